@@ -1,0 +1,1 @@
+"""Personalised graph federated learning with differential privacy."""

@@ -1,0 +1,55 @@
+"""What can go wrong, as one small hierarchy. A message is one sentence that says what to do."""
+
+
+class PgflError(Exception):
+    """Base of every error that pgfl raises on purpose; the command line prints it and exits."""
+
+    exit_code = 2
+
+
+class ConfigError(PgflError):
+    """A setting is unknown, of the wrong type, or contradicts another."""
+
+
+class DataError(PgflError):
+    """A table, an array or a data file cannot be used as it is."""
+
+
+class TopologyError(PgflError):
+    """A server graph cannot be built as asked."""
+
+
+class PrivacyError(PgflError):
+    """A guarantee cannot be given as asked; nothing was released."""
+
+
+class BudgetSpent(PrivacyError):
+    """The next release would pass the client's budget; it was refused."""
+
+
+class LedgerError(PrivacyError):
+    """A ledger is damaged, in use, or belongs to another client."""
+
+
+class ResultError(PgflError):
+    """A result folder or a checkpoint cannot be read, written or continued."""
+
+
+class NetworkError(PgflError):
+    """A site or a client cannot be set up, reached or trusted."""
+
+
+class MissingExtra(PgflError):
+    """A feature needs an optional library that is not installed."""
+
+
+class SolverError(PgflError):
+    """A primal problem was not solved to its stated tolerance."""
+
+    exit_code = 1
+
+
+class Diverged(PgflError):
+    """Training left the finite numbers or grew without bound."""
+
+    exit_code = 1

@@ -1,0 +1,191 @@
+"""A federation: servers on a graph, their clients, the clients' clusters and data. Validated once, then immutable."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from pgfl.errors import DataError
+from pgfl.topology import Graph, empty
+
+
+@dataclass(frozen=True)
+class ClientData:
+    """One client, as a user hands it over: where it is, what it learns, and its samples (D_k × d and D_k)."""
+
+    server: str
+    cluster: str
+    features: ArrayLike
+    targets: ArrayLike
+
+
+@dataclass(frozen=True)
+class TestSet:
+    """Samples that no client trains on, for one cluster's task."""
+
+    __test__ = False  # a name that pytest would collect
+
+    features: NDArray[np.floating]
+    targets: NDArray[np.floating]
+
+
+@dataclass(frozen=True, eq=False)
+class Federation:
+    """Clients at servers, in clusters that cut across servers.
+
+    The samples of client k are rows `offsets[k]` to `offsets[k+1]` of `features` and `targets`. Indices follow the
+    order of the ids sorted as text. `truth` holds the models w_q* that generated the data, where they are known;
+    `tests` one test set a cluster.
+
+    >>> federation = Federation.from_clients({
+    ...     "ann": ClientData("north", "adults", [[1.0, 0.0], [0.0, 1.0]], [1.0, 2.0]),
+    ...     "bob": ClientData("south", "children", [[1.0, 1.0]], [0.5]),
+    ... }, edges=[("north", "south")])
+    >>> federation.client_ids, federation.server_ids, federation.cluster_ids, federation.dimension
+    (('ann', 'bob'), ('north', 'south'), ('adults', 'children'), 2)
+    >>> federation.rows("ann")[1]
+    array([1., 2.])
+    """
+
+    features: NDArray[np.floating]
+    targets: NDArray[np.floating]
+    offsets: NDArray[np.int64]
+    client_server: NDArray[np.int64]
+    client_cluster: NDArray[np.int64]
+    server_ids: tuple[str, ...]
+    cluster_ids: tuple[str, ...]
+    graph: Graph
+    names: tuple[str, ...] | None = None
+    truth: NDArray[np.floating] | None = None
+    tests: Mapping[str, TestSet] | None = None
+
+    def __post_init__(self) -> None:
+        clients, dimension = len(self.client_server), self.features.shape[-1]
+        if self.features.ndim != 2 or dimension < 1:
+            raise DataError("The features must be a table with at least one column.")
+        if clients < 1:
+            raise DataError("A federation needs at least one client.")
+        if len(self.client_cluster) != clients or len(self.offsets) != clients + 1:
+            raise DataError("Servers, clusters and row offsets must be given for the same clients.")
+        if len(self.targets) != len(self.features) or self.offsets[-1] != len(self.features):
+            raise DataError(f"There are {len(self.features)} rows of features but {len(self.targets)} targets.")
+        if (np.diff(self.offsets) < 1).any():
+            lonely = self.client_id(int(np.argmax(np.diff(self.offsets) < 1)))
+            raise DataError(f"Client {lonely} has no samples; every client needs at least one.")
+        if self.graph.size != len(self.server_ids):
+            raise DataError(f"The graph has {self.graph.size} servers, but {len(self.server_ids)} are named.")
+        if self.truth is not None and self.truth.shape != (len(self.cluster_ids), dimension):
+            raise DataError(f"The true models must be {len(self.cluster_ids)} × {dimension}, one row a cluster.")
+
+    @classmethod
+    def from_clients(
+        cls,
+        clients: Mapping[str, ClientData],
+        edges: Iterable[tuple[str, str]] = (),
+        *,
+        graph: Graph | None = None,
+        servers: Sequence[str] = (),
+        truth: Mapping[str, ArrayLike] | None = None,
+        tests: Mapping[str, TestSet] | None = None,
+    ) -> Federation:
+        """From a mapping of client ids to their data, and the edges between server ids (or a ready graph).
+
+        `servers` names servers beyond those that have clients.
+        """
+        names = sorted(clients)
+        server_ids = tuple(sorted({clients[name].server for name in names} | set(servers)))
+        cluster_ids = tuple(sorted({clients[name].cluster for name in names}))
+        number = {server: index for index, server in enumerate(server_ids)}
+        for a, b in edges:
+            if a not in number or b not in number:
+                unknown = a if a not in number else b
+                raise DataError(f"The edge {a}–{b} names server {unknown}, which has no clients and is not in `servers`.")
+        features = [_matrix(name, clients[name].features) for name in names]
+        targets = [np.atleast_1d(np.asarray(clients[name].targets, dtype=float)) for name in names]
+        for name, block, target in zip(names, features, targets, strict=True):
+            if block.shape[1] != features[0].shape[1]:
+                raise DataError(f"Client {name} has {block.shape[1]} features, client {names[0]} {features[0].shape[1]}.")
+            if target.shape != (len(block),):
+                raise DataError(f"Client {name} has {len(block)} samples but {target.size} targets.")
+            if not (np.isfinite(block).all() and np.isfinite(target).all()):
+                raise DataError(f"Client {name} has a value that is not a finite number; remove or fill it.")
+        if not features:
+            raise DataError("A federation needs at least one client.")
+        return cls(
+            features=np.concatenate(features),
+            targets=np.concatenate(targets),
+            offsets=np.concatenate([[0], np.cumsum([len(block) for block in features])]).astype(np.int64),
+            client_server=np.array([number[clients[name].server] for name in names]),
+            client_cluster=np.array([cluster_ids.index(clients[name].cluster) for name in names]),
+            server_ids=server_ids,
+            cluster_ids=cluster_ids,
+            graph=graph or Graph.from_edges(len(server_ids), [(number[a], number[b]) for a, b in edges]),
+            names=tuple(names),
+            truth=None if truth is None else np.array([np.asarray(truth[q], dtype=float) for q in cluster_ids]),
+            tests=tests,
+        )
+
+    @cached_property
+    def client_ids(self) -> tuple[str, ...]:
+        """All clients' ids; generated ones are made up when first asked for."""
+        return self.names if self.names is not None else tuple(self.client_id(k) for k in range(self.size))
+
+    def client_id(self, index: int) -> str:
+        """The id of one client."""
+        return self.names[index] if self.names is not None else numbered("client", index, self.size)
+
+    @property
+    def size(self) -> int:
+        """K, the number of clients."""
+        return len(self.client_server)
+
+    @property
+    def dimension(self) -> int:
+        """d, the number of features."""
+        return int(self.features.shape[1])
+
+    @cached_property
+    def counts(self) -> NDArray[np.int64]:
+        """D_k of every client."""
+        return np.diff(self.offsets)
+
+    @cached_property
+    def server_sizes(self) -> NDArray[np.int64]:
+        """|C_s| of every server."""
+        return np.bincount(self.client_server, minlength=len(self.server_ids))
+
+    def rows(self, client: str | int) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
+        """(X_k, y_k) of one client, by id or index."""
+        index = self.client_ids.index(client) if isinstance(client, str) else client
+        chosen = slice(self.offsets[index], self.offsets[index + 1])
+        return self.features[chosen], self.targets[chosen]
+
+    def without_edges(self) -> Federation:
+        """The same clients and servers with ℰ = ∅."""
+        return self.replace(graph=empty(self.graph.size))
+
+    def replace(self, **changes: object) -> Federation:
+        """A copy with some fields changed (arrays are shared)."""
+        from dataclasses import replace
+
+        return replace(self, **changes)  # type: ignore[arg-type]
+
+
+def numbered(kind: str, index: int, total: int) -> str:
+    """An id whose text order is its number's order.
+
+    >>> numbered("server", 3, 10)
+    'server-3'
+    """
+    return f"{kind}-{index:0{len(str(max(total - 1, 0)))}d}"
+
+
+def _matrix(name: str, features: ArrayLike) -> NDArray[np.floating]:
+    block = np.asarray(features, dtype=float)
+    if block.ndim != 2 or block.shape[1] < 1 or len(block) < 1:
+        raise DataError(f"Client {name} needs a table of features with at least one row and one column.")
+    return block

@@ -1,0 +1,164 @@
+"""The server graph: who may talk to whom, and with which weight a neighbour is heard."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from pgfl.errors import TopologyError
+
+if TYPE_CHECKING:
+    import networkx as nx
+
+Mixing = Literal["uniform", "metropolis"]
+MIXINGS: tuple[Mixing, ...] = ("uniform", "metropolis")
+
+
+@dataclass(frozen=True)
+class Graph:
+    """An undirected graph of `size` servers; `edges` is (E, 2), each edge once with the smaller server first.
+
+    >>> Graph.from_edges(3, [(1, 0), (1, 2)]).degrees
+    array([1, 2, 1])
+    """
+
+    size: int
+    edges: NDArray[np.int64]
+
+    @classmethod
+    def from_edges(cls, size: int, edges: Iterable[tuple[int, int]] | NDArray[np.int64]) -> Graph:
+        """A graph from pairs of server indices; a self edge, a repeated edge or an unknown server is an error."""
+        pairs = np.array(list(edges), dtype=np.int64).reshape(-1, 2)
+        if size < 1:
+            raise TopologyError("A federation needs at least one server.")
+        if pairs.size and (pairs.min() < 0 or pairs.max() >= size):
+            raise TopologyError(f"An edge names server {pairs.max()}, but the servers are numbered 0 to {size - 1}.")
+        loops = pairs[:, 0] == pairs[:, 1]
+        if loops.any():
+            raise TopologyError(f"Server {pairs[loops][0, 0]} has an edge to itself; remove it.")
+        ordered = np.sort(pairs, axis=1)
+        unique, counts = np.unique(ordered, axis=0, return_counts=True)
+        if (counts > 1).any():
+            first, second = unique[counts > 1][0]
+            raise TopologyError(f"The edge between servers {first} and {second} is given twice; keep one of them.")
+        return cls(size, unique)
+
+    @classmethod
+    def from_networkx(cls, graph: nx.Graph) -> Graph:
+        """A graph from any undirected networkx graph; nodes are numbered in the graph's own order."""
+        if graph.is_directed():
+            raise TopologyError("The server graph must be undirected; call graph.to_undirected() first.")
+        number = {node: index for index, node in enumerate(graph.nodes)}
+        return cls.from_edges(len(number), [(number[a], number[b]) for a, b in graph.edges()])
+
+    @cached_property
+    def adjacency(self) -> sparse.csr_array:
+        """The symmetric 0/1 matrix of 𝒩_s⁻ (neighbours without the server itself)."""
+        rows, columns = self.edges.T if len(self.edges) else np.empty((2, 0), dtype=np.int64)
+        both = (np.concatenate([rows, columns]), np.concatenate([columns, rows]))
+        return sparse.csr_array((np.ones(len(both[0])), both), shape=(self.size, self.size))
+
+    @cached_property
+    def degrees(self) -> NDArray[np.int64]:
+        """|𝒩_s⁻| of every server."""
+        return np.bincount(self.edges.ravel(), minlength=self.size)
+
+    def neighbours(self, server: int) -> NDArray[np.int64]:
+        """𝒩_s⁻, ascending."""
+        start, stop = self.adjacency.indptr[server : server + 2]
+        return np.sort(self.adjacency.indices[start:stop]).astype(np.int64)
+
+    @cached_property
+    def components(self) -> NDArray[np.int64]:
+        """For every server, the number of its connected component."""
+        return sparse.csgraph.connected_components(self.adjacency, directed=False)[1].astype(np.int64)
+
+    @property
+    def connected(self) -> bool:
+        """Whether every server can reach every other."""
+        return bool((self.components == 0).all())
+
+    def weights(self, mixing: Mixing) -> sparse.csr_array:
+        """Row s holds the weight of every p ∈ 𝒩_s in InterServerAggregation; rows sum to one.
+
+        `uniform` is the paper's 1/|𝒩_s|; `metropolis` is 1/(1 + max(|𝒩_s⁻|, |𝒩_p⁻|)), symmetric and so fair to all.
+        """
+        first, second = self.edges.T if len(self.edges) else np.empty((2, 0), dtype=np.int64)
+        rows, columns = np.concatenate([first, second]), np.concatenate([second, first])
+        values = neighbour_weight(mixing, self.degrees[rows], self.degrees[columns])
+        off_diagonal = sparse.csr_array((values, (rows, columns)), shape=(self.size, self.size))
+        own = sparse.diags_array(1.0 - np.asarray(off_diagonal.sum(axis=1)).ravel())
+        matrix = sparse.csr_array(off_diagonal + own)
+        matrix.sort_indices()
+        return matrix
+
+
+def neighbour_weight(mixing: Mixing, degree: NDArray[np.int64], other: NDArray[np.int64]) -> NDArray[np.float64]:
+    """The weight a server of one degree gives a neighbour of the other degree."""
+    if mixing == "uniform":
+        return 1.0 / (1.0 + np.asarray(degree, dtype=float))
+    if mixing == "metropolis":
+        return 1.0 / (1.0 + np.maximum(degree, other))
+    raise TopologyError(f"Unknown mixing '{mixing}'; choose one of {', '.join(MIXINGS)}.")
+
+
+def ring(size: int) -> Graph:
+    """Every server talks to the next and the previous one."""
+    return Graph.from_edges(size, np.unique([sorted((i, (i + 1) % size)) for i in range(size if size > 1 else 0)], axis=0))
+
+
+def line(size: int) -> Graph:
+    """A ring that was cut open."""
+    return Graph.from_edges(size, [(i, i + 1) for i in range(size - 1)])
+
+
+def star(size: int) -> Graph:
+    """Server 0 talks to everyone, the others only to it."""
+    return Graph.from_edges(size, [(0, i) for i in range(1, size)])
+
+
+def complete(size: int) -> Graph:
+    """Every server talks to every other."""
+    return Graph.from_edges(size, np.column_stack(np.triu_indices(size, k=1)))
+
+
+def grid(size: int) -> Graph:
+    """As square a grid as the number of servers allows; the last row may be short."""
+    width = int(np.ceil(np.sqrt(size)))
+    right = [(i, i + 1) for i in range(size - 1) if (i + 1) % width]
+    down = [(i, i + width) for i in range(size - width)]
+    return Graph.from_edges(size, right + down)
+
+
+def empty(size: int) -> Graph:
+    """No edges: ℰ = ∅."""
+    return Graph.from_edges(size, [])
+
+
+def random_connected(size: int, average_degree: float, rng: np.random.Generator) -> Graph:
+    """A connected graph with exactly round(size · average_degree / 2) edges: a random tree, then random extra edges."""
+    edges = round(size * average_degree / 2)
+    most = size * (size - 1) // 2
+    if not size - 1 <= edges <= most:
+        raise TopologyError(
+            f"A connected graph of {size} servers has {size - 1} to {most} edges, so an average degree from "
+            f"{2 * (size - 1) / size:.3g} to {size - 1}; got {average_degree}."
+        )
+    order = rng.permutation(size)
+    parents = order[(rng.random(max(size - 1, 0)) * np.arange(1, size)).astype(np.int64)]
+    chosen = {(min(a, b), max(a, b)) for a, b in zip(parents.tolist(), order[1:].tolist(), strict=True)}
+    if edges > most // 2:
+        everything = np.column_stack(np.triu_indices(size, k=1))
+        spare = [(a, b) for a, b in everything[rng.permutation(most)].tolist() if (a, b) not in chosen]
+        chosen.update(spare[: edges - len(chosen)])
+    while len(chosen) < edges:
+        first, second = rng.integers(size, size=2).tolist()
+        if first != second:
+            chosen.add((min(first, second), max(first, second)))
+    return Graph.from_edges(size, sorted(chosen))
