@@ -302,7 +302,7 @@ class TestBadTables:
     def test_bad_arguments(self, write):
         with pytest.raises(DataError, match="cannot be 'client'"):
             read_federation(write(GOOD), target="client")
-        with pytest.raises(DataError, match="int64"):
+        with pytest.raises(PgflError, match="int64"):
             read_federation(write(GOOD), dtype=np.int64)
 
     def test_a_name_with_wildcards_is_that_file(self, write):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from pgfl.errors import ConfigError
 from pgfl.federation import numbered
@@ -59,14 +60,14 @@ class Layout:
         total = len(self.clusters)
         return None if len(self.own) == len(self.sizes) else tuple(numbered("client", k, total) for k in self.clients)
 
-    def sample_counts(self, samples: int | tuple[int, int]) -> dict[int, NDArray[np.int64]]:
-        """D_k of the clients of each own server, uniform between the two ends of `samples`."""
+    def sample_counts(self, samples: int | tuple[int, int], servers: Iterable[int]) -> dict[int, NDArray[np.int64]]:
+        """D_k of the clients of each of some servers, uniform between the two ends of `samples`."""
         low, high = (samples, samples) if isinstance(samples, int) else samples
         if not 1 <= low <= high:
             raise ConfigError(f"Samples per client must go from at least 1 up to something not smaller; got {samples}.")
         return {
             s: stream(self.seed, self.run, Purpose.DATA, s, COUNTS).integers(low, high, self.sizes[s], endpoint=True)
-            for s in self.own.tolist()
+            for s in servers
         }
 
 
@@ -111,3 +112,14 @@ def offsets_of(counts: NDArray[np.int64]) -> NDArray[np.int64]:
     array([0, 2, 5])
     """
     return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+
+
+def float_type(dtype: DTypeLike) -> np.dtype[Any]:
+    """The type that data is held in: float32 or float64, and nothing else."""
+    try:
+        chosen = np.dtype(dtype)
+    except TypeError:
+        raise ConfigError(f"Data can be held as float32 or float64; got {dtype!r}.") from None
+    if chosen not in (np.float32, np.float64):
+        raise ConfigError(f"Data can be held as float32 or float64; got {chosen}.")
+    return chosen
