@@ -103,12 +103,16 @@ class Federation:
         for a, b in edges:
             if a not in number or b not in number:
                 unknown = a if a not in number else b
-                raise DataError(f"The edge {a}–{b} names server {unknown}, which has no clients and is not in `servers`.")
+                raise DataError(
+                    f"The edge {a}–{b} names server {unknown}, which has no clients and is not in `servers`."
+                )
         features = [_matrix(name, clients[name].features) for name in names]
         targets = [np.atleast_1d(np.asarray(clients[name].targets, dtype=float)) for name in names]
         for name, block, target in zip(names, features, targets, strict=True):
             if block.shape[1] != features[0].shape[1]:
-                raise DataError(f"Client {name} has {block.shape[1]} features, client {names[0]} {features[0].shape[1]}.")
+                raise DataError(
+                    f"Client {name} has {block.shape[1]} features, client {names[0]} {features[0].shape[1]}."
+                )
             if target.shape != (len(block),):
                 raise DataError(f"Client {name} has {len(block)} samples but {target.size} targets.")
             if not (np.isfinite(block).all() and np.isfinite(target).all()):

@@ -110,7 +110,9 @@ def neighbour_weight(mixing: Mixing, degree: NDArray[np.int64], other: NDArray[n
 
 def ring(size: int) -> Graph:
     """Every server talks to the next and the previous one."""
-    return Graph.from_edges(size, np.unique([sorted((i, (i + 1) % size)) for i in range(size if size > 1 else 0)], axis=0))
+    return Graph.from_edges(
+        size, np.unique([sorted((i, (i + 1) % size)) for i in range(size if size > 1 else 0)], axis=0)
+    )
 
 
 def line(size: int) -> Graph:
