@@ -136,7 +136,7 @@ class PGFL(_Admm):
 
 @dataclass(frozen=True)
 class ExactMixing(_Admm):
-    """PGFL with the exact-diffusion correction: at τ = 0, with everyone taking part, it reaches the cluster's optimum."""
+    """PGFL with the exact-diffusion correction: at τ = 0, with everyone taking part, it reaches the optimum."""
 
     mixing: Mixing = "metropolis"
 
