@@ -124,12 +124,11 @@ class Network:
 
 
 def _shares(layout: Layout) -> NDArray[np.float64]:
-    """c_s = |C_{s,(q)}| / max_s |C_{s,(q)}| over the servers of a component."""
-    first = np.concatenate([[0], np.cumsum([run.federation.graph.components.max() + 1 for run in layout.runs])])
-    component = np.concatenate([run.federation.graph.components + n for run, n in zip(layout.runs, first, strict=False)])
-    keys = np.column_stack([component[layout.pair_server], layout.pair_cluster])
-    group = np.unique(keys, axis=0, return_inverse=True)[1].ravel()
-    most = np.zeros(group.max() + 1, dtype=np.int64)
+    """c_s = |C_{s,(q)}| / max_s |C_{s,(q)}| over the servers of a run."""
+    width = int(layout.pair_cluster.max()) + 1
+    run = np.repeat(np.arange(len(layout.runs)), [run.pairs.stop - run.pairs.start for run in layout.runs])
+    group = run * width + layout.pair_cluster
+    most = np.zeros(len(layout.runs) * width, dtype=np.int64)
     np.maximum.at(most, group, layout.pair_members)
     return layout.pair_members / most[group]
 
