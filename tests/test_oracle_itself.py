@@ -253,6 +253,38 @@ def test_two_rounds_of_exact_mixing_by_hand():
     assert numbers(second.servers) == {("s", "q"): 0.75 * 2.5 + 0.25, ("p", "q"): 0.25 * 2.5 + 0.75}
 
 
+def test_exact_mixing_weighs_a_server_by_its_members_and_steps_by_its_participants():
+    clients = [scalar_client("i", "s", "q", 4.0), scalar_client("j", "s", "q", 12.0), scalar_client("k", "p", "q", 8.0)]
+    problem = scalar_problem(clients, ["s", "p"], [("s", "p")], rho=2.0, algorithm="pgfl-exact")
+    _, first, second = run(problem, 2, participants=lambda n: {"i", "k"} if n == 1 else {"j"})
+    assert numbers(first.aggregates) == {("s", "q"): 2.0, ("p", "q"): 0.5 * 4.0}  # c = 1 and ½ though one of each came
+    assert numbers(first.servers) == {("s", "q"): 2.0, ("p", "q"): 2.0}
+    assert numbers(second.aggregates) == {("s", "q"): 7.0, ("p", "q"): 2.0}
+
+
+def test_three_clusters_and_absent_neighbours_by_hand():
+    """A star with Metropolis weights: leaves hear themselves with ¾, the centre with ¼, the centre all with ¼."""
+    clients = [scalar_client("k", "b", "q", 4.0), scalar_client("j", "a", "r", 8.0), scalar_client("i", "a", "u", 16.0)]
+    edges = [("a", "b"), ("a", "c"), ("a", "d")]
+    problem = scalar_problem(clients, list("abcd"), edges, rho=2.0, tau=lambda n: 0.5, mixing="metropolis")
+    _, first, second = run(problem, 2)
+    # a hears q only from b, b hears r and u only from a: what is absent leaves its weight to the others
+    assert numbers(first.mixed) == {
+        **{("a", "q"): 2.0, ("b", "q"): 2.0},
+        **{(s, "r"): 4.0 for s in "abcd"},
+        **{(s, "u"): 8.0 for s in "abcd"},
+    }
+    # q: ½·2 + ¼(4 + 8) = 4; r with q: ½·4 + ¼(2 + 8) = 4.5, without: ½·4 + ½·8 = 6; u: ½·8 + ¼(2 + 4), ½·8 + ½·4
+    assert numbers(first.servers) == {
+        **{("a", "q"): 4.0, ("b", "q"): 4.0, ("a", "r"): 4.5, ("b", "r"): 4.5, ("c", "r"): 6.0, ("d", "r"): 6.0},
+        **{("a", "u"): 5.5, ("b", "u"): 5.5, ("c", "u"): 6.0, ("d", "u"): 6.0},
+    }
+    # k: φ = 2(4 − 2) = 4, w_k = (8 + 8 + 4)/4 = 5, agg = 5 − 2 = 3; a still has 4, c and d hear it from a alone
+    assert numbers(second.mixed)["b", "q"] == 0.75 * 3 + 0.25 * 4
+    assert numbers(second.mixed)["a", "q"] == pytest.approx((0.25 * 4 + 0.25 * 3) / 0.5)
+    assert numbers(second.mixed)["c", "q"] == 4.0
+
+
 def test_fedavg_by_hand():
     """∇f = 2(w − y): with step ¼ a local step goes halfway to y."""
     clients = [scalar_client("k", "s", "q", 4.0), scalar_client("j", "s", "r", 8.0), scalar_client("i", "p", "r", 16.0)]
@@ -388,10 +420,9 @@ def test_ridge_optimum_is_that_of_the_stacked_least_squares():
 
 @pytest.mark.parametrize("shape", ["ordinary", "cluster-at-one-server", "uneven-servers", "disconnected"])
 def test_exact_mixing_reaches_the_optimum_and_the_plain_rule_does_not(shape):
-    problem = random_problem(9, "ridge", shape, tau=no_tau, rho=3.0, algorithm="pgfl-exact")
-    strong = replace(problem, objectives={q: replace(o, lam=0.5) for q, o in problem.objectives.items()})
-    assert oracle.distance_to_optimum(strong, run(strong, 1500)[1500].servers) < -150
-    plain = replace(strong, algorithm="pgfl")
+    problem = random_problem(10, "ridge", shape, tau=no_tau, rho=3.0, algorithm="pgfl-exact")
+    assert oracle.distance_to_optimum(problem, run(problem, 1500)[1500].servers) < -150
+    plain = replace(problem, algorithm="pgfl")
     assert oracle.distance_to_optimum(plain, run(plain, 1500)[1500].servers) > -60
 
 
