@@ -52,7 +52,9 @@ def clip_update(client_model: Array, centre: Array, radius: float | None) -> Arr
     move = client_model - centre
     length = xp.sum(move * move, axis=-1, keepdims=True) ** 0.5
     allowed = radius * (1.0 - 16.0 * xp.finfo(move.dtype).eps)
-    return centre + move * xp.where(length > allowed, allowed / xp.where(length > 0, length, 1.0 + length), 1.0 + 0.0 * length)
+    return centre + move * xp.where(
+        length > allowed, allowed / xp.where(length > 0, length, 1.0 + length), 1.0 + 0.0 * length
+    )
 
 
 def contribution(client_model: Array, dual: Array, rho: float) -> Array:

@@ -126,7 +126,9 @@ class Client:
             weight = np.array([self.strong_convexity(server_clients)])
             prepared = self.objective.prepare(self._features, self._targets, counts, weight)
             data = (self._features, self._targets, counts)
-            self._problem = _OneClient(self.objective, prepared, data, weight[:, None], server_clients, self.update_norm)
+            self._problem = _OneClient(
+                self.objective, prepared, data, weight[:, None], server_clients, self.update_norm
+            )
         return self._problem
 
 

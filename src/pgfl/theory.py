@@ -32,7 +32,9 @@ class ClusterObjective:
     Each client weighs its regulariser by 1/|C_s|, as its primal update does.
     """
 
-    def __init__(self, objective: MarginObjective, features: Floats, targets: Floats, share: Floats, ridge: float) -> None:
+    def __init__(
+        self, objective: MarginObjective, features: Floats, targets: Floats, share: Floats, ridge: float
+    ) -> None:
         self._objective, self._features, self._targets = objective, features, targets
         self._share, self._ridge = share, ridge
 

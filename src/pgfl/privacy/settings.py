@@ -135,16 +135,32 @@ class Privacy:
         if self.guarantee == "none":
             assert phi0 is not None
             return Plan.without_guarantee(
-                deltas, phi0=phi0, zeta=self.zeta, rounds=rounds, delta=self.delta, reason=UNBOUNDED,
-                index=self.index, max_releases=self.max_releases,
+                deltas,
+                phi0=phi0,
+                zeta=self.zeta,
+                rounds=rounds,
+                delta=self.delta,
+                reason=UNBOUNDED,
+                index=self.index,
+                max_releases=self.max_releases,
             )
         if self.epsilon is not None:
             return Plan.from_target(
-                deltas, epsilon=self.epsilon, delta=self.delta, max_releases=self.max_releases or rounds, rounds=rounds,
-                zeta=self.zeta, index=self.index,
+                deltas,
+                epsilon=self.epsilon,
+                delta=self.delta,
+                max_releases=self.max_releases or rounds,
+                rounds=rounds,
+                zeta=self.zeta,
+                index=self.index,
             )
         assert phi0 is not None
         return Plan.from_paper(
-            deltas, phi0=phi0, zeta=self.zeta, rounds=rounds, delta=self.delta, index=self.index,
+            deltas,
+            phi0=phi0,
+            zeta=self.zeta,
+            rounds=rounds,
+            delta=self.delta,
+            index=self.index,
             max_releases=self.max_releases,
         )
