@@ -60,9 +60,9 @@ def run(
     folder = out or fresh_folder(RESULTS, config.name)
     check_folder(folder, resume=resume)
     result = _finished(folder, config) if resume and is_complete(folder) else _train(config, folder, resume, as_json)
-    from pgfl import report
+    from pgfl.report import write
 
-    report.write(result, folder)
+    write(result, folder)
     if as_json:
         typer.echo(json.dumps(result.summary() | {"out": str(folder)}, indent=2, ensure_ascii=False))
     else:
