@@ -154,9 +154,9 @@ class Training:
             batches.append(batch)
         assert first is not None
         shown = columns([row for batch in batches for row in batch.recorder.shown])
-        clean = columns([row for batch in batches for row in batch.recorder.clean])
         private = self.settings.privacy is not None
         noise = self.settings.privacy.noise if self.settings.privacy else None
+        clean = {} if noise == "secure" else columns([row for batch in batches for row in batch.recorder.clean])
         return Result(
             client_ids=first.client_ids,
             server_ids=first.server_ids,
