@@ -18,6 +18,7 @@ from pgfl.suggest import nearest
 
 COMMANDS = {
     "run": ("pgfl.cli.run", "Train as a config or a preset says, and leave a result folder."),
+    "reproduce": ("pgfl.cli.reproduce", "Reproduce the paper: figures, theorems, and a verdict on every claim."),
     "presets": ("pgfl.cli.presets", "List the settings that come along."),
 }
 """Command → (module whose `app` it is, one line of help)."""
