@@ -86,14 +86,14 @@ def _config(
 
 def _train(config: Config, folder: Path, resume: bool, quiet: bool) -> Result:
     from pgfl import experiment
-    from pgfl.folder import CHECKPOINT, is_complete
+    from pgfl.folder import checkpoint_folders, is_complete
 
     try:
         with _bar(shown=not quiet) as progress:
             result: Result = experiment.run(config, out=folder, resume=resume, progress=progress)
     except KeyboardInterrupt:
         where = (
-            f"go on with `pgfl run --resume --out {folder}`" if (folder / CHECKPOINT).exists() else "nothing was kept"
+            f"go on with `pgfl run --resume --out {folder}`" if any(place.exists() for place in checkpoint_folders(folder)) else "nothing was kept"
         )
         typer.echo(f"pgfl: Interrupted; {where}.", err=True)
         raise typer.Exit(INTERRUPTED) from None
