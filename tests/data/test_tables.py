@@ -132,6 +132,38 @@ class TestGoodTables:
         assert np.array_equal(federation.targets, values[order, 0])
 
 
+class TestTestTables:
+    def test_samples_that_nobody_trains_on(self, write):
+        test = write("cluster,x2,client,y,x1\nyoung,1,anybody,2,3\n\nold,4,,5,6\nyoung,7,x,8,9\n", "test.csv")
+        federation = read_federation(write(GOOD), test=test, intercept=True)
+        assert list(federation.tests) == ["old", "young"]
+        assert federation.tests["young"].features.tolist() == [[3.0, 1.0, 1.0], [9.0, 7.0, 1.0]]
+        assert federation.tests["young"].targets.tolist() == [2.0, 8.0]
+        assert federation.tests["old"].features.tolist() == [[6.0, 4.0, 1.0]]
+
+    def test_not_every_cluster_needs_one(self, write):
+        federation = read_federation(write(GOOD), test=write("cluster,y,x1,x2\nold,1,1,1\n", "test.csv"))
+        assert list(federation.tests) == ["old"]
+
+    @pytest.mark.parametrize(
+        ("content", "words"),
+        [
+            ("cluster,y,x1,x2\nold,1,1,1\nyouth,1,1,1\n", ["data row 2", "'youth'", "no clients"]),
+            ("cluster,y,x1,x2\nold,1,1,oops\n", ["data row 1", "'x2'", "'oops'"]),
+            ("cluster,y,x1,x2\n,1,1,1\n", ["data row 1", "'cluster'", "empty"]),
+            ("cluster,y,x1\nold,1,1\n", ["'x2'"]),
+            ("cluster,y,x1,x2,x3\nold,1,1,1,1\n", ["'x3'", "lacks"]),
+            ("cluster,y,x1,x2\n", ["no rows"]),
+        ],
+    )
+    def test_bad_test_tables(self, write, content, words):
+        with pytest.raises(DataError) as error:
+            read_federation(write(GOOD), test=write(content, "test.csv"))
+        text = one_sentence(error)
+        assert "test.csv" in text
+        assert all(word in text for word in words), text
+
+
 class TestGraphs:
     @pytest.mark.parametrize("kind", ["ring", "line", "star", "complete", "grid", "random"])
     def test_kinds_over_the_servers_sorted_as_text(self, write, kind):
