@@ -49,6 +49,13 @@ def test_mapped_features_cannot_be_written(federation, tmp_path):
         open_federation(tmp_path / "saved").features[0, 0] = 1.0
 
 
+def test_a_part_of_a_mapped_federation_is_what_it_is_in_the_whole(federation, tmp_path):
+    save_federation(federation, tmp_path / "saved")
+    part = open_federation(tmp_path / "saved").part([1, 3])
+    assert part.client_ids == ("client-03", "client-04", "client-05", "client-09", "client-10", "client-11")
+    assert all(np.array_equal(part.rows(name)[0], federation.rows(name)[0]) for name in part.client_ids)
+
+
 def test_nothing_is_overwritten(federation, tmp_path):
     save_federation(federation, tmp_path / "saved")
     before = (tmp_path / "saved" / "features.npy").read_bytes()

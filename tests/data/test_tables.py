@@ -117,6 +117,21 @@ class TestGoodTables:
             read_federation(write(GOOD + "ann,north,young,oops,3,4\n"), store=tmp_path / "stored")
         assert [path.name for path in tmp_path.iterdir()] == ["clients.csv"]
 
+    def test_a_part_of_the_servers_keeps_the_numbers_of_the_whole(self, write):
+        options = {"graph": "ring", "servers": ["hub"]}
+        whole = read_federation(write(GOOD), **options)
+        part = read_federation(write(GOOD), **options, servers_subset=[3, 2])
+        assert part.client_ids == ("bob", "cid")
+        assert part.server_ids == whole.server_ids
+        assert part.client_server.tolist() == [2, 3]
+        assert part.cluster_ids == whole.cluster_ids
+        for name in part.client_ids:
+            assert np.array_equal(part.rows(name)[0], whole.rows(name)[0])
+        with pytest.raises(DataError, match="at least one client"):
+            read_federation(write(GOOD), **options, servers_subset=[0])
+        with pytest.raises(DataError, match="servers 0 to 3"):
+            read_federation(write(GOOD), **options, servers_subset=[4])
+
     def test_many_columns_are_read_block_by_block(self, write, monkeypatch):
         monkeypatch.setattr("pgfl.data.frames._BLOCK_BYTES", 100)
         rng = np.random.default_rng(0)
@@ -368,7 +383,9 @@ ROW = st.lists(CELL, max_size=8).map(",".join)
 NAME = st.sampled_from(["client", "server", "cluster", "y", "x", "client", "", "^x$", "*", '"'])
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=150, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(
     header=st.one_of(st.just("client,server,cluster,y,x"), st.lists(NAME, max_size=7).map(",".join)),
     rows=st.lists(ROW, max_size=6),
@@ -378,7 +395,9 @@ def test_malformed_csv_is_refused_in_one_sentence_or_read_finite(tmp_path, heade
     check_that_it_is_refused_or_finite(tmp_path / "clients.csv", end.join([header, *rows]).encode())
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=150, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(
     prefix=st.sampled_from([b"", HEADER.encode(), GOOD.encode()]),
     noise=st.binary(max_size=60),
@@ -388,7 +407,9 @@ def test_arbitrary_bytes_are_refused_in_one_sentence_or_read_finite(tmp_path, pr
     check_that_it_is_refused_or_finite(tmp_path / f"clients.{suffix}", prefix + noise)
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=100, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(position=st.floats(0, 1, exclude_max=True), value=st.integers(0, 255), length=st.integers(1, 8))
 def test_damaged_parquet_is_refused_in_one_sentence_or_read_finite(tmp_path, position, value, length):
     path = tmp_path / "clients.parquet"

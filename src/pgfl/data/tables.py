@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import compress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,7 @@ from pgfl.data.frames import TableFile, quoted
 from pgfl.data.layout import float_type, offsets_of
 from pgfl.data.store import Allocate, build_stored, in_memory
 from pgfl.errors import DataError, TopologyError
-from pgfl.federation import Federation, TestSet
+from pgfl.federation import Federation, TestSet, own_servers
 from pgfl.streams import Purpose, stream
 from pgfl.topology import KINDS, Graph, build
 
@@ -37,6 +38,7 @@ def read_federation(
     run: int = 0,
     dtype: DTypeLike = np.float64,
     intercept: bool = False,
+    servers_subset: Sequence[int] | None = None,
     store: str | os.PathLike[str] | None = None,
 ) -> Federation:
     """A federation from a csv or parquet file with the columns client, server, cluster, `target`, and features.
@@ -48,7 +50,8 @@ def read_federation(
 
     The features are allocated once, in `dtype`, and filled a few columns at a time, so there is never a second copy:
     0.67 GB of float32 data from 500,000 clients in a shuffled parquet file took 0.96 GB at its peak. With `store` the
-    features are written to that new folder and mapped from it.
+    features are written to that new folder and mapped from it. With `servers_subset` (numbers of servers) only the
+    samples of their clients are kept, with the numbers that they have in the whole.
 
     >>> import tempfile, pathlib
     >>> with tempfile.TemporaryDirectory() as place:
@@ -72,6 +75,8 @@ def read_federation(
     server_ids = tuple(sorted({*places.servers, *_extra_servers(servers)}))
     position = {server: index for index, server in enumerate(server_ids)}
     server_numbers = np.array([position[server] for server in places.servers], dtype=np.int64)
+    if servers_subset is not None:
+        places = places.part(np.isin(server_numbers, own_servers(servers_subset, len(server_ids))))
     server_graph = _server_graph(graph, server_ids, average_degree, seed, run)
 
     tests = None if test is None else _read_tests(TableFile(test), target, names, places.clusters, held, intercept)
@@ -149,6 +154,19 @@ class _Places:
     client_cluster: NDArray[np.int64]
     rows: NDArray[np.int64]
     offsets: NDArray[np.int64]
+
+    def part(self, server_is_own: NDArray[np.bool_]) -> _Places:
+        """The clients of some servers."""
+        own = server_is_own[self.client_server]
+        counts = np.diff(self.offsets)
+        return replace(
+            self,
+            clients=tuple(compress(self.clients, own)),
+            client_server=self.client_server[own],
+            client_cluster=self.client_cluster[own],
+            rows=self.rows[np.repeat(own, counts)],
+            offsets=offsets_of(counts[own]),
+        )
 
 
 def _read_places(table: TableFile) -> _Places:
