@@ -1,0 +1,65 @@
+"""A result as a short table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from pgfl.report.figures import SPENDING, figure, short
+from pgfl.result import Result
+
+MOST_CLUSTERS = 12
+
+
+def figures(info: Mapping[str, Any]) -> str:
+    """What the progress bar says besides rounds.
+
+    >>> figures({"nmsd": 0.1, "epsilon": 1.25})
+    'NMSD -10.00 dB  ε 1.25'
+    """
+    names = {"nmsd": "NMSD", "accuracy": "accuracy", "epsilon": "ε"}
+    return "  ".join(f"{names[key]} {figure(key, info[key])}" for key in names if info.get(key) is not None)
+
+
+def show_result(result: Result, folder: Path) -> None:
+    """Print the table, the warnings and where the files are."""
+    console = Console()
+    table = Table(show_header=False, box=None, pad_edge=False)
+    for name, value in _rows(result):
+        table.add_row(name, value)
+    console.print(table)
+    if result.guarantee:
+        console.print(result.guarantee, markup=False, highlight=False)
+    for warning in result.warnings:
+        console.print(f"Warning: {warning}", style="yellow", markup=False, highlight=False)
+    console.print(f"Result: {folder} (open report.html)", markup=False, highlight=False, soft_wrap=True)
+
+
+def _rows(result: Result) -> list[tuple[str, str]]:
+    final = {name: float(np.mean(result.curve(name)[:, -1])) for name in result.metrics}
+    rows = []
+    if "nmsd" in final:
+        rows.append(("NMSD", figure("nmsd", final["nmsd"])))
+        per_cluster = [(q, final[f"nmsd_{q}"]) for q in result.cluster_ids if f"nmsd_{q}" in final]
+        rows += [(f"  {q}", figure("nmsd", value)) for q, value in per_cluster[:MOST_CLUSTERS]]
+        if len(per_cluster) > MOST_CLUSTERS:
+            rows.append(("  …", f"{len(per_cluster) - MOST_CLUSTERS} clusters more in history.csv"))
+    if "accuracy" in final:
+        rows.append(("accuracy", figure("accuracy", final["accuracy"])))
+    if "objective" in final and not rows:
+        rows.append(("objective", figure("objective", final["objective"])))
+    runs = len(result.models)
+    rows.append(("rounds", f"{int(result.rounds[-1])}" + (f" × {runs} runs" if runs > 1 else "")))
+    rows.append(("time", f"{result.seconds:.2f} s"))
+    spending = result.spending()
+    for name, label in SPENDING.items():
+        if told := spending.get(name):
+            rows.append((label, f"{short(told['worst'])} worst client, {short(told['median'])} median"))
+    if result.noise:
+        rows.append(("noise", result.noise))
+    return rows
