@@ -17,7 +17,7 @@ from pgfl.errors import DataError
 if TYPE_CHECKING:
     import polars as pl
 
-_BLOCK_BYTES = 1 << 27
+_BLOCK_BYTES = 1 << 26
 _BYTES_A_CELL = 16
 
 
@@ -54,19 +54,21 @@ class TableFile:
         """The error that says what is wrong in a row; `row` counts from 0."""
         return DataError(f"{self.path}, data row {row + 1}: {complaint}")
 
-    def texts(self, *names: str) -> list[pl.Series]:
-        """Columns of ids, as text without surrounding blanks; an empty cell is null."""
-        return [self._as_text(series) for series in self._collect(names)]
+    def texts(self, name: str) -> pl.Series:
+        """A column of ids, as text without surrounding blanks; an empty cell is null."""
+        return self._as_text(self._collect([name])[0])
 
-    def numbers(self, names: Sequence[str], rows: int) -> Iterator[tuple[pl.Series, NDArray[np.float64]]]:
+    def numbers(self, names: Sequence[str]) -> Iterator[tuple[pl.Series, NDArray[np.float64]]]:
         """Columns of numbers, each as it is in the file and as floats, with NaN where there is no number.
 
         Few columns are in memory at a time; a csv file is parsed once for each block of them.
         """
-        width = max(1, _BLOCK_BYTES // (_BYTES_A_CELL * max(rows, 1)))
         remaining = iter(names)
+        width = 1
         while block := list(islice(remaining, width)):
-            for series in self._collect(block):
+            columns = self._collect(block)
+            width = max(1, _BLOCK_BYTES // (_BYTES_A_CELL * max(len(columns[0]), 1)))
+            for series in columns:
                 yield series, self._as_floats(series)
 
     def blank(self) -> NDArray[np.bool_]:
