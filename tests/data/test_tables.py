@@ -134,6 +134,7 @@ class TestGoodTables:
 
     def test_many_columns_are_read_block_by_block(self, write, monkeypatch):
         monkeypatch.setattr("pgfl.data.frames._BLOCK_BYTES", 100)
+        monkeypatch.setattr("pgfl.data.frames._PARSED_ONCE_BYTES", 0)
         rng = np.random.default_rng(0)
         values = rng.normal(size=(30, 7))
         clients = rng.integers(0, 5, size=30)
@@ -289,6 +290,20 @@ class TestBadTables:
         text = one_sentence(error)
         assert "clients.csv" in text
         assert all(word in text for word in words), text
+
+    @pytest.mark.parametrize(
+        ("line", "words"),
+        [
+            ("ann,north,young,1,1,2,3", ["Line 6", "7 cells"]),
+            ("ann,north,young,1,abc,2", ["data row 5", "'x1'", "'abc'"]),
+            (",north,young,1,1,2", ["data row 5", "'client'"]),
+        ],
+    )
+    def test_large_files_that_are_parsed_in_parts_are_refused_alike(self, write, monkeypatch, line, words):
+        monkeypatch.setattr("pgfl.data.frames._PARSED_ONCE_BYTES", 0)
+        with pytest.raises(DataError) as error:
+            read_federation(write(f"{GOOD}{line}\n\n"))
+        assert all(word in one_sentence(error) for word in words)
 
     def test_the_first_bad_row_of_the_file_is_named_whatever_the_order_of_clients(self, write):
         with pytest.raises(DataError, match="data row 2: column 'x1' holds 'bad'"):
