@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pgfl.algorithms import Algorithm
-from pgfl.kernels import Linear
+from pgfl.kernels import Linear, column
 from pgfl.simulate.layout import Layout
 
 Array = Any
@@ -140,7 +140,7 @@ class Network:
         return operator.revalued(operator.values.astype(self.dtype))
 
     def _column(self, values: NDArray[Any]) -> Column:
-        return np.asarray(values, dtype=self.dtype)[:, None]
+        return column(np.asarray(values, dtype=self.dtype))
 
 
 def _shares(layout: Layout) -> NDArray[np.float64]:
