@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from pgfl.errors import ConfigError
-from pgfl.federation import numbered
+from pgfl.federation import numbered, own_servers
 from pgfl.streams import Purpose, stream
 from pgfl.topology import Graph, build
 
@@ -95,9 +95,7 @@ def lay_out(
     total = int(sizes.sum())
     if not 1 <= clusters <= total:
         raise ConfigError(f"{total} clients can be split among 1 to {total} clusters; got {clusters}.")
-    own = np.arange(servers) if servers_subset is None else np.unique(np.asarray(servers_subset, dtype=np.int64))
-    if not own.size or own[0] < 0 or own[-1] >= servers:
-        raise ConfigError(f"The servers to generate must be some of 0 to {servers - 1}; got {servers_subset}.")
+    own = np.arange(servers) if servers_subset is None else own_servers(servers_subset, servers)
     if isinstance(graph, str):
         graph = build(graph, servers, average_degree=average_degree, rng=stream(seed, run, Purpose.GRAPH))
     labels = (np.arange(total) % clusters).astype(np.min_scalar_type(clusters))

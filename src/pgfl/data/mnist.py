@@ -37,6 +37,7 @@ def mnist_federation(
     seed: int = 0,
     run: int = 0,
     source: str | os.PathLike[str] | None = None,
+    intercept: bool = False,
     dtype: DTypeLike = np.float64,
     servers_subset: Sequence[int] | None = None,
 ) -> Federation:
@@ -44,8 +45,8 @@ def mnist_federation(
 
     `tasks` is "pairs" ({1|8}, {1|9}, {7|8}), "triplets" ({1,2,3|6,7,8}, {1,2,3|7,8,9}, {1,2,3|6,8,9}) or a list of
     one's own. A client has D_k images of *every* digit of its task, with D_k uniform between the ends of `samples` (2
-    to 4, for triplets 6 to 12). No image is used twice in a run. Every image is divided by its norm, so ‖x‖ = 1. The
-    test set of a cluster is all standard test images of its digits.
+    to 4, for triplets 6 to 12). No image is used twice in a run. Every image is divided by its norm, so ‖x‖ = 1; with
+    `intercept` a 1 is put after it. The test set of a cluster is all standard test images of its digits.
 
     The images are those that come with the package (the first 2,000 training images and all test images of 1, 2, 3,
     6, 7, 8, 9), or all of the four original files in the folder `source`.
@@ -72,7 +73,7 @@ def mnist_federation(
         run=run,
         servers_subset=servers_subset,
     )
-    features, targets, counts = _deal(layout, list(clusters.values()), samples, images, held)
+    features, targets, counts = _deal(layout, list(clusters.values()), samples, images, held, intercept)
     return Federation(
         features=features,
         targets=targets,
@@ -83,7 +84,7 @@ def mnist_federation(
         cluster_ids=tuple(clusters),
         graph=layout.graph,
         names=layout.names,
-        tests={name: _test_set(folder, task, held) for name, task in clusters.items()},
+        tests={name: _test_set(folder, task, held, intercept) for name, task in clusters.items()},
     )
 
 
@@ -125,7 +126,12 @@ def _images(source: Path | None, clusters: dict[str, Task]) -> Images:
 
 
 def _deal(
-    layout: Layout, tasks: Sequence[Task], samples: int | tuple[int, int], images: Images, dtype: np.dtype[Any]
+    layout: Layout,
+    tasks: Sequence[Task],
+    samples: int | tuple[int, int],
+    images: Images,
+    dtype: np.dtype[Any],
+    intercept: bool,
 ) -> tuple[NDArray[np.floating], NDArray[np.floating], NDArray[np.int64]]:
     """Features, labels and row counts of the own clients.
 
@@ -135,7 +141,7 @@ def _deal(
     per_digit = np.concatenate(list(layout.sample_counts(samples, range(len(layout.sizes))).values()))
     digits = [[*zeros, *ones] for zeros, ones in tasks]
     counts = per_digit[layout.clients] * np.array([len(group) for group in digits])[layout.client_cluster]
-    features = np.empty((int(counts.sum()), PIXELS), dtype=dtype)
+    features = np.ones((int(counts.sum()), PIXELS + intercept), dtype=dtype)
     targets = np.empty(len(features), dtype=dtype)
     hands = {digit: _hands(layout, per_digit, digit, digits, images) for group in digits for digit in group}
     row = 0
@@ -143,10 +149,10 @@ def _deal(
         for digit in digits[cluster]:
             order, first = hands[digit]
             rows = slice(row, row + int(per_digit[client]))
-            features[rows] = images.train[digit][order[first[client] : first[client + 1]]]
+            features[rows, :PIXELS] = images.train[digit][order[first[client] : first[client + 1]]]
             targets[rows] = digit in tasks[cluster][1]
             row = rows.stop
-    _normalise(features)
+    _normalise(features[:, :PIXELS])
     return features, targets, counts
 
 
@@ -166,13 +172,14 @@ def _hands(
 
 
 @lru_cache(maxsize=16)
-def _test_set(source: Path | None, task: Task, dtype: np.dtype[Any]) -> TestSet:
+def _test_set(source: Path | None, task: Task, dtype: np.dtype[Any], intercept: bool) -> TestSet:
     """Shared by all runs, and read-only for that."""
     images = embedded() if source is None else read_originals(source)
-    parts = [[images.test[digit] for digit in group] for group in task]
-    features = np.concatenate([picture for part in parts for picture in part]).astype(dtype)
-    targets = np.repeat(np.arange(2, dtype=dtype), [sum(map(len, part)) for part in parts])
-    _normalise(features)
+    sizes = [sum(len(images.test[digit]) for digit in group) for group in task]
+    features = np.ones((sum(sizes), PIXELS + intercept), dtype=dtype)
+    np.concatenate([images.test[digit] for group in task for digit in group], out=features[:, :PIXELS], casting="safe")
+    _normalise(features[:, :PIXELS])
+    targets = np.repeat(np.arange(2, dtype=dtype), sizes)
     features.flags.writeable = targets.flags.writeable = False
     return TestSet(features, targets)
 

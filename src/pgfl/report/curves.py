@@ -67,7 +67,7 @@ def _draw_panel(axes: Axes, panel: Panel) -> None:
     axes.set_xlabel("round")
     axes.set_ylabel(panel.unit)
     axes.margins(x=0.01)
-    if len(panel.curves) > 1:
+    if panel.named:
         axes.legend()
 
 
@@ -75,6 +75,8 @@ def _draw_spending(axes: Axes, values: np.ndarray[Any, Any]) -> None:
     axes.hist(values, bins=min(30, max(5, int(np.sqrt(len(values))))), color=CLUSTER_COLOURS[0], alpha=0.8)
     axes.axvline(values.max(), color=CLUSTER_COLOURS[1], linewidth=1.4, label=f"worst client: {values.max():.3g}")
     axes.axvline(float(np.median(values)), color=GREY, linewidth=1.4, label=f"median client: {np.median(values):.3g}")
+    axes.set_axisbelow(True)
+    axes.margins(y=0.25)
     axes.set_title("Privacy spent")
     axes.set_xlabel("ε")
     axes.set_ylabel("clients")

@@ -52,7 +52,6 @@ function chart(parent, panel) {
   const shown = panel.curves.map(() => true);
   const first = panel.x[0], last = panel.x[panel.x.length - 1];
   const x = (value) => LEFT + ((value - first) / (last - first || 1)) * (W - LEFT - RIGHT);
-  const colour = (curve) => (curve.name === "all clients" ? "var(--ink)" : curve.colour);
 
   function draw() {
     frame.replaceChildren();
@@ -69,8 +68,8 @@ function chart(parent, panel) {
     node(svg, "text", { x: W - RIGHT, y: H - 3, "text-anchor": "end" }, "round");
     panel.curves.forEach((curve, i) => {
       if (!shown[i]) return;
-      if (curve.low) node(svg, "path", { class: "band", d: band(x, y, curve, panel.x), style: `fill:${colour(curve)}` });
-      node(svg, "path", { d: line(x, y, curve.y, panel.x), style: `stroke:${colour(curve)}` });
+      if (curve.low) node(svg, "path", { class: "band", d: band(x, y, curve, panel.x), style: `fill:${curve.colour}` });
+      node(svg, "path", { d: line(x, y, curve.y, panel.x), style: `stroke:${curve.colour}` });
     });
     const cursor = node(svg, "line", { class: "cursor", y1: TOP, y2: H - BOTTOM });
     const tip = node(frame, "div", { class: "tip" });
@@ -88,7 +87,7 @@ function chart(parent, panel) {
         if (!shown[j] || curve.y[i] === null) return;
         const row = node(tip, "div");
         const key = node(row, "span", { class: "key" });
-        node(key, "i", { style: `background:${colour(curve)}` });
+        node(key, "i", { style: `background:${curve.colour}` });
         node(key, "span", {}, curve.name);
         node(row, "span", {}, `${curve.y[i].toPrecision(4)} ${panel.unit}`);
       });
@@ -100,11 +99,11 @@ function chart(parent, panel) {
     svg.addEventListener("pointerleave", () => { cursor.style.visibility = tip.style.visibility = "hidden"; });
   }
 
-  if (panel.curves.length > 1) {
+  if (panel.named) {
     const legend = node(box, "div", { class: "legend" });
     panel.curves.forEach((curve, i) => {
       const button = node(legend, "button", { class: "key", type: "button", "aria-pressed": "true" });
-      node(button, "i", { style: `background:${colour(curve)}` });
+      node(button, "i", { style: `background:${curve.colour}` });
       node(button, "span", {}, curve.name);
       button.addEventListener("click", () => {
         shown[i] = !shown[i];

@@ -12,7 +12,7 @@ import numpy as np
 
 from pgfl.report.figures import SPENDING, figure, short
 from pgfl.report.network import legend, picture
-from pgfl.report.panels import Curve, Panel, cluster_colour, panels
+from pgfl.report.panels import EVERYONE, INK, Curve, Panel, cluster_colour, panels
 from pgfl.result import Result
 
 NO_FETCHES = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
@@ -72,7 +72,7 @@ def _outcome(result: Result) -> str:
     final = {name: result.curve(name)[:, -1].mean() for name in result.metrics}
     columns: list[str] = [name for name in ("nmsd", "accuracy", "objective") if name in final]
     head = "".join(f"<th>{label}</th>" for label in ("", *map(_label, columns)))
-    body = [_outcome_row("all clients", "currentColor", [final[name] for name in columns], columns)]
+    body = [_outcome_row(EVERYONE, "currentColor", [final[name] for name in columns], columns)]
     for index, cluster in enumerate(result.cluster_ids[:MOST_CLUSTER_ROWS]):
         values = [final.get(f"{name}_{cluster}", np.nan) for name in columns]
         if np.isfinite(values).any():
@@ -127,6 +127,7 @@ def _panel(panel: Panel) -> dict[str, Any]:
     return {
         "title": panel.title,
         "unit": panel.unit,
+        "named": panel.named,
         "x": panel.x.tolist(),
         "curves": [_curve(curve) for curve in panel.curves],
     }
@@ -134,7 +135,8 @@ def _panel(panel: Panel) -> dict[str, Any]:
 
 def _curve(curve: Curve) -> dict[str, Any]:
     bands = {"low": curve.low, "high": curve.high} if curve.low is not None and curve.high is not None else {}
-    return {"name": curve.name, "colour": curve.colour, "y": _numbers(curve.y)} | {
+    colour = "var(--ink)" if curve.colour == INK else curve.colour
+    return {"name": curve.name, "colour": colour, "y": _numbers(curve.y)} | {
         name: _numbers(band) for name, band in bands.items()
     }
 

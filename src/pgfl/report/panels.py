@@ -13,6 +13,7 @@ from pgfl.result import Result
 Floats = NDArray[np.floating]
 
 CLUSTER_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b8860b", "#56b4e9", "#6a3d9a", "#8c564b")
+EVERYONE = "all clients"
 INK, GREY = "#333333", "#8a8a8a"
 MOST_CURVES = len(CLUSTER_COLOURS)
 MOST_POINTS = 1_000
@@ -40,6 +41,11 @@ class Panel:
     x: NDArray[np.int64]
     curves: tuple[Curve, ...]
 
+    @property
+    def named(self) -> bool:
+        """Whether the curves need their names beside them; a single one for all clients is told by the title."""
+        return [curve.name for curve in self.curves] != [EVERYONE]
+
 
 def panels(result: Result) -> list[Panel]:
     """Everything that was measured, the most telling first."""
@@ -58,7 +64,7 @@ def _learning(result: Result) -> Iterator[Panel]:
         ("accuracy", "Test accuracy", "%"),
         ("objective", "Objective", ""),
     ):
-        names = [(metric, "all clients", INK)] + [
+        names = [(metric, EVERYONE, INK)] + [
             (f"{metric}_{cluster}", cluster, cluster_colour(index))
             for index, cluster in enumerate(result.cluster_ids[:MOST_CURVES])
         ]
