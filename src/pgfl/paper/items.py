@@ -65,4 +65,9 @@ def accuracy_curve(name: str, found: Measured, look: Look) -> Series:
 def spent(found: Measured) -> str:
     """The ε that a curve really spends, for its legend; the worst client of all runs."""
     epsilon = float(np.max(found["epsilon"]))
-    return "" if np.isinf(epsilon) else rf", $\varepsilon$ = {epsilon:.3g}"
+    return "" if np.isinf(epsilon) else rf", $\varepsilon$ = {epsilon_text(epsilon)}"
+
+
+def epsilon_text(epsilon: float) -> str:
+    """ε with two digits, never in powers of ten."""
+    return f"{epsilon:.2g}" if epsilon < 100 else f"{epsilon:.0f}"

@@ -292,8 +292,8 @@ class Figure3:
                       [nmsd_curve(name + spent(one), one, LOOKS[name]) for name, one in found.items()])
             )  # fmt: skip
             heat = self.grid(effort, kind).heat(
-                rf"$\tau = 0.4$: loss by privacy at round 300 beyond {NEARLY_DB:g} dB; {kind.name}", "dB", measured,
-                lambda private, free: _shifted(difference_db(final(private), final(free)), NEARLY_DB),
+                rf"$\tau = 0.4$: loss by privacy at round 300 [dB]; {kind.name}", "dB", measured,
+                lambda private, free: difference_db(final(private), final(free)), limit=NEARLY_DB,
             )  # fmt: skip
             maps.append(heat)
             delay = min((slower(found[name], clean[name], 3) for name in found), key=lambda one: one.low)
@@ -373,10 +373,6 @@ def _at(kind: Kind, rho: float, phi0: float | None) -> Trial:
 
     moved = replace(kind, rho=rho, privacy=replace(kind.privacy, phi0=phi0 or 1.0))
     return moved.pgfl(TAU, private=phi0 is not None)
-
-
-def _shifted(found: Interval, by: float) -> Interval:
-    return Interval(found.value - by, found.low - by, found.high - by, found.runs)
 
 
 def _share_interval(successes: int, trials: int) -> tuple[float, float]:

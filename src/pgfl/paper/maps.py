@@ -10,7 +10,7 @@ import numpy as np
 from pgfl.paper.claims import Claim, with_region
 from pgfl.paper.experiments import Experiment, Measured
 from pgfl.paper.items import Lookup
-from pgfl.paper.panels import Heat
+from pgfl.paper.panels import Heat, words
 from pgfl.paper.statistics import Interval
 
 Cell = Callable[[float, float], Sequence[Experiment]]
@@ -31,14 +31,22 @@ class Grid:
         return {one: runs for y in self.y for x in self.x for one in self.cell(x, y)}
 
     def heat(
-        self, title: str, unit: str, measured: Lookup, statistic: Callable[..., Interval], *, digits: int = 1
+        self,
+        title: str,
+        unit: str,
+        measured: Lookup,
+        statistic: Callable[..., Interval],
+        *,
+        digits: int = 1,
+        good: int = -1,
+        limit: float = 0.0,
     ) -> Heat:
-        """The statistic of every cell; the claim holds where its interval lies below 0."""
+        """The statistic of every cell; the claim holds where its interval lies on the good side of the limit."""
         found = [[statistic(*_paired([measured(one) for one in self.cell(x, y)])) for x in self.x] for y in self.y]
         value, low, high = (
             np.array([[getattr(one, name) for one in row] for row in found]) for name in ("value", "low", "high")
         )
-        return Heat(title, self.x_name, self.y_name, self.x, self.y, value, low, high, unit, digits)
+        return Heat(title, self.x_name, self.y_name, self.x, self.y, value, low, high, unit, digits, good, limit)
 
 
 def _paired(found: Sequence[Measured]) -> list[Measured]:
@@ -49,7 +57,7 @@ def _paired(found: Sequence[Measured]) -> list[Measured]:
 
 def judged_on(claim: Claim, heat: Heat, file: str) -> Claim:
     """The claim with the region of the map in which it holds."""
-    holds = heat.high < 0.0
+    holds = heat.holds
     return with_region(
         claim, region(heat), everywhere=bool(holds.all()), anywhere=bool(holds.any()), map=f"{file}.csv"
     )
@@ -57,13 +65,14 @@ def judged_on(claim: Claim, heat: Heat, file: str) -> Claim:
 
 def region(heat: Heat) -> str:
     """In words, for which x the claim holds at every y."""
-    holds = heat.high < 0.0
+    holds = heat.holds
     if not holds.any():
         return "nowhere else on the map"
-    parts = [(y, _span(heat.x_label, heat.x, row)) for y, row in zip(heat.y, holds, strict=True) if row.any()]
-    if len(parts) == len(heat.y) and len({words for _, words in parts}) == 1:
+    x_name, y_name = words(heat.x_label), words(heat.y_label)
+    parts = [(y, _span(x_name, heat.x, row)) for y, row in zip(heat.y, holds, strict=True) if row.any()]
+    if len(parts) == len(heat.y) and len({span for _, span in parts}) == 1:
         return parts[0][1]
-    return "; ".join(f"{heat.y_label} = {y:g}: {words}" for y, words in parts)
+    return "; ".join(f"{y_name} = {y:g}: {span}" for y, span in parts)
 
 
 def _span(name: str, values: Sequence[float], holds: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from pgfl.errors import ResultError
 from pgfl.paper.claims import Claim
-from pgfl.paper.panels import GREY, INK, Row
+from pgfl.paper.panels import GREY, INK, Row, words
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -126,18 +126,13 @@ def write_csv(rows: Iterable[Row], path: Path) -> None:
     table = list(rows)
     names = list(dict.fromkeys(name for row in table for name in row))
     with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, [_plain(name) for name in names], restval="", lineterminator="\n")
+        writer = csv.DictWriter(file, [words(name) for name in names], restval="", lineterminator="\n")
         writer.writeheader()
         for row in table:
-            writer.writerow({_plain(name): _cell(value) for name, value in row.items()})
-
-
-def _plain(label: str) -> str:
-    """A label without the marks of mathematical typesetting."""
-    return label.replace("$", "").replace("\\", "").replace("{", "").replace("}", "")
+            writer.writerow({words(name): _cell(value) for name, value in row.items()})
 
 
 def _cell(value: Any) -> Any:
     if isinstance(value, str):
-        return _plain(value)
+        return words(value)
     return "" if value is None else f"{float(value):.6g}"

@@ -9,6 +9,7 @@ from pathlib import Path
 from pgfl.paper.claims import Claim
 from pgfl.paper.items import Effort
 from pgfl.paper.outcome import Outcome
+from pgfl.paper.panels import words
 from pgfl.paper.settings import REASONS
 
 PAGE = "reproduction.md"
@@ -95,5 +96,4 @@ def _number(value: float) -> str:
 
 
 def _cell(text: str) -> str:
-    plain = text.replace("$", "").replace("\\", "")
-    return plain.replace("|", "\\|")
+    return words(text).replace("|", "\\|")

@@ -112,7 +112,7 @@ class Lines:
 
 @dataclass(frozen=True, eq=False)
 class Heat:
-    """A statistic over a grid of two settings; below 0 (blue) the claim holds. A cell whose interval has 0 is pale."""
+    """A statistic over a grid of two settings; on the `good` side of its limit (blue) the claim holds."""
 
     title: str
     x_label: str
@@ -124,16 +124,26 @@ class Heat:
     high: Floats
     unit: str
     digits: int = 1
-    size: tuple[float, float] = (3.5, 2.8)
+    good: int = -1
+    limit: float = 0.0
+    size: tuple[float, float] = (3.5, 2.4)
+
+    @property
+    def holds(self) -> NDArray[np.bool_]:
+        """Where all of the interval supports the claim."""
+        return np.asarray(self.high < self.limit if self.good < 0 else self.low > self.limit)
 
     def draw(self, axes: Axes) -> None:
-        """Cells with their numbers; a number in brackets is not distinguishable from 0."""
-        reach = float(np.nanmax(np.abs(self.value))) or 1.0
-        axes.imshow(self.value, cmap="RdBu_r", vmin=-reach, vmax=reach, aspect="auto", origin="lower", alpha=0.75)
+        """Cells with their numbers; a number in brackets is not distinguishable from the limit."""
+        beyond = self.value - self.limit
+        shade = np.sign(beyond) * np.sqrt(np.abs(beyond))
+        reach = 1.6 * float(np.nanmax(np.abs(shade))) or 1.0
+        colours = "RdBu_r" if self.good < 0 else "RdBu"
+        axes.imshow(shade, cmap=colours, vmin=-reach, vmax=reach, aspect="auto", origin="lower")
         for row in range(len(self.y)):
             for column in range(len(self.x)):
                 text = f"{self.value[row, column]:+.{self.digits}f}".replace("-", "−")
-                if self.low[row, column] <= 0.0 <= self.high[row, column]:
+                if self.low[row, column] <= self.limit <= self.high[row, column]:
                     text = f"({text})"
                 axes.text(column, row, text, ha="center", va="center", fontsize=6.5, color=INK)
         axes.set_xticks(range(len(self.x)), [f"{value:g}" for value in self.x])
@@ -152,11 +162,26 @@ class Heat:
                     "map": self.title,
                     self.x_label: x,
                     self.y_label: y,
-                    f"difference in {self.unit}": self.value[row, column],
+                    f"statistic in {self.unit}": self.value[row, column],
                     "low": self.low[row, column],
                     "high": self.high[row, column],
+                    "holds": "yes" if self.holds[row, column] else "no",
                 }
 
 
-Panel = Lines | Heat
-"""What a figure is made of."""
+_WORDS = (
+    (r"\phi^{(0)}", "φ⁽⁰⁾"), (r"\varepsilon", "ε"), (r"\rho", "ρ"), (r"\tau", "τ"), (r"\gamma", "γ"),
+    (r"\mathcal{E}", "E"), (r"\emptyset", "∅"), (r"\times", "×"), (r"\in", "∈"), (r"\{", "{"), (r"\}", "}"),
+    (r"\Delta", "Δ"), (r"\eta", "η"), (r"\kappa", "κ"), (r"\Vert", "‖"), ("^n", "ⁿ"), ("^2", "²"), (r"\,", " "), ("$", ""),
+)  # fmt: skip
+
+
+def words(label: str) -> str:
+    """A label of a plot as plain text, for tables and sentences.
+
+    >>> words(r"PGFL, $\\tau = 0.4 \\times 0.98^n$")
+    'PGFL, τ = 0.4 × 0.98ⁿ'
+    """
+    for mark, plain in _WORDS:
+        label = label.replace(mark, plain)
+    return label

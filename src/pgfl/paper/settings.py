@@ -83,7 +83,13 @@ def everyone(algorithm: Algorithm, **data: float | str) -> Trial:
 
 
 def digits(
-    tasks: str, tau: float, source: str | None, *, phi0: float = 3e-3, rho: float = 1.0, rounds: int = ROUNDS_DIGITS
+    tasks: str,
+    tau: float,
+    source: str | None,
+    *,
+    phi0: float,
+    rho: float = 1.0,
+    record_every: int = ROUNDS_DIGITS,
 ) -> Trial:
     """Figs. 7 to 9: scheduling and privacy, logistic regression with ‖x‖ = 1."""
     return Trial(
@@ -92,9 +98,9 @@ def digits(
         Logistic(LAMBDA),
         SCHEDULED,
         Privacy(phi0=phi0, zeta=0.99, x_norm=1.0),
-        rounds,
+        ROUNDS_DIGITS,
         metrics=("accuracy",),
-        record_every=5,
+        record_every=record_every,
     )
 
 

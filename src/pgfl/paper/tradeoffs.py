@@ -8,7 +8,7 @@ import numpy as np
 
 from pgfl.paper.claims import claim
 from pgfl.paper.experiments import Experiment, Measured, Trial
-from pgfl.paper.items import Effort, Lookup
+from pgfl.paper.items import Effort, Lookup, epsilon_text
 from pgfl.paper.learning_curves import NMSD, final
 from pgfl.paper.maps import Grid, judged_on
 from pgfl.paper.outcome import Outcome
@@ -146,8 +146,9 @@ def _points(
     )
     epsilons = [float(one["epsilon"].max()) for one in found.values()]
     same = max(epsilons) - min(epsilons) < 1e-6 * max(epsilons) if np.isfinite(epsilons).all() else False
-    labels = () if same or not np.isfinite(epsilons).all() else tuple(rf"$\varepsilon$ = {e:.2g}" if e < 1000 else rf"$\varepsilon$ = {e:.0f}" for e in epsilons)
-    name = rf"$\varepsilon$ = {max(epsilons):.3g}" if same else ""
+    told = not same and bool(np.isfinite(epsilons).all())
+    labels = tuple(rf"$\varepsilon$ = {epsilon_text(one)}" for one in epsilons) if told else ()
+    name = rf"$\varepsilon$ = {epsilon_text(max(epsilons))}" if same else ""
     series = Series(name, np.array(list(found)), y, low, high, Look(colour, "-", "o"))
     return Lines(title, x_label, f"{NMSD} after {ROUNDS} rounds", [series], log_x=log, marks=marks, point_labels=labels)
 
