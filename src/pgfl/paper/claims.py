@@ -16,7 +16,8 @@ Verdict = Literal["holds", "does not hold", "holds where …"]
 class Claim:
     """One sentence of the paper with its number, interval and verdict.
 
-    `where` completes "holds where …"; `map` names the CSV in which the region can be seen.
+    A claim that the interval neither supports nor contradicts does not hold, and is not `decided`. `where` completes
+    "holds where …"; `map` names the CSV in which the region can be seen.
     """
 
     key: str
@@ -28,6 +29,7 @@ class Claim:
     unit: str
     runs: int
     verdict: Verdict
+    decided: bool = True
     where: str | None = None
     map: str | None = None
 
@@ -41,13 +43,18 @@ class Claim:
     @property
     def sentence(self) -> str:
         """The verdict as a reader sees it."""
-        return f"holds where {self.where}" if self.verdict == "holds where …" else self.verdict
+        if self.verdict == "holds where …":
+            return f"holds where {self.where}"
+        return self.verdict if self.decided else f"{self.verdict} (not decided by {self.runs} runs)"
 
 
-def claim(key: str, text: str, measured: str, found: Interval, unit: str, holds: bool) -> Claim:
-    """A claim judged in the chosen setting alone."""
+def claim(
+    key: str, text: str, measured: str, found: Interval, unit: str, holds: bool, limit: float = 0.0
+) -> Claim:
+    """A claim judged in the chosen setting alone, by its interval beside a limit."""
     verdict: Verdict = "holds" if holds else "does not hold"
-    return Claim(key, text, measured, found.value, found.low, found.high, unit, found.runs, verdict)
+    decided = holds or not found.low <= limit <= found.high
+    return Claim(key, text, measured, found.value, found.low, found.high, unit, found.runs, verdict, decided)
 
 
 def with_region(judged: Claim, region: str, *, everywhere: bool, anywhere: bool, map: str) -> Claim:

@@ -97,7 +97,7 @@ class LearningCurves:
             judged = claim(
                 f"{self.name}.gain.{level.split()[0]}", f"{self.said} ({level})",
                 f"accuracy of τ = 0.4 minus τ = 0 at round {ROUNDS_DIGITS}{size}", gained, "points",
-                gained.above(self.least),
+                gained.above(self.least), self.least,
             )  # fmt: skip
             claims.append(judged_on(judged, maps[1], f"{self.name}-map"))
         return Outcome(self.name, self.title, panels, claims, [GUARANTEE], maps)

@@ -165,6 +165,7 @@ class Figure1:
             least,
             "dB",
             least.above(POOR_DB),
+            POOR_DB,
         )
 
     def _observable(self, ranks: Measured) -> Claim:
@@ -306,7 +307,7 @@ class Figure3:
                     claim(f"fig3.nearly-same.{kind.name}",
                           f"NMSD after 300 rounds is nearly that without privacy ({kind.title})",
                           f"NMSD with privacy relative to without, the worse of both τ; nearly is up to {NEARLY_DB:g} dB",
-                          loss, "dB", loss.below(NEARLY_DB)),
+                          loss, "dB", loss.below(NEARLY_DB), NEARLY_DB),
                     heat, "fig3-map"),
             ]  # fmt: skip
         notes = [
@@ -359,10 +360,10 @@ class Figure5:
                       f"NMSD of τ = 0.4 relative to τ = 0 at round {START}", start, "dB", start.below()),
                 claim(f"fig5.as-fast.{kind.name}", f"0.4 × 0.98ⁿ starts as fast as 0.4 ({kind.title})",
                       f"NMSD of 0.4 × 0.98ⁿ relative to τ = 0.4 at round {START}; as fast is up to {SAME_DB:g} dB",
-                      as_fast, "dB", as_fast.below(SAME_DB)),
+                      as_fast, "dB", as_fast.below(SAME_DB), SAME_DB),
                 claim(f"fig5.as-well.{kind.name}", f"0.4 × 0.98ⁿ ends as well as τ = 0 ({kind.title})",
                       f"NMSD of 0.4 × 0.98ⁿ relative to τ = 0 at round 300; as well is up to {SAME_DB:g} dB",
-                      as_well, "dB", as_well.below(SAME_DB)),
+                      as_well, "dB", as_well.below(SAME_DB), SAME_DB),
             ]  # fmt: skip
         return Outcome(self.name, self.title, panels, claims)
 

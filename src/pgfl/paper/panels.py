@@ -75,6 +75,9 @@ class Lines:
             )  # fmt: skip
         if self.log_x:
             axes.set_xscale("log")
+            if len(self.series[0].x) <= 8:
+                axes.set_xticks(self.series[0].x, [f"{value:g}" for value in self.series[0].x])
+                axes.minorticks_off()
         if self.log_y:
             axes.set_yscale("log")
         for at, meaning in self.marks:
@@ -167,6 +170,39 @@ class Heat:
                     "high": self.high[row, column],
                     "holds": "yes" if self.holds[row, column] else "no",
                 }
+
+
+@dataclass(frozen=True, eq=False)
+class Bars:
+    """One number a name, beside a limit."""
+
+    title: str
+    y_label: str
+    values: dict[str, float]
+    limit: float | None = None
+    limit_name: str = ""
+    size: tuple[float, float] = (3.5, 2.8)
+
+    def draw(self, axes: Axes) -> None:
+        """Bars with their numbers on top."""
+        heights = list(self.values.values())
+        axes.bar(range(len(heights)), heights, width=0.55, color=BLUE, alpha=0.75)
+        for i, height in enumerate(heights):
+            axes.annotate(f"{height:.3g}", (i, height), (0, 2), textcoords="offset points", ha="center", fontsize=7)
+        if self.limit is not None:
+            axes.axhline(self.limit, color=RED, linewidth=0.9, linestyle="--", label=self.limit_name)
+            axes.legend(loc="lower right")
+        axes.set_ylim(0.0, 1.15 * max([*heights, self.limit or 0.0]))
+        axes.set_xticks(range(len(heights)), list(self.values))
+        axes.tick_params(axis="x", length=0, labelsize=7)
+        axes.grid(visible=False, axis="x")
+        axes.set_ylabel(self.y_label)
+        axes.set_title(self.title)
+
+    def rows(self) -> Iterator[Row]:
+        """A row a bar."""
+        for name, value in self.values.items():
+            yield {"panel": self.title, "curve": name, self.y_label: value}
 
 
 _WORDS = (

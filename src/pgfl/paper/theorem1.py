@@ -16,7 +16,7 @@ from pgfl.paper.items import Effort, Lookup
 from pgfl.paper.outcome import Outcome
 from pgfl.paper.panels import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, Lines, Look, Series
 from pgfl.paper.settings import PRINTED
-from pgfl.paper.statistics import Floats, band_db, interval
+from pgfl.paper.statistics import Floats, band, interval
 from pgfl.privacy.settings import Privacy
 from pgfl.result import Result
 from pgfl.theory import ClusterObjective, cluster_objective
@@ -27,6 +27,7 @@ EXACT_RHOS = (1.0, 3.0, 10.0)
 ROUNDS, EXACT_ROUNDS = 1000, 1500
 REACHED_DB = -100.0  # an optimum that is reached
 FLOOR = 1e-9  # residuals below it are rounding
+TINY = 1e-32  # what is 0 in double precision
 STRAIGHT = 0.99  # R² of a straight line in the logarithm
 ALGORITHMS = {"plain": PGFL, "exact": ExactMixing}
 OBJECTIVES = ("clients'", "ERM_global", "ERM_servers")
@@ -161,7 +162,7 @@ def _linear(key: str, text: str, found: dict[float, Measured]) -> Claim:
     return claim(
         key, text,
         f"factor a round, fitted to the logarithm of the dual residual, of the slowest ρ ({by_rho}); least R² {straight:.4f}",
-        rate, "", rate.below(1.0) and straight >= STRAIGHT,
+        rate, "", rate.below(1.0) and straight >= STRAIGHT, 1.0,
     )  # fmt: skip
 
 
@@ -186,7 +187,7 @@ def _optimum(how: str, plain: Measured, exact: Measured, key: str) -> list[Claim
         one = claim(
             f"{key}.{name}", f"converges to the optimum of the cluster problem, {text}, {how}",
             f"distance to the optimum at the end, ρ = 3; reached is {REACHED_DB:g} dB or less", reached, "dB",
-            reached.below(REACHED_DB),
+            reached.below(REACHED_DB), REACHED_DB,
         )  # fmt: skip
         if name == "plain" and one.verdict == "does not hold" and float(reached.high) > REACHED_DB:
             where = "servers mix exactly (algorithm pgfl-exact); as written it stops at a point that depends on ρ"
@@ -196,13 +197,16 @@ def _optimum(how: str, plain: Measured, exact: Measured, key: str) -> list[Claim
 
 
 def _distance(name: str, found: Measured, look: Look) -> Series:
-    return Series(name, found["round"][0].astype(float), *band_db(np.maximum(found["distance"], 1e-32)), look)
+    return Series(name, found["round"][0].astype(float), *_mean_of_db(found["distance"]), look)
+
+
+def _mean_of_db(values: Floats) -> tuple[Floats, Floats, Floats]:
+    """Over many orders of magnitude the mean of logarithms is told, not the logarithm of the mean."""
+    return band(decibels(np.maximum(values, TINY)))
 
 
 def _against_rho(name: str, found: dict[float, Floats], look: Look) -> Series:
-    y, low, high = (
-        np.array([band_db(np.maximum(values, 1e-32)[:, None])[i][0] for values in found.values()]) for i in range(3)
-    )
+    y, low, high = (np.array([_mean_of_db(values[:, None])[i][0] for values in found.values()]) for i in range(3))
     return Series(name, np.array(list(found)), y, low, high, look)
 
 

@@ -160,10 +160,10 @@ class TheoremTwo:
                 judged_on(
                     claim(f"theorem2.bound.{key}", f"E‖w̄ − w‖² ≤ η(1 − Π(1 − τ⁽ʲ⁾)) in all rounds ({how})",
                           "drift in units of the bound, averaged over servers and clusters, at its worst round of the "
-                          "worst sequence", fullest, "× bound", fullest.below(1.0)),
+                          "worst sequence", fullest, "× bound", fullest.below(1.0), 1.0),
                     heat, "theorem2-map"),
                 claim(f"theorem2.corollary.{key}", f"one round of inter-cluster learning moves at most τη ({how})",
-                      f"drift in units of τη after τ = 0.4 in round {ONCE} only", once, "× bound", once.below(1.0)),
+                      f"drift in units of τη after τ = 0.4 in round {ONCE} only", once, "× bound", once.below(1.0), 1.0),
             ]  # fmt: skip
         notes = [
             "Both runs share data, participants and noise, so that only inter-cluster learning tells them apart; η is "
