@@ -28,7 +28,10 @@ def reproduce(
     runs: Annotated[
         int | None, typer.Option(min=2, help="Monte Carlo runs of a regression curve (100); the others in proportion.")
     ] = None,
-    out: Annotated[Path, typer.Option("--out", help="Where pictures, tables, claims and the page go.")] = DEFAULT_OUT,
+    out: Annotated[
+        Path,
+        typer.Option("--out", help="The folder of pictures, tables and claims; the page goes beside it, as FOLDER.md."),
+    ] = DEFAULT_OUT,
     mnist: Annotated[
         Path | None, typer.Option("--mnist", metavar="DIR", help="Take the digits from the four original files in DIR.")
     ] = None,
@@ -62,7 +65,7 @@ def _show(found: Reproduction) -> None:
             table.add_row(outcome.name, claim.claim, value_text(claim), f"[{colour}]{claim.sentence}[/{colour}]")
     console = Console()
     console.print(table)
-    console.print(f"Pictures, tables and the page: {found.folder}", markup=False)
+    console.print(f"The page: {found.folder}.md; pictures, tables and claims: {found.folder}", markup=False)
 
 
 @contextmanager

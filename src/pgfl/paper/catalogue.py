@@ -7,9 +7,18 @@ from pgfl.paper.items import Item
 
 def items() -> dict[str, Item]:
     """fig1 … fig9, the theorems, and what goes beyond the paper."""
-    from pgfl.paper import classification, learning_curves, theorem1, theorem2, theorem3, tradeoffs
+    from pgfl.paper import beyond, classification, learning_curves, network, theorem1, theorem2, theorem3, tradeoffs
 
-    every: list[Item] = [*learning_curves.FIGURES, *tradeoffs.FIGURES, *classification.FIGURES, theorem1.THEOREM, theorem2.THEOREM, theorem3.THEOREM]
+    every: list[Item] = [
+        *learning_curves.FIGURES,
+        *tradeoffs.FIGURES,
+        *classification.FIGURES,
+        theorem1.THEOREM,
+        theorem2.THEOREM,
+        theorem3.THEOREM,
+        network.NETWORK,
+        beyond.BEYOND,
+    ]
     return {item.name: item for item in sorted(every, key=lambda item: _place(item.name))}
 
 

@@ -48,9 +48,7 @@ class Claim:
         return self.verdict if self.decided else f"{self.verdict} (not decided by {self.runs} runs)"
 
 
-def claim(
-    key: str, text: str, measured: str, found: Interval, unit: str, holds: bool, limit: float = 0.0
-) -> Claim:
+def claim(key: str, text: str, measured: str, found: Interval, unit: str, holds: bool, limit: float = 0.0) -> Claim:
     """A claim judged in the chosen setting alone, by its interval beside a limit."""
     verdict: Verdict = "holds" if holds else "does not hold"
     decided = holds or not found.low <= limit <= found.high

@@ -63,9 +63,7 @@ class LargestChange:
         return best
 
     def _changes(self, objective: MarginObjective, genes: Floats) -> Floats:
-        rows, other, centre = np.split(
-            genes, [RECORDS * (DIMENSION + 1), (RECORDS + 1) * (DIMENSION + 1)], axis=1
-        )
+        rows, other, centre = np.split(genes, [RECORDS * (DIMENSION + 1), (RECORDS + 1) * (DIMENSION + 1)], axis=1)
         features, targets = self._record(objective, rows.reshape(-1, RECORDS, DIMENSION + 1))
         replaced, label = self._record(objective, other[:, None])
         direction, size = centre[:, :-1], np.abs(np.tanh(centre[:, -1:]))
@@ -82,14 +80,12 @@ class LargestChange:
         row = X_NORM * row / np.maximum(1.0, np.linalg.norm(row, axis=-1, keepdims=True))
         if isinstance(objective, Logistic):
             return row, (label > 0).astype(float)
-        return row, np.sign(label) * np.expm1(9.2 * np.abs(np.tanh(label))) if isinstance(objective, Huber) else np.clip(
-            label, -Y_BOUND, Y_BOUND
-        )
+        return row, np.sign(label) * np.expm1(9.2 * np.abs(np.tanh(label))) if isinstance(
+            objective, Huber
+        ) else np.clip(label, -Y_BOUND, Y_BOUND)
 
     @staticmethod
     def _solved(objective: MarginObjective, features: Floats, targets: Floats, centre: Floats) -> Floats:
         counts, weight = np.full(len(features), RECORDS), np.full(len(features), WEIGHT)
         model, _ = objective.prepare(features, targets, counts, weight).solve(centre)
         return np.asarray(model)
-
-

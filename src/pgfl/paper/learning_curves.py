@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from pgfl.algorithms import PGFL, FedAvg
@@ -90,9 +92,7 @@ class Figure1:
     def outcome(self, effort: Effort, measured: Lookup) -> Outcome:
         """Five claims and the map of three of them."""
         found = {name: measured(trial) for name, trial in (self.graph | self.isolated).items()}
-        panel = Lines(
-            "", ROUND, NMSD, [nmsd_curve(name, one, LOOKS[name]) for name, one in found.items()]
-        )
+        panel = Lines("", ROUND, NMSD, [nmsd_curve(name, one, LOOKS[name]) for name, one in found.items()])
         grid = self.grid(effort)
         beats = grid.heat(
             "PGFL (the worse of two) against FedAvg [dB]", "dB", measured,
@@ -223,9 +223,7 @@ class Figure2:
         full = {name: measured(trial) for name, trial in Figure1.graph.items()}
         names = (TAU_ZERO, TAU_FIXED)
         delay = min((slower(found[name], full[name], 2) for name in names), key=lambda one: one.low)
-        loss = min(
-            (difference_db(final(found[name]), final(full[name]), 2) for name in names), key=lambda one: one.low
-        )
+        loss = min((difference_db(final(found[name]), final(full[name]), 2) for name in names), key=lambda one: one.low)
         fedavg = difference_db(final(found["FedAvg"]), final(full["FedAvg"]))
         heat = self.grid(effort).heat(
             "FedAvg, scheduled against all clients, round 300 [dB]", "dB", measured,
@@ -334,14 +332,37 @@ class Figure5:
             "decreasing": kind.pgfl(DECREASING, gamma=DIFFERENT),
         }
 
+    def grid(self, effort: Effort, kind: Kind) -> Grid:
+        """Observation noise × φ⁽⁰⁾; a cell holds null and fixed τ."""
+
+        def cell(noise: float, phi0: float) -> list[Experiment]:
+            moved = replace(kind, privacy=replace(kind.privacy, phi0=phi0))
+            return [moved.pgfl(tau, gamma=DIFFERENT, observation_noise=noise) for tau in (0.0, TAU)]
+
+        return Grid("observation noise (sd)", r"$\phi^{(0)}$", *around(effort, kind), cell)
+
     def experiments(self, effort: Effort) -> dict[Experiment, int]:
-        """Both kinds."""
-        return {trial: effort.regression for kind in KINDS for trial in self.trials(kind).values()}
+        """Both kinds, and their maps."""
+        wanted: dict[Experiment, int] = {}
+        for kind in KINDS:
+            wanted |= self.grid(effort, kind).experiments(effort.grid)
+        for kind in KINDS:
+            wanted |= dict.fromkeys(self.trials(kind).values(), effort.regression)
+        return wanted
 
     def outcome(self, effort: Effort, measured: Lookup) -> Outcome:
-        """Four claims for each kind."""
-        panels, claims = [], []
+        """Four claims for each kind; two of them with a map."""
+        panels, claims, maps = [], [], []
         for kind in KINDS:
+            worse = self.grid(effort, kind).heat(
+                rf"$\tau = 0.4$ against $\tau = 0$, round 300 [dB]; {kind.name}", "dB", measured,
+                lambda zero, fixed: difference_db(final(fixed), final(zero)), good=1,
+            )  # fmt: skip
+            quicker = self.grid(effort, kind).heat(
+                rf"$\tau = 0.4$ against $\tau = 0$, round {START} [dB]; {kind.name}", "dB", measured,
+                lambda zero, fixed: difference_db(at_round(fixed, START), at_round(zero, START)), digits=2,
+            )  # fmt: skip
+            maps += [worse, quicker]
             zero, fixed, decreasing = (measured(trial) for trial in self.trials(kind).values())
             shown = {TAU_ZERO: zero, TAU_FIXED: fixed, r"PGFL, $\tau = 0.4 \times 0.98^n$": decreasing}
             looks = (LOOKS[TAU_ZERO], LOOKS[TAU_FIXED], LOOKS["decreasing"])
@@ -354,10 +375,14 @@ class Figure5:
             as_fast = difference_db(at_round(decreasing, START), at_round(fixed, START))
             as_well = difference_db(final(decreasing), final(zero))
             claims += [
-                claim(f"fig5.degrades.{kind.name}", f"τ = 0.4 degrades the steady state ({kind.title})",
-                      "NMSD of τ = 0.4 relative to τ = 0 at round 300", degraded, "dB", degraded.above()),
-                claim(f"fig5.start.{kind.name}", f"τ = 0.4 speeds the start ({kind.title})",
-                      f"NMSD of τ = 0.4 relative to τ = 0 at round {START}", start, "dB", start.below()),
+                judged_on(
+                    claim(f"fig5.degrades.{kind.name}", f"τ = 0.4 degrades the steady state ({kind.title})",
+                          "NMSD of τ = 0.4 relative to τ = 0 at round 300", degraded, "dB", degraded.above()),
+                    worse, "fig5-map"),
+                judged_on(
+                    claim(f"fig5.start.{kind.name}", f"τ = 0.4 speeds the start ({kind.title})",
+                          f"NMSD of τ = 0.4 relative to τ = 0 at round {START}", start, "dB", start.below()),
+                    quicker, "fig5-map"),
                 claim(f"fig5.as-fast.{kind.name}", f"0.4 × 0.98ⁿ starts as fast as 0.4 ({kind.title})",
                       f"NMSD of 0.4 × 0.98ⁿ relative to τ = 0.4 at round {START}; as fast is up to {SAME_DB:g} dB",
                       as_fast, "dB", as_fast.below(SAME_DB), SAME_DB),
@@ -365,13 +390,18 @@ class Figure5:
                       f"NMSD of 0.4 × 0.98ⁿ relative to τ = 0 at round 300; as well is up to {SAME_DB:g} dB",
                       as_well, "dB", as_well.below(SAME_DB), SAME_DB),
             ]  # fmt: skip
-        return Outcome(self.name, self.title, panels, claims)
+        return Outcome(self.name, self.title, panels, claims, maps=maps)
+
+
+def around(effort: Effort, kind: Kind) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Observation noises and φ⁽⁰⁾ of a map around a kind's setting."""
+    if kind is PRINTED:
+        return effort.thinned((0.1, 0.4, 0.7, 1.0, 1.3), (0.1, 1.0)), effort.thinned((0.003, 0.03, 0.3), (0.03,))
+    return effort.thinned((0.1, 1.0), (1.0,)), effort.thinned((0.01, 0.1, 1.0, 10.0, 100.0), (0.1, 100.0))
 
 
 def _at(kind: Kind, rho: float, phi0: float | None) -> Trial:
     """τ = 0.4 of a kind at another ρ and noise."""
-    from dataclasses import replace
-
     moved = replace(kind, rho=rho, privacy=replace(kind.privacy, phi0=phi0 or 1.0))
     return moved.pgfl(TAU, private=phi0 is not None)
 

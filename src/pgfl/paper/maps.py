@@ -58,9 +58,7 @@ def _paired(found: Sequence[Measured]) -> list[Measured]:
 def judged_on(claim: Claim, heat: Heat, file: str) -> Claim:
     """The claim with the region of the map in which it holds."""
     holds = heat.holds
-    return with_region(
-        claim, region(heat), everywhere=bool(holds.all()), anywhere=bool(holds.any()), map=f"{file}.csv"
-    )
+    return with_region(claim, region(heat), everywhere=bool(holds.all()), anywhere=bool(holds.any()), map=f"{file}.csv")
 
 
 def region(heat: Heat) -> str:

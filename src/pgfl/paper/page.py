@@ -12,20 +12,18 @@ from pgfl.paper.outcome import Outcome
 from pgfl.paper.panels import words
 from pgfl.paper.settings import REASONS
 
-PAGE = "reproduction.md"
 
-
-def write(outcomes: Sequence[Outcome], effort: Effort, folder: Path) -> Path:
-    """The page of a folder of pictures."""
-    path = folder / PAGE
-    path.write_text("\n".join(_lines(outcomes, effort)) + "\n", encoding="utf-8")
+def write(command: str, outcomes: Sequence[Outcome], effort: Effort, folder: Path) -> Path:
+    """The page of a folder of pictures, beside it: FOLDER.md."""
+    path = folder.parent / f"{folder.name}.md"
+    path.write_text("\n".join(_lines(command, outcomes, effort, folder.name)) + "\n", encoding="utf-8")
     return path
 
 
-def _lines(outcomes: Sequence[Outcome], effort: Effort) -> Iterator[str]:
+def _lines(command: str, outcomes: Sequence[Outcome], effort: Effort, place: str) -> Iterator[str]:
     yield "# The paper, reproduced"
     yield ""
-    yield f"Made by `pgfl reproduce{' --quick' if effort.quick else ''}`; do not edit. {_counts(effort)}"
+    yield f"Made by `{command}`; do not edit. {_counts(effort)}"
     yield ""
     yield (
         "Runs are paired: two settings share data, network, participants and noise in every run, and a claim is judged on "
@@ -39,7 +37,7 @@ def _lines(outcomes: Sequence[Outcome], effort: Effort) -> Iterator[str]:
     yield "|---|---|---|---|---|"
     for outcome in outcomes:
         for claim in outcome.claims:
-            yield _row(outcome, claim)
+            yield _row(outcome, claim, place)
     yield ""
     yield "## Settings that the paper leaves out"
     yield ""
@@ -51,19 +49,22 @@ def _lines(outcomes: Sequence[Outcome], effort: Effort) -> Iterator[str]:
     for outcome in outcomes:
         yield f"## {outcome.name}: {outcome.title}"
         yield ""
-        yield f"![{outcome.title}]({outcome.name}.png)"
+        yield f"![{outcome.title}]({place}/{outcome.name}.png)"
         yield ""
-        yield f"[PDF]({outcome.name}.pdf) · [CSV]({outcome.name}.csv)"
+        yield f"[PDF]({place}/{outcome.name}.pdf) · [CSV]({place}/{outcome.name}.csv)"
         yield ""
         for note in outcome.notes:
             yield note
             yield ""
         if outcome.maps:
-            yield "How far it holds: blue cells support the claim, red ones contradict it, a number in brackets cannot be told from 0."
+            yield (
+                "How far it holds: blue cells support the claim, red ones contradict it; a number in brackets cannot be told "
+                "from the limit."
+            )
             yield ""
-            yield f"![map]({outcome.name}-map.png)"
+            yield f"![map]({place}/{outcome.name}-map.png)"
             yield ""
-            yield f"[PDF]({outcome.name}-map.pdf) · [CSV]({outcome.name}-map.csv)"
+            yield f"[PDF]({place}/{outcome.name}-map.pdf) · [CSV]({place}/{outcome.name}-map.csv)"
             yield ""
 
 
@@ -74,8 +75,8 @@ def _counts(effort: Effort) -> str:
     )
 
 
-def _row(outcome: Outcome, claim: Claim) -> str:
-    map_link = f" ([map]({claim.map}))" if claim.map else ""
+def _row(outcome: Outcome, claim: Claim, place: str) -> str:
+    map_link = f" ([map]({place}/{claim.map}))" if claim.map else ""
     verdict = f"**{claim.sentence}**{map_link}"
     cells = (outcome.name, claim.claim, claim.measured, value_text(claim), verdict)
     return "| " + " | ".join(map(_cell, cells)) + " |"

@@ -46,6 +46,11 @@ class Reproduction:
         }
 
 
+def _command(names: Sequence[str], effort: Effort) -> str:
+    """The command line that does the same."""
+    return " ".join(["pgfl reproduce", *names, *(["--quick"] if effort.quick else [])])
+
+
 def chosen(names: Sequence[str]) -> list[Item]:
     """The items of these names, in the order of the paper; "all" is all of them."""
     known = catalogue.items()
@@ -78,7 +83,7 @@ def reproduce(
             progress(done, laboratory.cost, doing)
 
     outcomes: list[Outcome] = []
-    laboratory = Laboratory(wanted, workers or min(len(os.sched_getaffinity(0)), len(wanted) or 1), advance)
+    laboratory = Laboratory(wanted, workers or min(os.cpu_count() or 1, len(wanted) or 1), advance)
     with laboratory:
         for item in items:
             doing = item.name
@@ -90,5 +95,5 @@ def reproduce(
     with writing(folder):
         text = json.dumps(found.as_json(), indent=2, ensure_ascii=False)
         (folder / CLAIMS).write_text(text + "\n", encoding="utf-8")
-        page.write(found.outcomes, effort, folder)
+        page.write(_command(names, effort), found.outcomes, effort, folder)
     return found

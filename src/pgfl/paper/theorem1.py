@@ -132,7 +132,11 @@ class TheoremOne:
             _distance(rf"as written, $\rho = {rho:g}$", one, Look(colour))
             for (rho, one), colour in zip(plain.items(), colours, strict=False)
         ]
-        quiet += [_distance(rf"exact mixing, $\rho = {rho:g}$", one, Look(PURPLE, "--")) for rho, one in exact.items() if rho == 3.0]
+        quiet += [
+            _distance(rf"exact mixing, $\rho = {rho:g}$", one, Look(PURPLE, "--"))
+            for rho, one in exact.items()
+            if rho == 3.0
+        ]
         loud = [
             _distance(r"as written, $\rho = 3$", noisy["plain"], Look(BLUE)),
             _distance(r"exact mixing, $\rho = 3$", noisy["exact"], Look(PURPLE, "--")),

@@ -132,10 +132,20 @@ class TheoremTwo:
         rhos = effort.thinned(RHOS, (5.0, 30.0))
         return Grid(r"$\rho$", r"$\tau$", rhos, taus, lambda rho, tau: [Drift(tau, rho, looked_at, noise)])
 
+    def single(self, effort: Effort, noise: Privacy | None) -> Grid:
+        """ρ × the one round in which τ = 0.4."""
+        rhos, rounds = effort.thinned(RHOS, (5.0, 30.0)), effort.thinned((1.0, 10.0, 50.0, 200.0), (10.0, 50.0))
+
+        def cell(rho: float, round: float) -> list[Experiment]:
+            return [Drift(Once(int(round), 0.4), rho, (int(round),), noise)]
+
+        return Grid(r"$\rho$", "the one round", rhos, rounds, cell)
+
     def experiments(self, effort: Effort) -> dict[Experiment, int]:
         """Curves and maps, without and with noise."""
         wanted: dict[Experiment, int] = {}
         for noise in (None, self.noise):
+            wanted |= self.single(effort, noise).experiments(max(2, effort.grid // 2))
             wanted |= self.grid(effort, noise).experiments(max(2, effort.grid // 2))
             wanted |= dict.fromkeys(self.drifts(effort, noise).values(), effort.grid)
         return wanted
@@ -151,7 +161,10 @@ class TheoremTwo:
             heat = self.grid(effort, noise).heat(
                 rf"drift over bound, {how}", "units of the bound", measured, ratio, digits=2, limit=1.0
             )
-            maps.append(heat)
+            alone = self.single(effort, noise).heat(
+                rf"one round of $\tau = 0.4$, {how}", "units of the bound", measured, ratio, digits=2, limit=1.0
+            )
+            maps += [heat, alone]
             lasting = {name: one for name, one in found.items() if one["round"].shape[1] > 1}
             fullest = max((ratio(one, len(lasting)) for one in lasting.values()), key=lambda one: one.high)
             once = ratio(next(one for one in found.values() if one["round"].shape[1] == 1))
@@ -162,8 +175,9 @@ class TheoremTwo:
                           "drift in units of the bound, averaged over servers and clusters, at its worst round of the "
                           "worst sequence", fullest, "× bound", fullest.below(1.0), 1.0),
                     heat, "theorem2-map"),
-                claim(f"theorem2.corollary.{key}", f"one round of inter-cluster learning moves at most τη ({how})",
+                judged_on(claim(f"theorem2.corollary.{key}", f"one round of inter-cluster learning moves at most τη ({how})",
                       f"drift in units of τη after τ = 0.4 in round {ONCE} only", once, "× bound", once.below(1.0), 1.0),
+                    alone, "theorem2-map"),
             ]  # fmt: skip
         notes = [
             "Both runs share data, participants and noise, so that only inter-cluster learning tells them apart; η is "
@@ -181,7 +195,9 @@ def _panel(how: str, found: dict[str, Measured], looks: tuple[Look, ...]) -> Lin
         x = one["round"][0].astype(float)
         mean, low, high = band(one["drift"])
         series.append(Series(name, x, mean, low, high, look))
-        series.append(Series("", x, one["bound"][0], None, None, Look(look.colour, ":", look.marker if len(x) == 1 else "")))
+        series.append(
+            Series("", x, one["bound"][0], None, None, Look(look.colour, ":", look.marker if len(x) == 1 else ""))
+        )
     label = r"$\Vert \bar{w} - w \Vert^2 / \eta$  (bound dotted)"
     return Lines(how, "round $n$", label, series, log_x=True, log_y=True)
 
