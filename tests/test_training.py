@@ -281,7 +281,8 @@ KILLED = """
 
     os.fsync, os.replace = trap("fsync", os.fsync), trap("replace", os.replace)
     federation = pgfl.synthetic_regression(servers=3, clients_per_server=3, clusters=2, dimension=4, graph="ring")
-    pgfl.train(federation, pgfl.PGFL(5.0, 0.2), rounds=60, participants=2, resume=True, checkpoints=Checkpoints(folder, "f", 2))
+    kept = Checkpoints(folder, "f", 2)
+    pgfl.train(federation, pgfl.PGFL(5.0, 0.2), rounds=60, participants=2, resume=True, checkpoints=kept)
     print(calls)
 """
 
