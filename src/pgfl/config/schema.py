@@ -50,11 +50,7 @@ class SyntheticData(Generated):
     per_coordinate: bool = True
     observation_noise: NotNegative = 0.7
     x_norm: Positive | None = None
-
-    @property
-    def cluster_count(self) -> int:
-        """Q."""
-        return self.clusters
+    test_samples: Annotated[int, Field(ge=0, le=2**31 - 1)] = 0
 
 
 class MnistData(Generated):
@@ -69,11 +65,6 @@ class MnistData(Generated):
     samples: tuple[Count, Count] = (2, 4)
     source: str | None = None
     intercept: bool = False
-
-    @property
-    def cluster_count(self) -> int:
-        """Q: a cluster a task."""
-        return len(self.tasks)
 
     @model_validator(mode="after")
     def _disjoint(self) -> Self:
@@ -184,6 +175,7 @@ class PrivacySettings(Section):
     update_norm: Positive | None = None
     noise: Literal["seeded", "secure"] = "seeded"
     guarantee: Literal["required", "none"] = "required"
+    nominal_gradient: Positive = 1.0
 
     @model_validator(mode="after")
     def _one_schedule(self) -> Self:
