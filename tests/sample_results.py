@@ -38,6 +38,8 @@ def sample_result(*, runs=1, noise=None, rounds=40, clients=30, servers=5, dimen
                 "rho": epsilon / 10,
                 "epsilon": epsilon,
                 "epsilon_paper": epsilon * 1.2,
+                "refused": np.zeros(clients, dtype=int),
+                "guarantee": np.ones(clients, dtype=bool),
             })
         servers_models = rng.normal(size=(len(pair_server), dimension))
         models.append(RunModels(clean, released, pair_server, pair_cluster, servers_models, present, network))

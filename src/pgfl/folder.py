@@ -274,7 +274,9 @@ def _read_columns(path: Path) -> Columns:
 
 
 def _typed(name: str, values: Sequence[str]) -> NDArray[Any]:
-    """Whole numbers, else numbers, else text; ids are always text."""
+    """Truth values, else whole numbers, else numbers, else text; ids are always text."""
+    if name != "client" and values and set(values) <= {"True", "False"}:
+        return np.array([value == "True" for value in values])
     for kind in () if name == "client" else (int, float):
         try:
             return np.array([kind(value) for value in values])

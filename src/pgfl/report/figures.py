@@ -6,10 +6,10 @@ import math
 
 SPENDING = {
     "releases": "releases",
-    "refusals": "releases refused",
     "rho": "ρ of zCDP",
     "epsilon": "ε, exact",
     "epsilon_paper": "ε, the paper's formula",
+    "refused": "releases refused",
 }
 """What is told of each client's privacy, and how it is called."""
 
@@ -25,6 +25,15 @@ def figure(metric: str, value: float) -> str:
     if metric == "nmsd":
         return f"{10 * math.log10(value):.2f} dB" if value > 0 else "−∞ dB"
     return f"{100 * value:.1f} %" if metric == "accuracy" else f"{value:.4g}"
+
+
+def sentence(text: str) -> str:
+    """A phrase as a sentence.
+
+    >>> sentence("no guarantee: the gradient is unbounded")
+    'No guarantee: the gradient is unbounded.'
+    """
+    return text[:1].upper() + text[1:].rstrip(".") + "."
 
 
 def short(value: float | None) -> str:
