@@ -165,10 +165,14 @@ def test_a_mistake_is_one_sentence_that_names_the_key(override, expected):
     assert expected in refusal("paper-fig1", [override])
 
 
-def test_mistakes_in_tasks_of_digits():
-    both = refusal("private-logistic-mnist", ["data.tasks=[[[1, 2], [2, 3]]]"])
-    assert "digit 2 in both classes" in both
+def test_tasks_of_digits_are_named_or_listed():
+    def tasks(value):
+        return load("private-logistic-mnist", [f"data.tasks={value}"]).data.tasks
+
+    assert tasks("triplets") == "triplets"
+    assert tasks("[[[1], [7]], [[2, 3], [8]]]") == (((1,), (7,)), ((2, 3), (8,)))
     assert "must be at most 9; got 11" in refusal("private-logistic-mnist", ["data.tasks=[[[1], [11]]]"])
+    assert "must be one of pairs, triplets" in refusal("private-logistic-mnist", ["data.tasks=quads"])
 
 
 def test_files_that_cannot_be_read(tmp_path, config_file):
