@@ -10,7 +10,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from pgfl.report.figures import SPENDING, figure, sentence, short
+from pgfl.report.figures import SPENDING, figure, guarantee, short
 from pgfl.result import Result
 
 MOST_CLUSTERS = 12
@@ -38,7 +38,7 @@ def show_result(result: Result, folder: Path) -> None:
         table.add_row(name, value)
     console.print(table)
     if result.guarantee:
-        console.print(sentence(result.guarantee), markup=False, highlight=False)
+        console.print(guarantee(result.guarantee), markup=False, highlight=False)
     for warning in result.warnings:
         console.print(f"Warning: {warning}", style="yellow", markup=False, highlight=False)
     console.print(f"Result: {folder} (open report.html)", markup=False, highlight=False, soft_wrap=True)

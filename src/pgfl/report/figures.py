@@ -27,13 +27,14 @@ def figure(metric: str, value: float) -> str:
     return f"{100 * value:.1f} %" if metric == "accuracy" else f"{value:.4g}"
 
 
-def sentence(text: str) -> str:
-    """A phrase as a sentence.
+def guarantee(promise: str) -> str:
+    """What is promised, as a sentence.
 
-    >>> sentence("no guarantee: the gradient is unbounded")
-    'No guarantee: the gradient is unbounded.'
+    >>> guarantee("no guarantee: the gradient is unbounded"), guarantee("zCDP for one record")
+    ('No guarantee: the gradient is unbounded.', 'Guarantee: zCDP for one record.')
     """
-    return text[:1].upper() + text[1:].rstrip(".") + "."
+    told = "N" + promise[1:] if promise.startswith("no guarantee") else f"Guarantee: {promise}"
+    return told.rstrip(".") + "."
 
 
 def short(value: float | None) -> str:
