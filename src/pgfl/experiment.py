@@ -93,6 +93,7 @@ def federations(config: Config) -> Callable[[int], Federation]:
             servers=data.servers,
             clients_per_server=data.clients_per_server,
             source=data.source,
+            intercept=data.intercept,
             graph=graph.kind,
             run=run,
             **common,  # type: ignore[arg-type]
