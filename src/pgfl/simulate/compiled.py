@@ -126,6 +126,8 @@ def _curvature(kind: int, kappa: float, margin: float, target: float) -> float:
 
 @compiled
 def _loss(kind: int, kappa: float, margin: float, target: float) -> float:
+    if kind == RIDGE:
+        return (margin - target) ** 2
     if kind == HUBER:
         size = abs(margin - target)
         inner = min(size, kappa)
@@ -335,3 +337,29 @@ def settle(
             k = clients[i]
             for f in range(len(received)):
                 dual[k, f] += rho * (received[f] - released[k, f])
+
+
+@compiled
+def objective_values(
+    start: int,
+    models: Array,
+    first: Array,
+    counts: Array,
+    features: Array,
+    targets: Array,
+    kind: Array,
+    kappa: Array,
+    ridge_weight: Array,
+    out: Array,
+) -> None:
+    """f_k, regulariser included, of the clients from `start` on."""
+    image = np.empty(counts.max(), features.dtype)
+    for i in range(len(models)):
+        k, w = start + i, models[i]
+        _dots(features, first[k], counts[k], w, image)
+        loss, square = 0.0, 0.0
+        for r in range(counts[k]):
+            loss += _loss(kind[k], kappa[k], image[r], targets[first[k] + r])
+        for f in range(len(w)):
+            square += w[f] * w[f]
+        out[i] = loss / counts[k] + ridge_weight[k] * square

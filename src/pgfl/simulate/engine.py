@@ -21,7 +21,7 @@ from pgfl.kernels import Linear, pick, put
 from pgfl.schedules import Scheduler, tau_at
 from pgfl.simulate.layout import Layout
 from pgfl.simulate.network import Network
-from pgfl.simulate.problems import BlockProblem, mean_of_pairs
+from pgfl.simulate.problems import Block, BlockProblem, mean_of_pairs
 from pgfl.solvers import norm
 
 Array = Any
@@ -62,8 +62,8 @@ class AnyBlock(Protocol):
     tolerance: NDArray[np.float64]
     strictest: float
 
-    def problem(self, active: Ints | None) -> BlockProblem:
-        """The problems of its active clients, or of all."""
+    def objective_values(self, models: Array) -> Array:
+        """f_k of every client at its model."""
         ...
 
 
@@ -99,6 +99,7 @@ class Part:
     @cached_property
     def problem(self) -> BlockProblem:
         """The problems of those who take part."""
+        assert isinstance(self.block, Block)
         return self.block.problem(self.active)
 
     @cached_property
@@ -212,7 +213,7 @@ class Engine:
             whole = stop - start == block.clients.stop - block.clients.start
             places = None if whole else flat - block.clients.start
             index = (None if len(self.blocks) == 1 else block.clients) if whole else flat
-            mean, contributing = mean_of_pairs(block, pair, self.dtype)
+            mean, contributing = mean_of_pairs(block.pairs, pair, self.dtype)
             noise = None if sigma is None else sigma[start:stop]
             parts.append(Part(block, places, flat, index, pair, mean, contributing, noise))
         return parts

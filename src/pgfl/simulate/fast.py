@@ -6,7 +6,6 @@ features) are computed as in the NumPy engine, server by server.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
@@ -21,7 +20,7 @@ from pgfl.objectives import Huber, Logistic, Objective, Ridge
 from pgfl.simulate import compiled
 from pgfl.simulate.engine import Engine, Part
 from pgfl.simulate.layout import Layout
-from pgfl.simulate.problems import Block, BlockProblem, Objectives, block_of, objective_of, pairs_of
+from pgfl.simulate.problems import Block, Objectives, block_of, objective_of, pairs_of
 from pgfl.solvers import tolerance_for
 
 Array = Any
@@ -44,6 +43,7 @@ class Problems:
     goal: Array  # the gradient norm to reach
     weight: Array
     per_weight: Array
+    ridge_weight: Array  # λ/|C_s|
     at: Ints  # where its factor begins
     factors: Array  # D_k² numbers after the other
     slack: Array
@@ -58,15 +58,16 @@ class CompiledBlock:
     tolerance: NDArray[np.float64]
     strictest: float
     problems: Problems
-    plainly: Callable[[], Block]
 
-    def problem(self, active: Ints | None) -> BlockProblem:
-        """The same problems for NumPy: for measures, which are taken now and then."""
-        return self._plain.problem(active)
-
-    @cached_property
-    def _plain(self) -> Block:
-        return self.plainly()
+    def objective_values(self, models: Array) -> Array:
+        """f_k of every client at its model."""
+        own = self.problems
+        out = np.empty(self.clients.stop - self.clients.start)
+        compiled.objective_values(
+            self.clients.start, models, own.first, own.counts, own.features, own.targets, own.kind, own.kappa,
+            own.ridge_weight, out,
+        )  # fmt: skip
+        return out
 
 
 class FastEngine(Engine):
@@ -120,15 +121,11 @@ def prepare(
     blocks: list[CompiledBlock | Block] = []
     for start, stop in _cuts(layout, known, BLOCKS_A_THREAD * threads if threads > 1 else 1):
         clients = slice(start, stop)
-
-        def plainly(clients: slice = clients) -> Block:
-            return block_of(layout, clients, objectives, rho, dtype, np, update_norm)
-
         if known[clients].all():
             own = tolerance[clients]
-            blocks.append(CompiledBlock(clients, pairs_of(layout, clients), own, own.min(), problems, plainly))
+            blocks.append(CompiledBlock(clients, pairs_of(layout, clients), own, float(own.min()), problems))
         else:
-            blocks.append(plainly())
+            blocks.append(block_of(layout, clients, objectives, rho, dtype, np, update_norm))
     _factor(problems, [block.clients for block in blocks if isinstance(block, CompiledBlock)], threads)
     return blocks
 
@@ -180,6 +177,7 @@ def _problems(
         goal=(weight * tolerance).astype(dtype),
         weight=weight,
         per_weight=(1.0 / weight).astype(dtype),
+        ridge_weight=(lam / layout.server_clients).astype(dtype),
         at=at,
         factors=np.empty(int(sizes.sum()), dtype=dtype),
         slack=np.zeros(layout.clients, dtype=dtype),

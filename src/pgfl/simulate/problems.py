@@ -63,6 +63,10 @@ class Block:
         """The problems of the block's active clients (places within the block), or of all."""
         return BlockProblem(self, active)
 
+    def objective_values(self, models: Array) -> Array:
+        """f_k of every client at its model."""
+        return self.problem(None).objective(models)
+
 
 @dataclass(frozen=True)
 class BlockProblem:
@@ -238,10 +242,10 @@ def _padded(federation: Any) -> Ints:
     return -(-counts // unit) * unit
 
 
-def mean_of_pairs(block: Block, client_pair: Ints, dtype: Any) -> tuple[Linear, NDArray[np.bool_]]:
-    """The operator from participants, given their pairs, to the means of the block's pairs; and which pairs have any."""
-    pair = client_pair - block.pairs.start
-    taking_part = np.bincount(pair, minlength=block.pairs.stop - block.pairs.start)
+def mean_of_pairs(pairs: slice, client_pair: Ints, dtype: Any) -> tuple[Linear, NDArray[np.bool_]]:
+    """The operator from participants, given their pairs, to the means of `pairs`; and which pairs have any."""
+    pair = client_pair - pairs.start
+    taking_part = np.bincount(pair, minlength=pairs.stop - pairs.start)
     indptr = np.zeros(len(taking_part) + 1, dtype=np.int64)
     np.cumsum(taking_part, out=indptr[1:])
     return Linear(indptr, np.arange(len(pair)), (1.0 / taking_part[pair]).astype(dtype), len(pair)), taking_part > 0
