@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from pgfl.algorithms import PGFL, Algorithm, ExactMixing, swap_warning
 from pgfl.errors import ConfigError, MissingExtra
 from pgfl.federation import Federation
-from pgfl.metrics import decibels
 from pgfl.objectives import Objective, Ridge
 from pgfl.result import Network as Placement
 from pgfl.result import Result, RunModels
@@ -40,6 +39,7 @@ MANY_CLUSTERS_NAMED = 6
 BATCH_ELEMENTS = {"numba": 2**21}  # elements of features that are played together; other engines:
 BATCH_OTHERWISE = 2**19
 THREADS_A_CORE = 8
+BETWEEN_REPORTS = 0.1  # seconds
 MEMORY_SHOWN = 2**30  # bytes from which a progress display speaks of memory
 ELEMENTS_A_THREAD = 2**20  # below, a thread costs more than it brings
 
@@ -297,7 +297,7 @@ class Training:
         engine, recorder, settings = batch.engine, batch.recorder, self.settings
         if not (resume and self.checkpoints and self.checkpoints.restore(engine, recorder, batch.plan)):
             recorder.record()
-        runs, total = len(batch.layout.runs), settings.runs * settings.rounds
+        runs, total, due = len(batch.layout.runs), settings.runs * settings.rounds, 0.0
         while engine.state.round < settings.rounds:
             round = engine.play().round
             if round % settings.record_every == 0 or round == settings.rounds:
@@ -305,7 +305,8 @@ class Training:
             if self.checkpoints and self.checkpoints.due(round, settings.rounds):
                 engine.check_finite()
                 self.checkpoints.save(engine, recorder, batch.plan)
-            if self.progress:
+            if self.progress and (round == settings.rounds or time.monotonic() >= due):
+                due = time.monotonic() + BETWEEN_REPORTS
                 self.progress(self._finished + runs * round, total, _latest(recorder, batch.plan))
         engine.check_finite()
         self._finished += runs * settings.rounds
@@ -391,13 +392,15 @@ def _latest(recorder: Recorder, plan: Plan | None) -> dict[str, Any]:
     info: dict[str, Any] = {}
     rows = recorder.clean if plan is None else recorder.shown
     if rows and "nmsd" in rows[-1]:
-        info["nmsd_db"] = float(decibels(rows[-1]["nmsd"]))
+        info["nmsd"] = rows[-1]["nmsd"]
     if rows and "accuracy" in rows[-1]:
         info["accuracy"] = rows[-1]["accuracy"]
     if (held := memory.resident()) is not None and held >= MEMORY_SHOWN:
         info["memory"] = held
     if plan is not None and plan.guarantee == "required":
-        info["rho_worst"] = float(plan.rho.max())
+        from pgfl.privacy.accounting import exact_epsilon
+
+        info["epsilon"] = float(exact_epsilon(plan.rho.max(), plan.delta))
     return info
 
 
