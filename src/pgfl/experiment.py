@@ -19,8 +19,9 @@ from pgfl.objectives import Huber, Objective
 from pgfl.privacy.settings import Privacy
 from pgfl.result import Result
 from pgfl.schedules import Decaying
+from pgfl.simulate import memory
 from pgfl.simulate.problems import Objectives
-from pgfl.training import Progress, train
+from pgfl.training import Progress, check_threads, train
 
 
 def run(config: Config, *, out: Path | None = None, resume: bool = False, progress: Progress | None = None) -> Result:
@@ -37,6 +38,8 @@ def run(config: Config, *, out: Path | None = None, resume: bool = False, progre
         checkpoints = Checkpoints(folder, fingerprint(config), config.checkpoint_every, seeded or not private)
     if config.engine == "mpi":
         raise ConfigError("The mpi engine runs under mpiexec: mpiexec -n 2 pgfl run … --engine mpi.")
+    check_threads(config.threads)
+    memory.check(expected_shape(config))
     federation_of = federations(config)
     first = federation_of(0)
     result = train(
@@ -52,7 +55,7 @@ def run(config: Config, *, out: Path | None = None, resume: bool = False, progre
         metrics=config.metrics,
         engine=config.engine,
         dtype=np.dtype(config.dtype).type,
-        threads=config.threads or 1,
+        threads=config.threads,
         checkpoints=checkpoints,
         resume=resume,
         progress=progress,
@@ -60,6 +63,23 @@ def run(config: Config, *, out: Path | None = None, resume: bool = False, progre
     result.config, result.intercept = config, getattr(config.data, "intercept", False)
     result.warnings = list(dict.fromkeys([*config_warnings(config), *result.warnings]))
     return result
+
+
+def expected_shape(config: Config) -> memory.Shape:
+    """How large a generated federation will be, before it is; a table is measured once it is read."""
+    data = config.data
+    if not isinstance(data, SyntheticData):
+        return memory.Shape(0, 0, 1, 0)
+    clients = data.servers * data.clients_per_server
+    return memory.Shape(
+        clients=clients,
+        rows=clients * sum(data.samples) // 2,
+        dimension=data.dimension,
+        pairs=min(data.servers * data.clusters, clients * data.servers),
+        dtype=config.dtype,
+        engine=config.engine,
+        private=config.privacy.enabled,
+    )
 
 
 def federations(config: Config) -> Callable[[int], Federation]:

@@ -29,6 +29,7 @@ class Engine(StrEnum):
     """What carries out the rounds."""
 
     numpy = "numpy"
+    numba = "numba"
     jax = "jax"
     mpi = "mpi"
 

@@ -26,6 +26,7 @@ def figures(info: Mapping[str, Any]) -> str:
         ("nmsd_db", "NMSD {:.2f} dB"),
         ("accuracy", "accuracy {:.1%}"),
         ("rho_worst", "spent ρ {:.3g}"),
+        ("memory_gib", "{:.1f} GiB"),
     ]
     return "  ".join(form.format(info[key]) for key, form in parts if key in info)
 
