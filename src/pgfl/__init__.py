@@ -1,1 +1,25 @@
 """Personalised graph federated learning with differential privacy."""
+
+from pgfl.algorithms import PGFL, ExactMixing, FedAvg, OneStep
+from pgfl.federation import ClientData, Federation, TestSet
+from pgfl.objectives import Bounds, Huber, Logistic, Objective, Ridge
+from pgfl.schedules import Decaying
+from pgfl.topology import Graph
+
+__all__ = [
+    "PGFL",
+    "Bounds",
+    "ClientData",
+    "Decaying",
+    "ExactMixing",
+    "FedAvg",
+    "Federation",
+    "Graph",
+    "Huber",
+    "Logistic",
+    "Objective",
+    "OneStep",
+    "Ridge",
+    "TestSet",
+]
+__version__ = "0.1.0"

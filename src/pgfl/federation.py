@@ -64,22 +64,38 @@ class Federation:
     tests: Mapping[str, TestSet] | None = None
 
     def __post_init__(self) -> None:
-        clients, dimension = len(self.client_server), self.features.shape[-1]
-        if self.features.ndim != 2 or dimension < 1:
+        if self.features.ndim != 2 or self.features.shape[1] < 1:
             raise DataError("The features must be a table with at least one column.")
+        clients, dimension = len(self.client_server), self.features.shape[1]
         if clients < 1:
             raise DataError("A federation needs at least one client.")
         if len(self.client_cluster) != clients or len(self.offsets) != clients + 1:
             raise DataError("Servers, clusters and row offsets must be given for the same clients.")
-        if len(self.targets) != len(self.features) or self.offsets[-1] != len(self.features):
-            raise DataError(f"There are {len(self.features)} rows of features but {len(self.targets)} targets.")
+        if self.targets.shape != (len(self.features),):
+            raise DataError(f"There are {len(self.features)} rows of features but {self.targets.size} targets.")
+        if self.offsets[0] != 0 or self.offsets[-1] != len(self.features):
+            raise DataError(f"The row offsets must go from 0 to {len(self.features)}, the number of rows.")
         if (np.diff(self.offsets) < 1).any():
             lonely = self.client_id(int(np.argmax(np.diff(self.offsets) < 1)))
             raise DataError(f"Client {lonely} has no samples; every client needs at least one.")
+        for what, index, ids in (
+            ("server", self.client_server, self.server_ids),
+            ("cluster", self.client_cluster, self.cluster_ids),
+        ):
+            if index.min() < 0 or index.max() >= len(ids):
+                raise DataError(f"A client is given {what} {index.max()}, but there are only {len(ids)} {what}s.")
+        if self.names is not None and len(self.names) != clients:
+            raise DataError(f"There are {clients} clients but {len(self.names)} names.")
         if self.graph.size != len(self.server_ids):
             raise DataError(f"The graph has {self.graph.size} servers, but {len(self.server_ids)} are named.")
         if self.truth is not None and self.truth.shape != (len(self.cluster_ids), dimension):
             raise DataError(f"The true models must be {len(self.cluster_ids)} × {dimension}, one row a cluster.")
+        known = set(self.cluster_ids) if self.tests else set()
+        for cluster, test in (self.tests or {}).items():
+            if cluster not in known:
+                raise DataError(f"There is a test set for cluster {cluster}, which has no clients.")
+            if test.features.shape != (len(test.targets), dimension):
+                raise DataError(f"The test set of cluster {cluster} must have {dimension} features and a target a row.")
 
     @classmethod
     def from_clients(
@@ -99,16 +115,17 @@ class Federation:
         names = sorted(clients)
         server_ids = tuple(sorted({clients[name].server for name in names} | set(servers)))
         cluster_ids = tuple(sorted({clients[name].cluster for name in names}))
-        number = {server: index for index, server in enumerate(server_ids)}
-        for a, b in edges:
-            if a not in number or b not in number:
-                unknown = a if a not in number else b
-                raise DataError(f"The edge {a}–{b} names server {unknown}, which has no clients and is not in `servers`.")
-        features = [_matrix(name, clients[name].features) for name in names]
-        targets = [np.atleast_1d(np.asarray(clients[name].targets, dtype=float)) for name in names]
+        server_number = {server: index for index, server in enumerate(server_ids)}
+        cluster_number = {cluster: index for index, cluster in enumerate(cluster_ids)}
+        features = [_numbers(name, clients[name].features) for name in names]
+        targets = [np.atleast_1d(_numbers(name, clients[name].targets)) for name in names]
         for name, block, target in zip(names, features, targets, strict=True):
+            if block.ndim != 2 or block.size == 0:
+                raise DataError(f"Client {name} needs a table of features with at least one row and one column.")
             if block.shape[1] != features[0].shape[1]:
-                raise DataError(f"Client {name} has {block.shape[1]} features, client {names[0]} {features[0].shape[1]}.")
+                raise DataError(
+                    f"Client {name} has {block.shape[1]} features, client {names[0]} {features[0].shape[1]}."
+                )
             if target.shape != (len(block),):
                 raise DataError(f"Client {name} has {len(block)} samples but {target.size} targets.")
             if not (np.isfinite(block).all() and np.isfinite(target).all()):
@@ -119,13 +136,13 @@ class Federation:
             features=np.concatenate(features),
             targets=np.concatenate(targets),
             offsets=np.concatenate([[0], np.cumsum([len(block) for block in features])]).astype(np.int64),
-            client_server=np.array([number[clients[name].server] for name in names]),
-            client_cluster=np.array([cluster_ids.index(clients[name].cluster) for name in names]),
+            client_server=np.array([server_number[clients[name].server] for name in names], dtype=np.int64),
+            client_cluster=np.array([cluster_number[clients[name].cluster] for name in names], dtype=np.int64),
             server_ids=server_ids,
             cluster_ids=cluster_ids,
-            graph=graph or Graph.from_edges(len(server_ids), [(number[a], number[b]) for a, b in edges]),
+            graph=Graph.between(server_ids, edges) if graph is None else graph,
             names=tuple(names),
-            truth=None if truth is None else np.array([np.asarray(truth[q], dtype=float) for q in cluster_ids]),
+            truth=None if truth is None else _stacked_truth(truth, cluster_ids),
             tests=tests,
         )
 
@@ -137,6 +154,16 @@ class Federation:
     def client_id(self, index: int) -> str:
         """The id of one client."""
         return self.names[index] if self.names is not None else numbered("client", index, self.size)
+
+    @cached_property
+    def _client_numbers(self) -> dict[str, int]:
+        return {name: index for index, name in enumerate(self.client_ids)}
+
+    def client_index(self, client: str) -> int:
+        """The index of the client with this id."""
+        if client not in self._client_numbers:
+            raise DataError(f"There is no client {client} in this federation.")
+        return self._client_numbers[client]
 
     @property
     def size(self) -> int:
@@ -160,7 +187,7 @@ class Federation:
 
     def rows(self, client: str | int) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
         """(X_k, y_k) of one client, by id or index."""
-        index = self.client_ids.index(client) if isinstance(client, str) else client
+        index = self.client_index(client) if isinstance(client, str) else client
         chosen = slice(self.offsets[index], self.offsets[index + 1])
         return self.features[chosen], self.targets[chosen]
 
@@ -184,8 +211,18 @@ def numbered(kind: str, index: int, total: int) -> str:
     return f"{kind}-{index:0{len(str(max(total - 1, 0)))}d}"
 
 
-def _matrix(name: str, features: ArrayLike) -> NDArray[np.floating]:
-    block = np.asarray(features, dtype=float)
-    if block.ndim != 2 or block.shape[1] < 1 or len(block) < 1:
-        raise DataError(f"Client {name} needs a table of features with at least one row and one column.")
-    return block
+def _numbers(client: str, values: ArrayLike) -> NDArray[np.float64]:
+    try:
+        return np.asarray(values, dtype=float)
+    except (TypeError, ValueError):
+        raise DataError(f"Client {client} has a value that is not a number, or rows of unequal length.") from None
+
+
+def _stacked_truth(truth: Mapping[str, ArrayLike], clusters: Sequence[str]) -> NDArray[np.float64]:
+    missing = [cluster for cluster in clusters if cluster not in truth]
+    if missing:
+        raise DataError(f"The true model of cluster {missing[0]} is missing; give one for every cluster.")
+    try:
+        return np.array([truth[cluster] for cluster in clusters], dtype=float)
+    except (TypeError, ValueError):
+        raise DataError("The true models must be lists of numbers of the same length.") from None

@@ -8,8 +8,11 @@ from enum import IntEnum
 
 import numpy as np
 
+from pgfl.errors import ConfigError
+
 SEED_LIMIT = 2**63
 _RUN_SHIFT = 8
+_RUN_LIMIT = 2**55
 
 
 class Purpose(IntEnum):
@@ -33,6 +36,8 @@ def stream(seed: int, run: int, purpose: Purpose, server: int = 0, round: int = 
     >>> a == b, a == stream(0, 1, Purpose.DATA, server=3).random()
     (True, False)
     """
+    if not (0 <= seed < SEED_LIMIT and 0 <= run < _RUN_LIMIT):
+        raise ConfigError(f"A seed must lie in 0 to 2^63 − 1 and a run in 0 to 2^55 − 1; got seed {seed}, run {run}.")
     key = np.array([seed, (run << _RUN_SHIFT) | purpose], dtype=np.uint64)
     counter = np.array([0, 0, server, round], dtype=np.uint64)
     return np.random.Generator(np.random.Philox(key=key, counter=counter))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal
@@ -19,8 +20,11 @@ if TYPE_CHECKING:
 Mixing = Literal["uniform", "metropolis"]
 MIXINGS: tuple[Mixing, ...] = ("uniform", "metropolis")
 
+Kind = Literal["random", "ring", "line", "star", "complete", "grid", "none"]
+KINDS: tuple[Kind, ...] = ("random", "ring", "line", "star", "complete", "grid", "none")
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, eq=False)
 class Graph:
     """An undirected graph of `size` servers; `edges` is (E, 2), each edge once with the smaller server first.
 
@@ -34,19 +38,53 @@ class Graph:
     @classmethod
     def from_edges(cls, size: int, edges: Iterable[tuple[int, int]] | NDArray[np.int64]) -> Graph:
         """A graph from pairs of server indices; a self edge, a repeated edge or an unknown server is an error."""
-        pairs = np.array(list(edges), dtype=np.int64).reshape(-1, 2)
         if size < 1:
             raise TopologyError("A federation needs at least one server.")
-        if pairs.size and (pairs.min() < 0 or pairs.max() >= size):
-            raise TopologyError(f"An edge names server {pairs.max()}, but the servers are numbered 0 to {size - 1}.")
+        listed = edges if isinstance(edges, np.ndarray) else list(edges)
+        try:
+            pairs = np.asarray(listed, dtype=np.int64).reshape(len(listed), 2)
+        except (TypeError, ValueError):
+            raise TopologyError("Every edge must be a pair of server numbers.") from None
+        strange = pairs[(pairs < 0) | (pairs >= size)]
+        if strange.size:
+            raise TopologyError(f"An edge names server {strange[0]}, but the servers are numbered 0 to {size - 1}.")
+        return cls._checked(pairs, range(size))
+
+    @classmethod
+    def between(cls, servers: Sequence[str], edges: Iterable[tuple[str, str]]) -> Graph:
+        """A graph from pairs of server ids; `servers` lists all ids, in the order in which they are numbered.
+
+        >>> Graph.between(["east", "north", "south"], [("south", "north")]).edges
+        array([[1, 2]])
+        """
+        number = {server: index for index, server in enumerate(servers)}
+        named = list(edges)
+        for a, b in named:
+            if a not in number or b not in number:
+                unknown = a if a not in number else b
+                raise TopologyError(
+                    f"The edge {a}–{b} names server {unknown}, which has no clients and is not in `servers`; "
+                    "list it there or correct the edge."
+                )
+        pairs = np.array([(number[a], number[b]) for a, b in named], dtype=np.int64).reshape(-1, 2)
+        if not servers:
+            raise TopologyError("A federation needs at least one server.")
+        return cls._checked(pairs, servers)
+
+    @classmethod
+    def _checked(cls, pairs: NDArray[np.int64], names: Sequence[object]) -> Graph:
+        """The graph of `pairs`, unless an edge is a loop or given twice; `names` are for the messages."""
         loops = pairs[:, 0] == pairs[:, 1]
         if loops.any():
-            raise TopologyError(f"Server {pairs[loops][0, 0]} has an edge to itself; remove it.")
-        ordered = np.sort(pairs, axis=1)
-        unique, counts = np.unique(ordered, axis=0, return_counts=True)
+            raise TopologyError(f"Server {names[pairs[loops][0, 0]]} has an edge to itself; remove it.")
+        size = len(names)
+        codes, counts = np.unique(pairs.min(axis=1) * size + pairs.max(axis=1), return_counts=True)
+        unique = np.column_stack(np.divmod(codes, size))
         if (counts > 1).any():
             first, second = unique[counts > 1][0]
-            raise TopologyError(f"The edge between servers {first} and {second} is given twice; keep one of them.")
+            raise TopologyError(
+                f"The edge between servers {names[first]} and {names[second]} is given twice; keep one of them."
+            )
         return cls(size, unique)
 
     @classmethod
@@ -108,9 +146,29 @@ def neighbour_weight(mixing: Mixing, degree: NDArray[np.int64], other: NDArray[n
     raise TopologyError(f"Unknown mixing '{mixing}'; choose one of {', '.join(MIXINGS)}.")
 
 
+def build(kind: str, size: int, *, average_degree: float = 3.0, rng: np.random.Generator | None = None) -> Graph:
+    """A graph of one of `KINDS`; `random` takes the average degree and the generator to draw it from.
+
+    A single server has nobody to talk to, whatever the kind.
+
+    >>> build("ring", 4).edges.tolist()
+    [[0, 1], [0, 3], [1, 2], [2, 3]]
+    """
+    if kind not in KINDS:
+        raise TopologyError(f"Unknown kind of graph '{kind}'; choose one of {', '.join(KINDS)}.")
+    if kind == "none" or size == 1:
+        return empty(size)
+    if kind == "random":
+        if rng is None:
+            raise TopologyError("A random graph needs a generator to be drawn from; pass `rng`.")
+        return random_connected(size, average_degree, rng)
+    return {"ring": ring, "line": line, "star": star, "complete": complete, "grid": grid}[kind](size)
+
+
 def ring(size: int) -> Graph:
     """Every server talks to the next and the previous one."""
-    return Graph.from_edges(size, np.unique([sorted((i, (i + 1) % size)) for i in range(size if size > 1 else 0)], axis=0))
+    closing = [(0, size - 1)] if size > 2 else []
+    return Graph.from_edges(size, [(i, i + 1) for i in range(size - 1)] + closing)
 
 
 def line(size: int) -> Graph:
@@ -143,6 +201,8 @@ def empty(size: int) -> Graph:
 
 def random_connected(size: int, average_degree: float, rng: np.random.Generator) -> Graph:
     """A connected graph with exactly round(size · average_degree / 2) edges: a random tree, then random extra edges."""
+    if not math.isfinite(average_degree):
+        raise TopologyError(f"The average degree must be a finite number; got {average_degree}.")
     edges = round(size * average_degree / 2)
     most = size * (size - 1) // 2
     if not size - 1 <= edges <= most:

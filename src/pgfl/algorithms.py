@@ -1,0 +1,258 @@
+"""The algorithms, each as pure steps that simulator and roles call alike.
+
+A round of any of them, with arrays whose last axis is the model and whose first is a client or a (server, cluster):
+
+1. client: `client_step` solves the primal problem and releases a model; its server averages `contribution`s.
+2. server: `publish` turns that aggregate into what neighbours are told.
+3. server: `combine` turns what the neighbourhood published into the new models.
+4. client: `settle` closes the dual with the model it gets back.
+
+`publish` and `combine` see the network through a `Neighbourhood`; what a server does not have takes no part in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+
+from pgfl import equations as eq
+from pgfl.errors import ConfigError
+from pgfl.schedules import Decaying, Tau, check_tau
+from pgfl.topology import Mixing
+
+Array = Any
+ServerState = dict[str, Array]
+Release = Callable[[Array], Array]
+
+
+class Problem(Protocol):
+    """The primal problems of the clients that take part: what a client step needs to know of their data."""
+
+    weight: Array  # m = ρ + 2λ/|C_s|, a column
+
+    def solve(self, centre: Array) -> tuple[Array, Array]:
+        """(argmin, certified error) of every client."""
+        ...
+
+    def gradient(self, w: Array) -> Array:
+        """∇f_k, with the regulariser."""
+        ...
+
+
+class Neighbourhood(Protocol):
+    """Sums over what the servers around (and the clusters at) a server have; one row a (server, cluster)."""
+
+    degree: Array  # |𝒩_s⁻| counting neighbours that have q, as s itself does; a column
+    adopting: Array  # 1 where s knows q only from its neighbours
+    share: Array  # c_s of exact mixing
+
+    def average(self, values: Array) -> Array:
+        """The mixing average over p ∈ 𝒩_s that have the cluster."""
+        ...
+
+    def neighbour_sum(self, values: Array) -> Array:
+        """Σ over p ∈ 𝒩_s⁻ that have the cluster, where s itself has it; 0 elsewhere."""
+        ...
+
+    def neighbour_mean(self, values: Array) -> Array:
+        """The plain mean over p ∈ 𝒩_s⁻ that have the cluster."""
+        ...
+
+    def other_clusters(self, values: Array) -> tuple[Array, Array]:
+        """The mean over r ≠ q that s has, and 1 where there is any, else 0."""
+        ...
+
+    def other_clusters_around(self, values: Array) -> tuple[Array, Array]:
+        """The mean over r ≠ q and p ∈ 𝒩_s that p has, and 1 where there is any, else 0."""
+        ...
+
+
+@dataclass(frozen=True)
+class ClientStep:
+    """What one client step leaves: the clean model (it stays), the released one, and the solver's certified error."""
+
+    model: Array
+    released: Array
+    error: Array
+
+
+@dataclass(frozen=True)
+class _Admm:
+    """What the ADMM algorithms share: the client's side."""
+
+    rho: float = 5.0
+    tau: Tau = 0.0
+    mixing: Mixing = "uniform"
+
+    kind: ClassVar[str]
+    personalised: ClassVar[bool] = True
+    has_dual: ClassVar[bool] = True
+    starts_everywhere: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        if not (np.isfinite(self.rho) and self.rho > 0):
+            raise ConfigError(f"algorithm.rho must be a number above 0; got {self.rho}.")
+        if not callable(self.tau):
+            check_tau(self.tau)
+
+    def client_step(self, problem: Problem, server_model: Array, dual: Array, release: Release) -> ClientStep:
+        """Solve the primal problem and perturb its solution."""
+        model, error = problem.solve(eq.client_centre(server_model, dual, self.rho, problem.weight))
+        return ClientStep(model, release(model), error)
+
+    def contribution(self, released: Array, dual: Array) -> Array:
+        """What the server averages."""
+        return eq.contribution(released, dual, self.rho)
+
+    def settle(self, dual: Array, server_model: Array, released: Array) -> Array:
+        """The dual after the round, from released quantities only."""
+        return eq.client_dual_update(dual, server_model, released, self.rho)
+
+
+@dataclass(frozen=True)
+class PGFL(_Admm):
+    """Algorithms 1 and 2: aggregate, average with neighbours, learn from other clusters.
+
+    Private or not is a matter of `release` alone: with the identity it is Algorithm 1, with noise Algorithm 2.
+    """
+
+    kind: ClassVar[str] = "pgfl"
+
+    def start(self, zeros: Array) -> ServerState:
+        """Servers start without models; zero only stands where nothing is known yet."""
+        return {"model": zeros}
+
+    def publish(self, state: ServerState, aggregate: Array, around: Neighbourhood) -> tuple[ServerState, Array]:
+        """Neighbours are told the aggregate, or the current model where no client took part."""
+        return state, aggregate
+
+    def combine(self, state: ServerState, published: Array, around: Neighbourhood, tau: float) -> ServerState:
+        """Inter-server aggregation, then inter-cluster learning."""
+        return {"model": _learn_across_clusters(eq.inter_server_aggregation(published, around.average), around, tau)}
+
+
+@dataclass(frozen=True)
+class ExactMixing(_Admm):
+    """PGFL with the exact-diffusion correction: at τ = 0, with everyone taking part, it reaches the optimum."""
+
+    mixing: Mixing = "metropolis"
+
+    kind: ClassVar[str] = "pgfl-exact"
+    starts_everywhere: ClassVar[bool] = True
+
+    def start(self, zeros: Array) -> ServerState:
+        """Every server of a component with clients of q starts at 0 and relays; leaving one out would bias for ever."""
+        return {"model": zeros, "step": zeros}
+
+    def publish(self, state: ServerState, aggregate: Array, around: Neighbourhood) -> tuple[ServerState, Array]:
+        """The corrected step t + w − t_previous; w − t_previous is 0 before the first round."""
+        step = eq.exact_local_step(state["model"], aggregate, around.share)
+        return {**state, "step": step}, eq.exact_correction(step, state["model"], state["step"])
+
+    def combine(self, state: ServerState, published: Array, around: Neighbourhood, tau: float) -> ServerState:
+        """Half of the average, half of one's own: Ā = (I + A)/2."""
+        mixed = 0.5 * (published + eq.inter_server_aggregation(published, around.average))
+        return {**state, "model": _learn_across_clusters(mixed, around, tau)}
+
+
+@dataclass(frozen=True)
+class OneStep(_Admm):
+    """The one-step ADMM server update with the server dual ψ, from the neighbours' models of the round before."""
+
+    kind: ClassVar[str] = "pgfl-onestep"
+
+    def start(self, zeros: Array) -> ServerState:
+        """No model, no dual, no aggregate."""
+        return {"model": zeros, "dual": zeros, "aggregate": zeros}
+
+    def publish(self, state: ServerState, aggregate: Array, around: Neighbourhood) -> tuple[ServerState, Array]:
+        """Neighbours are told the model of the round before; the aggregate stays at home until `combine`."""
+        return {**state, "aggregate": aggregate}, state["model"]
+
+    def combine(self, state: ServerState, published: Array, around: Neighbourhood, tau: float) -> ServerState:
+        """Close ψ of the round before with the same messages, then the one-step update."""
+        neighbours = around.neighbour_sum(published)
+        dual = eq.server_dual_update(state["dual"], published, neighbours, around.degree, self.rho)
+        others, any_other = around.other_clusters_around(published)
+        updated = eq.server_primal(
+            state["aggregate"], dual, published, neighbours, around.degree, others, tau * any_other, self.rho
+        )
+        adopted = around.neighbour_mean(published)
+        return {**state, "dual": dual, "model": updated + around.adopting * (adopted - updated)}
+
+
+@dataclass(frozen=True)
+class FedAvg:
+    """FedAvg on the server graph: one model for everyone, local gradient steps, averages of averages.
+
+    The mean is over participants, not weighted by D_k, because the paper's risk weighs clients, not samples.
+    """
+
+    step: float = 0.05
+    local_steps: int = 5
+    mixing: Mixing = "uniform"
+
+    kind: ClassVar[str] = "fedavg"
+    personalised: ClassVar[bool] = False
+    has_dual: ClassVar[bool] = False
+    starts_everywhere: ClassVar[bool] = False
+    rho: ClassVar[float] = 1.0
+    tau: ClassVar[Tau] = 0.0
+
+    def __post_init__(self) -> None:
+        if not (np.isfinite(self.step) and self.step > 0):
+            raise ConfigError(f"algorithm.step must be a number above 0; got {self.step}.")
+        if not (isinstance(self.local_steps, int) and self.local_steps >= 1):
+            raise ConfigError(f"algorithm.local_steps must be a whole number from 1 up; got {self.local_steps}.")
+
+    def client_step(self, problem: Problem, server_model: Array, dual: Array, release: Release) -> ClientStep:
+        """`local_steps` gradient steps from the server's model."""
+        model = server_model
+        for _ in range(self.local_steps):
+            model = eq.gradient_step(model, problem.gradient(model), self.step)
+        return ClientStep(model, release(model), 0.0 * model[..., 0])
+
+    def contribution(self, released: Array, dual: Array) -> Array:
+        """The released model itself."""
+        return released
+
+    def settle(self, dual: Array, server_model: Array, released: Array) -> Array:
+        """There is no dual."""
+        return dual
+
+    def start(self, zeros: Array) -> ServerState:
+        """Servers start without a model."""
+        return {"model": zeros}
+
+    def publish(self, state: ServerState, aggregate: Array, around: Neighbourhood) -> tuple[ServerState, Array]:
+        """The mean of the clients' models."""
+        return state, aggregate
+
+    def combine(self, state: ServerState, published: Array, around: Neighbourhood, tau: float) -> ServerState:
+        """The average over the neighbourhood."""
+        return {"model": eq.inter_server_aggregation(published, around.average)}
+
+
+Algorithm = PGFL | ExactMixing | OneStep | FedAvg
+KINDS: dict[str, type[Algorithm]] = {cls.kind: cls for cls in (PGFL, ExactMixing, OneStep, FedAvg)}
+
+
+def _learn_across_clusters(mixed: Array, around: Neighbourhood, tau: float) -> Array:
+    if isinstance(tau, float) and tau == 0:
+        return mixed
+    others, any_other = around.other_clusters(mixed)
+    return eq.inter_cluster_learning(mixed, others, tau * any_other)
+
+
+def swap_warning(tau: Tau, clusters: int) -> str | None:
+    """Above τ = (Q − 1)/Q a cluster weighs the others more than itself: clusters swap."""
+    start = tau.start if isinstance(tau, Decaying) else tau
+    if callable(start) or clusters < 2 or start <= (clusters - 1) / clusters:
+        return None
+    return (
+        f"With {clusters} clusters, tau = {start} is above {(clusters - 1) / clusters:.3g}: every cluster weighs each "
+        "other one more than itself, so clusters swap models; lower tau."
+    )

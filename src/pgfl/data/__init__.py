@@ -1,0 +1,6 @@
+"""Where federations come from: tables, the generator of Section V-A, the digits of Section V-B, a folder on disk."""
+
+from pgfl.data.store import open_federation, save_federation
+from pgfl.data.synthetic import synthetic_regression
+
+__all__ = ["open_federation", "save_federation", "synthetic_regression"]

@@ -1,0 +1,156 @@
+"""Regression data of Section V-A: related linear models, one a cluster, seen through few noisy samples a client."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from pgfl.data.layout import SAMPLES, TESTS, Layout, lay_out, offsets_of
+from pgfl.data.store import Allocate, build_stored, in_memory
+from pgfl.errors import ConfigError
+from pgfl.federation import Federation, TestSet, numbered
+from pgfl.streams import Purpose, stream
+from pgfl.topology import Graph
+
+Progress = Callable[[int, int], None]
+
+
+def synthetic_regression(
+    *,
+    servers: int = 10,
+    clients_per_server: int | Sequence[int] = 15,
+    clusters: int = 3,
+    dimension: int = 60,
+    samples: int | tuple[int, int] = (2, 9),
+    gamma: float = 0.15,
+    per_coordinate: bool = True,
+    observation_noise: float = 0.7,
+    x_norm: float | None = None,
+    test_samples: int = 0,
+    graph: str | Graph = "random",
+    average_degree: float = 3.0,
+    seed: int = 0,
+    run: int = 0,
+    dtype: DTypeLike = np.float64,
+    servers_subset: Sequence[int] | None = None,
+    store: str | os.PathLike[str] | None = None,
+    progress: Progress | None = None,
+) -> Federation:
+    """A federation whose cluster q follows y = xᵀw_q* + noise, with w_q* = w_0* + γ w_0* and γ ~ U(−gamma, gamma).
+
+    w_0* and x are standard normal; γ is drawn per coordinate, or once a cluster. `samples` is D_k or its two ends.
+
+    With `x_norm` = B every x is scaled to length B exactly, as a private run enforces anyway, and w_0* by √d/B, so
+    that xᵀw_q* is as large as before and B = √d keeps the units of Section V-A. In other units ρ and λ scale with B².
+
+    `test_samples` adds a test set of that many fresh, equally noisy samples a cluster.
+
+    Everything is drawn from streams keyed by server, so a process may generate some servers only (`servers_subset`):
+    it gets the clients of those servers, with the names and numbers that they have in the whole, and the whole graph.
+    The features are allocated once, in `dtype`, and filled server by server without a second copy; `progress` hears
+    (servers done, servers to do). With `store`, they are written to that folder and mapped from it.
+
+    >>> federation = synthetic_regression(servers=4, clients_per_server=2, dimension=5, graph="ring", seed=1)
+    >>> federation.size, federation.dimension, federation.truth.shape
+    (8, 5, (3, 5))
+    >>> part = synthetic_regression(servers=4, clients_per_server=2, dimension=5, graph="ring", seed=1,
+    ...                             servers_subset=[2])
+    >>> part.client_ids, bool((part.rows("client-5")[0] == federation.rows("client-5")[0]).all())
+    (('client-4', 'client-5'), True)
+    """
+    if dimension < 1:
+        raise ConfigError(f"The dimension must be at least 1; got {dimension}.")
+    if not (0 <= gamma < np.inf and 0 <= observation_noise < np.inf):
+        raise ConfigError(
+            f"gamma and the observation noise must be finite and not negative; got {gamma}, {observation_noise}."
+        )
+    if x_norm is not None and not 0 < x_norm < np.inf:
+        raise ConfigError(f"x_norm must be positive and finite; got {x_norm}.")
+    if test_samples < 0:
+        raise ConfigError(f"The number of test samples must not be negative; got {test_samples}.")
+    if np.dtype(dtype) not in (np.float32, np.float64):
+        raise ConfigError(f"The data can be generated as float32 or float64; got {np.dtype(dtype)}.")
+    layout = lay_out(
+        servers,
+        clients_per_server,
+        clusters,
+        graph=graph,
+        average_degree=average_degree,
+        seed=seed,
+        run=run,
+        servers_subset=servers_subset,
+    )
+    scale = 1.0 if x_norm is None else np.sqrt(dimension) / x_norm
+    truth = (scale * _related_models(layout, clusters, dimension, gamma, per_coordinate)).astype(dtype)
+    draw = _Sampler(truth, observation_noise, x_norm)
+
+    def generate(allocate: Allocate) -> Federation:
+        counts = layout.sample_counts(samples)
+        offsets = offsets_of(np.concatenate(list(counts.values())))
+        features = allocate((int(offsets[-1]), dimension), truth.dtype)
+        targets = np.empty(len(features), dtype=truth.dtype)
+        row = 0
+        for done, (server, of_server) in enumerate(counts.items(), start=1):
+            labels = layout.clusters[layout.first_client[server] : layout.first_client[server + 1]]
+            rows = slice(row, row + int(of_server.sum()))
+            rng = stream(seed, run, Purpose.DATA, server, SAMPLES)
+            draw(rng, np.repeat(labels, of_server), features[rows], targets[rows])
+            row = rows.stop
+            if progress is not None:
+                progress(done, len(counts))
+        cluster_ids = tuple(numbered("cluster", q, clusters) for q in range(clusters))
+        return Federation(
+            features=features,
+            targets=targets,
+            offsets=offsets,
+            client_server=layout.client_server,
+            client_cluster=layout.client_cluster,
+            server_ids=layout.server_ids,
+            cluster_ids=cluster_ids,
+            graph=layout.graph,
+            names=layout.names,
+            truth=truth,
+            tests={q: draw.test_set(layout, i, test_samples) for i, q in enumerate(cluster_ids)}
+            if test_samples
+            else None,
+        )
+
+    return in_memory(generate) if store is None else build_stored(store, generate)
+
+
+def _related_models(
+    layout: Layout, clusters: int, dimension: int, gamma: float, per_coordinate: bool
+) -> NDArray[np.float64]:
+    rng = stream(layout.seed, layout.run, Purpose.TRUTH)
+    base = rng.standard_normal(dimension)
+    return base + rng.uniform(-gamma, gamma, size=(clusters, dimension if per_coordinate else 1)) * base
+
+
+class _Sampler:
+    """Draws samples of given clusters into arrays that exist."""
+
+    def __init__(self, truth: NDArray[np.floating], noise: float, x_norm: float | None) -> None:
+        self.truth, self.noise, self.x_norm = truth, noise, x_norm
+
+    def __call__(
+        self,
+        rng: np.random.Generator,
+        labels: NDArray[np.integer],
+        features: NDArray[np.floating],
+        targets: NDArray[np.floating],
+    ) -> None:
+        rng.standard_normal(out=features, dtype=features.dtype)
+        if self.x_norm is not None:
+            features *= self.x_norm / np.linalg.norm(features, axis=1, keepdims=True)
+        rng.standard_normal(out=targets, dtype=targets.dtype)
+        targets *= self.noise
+        targets += np.einsum("ij,ij->i", features, self.truth[labels])
+
+    def test_set(self, layout: Layout, cluster: int, size: int) -> TestSet:
+        test = TestSet(np.empty((size, self.truth.shape[1]), self.truth.dtype), np.empty(size, self.truth.dtype))
+        rng = stream(layout.seed, layout.run, Purpose.DATA, cluster, TESTS)
+        self(rng, np.full(size, cluster), test.features, test.targets)
+        return test

@@ -1,0 +1,124 @@
+"""Small operations that array libraries do differently: batched products, ragged group sums, loops.
+
+The equations never ask which library they run under; these do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+Array = Any
+GATHER_LIMIT = 4096  # elements of a client's matrix above which copying it costs more than a call for each client
+
+
+def is_jax(xp: Any) -> bool:
+    """Whether an array namespace is JAX's."""
+    return bool(xp.__name__.startswith("jax"))
+
+
+def rows_times(matrices: Array, vectors: Array, index: Array | None = None) -> Array:
+    """X_k v_k for every k (of `index`): (n, D, d) and (A, d) to (A, D)."""
+    xp = vectors.__array_namespace__()
+    if index is None:
+        return xp.matmul(matrices, vectors[..., None])[..., 0]
+    if xp is np and matrices[0].size > GATHER_LIMIT:
+        out = np.empty((len(index), matrices.shape[1]), dtype=vectors.dtype)
+        for row, client in enumerate(index):
+            np.dot(matrices[client], vectors[row], out=out[row])
+        return out
+    return xp.matmul(xp.take(matrices, index, axis=0), vectors[..., None])[..., 0]
+
+
+def times_rows(coefficients: Array, matrices: Array, index: Array | None = None) -> Array:
+    """X_kᵀ a_k for every k (of `index`): (A, D) and (n, D, d) to (A, d)."""
+    xp = coefficients.__array_namespace__()
+    if index is None:
+        return xp.matmul(coefficients[..., None, :], matrices)[..., 0, :]
+    if xp is np and matrices[0].size > GATHER_LIMIT:
+        out = np.empty((len(index), matrices.shape[2]), dtype=coefficients.dtype)
+        for row, client in enumerate(index):
+            np.dot(coefficients[row], matrices[client], out=out[row])
+        return out
+    return xp.matmul(coefficients[..., None, :], xp.take(matrices, index, axis=0))[..., 0, :]
+
+
+def iterate(condition: Callable[[Any], Any], body: Callable[[Any], Any], state: Any, xp: Any) -> Any:
+    """`while condition(state): state = body(state)`, also where the library compiles it."""
+    if is_jax(xp):
+        import jax
+
+        return jax.lax.while_loop(condition, body, state)
+    while bool(condition(state)):
+        state = body(state)
+    return state
+
+
+@dataclass(frozen=True)
+class Linear:
+    """A sparse matrix in row-compressed form, applied along the first axis: group sums, means, mixing.
+
+    Every row is summed by itself and in order, so a result does not depend on what else is in the matrix.
+    """
+
+    indptr: NDArray[np.int64]
+    columns: NDArray[np.int64]
+    values: NDArray[np.floating]
+    width: int
+
+    @classmethod
+    def from_entries(cls, rows: Array, columns: Array, values: Array, height: int, width: int) -> Linear:
+        """From unordered entries; none may occur twice."""
+        order = np.lexsort((columns, rows))
+        indptr = np.searchsorted(rows[order], np.arange(height + 1))
+        return cls(indptr, columns[order], values[order], width)
+
+    @cached_property
+    def rows(self) -> NDArray[np.int64]:
+        """The row of every entry."""
+        return np.repeat(np.arange(len(self.indptr) - 1), np.diff(self.indptr))
+
+    def revalued(self, values: NDArray[np.floating]) -> Linear:
+        """The same pattern with other values."""
+        return Linear(self.indptr, self.columns, values, self.width)
+
+    @cached_property
+    def _csr(self) -> sparse.csr_array:
+        return sparse.csr_array((self.values, self.columns, self.indptr), shape=(len(self.indptr) - 1, self.width))
+
+    def __call__(self, vectors: Array) -> Array:
+        """The product with a (width, d) array."""
+        xp = vectors.__array_namespace__()
+        if xp is np:
+            return self._csr @ vectors
+        if is_jax(xp):
+            import jax
+
+            picked = vectors[self.columns] * xp.asarray(self.values, dtype=vectors.dtype)[:, None]
+            return jax.ops.segment_sum(picked, self.rows, num_segments=len(self.indptr) - 1, indices_are_sorted=True)
+        return xp.matmul(xp.asarray(self._csr.toarray(), dtype=vectors.dtype), vectors)
+
+
+def put(values: Array, index: Array | None, new: Array) -> Array:
+    """`values` with the rows of `index` replaced (all of them if it is None); NumPy's in place."""
+    xp = values.__array_namespace__()
+    if index is None:
+        return new
+    if xp is np:
+        values[index] = new
+        return values
+    if is_jax(xp):
+        return values.at[index].set(new)
+    spread = Linear.from_entries(np.asarray(index), np.arange(len(index)), np.ones(len(index)), len(values), len(index))
+    return values + spread(new - xp.take(values, index, axis=0))
+
+
+def pick(values: Array, index: Array | None) -> Array:
+    """The rows of `index`, or all of them."""
+    return values if index is None else values.__array_namespace__().take(values, index, axis=0)

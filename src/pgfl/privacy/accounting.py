@@ -1,0 +1,321 @@
+"""Privacy accounting in zCDP: the paper's schedule summed, and exactly converted to (ε, δ).
+
+Release n has φ(n) = φ(0)/ζⁿ and n counts from 1, so that the first release spends φ(1) = φ(0)/ζ. Releases of a Gaussian
+mechanism compose, adaptively too, to one Gaussian mechanism with μ = √(2ρ), ρ = Σ φ(n). Its privacy curve is exact:
+δ(ε) = Φ(−ε/μ + μ/2) − e^ε Φ(−ε/μ − μ/2).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import erfcx, log_ndtr
+
+from pgfl.errors import PrivacyError
+
+Floats = NDArray[np.float64]
+Index = Literal["round", "release"]
+
+_SQRT2 = math.sqrt(2.0)
+_LOG_HALF = -math.log(2.0)
+_LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
+_SMALL_MU = 2e-3  # below it the two terms of δ(ε) cancel, and a Taylor series of their difference takes over
+_BLOCK = 1 << 16  # values solved for at once, which keeps the temporaries in cache
+_LOG_TINY = math.log(np.finfo(float).tiny)
+_LOG_HUGE = math.log(np.finfo(float).max)
+MARGIN = 1e-10  # taken off a target, so that rounding never carries the sum past it
+
+
+# The schedule, and its sums ------------------------------------------------------------------------------------------
+
+
+def check_schedule(phi0: float, zeta: float, last: int) -> None:
+    """Refuse a schedule that is no schedule, or that leaves the floating-point numbers before index `last`.
+
+    >>> check_schedule(1e-3, 0.5, 2000)
+    Traceback (most recent call last):
+    ...
+    pgfl.errors.PrivacyError: zeta = 0.5 to the power 2000 underflows, ...; use fewer releases or a zeta nearer to 1.
+    """
+    _check_positive("phi0", phi0)
+    check_zeta(zeta)
+    if not isinstance(last, int | np.integer) or last < 1:
+        raise PrivacyError(f"The number of releases must be a whole number of at least 1, not {last!r}.")
+    decay = last * math.log(zeta)
+    total = math.log(phi0) - decay + math.log(last)
+    if decay <= _LOG_TINY or total >= _LOG_HUGE:
+        raise PrivacyError(
+            f"zeta = {zeta:g} to the power {last} underflows, so the last releases would carry no noise; "
+            "use fewer releases or a zeta nearer to 1."
+        )
+
+
+def check_zeta(zeta: float) -> None:
+    """Refuse a decay factor outside (0, 1]."""
+    if not 0.0 < zeta <= 1.0:
+        raise PrivacyError(f"zeta must be in (0, 1], not {zeta!r}.")
+
+
+def check_delta(delta: float) -> None:
+    """Refuse a failure probability outside (0, 1)."""
+    if not 0.0 < delta < 1.0:
+        raise PrivacyError(f"delta must be between 0 and 1, both excluded, not {delta!r}.")
+
+
+def phi(phi0: float, zeta: float, index: ArrayLike) -> Floats:
+    """φ(n) = φ(0)/ζⁿ, what release (or round) n spends: the variance is multiplied by ζ, so the leak by 1/ζ."""
+    n = np.asarray(index, dtype=np.float64)
+    return np.asarray(phi0 * np.exp(-n * math.log(zeta)), dtype=np.float64)
+
+
+def growth(zeta: float, first: ArrayLike, last: ArrayLike) -> Floats:
+    """Σ_{n = first}^{last} ζ⁻ⁿ, stable up to and at ζ = 1, where the geometric formula is 0/0.
+
+    >>> float(growth(1.0, 1, 300)), round(float(growth(0.5, 2, 3)), 12)
+    (300.0, 12.0)
+    """
+    start, stop = np.asarray(first, dtype=np.float64), np.asarray(last, dtype=np.float64)
+    terms = np.maximum(stop - start + 1.0, 0.0)
+    if zeta == 1.0:
+        return terms
+    rate = -math.log(zeta)
+    return np.asarray(np.exp(start * rate) * (np.expm1(terms * rate) / math.expm1(rate)), dtype=np.float64)
+
+
+def rho_total(phi0: float, zeta: float, releases: ArrayLike) -> Floats:
+    """ρ = Σ_{n=1}^{releases} φ(n): what so many releases spend together."""
+    return np.asarray(phi0 * growth(zeta, 1, releases), dtype=np.float64)
+
+
+# From ρ to (ε, δ) and back -------------------------------------------------------------------------------------------
+
+
+def exact_epsilon(rho: ArrayLike, delta: float) -> Floats:
+    """The least ε for which Gaussian releases of total ρ are (ε, δ)-private, to about twelve digits.
+
+    >>> [round(float(e), 3) for e in exact_epsilon([0.0, 0.1715, 1.92], 1e-5)]
+    [0.0, 2.379, 9.749]
+    """
+    check_delta(delta)
+    spent = _check_rho(rho)
+    distinct, place = np.unique(spent, return_inverse=True)
+    solved = np.empty_like(distinct)
+    for start in range(0, len(distinct), _BLOCK):
+        block = slice(start, start + _BLOCK)
+        solved[block] = _solve_epsilon(np.sqrt(2.0 * distinct[block]), math.log(delta))
+    return np.asarray(solved[place].reshape(spent.shape), dtype=np.float64)
+
+
+def paper_epsilon(rho: ArrayLike, delta: float) -> Floats:
+    """ρ + 2√(ρ ln 1/δ): the total loss that the paper states after Theorem III. Valid, but larger than need be."""
+    check_delta(delta)
+    spent = _check_rho(rho)
+    return np.asarray(spent + 2.0 * np.sqrt(spent * -math.log(delta)), dtype=np.float64)
+
+
+def exact_delta(rho: ArrayLike, epsilon: ArrayLike) -> Floats:
+    """The least δ for which Gaussian releases of total ρ are (ε, δ)-private."""
+    spent, bound = np.broadcast_arrays(_check_rho(rho), np.asarray(epsilon, dtype=np.float64))
+    if not (bound >= 0.0).all():
+        raise PrivacyError("epsilon must not be negative.")
+    answer = np.zeros(spent.shape)
+    some = spent > 0.0
+    answer[some] = np.exp(_log_delta(np.sqrt(2.0 * spent[some]), bound[some])[0])
+    return answer
+
+
+def exact_rho(epsilon: float, delta: float) -> float:
+    """The largest ρ whose exact ε at δ stays within the target.
+
+    >>> round(exact_rho(2.379, 1e-5), 4)
+    0.1715
+    """
+    _check_positive("epsilon", epsilon)
+    check_delta(delta)
+    goal, bound = math.log(delta), np.asarray([epsilon])
+
+    def within(mu: float) -> bool:
+        return bool(_log_delta(np.asarray([mu]), bound)[0][0] <= goal)
+
+    low, high = 0.0, _SQRT2 * (math.sqrt(epsilon) + 1.0)
+    while within(high):
+        low, high = high, 2.0 * high
+    while low < (middle := 0.5 * (low + high)) < high and high - low > 1e-15 * high:
+        low, high = (middle, high) if within(middle) else (low, middle)
+    rho = 0.5 * low * low * (1.0 - MARGIN)
+    if not rho > 0.0:
+        raise PrivacyError(f"epsilon = {epsilon:g} at delta = {delta:g} leaves nothing to spend; raise one of them.")
+    return rho
+
+
+def group_rho(rho: ArrayLike, size: ArrayLike) -> Floats:
+    """ρ for `size` records replaced together, a whole client with its D records: μ grows by D, so ρ by D².
+
+    The guarantee that everything else here states is for one record. This is another, weaker one, and kept apart.
+    """
+    members = np.asarray(size, dtype=np.float64)
+    if not (members >= 1.0).all():
+        raise PrivacyError("A group has at least one record.")
+    return np.asarray(_check_rho(rho) * members**2, dtype=np.float64)
+
+
+def group_epsilon(rho: ArrayLike, delta: float, size: ArrayLike) -> Floats:
+    """ε at δ for `size` records replaced together; see `group_rho`."""
+    return exact_epsilon(group_rho(rho, size), delta)
+
+
+# What the command line prints ----------------------------------------------------------------------------------------
+
+
+def account(
+    *, zeta: float, rounds: int, delta: float, phi0: float | None = None, phi1: float | None = None
+) -> dict[str, float]:
+    """What `rounds` releases spend under the paper's schedule, given by φ(0) or by the first release's φ(1).
+
+    >>> figures = account(phi1=1e-3, zeta=0.99, rounds=100, delta=1e-5)
+    >>> round(figures["rho"], 4), round(figures["epsilon"], 3), round(figures["epsilon_paper"], 3)
+    (0.1715, 2.379, 2.982)
+    """
+    check_zeta(zeta)
+    if phi0 is None and phi1 is not None:
+        _check_positive("phi1", phi1)
+        phi0 = phi1 * zeta
+    elif phi0 is None or phi1 is not None:
+        raise PrivacyError("Give either phi0 or phi1 (= phi0 / zeta, the first release), not both and not neither.")
+    check_delta(delta)
+    check_schedule(phi0, zeta, rounds)
+    rho = float(rho_total(phi0, zeta, rounds))
+    return {
+        "phi0": phi0,
+        "phi1": phi0 / zeta,
+        "zeta": zeta,
+        "rounds": rounds,
+        "delta": delta,
+        "rho": rho,
+        "epsilon": float(exact_epsilon(rho, delta)),
+        "epsilon_paper": float(paper_epsilon(rho, delta)),
+    }
+
+
+def schedule_for_target(
+    *,
+    epsilon: float,
+    delta: float,
+    zeta: float,
+    max_releases: int,
+    index: Index = "release",
+    rounds: int | None = None,
+) -> dict[str, float | str]:
+    """The φ(0) with which at most `max_releases` releases of a client stay within (ε, δ).
+
+    By release, those are numbers 1 to `max_releases`. By round, a client may take part in any of the `rounds` rounds,
+    so the last and dearest ones are assumed.
+    """
+    if index not in ("round", "release"):
+        raise PrivacyError(f'index must be "round" or "release", not {index!r}.')
+    last = max_releases
+    if index == "round":
+        if rounds is None:
+            raise PrivacyError("A target by round needs the number of rounds: the last, dearest ones are assumed.")
+        last, max_releases = rounds, min(rounds, max_releases)
+    rho = exact_rho(epsilon, delta)
+    check_schedule(1.0, zeta, max_releases)
+    check_schedule(1.0, zeta, last)
+    phi0 = rho / float(growth(zeta, last - max_releases + 1, last))
+    if phi0 < np.finfo(float).tiny:
+        raise PrivacyError(
+            f"epsilon = {epsilon:g} over {max_releases} releases at zeta = {zeta:g} cannot be met: the first release "
+            "would need endless noise; raise epsilon or zeta, or allow fewer releases."
+        )
+    return {
+        "phi0": phi0,
+        "phi1": phi0 / zeta,
+        "zeta": zeta,
+        "index": index,
+        "max_releases": max_releases,
+        "last_phi": float(phi(phi0, zeta, last)),
+        "delta": delta,
+        "rho": rho,
+        "epsilon": float(exact_epsilon(rho, delta)),
+        "epsilon_paper": float(paper_epsilon(rho, delta)),
+    }
+
+
+# The exact curve, in logarithms --------------------------------------------------------------------------------------
+
+
+def _log_delta(mu: Floats, epsilon: Floats) -> tuple[Floats, Floats]:
+    """ln δ(ε) of a Gaussian mechanism with μ > 0, and its derivative in ε.
+
+    With a = μ/2 − ε/μ and b = −μ/2 − ε/μ, e^ε times the density at b is the density at a. So the subtrahend is the
+    density at a times a Mills ratio, and nothing over- or underflows.
+    """
+    at, half = epsilon / mu, 0.5 * mu
+    a, b = half - at, -half - at
+    left = a <= 0.0
+    log_density = _LOG_HALF - 0.5 * a * a
+    with np.errstate(divide="ignore", over="ignore", under="ignore"):
+        log_mills_b = np.log(erfcx(-b / _SQRT2))
+        log_mills_a = np.where(left, np.log(erfcx(np.maximum(-a, 0.0) / _SQRT2)), log_ndtr(a) - log_density)
+        value = log_density + log_mills_a + np.log(-np.expm1(np.minimum(log_mills_b - log_mills_a, 0.0)))
+        small = mu < _SMALL_MU
+        value[small] = _log_delta_small(at[small], half[small])
+        slope = -np.exp(log_density + log_mills_b - value)
+    return value, slope
+
+
+def _log_delta_small(at: Floats, half: Floats) -> Floats:
+    """ln δ for μ → 0: the density at x − h times the difference M(x − h) − M(x + h) of Mills ratios, by Taylor.
+
+    M' = xM − 1, M'' = M + xM', M''' = 2M' + xM''. The error is of order h⁴ relative, below rounding for h < 1e-3.
+    """
+    mills = math.sqrt(0.5 * math.pi) * erfcx(at / _SQRT2)
+    first = at * mills - 1.0
+    second = mills + at * first
+    third = 2.0 * first + at * second
+    difference = -2.0 * half * (first + half * half * third / 6.0)
+    return np.asarray(-0.5 * (at - half) ** 2 - _LOG_SQRT_2PI + np.log(difference), dtype=np.float64)
+
+
+def _solve_epsilon(mu: Floats, log_delta: float) -> Floats:
+    """The root in ε of ln δ(ε) = log_delta, by Newton's method kept inside a bracket, for many μ at once."""
+    answer = np.where(np.isinf(mu), np.inf, 0.0)
+    open_ = np.flatnonzero((mu > 0.0) & np.isfinite(mu))
+    open_ = open_[_log_delta(mu[open_], np.zeros(len(open_)))[0] > log_delta]
+    m = mu[open_]
+    low, high = np.zeros(len(m)), 0.5 * m * m + m * math.sqrt(-2.0 * log_delta)
+    guess = high.copy()
+    for _ in range(200):
+        if not len(open_):
+            break
+        value, slope = _log_delta(m, guess)
+        above = value > log_delta
+        low, high = np.where(above, guess, low), np.where(above, high, guess)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            step = guess - (value - log_delta) / slope
+        inside = (step > low) & (step < high)
+        step = np.where(inside, step, 0.5 * (low + high))
+        done = (np.abs(step - guess) <= 1e-14 * high) | (high - low <= 1e-15 * high)
+        answer[open_[done]] = step[done]
+        keep = ~done
+        open_, m, low, high, guess = open_[keep], m[keep], low[keep], high[keep], step[keep]
+    answer[open_] = high
+    return answer
+
+
+# Guards --------------------------------------------------------------------------------------------------------------
+
+
+def _check_positive(name: str, value: float) -> None:
+    if not (value > 0.0 and math.isfinite(value)):
+        raise PrivacyError(f"{name} must be a positive number, not {value!r}.")
+
+
+def _check_rho(rho: ArrayLike) -> Floats:
+    spent = np.asarray(rho, dtype=np.float64)
+    if not (spent >= 0.0).all():
+        raise PrivacyError("rho must be a number that is not negative.")
+    return spent

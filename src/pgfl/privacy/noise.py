@@ -1,0 +1,133 @@
+"""Where the noise of a release comes from: fast and seeded for simulations, float-safe for whatever leaves a device.
+
+A Gaussian drawn in floating point is not private whatever its seed: which floats it can reach depends on the value
+under it. OpenDP rounds the value to a lattice and adds a discrete Gaussian on it, with exact arithmetic.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from pgfl.errors import PrivacyError
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.integer[Any]]
+Normals = Callable[[Integers, int, int], Floats]
+
+_LATTICE = -40  # OpenDP's k: values are rounded to multiples of 2⁻⁴⁰
+_ULPS = 1e-13  # what rounding in a conversion may add to a sensitivity, relatively
+_CACHED = 4096
+
+
+class NoiseSource(Protocol):
+    """Releases models with Gaussian noise."""
+
+    label: str
+
+    def widen(self, sensitivity: ArrayLike) -> Floats:
+        """The sensitivity to calibrate with: Δ, plus what this source itself adds to it."""
+
+    def release(self, models: ArrayLike, sigma: ArrayLike, clients: Integers, round: int) -> Floats:
+        """Models (A, d) with noise of standard deviation σ (A,) on every coordinate."""
+
+
+class SeededNoise:
+    """w̃ = w + σz with reproducible standard normals `normals(clients, round, d)` (A, d): for simulations only."""
+
+    label = "seeded"
+
+    def __init__(self, normals: Normals) -> None:
+        self._normals = normals
+
+    def widen(self, sensitivity: ArrayLike) -> Floats:
+        """Δ as it is."""
+        return np.asarray(sensitivity, dtype=np.float64)
+
+    def release(self, models: ArrayLike, sigma: ArrayLike, clients: Integers, round: int) -> Floats:
+        """PrivacyNoiseAddition: w̃_k = w_k + ξ_k with ξ_k ~ N(0, σ_k² I)."""
+        clean, scale = _checked(models, sigma)
+        noise = self._normals(clients, round, clean.shape[1])
+        if noise.shape != clean.shape:
+            raise PrivacyError(f"The noise has shape {noise.shape} and the models {clean.shape}; nothing was released.")
+        released = noise * scale[:, None]
+        released += clean
+        return released
+
+
+class SecureNoise:
+    """OpenDP's float-safe Gaussian for models of one dimension, behind a guard; its randomness is the system's.
+
+    OpenDP takes a wrong length, NaN and infinity without a word, so they are refused here.
+    """
+
+    label = "secure"
+
+    def __init__(self, dimension: int) -> None:
+        if dimension < 1:
+            raise PrivacyError(f"A model has at least one coordinate, not {dimension}.")
+        self.dimension = dimension
+        self._measurement = lru_cache(maxsize=_CACHED)(_maker(dimension))
+
+    def widen(self, sensitivity: ArrayLike) -> Floats:
+        """Δ + √d·2⁻⁴⁰: rounding to the lattice can take two neighbours further apart."""
+        slack = math.sqrt(self.dimension) * 2.0**_LATTICE
+        return np.asarray((np.asarray(sensitivity, dtype=np.float64) + slack) * (1.0 + _ULPS), dtype=np.float64)
+
+    def release(self, models: ArrayLike, sigma: ArrayLike, clients: Integers, round: int) -> Floats:
+        """Each model through its own measurement."""
+        clean, scale = _checked(models, sigma)
+        if clean.shape[1] != self.dimension:
+            raise PrivacyError(
+                f"A model has {clean.shape[1]} coordinates but the noise is for {self.dimension}; nothing was released."
+            )
+        if not (scale >= 2.0**_LATTICE).all():
+            raise PrivacyError(
+                f"sigma = {scale.min():g} is below 2^{_LATTICE}, the float-safe lattice; "
+                "spend less in a release or scale the data up."
+            )
+        released = np.empty_like(clean)
+        for row, (model, deviation) in enumerate(zip(clean.tolist(), scale.tolist(), strict=True)):
+            released[row] = self._measurement(deviation)(model)
+        return released
+
+    def spent(self, sigma: float, sensitivity: float) -> float:
+        """ρ of one release by OpenDP's own privacy map, for a plain sensitivity (not widened)."""
+        return float(self._measurement(float(sigma)).map(float(sensitivity)))
+
+
+def _checked(models: ArrayLike, sigma: ArrayLike) -> tuple[Floats, Floats]:
+    """Models (A, d) and deviations (A,) in double precision, or a refusal."""
+    given = np.asarray(models)
+    if given.dtype.kind != "f":
+        raise PrivacyError(f"Models to release must be floating-point numbers, not {given.dtype}.")
+    scale = np.asarray(sigma, dtype=np.float64)
+    if given.ndim != 2 or scale.shape != given.shape[:1]:
+        raise PrivacyError(
+            f"Models must be (clients, dimension) with one sigma a client, not {given.shape} with {scale.shape}."
+        )
+    clean = given.astype(np.float64, copy=False)
+    if not (np.isfinite(clean.sum()) or np.isfinite(clean).all()):  # the sum is cheap, and finite only if all are
+        raise PrivacyError("A model to release holds NaN or infinity; nothing was released.")
+    if not ((scale > 0.0) & np.isfinite(scale)).all():
+        raise PrivacyError("sigma must be a positive number for every client; nothing was released.")
+    return clean, scale
+
+
+def _maker(dimension: int) -> Callable[[float], Any]:
+    """A function from σ to OpenDP's measurement; the domain is built once."""
+    import opendp.prelude as dp
+
+    dp.enable_features("contrib")
+    domain = dp.vector_domain(dp.atom_domain(T=float, nan=False), size=dimension)
+    metric = dp.l2_distance(T=float)
+
+    def measurement(sigma: float) -> Any:
+        return dp.m.make_gaussian(domain, metric, scale=sigma, k=_LATTICE)
+
+    return measurement

@@ -1,0 +1,204 @@
+"""How far one record can move what a client releases, and the clipping that makes the bound true.
+
+Neighbours differ in one replaced record; the number of records D_k is public. The primal problem is strongly convex
+with m = ρ + 2λ/|C_s|, so replacing a record moves its exact solution by at most sup ‖∇ℓ(z;w) − ∇ℓ(z';w)‖ / (D_k m),
+for any centre a server may have sent. (The paper's Lemma 1 with its proof mended; it needs convexity.)
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from pgfl.errors import PrivacyError, SolverError
+
+Floats = NDArray[np.float64]
+
+_BLOCK_BYTES = 4 << 20
+_SPLITTER = 134217729.0  # 2²⁷ + 1, cuts a double into two halves whose products are exact
+
+
+class DataBounds(Protocol):
+    """What a user promises to clip to; see `objectives.Bounds`."""
+
+    @property
+    def x_norm(self) -> float:
+        """‖x‖ ≤ x_norm, the bias column included."""
+
+    @property
+    def update_norm(self) -> float | None:
+        """‖w − centre‖ ≤ update_norm, for objectives that are not convex."""
+
+
+class BoundedObjective(Protocol):
+    """What is asked of an objective here; see `objectives.Objective`."""
+
+    @property
+    def convex(self) -> bool:
+        """Whether ℓ is convex in w for every record."""
+
+    def gradient_change(self, bounds: Any) -> float | None:
+        """The supremum of ‖∇ℓ(z;w) − ∇ℓ(z';w)‖ over records within the bounds and all w; None if there is none."""
+
+
+def update_sensitivity(
+    objective: BoundedObjective,
+    bounds: DataBounds,
+    counts: ArrayLike,
+    weight: ArrayLike,
+    tolerance: ArrayLike = 0.0,
+) -> Floats:
+    """Δ_k of the released primal update, one per client, for D_k = `counts` rows and m_k = `weight`.
+
+    Convex: Δ = gradient change/(D m) + 2·tolerance, where ‖ŵ − argmin‖ ≤ tolerance is certified at every solve.
+    Otherwise: Δ = 2R for updates clipped to ‖w − centre‖ ≤ R, whatever the solver does.
+    """
+    records, strength, error = np.broadcast_arrays(
+        *(np.asarray(value, dtype=np.float64) for value in (counts, weight, tolerance))
+    )
+    if not (records >= 1.0).all():
+        raise PrivacyError("Every client needs at least one record before its releases can be calibrated.")
+    if not ((strength > 0.0) & np.isfinite(strength)).all():
+        raise PrivacyError("The weight m = rho + 2 lambda/|C_s| must be positive for a bounded sensitivity; raise rho.")
+    if not ((error >= 0.0) & np.isfinite(error)).all():
+        raise PrivacyError("The solver's tolerance must be a finite number that is not negative.")
+    _check_norm("x_norm", bounds.x_norm)
+    name = type(objective).__name__
+    if not objective.convex:
+        if bounds.update_norm is None:
+            raise PrivacyError(
+                f"{name} is not convex, so its updates must be clipped: set update_norm under [privacy]."
+            )
+        _check_norm("update_norm", bounds.update_norm)
+        return np.full(records.shape, 2.0 * bounds.update_norm)
+    change = objective.gradient_change(bounds)
+    if change is None:
+        raise PrivacyError(
+            f"{name} has no bounded gradient under these bounds, so no noise makes it private: set the bounds it needs "
+            "(for ridge y_bound and w_norm), choose huber or logistic, or give your own objective a gradient_change."
+        )
+    if not (change > 0.0 and np.isfinite(change)):
+        raise PrivacyError(f"{name} states a gradient change of {change!r}; it must be a positive number.")
+    return np.asarray(change / (records * strength) + 2.0 * error, dtype=np.float64)
+
+
+def check_certificate(error: ArrayLike, tolerance: ArrayLike) -> None:
+    """Refuse a solve whose certified error is above the tolerance that the noise was calibrated for."""
+    found, allowed = np.asarray(error, dtype=np.float64), np.asarray(tolerance, dtype=np.float64)
+    if not (found <= allowed).all():
+        raise SolverError(
+            f"A primal problem was solved to {np.max(found):.3g} only, but the noise is calibrated for "
+            f"{np.min(allowed):.3g}; nothing was released; raise the tolerance."
+        )
+
+
+def clip_update(models: ArrayLike, centre: ArrayLike, radius: float) -> Floats:
+    """`models` pulled back into the ball ‖w − centre‖ ≤ radius, on the last axis."""
+    _check_norm("update_norm", radius)
+    public = np.asarray(centre, dtype=np.float64)
+    step = np.asarray(models, dtype=np.float64) - public
+    if not np.isfinite(step).all():
+        raise PrivacyError("An update is not a finite number, so it cannot be clipped; nothing was released.")
+    return np.asarray(public + clip_rows(step, radius), dtype=np.float64)
+
+
+def clip_rows(features: ArrayLike, x_norm: float) -> NDArray[np.floating]:
+    """Rows scaled back to ‖x‖ ≤ x_norm, in exact arithmetic and as NumPy computes it; the others are left alone.
+
+    Returns the same array if there is nothing to clip, and works in blocks, so that a copy is the most it costs.
+
+    >>> clip_rows([[3.0, 4.0], [6.0, 8.0]], 5.0).round(9)
+    array([[3., 4.], [3., 4.]])
+    """
+    _check_norm("x_norm", x_norm)
+    given = np.asarray(features)
+    if given.ndim == 0 or given.shape[-1] == 0:
+        raise PrivacyError("Rows to clip need at least one column.")
+    if given.dtype not in (np.float32, np.float64):
+        given = given.astype(np.float64)
+    rows = given.reshape(-1, given.shape[-1])
+    clipped = None
+    step = max(1, _BLOCK_BYTES // (8 * rows.shape[1]))
+    for start in range(0, len(rows), step):
+        block = rows[start : start + step]
+        norms = _norms(block)
+        if not np.isfinite(norms).all():
+            at = start + int(np.argmin(np.isfinite(norms)))
+            raise PrivacyError(f"Row {at} holds a value that is not a finite number, so it cannot be clipped.")
+        over = norms > x_norm
+        near = np.flatnonzero(~over & (norms > x_norm * (1.0 - _rounding(block))))
+        over[near] = _longer(block[near], x_norm)
+        long = np.flatnonzero(over)
+        if len(long):
+            if clipped is None:
+                clipped = rows.copy()
+            shrink = x_norm * (1.0 - 2.0 * _rounding(block)) / norms[long]
+            clipped[start + long] = block[long].astype(np.float64) * shrink[:, None]
+    return given if clipped is None else clipped.reshape(given.shape)
+
+
+def clip_labels(targets: ArrayLike, y_bound: float) -> NDArray[np.floating]:
+    """Labels moved into [−y_bound, y_bound]; the same array if all are."""
+    _check_norm("y_bound", y_bound)
+    given = np.asarray(targets)
+    if given.dtype not in (np.float32, np.float64):
+        given = given.astype(np.float64)
+    if not np.isfinite(given).all():
+        at = int(np.argmin(np.isfinite(given).ravel()))
+        raise PrivacyError(f"Label {at} is not a finite number, so it cannot be clipped.")
+    limit = given.dtype.type(y_bound)
+    if limit > y_bound:
+        limit = np.nextafter(limit, given.dtype.type(0.0))
+    return given if (np.abs(given) <= limit).all() else np.clip(given, -limit, limit)
+
+
+def _rounding(block: NDArray[np.floating]) -> float:
+    """A bound on the relative error of a norm, and of a scaled row's, in the block's own precision."""
+    return float((block.shape[1] + 16) * np.finfo(block.dtype).eps)
+
+
+def _norms(block: NDArray[np.floating]) -> Floats:
+    """Euclidean row norms in double precision; rescaled where squares over- or underflow."""
+    wide = block.astype(np.float64, copy=False)
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        norms = np.linalg.norm(wide, axis=1)
+        extreme = np.flatnonzero(~(norms < 1e150) | (norms < 1e-150))
+        if len(extreme):
+            size = np.max(np.abs(wide[extreme]), axis=1)
+            unit = wide[extreme] / np.where((size > 0.0) & np.isfinite(size), size, 1.0)[:, None]
+            norms[extreme] = size * np.linalg.norm(unit, axis=1)
+    return np.asarray(norms, dtype=np.float64)
+
+
+def _longer(block: NDArray[np.floating], limit: float) -> NDArray[np.bool_]:
+    """Whether ‖x‖ > limit, with squares exact and sums in twice the working precision, as plain rounding cannot tell.
+
+    Dekker's product and Knuth's sum, down the columns (Ogita, Rump and Oishi's Dot2).
+    """
+    fraction, exponent = np.frexp(limit)
+    columns = np.ldexp(block.T.astype(np.float64, order="C"), -exponent)
+    total, carry = _square(np.full(len(block), -fraction))
+    total, carry = -total, -carry
+    for column in columns:
+        square, low = _square(column)
+        summed = total + square
+        part = summed - total
+        carry += (total - (summed - part)) + (square - part) + low
+        total = summed
+    return np.asarray(total + carry > 0.0)
+
+
+def _square(x: Floats) -> tuple[Floats, Floats]:
+    """x² as an unevaluated sum of two doubles."""
+    square = x * x
+    big = _SPLITTER * x
+    high = big - (big - x)
+    low = x - high
+    return square, ((high * high - square) + 2.0 * high * low) + low * low
+
+
+def _check_norm(name: str, value: float | None) -> None:
+    if value is None or not (value > 0.0 and np.isfinite(value)):
+        raise PrivacyError(f"{name} must be a positive number, not {value!r}; set it under [privacy].")

@@ -1,0 +1,239 @@
+"""The batched engine: a round of all clients of all runs at once.
+
+The arithmetic is the algorithms'; this file moves arrays, asks who takes part, and keeps the account of privacy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pgfl import equations as eq
+from pgfl.algorithms import Algorithm, ClientStep, ServerState
+from pgfl.errors import Diverged, SolverError
+from pgfl.kernels import Linear, pick, put
+from pgfl.schedules import Scheduler, tau_at
+from pgfl.simulate.layout import Layout
+from pgfl.simulate.network import Network
+from pgfl.simulate.problems import Block, mean_of_pairs
+from pgfl.solvers import norm, tolerance_for
+
+Array = Any
+Ints = NDArray[np.int64]
+DIVERGED = 1e12
+LOOK_EVERY = 8
+
+
+class PrivacyAccount(Protocol):
+    """What an engine asks of `privacy.mechanism.Plan`."""
+
+    def admit(self, clients: Ints, round: int) -> NDArray[np.bool_]:
+        """Who may still release."""
+        ...
+
+    def sigma(self, clients: Ints, round: int) -> NDArray[np.float64]:
+        """The noise's standard deviation for each of them."""
+        ...
+
+    def spend(self, clients: Ints, round: int) -> None:
+        """Write the release down; called before anything is released."""
+        ...
+
+
+class NoiseSource(Protocol):
+    """What turns a clean model into one that may be seen."""
+
+    def release(self, models: Array, sigma: Array, clients: Ints, round: int) -> Array:
+        """Released models, one a client."""
+        ...
+
+
+@dataclass
+class State:
+    """Everything that a round changes: clients' models (clean and released) and duals, and the servers' state."""
+
+    round: int
+    model: Array
+    released: Array
+    dual: Array
+    servers: ServerState
+
+    @property
+    def server_models(self) -> Array:
+        """w_{q,s} of every pair; zero where it is not known."""
+        return self.servers["model"]
+
+
+@dataclass(frozen=True)
+class Part:
+    """A block's share of a round: who of it takes part, and how they are averaged."""
+
+    block: Block
+    active: Ints | None  # places within the block; None is everyone
+    flat: Ints  # the same clients' places among all
+    mean: Linear
+    contributing: NDArray[np.bool_]
+    sigma: NDArray[np.float64] | None
+
+
+class Engine:
+    """Plays rounds on a flat layout."""
+
+    def __init__(
+        self,
+        layout: Layout,
+        blocks: list[Block],
+        algorithm: Algorithm,
+        scheduler: Scheduler,
+        *,
+        privacy: PrivacyAccount | None = None,
+        noise: NoiseSource | None = None,
+        dtype: Any = np.float64,
+        xp: Any = np,
+        threads: int = 1,
+    ) -> None:
+        self.layout, self.blocks, self.algorithm, self.scheduler = layout, blocks, algorithm, scheduler
+        self.privacy, self.noise = privacy, noise
+        self.dtype, self.xp = dtype, xp
+        self.network = Network(layout, algorithm, dtype)
+        self._pool = ThreadPoolExecutor(threads) if threads > 1 and len(blocks) > 1 else None
+        self._everyone: list[Part] | None = None
+        dimension = layout.runs[0].federation.dimension
+        clients, pairs = (xp.zeros((n, dimension), dtype=dtype) for n in (layout.clients, layout.pairs))
+        self.state = State(0, clients, clients if noise is None else clients + 0, clients + 0, algorithm.start(pairs))
+        self.previous_servers = pairs
+        self.taking_part: Ints = np.empty(0, dtype=np.int64)
+
+    def play(self) -> State:
+        """One round."""
+        state, number = self.state, self.state.round + 1
+        parts = self._parts(number)
+        contributions = self._over_blocks(lambda part: self._client_phase(part, number), parts)
+        contributing = np.zeros(self.layout.pairs, dtype=bool)
+        for part in parts:
+            contributing[part.block.pairs] = part.contributing
+        aggregate = self._aggregate(parts, contributions, contributing)
+        around = self.network.around(contributing)
+        servers, published = self.algorithm.publish(state.servers, aggregate, around)
+        self.previous_servers = state.server_models
+        servers = self.algorithm.combine(servers, published, around, tau_at(self.algorithm.tau, number))
+        if not self.network.known.all():
+            servers["model"] = servers["model"] * self.xp.asarray(self.network.known[:, None].astype(self.dtype))
+        state.servers, state.round = servers, number
+        if self.algorithm.has_dual:
+            self._over_blocks(self._settle, parts)
+        if number % LOOK_EVERY == 0:
+            self.check_finite()
+        return state
+
+    def check_finite(self) -> None:
+        """Raise `Diverged`, naming the runs, if a model is not finite or has grown beyond reason."""
+        models = np.asarray(self.state.server_models)
+        if np.abs(models).max(initial=0.0) < DIVERGED:
+            return
+        bad = [run.number for run in self.layout.runs if not np.abs(models[run.pairs]).max(initial=0.0) < DIVERGED]
+        advice = "lower algorithm.step" if self.algorithm.kind == "fedavg" else "raise algorithm.rho"
+        raise Diverged(
+            f"Training diverged by round {self.state.round} in run {', '.join(map(str, bad[:5]))}: the models grew past "
+            f"{DIVERGED:g}; {advice}, or scale the features to about unit size."
+        )
+
+    def close(self) -> None:
+        """Let the threads go."""
+        if self._pool:
+            self._pool.shutdown()
+
+    def _over_blocks(self, work: Callable[[Part], Any], parts: list[Part]) -> list[Any]:
+        return list(self._pool.map(work, parts) if self._pool else map(work, parts))
+
+    def _parts(self, number: int) -> list[Part]:
+        active, sigma = self.scheduler.draw(number), None
+        if self.privacy is not None:
+            active = active[self.privacy.admit(active, number)]
+            sigma = self.privacy.sigma(active, number)
+            self.privacy.spend(active, number)
+        self.taking_part = active
+        everyone = len(active) == self.layout.clients
+        if everyone and sigma is None and self._everyone:
+            return self._everyone
+        cuts = np.searchsorted(active, [block.clients.start for block in self.blocks] + [self.layout.clients])
+        parts = []
+        for block, start, stop in zip(self.blocks, cuts[:-1], cuts[1:], strict=True):
+            flat = active[start:stop]
+            places = None if len(flat) == block.clients.stop - block.clients.start else flat - block.clients.start
+            mean, contributing = mean_of_pairs(block, self.layout.client_pair[flat], self.dtype)
+            parts.append(Part(block, places, flat, mean, contributing, None if sigma is None else sigma[start:stop]))
+        if everyone and sigma is None:
+            self._everyone = parts
+        return parts
+
+    def _client_phase(self, part: Part, number: int) -> Array:
+        """The client step of one block; returns what its clients contribute."""
+        if not len(part.flat):
+            return None
+        state, everyone = self.state, self._is_all(part)
+        dual = state.dual if everyone else pick(state.dual, part.flat)
+        server_model = pick(state.server_models, self.layout.client_pair[part.flat])
+
+        def release(models: Array) -> Array:
+            if self.noise is None:
+                return models
+            return self.xp.asarray(self.noise.release(np.asarray(models), part.sigma, part.flat, number))
+
+        step = self.algorithm.client_step(part.block.problem(part.active), server_model, dual, release)
+        self._check_solved(step, part)
+        state.model = put(state.model, None if everyone else part.flat, step.model)
+        if self.noise is None:
+            state.released = state.model
+        else:
+            state.released = put(state.released, None if everyone else part.flat, step.released)
+        return self.algorithm.contribution(step.released, dual)
+
+    def _is_all(self, part: Part) -> bool:
+        return part.active is None and len(self.blocks) == 1
+
+    def _aggregate(self, parts: list[Part], contributions: list[Array], contributing: NDArray[np.bool_]) -> Array:
+        """The participants' mean for every pair, and the current model where there is none."""
+        pieces = [
+            self.xp.zeros((part.block.pairs.stop - part.block.pairs.start, self.state.dual.shape[1]), dtype=self.dtype)
+            if contributed is None
+            else eq.server_aggregation(contributed, part.mean)
+            for part, contributed in zip(parts, contributions, strict=True)
+        ]
+        if contributing.all():
+            return pieces[0] if len(pieces) == 1 else self.xp.concat(pieces)
+        spread = [
+            np.arange(part.block.pairs.start, part.block.pairs.stop)[part.contributing] for part in parts
+        ]
+        present = [piece[np.flatnonzero(part.contributing)] for part, piece in zip(parts, pieces, strict=True)]
+        return put(self.state.server_models + 0, np.concatenate(spread), self.xp.concat(present))
+
+    def _settle(self, part: Part) -> None:
+        if not len(part.flat):
+            return
+        state, index = self.state, None if self._is_all(part) else part.flat
+        server_model = pick(state.server_models, self.layout.client_pair[part.flat])
+        settled = self.algorithm.settle(pick(state.dual, index), server_model, pick(state.released, index))
+        state.dual = put(state.dual, index, settled)
+
+    def _check_solved(self, step: ClientStep, part: Part) -> None:
+        """Every primal problem within its stated tolerance: absolute where privacy counts on it, else relative."""
+        for bucket in part.block.buckets:
+            _, places = bucket.chosen(part.active)
+            allowed = tolerance_for(bucket.objective, self.dtype, np)
+            errors = np.asarray(pick(step.error, places))
+            if not bucket.objective.convex or errors.max(initial=0.0) <= allowed:
+                continue
+            scale = 1.0 if self.privacy is not None else 1.0 + np.asarray(norm(pick(step.model, places)))
+            if not (errors <= allowed * scale).all():
+                worst = int(np.argmax(errors / scale))
+                raise SolverError(
+                    f"The primal problem of client number {part.flat[places[worst]]} was solved only to "
+                    f"{errors[worst]:.1e}, not to objective.tolerance = {allowed:.1e}; scale the features to about unit "
+                    "size, raise algorithm.rho, or raise the tolerance."
+                )

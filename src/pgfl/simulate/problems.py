@@ -1,0 +1,218 @@
+"""The clients' primal problems, factored once, in cache-sized blocks of whole servers and buckets of equal D_k.
+
+How a run is cut depends on that run alone, and no sum crosses a client, so results do not depend on the batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pgfl import equations as eq
+from pgfl.errors import ConfigError
+from pgfl.kernels import Linear, pick, put
+from pgfl.objectives import Objective
+from pgfl.simulate.layout import Layout, RunLayout
+from pgfl.solvers import Prepared
+
+Array = Any
+Ints = NDArray[np.int64]
+PAD_TO_LONGEST = 2**20  # elements below which one bucket with padding beats many without
+BLOCK_ELEMENTS = 2**21  # elements of features in a block: it stays in cache between the product with X and with Xᵀ
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """Clients with one objective and (padded) equally many rows; `where` are their places in the block, ascending."""
+
+    where: Ints
+    objective: Objective
+    features: Array
+    targets: Array
+    counts: Array
+    prepared: Prepared
+
+    def chosen(self, active: Ints | None) -> tuple[Ints | None, Ints | None]:
+        """Of the block's active clients, which rows of the bucket they are, and which rows of the answer."""
+        if active is None:
+            return None, self.where
+        place = np.searchsorted(self.where, active)
+        mine = place < len(self.where)
+        mine[mine] = self.where[place[mine]] == active[mine]
+        return place[mine], np.flatnonzero(mine)
+
+
+@dataclass(frozen=True)
+class Block:
+    """Whole servers that are computed in one go."""
+
+    clients: slice
+    pairs: slice
+    buckets: tuple[Bucket, ...]
+    weight: Array  # m of every client, a column
+    ridge_weight: Array  # λ/|C_s| of every client, a column
+
+    def problem(self, active: Ints | None) -> BlockProblem:
+        """The problems of the block's active clients (places within the block), or of all."""
+        return BlockProblem(self, active)
+
+
+@dataclass(frozen=True)
+class BlockProblem:
+    """A `Problem` over the active clients of a block."""
+
+    block: Block
+    active: Ints | None
+
+    @property
+    def weight(self) -> Array:
+        """m of every active client."""
+        return pick(self.block.weight, self.active)
+
+    def solve(self, centre: Array) -> tuple[Array, Array]:
+        """Every bucket's solver on its own clients."""
+        if len(self.block.buckets) == 1:
+            return self.block.buckets[0].prepared.solve(centre, self.active)
+        xp = centre.__array_namespace__()
+        models, errors = xp.zeros_like(centre), xp.zeros_like(centre[:, 0])
+        for bucket in self.block.buckets:
+            rows, places = bucket.chosen(self.active)
+            if places is None or len(places):
+                w, error = bucket.prepared.solve(pick(centre, places), rows)
+                models, errors = put(models, places, w), put(errors, places, error)
+        return models, errors
+
+    def gradient(self, w: Array) -> Array:
+        """∇f_k of every active client at its row of w."""
+        return self._mapped(w, "gradient", w) + 2.0 * pick(self.block.ridge_weight, self.active) * w
+
+    def objective(self, w: Array) -> Array:
+        """f_k of every active client at its row of w."""
+        xp = w.__array_namespace__()
+        penalty = pick(self.block.ridge_weight, self.active)[:, 0] * xp.sum(w * w, axis=-1)
+        return self._mapped(w, "loss", w[:, 0]) + penalty
+
+    def _mapped(self, w: Array, method: str, like: Array) -> Array:
+        out = like.__array_namespace__().zeros_like(like)
+        for bucket in self.block.buckets:
+            rows, places = bucket.chosen(self.active)
+            data = [pick(values, rows) for values in (bucket.features, bucket.targets, bucket.counts)]
+            if places is None or len(places):
+                out = put(out, places, getattr(bucket.objective, method)(pick(w, places), *data))
+        return out
+
+
+Objectives = Objective | Mapping[str, Objective]
+
+
+def objective_of(objectives: Objectives, cluster: str) -> Objective:
+    """The objective of one cluster: its own, or the one for all."""
+    if isinstance(objectives, Objective):
+        return objectives
+    if cluster not in objectives:
+        raise ConfigError(f"No objective is given for cluster {cluster}; add [objective.clusters.{cluster}].")
+    return objectives[cluster]
+
+
+def prepare(layout: Layout, objectives: Objectives, rho: float, dtype: Any, xp: Any = np) -> list[Block]:
+    """Factor all problems. Runs small enough to share a block do; a large run is cut between servers."""
+    blocks: list[Block] = []
+    for start, stop in _cuts(layout) if xp is np else [(0, layout.clients)]:
+        first_pair = np.searchsorted(layout.pair_server, layout.client_server[start])
+        last_pair = np.searchsorted(layout.pair_server, layout.client_server[stop - 1], side="right")
+        blocks.append(_block(layout, slice(start, stop), slice(int(first_pair), int(last_pair)), objectives, rho, dtype, xp))
+    return blocks
+
+
+def _cuts(layout: Layout) -> list[tuple[int, int]]:
+    dimension = layout.runs[0].federation.dimension
+    size = np.cumsum(layout.counts) * dimension
+    server_ends = np.searchsorted(layout.client_server, np.unique(layout.client_server), side="right")
+    cuts, start, spent = [], 0, 0
+    for end in server_ends.tolist():
+        if size[end - 1] - spent >= BLOCK_ELEMENTS or end == layout.clients:
+            cuts.append((start, end))
+            start, spent = end, int(size[end - 1])
+    return cuts
+
+
+def _block(
+    layout: Layout, clients: slice, pairs: slice, objectives: Objectives, rho: float, dtype: Any, xp: Any
+) -> Block:
+    groups: dict[tuple[int, int], tuple[Objective, list[tuple[RunLayout, Ints]]]] = {}
+    known: list[Objective] = []
+    lam = np.empty(clients.stop - clients.start)
+    for run in layout.runs:
+        start, stop = max(run.clients.start, clients.start), min(run.clients.stop, clients.stop)
+        if start >= stop:
+            continue
+        places = np.arange(start, stop) - clients.start
+        own = run.order[start - run.clients.start : stop - run.clients.start]
+        cluster = run.federation.client_cluster[own]
+        longest = _padded(run.federation)
+        for q in np.unique(cluster):
+            objective = objective_of(objectives, run.federation.cluster_ids[q])
+            if objective not in known:
+                known.append(objective)
+            lam[places[cluster == q]] = objective.lam
+            rows = longest[own[cluster == q]]
+            for length in np.unique(rows):
+                key = (known.index(objective), int(length))
+                groups.setdefault(key, (objective, []))[1].append((run, places[cluster == q][rows == length]))
+    server_clients = layout.server_clients[clients]
+    weight = eq.strong_convexity(rho, lam, server_clients).astype(dtype)
+    buckets = [
+        _bucket(layout, clients.start, objective, length, members, weight, dtype, xp)
+        for (_, length), (objective, members) in sorted(groups.items(), key=lambda item: item[0])
+    ]
+    ridge_weight = (lam / server_clients).astype(dtype)
+    return Block(clients, pairs, tuple(buckets), xp.asarray(weight[:, None]), xp.asarray(ridge_weight[:, None]))
+
+
+def _bucket(
+    layout: Layout,
+    offset: int,
+    objective: Objective,
+    length: int,
+    members: Sequence[tuple[RunLayout, Ints]],
+    weight: NDArray[Any],
+    dtype: Any,
+    xp: Any,
+) -> Bucket:
+    where = np.sort(np.concatenate([places for _, places in members]))
+    dimension = layout.runs[0].federation.dimension
+    features = np.zeros((len(where), length, dimension), dtype=dtype)
+    targets = np.zeros((len(where), length), dtype=dtype)
+    counts = layout.counts[where + offset].astype(dtype)
+    for run, places in members:
+        federation, rows = run.federation, np.searchsorted(where, places)
+        first = federation.offsets[run.order[places + offset - run.clients.start]]
+        own = np.arange(length) < counts[rows, None]
+        source = np.where(own, first[:, None] + np.arange(length), first[:, None])
+        features[rows] = federation.features[source] * own[..., None]
+        targets[rows] = federation.targets[source] * own
+    arrays = [xp.asarray(values) for values in (features, targets, counts)]
+    return Bucket(where, objective, *arrays, objective.prepare(*arrays, xp.asarray(weight[where])))
+
+
+def _padded(federation: Any) -> Ints:
+    """How many rows every client of a run is given: the run's longest if that is cheap, else its own up to 1/8 more."""
+    counts = federation.counts
+    longest = int(counts.max())
+    padded = len(counts) * longest
+    if padded * federation.dimension <= PAD_TO_LONGEST and padded <= 2 * counts.sum():
+        return np.full_like(counts, longest)
+    unit = 2 ** np.maximum(np.floor(np.log2(counts)).astype(np.int64) - 3, 0)
+    return -(-counts // unit) * unit
+
+
+def mean_of_pairs(block: Block, client_pair: Ints, dtype: Any) -> tuple[Linear, NDArray[np.bool_]]:
+    """The operator from participants, given their pairs, to the means of the block's pairs; and which pairs have any."""
+    pair = client_pair - block.pairs.start
+    taking_part = np.bincount(pair, minlength=block.pairs.stop - block.pairs.start)
+    indptr = np.concatenate([[0], np.cumsum(taking_part)])
+    return Linear(indptr, np.arange(len(pair)), (1.0 / taking_part[pair]).astype(dtype), len(pair)), taking_part > 0

@@ -1,0 +1,370 @@
+"""Primal problems, factored once and solved every round: argmin_w (1/D) Σ h(x_iᵀw, y_i) + (m/2)‖w − c‖².
+
+Where a client has fewer samples than features the work is done in sample space: with w = c + Xᵀz everything follows
+from the D × D Gram matrix. Every solver returns a bound on its own distance to the exact argmin, so that a tolerance
+is checked and not assumed. A solver handles a batch of clients with equally many (possibly zero-padded) rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Any, Protocol, Self
+
+from pgfl.kernels import iterate, pick, rows_times, times_rows
+
+if TYPE_CHECKING:
+    from pgfl.objectives import MarginObjective, Objective
+
+Array = Any
+NEWTON_STEPS = 60
+HALVINGS = 40
+SUFFICIENT_DECREASE = 1e-4
+ROUNDING = 16.0  # multiples of machine epsilon by which an objective may seem to rise
+
+
+class Prepared(Protocol):
+    """A batch of factored primal problems."""
+
+    def solve(self, centre: Array, index: Array | None = None) -> tuple[Array, Array]:
+        """(w, error): the argmin for every centre, and a bound on ‖w − argmin‖; `index` picks clients of the batch."""
+        ...
+
+
+def within(rows: int, counts: Array, xp: Any) -> Array:
+    """1 for a client's own rows, 0 for padding."""
+    return xp.astype(xp.arange(rows) < counts[..., None], counts.dtype)
+
+
+def norm(x: Array) -> Array:
+    """‖x‖ along the last axis."""
+    return (x * x).__array_namespace__().sum(x * x, axis=-1) ** 0.5
+
+
+class Batch:
+    """Clients along the first axis of every array field; `features`, the one large array, is never copied."""
+
+    def but_features(self, index: Array | None) -> Self:
+        """The same problems for some of the clients, with all features."""
+        if index is None:
+            return self
+        values = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "features"}  # type: ignore[arg-type]
+        picked = {name: pick(value, index) for name, value in values.items() if hasattr(value, "shape")}
+        return replace(self, **picked)  # type: ignore[type-var]
+
+
+def _inverse(matrix: Array, xp: Any) -> tuple[Array, Array]:
+    """An inverse and ‖I − A·A⁻¹‖, which bounds what it gets wrong for any right-hand side."""
+    inverse = xp.linalg.inv(matrix)
+    excess = xp.matmul(matrix, inverse) - xp.eye(matrix.shape[-1], dtype=matrix.dtype)
+    return inverse, xp.sum(excess * excess, axis=(-2, -1)) ** 0.5
+
+
+def _ratio(top: Array, bottom: Array, xp: Any) -> Array:
+    """top/bottom, and 0 where bottom is not positive."""
+    positive = bottom > 1e-300
+    return xp.where(positive, top / xp.where(positive, bottom, xp.ones_like(bottom)), xp.zeros_like(top))
+
+
+def _gram(features: Array, xp: Any) -> Array:
+    return xp.matmul(features, xp.matrix_transpose(features))
+
+
+# --- ridge: a closed form --------------------------------------------------------------------------------------------
+
+
+def ridge(features: Array, targets: Array, counts: Array, weight: Array) -> Prepared:
+    """Factor in sample space if there are fewer rows than features, else in feature space."""
+    xp = features.__array_namespace__()
+    rows, dimension = features.shape[-2:]
+    if rows <= dimension:
+        scale = 2.0 / (counts * weight)
+        eye = xp.eye(rows, dtype=features.dtype)
+        inverse, excess = _inverse(eye + scale[:, None, None] * _gram(features, xp), xp)
+        return RidgeInSamples(features, targets, scale[:, None, None] * inverse, 0.5 * scale**0.5 * excess)
+    curvature = xp.matmul(xp.matrix_transpose(features), features) * (2.0 / counts)[:, None, None]
+    hessian = curvature + weight[:, None, None] * xp.eye(dimension, dtype=features.dtype)
+    inverse, excess = _inverse(hessian, xp)
+    pull = times_rows(targets * (2.0 / counts)[:, None], features)
+    return RidgeInFeatures(inverse, pull, weight, excess / weight)
+
+
+@dataclass(frozen=True)
+class RidgeInSamples(Batch):
+    """w = c − Xᵀ R (Xc − y) with R = κ(I + κXXᵀ)⁻¹ and κ = 2/(D m)."""
+
+    features: Array
+    targets: Array
+    resolvent: Array
+    slack: Array
+
+    def solve(self, centre: Array, index: Array | None = None) -> tuple[Array, Array]:
+        """One product with X, one with Xᵀ; the error of the stored inverse is known from `slack`."""
+        own = self.but_features(index)
+        residual = rows_times(self.features, centre, index) - own.targets
+        moves = rows_times(own.resolvent, residual)
+        return centre - times_rows(moves, self.features, index), own.slack * norm(residual)
+
+
+@dataclass(frozen=True)
+class RidgeInFeatures(Batch):
+    """w = H⁻¹ (m c + (2/D) Xᵀy) with H = m I + (2/D) XᵀX."""
+
+    inverse: Array
+    pull: Array
+    weight: Array
+    slack: Array
+
+    def solve(self, centre: Array, index: Array | None = None) -> tuple[Array, Array]:
+        """One product with the stored inverse."""
+        own = self.but_features(index)
+        right = own.weight[:, None] * centre + own.pull
+        return rows_times(own.inverse, right), own.slack * norm(right)
+
+
+# --- ridge with ‖w‖ ≤ W ----------------------------------------------------------------------------------------------
+
+
+def constrained_ridge(features: Array, targets: Array, counts: Array, weight: Array, radius: float) -> Prepared:
+    """Diagonalise XXᵀ (or XᵀX) once; each round is then one scalar equation a client."""
+    xp = features.__array_namespace__()
+    pull = times_rows(targets * (2.0 / counts)[:, None], features)
+    small = (
+        _gram(features, xp)
+        if features.shape[-2] <= features.shape[-1]
+        else xp.matmul(xp.matrix_transpose(features), features)
+    )
+    values, vectors = xp.linalg.eigh(small)
+    values = xp.clip(values, 0.0, None) * (2.0 / counts)[:, None]
+    return ConstrainedRidge(features, pull, counts, weight, values, vectors, radius)
+
+
+@dataclass(frozen=True)
+class ConstrainedRidge(Batch):
+    """argmin over ‖w‖ ≤ W: w(μ) = (μ I + (2/D)XᵀX)⁻¹ (m c + (2/D)Xᵀy), with the μ ≥ m that brings the norm to W.
+
+    It is the constrained argmin; projecting the free one onto the ball is another point, and not private.
+    """
+
+    features: Array
+    pull: Array
+    counts: Array
+    weight: Array
+    shifts: Array
+    vectors: Array
+    radius: float
+
+    def solve(self, centre: Array, index: Array | None = None) -> tuple[Array, Array]:
+        """Newton's method on 1/‖w(μ)‖, nearly linear in μ, then a certificate from the optimality conditions."""
+        xp = centre.__array_namespace__()
+        own = self.but_features(index)
+        right = own.weight[:, None] * centre + own.pull
+        in_samples = self.features.shape[-2] <= self.features.shape[-1]
+        turned = xp.matrix_transpose(own.vectors)
+        if in_samples:
+            image = rows_times(turned, rows_times(self.features, right, index))
+            squared = own.shifts * (0.5 * own.counts[:, None])
+            positive = squared > 1e-300
+            parts = xp.where(
+                positive, image**2 / xp.where(positive, squared, xp.ones_like(squared)), xp.zeros_like(image)
+            )
+        else:
+            image = rows_times(turned, right)
+            parts = image**2
+        rest = xp.clip(xp.sum(right * right, axis=-1) - xp.sum(parts, axis=-1), 0.0, None)
+
+        def size_and_slope(mu: Array) -> tuple[Array, Array]:
+            near = mu[:, None] + own.shifts
+            size = (rest / mu**2 + xp.sum(parts / near**2, axis=-1)) ** 0.5
+            return size, -(rest / mu**3 + xp.sum(parts / near**3, axis=-1)) / size
+
+        def body(state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+            mu, _, step_count = state
+            size, slope = size_and_slope(mu)
+            move = size * (size - self.radius) / (-slope * self.radius)
+            outside = size > self.radius * (1.0 + 4.0 * xp.finfo(mu.dtype).eps)
+            return xp.where(outside, mu + move, mu), xp.any(outside), step_count + 1
+
+        start = (own.weight + 0.0 * right[:, 0], xp.asarray(True), xp.asarray(0))
+        mu, _, _ = iterate(lambda s: s[1] & (s[2] < NEWTON_STEPS), body, start, xp)
+        near = mu[:, None] + own.shifts
+        if in_samples:
+            moves = rows_times(own.vectors, (2.0 / own.counts)[:, None] * image / near)
+            w = (right - times_rows(moves, self.features, index)) / mu[:, None]
+        else:
+            w = rows_times(own.vectors, image / near)
+        size = norm(w)
+        w = (
+            w
+            * xp.where(
+                size > self.radius, self.radius / xp.where(size > 0, size, xp.ones_like(size)), xp.ones_like(size)
+            )[:, None]
+        )
+        return w, self._error(own, w, mu, right, index)
+
+    def _error(self, own: Self, w: Array, mu: Array, right: Array, index: Array | None) -> Array:
+        xp = w.__array_namespace__()
+        curved = times_rows(rows_times(self.features, w, index), self.features, index) * (2.0 / own.counts)[:, None]
+        off = norm(mu[:, None] * w + curved - right) / own.weight
+        short = xp.where(mu > own.weight, xp.abs(self.radius - norm(w)), xp.zeros_like(mu))
+        return off + short * (1.0 + mu / own.weight + xp.max(own.shifts, axis=-1) / own.weight)
+
+
+# --- losses of a margin: Newton --------------------------------------------------------------------------------------
+
+
+def newton(objective: MarginObjective, features: Array, targets: Array, counts: Array, weight: Array) -> Prepared:
+    """Newton's method for a margin loss, in sample space if there are fewer rows than features."""
+    xp = features.__array_namespace__()
+    in_samples = features.shape[-2] <= features.shape[-1]
+    gram = _gram(features, xp) if in_samples else xp.zeros((features.shape[0], 0, 0), dtype=features.dtype)
+    inside = within(features.shape[-2], counts, xp)
+    return NewtonOnMargins(features, gram, targets, counts, weight, inside, objective)
+
+
+@dataclass(frozen=True)
+class NewtonOnMargins(Batch):
+    """Damped Newton in coordinates z with w = c + Xᵀz (sample space) or w = c + z.
+
+    A client that has converged no longer moves, so a result does not depend on its batch.
+    """
+
+    features: Array
+    gram: Array
+    targets: Array
+    counts: Array
+    weight: Array
+    inside: Array
+    objective: Any
+
+    @property
+    def in_samples(self) -> bool:
+        """Whether z has a coordinate a row rather than a feature."""
+        return bool(self.features.shape[-2] <= self.features.shape[-1])
+
+    def solve(self, centre: Array, index: Array | None = None) -> tuple[Array, Array]:
+        """Iterate until every client's gradient norm is below m · tolerance, or no step lowers its objective."""
+        xp = centre.__array_namespace__()
+        own = self.but_features(index)
+        problem = _Newton(
+            own, None if own.in_samples else pick(self.features, index), rows_times(self.features, centre, index), xp
+        )
+        goal = own.weight * tolerance_for(self.objective, centre.dtype, xp)
+
+        def body(state: tuple[Array, Array, Array, Array]) -> tuple[Array, Array, Array, Array]:
+            z, gradient, running, step_count = state
+            direction = problem.newton_direction(z, gradient)
+            z, moved = problem.line_search(z, direction, gradient, running)
+            gradient = problem.gradient(z)
+            return z, gradient, running & moved & (problem.norm(gradient) > goal), step_count + 1
+
+        z = xp.zeros_like(problem.base if own.in_samples else centre)
+        gradient = problem.gradient(z)
+        start = (z, gradient, problem.norm(gradient) > goal, xp.asarray(0))
+        z, gradient, _, _ = iterate(lambda s: xp.any(s[2]) & (s[3] < NEWTON_STEPS), body, start, xp)
+        w = centre + (times_rows(z, self.features, index) if own.in_samples else z)
+        return w, problem.norm(gradient) / own.weight
+
+
+class _Newton:
+    """The reduced problem of one solve: base margins Xc, unknown z."""
+
+    def __init__(self, own: NewtonOnMargins, columns: Array | None, base: Array, xp: Any) -> None:
+        self.own, self.columns, self.base, self.xp = own, columns, base, xp
+        self.objective = own.objective
+
+    def margins(self, z: Array) -> Array:
+        matrix = self.own.gram if self.columns is None else self.columns
+        return self.base + rows_times(matrix, z)
+
+    def gradient(self, z: Array) -> Array:
+        """In sample space e with ∇ = Xᵀe; in feature space ∇ itself."""
+        own = self.own
+        slope = self.objective.slope(self.margins(z), own.targets) * own.inside / own.counts[:, None]
+        return (slope if self.columns is None else times_rows(slope, self.columns)) + own.weight[:, None] * z
+
+    def inner(self, a: Array, b: Array) -> Array:
+        """The inner product of the vectors in model space that a and b stand for."""
+        return self.xp.sum(a * (rows_times(self.own.gram, b) if self.columns is None else b), axis=-1)
+
+    def norm(self, gradient: Array) -> Array:
+        return self.xp.clip(self.inner(gradient, gradient), 0.0, None) ** 0.5
+
+    def value(self, z: Array) -> Array:
+        own = self.own
+        loss = self.xp.sum(self.objective.scalar_loss(self.margins(z), own.targets) * own.inside, axis=-1) / own.counts
+        return loss + 0.5 * own.weight * self.inner(z, z)
+
+    def newton_direction(self, z: Array, gradient: Array) -> Array:
+        own, xp = self.own, self.xp
+        bend = self.objective.curvature(self.margins(z), own.targets) * own.inside / own.counts[:, None]
+        if self.columns is None:
+            curved = bend[..., None] * own.gram
+        else:
+            curved = xp.matmul(xp.matrix_transpose(self.columns), bend[..., None] * self.columns)
+        matrix = curved + own.weight[:, None, None] * xp.eye(curved.shape[-1], dtype=curved.dtype)
+        return -xp.linalg.solve(matrix, gradient[..., None])[..., 0]
+
+    def line_search(self, z: Array, direction: Array, gradient: Array, running: Array) -> tuple[Array, Array]:
+        """Halve the step of those whose objective does not fall enough; (new z, who moved)."""
+        xp = self.xp
+        value, descent = self.value(z), self.inner(gradient, direction)
+        slack = ROUNDING * xp.finfo(z.dtype).eps * (xp.abs(value) + 1.0)
+
+        def enough(step: Array) -> Array:
+            risen = self.value(z + step[:, None] * direction) - value
+            return risen <= SUFFICIENT_DECREASE * step * descent + slack
+
+        def body(state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+            step, good, tries = state
+            step = xp.where(good, step, 0.5 * step)
+            return step, good | enough(step), tries + 1
+
+        step = xp.ones_like(value)
+        start = (step, enough(step) | ~running, xp.asarray(0))
+        step, good, _ = iterate(lambda s: ~xp.all(s[1]) & (s[2] < HALVINGS), body, start, xp)
+        moved = good & running
+        return xp.where(moved[:, None], z + step[:, None] * direction, z), moved
+
+
+def tolerance_for(objective: Objective, dtype: Any, xp: Any) -> float:
+    """The stated tolerance, or what single precision can reach."""
+    return max(objective.tolerance, 1e-4) if xp.finfo(dtype).eps > 1e-10 else objective.tolerance
+
+
+# --- anything smooth: one client at a time ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Smooth:
+    """L-BFGS client by client, for an objective that only gives value and gradient."""
+
+    objective: Any
+    features: Array
+    targets: Array
+    counts: Array
+    weight: Array
+
+    def solve(self, centre: Array, index: Array | None = None) -> tuple[Array, Array]:
+        """Minimise from the centre; the error is ‖∇G(w)‖/m, a distance bound where the objective is convex."""
+        xp = centre.__array_namespace__()
+        chosen = range(centre.shape[0]) if index is None else index
+        solved = [self._one(int(k), centre[i, :]) for i, k in enumerate(chosen)]
+        return xp.asarray([w for w, _ in solved]), xp.asarray([error for _, error in solved])
+
+    def _one(self, client: int, centre: Array) -> tuple[Array, float]:
+        import numpy as np
+        from scipy.optimize import minimize
+
+        rows, weight = int(self.counts[client]), float(self.weight[client])
+        middle = np.asarray(centre, dtype=float)
+        data = (self.features[client, :rows, :], self.targets[client, :rows], self.counts[client])
+
+        def penalised(w: Array) -> tuple[float, Array]:
+            value, gradient = self.objective.value_and_gradient(w, *data)
+            away = w - middle
+            return float(value) + 0.5 * weight * float(away @ away), np.asarray(gradient, dtype=float) + weight * away
+
+        goal = weight * self.objective.tolerance
+        options = {"maxiter": 10_000, "maxfun": 50_000, "ftol": 0.0, "gtol": goal / len(middle) ** 0.5, "maxcor": 30}
+        w = minimize(penalised, middle, jac=True, method="L-BFGS-B", options=options).x
+        return w, float(np.linalg.norm(penalised(w)[1])) / weight

@@ -1,0 +1,87 @@
+"""The roles over an in-memory transport equal the simulator, given the same noise and participants."""
+
+import bridges
+import numpy as np
+import oracle
+import pytest
+from federations import random_case
+from in_memory import InMemoryNetwork
+
+from pgfl import PGFL, Huber
+from pgfl.errors import DataError
+from pgfl.roles import Accepted, Client, RoundRequest, Server
+
+
+@pytest.mark.parametrize("algorithm", ["pgfl", "pgfl-exact", "pgfl-onestep", "fedavg"])
+@pytest.mark.parametrize("kind", ["ridge", "huber", "logistic"])
+@pytest.mark.parametrize("seed", [1, 3, 8, 14])
+def test_roles_equal_simulator(algorithm, kind, seed):
+    case = random_case(seed, kind, None, "few", True, algorithm=algorithm)
+    engine, network = bridges.engine(case.problem, *case.draws), InMemoryNetwork(case.problem, *case.draws)
+    for n in range(1, 31):
+        engine.play()
+        network.play(n)
+    expected = bridges.snapshot(engine)
+    for (server, cluster), model in expected["servers"].items():
+        actual = network.servers[server].model(cluster)
+        assert actual is not None
+        np.testing.assert_allclose(actual, model, atol=1e-10 * (1 + np.abs(model).max()), rtol=0)
+    if algorithm != "fedavg":
+        for name, dual in network.duals().items():
+            np.testing.assert_allclose(dual, expected["duals"][name], atol=1e-10 * (1 + np.abs(dual).max()), rtol=0)
+    held = {(s, q) for s, server in network.servers.items() for q in server.known_clusters}
+    names = {(s, q if q != oracle.GLOBAL else "everyone") for s, q in expected["servers"]}
+    assert held == names
+
+
+def client():
+    rng = np.random.default_rng(0)
+    return Client(Huber(lam=0.1), PGFL(rho=2.0), rng.standard_normal((3, 4)), rng.standard_normal(3))
+
+
+def ask(n, accepted=None):
+    return RoundRequest(n, 5, np.ones(4), accepted)
+
+
+def test_dual_advances_only_when_acceptance_is_confirmed_and_only_once():
+    one = client()
+    one.answer(ask(1), lambda m: m)
+    assert (one.answer(ask(2), lambda m: m).dual == 0).all(), "round 1 was never accepted"
+    sent = one.sent[1]
+    accepted = Accepted(2, np.full(4, 0.5))
+    dual = one.answer(ask(3, accepted), lambda m: m).dual
+    np.testing.assert_allclose(dual, 2.0 * (0.5 - sent))
+    np.testing.assert_array_equal(one.answer(ask(4, accepted), lambda m: m).dual, dual)
+
+
+def test_client_resumes_from_its_state():
+    one, other = client(), client()
+    one.answer(ask(1), lambda m: m)
+    other.restore(one.state())
+    accepted = Accepted(1, np.full(4, 0.5))
+    for resumed in (one, other):
+        resumed.last = resumed.answer(ask(2, accepted), lambda m: m)
+    np.testing.assert_array_equal(one.last.model, other.last.model)
+    np.testing.assert_array_equal(one.last.dual, other.last.dual)
+
+
+def test_server_goes_on_with_the_neighbours_that_answer():
+    rng = np.random.default_rng(1)
+    middle, left = Server(PGFL(rho=1.0), 2, ["left", "right"]), Server(PGFL(rho=1.0), 2, ["middle"])
+    answers = {name: client_answer(rng.standard_normal(2)) for name in ("middle", "left")}
+    published = {"left": left.aggregate(1, [("q", answers["left"])])}
+    middle.aggregate(1, [("q", answers["middle"])])
+    middle.combine(1, published)
+    np.testing.assert_allclose(middle.model("q"), (answers["middle"].model + answers["left"].model) / 2)
+
+
+def client_answer(model):
+    from pgfl.roles import Answer
+
+    return Answer(1, model, np.zeros(len(model)))
+
+
+@pytest.mark.parametrize(("request_", "word"), [(RoundRequest(1, 0, None), "at least one"), (RoundRequest(1, 5, np.ones(3)), "coefficients")])
+def test_requests_that_make_no_sense_are_refused(request_, word):
+    with pytest.raises(DataError, match=word):
+        client().answer(request_, lambda m: m)

@@ -1,0 +1,45 @@
+"""The batched simulator equals the plain loops, on awkward federations, for every algorithm and objective."""
+
+import bridges
+import numpy as np
+import oracle
+import pytest
+from federations import SHAPES, cases, random_case
+from hypothesis import HealthCheck, given, settings
+
+ALGORITHMS = ("pgfl", "pgfl-exact", "pgfl-onestep", "fedavg")
+ROUNDS = 50
+
+
+def assert_same(case, rounds, tolerance=1e-8):
+    expected = oracle.run(case.problem, rounds, *case.draws)
+    engine = bridges.engine(case.problem, *case.draws)
+    for reference in expected[1:]:
+        engine.play()
+        actual = bridges.snapshot(engine)
+        assert actual["servers"].keys() == reference.servers.keys(), reference.n
+        for name in ("clients", "duals", "servers"):
+            if name == "duals" and case.problem.algorithm == "fedavg":
+                continue
+            for key, value in getattr(reference, name).items():
+                scale = 1.0 + np.abs(value).max()
+                assert np.abs(actual[name][key] - value).max() <= tolerance * scale, (reference.n, name, key)
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("kind", ["ridge", "logistic", "huber", "mixed"])
+@pytest.mark.parametrize("seed", range(0, 16, 4))
+def test_awkward_federations_agree_over_fifty_rounds(algorithm, kind, seed):
+    offset = ALGORITHMS.index(algorithm)
+    assert_same(random_case(seed + offset, kind, algorithm=algorithm), ROUNDS)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_every_shape_agrees_with_scheduling_and_noise(shape):
+    assert_same(random_case(3, "ridge", shape, "few", True, algorithm="pgfl"), ROUNDS)
+
+
+@given(cases(kinds=["ridge", "logistic"], algorithms=ALGORITHMS))
+@settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+def test_any_federation_agrees(case):
+    assert_same(case, 12)
