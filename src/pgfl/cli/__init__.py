@@ -1,0 +1,126 @@
+"""The command line: parse, call, print. A command's module is imported when the command is used."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any
+
+import click
+import typer
+from typer.core import TyperGroup
+
+from pgfl.errors import PgflError
+from pgfl.suggest import nearest
+
+COMMANDS = {
+    "run": ("pgfl.cli.run", "Train as a config or a preset says, and leave a result folder."),
+    "presets": ("pgfl.cli.presets", "List the settings that come along."),
+}
+"""Command → (module whose `app` it is, one line of help)."""
+
+INTERRUPTED = 130
+
+
+class LazyGroup(TyperGroup):
+    """Commands from the table above; the help page needs only their one-liners."""
+
+    _listing = False
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """All commands, in the table's order."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command, imported unless only its one-liner is wanted."""
+        if cmd_name not in COMMANDS:
+            return None
+        module, help_line = COMMANDS[cmd_name]
+        if self._listing:
+            return click.Command(cmd_name, help=help_line)
+        command = typer.main.get_command(import_module(module).app)
+        command.name = cmd_name
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """As click does, with a suggestion for a name that is not known."""
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            ctx.fail(f"There is no command {args[0]!r}{nearest(args[0], COMMANDS)}")
+        return super().resolve_command(ctx, args)
+
+    def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The help page, without importing any command."""
+        self._listing = True
+        super().format_help(ctx, formatter)
+
+
+app = typer.Typer(cls=LazyGroup, add_completion=False, no_args_is_help=True)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"pgfl {version('pgfl')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: bool = typer.Option(False, "--version", callback=_print_version, is_eager=True, help="Show the version."),
+) -> None:
+    """Personalised graph federated learning with differential privacy."""
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run a command line; every foreseen mistake is one sentence on stderr and an exit code."""
+    sys.exit(run(arguments))
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Run a command line and return its exit code."""
+    try:
+        outcome: Any = typer.main.get_command(app).main(
+            args=None if arguments is None else list(arguments), prog_name="pgfl", standalone_mode=False
+        )
+        return outcome if isinstance(outcome, int) else 0
+    except click.exceptions.NoArgsIsHelpError as error:
+        typer.echo(error.format_message(), err=True)
+        return 2
+    except click.ClickException as error:
+        return _fail(f"{error.format_message().rstrip('.')}; see {_help_of(error)}.", 2)
+    except PgflError as error:
+        return _fail(str(error), error.exit_code)
+    except (KeyboardInterrupt, click.Abort):
+        return _fail("Interrupted; a run that has a checkpoint goes on with --resume --out FOLDER.", INTERRUPTED)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except OSError as error:
+        return _fail(_why(error), 2)
+    except MemoryError:
+        return _fail("There is not enough memory for this; take fewer runs, clients or threads, or float32.", 1)
+
+
+def _help_of(error: click.ClickException) -> str:
+    context = getattr(error, "ctx", None)
+    return f"`{context.command_path if context else 'pgfl'} --help`"
+
+
+def _why(error: OSError) -> str:
+    name = error.filename or "a file"
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return f"The disk is full while writing {name}; free some space, then go on with --resume."
+    if isinstance(error, PermissionError):
+        return f"There is no permission for {name}; choose another folder or change its rights."
+    return f"{name}: {error.strerror or error}."
+
+
+def _fail(sentence: str, code: int) -> int:
+    print(f"pgfl: {' '.join(sentence.split())}", file=sys.stderr)
+    return code

@@ -1,0 +1,135 @@
+"""`pgfl run`: train as a config or a preset says."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from pgfl.cli.options import Json
+
+if TYPE_CHECKING:
+    from pgfl.config import Config
+    from pgfl.result import Result
+
+DEFAULT_PRESET = "private-huber"
+RESULTS = Path("results")
+INTERRUPTED = 130
+
+app = typer.Typer(add_completion=False)
+Progress = Callable[[int, int, dict[str, Any]], None]
+
+
+class Engine(StrEnum):
+    """What carries out the rounds."""
+
+    numpy = "numpy"
+    jax = "jax"
+    mpi = "mpi"
+
+
+@app.command()
+def run(
+    source: Annotated[
+        str | None,
+        typer.Argument(metavar="CONFIG|PRESET", help=f"A TOML file or a preset; {DEFAULT_PRESET} by default."),
+    ] = None,
+    overrides: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a key of the config; repeatable.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="The result folder; results/NAME-DATE-TIME by default.")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="Override the seed.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on from the last checkpoint in --out.")] = False,
+    engine: Annotated[Engine | None, typer.Option(help="Override the engine.", show_default=False)] = None,
+    as_json: Json = False,
+) -> None:
+    """Train as a config or a preset says, and leave a folder with models, history, curves and a page."""
+    from pgfl.errors import ConfigError
+    from pgfl.folder import check_folder, fresh_folder, is_complete
+
+    if resume and out is None:
+        raise ConfigError("--resume needs --out, the folder of the run to go on with.")
+    config = _config(source, overrides or [], seed, engine, out if resume else None)
+    folder = out or fresh_folder(RESULTS, config.name)
+    check_folder(folder, resume=resume)
+    result = _finished(folder, config) if resume and is_complete(folder) else _train(config, folder, resume, as_json)
+    from pgfl import report
+
+    report.write(result, folder)
+    if as_json:
+        typer.echo(json.dumps(result.summary() | {"out": str(folder)}, indent=2, ensure_ascii=False))
+    else:
+        from pgfl.cli.show import show_result
+
+        show_result(result, folder)
+
+
+def _config(
+    source: str | None, overrides: list[str], seed: int | None, engine: Engine | None, resumed: Path | None
+) -> Config:
+    """The config that is named, else that of the folder to go on with, else the default preset."""
+    from pgfl.config import load
+    from pgfl.folder import CONFIG
+
+    if source is None and resumed is not None and (resumed / CONFIG).exists():
+        source = str(resumed / CONFIG)
+    chosen = [*overrides, f"engine={engine.value}"] if engine else overrides
+    return load(source or DEFAULT_PRESET, chosen, seed)
+
+
+def _train(config: Config, folder: Path, resume: bool, quiet: bool) -> Result:
+    from pgfl import experiment
+    from pgfl.folder import CHECKPOINT, is_complete
+
+    try:
+        with _bar(shown=not quiet) as progress:
+            result: Result = experiment.run(config, out=folder, resume=resume, progress=progress)
+    except KeyboardInterrupt:
+        where = (
+            f"go on with `pgfl run --resume --out {folder}`" if (folder / CHECKPOINT).exists() else "nothing was kept"
+        )
+        typer.echo(f"pgfl: Interrupted; {where}.", err=True)
+        raise typer.Exit(INTERRUPTED) from None
+    if not is_complete(folder):
+        result.save(folder)
+    return result
+
+
+def _finished(folder: Path, config: Config) -> Result:
+    from pgfl.folder import begin_folder
+    from pgfl.result import Result
+
+    begin_folder(folder, config)
+    typer.echo(f"{folder} is complete; there is nothing to go on with.", err=True)
+    return Result.load(folder)
+
+
+@contextmanager
+def _bar(*, shown: bool) -> Iterator[Progress | None]:
+    """A progress bar on stderr with rounds and the time left."""
+    if not shown:
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bar
+
+    from pgfl.cli.show import figures
+
+    columns = [
+        TextColumn("rounds"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.description}"),
+    ]
+    with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", total=None)
+        yield lambda done, total, info: bar.update(task, completed=done, total=total, description=figures(info))

@@ -1,0 +1,159 @@
+"""From a TOML file, a preset or dictionaries to a validated config."""
+
+from __future__ import annotations
+
+import os
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from pgfl.config.schema import DEFAULT_DEGREE, PATH_KEYS, Config, Generated, Section
+from pgfl.config.sentences import one_line, sentence
+from pgfl.errors import ConfigError
+from pgfl.suggest import nearest
+
+
+def load(source: str | os.PathLike[str], overrides: Sequence[str] = (), seed: int | None = None) -> Config:
+    """The config of a TOML file or a preset, with `key=value` overrides; relative paths are relative to the file.
+
+    >>> load("paper-fig2", ["rounds=20", "graph.kind=ring"], seed=7).algorithm.participants
+    3
+    """
+    text, base, name = _read(source)
+    try:
+        settings = tomllib.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{name} is not valid TOML: {one_line(error)}.") from None
+    settings.setdefault("name", _folder_name(Path(name).stem))
+    for override in overrides:
+        _override(settings, override)
+    if seed is not None:
+        settings["seed"] = seed
+    return parse(settings, base)
+
+
+def parse(settings: Mapping[str, Any], base: Path | None = None) -> Config:
+    """A config from plain dictionaries; relative paths are taken from `base` where it is given."""
+    filled = _fill({key: _tuples(value) for key, value in settings.items()})
+    try:
+        config = Config.model_validate(filled)
+    except ValidationError as error:
+        raise ConfigError(sentence(error)) from None
+    return config if base is None else _with_absolute_paths(config, base)
+
+
+def presets() -> dict[str, str]:
+    """The settings that come along: name and one-line description, sorted by name.
+
+    >>> "private-huber" in presets()
+    True
+    """
+    files = sorted((file for file in _preset_folder().iterdir() if file.name.endswith(".toml")), key=lambda f: f.name)
+    return {file.name.removesuffix(".toml"): file.read_text("utf-8").splitlines()[0].lstrip("# ") for file in files}
+
+
+def _preset_folder() -> Any:
+    return resources.files("pgfl") / "presets"
+
+
+def _read(source: str | os.PathLike[str]) -> tuple[str, Path, str]:
+    """The text, the folder its relative paths start from, and how messages call it."""
+    spelling = os.fspath(source)
+    if "\x00" in spelling:
+        raise ConfigError("The name of the config holds a NUL character; give a file or a preset.")
+    path = Path(os.path.expanduser(spelling))
+    if isinstance(source, str) and source in presets():
+        return (_preset_folder() / f"{source}.toml").read_text("utf-8"), Path.cwd(), source
+    if isinstance(source, str) and path.suffix == "" and path.name == spelling and not path.exists():
+        raise ConfigError(f"There is no preset or file {source!r}{nearest(source, presets())}; see `pgfl presets`.")
+    try:
+        return path.read_bytes().decode("utf-8"), path.resolve().parent, str(path)
+    except UnicodeDecodeError:
+        raise ConfigError(f"{path} is not a text file in UTF-8; a config is TOML.") from None
+    except FileNotFoundError:
+        raise ConfigError(f"The config {path} does not exist; give a TOML file or one of `pgfl presets`.") from None
+    except IsADirectoryError:
+        raise ConfigError(f"{path} is a folder; give the TOML file in it.") from None
+    except OSError as error:
+        raise ConfigError(f"The config {path} cannot be read: {error.strerror}.") from None
+
+
+def _override(settings: dict[str, Any], override: str) -> None:
+    key, equals, value = override.partition("=")
+    path = _key_path(key.strip())
+    if not equals or not path:
+        raise ConfigError(f"--set takes key=value, as in --set algorithm.rho=3; got {override!r}.")
+    table = settings
+    for part in path[:-1]:
+        table = table.setdefault(part, {})
+        if not isinstance(table, dict):
+            raise ConfigError(f"--set {key.strip()}: `{part}` is a value here, not a table.")
+    table[path[-1]] = _toml_value(value.strip())
+
+
+def _key_path(key: str) -> list[str]:
+    try:
+        table: Any = tomllib.loads(f"{key} = 0") if "\n" not in key else {}
+    except (ValueError, RecursionError):
+        return [] if "" in key.split(".") else key.split(".")
+    path = []
+    while isinstance(table, dict) and len(table) == 1:
+        path.append(next(iter(table)))
+        table = table[path[-1]]
+    return path if table == 0 else []
+
+
+def _toml_value(text: str) -> Any:
+    """A TOML value; what is none is text, so that quotes may be left out."""
+    try:
+        parsed = tomllib.loads(f"value = {text}")
+    except (ValueError, RecursionError):
+        return text
+    return parsed["value"] if set(parsed) == {"value"} else text
+
+
+def _tuples(value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        return tuple(_tuples(item) for item in value)
+    return {key: _tuples(item) for key, item in value.items()} if isinstance(value, Mapping) else value
+
+
+def _fill(settings: dict[str, Any]) -> dict[str, Any]:
+    """Defaults that depend on other keys."""
+    data, graph = settings.get("data", {}), settings.get("graph", {})
+    if not isinstance(data, dict) or not isinstance(graph, dict):
+        return settings
+    if "kind" not in graph:
+        kind = "edges" if "edges" in graph else "none" if data.get("kind") == "table" else "random"
+        graph = {"kind": kind} | graph
+    servers = data.get("servers", Generated.model_fields["servers"].default)
+    if graph["kind"] == "random" and data.get("kind") != "table" and type(servers) is int and servers >= 1:
+        nearest = min(max(DEFAULT_DEGREE, 2 * (servers - 1) / servers), servers - 1.0)
+        graph = {"average_degree": nearest} | graph
+    settings = settings | {"graph": graph}
+    privacy = settings.get("privacy")
+    if isinstance(privacy, dict) and privacy.get("enabled") is True and "epsilon" in privacy:
+        privacy = {"max_releases": settings.get("rounds", Config.model_fields["rounds"].default)} | privacy
+        settings["privacy"] = privacy
+    return settings
+
+
+def _with_absolute_paths(config: Config, base: Path) -> Config:
+    sections: dict[str, Section] = {}
+    for section, key in PATH_KEYS:
+        current = sections.get(section, getattr(config, section))
+        value = getattr(current, key, None)
+        if value is not None and "\x00" in value:
+            raise ConfigError(f"`{section}.{key}` holds a NUL character; give the path of a file.")
+        if value is not None:
+            sections[section] = current.model_copy(update={key: str(base / os.path.expanduser(value))})
+    return config.model_copy(update=sections)
+
+
+def _folder_name(stem: str) -> str:
+    return re.sub(r"[/\\\x00-\x1f]", "-", stem) or "run"

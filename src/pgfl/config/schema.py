@@ -1,0 +1,284 @@
+"""Every key of a config: its type, its default and its range."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
+
+from pgfl.streams import SEED_LIMIT
+
+DEFAULT_DEGREE = 3.0
+TRAINED_BY_GRADIENT = "fedavg"
+
+Positive = Annotated[float, Field(gt=0)]
+NotNegative = Annotated[float, Field(ge=0)]
+Count = Annotated[int, Field(ge=1, le=2**31 - 1)]
+Digit = Annotated[int, Field(ge=0, le=9)]
+Digits = Annotated[tuple[Digit, ...], Field(min_length=1)]
+Metric = Literal["nmsd", "accuracy", "objective", "residuals", "disagreement", "distance"]
+
+
+class Section(BaseModel):
+    """One table of a config: no unknown keys, no silent conversion, immutable."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
+
+
+class Generated(Section):
+    """What generated federations share: servers of equal size and clients with D_k samples, D_k in `samples`."""
+
+    servers: Count = 10
+    clients_per_server: Count = 15
+    samples: tuple[Count, Count] = (2, 9)
+
+    @model_validator(mode="after")
+    def _ascending(self) -> Self:
+        if self.samples[0] > self.samples[1]:
+            raise ValueError(f"`data.samples` must be [least, most], but {list(self.samples)} descends.")
+        return self
+
+
+class SyntheticData(Generated):
+    """Section V-A: related linear models, one a cluster."""
+
+    kind: Literal["synthetic-regression"] = "synthetic-regression"
+    clusters: Count = 3
+    dimension: Count = 60
+    gamma: NotNegative = 0.15
+    per_coordinate: bool = True
+    observation_noise: NotNegative = 0.7
+    x_norm: Positive | None = None
+
+    @property
+    def cluster_count(self) -> int:
+        """Q."""
+        return self.clusters
+
+
+class MnistData(Generated):
+    """Section V-B: digits; a task is two classes of digits and makes a cluster."""
+
+    kind: Literal["mnist"]
+    tasks: Annotated[tuple[tuple[Digits, Digits], ...], Field(min_length=1)] = (
+        ((1,), (8,)),
+        ((1,), (9,)),
+        ((7,), (8,)),
+    )
+    samples: tuple[Count, Count] = (2, 4)
+    source: str | None = None
+    intercept: bool = False
+
+    @property
+    def cluster_count(self) -> int:
+        """Q: a cluster a task."""
+        return len(self.tasks)
+
+    @model_validator(mode="after")
+    def _disjoint(self) -> Self:
+        for first, second in self.tasks:
+            if shared := set(first) & set(second):
+                raise ValueError(f"`data.tasks` has digit {min(shared)} in both classes of one task; keep it in one.")
+        return self
+
+
+class TableData(Section):
+    """A user's own table: client, server, cluster, the target, then feature columns; a row is a sample."""
+
+    kind: Literal["table"]
+    clients: str
+    target: str = "y"
+    intercept: bool = False
+    test: str | None = None
+
+
+class GraphSettings(Section):
+    """The server graph and the weights of InterServerAggregation."""
+
+    kind: Literal["random", "ring", "line", "star", "complete", "grid", "none", "edges"] = "random"
+    average_degree: NotNegative = DEFAULT_DEGREE
+    edges: str | None = None
+    servers: tuple[str, ...] = ()
+    mixing: Literal["uniform", "metropolis"] = "uniform"
+
+    @model_validator(mode="after")
+    def _edge_file(self) -> Self:
+        if self.kind == "edges" and self.edges is None:
+            raise ValueError(
+                '`graph.edges` is missing; with kind = "edges" it names the file of edges (source, target).'
+            )
+        return self
+
+
+class ClusterObjective(Section):
+    """What one cluster does differently; a key left out is that of [objective]."""
+
+    kind: Literal["ridge", "huber", "logistic"] | None = None
+    lam: NotNegative | None = None
+    kappa: Positive | None = None
+    tolerance: Positive | None = None
+
+
+class ObjectiveSettings(Section):
+    """The loss, λ of λ/|C_s|·‖w‖², Huber's κ, and how exactly a primal problem is solved."""
+
+    kind: Literal["ridge", "huber", "logistic"] = "ridge"
+    lam: NotNegative = 0.01
+    kappa: Positive = 1.0
+    tolerance: Positive = 1e-10
+    clusters: dict[str, ClusterObjective] = Field(default_factory=dict)
+
+    def of(self, cluster: str) -> ObjectiveSettings:
+        """The settings that hold for one cluster."""
+        own = self.clusters.get(cluster)
+        changes = own.model_dump(exclude_none=True) if own else {}
+        return self.model_copy(update=changes | {"clusters": {}})
+
+
+class Decay(Section):
+    """τ⁽ⁿ⁾ = start · decayⁿ, n from 1."""
+
+    start: Annotated[float, Field(ge=0, lt=1)]
+    decay: Annotated[float, Field(gt=0, le=1)]
+
+
+def _tau_shape(value: object) -> str:
+    return "<decay>" if isinstance(value, Mapping | Decay) else "<number>"
+
+
+def _participants_shape(value: object) -> str:
+    return "<text>" if isinstance(value, str) else "<number>"
+
+
+class AlgorithmSettings(Section):
+    """Which algorithm, the ADMM penalty ρ, inter-cluster learning τ, and how many clients of a server take part."""
+
+    kind: Literal["pgfl", "pgfl-exact", "pgfl-onestep", "fedavg"] = "pgfl"
+    rho: Positive = 5.0
+    tau: Annotated[
+        Annotated[float, Field(ge=0, lt=1), Tag("<number>")] | Annotated[Decay, Tag("<decay>")],
+        Discriminator(_tau_shape),
+    ] = 0.0
+    participants: Annotated[
+        Annotated[Count, Tag("<number>")] | Annotated[Literal["all"], Tag("<text>")], Discriminator(_participants_shape)
+    ] = "all"
+    step: Positive = 0.005
+    local_steps: Count = 5
+
+
+class PrivacySettings(Section):
+    """Local differential privacy: a schedule (phi0 or phi1, zeta) or a target (epsilon, delta), and data bounds."""
+
+    enabled: bool = False
+    phi0: Positive | None = None
+    phi1: Positive | None = None
+    zeta: Annotated[float, Field(gt=0, le=1)] = 0.99
+    epsilon: Positive | None = None
+    delta: Annotated[float, Field(gt=0, lt=1)] = 1e-5
+    max_releases: Count | None = None
+    index: Literal["round", "release"] = "round"
+    x_norm: Positive | None = None
+    y_bound: Positive | None = None
+    w_norm: Positive | None = None
+    update_norm: Positive | None = None
+    noise: Literal["seeded", "secure"] = "seeded"
+    guarantee: Literal["required", "none"] = "required"
+
+    @model_validator(mode="after")
+    def _one_schedule(self) -> Self:
+        if not self.enabled:
+            return self
+        given = [key for key in ("phi0", "phi1", "epsilon") if getattr(self, key) is not None]
+        if not given:
+            raise ValueError(
+                "Privacy is on without a noise level; give `privacy.phi0` (or `phi1`) and `zeta`, "
+                "or a target `privacy.epsilon`."
+            )
+        if len(given) > 1:
+            raise ValueError(
+                f"`privacy.{given[0]}` and `privacy.{given[1]}` both set the noise level; keep one of them."
+            )
+        if self.epsilon is not None and self.guarantee == "none":
+            raise ValueError(
+                '`privacy.epsilon` is a promise that guarantee = "none" does not keep; give `phi0` instead.'
+            )
+        return self
+
+
+def _data_shape(value: object) -> str | None:
+    kind = value.get("kind", "synthetic-regression") if isinstance(value, Mapping) else getattr(value, "kind", None)
+    return f"<{kind}>" if isinstance(kind, str) and f"<{kind}>" in DATA_SECTIONS else None
+
+
+DATA_SECTIONS: dict[str, type[Section]] = {
+    "<synthetic-regression>": SyntheticData,
+    "<mnist>": MnistData,
+    "<table>": TableData,
+}
+DATA_KINDS = tuple(tag.strip("<>") for tag in DATA_SECTIONS)
+
+
+class Config(Section):
+    """A whole experiment.
+
+    >>> from pgfl.config import parse
+    >>> config = parse({"rounds": 50, "algorithm": {"rho": 3.0, "tau": {"start": 0.4, "decay": 0.98}}})
+    >>> config.rounds, config.algorithm.tau.decay, config.data.dimension
+    (50, 0.98, 60)
+    >>> parse({"algorithm": {"roh": 3.0}})
+    Traceback (most recent call last):
+    pgfl.errors.ConfigError: Unknown key `algorithm.roh`; did you mean `algorithm.rho`?
+    """
+
+    name: Annotated[str, Field(min_length=1, pattern=r"^[^/\\\x00-\x1f]+$")] = "run"
+    rounds: Count = 300
+    seed: Annotated[int, Field(ge=0, lt=SEED_LIMIT)] = 0
+    runs: Count = 1
+    record_every: Count = 1
+    checkpoint_every: Annotated[int, Field(ge=0, le=2**31 - 1)] = 100
+    metrics: tuple[Metric, ...] = ("nmsd", "accuracy", "objective", "residuals", "disagreement")
+    dtype: Literal["float64", "float32"] = "float64"
+    engine: Literal["numpy", "jax", "mpi"] = "numpy"
+    threads: Count | None = None
+    data: Annotated[
+        Annotated[SyntheticData, Tag("<synthetic-regression>")]
+        | Annotated[MnistData, Tag("<mnist>")]
+        | Annotated[TableData, Tag("<table>")],
+        Discriminator(_data_shape),
+    ] = Field(default_factory=SyntheticData)
+    graph: GraphSettings = Field(default_factory=GraphSettings)
+    objective: ObjectiveSettings = Field(default_factory=ObjectiveSettings)
+    algorithm: AlgorithmSettings = Field(default_factory=AlgorithmSettings)
+    privacy: PrivacySettings = Field(default_factory=PrivacySettings)
+
+    @model_validator(mode="after")
+    def _bounds_of_the_guarantee(self) -> Self:
+        privacy = self.privacy
+        if not privacy.enabled or privacy.guarantee == "none" or privacy.update_norm is not None:
+            return self
+        if privacy.x_norm is None:
+            raise ValueError(
+                "`privacy.x_norm` is missing; it bounds the norm of every row, and rows are clipped to it."
+            )
+        kinds = {self.objective.kind} | {own.kind for own in self.objective.clusters.values()}
+        missing = [key for key in ("y_bound", "w_norm") if getattr(privacy, key) is None]
+        if "ridge" in kinds and missing and self.algorithm.kind != TRAINED_BY_GRADIENT:
+            raise ValueError(
+                f"`privacy.{missing[0]}` is missing; ridge has a guarantee only with bounded labels (`y_bound`) and "
+                "models (`w_norm`), so give both, or use the huber objective."
+            )
+        return self
+
+
+PATH_KEYS = (("data", "clients"), ("data", "test"), ("data", "source"), ("graph", "edges"))
+_GRAPH_KEYS = (("average_degree", "random"), ("edges", "edges"))
+
+
+def idle_keys(config: Config) -> list[tuple[str, str]]:
+    """Keys that do nothing, because of the kind of their section."""
+    by_gradient = config.algorithm.kind == TRAINED_BY_GRADIENT
+    huber = "huber" in {config.objective.kind} | {own.kind for own in config.objective.clusters.values()}
+    idle = [("algorithm", key) for key in (("rho", "tau") if by_gradient else ("step", "local_steps"))]
+    idle += [("graph", key) for key, kind in _GRAPH_KEYS if config.graph.kind != kind]
+    return idle if huber else [*idle, ("objective", "kappa")]
