@@ -68,7 +68,8 @@ def check_delta(delta: float) -> None:
 def phi(phi0: float, zeta: float, index: ArrayLike) -> Floats:
     """φ(n) = φ(0)/ζⁿ, what release (or round) n spends: the variance is multiplied by ζ, so the leak by 1/ζ."""
     n = np.asarray(index, dtype=np.float64)
-    return np.asarray(phi0 * np.exp(-n * math.log(zeta)), dtype=np.float64)
+    with np.errstate(over="ignore"):
+        return np.asarray(phi0 * np.exp(-n * math.log(zeta)), dtype=np.float64)
 
 
 def growth(zeta: float, first: ArrayLike, last: ArrayLike) -> Floats:
