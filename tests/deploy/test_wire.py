@@ -19,13 +19,13 @@ GOOD = {
     Kind.CHALLENGE: ({"site": "north", "nonce": "00ff"}, None),
     Kind.HELLO: ({"key": "k", "token": "t", "signature": "ab", "releases": 3}, None),
     Kind.WELCOME: ({"client": "ann", "cluster": "a", "training": "{}", "releases": 0, "round": 0}, None),
-    Kind.REQUEST: ({"round": 2, "server_clients": 4, "accepted": 1}, VECTORS),
+    Kind.REQUEST: ({"round": 2, "server_clients": 4, "known": True, "accepted": 1}, VECTORS),
     Kind.ANSWER: ({"round": 2, "release": 1}, VECTORS),
     Kind.DECLINE: ({"round": 2, "reason": "spent", "final": True}, None),
     Kind.STOP: ({"reason": "done"}, None),
     Kind.REFUSED: ({"reason": "who are you"}, None),
     Kind.PEER_HELLO: ({"site": "north", "training": "00" * 32, "round": 0, "degree": 2, "heard": 0}, None),
-    Kind.PUBLICATION: ({"site": "north", "training": "00" * 32, "round": 1, "clusters": ["a", "b"]}, VECTORS),
+    Kind.PUBLICATION: ({"site": "north", "training": "00" * 32, "round": 1, "degree": 1, "clusters": ["a", "b"]}, VECTORS),
     Kind.ACKNOWLEDGED: ({"site": "s", "training": "", "round": 0, "degree": 1, "finished": False}, None),
 }
 
@@ -53,7 +53,7 @@ NAN = np.array([[0, np.nan, 0], [0, 0, 0]]).tobytes()
 INFINITE = np.array([[0, np.inf, 0], [0, 0, 0]]).tobytes()
 LONG = np.array([[0, 60.0, 99], [0, 0, 0]]).tobytes()
 HUGE = np.full((2, 3), 1e308).tobytes()
-PUBLICATION = {"site": "s", "training": "", "round": 1, "clusters": ["a", "c"]}
+PUBLICATION = {"site": "s", "training": "", "round": 1, "degree": 0, "clusters": ["a", "c"]}
 MALFORMED = {
     "empty": b"",
     "short": b"PGFL",

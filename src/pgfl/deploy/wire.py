@@ -85,6 +85,10 @@ def _positive(value: Any) -> bool:
     return _count(value) and value > 0
 
 
+def _clients(value: Any) -> bool:
+    return _positive(value) and value <= 10**9
+
+
 def _maybe_count(value: Any) -> bool:
     return value is None or _count(value)
 
@@ -119,13 +123,15 @@ FIELDS: Final[Mapping[Kind, Mapping[str, Check]]] = {
     Kind.WELCOME: {
         "client": _text(256), "cluster": _text(256), "training": _text(1 << 19), "releases": _count, "round": _count,
     },
-    Kind.REQUEST: {"round": _positive, "server_clients": _positive, "accepted": _maybe_count},
+    Kind.REQUEST: {"round": _positive, "server_clients": _clients, "known": _flag, "accepted": _maybe_count},
     Kind.ANSWER: {"round": _positive, "release": _count},
     Kind.DECLINE: {"round": _positive, "reason": _text(500), "final": _flag},
     Kind.STOP: {"reason": _text(500)},
     Kind.REFUSED: {"reason": _text(500)},
     Kind.PEER_HELLO: {"site": _text(63), "training": _hex(32), "round": _count, "degree": _count, "heard": _count},
-    Kind.PUBLICATION: {"site": _text(63), "training": _hex(32), "round": _positive, "clusters": _names},
+    Kind.PUBLICATION: {
+        "site": _text(63), "training": _hex(32), "round": _positive, "degree": _count, "clusters": _names,
+    },
     Kind.ACKNOWLEDGED: {"site": _text(63), "training": _hex(32), "round": _count, "degree": _count, "finished": _flag},
 }  # fmt: skip
 
@@ -163,7 +169,7 @@ def decode(data: bytes, limits: Limits, expected: frozenset[Kind]) -> Frame:
 
 def _vector_count(kind: Kind, header: Mapping[str, Any]) -> int:
     if kind is Kind.REQUEST:
-        return 1 if header["accepted"] is None else 2
+        return int(header["known"]) + int(header["accepted"] is not None)
     if kind is Kind.ANSWER:
         return 2
     return len(header["clusters"]) if kind is Kind.PUBLICATION else 0
