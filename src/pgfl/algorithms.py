@@ -32,6 +32,7 @@ class Problem(Protocol):
     """The primal problems of the clients that take part: what a client step needs to know of their data."""
 
     weight: Array  # m = ρ + 2λ/|C_s|, a column
+    update_norm: float | None  # how far a model may move from its public centre
 
     def solve(self, centre: Array) -> tuple[Array, Array]:
         """(argmin, certified error) of every client."""
@@ -100,7 +101,9 @@ class _Admm:
 
     def client_step(self, problem: Problem, server_model: Array, dual: Array, release: Release) -> ClientStep:
         """Solve the primal problem and perturb its solution."""
-        model, error = problem.solve(eq.client_centre(server_model, dual, self.rho, problem.weight))
+        centre = eq.client_centre(server_model, dual, self.rho, problem.weight)
+        model, error = problem.solve(centre)
+        model = eq.clip_update(model, centre, problem.update_norm)
         return ClientStep(model, release(model), error)
 
     def contribution(self, released: Array, dual: Array) -> Array:
@@ -213,6 +216,7 @@ class FedAvg:
         model = server_model
         for _ in range(self.local_steps):
             model = eq.gradient_step(model, problem.gradient(model), self.step)
+        model = eq.clip_update(model, server_model, problem.update_norm)
         return ClientStep(model, release(model), 0.0 * model[..., 0])
 
     def contribution(self, released: Array, dual: Array) -> Array:

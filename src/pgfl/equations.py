@@ -44,6 +44,19 @@ def privacy_noise_addition(client_model: Array, noise: Array) -> Array:
     return client_model + noise
 
 
+def clip_update(client_model: Array, centre: Array, radius: float | None) -> Array:
+    """The model pulled back into ‖w − centre‖ ≤ radius, if there is one: a projection, so it never spreads models."""
+    if radius is None:
+        return client_model
+    xp = client_model.__array_namespace__()
+    move = client_model - centre
+    length = xp.sum(move * move, axis=-1, keepdims=True) ** 0.5
+    allowed = radius * (1.0 - 16.0 * xp.finfo(move.dtype).eps)
+    return centre + move * xp.where(
+        length > allowed, allowed / xp.where(length > 0, length, 1.0 + length), 1.0 + 0.0 * length
+    )
+
+
 def contribution(client_model: Array, dual: Array, rho: float) -> Array:
     """w_k − φ_k/ρ, what one client adds to its server's aggregate."""
     return client_model - dual / rho

@@ -67,6 +67,10 @@ class Objective(ABC):
         bound = self.gradient_bound(bounds)
         return None if bound is None else 2.0 * bound
 
+    def smoothness(self, bounds: Bounds) -> float | None:
+        """L with ‖∇ℓ(z; w) − ∇ℓ(z; w')‖ ≤ L‖w − w'‖ for a record within the bounds; None if unknown."""
+        return None
+
     def check_targets(self, targets: NDArray[np.floating]) -> None:
         """Raise `DataError` if the targets do not suit this loss; any finite number suits most."""
         return
@@ -193,6 +197,10 @@ class Huber(MarginObjective):
         """2κB."""
         return None if bounds.x_norm is None else 2.0 * self.kappa * bounds.x_norm
 
+    def smoothness(self, bounds: Bounds) -> float | None:
+        """2B²."""
+        return None if bounds.x_norm is None else 2.0 * bounds.x_norm**2
+
 
 @dataclass(frozen=True)
 class Logistic(MarginObjective):
@@ -217,6 +225,10 @@ class Logistic(MarginObjective):
     def gradient_bound(self, bounds: Bounds) -> float | None:
         """B, because |σ(u) − y| < 1."""
         return None if bounds.x_norm is None else bounds.x_norm
+
+    def smoothness(self, bounds: Bounds) -> float | None:
+        """B²/4."""
+        return None if bounds.x_norm is None else 0.25 * bounds.x_norm**2
 
     def check_targets(self, targets: NDArray[np.floating]) -> None:
         """Labels must be 0 or 1."""

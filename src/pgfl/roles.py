@@ -70,10 +70,17 @@ class Client:
     array([2.])
     """
 
-    def __init__(self, objective: Objective, algorithm: Algorithm, features: ArrayLike, targets: ArrayLike) -> None:
+    def __init__(
+        self,
+        objective: Objective,
+        algorithm: Algorithm,
+        features: ArrayLike,
+        targets: ArrayLike,
+        update_norm: float | None = None,
+    ) -> None:
         self._features = np.asarray(features, dtype=float)[None]
         self._targets = np.asarray(targets, dtype=float)[None]
-        self.objective, self.algorithm = objective, algorithm
+        self.objective, self.algorithm, self.update_norm = objective, algorithm, update_norm
         objective.check_targets(self._targets[0])
         self.dual: Vector = np.zeros(self._features.shape[-1])
         self.sent: tuple[int, Vector] | None = None
@@ -86,7 +93,7 @@ class Client:
         problem = self._problem_at(request.server_clients)
         model = np.zeros_like(self.dual) if request.model is None else np.asarray(request.model, dtype=float)
         if model.shape != self.dual.shape:
-            raise DataError(f"The server's model has {model.size} coefficients, but this client's data {self.dual.size}.")
+            raise DataError(f"The server's model has {model.size} coefficients, this client's data {self.dual.size}.")
         step = self.algorithm.client_step(problem, model[None], self.dual[None], lambda m: release(m[0])[None])
         if self.objective.convex and step.error[0] > tolerance_for(self.objective, np.float64, np):
             raise SolverError(f"The primal problem was solved only to {step.error[0]:.1e}; nothing was released.")
@@ -119,7 +126,9 @@ class Client:
             weight = np.array([self.strong_convexity(server_clients)])
             prepared = self.objective.prepare(self._features, self._targets, counts, weight)
             data = (self._features, self._targets, counts)
-            self._problem = _OneClient(self.objective, prepared, data, weight[:, None], server_clients)
+            self._problem = _OneClient(
+                self.objective, prepared, data, weight[:, None], server_clients, self.update_norm
+            )
         return self._problem
 
 
@@ -132,6 +141,7 @@ class _OneClient:
     data: tuple[Vector, Vector, Vector]
     weight: Vector
     server_clients: int
+    update_norm: float | None
 
     def solve(self, centre: Vector) -> tuple[Vector, Vector]:
         return self.prepared.solve(centre)

@@ -2,5 +2,6 @@
 
 from pgfl.data.store import open_federation, save_federation
 from pgfl.data.synthetic import synthetic_regression
+from pgfl.data.tables import read_edges, read_federation
 
-__all__ = ["open_federation", "save_federation", "synthetic_regression"]
+__all__ = ["open_federation", "read_edges", "read_federation", "save_federation", "synthetic_regression"]

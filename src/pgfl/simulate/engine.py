@@ -207,9 +207,7 @@ class Engine:
         ]
         if contributing.all():
             return pieces[0] if len(pieces) == 1 else self.xp.concat(pieces)
-        spread = [
-            np.arange(part.block.pairs.start, part.block.pairs.stop)[part.contributing] for part in parts
-        ]
+        spread = [np.arange(part.block.pairs.start, part.block.pairs.stop)[part.contributing] for part in parts]
         present = [piece[np.flatnonzero(part.contributing)] for part, piece in zip(parts, pieces, strict=True)]
         return put(self.state.server_models + 0, np.concatenate(spread), self.xp.concat(present))
 

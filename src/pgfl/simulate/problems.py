@@ -55,6 +55,7 @@ class Block:
     buckets: tuple[Bucket, ...]
     weight: Array  # m of every client, a column
     ridge_weight: Array  # λ/|C_s| of every client, a column
+    update_norm: float | None
 
     def problem(self, active: Ints | None) -> BlockProblem:
         """The problems of the block's active clients (places within the block), or of all."""
@@ -72,6 +73,11 @@ class BlockProblem:
     def weight(self) -> Array:
         """m of every active client."""
         return pick(self.block.weight, self.active)
+
+    @property
+    def update_norm(self) -> float | None:
+        """How far a model may move from its public centre."""
+        return self.block.update_norm
 
     def solve(self, centre: Array) -> tuple[Array, Array]:
         """Every bucket's solver on its own clients."""
@@ -118,13 +124,16 @@ def objective_of(objectives: Objectives, cluster: str) -> Objective:
     return objectives[cluster]
 
 
-def prepare(layout: Layout, objectives: Objectives, rho: float, dtype: Any, xp: Any = np) -> list[Block]:
+def prepare(
+    layout: Layout, objectives: Objectives, rho: float, dtype: Any, xp: Any = np, update_norm: float | None = None
+) -> list[Block]:
     """Factor all problems. Runs small enough to share a block do; a large run is cut between servers."""
     blocks: list[Block] = []
     for start, stop in _cuts(layout) if xp is np else [(0, layout.clients)]:
         first_pair = np.searchsorted(layout.pair_server, layout.client_server[start])
         last_pair = np.searchsorted(layout.pair_server, layout.client_server[stop - 1], side="right")
-        blocks.append(_block(layout, slice(start, stop), slice(int(first_pair), int(last_pair)), objectives, rho, dtype, xp))
+        pairs = slice(int(first_pair), int(last_pair))
+        blocks.append(_block(layout, slice(start, stop), pairs, objectives, rho, dtype, xp, update_norm))
     return blocks
 
 
@@ -141,7 +150,14 @@ def _cuts(layout: Layout) -> list[tuple[int, int]]:
 
 
 def _block(
-    layout: Layout, clients: slice, pairs: slice, objectives: Objectives, rho: float, dtype: Any, xp: Any
+    layout: Layout,
+    clients: slice,
+    pairs: slice,
+    objectives: Objectives,
+    rho: float,
+    dtype: Any,
+    xp: Any,
+    update_norm: float | None,
 ) -> Block:
     groups: dict[tuple[int, int], tuple[Objective, list[tuple[RunLayout, Ints]]]] = {}
     known: list[Objective] = []
@@ -170,7 +186,8 @@ def _block(
         for (_, length), (objective, members) in sorted(groups.items(), key=lambda item: item[0])
     ]
     ridge_weight = (lam / server_clients).astype(dtype)
-    return Block(clients, pairs, tuple(buckets), xp.asarray(weight[:, None]), xp.asarray(ridge_weight[:, None]))
+    columns = (xp.asarray(weight[:, None]), xp.asarray(ridge_weight[:, None]))
+    return Block(clients, pairs, tuple(buckets), *columns, update_norm)
 
 
 def _bucket(

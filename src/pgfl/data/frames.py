@@ -1,0 +1,204 @@
+"""One csv or parquet file, opened lazily and read some columns at a time; whatever is wrong with it is one sentence."""
+
+from __future__ import annotations
+
+import csv
+import os
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pgfl.errors import DataError
+
+if TYPE_CHECKING:
+    import polars as pl
+
+_BLOCK_BYTES = 1 << 27
+_BYTES_A_CELL = 16
+
+
+class TableFile:
+    """A table on disk. Rows are counted from 1 below the header: `data row N` in every message.
+
+    Names and cells lose the blanks around them. Cells of a csv file stay text until numbers are asked for, so the id
+    `007` is not the id `7`; a whole number in a numeric parquet column is the id `7`, never `7.0`.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        self.is_csv = self.path.suffix.lower() == ".csv"
+        if self.path.is_dir():
+            raise DataError(f"{self.path} is a folder; give a csv or parquet file.")
+        if not self.path.exists():
+            raise DataError(f"{self.path} does not exist; check the path.")
+        if not self.is_csv and self.path.suffix.lower() != ".parquet":
+            raise DataError(f"{self.path} must end in .csv or .parquet, so that it is known what it is.")
+        self._scan, names = self._open()
+        self.columns = self._checked(names)
+
+    def require(self, *names: str) -> None:
+        """Refuse the file if it lacks one of these columns."""
+        for name in names:
+            if name not in self.columns:
+                listed = ", ".join(quoted(column)[1:-1] for column in islice(self.columns, 8)) + (
+                    ", …" if len(self.columns) > 8 else ""
+                )
+                commas = "; columns are separated by commas" if self.is_csv and len(self.columns) == 1 else ""
+                raise DataError(f"{self.path} has no column {quoted(name)}; it has {listed}{commas}.")
+
+    def refuse(self, row: int, complaint: str) -> DataError:
+        """The error that says what is wrong in a row; `row` counts from 0."""
+        return DataError(f"{self.path}, data row {row + 1}: {complaint}")
+
+    def texts(self, *names: str) -> list[pl.Series]:
+        """Columns of ids, as text without surrounding blanks; an empty cell is null."""
+        return [self._as_text(series) for series in self._collect(names)]
+
+    def numbers(self, names: Sequence[str], rows: int) -> Iterator[tuple[pl.Series, NDArray[np.float64]]]:
+        """Columns of numbers, each as it is in the file and as floats, with NaN where there is no number.
+
+        Few columns are in memory at a time; a csv file is parsed once for each block of them.
+        """
+        width = max(1, _BLOCK_BYTES // (_BYTES_A_CELL * max(rows, 1)))
+        remaining = iter(names)
+        while block := list(islice(remaining, width)):
+            for series in self._collect(block):
+                yield series, self._as_floats(series)
+
+    def blank(self) -> NDArray[np.bool_]:
+        """For every row, whether all its cells are empty: a blank line.
+
+        Of a csv file this reads every cell, which is also the only way to hear of a line with too many of them.
+        """
+        import polars as pl
+
+        cells = pl.all().str.strip_chars().fill_null("") == "" if self.is_csv else pl.all().is_null()
+        lazy = self._scan.select(pl.all_horizontal(cells).alias("blank"))
+        return self._read(lazy, engine="streaming").to_series().to_numpy()
+
+    def _open(self) -> tuple[pl.LazyFrame, list[str]]:
+        import polars as pl
+
+        if self.path.stat().st_size == 0:
+            raise DataError(f"{self.path} is empty; it needs a header and rows.")
+        if not self.is_csv:
+            scan = pl.scan_parquet(self.path, glob=False, hive_partitioning=False)
+            return scan, self._names(scan)
+        scan = pl.scan_csv(self.path, infer_schema=False, glob=False)
+        header = _csv_header(self.path)
+        if len(header) != len(self._names(scan)):
+            raise DataError(f"The header of {self.path} cannot be read; it must be one line of names between commas.")
+        return scan, header
+
+    def _checked(self, names: Sequence[str]) -> dict[str, int]:
+        """Where each column is, by its name without blanks."""
+        positions: dict[str, int] = {}
+        for position, name in enumerate(names):
+            clean = name.strip()
+            if not clean:
+                raise DataError(f"Column {position + 1} of {self.path} has no name; name it, or remove the column.")
+            if clean in positions:
+                raise DataError(f"{self.path} has two columns named {quoted(clean)}; rename or remove one.")
+            positions[clean] = position
+        return positions
+
+    def _collect(self, names: Sequence[str]) -> list[pl.Series]:
+        import polars as pl
+
+        frame = self._read(self._scan.select(pl.nth([self.columns[name] for name in names])))
+        return [series.alias(name) for series, name in zip(frame.get_columns(), names, strict=True)]
+
+    def _names(self, scan: pl.LazyFrame) -> list[str]:
+        import polars as pl
+
+        try:
+            return scan.collect_schema().names()
+        except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
+            raise self._unreadable(error) from None
+
+    def _read(self, lazy: pl.LazyFrame, engine: Literal["auto", "streaming"] = "auto") -> pl.DataFrame:
+        import polars as pl
+
+        try:
+            return lazy.collect(engine=engine)
+        except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
+            raise self._unreadable(error) from None
+
+    def _unreadable(self, error: BaseException) -> DataError:
+        if self.is_csv:
+            _look_for_bad_lines(self.path)
+        reason = (str(error).strip().splitlines() or ["unknown reason"])[0].rstrip(".")
+        kind = "csv" if self.is_csv else "parquet"
+        return DataError(f"{self.path} cannot be read as {kind} ({reason}); save it again or repair it.")
+
+    def _as_text(self, series: pl.Series) -> pl.Series:
+        import polars as pl
+
+        if series.dtype.is_nested() or series.dtype == pl.Binary:
+            raise DataError(
+                f"Column {quoted(series.name)} of {self.path} holds {series.dtype}; ids must be text or numbers."
+            )
+        if series.dtype.is_float():
+            whole = series.cast(pl.Float64).is_finite() & (series == series.floor()) & (series.abs() < 2**53)
+            as_whole = series.cast(pl.Int64, strict=False).cast(pl.String)
+            series = as_whole.zip_with(whole, series.fill_nan(None).cast(pl.String))
+        text = series.cast(pl.String).str.strip_chars()
+        return text.set(text == "", None)
+
+    def _as_floats(self, series: pl.Series) -> NDArray[np.float64]:
+        import polars as pl
+
+        if series.dtype in (pl.String, pl.Categorical, pl.Enum):
+            series = series.cast(pl.String).str.strip_chars()
+        elif not (series.dtype.is_numeric() or series.dtype in (pl.Boolean, pl.Null)):
+            raise DataError(
+                f"Column {quoted(series.name)} of {self.path} holds {series.dtype}; features must be numbers."
+            )
+        return series.cast(pl.Float64, strict=False).to_numpy()
+
+
+def quoted(cell: object) -> str:
+    """A cell as a message shows it: on one line, and not all of a long one.
+
+    >>> quoted("a\\nb"), quoted("x" * 100)
+    ("'a\\\\nb'", "'xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx…'")
+    """
+    text = str(cell)
+    return repr(text if len(text) <= 40 else f"{text[:32]}…")
+
+
+def _csv_header(path: Path) -> list[str]:
+    """The first line that is not blank, split as csv."""
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            return next((row for row in csv.reader(file) if row), [])
+    except UnicodeDecodeError:
+        _look_for_bad_lines(path)
+        raise
+    except (csv.Error, OSError) as error:
+        raise DataError(f"The header of {path} cannot be read ({error}); repair it.") from None
+
+
+def _look_for_bad_lines(path: Path) -> None:
+    """Say which line of a csv file is not UTF-8 or has more cells than the header, if one is."""
+    with path.open("rb") as file:
+        for number, line in enumerate(file, start=1):
+            try:
+                line.decode("utf-8")
+            except UnicodeDecodeError:
+                raise DataError(f"Line {number} of {path} is not UTF-8 text; save the file as UTF-8.") from None
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        reader, width = csv.reader(file), 0
+        try:
+            for row in reader:
+                width = width or len(row)
+                if len(row) > width:
+                    raise DataError(
+                        f"Line {reader.line_num} of {path} has {len(row)} cells, but the header names {width} columns."
+                    )
+        except csv.Error as error:
+            raise DataError(f"Line {reader.line_num} of {path} cannot be read ({error}); repair it.") from None

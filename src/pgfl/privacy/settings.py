@@ -1,0 +1,166 @@
+"""What a user asks of privacy, and the plan that it becomes for given data, objective and algorithm."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pgfl.algorithms import Algorithm, FedAvg
+from pgfl.errors import PrivacyError
+from pgfl.federation import Federation
+from pgfl.objectives import Bounds, Objective, Ridge
+from pgfl.privacy import sensitivity
+from pgfl.privacy.accounting import Index
+
+if TYPE_CHECKING:
+    from pgfl.privacy.mechanism import Guarantee, Plan
+
+Noise = Literal["seeded", "secure"]
+UNBOUNDED = (
+    "the sensitivity is only nominal, because the paper's objective has an unbounded gradient (its Assumption 3 fails)"
+)
+
+
+@dataclass(frozen=True)
+class Privacy:
+    """A schedule (`phi0` or `phi1`, `zeta`) or a target (`epsilon`, `delta`, `max_releases`), and data bounds.
+
+    `x_norm`, `y_bound`, `w_norm` and `update_norm` are enforced by the package (see `Bounds`). `guarantee="none"` is
+    for reproducing the paper's unbounded ridge: the noise is calibrated as if the gradient were at most
+    `nominal_gradient`, and every result says that nothing is promised.
+    """
+
+    phi0: float | None = None
+    phi1: float | None = None
+    zeta: float = 0.99
+    epsilon: float | None = None
+    delta: float = 1e-5
+    max_releases: int | None = None
+    index: Index = "round"
+    x_norm: float | None = None
+    y_bound: float | None = None
+    w_norm: float | None = None
+    update_norm: float | None = None
+    noise: Noise = "seeded"
+    guarantee: Guarantee = "required"
+    nominal_gradient: float = 1.0
+
+    def __post_init__(self) -> None:
+        given = [name for name in ("phi0", "phi1", "epsilon") if getattr(self, name) is not None]
+        if len(given) != 1:
+            raise PrivacyError("Give exactly one of phi0, phi1 and epsilon, so that the noise has one level.")
+        if self.guarantee == "none" and self.epsilon is not None:
+            raise PrivacyError('epsilon is a promise that guarantee = "none" does not keep; give phi0 instead.')
+
+    @property
+    def bounds(self) -> Bounds:
+        """The bounds that are enforced."""
+        return Bounds(self.x_norm, self.y_bound, self.w_norm, self.update_norm)
+
+    def bounded(self, federation: Federation) -> Federation:
+        """The federation with rows and labels clipped; unchanged where nothing is out of bounds."""
+        features, targets = federation.features, federation.targets
+        if self.x_norm is not None:
+            features = sensitivity.clip_rows(features, self.x_norm)
+        if self.y_bound is not None:
+            targets = sensitivity.clip_labels(targets, self.y_bound)
+        if features is federation.features and targets is federation.targets:
+            return federation
+        return federation.replace(features=features, targets=targets)
+
+    def constrained(self, objective: Objective) -> Objective:
+        """The objective with the constraint that its guarantee rests on."""
+        if isinstance(objective, Ridge) and self.w_norm is not None:
+            return replace(objective, w_norm=self.w_norm)
+        return objective
+
+    def sensitivity(
+        self,
+        objective: Objective,
+        algorithm: Algorithm,
+        counts: NDArray[np.int64],
+        weight: NDArray[np.float64],
+        tolerance: float,
+    ) -> NDArray[np.float64]:
+        """Δ_k of what is released, for clients with `counts` records and m_k = `weight`."""
+        if self.guarantee == "none":
+            reach = algorithm.step * algorithm.local_steps if isinstance(algorithm, FedAvg) else 1.0 / weight
+            return np.asarray(2.0 * self.nominal_gradient * reach / counts)
+        if self.update_norm is None:
+            return self._unclipped(objective, algorithm, counts, weight, tolerance)
+        clipped = np.full(len(counts), 2.0 * self.update_norm)
+        if not objective.convex or objective.gradient_change(self.bounds) is None:
+            return clipped
+        try:
+            return np.minimum(clipped, self._unclipped(objective, algorithm, counts, weight, tolerance))
+        except PrivacyError:
+            return clipped
+
+    def _unclipped(
+        self,
+        objective: Objective,
+        algorithm: Algorithm,
+        counts: NDArray[np.int64],
+        weight: NDArray[np.float64],
+        tolerance: float,
+    ) -> NDArray[np.float64]:
+        if isinstance(algorithm, FedAvg):
+            return self._fedavg_sensitivity(objective, algorithm, counts)
+        return sensitivity.update_sensitivity(objective, self.bounds, counts, weight, tolerance)
+
+    def _fedavg_sensitivity(
+        self, objective: Objective, algorithm: FedAvg, counts: NDArray[np.int64]
+    ) -> NDArray[np.float64]:
+        """Gradient steps of a convex smooth loss do not spread apart while step ≤ 2/L, so Δ = steps · step · change/D."""
+        change, smoothness = objective.gradient_change(self.bounds), objective.smoothness(self.bounds)
+        if change is None or smoothness is None:
+            raise PrivacyError(
+                f"FedAvg with {objective.kind} has no bounded update; set privacy.update_norm, or choose huber or logistic."
+            )
+        if algorithm.step > 2.0 / (smoothness + 2.0 * objective.lam):
+            raise PrivacyError(
+                f"FedAvg's step {algorithm.step:g} is too long for a bounded sensitivity; use at most "
+                f"{2.0 / (smoothness + 2.0 * objective.lam):.3g}, or set privacy.update_norm."
+            )
+        return np.asarray(algorithm.local_steps * algorithm.step * change / counts, dtype=float)
+
+    def plan(self, deltas: NDArray[np.float64], rounds: int) -> Plan:
+        """The account of all clients, given their sensitivities."""
+        from pgfl.privacy.mechanism import Plan
+
+        phi0 = self.phi0 if self.phi1 is None else self.phi1 * self.zeta
+        if self.guarantee == "none":
+            assert phi0 is not None
+            return Plan.without_guarantee(
+                deltas,
+                phi0=phi0,
+                zeta=self.zeta,
+                rounds=rounds,
+                delta=self.delta,
+                reason=UNBOUNDED,
+                index=self.index,
+                max_releases=self.max_releases,
+            )
+        if self.epsilon is not None:
+            return Plan.from_target(
+                deltas,
+                epsilon=self.epsilon,
+                delta=self.delta,
+                max_releases=self.max_releases or rounds,
+                rounds=rounds,
+                zeta=self.zeta,
+                index=self.index,
+            )
+        assert phi0 is not None
+        return Plan.from_paper(
+            deltas,
+            phi0=phi0,
+            zeta=self.zeta,
+            rounds=rounds,
+            delta=self.delta,
+            index=self.index,
+            max_releases=self.max_releases,
+        )

@@ -1,0 +1,89 @@
+"""A simulation put down and taken up again, bit for bit.
+
+One file a batch of runs, replaced as a whole: a kill at any moment leaves the last good one.
+"""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pgfl.errors import ResultError
+from pgfl.files import make_folder, write_atomically
+from pgfl.privacy.mechanism import Plan
+from pgfl.simulate.engine import Engine
+from pgfl.simulate.recorder import Recorder
+
+FOLDER = "checkpoint"
+
+
+class Checkpoints:
+    """The checkpoints of one experiment; `fingerprint` names everything that determines its result."""
+
+    def __init__(self, folder: Path, fingerprint: str, every: int) -> None:
+        self.folder, self.fingerprint, self.every = folder / FOLDER, fingerprint, every
+
+    def due(self, round: int, last: int) -> bool:
+        """Whether a checkpoint is to be written after this round."""
+        return self.every > 0 and (round % self.every == 0 or round == last)
+
+    def save(self, engine: Engine, recorder: Recorder, plan: Plan | None) -> None:
+        """Put everything down that the next round depends on."""
+        state = engine.state
+        arrays: dict[str, Any] = {
+            "fingerprint": np.array(self.fingerprint),
+            "round": np.array(state.round),
+            "model": np.asarray(state.model),
+            "dual": np.asarray(state.dual),
+            "previous_servers": np.asarray(engine.previous_servers),
+            "known": engine.network.known,
+            "history": np.array(json.dumps({"shown": recorder.shown, "clean": recorder.clean})),
+        }
+        if state.released is not state.model:
+            arrays["released"] = np.asarray(state.released)
+        arrays |= {f"servers/{name}": np.asarray(values) for name, values in state.servers.items()}
+        arrays |= {f"privacy/{name}": values for name, values in (plan.state() if plan else {}).items()}
+        make_folder(self.folder)
+        write_atomically(self._path(engine), lambda stream: np.savez(stream, **arrays))
+
+    def restore(self, engine: Engine, recorder: Recorder, plan: Plan | None) -> bool:
+        """Take up where a checkpoint was left, if there is one."""
+        path = self._path(engine)
+        if not path.exists():
+            return False
+        try:
+            with np.load(path, allow_pickle=False) as archive:
+                arrays = {name: archive[name] for name in archive.files}
+            if str(arrays["fingerprint"]) != self.fingerprint:
+                raise ResultError(
+                    f"{path} belongs to another config or other data; resume with the same ones, or choose another "
+                    "--out."
+                )
+            self._fill(engine, recorder, plan, arrays)
+        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+            raise ResultError(f"The checkpoint {path} is damaged ({error}); remove it to start again.") from error
+        return True
+
+    def _fill(self, engine: Engine, recorder: Recorder, plan: Plan | None, arrays: Mapping[str, Any]) -> None:
+        xp, state = engine.xp, engine.state
+        if arrays["model"].shape != tuple(state.model.shape):
+            raise ValueError("it is for another number of clients")
+        state.round = int(arrays["round"])
+        state.model, state.dual = xp.asarray(arrays["model"]), xp.asarray(arrays["dual"])
+        state.released = xp.asarray(arrays["released"]) if "released" in arrays else state.model
+        state.servers = {name: xp.asarray(arrays[f"servers/{name}"]) for name in state.servers}
+        engine.previous_servers = xp.asarray(arrays["previous_servers"])
+        engine.network.known = arrays["known"]
+        history = json.loads(str(arrays["history"]))
+        recorder.shown, recorder.clean = history["shown"], history["clean"]
+        if plan is not None:
+            plan.restore({name: arrays[f"privacy/{name}"] for name in plan.state()})
+
+    def _path(self, engine: Engine) -> Path:
+        first, last = engine.layout.runs[0].number, engine.layout.runs[-1].number
+        return self.folder / f"runs-{first}-{last}.npz"

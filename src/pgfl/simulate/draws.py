@@ -1,0 +1,60 @@
+"""Standard normals for simulated releases, from each server's own stream."""
+
+from __future__ import annotations
+
+from threading import Lock
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pgfl.schedules import Participants
+from pgfl.simulate.layout import Layout
+from pgfl.streams import Purpose, stream
+
+Ints = NDArray[np.int64]
+ROWS_AHEAD = 64  # a generator costs as much as some thousand numbers, so several rounds are drawn with one
+
+
+class ServerNormals:
+    """`normals(clients, round, dimension)`: the j-th participant of a server gets the j-th row of its server's draw.
+
+    How many rounds share a generator depends on the setting `participants` alone, so a draw does not depend on what
+    else is simulated. Large servers are drawn round by round, straight into the answer.
+    """
+
+    def __init__(self, layout: Layout, participants: Participants, seed: int, dtype: Any = np.float64) -> None:
+        self._layout, self._seed, self._dtype = layout, seed, dtype
+        self._rows = None if participants == "all" else participants
+        self._rounds = 1 if self._rows is None else max(1, ROWS_AHEAD // self._rows)
+        self._cached: tuple[int, NDArray[np.floating]] | None = None
+        self._lock = Lock()
+
+    def __call__(self, clients: Ints, round: int, dimension: int) -> NDArray[np.floating]:
+        """(A, d) numbers for the clients (ascending flat places) that take part in a round."""
+        server = self._layout.client_server[clients]
+        first = np.flatnonzero(np.diff(server, prepend=-1))
+        if self._rounds == 1:
+            return self._directly(server, np.append(first, len(clients)), round, dimension)
+        block, within = divmod(round - 1, self._rounds)
+        with self._lock:
+            if self._cached is None or self._cached[0] != block:
+                self._cached = (block, self._drawn(block, dimension))
+        rank = np.arange(len(clients)) - np.repeat(first, np.diff(np.append(first, len(clients))))
+        return np.asarray(self._cached[1][server, within, rank])
+
+    def _directly(self, server: Ints, bounds: Ints, round: int, dimension: int) -> NDArray[np.floating]:
+        out = np.empty((len(server), dimension), dtype=self._dtype)
+        for start, stop in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
+            self._generator(int(server[start]), round).standard_normal(out=out[start:stop], dtype=self._dtype)
+        return out
+
+    def _drawn(self, block: int, dimension: int) -> NDArray[np.floating]:
+        out = np.empty((self._layout.servers, self._rounds, self._rows or 0, dimension), dtype=self._dtype)
+        for server in range(self._layout.servers):
+            self._generator(server, block).standard_normal(out=out[server], dtype=self._dtype)
+        return out
+
+    def _generator(self, server: int, round: int) -> np.random.Generator:
+        run, own = self._layout.server_keys[server]
+        return stream(self._seed, run, Purpose.PRIVACY_NOISE, own, round)
