@@ -16,10 +16,9 @@ import numpy as np
 from pgfl.config import PrivacySettings
 from pgfl.deploy.client_rounds import Make
 from pgfl.errors import LedgerError, PrivacyError
-from pgfl.objectives import Bounds
 from pgfl.privacy.ledger import Ledger, Next, Policy
 from pgfl.privacy.noise import NoiseSource, SecureNoise
-from pgfl.privacy.sensitivity import update_sensitivity
+from pgfl.privacy.settings import Privacy
 from pgfl.roles import Client, Vector
 from pgfl.solvers import tolerance_for
 
@@ -29,7 +28,7 @@ Drawn = Callable[[int, Vector, Vector], None]
 
 def policy_of(settings: PrivacySettings) -> Policy:
     """The owner's promise, from `[privacy]` of client.toml."""
-    bounds = {name: getattr(settings, name) for name in ("x_norm", "y_bound", "w_norm", "update_norm")}
+    bounds = {name: getattr(settings, name) for name in ("x_norm", "y_bound", "w_norm")}
     most = settings.max_releases
     if most is None:
         raise PrivacyError("privacy.max_releases is missing; a device needs a budget that ends.")
@@ -48,7 +47,7 @@ class PrivateAccount:
     """An `Account` on a `Ledger`."""
 
     ledger: Ledger
-    bounds: Bounds
+    privacy: Privacy
     samples: int
     noise: NoiseSource
     drawn: Drawn | None = None  # told release, clean and released model; demonstrations only
@@ -57,8 +56,11 @@ class PrivateAccount:
     def open(cls, path: Path, client: str, settings: PrivacySettings, samples: int, dimension: int) -> PrivateAccount:
         """The client's ledger, new the first time."""
         policy = policy_of(settings)
-        bounds = Bounds(settings.x_norm, settings.y_bound, settings.w_norm, settings.update_norm)
-        return cls(Ledger.open_or_create(path, client, policy), bounds, samples, SecureNoise(dimension))
+        privacy = Privacy(
+            phi0=policy.phi0, zeta=policy.zeta, delta=policy.delta, max_releases=policy.max_releases, index="release",
+            x_norm=settings.x_norm, y_bound=settings.y_bound, w_norm=settings.w_norm, noise="secure",
+        )  # fmt: skip
+        return cls(Ledger.open_or_create(path, client, policy), privacy, samples, SecureNoise(dimension))
 
     @property
     def releases(self) -> int:
@@ -95,12 +97,10 @@ class PrivateAccount:
 
     def sensitivity(self, client: Client, server_clients: int) -> float:
         """Δ of the problem that this request makes the client solve."""
-        if client.algorithm.kind == "fedavg":
-            raise PrivacyError("FedAvg's gradient steps have no calibrated noise here; choose a pgfl algorithm.")
-        weight = client.strong_convexity(server_clients)
+        counts, weight = np.array([self.samples]), np.array([client.strong_convexity(server_clients)])
         tolerance = tolerance_for(client.objective, np.float64, np)
-        plain = update_sensitivity(client.objective, self.bounds, self.samples, weight, tolerance)  # type: ignore[arg-type]
-        return float(self.noise.widen(plain))
+        plain = self.privacy.sensitivity(client.objective, client.algorithm, counts, weight, tolerance)
+        return float(self.noise.widen(plain)[0])
 
     def confirm(self, key: str) -> None:
         """The site took it."""

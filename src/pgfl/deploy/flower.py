@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-JOIN = "train.pgfl-join"
+JOIN = "train.pgfl_join"
 QUIET = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
 _HEARTBEAT_SECONDS = 15.0
 _ACQUIRE = frozenset({"/flwr.proto.Runtime/AcquireTask"})

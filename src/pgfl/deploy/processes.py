@@ -49,16 +49,18 @@ def start(command: Sequence[str], log: Path, environment: Mapping[str, str] | No
     return child
 
 
-def stop(child: subprocess.Popen[bytes], patience: float = 5.0) -> None:
-    """Ask a child's group to end, then make it."""
+def stop(*children: subprocess.Popen[bytes], patience: float = 8.0) -> None:
+    """Ask the children's groups to end, all at once, then make them."""
+    left = list(children)
     for number, wait in ((signal.SIGTERM, patience), (signal.SIGKILL, 5.0)):
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(child.pid, number)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            child.wait(wait)
-        if child.poll() is not None and not _group_lives(child.pid):
-            break
-    _children.discard(child)
+        for child in left:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(child.pid, number)
+        until = time.monotonic() + wait
+        while left and time.monotonic() < until:
+            left = [child for child in left if child.poll() is None or _group_lives(child.pid)]
+            time.sleep(0.02)
+    _children.difference_update(children)
 
 
 def kill(child: subprocess.Popen[bytes]) -> None:
@@ -76,16 +78,13 @@ def executable(name: str) -> str:
 
 
 def _group_lives(group: int) -> bool:
-    for _ in range(10):
-        try:
-            os.killpg(group, 0)
-        except (ProcessLookupError, PermissionError):
-            return False
-        time.sleep(0.02)
+    try:
+        os.killpg(group, 0)
+    except (ProcessLookupError, PermissionError):
+        return False
     return True
 
 
 @atexit.register
 def _stop_all() -> None:
-    for child in list(_children):
-        stop(child, patience=2.0)
+    stop(*_children, patience=2.0)

@@ -141,6 +141,8 @@ class ClientSettings(Section):
             raise ValueError('`privacy.guarantee` must be "required" on a device; noise without a guarantee protects nobody.')
         if self.privacy.x_norm is None:
             raise ValueError("`privacy.x_norm` is missing; it bounds the norm of every row, and rows are clipped to it.")
+        if self.privacy.update_norm is not None:
+            raise ValueError("`privacy.update_norm` is for objectives that are not convex; the network trains convex ones.")
         if self.privacy.max_releases is None:
             raise ValueError("`privacy.max_releases` is missing; a device needs a budget that ends.")
         return self
