@@ -167,7 +167,7 @@ class Site:
             "late": list(done.late),
             "neighbours": list(done.neighbours),
             "absent": list(done.absent),
-            "disagreement": self.role.disagreement,
+            "disagreement": float(done.snapshot["disagreement"]),
             "seconds": now - self._round_began,
             "refused": dict(self.rounds.refused + self.streams.refused + self.service.refused),
         }
@@ -183,7 +183,7 @@ class Site:
             len(done.accepted),
             f", late {', '.join(done.late)}" if done.late else "",
             f", without site {', '.join(done.absent)}" if done.absent else "",
-            self.role.disagreement,
+            figures["disagreement"],
         )
         self._write_live()
 

@@ -61,7 +61,7 @@ class SiteRole:
         heard = [pub for pub in (self._told, *publications.values()) if pub is not None]
         clusters = sorted({cluster for pub in heard for cluster in pub.models})
         pairs = [(clusters.index(cluster), model) for pub in heard for cluster, model in pub.models.items()]
-        models = np.array([model for _, model in pairs]).reshape(len(pairs), -1)
+        models = np.array([model for _, model in pairs]).reshape(len(pairs), self.server.dimension)
         self.disagreement = disagreement(models, np.array([row for row, _ in pairs], dtype=np.int64))
 
     def snapshot(self) -> Arrays:
@@ -71,6 +71,7 @@ class SiteRole:
         kept = sorted(self._kept)
         arrays: Arrays = {f"state.{name}": np.array([held[cluster][name] for cluster in sorted(held)]) for name in names}
         arrays["kept"] = np.array([self._kept[key] for key in kept])
+        arrays["disagreement"] = np.array(self.disagreement)
         about = {"round": self.server.round, "clusters": sorted(held), "kept": kept, "accepted": self.accepted}
         arrays["about"] = np.array(json.dumps(about))
         return arrays
@@ -84,5 +85,6 @@ class SiteRole:
             for row, cluster in enumerate(about["clusters"])
         }
         self.server.restore({"round": about["round"], "clusters": states})
+        self.disagreement = float(arrays["disagreement"])
         self.accepted = {client: int(round) for client, round in about["accepted"].items()}
         self._kept = {(key[0], key[1]): arrays["kept"][row] for row, key in enumerate(about["kept"])}
