@@ -7,7 +7,7 @@ bytes, whatever model comes with it. Nothing that a site sends reaches the accou
 
 from __future__ import annotations
 
-import io
+import json
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -126,22 +126,17 @@ def decline(round: int, reason: str, final: bool = False) -> bytes:
 
 
 def pack_state(training: str, state: dict[str, Any]) -> bytes:
-    """`Client.state()` as bytes."""
-    sent = state["sent"] or (0, np.empty(0))
-    packed = io.BytesIO()
-    np.savez(
-        packed, training=np.array(training), dual=state["dual"], sent_round=sent[0], sent=sent[1],
-        settled_round=state["settled_round"],
-    )  # fmt: skip
-    return packed.getvalue()
+    """`Client.state()` as bytes: a line of JSON, then the dual and what was sent as raw float64."""
+    sent_round, sent = state["sent"] or (0, np.zeros_like(state["dual"]))
+    about = {"training": training, "sent_round": sent_round, "settled_round": state["settled_round"]}
+    return json.dumps(about).encode() + b"\n" + np.stack([state["dual"], sent]).astype("<f8").tobytes()
 
 
 def unpack_state(packed: bytes) -> tuple[str, dict[str, Any]]:
     """The inverse."""
-    with np.load(io.BytesIO(packed), allow_pickle=False) as arrays:
-        sent_round = int(arrays["sent_round"])
-        return str(arrays["training"]), {
-            "dual": arrays["dual"],
-            "sent": (sent_round, arrays["sent"]) if sent_round else None,
-            "settled_round": int(arrays["settled_round"]),
-        }
+    text, _, raw = packed.partition(b"\n")
+    about = json.loads(text)
+    dual, sent = np.frombuffer(raw, dtype="<f8").astype(np.float64).reshape(2, -1)
+    sent_round = about["sent_round"]
+    state = {"dual": dual, "sent": (sent_round, sent) if sent_round else None, "settled_round": about["settled_round"]}
+    return about["training"], state
