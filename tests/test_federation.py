@@ -134,3 +134,23 @@ def test_no_clients_and_unknown_clients():
         Federation.from_clients({})
     with pytest.raises(DataError, match="no client eve"):
         Federation.from_clients(two_clients()).rows("eve")
+
+
+def test_a_part_keeps_the_names_and_numbers_of_the_whole():
+    clients = {
+        f"c{k}": ClientData(f"s{k % 4}", f"q{k % 3}", [[float(k)]] * (k % 3 + 1), [0.0] * (k % 3 + 1))
+        for k in range(12)
+    }
+    whole = Federation.from_clients(clients, [("s0", "s3")])
+    part = whole.part([3, 1, 3])
+    assert part.client_ids == ("c1", "c11", "c3", "c5", "c7", "c9")
+    assert part.server_ids == whole.server_ids
+    assert part.graph is whole.graph
+    for name in part.client_ids:
+        assert np.array_equal(part.rows(name)[0], whole.rows(name)[0])
+        assert part.client_server[part.client_index(name)] == whole.client_server[whole.client_index(name)]
+    unnamed = Federation(**arrays())
+    assert unnamed.part([1]).client_ids == ("client-1",)
+    for servers in ([], [4], [-1]):
+        with pytest.raises(DataError, match="servers 0 to 3"):
+            whole.part(servers)

@@ -195,6 +195,24 @@ class Federation:
         """The same clients and servers with ℰ = ∅."""
         return self.replace(graph=empty(self.graph.size))
 
+    def part(self, servers: Sequence[int]) -> Federation:
+        """The clients of some servers (by number), with the names, numbers and graph that they have in the whole.
+
+        Of a mapped federation only the rows of these clients are read.
+        """
+        own = own_servers(servers, len(self.server_ids))
+        clients = np.flatnonzero(np.isin(self.client_server, own))
+        counts = self.counts[clients]
+        rows = _joined_ranges(self.offsets[clients], counts)
+        return self.replace(
+            features=self.features[rows],
+            targets=self.targets[rows],
+            offsets=np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
+            client_server=self.client_server[clients],
+            client_cluster=self.client_cluster[clients],
+            names=tuple(self.client_id(client) for client in clients.tolist()),
+        )
+
     def replace(self, **changes: object) -> Federation:
         """A copy with some fields changed (arrays are shared)."""
         from dataclasses import replace
@@ -209,6 +227,23 @@ def numbered(kind: str, index: int, total: int) -> str:
     'server-3'
     """
     return f"{kind}-{index:0{len(str(max(total - 1, 0)))}d}"
+
+
+def own_servers(servers: Sequence[int], total: int) -> NDArray[np.int64]:
+    """Some of `total` servers, ascending and each once.
+
+    >>> own_servers([3, 1], 5)
+    array([1, 3])
+    """
+    own = np.unique(np.asarray(servers, dtype=np.int64))
+    if not own.size or own[0] < 0 or own[-1] >= total:
+        raise DataError(f"A part of the federation takes some of the servers 0 to {total - 1}; got {list(servers)}.")
+    return own
+
+
+def _joined_ranges(starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The ranges that begin at `starts`, one after the other."""
+    return np.repeat(starts - np.cumsum(lengths) + lengths, lengths) + np.arange(lengths.sum())
 
 
 def _numbers(client: str, values: ArrayLike) -> NDArray[np.float64]:

@@ -5,6 +5,7 @@
     models.npz       models of run 0; models-RUN.npz those of the others
     privacy.csv      a row a client, of run 0, where privacy is on; privacy-RUN.csv those of the others
     summary.json     the figures at the end; written last, so a folder that has it is complete
+    checkpoint/      while a run has not ended; in simulation_only/ where it holds clean client models
     simulation_only/ with privacy on and seeded noise: clean client models and what was measured on them
 
 With privacy on, everything outside `simulation_only` is a function of what the clients released.
@@ -15,6 +16,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import shutil
 import zipfile
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -33,8 +35,7 @@ if TYPE_CHECKING:
     from pgfl.config import Config
 
 CONFIG, HISTORY, MODELS, PRIVACY, SUMMARY = "config.toml", "history.csv", "models.npz", "privacy.csv", "summary.json"
-CHECKPOINT = "checkpoint.npz"
-SIMULATION_ONLY = "simulation_only"
+SIMULATION_ONLY, CHECKPOINT = "simulation_only", "checkpoint"
 DENSE_SERVERS = 10_000_000
 """The most numbers that `servers` may hold as S × Q × d; beyond, it is stored by the pairs that exist."""
 
@@ -52,7 +53,8 @@ def check_folder(folder: Path, *, resume: bool) -> None:
         return
     if is_complete(folder):
         raise ResultError(_taken(folder))
-    if any((folder / name).exists() for name in (CONFIG, HISTORY, MODELS, CHECKPOINT)):
+    begun = [folder / name for name in (CONFIG, HISTORY, MODELS)]
+    if any(path.exists() for path in (*begun, *checkpoint_folders(folder))):
         raise ResultError(f"{folder} holds a run that has not ended; continue it with --resume or choose another.")
 
 
@@ -94,7 +96,14 @@ def save(result: Result, folder: Path) -> Path:
     if result.private and result.noise == "seeded":
         _save_clean(result, folder / SIMULATION_ONLY)
     write_text(folder / SUMMARY, json.dumps(result.summary(), indent=2, ensure_ascii=False) + "\n")
+    for place in checkpoint_folders(folder):
+        shutil.rmtree(place, ignore_errors=True)
     return folder
+
+
+def checkpoint_folders(folder: Path) -> tuple[Path, Path]:
+    """Where checkpoints lie: those that hold clean client models of a private simulation are kept apart."""
+    return folder / CHECKPOINT, folder / SIMULATION_ONLY / CHECKPOINT
 
 
 def load(folder: Path) -> Result:

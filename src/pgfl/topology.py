@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
 
 from pgfl.errors import TopologyError
 
 if TYPE_CHECKING:
     import networkx as nx
+    from scipy import sparse
 
 Mixing = Literal["uniform", "metropolis"]
 MIXINGS: tuple[Mixing, ...] = ("uniform", "metropolis")
@@ -98,6 +98,8 @@ class Graph:
     @cached_property
     def adjacency(self) -> sparse.csr_array:
         """The symmetric 0/1 matrix of 𝒩_s⁻ (neighbours without the server itself)."""
+        from scipy import sparse
+
         rows, columns = self.edges.T if len(self.edges) else np.empty((2, 0), dtype=np.int64)
         both = (np.concatenate([rows, columns]), np.concatenate([columns, rows]))
         return sparse.csr_array((np.ones(len(both[0])), both), shape=(self.size, self.size))
@@ -115,7 +117,9 @@ class Graph:
     @cached_property
     def components(self) -> NDArray[np.int64]:
         """For every server, the number of its connected component."""
-        return sparse.csgraph.connected_components(self.adjacency, directed=False)[1].astype(np.int64)
+        from scipy.sparse.csgraph import connected_components
+
+        return connected_components(self.adjacency, directed=False)[1].astype(np.int64)
 
     @property
     def connected(self) -> bool:
@@ -127,6 +131,8 @@ class Graph:
 
         `uniform` is the paper's 1/|𝒩_s|; `metropolis` is 1/(1 + max(|𝒩_s⁻|, |𝒩_p⁻|)), symmetric and so fair to all.
         """
+        from scipy import sparse
+
         first, second = self.edges.T if len(self.edges) else np.empty((2, 0), dtype=np.int64)
         rows, columns = np.concatenate([first, second]), np.concatenate([second, first])
         values = neighbour_weight(mixing, self.degrees[rows], self.degrees[columns])

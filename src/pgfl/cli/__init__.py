@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -82,10 +81,10 @@ def _options(
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run a command line; every foreseen mistake is one sentence on stderr and an exit code."""
-    sys.exit(run(arguments))
+    sys.exit(execute(arguments))
 
 
-def run(arguments: Sequence[str] | None = None) -> int:
+def execute(arguments: Sequence[str] | None = None) -> int:
     """Run a command line and return its exit code."""
     try:
         outcome: Any = typer.main.get_command(app).main(
@@ -101,9 +100,6 @@ def run(arguments: Sequence[str] | None = None) -> int:
         return _fail(str(error), error.exit_code)
     except (KeyboardInterrupt, click.Abort):
         return _fail("Interrupted; a run that has a checkpoint goes on with --resume --out FOLDER.", INTERRUPTED)
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
     except OSError as error:
         return _fail(_why(error), 2)
     except MemoryError:

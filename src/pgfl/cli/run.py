@@ -60,9 +60,9 @@ def run(
     folder = out or fresh_folder(RESULTS, config.name)
     check_folder(folder, resume=resume)
     result = _finished(folder, config) if resume and is_complete(folder) else _train(config, folder, resume, as_json)
-    from pgfl import report
+    from pgfl.report import write
 
-    report.write(result, folder)
+    write(result, folder)
     if as_json:
         typer.echo(json.dumps(result.summary() | {"out": str(folder)}, indent=2, ensure_ascii=False))
     else:
@@ -86,14 +86,14 @@ def _config(
 
 def _train(config: Config, folder: Path, resume: bool, quiet: bool) -> Result:
     from pgfl import experiment
-    from pgfl.folder import CHECKPOINT, is_complete
+    from pgfl.folder import checkpoint_folders, is_complete
 
     try:
         with _bar(shown=not quiet) as progress:
             result: Result = experiment.run(config, out=folder, resume=resume, progress=progress)
     except KeyboardInterrupt:
         where = (
-            f"go on with `pgfl run --resume --out {folder}`" if (folder / CHECKPOINT).exists() else "nothing was kept"
+            f"go on with `pgfl run --resume --out {folder}`" if any(place.exists() for place in checkpoint_folders(folder)) else "nothing was kept"
         )
         typer.echo(f"pgfl: Interrupted; {where}.", err=True)
         raise typer.Exit(INTERRUPTED) from None

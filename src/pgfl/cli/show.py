@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,24 +10,10 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from pgfl.report.figures import SPENDING, figure, short
 from pgfl.result import Result
 
 MOST_CLUSTERS = 12
-PRIVACY_ROWS = {
-    "releases": "releases",
-    "rho": "zCDP ρ",
-    "epsilon": "ε, exact",
-    "epsilon_paper": "ε, the paper's formula",
-}
-
-
-def decibel(value: float) -> str:
-    """A ratio in dB.
-
-    >>> decibel(0.01)
-    '-20.00 dB'
-    """
-    return f"{10 * math.log10(value):.2f} dB" if value > 0 else "−∞ dB" if value == 0 else "—"
 
 
 def figures(info: Mapping[str, Any]) -> str:
@@ -37,14 +22,8 @@ def figures(info: Mapping[str, Any]) -> str:
     >>> figures({"nmsd": 0.1, "epsilon": 1.25})
     'NMSD -10.00 dB  ε 1.25'
     """
-    parts = []
-    if info.get("nmsd") is not None:
-        parts.append(f"NMSD {decibel(info['nmsd'])}")
-    if info.get("accuracy") is not None:
-        parts.append(f"accuracy {info['accuracy']:.1%}")
-    if info.get("epsilon") is not None:
-        parts.append(f"ε {info['epsilon']:.3g}")
-    return "  ".join(parts)
+    names = {"nmsd": "NMSD", "accuracy": "accuracy", "epsilon": "ε"}
+    return "  ".join(f"{names[key]} {figure(key, info[key])}" for key in names if info.get(key) is not None)
 
 
 def show_result(result: Result, folder: Path) -> None:
@@ -65,27 +44,22 @@ def _rows(result: Result) -> list[tuple[str, str]]:
     final = {name: float(np.mean(result.curve(name)[:, -1])) for name in result.metrics}
     rows = []
     if "nmsd" in final:
-        rows.append(("NMSD", decibel(final["nmsd"])))
+        rows.append(("NMSD", figure("nmsd", final["nmsd"])))
         per_cluster = [(q, final[f"nmsd_{q}"]) for q in result.cluster_ids if f"nmsd_{q}" in final]
-        rows += [(f"  {q}", decibel(value)) for q, value in per_cluster[:MOST_CLUSTERS]]
+        rows += [(f"  {q}", figure("nmsd", value)) for q, value in per_cluster[:MOST_CLUSTERS]]
         if len(per_cluster) > MOST_CLUSTERS:
             rows.append(("  …", f"{len(per_cluster) - MOST_CLUSTERS} clusters more in history.csv"))
     if "accuracy" in final:
-        rows.append(("accuracy", f"{final['accuracy']:.1%}"))
+        rows.append(("accuracy", figure("accuracy", final["accuracy"])))
     if "objective" in final and not rows:
-        rows.append(("objective", f"{final['objective']:.6g}"))
+        rows.append(("objective", figure("objective", final["objective"])))
     runs = len(result.models)
     rows.append(("rounds", f"{int(result.rounds[-1])}" + (f" × {runs} runs" if runs > 1 else "")))
     rows.append(("time", f"{result.seconds:.2f} s"))
     spending = result.spending()
-    for name, label in PRIVACY_ROWS.items():
-        if name in spending:
-            worst, median = (_short(spending[name][which]) for which in ("worst", "median"))
-            rows.append((label, f"{worst} worst client, {median} median"))
+    for name, label in SPENDING.items():
+        if told := spending.get(name):
+            rows.append((label, f"{short(told['worst'])} worst client, {short(told['median'])} median"))
     if result.noise:
         rows.append(("noise", result.noise))
     return rows
-
-
-def _short(value: float | None) -> str:
-    return "∞" if value is None else f"{value:.4g}"

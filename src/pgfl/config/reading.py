@@ -43,7 +43,7 @@ def parse(settings: Mapping[str, Any], base: Path | None = None) -> Config:
     try:
         config = Config.model_validate(filled)
     except ValidationError as error:
-        raise ConfigError(sentence(error)) from None
+        raise ConfigError(" ".join(sentence(error).split())) from None
     return config if base is None else _with_absolute_paths(config, base)
 
 

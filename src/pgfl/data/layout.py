@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from pgfl.errors import ConfigError
-from pgfl.federation import numbered
+from pgfl.federation import numbered, own_servers
 from pgfl.streams import Purpose, stream
 from pgfl.topology import Graph, build
 
@@ -59,14 +60,14 @@ class Layout:
         total = len(self.clusters)
         return None if len(self.own) == len(self.sizes) else tuple(numbered("client", k, total) for k in self.clients)
 
-    def sample_counts(self, samples: int | tuple[int, int]) -> dict[int, NDArray[np.int64]]:
-        """D_k of the clients of each own server, uniform between the two ends of `samples`."""
+    def sample_counts(self, samples: int | tuple[int, int], servers: Iterable[int]) -> dict[int, NDArray[np.int64]]:
+        """D_k of the clients of each of some servers, uniform between the two ends of `samples`."""
         low, high = (samples, samples) if isinstance(samples, int) else samples
         if not 1 <= low <= high:
             raise ConfigError(f"Samples per client must go from at least 1 up to something not smaller; got {samples}.")
         return {
             s: stream(self.seed, self.run, Purpose.DATA, s, COUNTS).integers(low, high, self.sizes[s], endpoint=True)
-            for s in self.own.tolist()
+            for s in servers
         }
 
 
@@ -94,9 +95,7 @@ def lay_out(
     total = int(sizes.sum())
     if not 1 <= clusters <= total:
         raise ConfigError(f"{total} clients can be split among 1 to {total} clusters; got {clusters}.")
-    own = np.arange(servers) if servers_subset is None else np.unique(np.asarray(servers_subset, dtype=np.int64))
-    if not own.size or own[0] < 0 or own[-1] >= servers:
-        raise ConfigError(f"The servers to generate must be some of 0 to {servers - 1}; got {servers_subset}.")
+    own = np.arange(servers) if servers_subset is None else own_servers(servers_subset, servers)
     if isinstance(graph, str):
         graph = build(graph, servers, average_degree=average_degree, rng=stream(seed, run, Purpose.GRAPH))
     labels = (np.arange(total) % clusters).astype(np.min_scalar_type(clusters))
@@ -111,3 +110,14 @@ def offsets_of(counts: NDArray[np.int64]) -> NDArray[np.int64]:
     array([0, 2, 5])
     """
     return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+
+
+def float_type(dtype: DTypeLike) -> np.dtype[Any]:
+    """The type that data is held in: float32 or float64, and nothing else."""
+    try:
+        chosen = np.dtype(dtype)
+    except TypeError:
+        raise ConfigError(f"Data can be held as float32 or float64; got {dtype!r}.") from None
+    if chosen not in (np.float32, np.float64):
+        raise ConfigError(f"Data can be held as float32 or float64; got {chosen}.")
+    return chosen

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from pgfl.data.layout import SAMPLES, TESTS, Layout, lay_out, offsets_of
+from pgfl.data.layout import SAMPLES, TESTS, Layout, float_type, lay_out, offsets_of
 from pgfl.data.store import Allocate, build_stored, in_memory
 from pgfl.errors import ConfigError
 from pgfl.federation import Federation, TestSet, numbered
@@ -71,8 +71,6 @@ def synthetic_regression(
         raise ConfigError(f"x_norm must be positive and finite; got {x_norm}.")
     if test_samples < 0:
         raise ConfigError(f"The number of test samples must not be negative; got {test_samples}.")
-    if np.dtype(dtype) not in (np.float32, np.float64):
-        raise ConfigError(f"The data can be generated as float32 or float64; got {np.dtype(dtype)}.")
     layout = lay_out(
         servers,
         clients_per_server,
@@ -84,11 +82,11 @@ def synthetic_regression(
         servers_subset=servers_subset,
     )
     scale = 1.0 if x_norm is None else np.sqrt(dimension) / x_norm
-    truth = (scale * _related_models(layout, clusters, dimension, gamma, per_coordinate)).astype(dtype)
+    truth = (scale * _related_models(layout, clusters, dimension, gamma, per_coordinate)).astype(float_type(dtype))
     draw = _Sampler(truth, observation_noise, x_norm)
 
     def generate(allocate: Allocate) -> Federation:
-        counts = layout.sample_counts(samples)
+        counts = layout.sample_counts(samples, layout.own.tolist())
         offsets = offsets_of(np.concatenate(list(counts.values())))
         features = allocate((int(offsets[-1]), dimension), truth.dtype)
         targets = np.empty(len(features), dtype=truth.dtype)

@@ -123,6 +123,12 @@ class Release:
     accepted: bool
     repeated: bool = False
 
+    def described(self) -> dict[str, Any]:
+        """The row for people and JSON, without the bytes themselves."""
+        shown = ("number", "round_key", "phi", "rho", "sensitivity", "sigma", "accepted")
+        figures = {name: getattr(self, name) for name in shown}
+        return {**figures, "bytes": len(self.payload), "digest": self.digest.hex()}
+
 
 class _Head(NamedTuple):
     """How many releases there are, how many are accepted, how much state is kept, and the last release's digest."""
@@ -327,7 +333,9 @@ class Ledger:
         with _plain_errors(self.path):
             problem = self._connection.execute("PRAGMA integrity_check").fetchone()[0]
             if problem != "ok":
-                raise LedgerError(f"{self.path} is damaged ({problem}); put back a whole copy that is not older.")
+                raise LedgerError(
+                    f"{self.path} is damaged ({problem.splitlines()[-1]}); put back a whole copy that is not older."
+                )
             client, policy, root = self._about()
             if (client, policy, root) != (self.client, self.policy.text(), self._root):
                 raise LedgerError(f"{self.path} was replaced while it was open; do not release from it.")
@@ -468,8 +476,9 @@ def _connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
             application = connection.execute("PRAGMA application_id").fetchone()[0]
             if tables and (application != _APPLICATION or not {"about", "head", "releases", "state"} <= tables):
                 raise LedgerError(f"{path} is a database, but not a pgfl ledger; name the right file.")
-            if tables and (form := connection.execute("SELECT format FROM about").fetchone()[0]) > FORMAT:
-                raise LedgerError(f"{path} has ledger format {form}, newer than this pgfl's {FORMAT}; update pgfl.")
+            for (form,) in connection.execute("SELECT format FROM about") if tables else ():
+                if form != FORMAT:
+                    raise LedgerError(f"{path} has ledger format {form}; this pgfl knows {FORMAT}, so use a newer one.")
     except BaseException:
         connection.close()
         raise

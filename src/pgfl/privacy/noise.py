@@ -18,7 +18,7 @@ from pgfl.errors import PrivacyError
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.integer[Any]]
-Normals = Callable[[Integers, int, int], Floats]
+Normals = Callable[[Any, int, int], NDArray[np.floating[Any]]]
 
 _LATTICE = -40  # OpenDP's k: values are rounded to multiples of 2⁻⁴⁰
 _ULPS = 1e-13  # what rounding in a conversion may add to a sensitivity, relatively
@@ -55,7 +55,7 @@ class SeededNoise:
         noise = self._normals(clients, round, clean.shape[1])
         if noise.shape != clean.shape:
             raise PrivacyError(f"The noise has shape {noise.shape} and the models {clean.shape}; nothing was released.")
-        released = noise * scale[:, None]
+        released: Floats = noise * scale[:, None]
         released += clean
         return released
 
@@ -112,7 +112,9 @@ def _checked(models: ArrayLike, sigma: ArrayLike) -> tuple[Floats, Floats]:
             f"Models must be (clients, dimension) with one sigma a client, not {given.shape} with {scale.shape}."
         )
     clean = given.astype(np.float64, copy=False)
-    if not (np.isfinite(clean.sum()) or np.isfinite(clean).all()):  # the sum is cheap, and finite only if all are
+    with np.errstate(over="ignore", invalid="ignore"):
+        total = clean.sum()  # one pass, and finite only if every coordinate is
+    if not (np.isfinite(total) or np.isfinite(clean).all()):
         raise PrivacyError("A model to release holds NaN or infinity; nothing was released.")
     if not ((scale > 0.0) & np.isfinite(scale)).all():
         raise PrivacyError("sigma must be a positive number for every client; nothing was released.")

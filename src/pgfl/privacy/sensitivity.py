@@ -7,12 +7,15 @@ for any centre a server may have sent. (The paper's Lemma 1 with its proof mende
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from pgfl.errors import PrivacyError, SolverError
+from pgfl.errors import PrivacyError
+
+if TYPE_CHECKING:
+    from pgfl.objectives import Bounds, Objective
 
 Floats = NDArray[np.float64]
 
@@ -20,32 +23,9 @@ _BLOCK_BYTES = 4 << 20
 _SPLITTER = 134217729.0  # 2²⁷ + 1, cuts a double into two halves whose products are exact
 
 
-class DataBounds(Protocol):
-    """What a user promises to clip to; see `objectives.Bounds`."""
-
-    @property
-    def x_norm(self) -> float:
-        """‖x‖ ≤ x_norm, the bias column included."""
-
-    @property
-    def update_norm(self) -> float | None:
-        """‖w − centre‖ ≤ update_norm, for objectives that are not convex."""
-
-
-class BoundedObjective(Protocol):
-    """What is asked of an objective here; see `objectives.Objective`."""
-
-    @property
-    def convex(self) -> bool:
-        """Whether ℓ is convex in w for every record."""
-
-    def gradient_change(self, bounds: Any) -> float | None:
-        """The supremum of ‖∇ℓ(z;w) − ∇ℓ(z';w)‖ over records within the bounds and all w; None if there is none."""
-
-
 def update_sensitivity(
-    objective: BoundedObjective,
-    bounds: DataBounds,
+    objective: Objective,
+    bounds: Bounds,
     counts: ArrayLike,
     weight: ArrayLike,
     tolerance: ArrayLike = 0.0,
@@ -64,44 +44,26 @@ def update_sensitivity(
         raise PrivacyError("The weight m = rho + 2 lambda/|C_s| must be positive for a bounded sensitivity; raise rho.")
     if not ((error >= 0.0) & np.isfinite(error)).all():
         raise PrivacyError("The solver's tolerance must be a finite number that is not negative.")
-    _check_norm("x_norm", bounds.x_norm)
-    name = type(objective).__name__
+    name = objective.kind
     if not objective.convex:
         if bounds.update_norm is None:
             raise PrivacyError(
-                f"{name} is not convex, so its updates must be clipped: set update_norm under [privacy]."
+                f"The {name} objective is not convex, so its updates must be clipped: set update_norm under [privacy]."
             )
         _check_norm("update_norm", bounds.update_norm)
         return np.full(records.shape, 2.0 * bounds.update_norm)
+    _check_norm("x_norm", bounds.x_norm)
     change = objective.gradient_change(bounds)
     if change is None:
         raise PrivacyError(
-            f"{name} has no bounded gradient under these bounds, so no noise makes it private: set the bounds it needs "
-            "(for ridge y_bound and w_norm), choose huber or logistic, or give your own objective a gradient_change."
+            f"The {name} objective has no bounded gradient under these bounds, so no noise makes it private: set the "
+            "bounds it needs (ridge: y_bound and w_norm), or choose huber or logistic, or state its gradient_bound."
         )
     if not (change > 0.0 and np.isfinite(change)):
-        raise PrivacyError(f"{name} states a gradient change of {change!r}; it must be a positive number.")
-    return np.asarray(change / (records * strength) + 2.0 * error, dtype=np.float64)
-
-
-def check_certificate(error: ArrayLike, tolerance: ArrayLike) -> None:
-    """Refuse a solve whose certified error is above the tolerance that the noise was calibrated for."""
-    found, allowed = np.asarray(error, dtype=np.float64), np.asarray(tolerance, dtype=np.float64)
-    if not (found <= allowed).all():
-        raise SolverError(
-            f"A primal problem was solved to {np.max(found):.3g} only, but the noise is calibrated for "
-            f"{np.min(allowed):.3g}; nothing was released; raise the tolerance."
+        raise PrivacyError(
+            f"The {name} objective states a gradient change of {change!r}; it must be a positive number."
         )
-
-
-def clip_update(models: ArrayLike, centre: ArrayLike, radius: float) -> Floats:
-    """`models` pulled back into the ball ‖w − centre‖ ≤ radius, on the last axis."""
-    _check_norm("update_norm", radius)
-    public = np.asarray(centre, dtype=np.float64)
-    step = np.asarray(models, dtype=np.float64) - public
-    if not np.isfinite(step).all():
-        raise PrivacyError("An update is not a finite number, so it cannot be clipped; nothing was released.")
-    return np.asarray(public + clip_rows(step, radius), dtype=np.float64)
+    return np.asarray(change / (records * strength) + 2.0 * error, dtype=np.float64)
 
 
 def clip_rows(features: ArrayLike, x_norm: float) -> NDArray[np.floating]:
@@ -149,7 +111,7 @@ def clip_labels(targets: ArrayLike, y_bound: float) -> NDArray[np.floating]:
         at = int(np.argmin(np.isfinite(given).ravel()))
         raise PrivacyError(f"Label {at} is not a finite number, so it cannot be clipped.")
     limit = given.dtype.type(y_bound)
-    if limit > y_bound:
+    if float(limit) > y_bound:
         limit = np.nextafter(limit, given.dtype.type(0.0))
     return given if (np.abs(given) <= limit).all() else np.clip(given, -limit, limit)
 

@@ -19,14 +19,15 @@ from pgfl.privacy.mechanism import Plan
 from pgfl.simulate.engine import Engine
 from pgfl.simulate.recorder import Recorder
 
-FOLDER = "checkpoint"
-
-
 class Checkpoints:
-    """The checkpoints of one experiment; `fingerprint` names everything that determines its result."""
+    """The checkpoints of one experiment; `fingerprint` names everything that determines its result.
 
-    def __init__(self, folder: Path, fingerprint: str, every: int) -> None:
-        self.folder, self.fingerprint, self.every = folder / FOLDER, fingerprint, every
+    `keep_clean=False` leaves out the clean client models, which no later round depends on, and what was measured on
+    them: so it is where noise is float-safe, because then nothing clean may lie on a disk.
+    """
+
+    def __init__(self, folder: Path, fingerprint: str, every: int, keep_clean: bool = True) -> None:
+        self.folder, self.fingerprint, self.every, self.keep_clean = folder, fingerprint, every, keep_clean
 
     def due(self, round: int, last: int) -> bool:
         """Whether a checkpoint is to be written after this round."""
@@ -38,12 +39,13 @@ class Checkpoints:
         arrays: dict[str, Any] = {
             "fingerprint": np.array(self.fingerprint),
             "round": np.array(state.round),
-            "model": np.asarray(state.model),
             "dual": np.asarray(state.dual),
             "previous_servers": np.asarray(engine.previous_servers),
             "known": engine.network.known,
-            "history": np.array(json.dumps({"shown": recorder.shown, "clean": recorder.clean})),
+            "shown": np.array(json.dumps(recorder.shown)),
         }
+        if self.keep_clean:
+            arrays |= {"model": np.asarray(state.model), "clean": np.array(json.dumps(recorder.clean))}
         if state.released is not state.model:
             arrays["released"] = np.asarray(state.released)
         arrays |= {f"servers/{name}": np.asarray(values) for name, values in state.servers.items()}
@@ -71,16 +73,16 @@ class Checkpoints:
 
     def _fill(self, engine: Engine, recorder: Recorder, plan: Plan | None, arrays: Mapping[str, Any]) -> None:
         xp, state = engine.xp, engine.state
-        if arrays["model"].shape != tuple(state.model.shape):
+        if arrays["dual"].shape != tuple(state.dual.shape):
             raise ValueError("it is for another number of clients")
-        state.round = int(arrays["round"])
-        state.model, state.dual = xp.asarray(arrays["model"]), xp.asarray(arrays["dual"])
-        state.released = xp.asarray(arrays["released"]) if "released" in arrays else state.model
+        state.round, state.dual = int(arrays["round"]), xp.asarray(arrays["dual"])
+        state.released = xp.asarray(arrays["released"] if "released" in arrays else arrays["model"])
+        state.model = xp.asarray(arrays["model"]) if "released" in arrays and self.keep_clean else state.released
         state.servers = {name: xp.asarray(arrays[f"servers/{name}"]) for name in state.servers}
         engine.previous_servers = xp.asarray(arrays["previous_servers"])
         engine.network.known = arrays["known"]
-        history = json.loads(str(arrays["history"]))
-        recorder.shown, recorder.clean = history["shown"], history["clean"]
+        recorder.shown = json.loads(str(arrays["shown"]))
+        recorder.clean = json.loads(str(arrays["clean"])) if self.keep_clean else []
         if plan is not None:
             plan.restore({name: arrays[f"privacy/{name}"] for name in plan.state()})
 

@@ -1,0 +1,43 @@
+# Everything runs in .venv, which is built once from requirements.lock.
+SHELL := /bin/bash
+.DELETE_ON_ERROR:
+.PHONY: install run test check bench bench-peers clean
+
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+
+PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
+
+install: $(STAMP)
+
+$(STAMP): requirements.lock pyproject.toml
+	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+		echo "pgfl needs Python 3.11 or newer; install one, or name it: make PYTHON=/path/to/python3" >&2; exit 2; }
+	@test -x $(BIN)/python || "$(PYTHON)" -m venv $(VENV)
+	$(PIP) install --quiet --requirement requirements.lock
+	$(PIP) install --quiet --no-deps --no-build-isolation --editable .
+	@touch $@
+
+run: install
+	@$(BIN)/pgfl run private-huber
+
+test: install
+	$(BIN)/python -m pytest -n 2
+
+check: install
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+
+bench: install
+	@for file in benchmarks/bench_*.py; do $(BIN)/python "$$file" || exit 1; done
+
+bench-peers: install
+	@for file in benchmarks/peers_*.py; do $(BIN)/python "$$file" || exit 1; done
+
+clean:
+	rm -rf $(VENV) results dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,32 @@
+"""Figures as text, the same on the screen and on the page."""
+
+from __future__ import annotations
+
+import math
+
+SPENDING = {
+    "releases": "releases",
+    "refusals": "releases refused",
+    "rho": "ρ of zCDP",
+    "epsilon": "ε, exact",
+    "epsilon_paper": "ε, the paper's formula",
+}
+"""What is told of each client's privacy, and how it is called."""
+
+
+def figure(metric: str, value: float) -> str:
+    """A measured value in the unit one reads it in.
+
+    >>> figure("nmsd", 0.01), figure("accuracy", 0.914), figure("objective", 1.5)
+    ('-20.00 dB', '91.4 %', '1.5')
+    """
+    if not math.isfinite(value):
+        return "–"
+    if metric == "nmsd":
+        return f"{10 * math.log10(value):.2f} dB" if value > 0 else "−∞ dB"
+    return f"{100 * value:.1f} %" if metric == "accuracy" else f"{value:.4g}"
+
+
+def short(value: float | None) -> str:
+    """A figure of the privacy table; None is what JSON cannot hold."""
+    return "∞" if value is None else f"{value:.4g}"

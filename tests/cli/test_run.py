@@ -1,0 +1,220 @@
+"""`pgfl run` and the ways in which a command line can be wrong, with a made-up experiment behind it."""
+
+import errno
+import json
+import subprocess
+import sys
+import types
+
+import pytest
+
+from pgfl import cli
+from pgfl.config import Config
+from pgfl.errors import Diverged
+from pgfl.folder import CHECKPOINT, begin_folder
+from pgfl.result import Result
+from sample_results import sample_result
+
+
+class Experiment:
+    """Stands in for `pgfl.experiment`."""
+
+    def __init__(self):
+        self.calls, self.failure, self.noise = [], None, None
+
+    def run(self, config, *, out, resume, progress):
+        self.calls.append((config, out, resume))
+        if progress is not None:
+            progress(1, config.rounds, {"nmsd": 0.1})
+        if self.failure is not None:
+            raise self.failure
+        result = sample_result(rounds=config.rounds, noise=self.noise)
+        result.config = config
+        begin_folder(out, config)
+        return result
+
+
+@pytest.fixture
+def experiment(monkeypatch, tmp_path):
+    made = Experiment()
+    module = types.ModuleType("pgfl.experiment")
+    module.run = made.run
+    monkeypatch.setitem(sys.modules, "pgfl.experiment", module)
+    monkeypatch.setattr("pgfl.experiment", module, raising=False)
+    monkeypatch.chdir(tmp_path)
+    return made
+
+
+@pytest.fixture
+def pgfl(capsys):
+    def run(*arguments):
+        code = cli.execute(arguments)
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return run
+
+
+def one_sentence(err: str) -> str:
+    lines = err.strip().splitlines()
+    assert len(lines) == 1, err
+    assert lines[0].startswith("pgfl: ")
+    assert "Traceback" not in err
+    return lines[0]
+
+
+def test_a_run_leaves_the_whole_folder_and_prints_a_table(experiment, pgfl, tmp_path):
+    experiment.noise = "seeded"
+    code, out, _ = pgfl("run", "paper-fig1", "--set", "rounds=12", "--seed", "4", "--out", "here")
+    assert code == 0
+    config, folder, resume = experiment.calls[0]
+    assert isinstance(config, Config)
+    assert (config.rounds, config.seed, str(folder), resume) == (12, 4, "here", False)
+    expected = {"config.toml", "history.csv", "models.npz", "privacy.csv", "curves.png", "report.html", "summary.json"}
+    assert expected <= {file.name for file in (tmp_path / "here").iterdir()}
+    for text in (
+        "NMSD",
+        "adults",
+        "dB",
+        "rounds",
+        "12",
+        "time",
+        "ε, exact",
+        "worst client",
+        "Result: here",
+        "Warning: τ",
+    ):
+        assert text in out, text
+    assert Result.load(tmp_path / "here").config == config
+
+
+def test_without_arguments_the_default_preset_runs_in_a_fresh_folder(experiment, pgfl, tmp_path):
+    assert pgfl("run")[0] == 0
+    assert pgfl("run")[0] == 0
+    assert experiment.calls[0][0].name == "private-huber"
+    assert len(list((tmp_path / "results").glob("private-huber-*"))) == 2
+
+
+def test_json_is_all_that_stdout_holds(experiment, pgfl):
+    code, out, err = pgfl("run", "paper-fig2", "--json", "--out", "o", "--engine", "jax")
+    assert (code, err) == (0, "")
+    summary = json.loads(out)
+    assert summary["out"] == "o"
+    assert summary["final"]["nmsd"] > 0
+    assert experiment.calls[0][0].engine == "jax"
+
+
+def test_a_folder_with_a_result_is_refused_before_any_work(experiment, pgfl):
+    assert pgfl("run", "fedavg", "--out", "o")[0] == 0
+    code, out, err = pgfl("run", "fedavg", "--out", "o")
+    assert (code, out) == (2, "")
+    assert "already holds a result" in one_sentence(err)
+    assert len(experiment.calls) == 1
+
+
+def test_resume_takes_the_folder_s_config_and_finished_runs_are_shown_again(experiment, pgfl, tmp_path):
+    from pgfl.config import load
+
+    begin_folder(tmp_path / "o", load("paper-fig2", ["rounds=7"]))
+    assert "--resume" in one_sentence(pgfl("run", "paper-fig2", "--set", "rounds=7", "--out", "o")[2])
+    assert pgfl("run", "--resume", "--out", "o")[0] == 0
+    config, _, resume = experiment.calls[0]
+    assert (config.rounds, config.algorithm.participants, resume) == (7, 3, True)
+    (tmp_path / "o" / "report.html").unlink()
+    code, out, err = pgfl("run", "--resume", "--out", "o")
+    assert code == 0
+    assert "is complete" in err
+    assert "NMSD" in out
+    assert (tmp_path / "o" / "report.html").exists()
+    assert len(experiment.calls) == 1
+    code, _, err = pgfl("run", "paper-fig1", "--resume", "--out", "o")
+    assert code == 2
+    assert "another config" in one_sentence(err)
+    assert "--resume needs --out" in one_sentence(pgfl("run", "--resume")[2])
+
+
+def test_an_interrupt_tells_how_to_go_on(experiment, pgfl, tmp_path):
+    experiment.failure = KeyboardInterrupt()
+    code, _, err = pgfl("run", "fedavg", "--out", "o")
+    assert code == 130
+    assert "nothing was kept" in err
+    (tmp_path / "p").mkdir()
+    (tmp_path / "p" / CHECKPOINT).write_bytes(b"")
+    code, _, err = pgfl("run", "fedavg", "--out", "p", "--resume")
+    assert code == 130
+    assert "pgfl run --resume --out p" in err
+
+
+@pytest.mark.parametrize(
+    ("failure", "code", "words"),
+    [
+        (Diverged("Training diverged by round 8; raise algorithm.rho."), 1, "raise algorithm.rho"),
+        (PermissionError(errno.EACCES, "Permission denied", "/o/x"), 2, "no permission for /o/x"),
+        (OSError(errno.ENOSPC, "No space left on device", "/o/x"), 2, "disk is full while writing /o/x"),
+        (OSError(errno.EIO, "Input/output error", "/o/x"), 2, "/o/x: Input/output error."),
+        (MemoryError(), 1, "not enough memory"),
+    ],
+)
+def test_foreseen_failures_are_one_sentence(experiment, pgfl, failure, code, words):
+    experiment.failure = failure
+    got, _, err = pgfl("run", "fedavg", "--out", "o", "--json")
+    assert got == code
+    assert words in one_sentence(err)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["rum"], "did you mean run?"),
+        (["run", "--ouut", "x"], "--ouut"),
+        (["run", "--engine", "abacus"], "'abacus' is not one of"),
+        (["run", "--seed", "many"], "'many' is not a valid"),
+        (["run", "a", "b"], "unexpected extra argument"),
+        (["run", "nothing.toml"], "nothing.toml does not exist"),
+        (["run", "--set", "algorithm.rhoo=1"], "did you mean `algorithm.rho`?"),
+        (["run", "--seed", "-1"], "`seed` must be at least 0"),
+        (["presets", "paper-fig"], "did you mean paper-fig"),
+    ],
+)
+def test_a_wrong_command_line_is_one_sentence_and_exit_code_2(experiment, pgfl, arguments, words):
+    code, out, err = pgfl(*arguments)
+    assert (code, out) == (2, "")
+    assert words in one_sentence(err)
+    assert experiment.calls == []
+
+
+def test_presets_are_listed_for_people_and_machines(pgfl):
+    code, out, _ = pgfl("presets")
+    assert code == 0
+    assert "private-huber  " in out
+    listed = json.loads(pgfl("presets", "--json")[1])
+    assert {"name", "description"} == set(listed[0])
+    assert 'kind = "huber"' in pgfl("presets", "private-huber")[1]
+
+
+def test_every_command_in_the_table_has_a_page_of_help(pgfl):
+    for command in cli.COMMANDS:
+        code, out, _ = pgfl(command, "--help")
+        assert code == 0
+        assert f"pgfl {command}" in out
+    code, out, _ = pgfl("--help")
+    assert code == 0
+    assert all(help_line.split(",")[0] in out for _, help_line in cli.COMMANDS.values())
+    assert pgfl()[0] == 2
+
+
+def test_help_imports_nothing_heavy():
+    heavy = {"numpy", "pydantic", "polars", "matplotlib", "scipy", "networkx", "jax", "opendp", "flwr"}
+    script = (
+        "import sys; from pgfl.cli import execute; execute(['--help']); "
+        "print(*sorted(set(sys.modules) & set(sys.argv[1:])))"
+    )
+    done = subprocess.run([sys.executable, "-c", script, *heavy], capture_output=True, text=True, check=True)
+    assert set(done.stdout.splitlines()[-1].split()) <= {"numpy"}
+
+
+def test_a_closed_pipe_is_no_error():
+    command = f"{sys.executable} -c \"from pgfl.cli import main; main(['presets'])\" | head -c 1"
+    done = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)
+    assert done.stdout == "e"
+    assert done.stderr == ""

@@ -1,0 +1,241 @@
+import time
+
+import numpy as np
+import pytest
+
+from pgfl.errors import BudgetSpent, PrivacyError
+from pgfl.privacy import accounting
+from pgfl.privacy.mechanism import NoiseSchedule, Plan, sigma_for
+
+PAPER = {"phi0": 1e-3, "zeta": 0.9, "rounds": 20, "delta": 1e-5}
+TARGET = {"epsilon": 1.0, "delta": 1e-5, "max_releases": 4, "rounds": 20, "zeta": 0.9}
+
+
+def take_part(plan, clients, round):
+    clients = np.asarray(clients)
+    clients = clients[plan.admit(clients, round)]
+    sigma = plan.sigma(clients, round)
+    plan.spend(clients, round)
+    return clients, sigma
+
+
+def test_calibration_is_theorem_three():
+    schedule = NoiseSchedule(phi0=1e-3, zeta=0.9, index="round", last=10)
+    sensitivity, n = np.array([0.5, 2.0]), 7
+    assert schedule.sigma(sensitivity, n) ** 2 == pytest.approx(sensitivity**2 / (2 * 1e-3 / 0.9**n), rel=1e-14)
+    variances = schedule.sigma(1.0, np.arange(1, 11)) ** 2
+    assert variances[1:] == pytest.approx(0.9 * variances[:-1], rel=1e-13)
+
+
+def test_units_of_the_model_do_not_change_what_is_spent():
+    """σ follows Δ, so that φ = Δ²/(2σ²) stays; the slip Δ/(2σ²) would not."""
+    for unit in (1e-3, 1.0, 1e3):
+        sigma = sigma_for(0.2 * unit, 1e-3)
+        assert (0.2 * unit) ** 2 / (2 * sigma**2) == pytest.approx(1e-3, rel=1e-14)
+
+
+def test_first_release_spends_phi_one_not_phi_zero():
+    plan = Plan.from_paper([1.0], **PAPER)
+    plan.spend(np.array([0]), 1)
+    assert plan.rho[0] == pytest.approx(1e-3 / 0.9, rel=1e-14)
+
+
+def test_only_rounds_taken_part_in_are_spent():
+    plan = Plan.from_paper(np.ones(3), **PAPER)
+    take_part(plan, [0, 2], 1)
+    take_part(plan, [2], 5)
+    phi = 1e-3 / 0.9 ** np.array([1, 5])
+    assert plan.rho == pytest.approx([phi[0], 0.0, phi.sum()], rel=1e-13)
+    assert plan.releases.tolist() == [1, 0, 2]
+
+
+def test_by_release_each_client_has_its_own_count():
+    plan = Plan.from_paper(np.full(2, 0.3), **PAPER, index="release")
+    take_part(plan, [0], 1)
+    _, sigma = take_part(plan, [0, 1], 17)
+    assert sigma == pytest.approx([0.3 / np.sqrt(2e-3 / 0.9**2), 0.3 / np.sqrt(2e-3 / 0.9)], rel=1e-13)
+    assert plan.rho == pytest.approx(accounting.rho_total(1e-3, 0.9, [2, 1]), rel=1e-13)
+
+
+def test_by_round_the_round_decides():
+    plan = Plan.from_paper([0.3], **PAPER)
+    _, sigma = take_part(plan, [0], 17)
+    assert sigma == pytest.approx([0.3 / np.sqrt(2e-3 / 0.9**17)], rel=1e-13)
+
+
+@pytest.mark.parametrize("index", ["round", "release"])
+@pytest.mark.parametrize("zeta", [1.0, 0.9])
+def test_a_target_is_never_passed_whichever_rounds_a_client_is_asked_for(index, zeta):
+    plan = Plan.from_target(np.ones(40), **{**TARGET, "zeta": zeta}, index=index)
+    random = np.random.default_rng(0)
+    for round in range(1, 21):
+        asked = np.arange(40) if round > 16 else np.flatnonzero(random.random(40) < 0.3)
+        take_part(plan, asked, round)
+    table = plan.table()
+    assert (table["epsilon"] <= TARGET["epsilon"]).all()
+    assert table["releases"].max() == 4
+    assert table["epsilon"].max() == pytest.approx(1.0, rel=1e-6 if index == "release" else 1)
+
+
+def test_the_last_and_dearest_rounds_reach_the_target_and_no_more():
+    plan = Plan.from_target([1.0], **TARGET, index="round")
+    for round in (17, 18, 19, 20):
+        assert plan.admit(np.array([0]), round).all()
+        plan.spend(np.array([0]), round)
+    assert 1.0 - 1e-8 < plan.table()["epsilon"][0] <= 1.0
+
+
+def test_past_the_budget_a_client_is_refused_and_the_others_go_on():
+    plan = Plan.from_paper(np.ones(2), **PAPER, max_releases=2)
+    for round in (1, 2, 3, 4):
+        took_part, _ = take_part(plan, [0, 1] if round < 3 else [0], round)
+        assert took_part.tolist() == ([0, 1] if round < 3 else [])
+    before = plan.rho.copy()
+    with pytest.raises(BudgetSpent):
+        plan.spend(np.array([0]), 5)
+    assert (plan.rho == before).all()
+    assert plan.table()["refused"].tolist() == [2, 0]
+
+
+def test_budget_in_epsilon():
+    plan = Plan.from_paper([1.0], **PAPER, epsilon_budget=0.5)
+    for round in range(1, 21):
+        take_part(plan, [0], round)
+    assert 0 < plan.releases[0] < 20
+    assert plan.table()["epsilon"][0] <= 0.5
+    assert np.isnan(plan.table(round=19)["next_phi"][0])
+
+
+def test_without_a_budget_all_is_counted():
+    plan = Plan.from_paper([1.0], **PAPER)
+    for round in range(1, 21):
+        take_part(plan, [0], round)
+    assert plan.table()["rho"][0] == pytest.approx(accounting.rho_total(1e-3, 0.9, 20), rel=1e-12)
+    assert plan.table()["refused"].tolist() == [0]
+
+
+@pytest.mark.parametrize("index", ["round", "release"])
+def test_past_the_schedule_there_is_no_release_and_never_a_sigma(index):
+    plan = Plan.from_paper([1.0], **{**PAPER, "rounds": 3}, index=index)
+    for round in (1, 2, 3):
+        take_part(plan, [0], round)
+    everyone = np.array([0])
+    assert not plan.admit(everyone, 4).any()
+    for call in (plan.sigma, plan.spend):
+        with pytest.raises(BudgetSpent):
+            call(everyone, 4)
+    assert plan.sigma(np.array([], dtype=int), 4).shape == (0,) if index == "release" else True
+
+
+def test_a_client_named_twice_is_refused():
+    plan = Plan.from_paper(np.ones(2), **PAPER)
+    with pytest.raises(PrivacyError, match="twice"):
+        plan.spend(np.array([1, 1]), 1)
+    assert plan.releases.tolist() == [0, 0]
+
+
+def test_a_restored_account_continues():
+    plan, other = (Plan.from_target(np.ones(5), **TARGET) for _ in range(2))
+    take_part(plan, [0, 1, 2], 3)
+    take_part(plan, [1], 4)
+    other.restore(plan.state())
+    take_part(plan, [1, 4], 5)
+    take_part(other, [1, 4], 5)
+    for name, column in plan.table(5).items():
+        np.testing.assert_array_equal(column, other.table(5)[name])
+
+
+def test_a_state_is_a_copy_and_cannot_undo_spending():
+    plan = Plan.from_paper(np.ones(2), **PAPER)
+    state = plan.state()
+    plan.spend(np.array([0]), 1)
+    assert state["releases"].tolist() == [0, 0]
+    with pytest.raises(PrivacyError, match="undone"):
+        plan.restore(state)
+    with pytest.raises(PrivacyError, match="another number"):
+        Plan.from_paper(np.ones(3), **PAPER).restore(state)
+    with pytest.raises(PrivacyError, match="lacks"):
+        plan.restore({"rho": state["rho"]})
+
+
+def test_the_table_has_exact_and_paper_figures():
+    plan = Plan.from_paper(np.ones(2), **PAPER)
+    take_part(plan, [0], 1)
+    table = plan.table(round=1)
+    rho = 1e-3 / 0.9
+    assert table["epsilon"] == pytest.approx(accounting.exact_epsilon([rho, 0.0], 1e-5))
+    assert table["epsilon_paper"] == pytest.approx(accounting.paper_epsilon([rho, 0.0], 1e-5))
+    assert table["next_phi"] == pytest.approx([1e-3 / 0.81] * 2)
+    assert table["guarantee"].all()
+    summary = plan.summary()
+    assert summary["epsilon"]["worst"] == table["epsilon"][0]
+    assert summary["releases"] == {"worst": 1.0, "median": 0.5}
+    assert "record" in summary["label"]
+
+
+def test_noise_without_a_guarantee_claims_no_figure():
+    plan = Plan.without_guarantee(np.ones(2), **PAPER, reason="ridge has an unbounded gradient")
+    take_part(plan, [0, 1], 1)
+    table = plan.table()
+    assert not table["guarantee"].any()
+    for name in ("rho", "epsilon", "epsilon_paper"):
+        assert np.isinf(table[name]).all()
+    assert plan.label == "no guarantee: ridge has an unbounded gradient"
+    assert plan.summary()["epsilon"] is None
+    assert plan.summary()["guarantee"] is False
+    with_one = Plan.from_paper(np.ones(2), **PAPER)
+    assert (plan.sigma(np.arange(2), 2) == with_one.sigma(np.arange(2), 2)).all()
+
+
+@pytest.mark.parametrize("sensitivity", [[], [0.0], [-1.0], [np.nan], [np.inf], [[1.0]], None])
+def test_no_plan_without_a_sensitivity(sensitivity):
+    with pytest.raises(PrivacyError):
+        Plan.from_paper(sensitivity, **PAPER)
+    with pytest.raises(PrivacyError):
+        Plan.from_target(sensitivity, **TARGET)
+    with pytest.raises(PrivacyError):
+        Plan.without_guarantee(sensitivity, **PAPER, reason="because")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"phi0": 0.0},
+        {"zeta": 0.0},
+        {"zeta": 1.1},
+        {"delta": 1.0},
+        {"rounds": 0},
+        {"index": "day"},
+        {"max_releases": 0},
+        {"epsilon_budget": 0.0},
+        {"zeta": 0.5, "rounds": 1100},
+    ],
+)
+def test_refuses_bad_parameters(change):
+    with pytest.raises(PrivacyError):
+        Plan.from_paper([1.0], **{**PAPER, **change})
+
+
+def test_refuses_what_is_no_plan():
+    schedule = NoiseSchedule(1e-3, 0.9, "round", 5)
+    with pytest.raises(PrivacyError, match="why"):
+        Plan.without_guarantee([1.0], **PAPER, reason="")
+    with pytest.raises(PrivacyError, match="guarantee"):
+        Plan(np.ones(1), schedule, 1e-5, guarantee="maybe")
+    with pytest.raises(PrivacyError, match="budget"):
+        Plan(np.ones(1), schedule, 1e-5, rho_budget=0.0)
+    with pytest.raises(PrivacyError, match="Rounds"):
+        Plan(np.ones(1), schedule, 1e-5).sigma(np.array([0]), 0)
+    with pytest.raises(PrivacyError, match="covers"):
+        schedule.phi(6)
+
+
+def test_a_million_clients_over_three_hundred_rounds_in_seconds():
+    clients, random = 10**6, np.random.default_rng(0)
+    plan = Plan.from_paper(np.full(clients, 1e-3), phi0=1e-3, zeta=0.99, rounds=300, delta=1e-5, max_releases=200)
+    start = time.process_time()
+    for round in range(1, 301):
+        take_part(plan, np.arange(random.integers(10), clients, 10), round)
+    table = plan.table()
+    assert time.process_time() - start < 30
+    assert table["releases"].sum() == 300 * clients // 10

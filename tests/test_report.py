@@ -1,0 +1,134 @@
+"""The picture and the page: whole, self-contained, and safe whatever the ids are."""
+
+import io
+import json
+import re
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+
+from pgfl import report
+from pgfl.report.curves import draw
+from pgfl.report.network import picture
+from pgfl.report.page import page
+from pgfl.report.panels import MOST_POINTS, panels
+from sample_results import CLUSTERS, sample_result
+
+VOID = {"meta", "br", "img", "link"}
+
+
+class Outline(HTMLParser):
+    """Tags in order, checked for balance, and all attributes."""
+
+    def __init__(self):
+        super().__init__()
+        self.open, self.tags, self.attributes, self.text = [], [], [], []
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.attributes += attrs
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.tags.append(tag)
+        self.attributes += attrs
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.text.append(data)
+
+
+def outline(html: str) -> Outline:
+    parser = Outline()
+    parser.feed(html)
+    parser.close()
+    assert parser.open == []
+    return parser
+
+
+@pytest.mark.parametrize("noise", [None, "seeded", "secure"])
+def test_the_page_is_well_formed_and_fetches_nothing(noise):
+    html = page(sample_result(runs=3, noise=noise))
+    parsed = outline(html)
+    assert not re.search(r"""(?:src|href)\s*=|url\(|@import|https?://(?!www\.w3\.org/2000/svg)""", html)
+    assert ("http-equiv", "Content-Security-Policy") in parsed.attributes
+    text = "".join(parsed.text)
+    assert "τ is <large>." in text
+    assert ("worst client" in text) == (noise is not None)
+    assert ("was seeded: good for a simulation" in text) == (noise == "seeded")
+
+
+def test_ids_cannot_break_out_of_the_page():
+    evil = "</script><script>alert(1)</script>"
+    result = sample_result()
+    result.cluster_ids = (evil, *CLUSTERS[1:])
+    result.history[f"nmsd_{evil}"] = result.history["nmsd"]
+    result.server_ids = ("<img onerror=x>", *result.server_ids[1:])
+    tags = outline(page(result)).tags
+    assert tags.count("script") == 2
+    assert "img" not in tags
+
+
+def test_the_page_s_curves_are_the_history_in_decibels():
+    result = sample_result(runs=2, rounds=12)
+    embedded = re.search(r'id="panels" type="application/json">(.*?)</script>', page(result), re.DOTALL).group(1)
+    first = json.loads(embedded)[0]
+    assert first["title"] == "NMSD"
+    assert [curve["name"] for curve in first["curves"]] == ["all clients", *CLUSTERS]
+    expected = 10 * np.log10(result.curve("nmsd").mean(axis=0))
+    np.testing.assert_allclose(first["curves"][0]["y"], expected, rtol=1e-5)
+    assert all(low <= high for low, high in zip(first["curves"][0]["low"], first["curves"][0]["high"], strict=True))
+
+
+def test_residuals_are_norms_and_ratios_are_powers():
+    result = sample_result(rounds=5)
+    shown = {panel.title: panel for panel in panels(result)}
+    np.testing.assert_allclose(shown["Residuals"].curves[0].y, 20 * np.log10(result.curve("primal_residual")[0]))
+    np.testing.assert_allclose(shown["Consensus"].curves[0].y, 10 * np.log10(result.curve("disagreement")[0]))
+
+
+def test_long_histories_are_thinned_but_keep_their_ends():
+    shown = panels(sample_result(rounds=5 * MOST_POINTS))[0]
+    assert len(shown.x) == MOST_POINTS
+    assert (shown.x[0], shown.x[-1]) == (0, 5 * MOST_POINTS)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, 0.0])
+def test_values_that_have_no_place_on_an_axis_do_no_harm(value):
+    result = sample_result()
+    result.history["nmsd"][5:] = value
+    result.history["dual_residual"][:] = value
+    outline(page(result))
+    draw(result, io.BytesIO())
+
+
+def test_a_result_with_nothing_measured_still_has_a_page_and_a_picture(tmp_path):
+    result = sample_result()
+    result.history = {key: result.history[key] for key in ("run", "round")}
+    report.write(result, tmp_path)
+    assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
+    assert (tmp_path / "report.html").stat().st_size > 1000
+
+
+@pytest.mark.parametrize("servers", [1, 2, 3, 40])
+def test_the_network_shows_every_server_edge_and_client(servers):
+    result = sample_result(servers=servers, clients=60)
+    drawn = picture(result)
+    assert drawn.count('class="server"') == servers
+    assert drawn.count("<line") == len(result.models[0].network.edges)
+    assert drawn.count("<circle") == servers + 60
+    assert not re.search(r"nan|inf", drawn)
+
+
+def test_a_network_too_large_to_see_is_not_drawn():
+    assert picture(sample_result(servers=301, clients=400)) is None
+    assert "too large for a picture" in page(sample_result(servers=301, clients=400))
+
+
+def test_the_picture_is_png(tmp_path):
+    report.write(sample_result(runs=2, noise="seeded"), tmp_path)
+    assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
