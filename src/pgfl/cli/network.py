@@ -57,7 +57,8 @@ def demo(
         if folder.exists() and any(folder.iterdir()):
             raise NetworkError(f"{folder} is not empty; give a new folder to --keep.")
         privacy = demo_privacy(objective, epsilon, rounds)  # type: ignore[arg-type]
-        network = LocalNetwork(folder, federation, demo_training(federation, objective, rounds), privacy)  # type: ignore[arg-type]
+        training = demo_training(federation, objective, rounds)  # type: ignore[arg-type]
+        network = LocalNetwork(folder, federation, training, privacy, record_noise=True)
         began = time.monotonic()
         network.prepare()
         try:

@@ -51,7 +51,7 @@ def load_samples(settings: ClientSettings) -> Samples:
         raise DataError(f"{settings.data} has no column beside {settings.target}; a row needs at least one feature.")
     filled = ~table.blank()
     columns = {}
-    for name, (_, numbers) in zip([settings.target, *names], table.numbers([settings.target, *names], len(filled)), strict=True):
+    for name, (_, numbers) in zip([settings.target, *names], table.numbers([settings.target, *names]), strict=True):
         columns[name] = numbers[filled]
         if not np.isfinite(columns[name]).all():
             row = int(np.flatnonzero(filled)[np.argmin(np.isfinite(columns[name]))])

@@ -32,6 +32,7 @@ class LocalNetwork:
     training: Training
     privacy: dict[str, Any]
     timing: dict[str, Any] = field(default_factory=dict)
+    record_noise: bool = False
     ports: dict[str, tuple[int, int, int]] = field(default_factory=dict)
     running: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
@@ -62,7 +63,7 @@ class LocalNetwork:
         rows = [",".join(map(repr, row)) for row in np.column_stack([targets, features]).tolist()]
         (self.home(client) / "data.csv").write_text("\n".join([header, *rows]) + "\n")
         settings = {
-            "name": client, "data": "data.csv", "record_noise": "noise" if self.privacy.get("enabled") else None,
+            "name": client, "data": "data.csv", "record_noise": "noise" if self.record_noise else None,
             "site": {
                 "certificate": str((self.home(site) / identity.SITE_CERTIFICATE).resolve()),
                 "superlink": f"127.0.0.1:{self.ports[site][0]}",
