@@ -16,6 +16,7 @@ from typing import Any
 
 JOIN = "train.pgfl_join"
 QUIET = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
+PATIENCE = 2.0  # seconds that Flower's processes get to end by themselves; their state is in files
 _HEARTBEAT_SECONDS = 15.0
 _ACQUIRE = frozenset({"/flwr.proto.Runtime/AcquireTask"})
 

@@ -78,7 +78,7 @@ class SuperNode:
     def stop(self) -> None:
         """End it; the SuperLink is told."""
         if self._child is not None:
-            processes.stop(self._child)
+            processes.stop(self._child, patience=flower.PATIENCE)
 
 
 @dataclass

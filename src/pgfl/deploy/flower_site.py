@@ -69,7 +69,7 @@ class SuperLink:
     def stop(self) -> None:
         """End it."""
         if self._child is not None:
-            processes.stop(self._child)
+            processes.stop(self._child, patience=flower.PATIENCE)
 
     def control(self) -> Any:
         """A client of the control interface that carries this site's secret."""

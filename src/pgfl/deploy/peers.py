@@ -168,9 +168,10 @@ class PeerLink:
                 with suppress(ValueError):
                     self._outbox.remove(item)
             self._wake.clear()
-            try:
-                await asyncio.wait_for(self._wake.wait(), _HEARTBEAT_SECONDS)
-            except TimeoutError:
+            heartbeat = asyncio.get_running_loop().call_later(_HEARTBEAT_SECONDS, self._wake.set)
+            await self._wake.wait()  # not wait_for: it can lose a cancellation that comes with the event
+            heartbeat.cancel()
+            if not self._outbox:
                 return
 
     def _told(self, data: bytes) -> None:

@@ -133,7 +133,7 @@ class Site:
         """Tell the clients, and stay until the neighbours have the last publication."""
         for client in list(self.rounds.connected):
             self.streams.send(client, encode(Kind.STOP, {"reason": reason}))
-        until = time.monotonic() + _LINGER_SECONDS
+        until = time.monotonic() + (_LINGER_SECONDS if self.rounds.phase is Phase.FINISHED else 0.5)
         while time.monotonic() < until and any(
             not self._links[peer].drained for peer in self.rounds.up if peer in self._links
         ):
@@ -143,6 +143,8 @@ class Site:
     # the protocol's effects -------------------------------------------------------------------------------------------
 
     def _apply(self, effects: list[Effect]) -> None:
+        if self._over.done():
+            return  # as after a crash: what is not saved did not happen
         for effect in effects:
             match effect:
                 case Ask(client, request):
