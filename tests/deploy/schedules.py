@@ -94,9 +94,7 @@ class World:
         self.now, self._count, self._events = 0.0, 0, []
         self.limits = Limits(self.federation.dimension, frozenset(self.federation.cluster_ids))
         ids = self.federation.server_ids
-        self.neighbours = {
-            site: {ids[p] for p in self.federation.graph.neighbours(s)} for s, site in enumerate(ids)
-        }
+        self.neighbours = {site: {ids[p] for p in self.federation.graph.neighbours(s)} for s, site in enumerate(ids)}
         self.members = {
             site: {
                 self.federation.client_id(k): self.federation.cluster_ids[self.federation.client_cluster[k]]
@@ -192,16 +190,17 @@ class World:
 
     def plan_faults(self):
         chance, faults = self.chance, self.faults
-        when = lambda: chance.uniform(0.0, faults.last)  # noqa: E731
+        edges = [(a, b) for a in self.neighbours for b in self.neighbours[a] if a < b]
         for _ in range(faults.crashes):
             name = chance.choice([*self.sites, *self.site_of])
             crash = self.crash_site if name in self.neighbours else self.crash_client
-            self.later(when(), lambda n=name, c=crash, b=chance.uniform(0.1, 20.0): self.if_alive(n, c, b))
+            self.later(chance.uniform(0.0, faults.last), self.if_alive, name, crash, chance.uniform(0.1, 20.0))
         for _ in range(faults.flaps):
-            self.later(when(), self.flap, chance.choice(list(self.site_of)))
-        edges = [(a, b) for a in self.neighbours for b in self.neighbours[a] if a < b]
+            self.later(chance.uniform(0.0, faults.last), self.flap, chance.choice(list(self.site_of)))
         for _ in range(faults.cuts if edges else 0):
-            self.later(when(), lambda e=chance.choice(edges), b=chance.uniform(0.5, 20.0): self.cut_link(*e, b))
+            self.later(
+                chance.uniform(0.0, faults.last), self.cut_link, *chance.choice(edges), chance.uniform(0.5, 20.0)
+            )
 
     def if_alive(self, name, crash, back_after):
         alive = name in self.sites if name in self.neighbours else self.clients[name] is not None

@@ -14,8 +14,12 @@ SITE = {"certificate": "x", "superlink": "x"}
 
 
 def settings(path, **changes):
-    privacy = changes.pop("privacy", {"enabled": True, "epsilon": 1.0, "max_releases": 3, "x_norm": 1.0, "y_bound": 2.0})
-    return ClientSettings.model_validate({"name": "ann", "data": str(path), "site": SITE, "privacy": privacy, **changes})
+    privacy = changes.pop(
+        "privacy", {"enabled": True, "epsilon": 1.0, "max_releases": 3, "x_norm": 1.0, "y_bound": 2.0}
+    )
+    return ClientSettings.model_validate(
+        {"name": "ann", "data": str(path), "site": SITE, "privacy": privacy, **changes}
+    )
 
 
 def test_csv_and_parquet_are_the_same_and_rows_are_clipped(tmp_path):

@@ -1,4 +1,4 @@
-"""A client's policy is its own: what a site sends can neither lower the noise, nor raise the budget, nor charge twice."""
+"""A client's policy is its own: a site can neither lower the noise, nor raise the budget, nor charge twice."""
 
 from __future__ import annotations
 

@@ -89,9 +89,7 @@ def test_the_peer_service_survives(tmp_path):
         taken.append(frame)
         return b"ok"
 
-    service = PeerService(
-        certificate.pem, b"", lambda: {"north": Neighbour(certificate, "x")}, LIMITS, receive
-    )
+    service = PeerService(certificate.pem, b"", lambda: {"north": Neighbour(certificate, "x")}, LIMITS, receive)
     context = FakeContext(certificate.pem)
 
     async def scenario():
@@ -144,7 +142,9 @@ def test_a_client_survives(tmp_path):
             decode(data, LIMITS, ALL)
 
     while frames:
-        ends.append(stream._converse(iter([challenge, *(frames.popleft() for _ in range(min(50, len(frames))))]), "t", Outbox()))
+        ends.append(
+            stream._converse(iter([challenge, *(frames.popleft() for _ in range(min(50, len(frames))))]), "t", Outbox())
+        )
     assert stream.refused["malformed"] > 0.5 * MESSAGES * 20 / 50
     assert {ended.how for ended in ends} <= {"lost", "stopped", "refused"}
     assert all(frame.kind in (Kind.WELCOME, Kind.REQUEST) for frame in handled)

@@ -141,13 +141,24 @@ def test_a_client_admitted_while_training_runs_takes_part(network):
     certificate = network.home(SOUTH) / identity.SITE_CERTIFICATE
     site = {"certificate": str(certificate), "superlink": f"127.0.0.1:{network.ports[SOUTH][0]}"}
     (home / "client.toml").write_text(to_toml({"name": name, "data": "data.csv", "site": site, "privacy": POLICY}))
-    (home / "session.json").write_text(json.dumps({"address": f"127.0.0.1:{network.ports[SOUTH][1]}", "token": "guess"}))
+    (home / "session.json").write_text(
+        json.dumps({"address": f"127.0.0.1:{network.ports[SOUTH][1]}", "token": "guess"})
+    )
     network.start(name)
     network.wait(lambda: "is not admitted" in network.log(SOUTH), 30, "the stream to be refused")
     assert key.fingerprint[:16] in network.log(SOUTH)
     network.wait(lambda: "SuperNode ended with code" in network.log(name), 40, "Flower to refuse it")
     assert not any(name in row["accepted"] for row in network.history(SOUTH))
-    admit = [*PGFL, "site", "admit", str(home / "client.pub"), "--cluster", "cluster-1", "--home", str(network.home(SOUTH))]
+    admit = [
+        *PGFL,
+        "site",
+        "admit",
+        str(home / "client.pub"),
+        "--cluster",
+        "cluster-1",
+        "--home",
+        str(network.home(SOUTH)),
+    ]
     assert "newcomer is admitted" in subprocess.run(admit, capture_output=True, text=True, check=True).stdout
     network.wait(lambda: name in last(network, SOUTH)["accepted"], 60, "it to take part")
 

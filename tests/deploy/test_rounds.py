@@ -77,14 +77,17 @@ def test_faults_were_really_there():
     done = [completed for world in worlds for rounds in world.completed.values() for completed in rounds]
     assert any(completed.late for completed in done)
     assert any(completed.absent for completed in done)
-    refused = sum((rounds.refused for world in worlds for rounds in world.sites.values()), start=type(worlds[0].sites["server-0"].refused)())
-    assert refused["late"] and refused["duplicate"] and refused["replayed"]
+    refused = sum(
+        (rounds.refused for world in worlds for rounds in world.sites.values()),
+        start=type(worlds[0].sites["server-0"].refused)(),
+    )
+    assert {"late", "duplicate", "replayed"} <= set(refused)
     spent = sum(account.releases for world in worlds for account in world.accounts.values())
     accepted = sum(len(rounds) for world in worlds for rounds in world.accepted.values())
     assert spent > accepted, "some answers were lost, and were spent all the same"
-    assert any(
-        len(rounds) < 6 for world in worlds for rounds in world.completed.values()
-    ), "some site fell behind and caught up"
+    assert any(len(rounds) < 6 for world in worlds for rounds in world.completed.values()), (
+        "some site fell behind and caught up"
+    )
 
 
 def test_a_mended_partition_grows_together():
@@ -95,7 +98,9 @@ def test_a_mended_partition_grows_together():
     assert len(apart) > 20, "the smaller part kept training while it was cut off"
     together = world.completed["server-1"][-40:]
     assert all(done.neighbours == ("server-0", "server-2") for done in together), "they hear each other again"
-    assert max(rounds.round for rounds in world.sites.values()) - min(rounds.round for rounds in world.sites.values()) <= 1
+    assert (
+        max(rounds.round for rounds in world.sites.values()) - min(rounds.round for rounds in world.sites.values()) <= 1
+    )
     models = [rounds.role.server.model("cluster-0") for rounds in world.sites.values()]
     assert np.ptp(models, axis=0).max() < 0.5
 
@@ -145,7 +150,7 @@ def test_a_round_waits_for_everyone_then_asks_everyone():
 
 
 def test_a_start_does_not_wait_for_ever():
-    rounds, effects = site(neighbours=("south",))
+    rounds, _ = site(neighbours=("south",))
     assert rounds.deadline == 60.0
     assert set(asked(rounds.tick(60.0))) == {"ann", "bob"}
 
@@ -176,7 +181,8 @@ def test_an_answer_that_was_not_asked_for_is_refused():
     rounds.client_connected("eve", 0.6)
     rounds.answered("eve", 1, "e", 1.0)
     assert rounds.refused["unasked"] == 1
-    assert rounds.client_connected("mallory", 1.0) and rounds.refused["unadmitted"] == 1
+    assert rounds.client_connected("mallory", 1.0)
+    assert rounds.refused["unadmitted"] == 1
 
 
 def test_a_client_that_comes_back_is_asked_the_same_again():
@@ -217,8 +223,10 @@ def test_a_replayed_publication_is_refused():
     rounds.answered("ann", 1, "a", 1.0)
     assert rounds.role.combined == [(1, {"south": "s1"})]
     assert rounds.refused["replayed"] == 1
-    assert rounds.published("south", 10**6, "x", 1.0) and rounds.refused["beyond"] == 1
-    assert rounds.published("elsewhere", 1, "x", 1.0) and rounds.refused["unlinked"] == 1
+    assert rounds.published("south", 10**6, "x", 1.0)
+    assert rounds.refused["beyond"] == 1
+    assert rounds.published("elsewhere", 1, "x", 1.0)
+    assert rounds.refused["unlinked"] == 1
 
 
 def test_a_site_that_fell_behind_takes_the_neighbours_round_over_without_asking_anyone():

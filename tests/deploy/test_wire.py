@@ -25,7 +25,10 @@ GOOD = {
     Kind.STOP: ({"reason": "done"}, None),
     Kind.REFUSED: ({"reason": "who are you"}, None),
     Kind.PEER_HELLO: ({"site": "north", "training": "00" * 32, "round": 0, "degree": 2, "heard": 0}, None),
-    Kind.PUBLICATION: ({"site": "north", "training": "00" * 32, "round": 1, "degree": 1, "clusters": ["a", "b"]}, VECTORS),
+    Kind.PUBLICATION: (
+        {"site": "north", "training": "00" * 32, "round": 1, "degree": 1, "clusters": ["a", "b"]},
+        VECTORS,
+    ),
     Kind.ACKNOWLEDGED: ({"site": "s", "training": "", "round": 0, "degree": 1, "finished": False}, None),
 }
 

@@ -55,7 +55,9 @@ def status(settings: Annotated[Path, typer.Argument(help="client.toml")], as_jso
 
     loaded = load_client(settings)
     if not loaded.privacy.enabled:
-        typer.echo(json.dumps({"client": loaded.name, "privacy": "off"}) if as_json else f"{loaded.name}: privacy is off.")
+        typer.echo(
+            json.dumps({"client": loaded.name, "privacy": "off"}) if as_json else f"{loaded.name}: privacy is off."
+        )
         return
     with Ledger.read(Path(loaded.ledger)) as ledger:
         summary = ledger.summary()

@@ -43,7 +43,9 @@ def demo(
     objective: Annotated[str, typer.Option(help="huber, ridge or logistic")] = "huber",
     epsilon: Annotated[float, typer.Option(min=0.01, help="Each client's whole budget, at delta 1e-5.")] = 20.0,
     seed: Annotated[int, typer.Option(min=0, help="For the made-up data.")] = 0,
-    keep: Annotated[Path | None, typer.Option(help="A new folder for keys, ledgers and logs; else they are deleted.")] = None,
+    keep: Annotated[
+        Path | None, typer.Option(help="A new folder for keys, ledgers and logs; else they are deleted.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Start sites and clients as real processes (TLS, authentication, privacy), train, compare with the simulator."""
@@ -84,7 +86,13 @@ def demo_federation(sites: int, clients: int, objective: Kind, seed: int, dimens
     from pgfl.topology import line
 
     federation = synthetic_regression(
-        servers=sites, clients_per_server=clients, clusters=2, dimension=dimension, samples=(20, 40), graph=line(sites), seed=seed
+        servers=sites,
+        clients_per_server=clients,
+        clusters=2,
+        dimension=dimension,
+        samples=(20, 40),
+        graph=line(sites),
+        seed=seed,
     )
     if objective == "logistic":
         return federation.replace(targets=(federation.targets > 0).astype(float), truth=None)
@@ -150,7 +158,9 @@ def _table(network: LocalNetwork) -> Table:
             site,
             f"{live.get('round', 0)}/{network.training.rounds}",
             live.get("phase", "starting"),
-            f"{len(last.get('accepted', []))} of {len(members)}" if last else f"{len(live.get('connected', []))} connected",
+            f"{len(last.get('accepted', []))} of {len(members)}"
+            if last
+            else f"{len(live.get('connected', []))} connected",
             ", ".join(live.get("waiting_for", [])) or "—",
             ", ".join([*last.get("late", []), *last.get("absent", [])]) or "—",
             f"{last['disagreement']:.2e}" if last else "—",
@@ -254,7 +264,9 @@ def largest_difference(network: LocalNetwork) -> float:
     federation = privacy.bounded(network.federation) if privacy else network.federation
     algorithm = training.build_algorithm()
     layout = lay_out([federation], 0, algorithm.personalised)
-    objectives = {q: training.build_objective(q, asked.get("w_norm") if privacy else None) for q in federation.cluster_ids}
+    objectives = {
+        q: training.build_objective(q, asked.get("w_norm") if privacy else None) for q in federation.cluster_ids
+    }
     place = {federation.client_id(k): int(flat) for k, flat in enumerate(layout.runs[0].position)}
     accepted = _accepted(network)
     clean, noise = _recorded(network) if privacy else ({}, {})

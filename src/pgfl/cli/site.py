@@ -21,7 +21,9 @@ Home = Annotated[Path, typer.Option("--home", help="The site's folder.")]
 @app.command()
 def init(
     name: Annotated[str, typer.Argument(help="The site's name, as its neighbours will know it.")],
-    host: Annotated[list[str] | None, typer.Option("--host", help="A name or address it is reached at; repeatable.")] = None,
+    host: Annotated[
+        list[str] | None, typer.Option("--host", help="A name or address it is reached at; repeatable.")
+    ] = None,
     home: Home = Path("."),
 ) -> None:
     """Make the site's key and its certificate, which is what neighbours and clients trust."""
@@ -112,7 +114,9 @@ def status(home: Home = Path("."), as_json: Json = False) -> None:
     table = Table("client", "cluster", "releases accepted", "last round", "connected")
     for client in figures["clients"]:
         connected = "yes" if client["name"] in figures["connected"] else "no"
-        table.add_row(client["name"], client["cluster"], str(client["releases"]), str(client["accepted"] or "—"), connected)
+        table.add_row(
+            client["name"], client["cluster"], str(client["releases"]), str(client["accepted"] or "—"), connected
+        )
     console.print(table)
     for neighbour in figures["neighbours"]:
         state = "there" if neighbour["name"] in figures["up"] else "not reached"

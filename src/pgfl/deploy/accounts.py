@@ -84,7 +84,9 @@ class PrivateAccount:
         def made(upcoming: Next) -> bytes:
             def perturb(model: Vector) -> Vector:
                 sigma = np.array([upcoming.sigma])
-                released: Vector = self.noise.release(model[None], sigma, np.zeros(1, dtype=np.int64), upcoming.number)[0]
+                released: Vector = self.noise.release(model[None], sigma, np.zeros(1, dtype=np.int64), upcoming.number)[
+                    0
+                ]
                 if self.drawn is not None:
                     self.drawn(upcoming.number, model, released)
                 return released
@@ -122,7 +124,7 @@ class PrivateAccount:
 
 @dataclass
 class OpenAccount:
-    """An `Account` without noise, where the owner switched privacy off: answers are stored all the same, for retries."""
+    """An `Account` without noise, where the owner switched privacy off; answers are stored for retries all the same."""
 
     path: Path
     epsilon: float = field(default=float("inf"), init=False)
@@ -158,13 +160,15 @@ class OpenAccount:
     def confirm(self, key: str) -> None:
         """The site took it."""
         if self._db.execute("SELECT 1 FROM answers WHERE key = ?", (key,)).fetchone() is None:
-            raise LedgerError(f"The site accepted {key}, which {self.path} does not know: it was restored from a backup.")
+            raise LedgerError(
+                f"The site accepted {key}, which {self.path} does not know: it was restored from a backup."
+            )
 
     def check_known(self, releases: int) -> None:
         """A journal from a backup would repeat answers differently; stop."""
         if self.releases < releases:
             raise LedgerError(
-                f"The site has accepted {releases} answers, {self.path} knows {self.releases}: it was restored from a backup."
+                f"The site has accepted {releases} answers, {self.path} knows {self.releases}: it is from a backup."
             )
 
     def state(self) -> bytes | None:
@@ -175,5 +179,3 @@ class OpenAccount:
     def close(self) -> None:
         """Close the file."""
         self._db.close()
-
-

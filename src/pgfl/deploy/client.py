@@ -84,6 +84,7 @@ class Participant:
         self.account = self._open_account()
         self.rounds: ClientRounds | None = None
         self.answered = 0
+        self.stream_worked = False
         self._invitations: queue.Queue[Invitation] = queue.Queue()
         self._released = threading.Event()
         self._over = threading.Event()
@@ -92,7 +93,7 @@ class Participant:
         )
 
     def run(self) -> str:
-        """Take part; returns why it ended."""
+        """Take part, on Flower's invitation; returns why it ended."""
         worker = Worker(
             SuperNode(
                 self.home, self.settings.site.superlink, Path(self.settings.site.certificate),
@@ -102,30 +103,33 @@ class Participant:
         )  # fmt: skip
         worker.start()
         try:
-            return self._take_part()
+            return self.take_part()
         finally:
             self._over.set()
             self._released.set()
             worker.stop()
-            self.account.close()
 
     def stop(self) -> None:
         """End soon, from any thread or a signal."""
         self._over.set()
         self.stream.close()
 
-    def _take_part(self) -> str:
+    def take_part(self) -> str:
+        """Answer rounds, over one stream after the other; a remembered invitation is tried before a new one comes."""
         invitation, pause = self._remembered(), 0.2
-        while not self._over.is_set():
-            invitation = self._newest(invitation)
-            if invitation is None:
-                continue
-            ended = self.stream.run(invitation.address, invitation.token)
-            if ended.how == "stopped":
-                return ended.reason
-            log.warning("the stream to %s ended (%s: %s)", self.site.name, ended.how, ended.reason)
-            invitation, pause = self._after(ended, invitation, pause)
-        return "stopped here"
+        try:
+            while not self._over.is_set():
+                invitation = self._newest(invitation)
+                if invitation is None:
+                    continue
+                ended = self.stream.run(invitation.address, invitation.token)
+                if ended.how == "stopped":
+                    return ended.reason
+                log.warning("the stream to %s ended (%s: %s)", self.site.name, ended.how, ended.reason)
+                invitation, pause = self._after(ended, invitation, pause)
+            return "stopped here"
+        finally:
+            self.account.close()
 
     def _after(self, ended: Ended, invitation: Invitation, pause: float) -> tuple[Invitation | None, float]:
         if ended.how == "refused":
@@ -135,8 +139,6 @@ class Participant:
         self._over.wait(pause)
         return invitation, 0.2 if self.stream_worked else min(2 * pause, _LONGEST_PAUSE)
 
-    stream_worked = False
-
     def _newest(self, current: Invitation | None) -> Invitation | None:
         """The last invitation that came, else the current one; waits a moment if there is none."""
         self.stream_worked = False
@@ -144,7 +146,7 @@ class Participant:
             newest = self._invitations.get(timeout=0.5) if current is None else self._invitations.get_nowait()
             while not self._invitations.empty():
                 newest = self._invitations.get_nowait()
-            self._remember(newest)
+            self.remember(newest)
             return newest
         return current
 
@@ -175,8 +177,8 @@ class Participant:
         training, cluster = Training.parse(frame.header["training"]), frame.header["cluster"]
         if training.dimension != self.dimension:
             raise DataError(
-                f"The site trains models of dimension {training.dimension}, but {self.settings.data} has {self.dimension} "
-                "features; check the columns and `intercept`."
+                f"The site trains models of dimension {training.dimension}, but {self.settings.data} has "
+                f"{self.dimension} features; check the columns and `intercept`."
             )
         if self.settings.training is not None and training.digest != self.settings.training:
             raise NetworkError(
@@ -188,7 +190,9 @@ class Participant:
         if self.rounds is None or self.rounds.training != training.digest:
             self.rounds = self._begin(training, cluster)
         self.rounds.welcomed(frame.header["releases"])
-        log.info("welcome as %s in cluster %s; %d releases so far", frame.header["client"], cluster, self.account.releases)
+        log.info(
+            "welcome as %s in cluster %s; %d releases so far", frame.header["client"], cluster, self.account.releases
+        )
 
     def _begin(self, training: Training, cluster: str) -> ClientRounds:
         own_bound = self.settings.privacy.w_norm if self.settings.privacy.enabled else None
@@ -210,7 +214,8 @@ class Participant:
 
     # the invitation survives a restart --------------------------------------------------------------------------------
 
-    def _remember(self, invitation: Invitation) -> None:
+    def remember(self, invitation: Invitation) -> None:
+        """Where the site is and what opens it, for the next start."""
         path = self.home / SESSION
         path.unlink(missing_ok=True)
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600), "w") as file:

@@ -58,7 +58,10 @@ def acquirer(address: str, certificate: bytes | None, secret: Path) -> Any:
 
     shared = load_superexec_auth_secret(str(secret))
     return runtime_client(
-        address, certificate, "SuperExec", SuperExecAuthHttpInterceptor(master_secret=shared, protected_methods=_ACQUIRE)
+        address,
+        certificate,
+        "SuperExec",
+        SuperExecAuthHttpInterceptor(master_secret=shared, protected_methods=_ACQUIRE),
     )
 
 
@@ -73,23 +76,27 @@ def identify(task: Any) -> None:
     """Tell Flower's message classes whose messages this process writes."""
     from flwr.supercore.task_identity import TaskIdentity
 
-    TaskIdentity.task_id, TaskIdentity.run_id, TaskIdentity.node_id = task.task_id, task.run.run_id, task.context.node_id
+    TaskIdentity.task_id, TaskIdentity.run_id, TaskIdentity.node_id = (
+        task.task_id,
+        task.run.run_id,
+        task.context.node_id,
+    )
 
 
 class Heartbeat:
     """Keeps a task alive from a thread; a missed beat is no reason to stop training."""
 
     def __init__(self, client: Any) -> None:
-        self._client = client
+        from flwr.proto.runtime_pb2 import SendTaskHeartbeatRequest  # here: two threads must not import flwr at once
+
+        self._client, self._beating = client, SendTaskHeartbeatRequest()
         self._over = threading.Event()
         threading.Thread(target=self._beat, name="flower-heartbeat", daemon=True).start()
 
     def _beat(self) -> None:
-        from flwr.proto.runtime_pb2 import SendTaskHeartbeatRequest
-
         while not self._over.is_set():
             with suppress(Exception):
-                self._client.SendTaskHeartbeat(SendTaskHeartbeatRequest())
+                self._client.SendTaskHeartbeat(self._beating)
             self._over.wait(_HEARTBEAT_SECONDS)
 
     def stop(self) -> None:

@@ -137,10 +137,14 @@ class Worker:
             message, context, _, _ = pull_task_input(client)
             invitation = read_invitation(message)
             if invitation is None:
-                log.warning("a Flower message of type %.60r was refused: not an invitation", message.metadata.message_type)
+                log.warning(
+                    "a Flower message of type %.60r was refused: not an invitation", message.metadata.message_type
+                )
                 reply = Message(Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, "refused"), reply_to=message)
             else:
-                reply = Message(RecordDict({"over": ConfigRecord({"summary": self.invited(invitation)})}), reply_to=message)
+                reply = Message(
+                    RecordDict({"over": ConfigRecord({"summary": self.invited(invitation)})}), reply_to=message
+                )
             push_message(client, reply, context)
             push_task_output(client, context, "completed", "")
         except Exception as error:

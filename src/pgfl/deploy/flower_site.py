@@ -175,6 +175,7 @@ class Membership:
                 self._over.wait(0.1)
                 continue
             grid = HttpGrid(address, False, certificate, token=token)
+            grid._retry_invoker.max_tries = 1  # a SuperLink that died is started again, not waited for
             task = grid._runtime_client.PullTaskInput(PullTaskInputRequest())
             if task.run.run_id == run:
                 break  # a task of a run that an earlier start of this site left behind is dropped
@@ -187,7 +188,6 @@ class Membership:
         from flwr.proto.runtime_pb2 import PushTaskOutputRequest
 
         self._heartbeat.stop()
-        grid._retry_invoker.max_tries = 1
         grid._runtime_client.PushTaskOutput(PushTaskOutputRequest(sub_status="completed", details=""))
         grid.close()
 

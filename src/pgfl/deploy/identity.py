@@ -51,7 +51,9 @@ class SiteCertificate:
         except OSError as error:
             raise NetworkError(f"The certificate {path} cannot be read: {error.strerror}.") from error
         except ValueError as error:
-            raise NetworkError(f"{path} is not the certificate of a pgfl site; ask its operator for site.crt.") from error
+            raise NetworkError(
+                f"{path} is not the certificate of a pgfl site; ask its operator for site.crt."
+            ) from error
 
     @classmethod
     def parse(cls, pem: bytes) -> SiteCertificate:
@@ -121,7 +123,7 @@ class ClientKey:
 
 
 def sign_challenge(key: ec.EllipticCurvePrivateKey, site: str, nonce: bytes) -> bytes:
-    """The client's proof for one stream to one site (by the fingerprint of its certificate, so it cannot be relayed)."""
+    """The client's proof for one stream to one site (the fingerprint of its certificate), so it cannot be relayed."""
     return key.sign(_challenge(site, nonce), ec.ECDSA(hashes.SHA384()))
 
 

@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +49,7 @@ class LocalNetwork:
             for here, there in ((first, second), (second, first)):
                 address = peer_address(here, there) if peer_address else f"127.0.0.1:{self.ports[there][2]}"
                 certificate = identity.SiteCertificate.read(self.home(there) / identity.SITE_CERTIFICATE)
-                self._with_store(here, lambda store, c=certificate, a=address: store.link(c, a))
+                self._with_store(here, partial(_link, certificate, address))
         for client in self.federation.client_ids:
             self.add_client(client)
 
@@ -96,7 +97,9 @@ class LocalNetwork:
                 arguments = ["site", "serve", str(self.home(name) / "site.toml")]
             else:
                 arguments = ["client", "join", str(self.home(name) / "client.toml")]
-            self.running[name] = processes.start([sys.executable, "-c", _COMMAND, *arguments], self.home(name) / "log.txt")
+            self.running[name] = processes.start(
+                [sys.executable, "-c", _COMMAND, *arguments], self.home(name) / "log.txt"
+            )
 
     def kill(self, name: str) -> None:
         """kill -9."""
@@ -165,6 +168,10 @@ class LocalNetwork:
             "training": self.training.model_dump(exclude_none=True),
         }
         (self.home(site) / "site.toml").write_text(to_toml(settings))
+
+
+def _link(certificate: identity.SiteCertificate, address: str, store: SiteStore) -> None:
+    store.link(certificate, address)
 
 
 def to_toml(table: dict[str, Any], prefix: str = "") -> str:

@@ -44,7 +44,9 @@ class Training(Section):
         if len(set(self.clusters)) != len(self.clusters):
             raise ValueError("`training.clusters` names a cluster twice.")
         if self.algorithm.kind == "pgfl-exact" and set(self.most_clients) != set(self.clusters):
-            raise ValueError("`training.most_clients` must give, for exact mixing, the largest site's clients of every cluster.")
+            raise ValueError(
+                "`training.most_clients` must give, for exact mixing, the largest site's clients of every cluster."
+            )
         return self
 
     @property
@@ -138,11 +140,17 @@ class ClientSettings(Section):
         if not self.privacy.enabled:
             return self
         if self.privacy.guarantee != "required":
-            raise ValueError('`privacy.guarantee` must be "required" on a device; noise without a guarantee protects nobody.')
+            raise ValueError(
+                '`privacy.guarantee` must be "required" on a device; noise without a guarantee protects nobody.'
+            )
         if self.privacy.x_norm is None:
-            raise ValueError("`privacy.x_norm` is missing; it bounds the norm of every row, and rows are clipped to it.")
+            raise ValueError(
+                "`privacy.x_norm` is missing; it bounds the norm of every row, and rows are clipped to it."
+            )
         if self.privacy.update_norm is not None:
-            raise ValueError("`privacy.update_norm` is for objectives that are not convex; the network trains convex ones.")
+            raise ValueError(
+                "`privacy.update_norm` is for objectives that are not convex; the network trains convex ones."
+            )
         if self.privacy.max_releases is None:
             raise ValueError("`privacy.max_releases` is missing; a device needs a budget that ends.")
         return self

@@ -39,8 +39,9 @@ _LINGER_SECONDS = 20.0
 class Site:
     """One site from its start to its last round."""
 
-    def __init__(self, settings: SiteSettings) -> None:
-        self.settings, self.training = settings, settings.training
+    def __init__(self, settings: SiteSettings, invite: bool = True) -> None:
+        """With `invite=False` there is no Flower: only clients that hold a token get in."""
+        self.settings, self.training, self.invite = settings, settings.training, invite
         self.home = Path(settings.home)
         self.certificate = SiteCertificate.read(self.home / identity.SITE_CERTIFICATE)
         if self.certificate.name != settings.name:
@@ -57,7 +58,11 @@ class Site:
         self.neighbours = self.store.neighbours()
         clients = self._known_clients()
         server = Server(
-            algorithm, self.training.dimension, self.neighbours, clusters=self.training.clusters, shares=self._shares(clients)
+            algorithm,
+            self.training.dimension,
+            self.neighbours,
+            clusters=self.training.clusters,
+            shares=self._shares(clients),
         )
         self.role = SiteRole(server, clients)
         saved = self.store.load_state()
@@ -96,8 +101,9 @@ class Site:
         await _listening(self.service.start(f"{listen.host}:{listen.peers}"), listen.peers)
         for name, neighbour in self.neighbours.items():
             self._link(name, neighbour)
-        membership = self._membership()
-        membership.start()
+        membership = self._membership() if self.invite else None
+        if membership is not None:
+            membership.start()
         log.info("site %s serves from round %d on", self.settings.name, self.rounds.round)
         watcher = self._loop.create_task(self._watch())
         try:
@@ -113,7 +119,8 @@ class Site:
                 await link.stop()
             await self.streams.stop()
             await self.service.stop()
-            await asyncio.to_thread(membership.stop)
+            if membership is not None:
+                await asyncio.to_thread(membership.stop)
             self.store.close()
 
     def stop(self, reason: str) -> None:
@@ -277,7 +284,9 @@ class Site:
 
     def _from_peer(self, peer: str, frame: Frame) -> bytes:
         if frame.header["training"] != self.digest:
-            raise Refused(f"it has another training configuration ({frame.header['training'][:16]}…, here {self.digest[:16]}…)")
+            raise Refused(
+                f"it has another training configuration ({frame.header['training'][:16]}…, here {self.digest[:16]}…)"
+            )
         if frame.kind is Kind.PUBLICATION:
             publication = read_publication(frame)
             self._heard[peer] = max(self._heard.get(peer, 0), publication.round)
@@ -338,7 +347,9 @@ class Site:
         clients = {name: client.cluster for name, client in self.store.clients().items()}
         for name, cluster in clients.items():
             if cluster not in self.training.clusters:
-                raise NetworkError(f"Client {name} was admitted to cluster {cluster}, which training.clusters does not name.")
+                raise NetworkError(
+                    f"Client {name} was admitted to cluster {cluster}, which training.clusters does not name."
+                )
         return clients
 
     def _shares(self, clients: Mapping[str, str]) -> dict[str, float]:
@@ -354,7 +365,9 @@ class Site:
             "rounds": self.training.rounds,
             "phase": self.rounds.phase.value,
             "connected": sorted(self.rounds.connected),
-            "waiting_for": sorted(self.rounds.pending if self.rounds.phase is Phase.COLLECTING else self.rounds.awaited),
+            "waiting_for": sorted(
+                self.rounds.pending if self.rounds.phase is Phase.COLLECTING else self.rounds.awaited
+            ),
             "up": sorted(self.rounds.up),
             "disagreement": self.role.disagreement,
             "refused": dict(self.rounds.refused + self.streams.refused + self.service.refused),

@@ -69,7 +69,9 @@ class SiteRole:
         held = self.server.state()["clusters"]
         names = sorted({name for state in held.values() for name in state})
         kept = sorted(self._kept)
-        arrays: Arrays = {f"state.{name}": np.array([held[cluster][name] for cluster in sorted(held)]) for name in names}
+        arrays: Arrays = {
+            f"state.{name}": np.array([held[cluster][name] for cluster in sorted(held)]) for name in names
+        }
         arrays["kept"] = np.array([self._kept[key] for key in kept])
         arrays["disagreement"] = np.array(self.disagreement)
         about = {"round": self.server.round, "clusters": sorted(held), "kept": kept, "accepted": self.accepted}

@@ -235,17 +235,14 @@ class SiteRounds:
 
     def _advance(self, now: float) -> list[Effect]:
         """As far as the present state allows; each turn of the loop ends a phase, so it ends."""
+        phases = {Phase.WAITING: self._wait, Phase.COLLECTING: self._collect, Phase.EXCHANGING: self._exchange}
         effects: list[Effect] = []
-        while True:
-            step = {
-                Phase.WAITING: self._wait,
-                Phase.COLLECTING: self._collect,
-                Phase.EXCHANGING: self._exchange,
-                Phase.FINISHED: lambda _: None,
-            }[self.phase](now)
+        while self.phase in phases:
+            step = phases[self.phase](now)
             if step is None:
-                return effects
+                break
             effects += step
+        return effects
 
     def _wait(self, now: float) -> list[Effect] | None:
         if self.round >= self.rounds:
@@ -344,7 +341,10 @@ class SiteRounds:
         self._opened = True
         self._suspects |= {peer for peer in self.neighbours if self._newest(peer) < ahead}
         publication = self.role.aggregate(ahead, {})
-        return [Note(f"catching up from round {behind} to {ahead} with the neighbours' models"), Publish(ahead, publication)]
+        return [
+            Note(f"catching up from round {behind} to {ahead} with the neighbours' models"),
+            Publish(ahead, publication),
+        ]
 
     def _newest(self, peer: str) -> int:
         return max(self._heard.get(peer, {}), default=0)

@@ -36,7 +36,8 @@ CREATE TABLE IF NOT EXISTS clients (
     name TEXT PRIMARY KEY, key TEXT NOT NULL UNIQUE, cluster TEXT NOT NULL, admitted REAL NOT NULL,
     token TEXT, releases INTEGER NOT NULL DEFAULT 0, accepted INTEGER);
 CREATE TABLE IF NOT EXISTS neighbours (name TEXT PRIMARY KEY, pem BLOB NOT NULL, address TEXT NOT NULL);
-CREATE TABLE IF NOT EXISTS state (only INTEGER PRIMARY KEY CHECK (only = 1), round INTEGER NOT NULL, arrays BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS state (
+    only INTEGER PRIMARY KEY CHECK (only = 1), round INTEGER NOT NULL, arrays BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS rounds (round INTEGER PRIMARY KEY, finished REAL NOT NULL, figures TEXT NOT NULL);
 """
 
@@ -84,7 +85,9 @@ class SiteStore:
         """Admit a client, or move it to another cluster; a name cannot change its key, a key cannot have two names."""
         check_name("client", name)
         with self._transaction():
-            for known, line in self._db.execute("SELECT name, key FROM clients WHERE name = ? OR key = ?", (name, key.line)):
+            for known, line in self._db.execute(
+                "SELECT name, key FROM clients WHERE name = ? OR key = ?", (name, key.line)
+            ):
                 if known != name:
                     raise NetworkError(f"This key is admitted as {known} already; a client has one name.")
                 if line != key.line:
@@ -104,7 +107,9 @@ class SiteStore:
     def clients(self) -> dict[str, Admitted]:
         """Everyone admitted, by name, sorted."""
         with self._telling():
-            rows = self._db.execute("SELECT name, key, cluster, releases, accepted FROM clients ORDER BY name").fetchall()
+            rows = self._db.execute(
+                "SELECT name, key, cluster, releases, accepted FROM clients ORDER BY name"
+            ).fetchall()
         return {row[0]: Admitted(row[0], ClientKey(row[1]), *row[2:]) for row in rows}
 
     def link(self, neighbour: SiteCertificate, address: str) -> None:
@@ -125,7 +130,7 @@ class SiteStore:
     # tokens -----------------------------------------------------------------------------------------------------------
 
     def give_token(self, client: str, token: str) -> None:
-        """The token of the newest invitation; it opens streams, also again after a break, until the next one is given."""
+        """The token of the newest invitation; it opens streams, after a break too, until the next one is given."""
         with self._transaction():
             self._db.execute("UPDATE clients SET token = ? WHERE name = ?", (_digest(token), client))
 

@@ -50,7 +50,7 @@ class Kind(IntEnum):
 
 @dataclass(frozen=True)
 class Limits:
-    """What a receiver can possibly accept: the dimension of its models, the clusters it knows, a norm, a header size."""
+    """What a receiver can accept at all: the dimension of its models, the clusters it knows, a norm, a header size."""
 
     dimension: int
     clusters: frozenset[str] = frozenset()
