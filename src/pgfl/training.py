@@ -184,7 +184,7 @@ class Training:
 
     def _bounded(self, run: int) -> Federation:
         federation = self.federation_of(run)
-        return self.settings.privacy.bounded(federation) if self.settings.privacy else federation
+        return self.settings.privacy.bounded(federation, self.settings.dtype) if self.settings.privacy else federation
 
     def _ready(self, numbers: range) -> _Batch:
         settings = self.settings
