@@ -134,8 +134,8 @@ class Client:
         allowed += [self.update_norm] if self.update_norm is not None else []
         if allowed and not rounding <= ROUNDING_SHARE * min(allowed):
             raise DataError(
-                f"The server's model is so large that rounding ({rounding:.1e}) is not well below the {min(allowed):.1e} "
-                "that its tolerance allows for; nothing was released."
+                f"The server's model is so large that rounding ({rounding:.1e}) is not well below {min(allowed):.1e}, "
+                "which the sensitivity counts with; nothing was released."
             )
 
     def _problem_at(self, server_clients: int) -> _OneClient:
@@ -164,7 +164,7 @@ class _OneClient:
     update_norm: float | None
 
     def solve(self, centre: Vector) -> tuple[Vector, Vector]:
-        """The solution, if it is certified to what rounding leaves of the tolerance; so it is checked before a release."""
+        """The solution, if it is certified to what rounding leaves of the tolerance; a release comes after it."""
         model, error = self.prepared.solve(centre)
         allowed = (1.0 - ROUNDING_SHARE) * tolerance_for(self.objective, np.float64, np)
         if self.objective.convex and not error[0] <= allowed:

@@ -93,7 +93,9 @@ def _train(config: Config, folder: Path, resume: bool, quiet: bool) -> Result:
             result: Result = experiment.run(config, out=folder, resume=resume, progress=progress)
     except KeyboardInterrupt:
         where = (
-            f"go on with `pgfl run --resume --out {folder}`" if any(place.exists() for place in checkpoint_folders(folder)) else "nothing was kept"
+            f"go on with `pgfl run --resume --out {folder}`"
+            if any(place.exists() for place in checkpoint_folders(folder))
+            else "nothing was kept"
         )
         typer.echo(f"pgfl: Interrupted; {where}.", err=True)
         raise typer.Exit(INTERRUPTED) from None
