@@ -214,7 +214,11 @@ class SameReleases:
 
 
 def files_for_others(folder):
-    return {p.relative_to(folder): p.read_bytes() for p in folder.rglob("*") if p.is_file() and SIMULATION_ONLY not in p.parts}
+    return {
+        p.relative_to(folder): p.read_bytes()
+        for p in folder.rglob("*")
+        if p.is_file() and SIMULATION_ONLY not in p.parts
+    }
 
 
 @pytest.mark.parametrize("noise", ["seeded", "secure"])
@@ -245,7 +249,9 @@ def test_files_for_others_are_a_function_of_the_releases(tmp_path, monkeypatch, 
     if noise == "seeded":
         assert not np.allclose(one.models[0].clients, other.models[0].clients), "clean models must differ"
     assert set(files) == set(files_of_other)
-    assert {"models.npz", "history.csv", "privacy.csv", "summary.json", "report.html", "curves.png"} <= {p.name for p in files}
+    assert {"models.npz", "history.csv", "privacy.csv", "summary.json", "report.html", "curves.png"} <= {
+        p.name for p in files
+    }
     for path, content in files.items():
         assert content == files_of_other[path], path
 
