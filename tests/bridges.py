@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-import oracle
 
+import oracle
 from pgfl import algorithms, objectives
 from pgfl.federation import ClientData, Federation
 from pgfl.simulate.engine import Engine
@@ -14,7 +14,9 @@ from pgfl.simulate.problems import prepare
 
 def federation(problem: oracle.Problem) -> Federation:
     return Federation.from_clients(
-        {c.id: ClientData(c.server, c.cluster, c.X, c.y) for c in problem.clients}, problem.edges, servers=problem.servers
+        {c.id: ClientData(c.server, c.cluster, c.X, c.y) for c in problem.clients},
+        problem.edges,
+        servers=problem.servers,
     )
 
 

@@ -1,12 +1,12 @@
 """The roles over an in-memory transport equal the simulator, given the same noise and participants."""
 
-import bridges
 import numpy as np
-import oracle
 import pytest
+
+import bridges
+import oracle
 from federations import random_case
 from in_memory import InMemoryNetwork
-
 from pgfl import PGFL, Huber
 from pgfl.errors import DataError
 from pgfl.roles import Accepted, Client, RoundRequest, Server
@@ -81,7 +81,9 @@ def client_answer(model):
     return Answer(1, model, np.zeros(len(model)))
 
 
-@pytest.mark.parametrize(("request_", "word"), [(RoundRequest(1, 0, None), "at least one"), (RoundRequest(1, 5, np.ones(3)), "coefficients")])
+@pytest.mark.parametrize(
+    ("request_", "word"), [(RoundRequest(1, 0, None), "at least one"), (RoundRequest(1, 5, np.ones(3)), "coefficients")]
+)
 def test_requests_that_make_no_sense_are_refused(request_, word):
     with pytest.raises(DataError, match=word):
         client().answer(request_, lambda m: m)

@@ -23,11 +23,13 @@ def client_centre(server_model: Array, dual: Array, rho: float, weight: Array) -
     Completing the square, argmin f_k(w) − ⟨φ_k, w − w_{q,s}⟩ + (ρ/2)‖w − w_{q,s}‖² with f_k = ℓ_k/D_k + (λ/|C_s|)‖w‖²
     is argmin ℓ_k/D_k + (m/2)‖w − c‖² with m = ρ + 2λ/|C_s| and c = (ρ w_{q,s} + φ_k)/m. The objective solves the rest.
     """
-    return (rho * server_model + dual) / weight
+    centre = rho * server_model + dual
+    centre *= 1.0 / weight
+    return centre
 
 
 def simple_client_update(server_model: Array, dual: Array, gradient: Array, rho: float) -> Array:
-    r"""w_k = w_{q,s} + φ_k/ρ − ∇f_k(w_k)/ρ, \label{SimpleClientUpdate} (20): what a solved primal problem satisfies."""
+    r"""w_k = w_{q,s} + φ_k/ρ − ∇f_k(w_k)/ρ, \label{SimpleClientUpdate} (25): what a solved primal problem satisfies."""
     return server_model + (dual - gradient) / rho
 
 
@@ -36,11 +38,14 @@ def client_dual_update(dual: Array, server_model: Array, client_model: Array, rh
 
     With privacy `client_model` must be the *released* w̃_k: a dual built from the clean w_k lets a server recover it.
     """
-    return dual + rho * (server_model - client_model)
+    step = server_model - client_model
+    step *= rho
+    step += dual
+    return step
 
 
 def privacy_noise_addition(client_model: Array, noise: Array) -> Array:
-    r"""w̃_k⁽ⁿ⁾ = w_k⁽ⁿ⁾ + ξ_k⁽ⁿ⁾, \label{PrivacyNoiseAddition} (10); the noise comes from outside."""
+    r"""w̃_k⁽ⁿ⁾ = w_k⁽ⁿ⁾ + ξ_k⁽ⁿ⁾, \label{PrivacyNoiseAddition} (11); the noise comes from outside."""
     return client_model + noise
 
 
@@ -64,24 +69,26 @@ def clip_update(client_model: Array, centre: Array, radius: float | None) -> Arr
 
 def contribution(client_model: Array, dual: Array, rho: float) -> Array:
     """w_k − φ_k/ρ, what one client adds to its server's aggregate."""
-    return client_model - dual / rho
+    part = dual * (-1.0 / rho)
+    part += client_model
+    return part
 
 
 def server_aggregation(contributions: Array, mean: Operator) -> Array:
     r"""w̃_{q,s}: the mean of w_k − φ_k/ρ over the participants of cluster q at server s.
 
-    \label{ServerAggregation} (7) of clean models, \label{PrivateServerAggregation} (11) of released ones.
+    \label{ServerAggregation} (8) of clean models, \label{PrivateServerAggregation} (12) of released ones.
     """
     return mean(contributions)
 
 
 def inter_server_aggregation(aggregates: Array, neighbourhood_average: Operator) -> Array:
-    r"""ŵ_{q,s} = (1/|𝒩_s|) Σ_{p∈𝒩_s} w̃_{q,p}, \label{InterServerAggregation} (8), or with other mixing weights."""
+    r"""ŵ_{q,s} = (1/|𝒩_s|) Σ_{p∈𝒩_s} w̃_{q,p}, \label{InterServerAggregation} (9), or with other mixing weights."""
     return neighbourhood_average(aggregates)
 
 
 def inter_cluster_learning(own: Array, others: Array, tau: Array) -> Array:
-    r"""w_{q,s} = (1 − τ) ŵ_{q,s} + τ · (mean of ŵ_{r,s} over r ≠ q), \label{inter-clusterLearning} (9)."""
+    r"""w_{q,s} = (1 − τ) ŵ_{q,s} + τ · (mean of ŵ_{r,s} over r ≠ q), \label{inter-clusterLearning} (10)."""
     return (1.0 - tau) * own + tau * others
 
 

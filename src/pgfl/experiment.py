@@ -19,13 +19,12 @@ from pgfl.objectives import Huber, Objective
 from pgfl.privacy.settings import Privacy
 from pgfl.result import Result
 from pgfl.schedules import Decaying
+from pgfl.simulate import memory
 from pgfl.simulate.problems import Objectives
-from pgfl.training import Progress, train
+from pgfl.training import Progress, check_threads, train
 
 
-def run(
-    config: Config, *, out: Path | None = None, resume: bool = False, progress: Progress | None = None
-) -> Result:
+def run(config: Config, *, out: Path | None = None, resume: bool = False, progress: Progress | None = None) -> Result:
     """Train as the config says; with a folder, checkpoints are kept there and `resume` goes on from them."""
     checkpoints = None
     if out is not None:
@@ -39,6 +38,8 @@ def run(
         checkpoints = Checkpoints(folder, fingerprint(config), config.checkpoint_every, seeded or not private)
     if config.engine == "mpi":
         raise ConfigError("The mpi engine runs under mpiexec: mpiexec -n 2 pgfl run … --engine mpi.")
+    check_threads(config.threads)
+    memory.check(expected_shape(config))
     federation_of = federations(config)
     first = federation_of(0)
     result = train(
@@ -54,7 +55,7 @@ def run(
         metrics=config.metrics,
         engine=config.engine,
         dtype=np.dtype(config.dtype).type,
-        threads=config.threads or 1,
+        threads=config.threads,
         checkpoints=checkpoints,
         resume=resume,
         progress=progress,
@@ -62,6 +63,23 @@ def run(
     result.config, result.intercept = config, getattr(config.data, "intercept", False)
     result.warnings = list(dict.fromkeys([*config_warnings(config), *result.warnings]))
     return result
+
+
+def expected_shape(config: Config) -> memory.Shape:
+    """How large a generated federation will be, before it is; a table is measured once it is read."""
+    data = config.data
+    if not isinstance(data, SyntheticData):
+        return memory.Shape(0, 0, 1, 0)
+    clients = data.servers * data.clients_per_server
+    return memory.Shape(
+        clients=clients,
+        rows=clients * sum(data.samples) // 2,
+        dimension=data.dimension,
+        pairs=min(data.servers * data.clusters, clients * data.servers),
+        dtype=config.dtype,
+        engine=config.engine,
+        private=config.privacy.enabled,
+    )
 
 
 def federations(config: Config) -> Callable[[int], Federation]:
@@ -93,6 +111,7 @@ def federations(config: Config) -> Callable[[int], Federation]:
             servers=data.servers,
             clients_per_server=data.clients_per_server,
             source=data.source,
+            intercept=data.intercept,
             graph=graph.kind,
             run=run,
             **common,  # type: ignore[arg-type]
@@ -111,7 +130,7 @@ def algorithm(settings: AlgorithmSettings, mixing: str) -> Algorithm:
         return FedAvg(settings.step, settings.local_steps, mixing)  # type: ignore[arg-type]
     tau = Decaying(settings.tau.start, settings.tau.decay) if isinstance(settings.tau, Decay) else settings.tau
     weights = "metropolis" if settings.kind == "pgfl-exact" else mixing
-    return kind(rho=settings.rho, tau=tau, mixing=weights)  # type: ignore[call-arg, arg-type, return-value]
+    return kind(rho=settings.rho, tau=tau, mixing=weights)  # type: ignore[call-arg, arg-type]
 
 
 def objectives(settings: ObjectiveSettings, federation: Federation) -> Objectives:

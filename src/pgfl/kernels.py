@@ -8,11 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
+
+if TYPE_CHECKING:
+    from scipy import sparse
 
 Array = Any
 GATHER_LIMIT = 4096  # elements of a client's matrix above which copying it costs more than a call for each client
@@ -25,28 +27,30 @@ def is_jax(xp: Any) -> bool:
 
 def rows_times(matrices: Array, vectors: Array, index: Array | None = None) -> Array:
     """X_k v_k for every k (of `index`): (n, D, d) and (A, d) to (A, D)."""
+    if isinstance(vectors, np.ndarray):
+        if index is None:
+            return np.matvec(matrices, vectors)
+        if matrices[0].size > GATHER_LIMIT:
+            out = np.empty((len(index), matrices.shape[1]), dtype=vectors.dtype)
+            for row, client in enumerate(index):
+                np.dot(matrices[client], vectors[row], out=out[row])
+            return out
     xp = vectors.__array_namespace__()
-    if index is None:
-        return xp.matmul(matrices, vectors[..., None])[..., 0]
-    if xp is np and matrices[0].size > GATHER_LIMIT:
-        out = np.empty((len(index), matrices.shape[1]), dtype=vectors.dtype)
-        for row, client in enumerate(index):
-            np.dot(matrices[client], vectors[row], out=out[row])
-        return out
-    return xp.matmul(xp.take(matrices, index, axis=0), vectors[..., None])[..., 0]
+    return xp.matmul(pick(matrices, index), vectors[..., None])[..., 0]
 
 
 def times_rows(coefficients: Array, matrices: Array, index: Array | None = None) -> Array:
     """X_kᵀ a_k for every k (of `index`): (A, D) and (n, D, d) to (A, d)."""
+    if isinstance(coefficients, np.ndarray):
+        if index is None:
+            return np.vecmat(coefficients, matrices)
+        if matrices[0].size > GATHER_LIMIT:
+            out = np.empty((len(index), matrices.shape[2]), dtype=coefficients.dtype)
+            for row, client in enumerate(index):
+                np.dot(coefficients[row], matrices[client], out=out[row])
+            return out
     xp = coefficients.__array_namespace__()
-    if index is None:
-        return xp.matmul(coefficients[..., None, :], matrices)[..., 0, :]
-    if xp is np and matrices[0].size > GATHER_LIMIT:
-        out = np.empty((len(index), matrices.shape[2]), dtype=coefficients.dtype)
-        for row, client in enumerate(index):
-            np.dot(coefficients[row], matrices[client], out=out[row])
-        return out
-    return xp.matmul(coefficients[..., None, :], xp.take(matrices, index, axis=0))[..., 0, :]
+    return xp.matmul(coefficients[..., None, :], pick(matrices, index))[..., 0, :]
 
 
 def iterate(condition: Callable[[Any], Any], body: Callable[[Any], Any], state: Any, xp: Any) -> Any:
@@ -90,13 +94,34 @@ class Linear:
 
     @cached_property
     def _csr(self) -> sparse.csr_array:
+        from scipy import sparse
+
         return sparse.csr_array((self.values, self.columns, self.indptr), shape=(len(self.indptr) - 1, self.width))
+
+    @cached_property
+    def _product(self) -> Callable[[Array], Array]:
+        """`_csr @`, by the routine under it where it is found: half of a small product is finding out what was given."""
+        try:
+            from scipy.sparse._sparsetools import csr_matvecs
+        except ImportError:
+            return self._csr.__matmul__
+        matrix = self._csr
+        parts = (matrix.indptr, matrix.indices, matrix.data)
+
+        def product(vectors: Array) -> Array:
+            if vectors.dtype != matrix.dtype or not vectors.flags.c_contiguous:
+                return matrix @ vectors
+            out = np.zeros((matrix.shape[0], vectors.shape[1]), dtype=vectors.dtype)
+            csr_matvecs(*matrix.shape, vectors.shape[1], *parts, vectors.reshape(-1), out.reshape(-1))
+            return out
+
+        return product
 
     def __call__(self, vectors: Array) -> Array:
         """The product with a (width, d) array."""
+        if isinstance(vectors, np.ndarray):
+            return self._product(vectors)
         xp = vectors.__array_namespace__()
-        if xp is np:
-            return self._csr @ vectors
         if is_jax(xp):
             import jax
 
@@ -105,7 +130,12 @@ class Linear:
         return xp.matmul(xp.asarray(self._csr.toarray(), dtype=vectors.dtype), vectors)
 
 
-def put(values: Array, index: Array | None, new: Array) -> Array:
+def column(values: NDArray[Any]) -> NDArray[Any]:
+    """A number a row, as a column; one for all rows where they are equal, because that multiplies faster."""
+    return values[:1, None] if len(values) and (values == values[0]).all() else values[:, None]
+
+
+def put(values: Array, index: Array | slice | None, new: Array) -> Array:
     """`values` with the rows of `index` replaced (all of them if it is None); NumPy's in place."""
     xp = values.__array_namespace__()
     if index is None:
@@ -115,10 +145,16 @@ def put(values: Array, index: Array | None, new: Array) -> Array:
         return values
     if is_jax(xp):
         return values.at[index].set(new)
-    spread = Linear.from_entries(np.asarray(index), np.arange(len(index)), np.ones(len(index)), len(values), len(index))
-    return values + spread(new - xp.take(values, index, axis=0))
+    index = np.arange(values.shape[0])[index]
+    spread = Linear.from_entries(index, np.arange(len(index)), np.ones(len(index)), values.shape[0], len(index))
+    return values + spread(new - pick(values, index))
 
 
-def pick(values: Array, index: Array | None) -> Array:
-    """The rows of `index`, or all of them."""
-    return values if index is None else values.__array_namespace__().take(values, index, axis=0)
+def pick(values: Array, index: Array | slice | None) -> Array:
+    """The rows of `index`, or all of them; a slice gives a view where the library has views."""
+    if index is None:
+        return values
+    if isinstance(values, np.ndarray):
+        return values[index] if isinstance(index, slice) else values.take(index, axis=0)
+    xp = values.__array_namespace__()
+    return values[index, ...] if isinstance(index, slice) else xp.take(values, xp.asarray(index), axis=0)

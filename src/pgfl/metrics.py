@@ -12,11 +12,11 @@ Array = NDArray[np.floating]
 
 def squared_norm(x: Array) -> Array:
     """‖x‖² along the last axis."""
-    return np.einsum("...i,...i->...", x, x)
+    return np.asarray(np.einsum("...i,...i->...", x, x))
 
 
 def deviation(models: Array, truth: Array) -> Array:
-    r"""‖w_k − w_q*‖²/‖w_q*‖² of every client; its mean over clients is the NMSD, \label{MSE} (35)."""
+    r"""‖w_k − w_q*‖²/‖w_q*‖² of every client; its mean over clients is the NMSD, \label{MSE} (53)."""
     return squared_norm(models - truth) / squared_norm(truth)
 
 

@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 
 from pgfl import equations as eq
 from pgfl.errors import ConfigError
-from pgfl.kernels import Linear, pick, put
+from pgfl.kernels import Linear, column, is_jax, pick, put
 from pgfl.objectives import Objective
 from pgfl.simulate.layout import Layout, RunLayout
-from pgfl.solvers import Prepared
+from pgfl.solvers import Prepared, tolerance_for
 
 Array = Any
 Ints = NDArray[np.int64]
@@ -53,13 +53,19 @@ class Block:
     clients: slice
     pairs: slice
     buckets: tuple[Bucket, ...]
-    weight: Array  # m of every client, a column
-    ridge_weight: Array  # λ/|C_s| of every client, a column
+    weight: Array  # m, a column: of every client, or one for all
+    ridge_weight: Array  # λ/|C_s|, likewise
     update_norm: float | None
+    tolerance: NDArray[np.float64]  # of every client's solution; infinite where none can be certified
+    strictest: float  # the least of them
 
     def problem(self, active: Ints | None) -> BlockProblem:
         """The problems of the block's active clients (places within the block), or of all."""
         return BlockProblem(self, active)
+
+    def objective_values(self, models: Array) -> Array:
+        """f_k of every client at its model."""
+        return self.problem(None).objective(models)
 
 
 @dataclass(frozen=True)
@@ -72,7 +78,7 @@ class BlockProblem:
     @property
     def weight(self) -> Array:
         """m of every active client."""
-        return pick(self.block.weight, self.active)
+        return self._own(self.block.weight)
 
     @property
     def update_norm(self) -> float | None:
@@ -94,13 +100,16 @@ class BlockProblem:
 
     def gradient(self, w: Array) -> Array:
         """∇f_k of every active client at its row of w."""
-        return self._mapped(w, "gradient", w) + 2.0 * pick(self.block.ridge_weight, self.active) * w
+        return self._mapped(w, "gradient", w) + 2.0 * self._own(self.block.ridge_weight) * w
 
     def objective(self, w: Array) -> Array:
         """f_k of every active client at its row of w."""
         xp = w.__array_namespace__()
-        penalty = pick(self.block.ridge_weight, self.active)[:, 0] * xp.sum(w * w, axis=-1)
+        penalty = self._own(self.block.ridge_weight)[:, 0] * xp.sum(w * w, axis=-1)
         return self._mapped(w, "loss", w[:, 0]) + penalty
+
+    def _own(self, values: Array) -> Array:
+        return values if values.shape[0] == 1 else pick(values, self.active)
 
     def _mapped(self, w: Array, method: str, like: Array) -> Array:
         out = like.__array_namespace__().zeros_like(like)
@@ -128,13 +137,15 @@ def prepare(
     layout: Layout, objectives: Objectives, rho: float, dtype: Any, xp: Any = np, update_norm: float | None = None
 ) -> list[Block]:
     """Factor all problems. Runs small enough to share a block do; a large run is cut between servers."""
-    blocks: list[Block] = []
-    for start, stop in _cuts(layout) if xp is np else [(0, layout.clients)]:
-        first_pair = np.searchsorted(layout.pair_server, layout.client_server[start])
-        last_pair = np.searchsorted(layout.pair_server, layout.client_server[stop - 1], side="right")
-        pairs = slice(int(first_pair), int(last_pair))
-        blocks.append(_block(layout, slice(start, stop), pairs, objectives, rho, dtype, xp, update_norm))
-    return blocks
+    cuts = _cuts(layout) if xp is np else [(0, layout.clients)]
+    return [block_of(layout, slice(*cut), objectives, rho, dtype, xp, update_norm) for cut in cuts]
+
+
+def pairs_of(layout: Layout, clients: slice) -> slice:
+    """The (server, cluster) pairs of the servers of some clients."""
+    first = np.searchsorted(layout.pair_server, layout.client_server[clients.start])
+    last = np.searchsorted(layout.pair_server, layout.client_server[clients.stop - 1], side="right")
+    return slice(int(first), int(last))
 
 
 def _cuts(layout: Layout) -> list[tuple[int, int]]:
@@ -149,16 +160,16 @@ def _cuts(layout: Layout) -> list[tuple[int, int]]:
     return cuts
 
 
-def _block(
+def block_of(
     layout: Layout,
     clients: slice,
-    pairs: slice,
     objectives: Objectives,
     rho: float,
     dtype: Any,
     xp: Any,
     update_norm: float | None,
 ) -> Block:
+    """Whole servers' problems, factored."""
     groups: dict[tuple[int, int], tuple[Objective, list[tuple[RunLayout, Ints]]]] = {}
     known: list[Objective] = []
     lam = np.empty(clients.stop - clients.start)
@@ -186,8 +197,12 @@ def _block(
         for (_, length), (objective, members) in sorted(groups.items(), key=lambda item: item[0])
     ]
     ridge_weight = (lam / server_clients).astype(dtype)
-    columns = (xp.asarray(weight[:, None]), xp.asarray(ridge_weight[:, None]))
-    return Block(clients, pairs, tuple(buckets), *columns, update_norm)
+    weights = (xp.asarray(column(values)) for values in (weight, ridge_weight))
+    tolerance = np.full(len(weight), np.inf)
+    for bucket in buckets:
+        tolerance[bucket.where] = tolerance_for(bucket.objective, dtype, np) if bucket.objective.convex else np.inf
+    pairs = pairs_of(layout, clients)
+    return Block(clients, pairs, tuple(buckets), *weights, update_norm, tolerance, tolerance.min())
 
 
 def _bucket(
@@ -213,7 +228,12 @@ def _bucket(
         features[rows] = federation.features[source] * own[..., None]
         targets[rows] = federation.targets[source] * own
     arrays = [xp.asarray(values) for values in (features, targets, counts)]
-    return Bucket(where, objective, *arrays, objective.prepare(*arrays, xp.asarray(weight[where])))
+    prepared = objective.prepare(*arrays, xp.asarray(weight[where]))
+    if is_jax(xp):
+        from pgfl.simulate.jax import compiled
+
+        prepared = compiled(prepared)
+    return Bucket(where, objective, *arrays, prepared)
 
 
 def _padded(federation: Any) -> Ints:
@@ -227,9 +247,10 @@ def _padded(federation: Any) -> Ints:
     return -(-counts // unit) * unit
 
 
-def mean_of_pairs(block: Block, client_pair: Ints, dtype: Any) -> tuple[Linear, NDArray[np.bool_]]:
-    """The operator from participants, given their pairs, to the means of the block's pairs; and which pairs have any."""
-    pair = client_pair - block.pairs.start
-    taking_part = np.bincount(pair, minlength=block.pairs.stop - block.pairs.start)
-    indptr = np.concatenate([[0], np.cumsum(taking_part)])
+def mean_of_pairs(pairs: slice, client_pair: Ints, dtype: Any) -> tuple[Linear, NDArray[np.bool_]]:
+    """The operator from participants, given their pairs, to the means of `pairs`; and which pairs have any."""
+    pair = client_pair - pairs.start
+    taking_part = np.bincount(pair, minlength=pairs.stop - pairs.start)
+    indptr = np.zeros(len(taking_part) + 1, dtype=np.int64)
+    np.cumsum(taking_part, out=indptr[1:])
     return Linear(indptr, np.arange(len(pair)), (1.0 / taking_part[pair]).astype(dtype), len(pair)), taking_part > 0
