@@ -257,7 +257,7 @@ class NewtonOnMargins(Batch):
         return bool(self.features.shape[-2] <= self.features.shape[-1])
 
     def solve(self, centre: Array, index: Array | None = None) -> tuple[Array, Array]:
-        """Iterate until every client's gradient norm is below half of m · tolerance, or no step lowers its objective."""
+        """Iterate until every gradient norm is below half of m · tolerance, or no step lowers the objective."""
         xp = centre.__array_namespace__()
         own = self.but_features(index)
         problem = _Newton(

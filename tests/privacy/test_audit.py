@@ -89,6 +89,10 @@ def test_what_is_shipped_keeps_its_claim_and_reaches_nine_tenths_of_it(case):
     assert 0.9 <= found.ratio <= 1.0
 
 
+def test_the_compiled_simulator_keeps_its_claim_too():
+    assert attack(huber(), "compiled", ENOUGH, ALPHA, seed=5).verdict == "holds"
+
+
 def test_a_bound_that_is_not_attained_is_reported():
     ridge = next(case for case in cases() if not case.attained)
     found = attack(ridge, "simulator", ENOUGH, ALPHA)
@@ -134,7 +138,7 @@ def test_float_safe_noise_and_ledgers_are_attacked_too():
 # --- the audit can fail ----------------------------------------------------------------------------------------------
 
 
-TINY = Scale("tiny", {"simulator": 400, "device": 0, "safe-noise": 0, "ledger": 0}, bugs=0)
+TINY = Scale("tiny", {"simulator": 400}, bugs=0)
 
 
 def only_objectives(monkeypatch):
@@ -173,7 +177,7 @@ def test_noise_that_is_needlessly_strong_does_not_reach_the_claim(monkeypatch):
 
 def test_a_bug_that_is_none_is_missed_and_fails_the_audit(monkeypatch):
     monkeypatch.setattr(report, "PLANTED", {"nothing wrong": lambda mechanism: mechanism})
-    found = audit(Scale("tiny", dict.fromkeys(TINY.trials, 0) | {"simulator": 200}, bugs=200))
+    found = audit(Scale("tiny", {"simulator": 200}, bugs=200))
     assert [f.verdict for f in found.findings if f.bug] == ["missed", "missed"]
     assert not found.passed
 

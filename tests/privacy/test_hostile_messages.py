@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pgfl import PGFL, FedAvg, Huber, Logistic, Privacy, Ridge, train
+from pgfl import PGFL, FedAvg, Huber, Logistic, Privacy, Ridge, solvers, train
 from pgfl import equations as eq
-from pgfl import solvers
 from pgfl.errors import DataError, SolverError
 from pgfl.federation import ClientData, Federation
 from pgfl.privacy.sensitivity import clip_rows

@@ -147,16 +147,21 @@ def private(noise="seeded", **settings):
     return Privacy(**{"phi0": 2.0, "zeta": 0.99, "x_norm": 3.0, "noise": noise, **settings})
 
 
-def simulate(algorithm):
-    wiretap = Wiretap()
-    train(federation(), algorithm, Huber(), rounds=ROUNDS, privacy=private(), checkpoints=wiretap, resume=True)
-    return wiretap
-
-
-@pytest.mark.parametrize("bug", [False, True])
-def test_a_simulated_dual_gives_the_clean_model_away_only_if_it_is_planted(bug):
-    algorithm = PGFL(rho=RHO, tau=0.2)
-    wiretap = simulate(planted(algorithm) if bug else algorithm)
+@pytest.mark.parametrize(
+    ("engine", "bug"), [("numpy", False), ("numba", False), ("jax", False), ("numpy", True), ("jax", True)]
+)
+def test_a_simulated_dual_gives_the_clean_model_away_only_if_it_is_planted(engine, bug):
+    algorithm, wiretap = PGFL(rho=RHO, tau=0.2), Wiretap()
+    train(
+        federation(),
+        planted(algorithm) if bug else algorithm,
+        Huber(),
+        rounds=ROUNDS,
+        privacy=private(),
+        checkpoints=wiretap,
+        resume=True,
+        engine=engine,
+    )
     noise = wiretap.sigma * DIMENSION**0.5
     for (_, _, _, before), (clean, _, received, dual) in zip(wiretap.rounds[:-1], wiretap.rounds[1:], strict=True):
         error = np.linalg.norm(received - (dual - before) / RHO - clean, axis=1)
@@ -221,8 +226,8 @@ def files_for_others(folder):
     }
 
 
-@pytest.mark.parametrize("noise", ["seeded", "secure"])
-def test_files_for_others_are_a_function_of_the_releases(tmp_path, monkeypatch, noise):
+@pytest.mark.parametrize(("noise", "engine"), [("seeded", "numpy"), ("secure", "numpy"), ("secure", "numba")])
+def test_files_for_others_are_a_function_of_the_releases(tmp_path, monkeypatch, noise, engine):
     """Two runs with other labels, hence other clean models, but the same releases leave the same bytes."""
     for source in (SeededNoise, SecureNoise):
         monkeypatch.setattr(source, "release", lambda self, *given: SameReleases()(*given))
@@ -238,6 +243,7 @@ def test_files_for_others_are_a_function_of_the_releases(tmp_path, monkeypatch, 
             privacy=private(noise),
             metrics=METRICS,
             checkpoints=checkpoints,
+            engine=engine,
         )
         result.seconds = 0.0
         kept = files_for_others(tmp_path / name)

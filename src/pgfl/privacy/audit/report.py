@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
+from importlib.util import find_spec
 from typing import Any, Literal
 
 import numpy as np
@@ -12,17 +13,18 @@ import numpy as np
 from pgfl.privacy.audit import subjects
 from pgfl.privacy.audit.bounds import mu_lower
 from pgfl.privacy.audit.bugs import PLANTED
-from pgfl.privacy.audit.cases import Case, cases, huber
+from pgfl.privacy.audit.cases import Case, cases, huber, logistic
 from pgfl.privacy.audit.scores import scores
 from pgfl.privacy.audit.subjects import Mechanism, Played
 
-Path = Literal["simulator", "device", "safe-noise", "ledger"]
+Path = Literal["simulator", "compiled", "device", "safe-noise", "ledger"]
 Progress = Callable[[int, int, str], None]
 
 FALSE_ALARM = 1e-3  # the probability that a right mechanism seems to leak anywhere in one audit
 REQUIRED = 0.9  # the share of the claim that the bound must reach where the sensitivity is attained
 PLAY: dict[Path, Callable[..., Played]] = {
     "simulator": subjects.in_simulator,
+    "compiled": subjects.in_compiled_simulator,
     "device": subjects.on_devices,
     "safe-noise": subjects.with_safe_noise,
     "ledger": subjects.with_ledgers,
@@ -31,15 +33,19 @@ PLAY: dict[Path, Callable[..., Played]] = {
 
 @dataclass(frozen=True)
 class Scale:
-    """How many trials a world each path is given, 0 for none; with too few, coming near the claim is not required."""
+    """How many trials a world each path is given; with too few of them, coming near the claim is not required."""
 
     name: str
     trials: Mapping[Path, int]
     bugs: int
 
 
-QUICK = Scale("quick", {"simulator": 20_000, "device": 1_000, "safe-noise": 1_000, "ledger": 0}, bugs=1_000)
-FULL = Scale("full", {"simulator": 100_000, "device": 12_000, "safe-noise": 12_000, "ledger": 600}, bugs=4_000)
+QUICK = Scale("quick", {"simulator": 20_000, "compiled": 20_000, "device": 1_000, "safe-noise": 1_000}, bugs=1_000)
+FULL = Scale(
+    "full",
+    {"simulator": 100_000, "compiled": 100_000, "device": 12_000, "safe-noise": 12_000, "ledger": 600},
+    bugs=4_000,
+)
 ENOUGH = 8_000  # trials a world from which on a tight mechanism reaches 90 % all but surely
 
 
@@ -164,6 +170,7 @@ def attack(case: Case, path: Path, trials: int, alpha: float, *, bug: str | None
 def _jobs(scale: Scale) -> list[tuple[Case, Path, str | None]]:
     everywhere: tuple[Path, ...] = ("simulator", "device")
     jobs: list[tuple[Case, Path, str | None]] = [(case, path, None) for case in cases() for path in everywhere]
+    jobs += [(huber(), "compiled", None), (logistic(), "compiled", None)] if find_spec("numba") else []
     jobs += [(huber(), "safe-noise", None), (huber(), "ledger", None)]
-    jobs = [job for job in jobs if scale.trials[job[1]] > 0]
+    jobs = [job for job in jobs if job[1] in scale.trials]
     return jobs + [(huber(), path, bug) for bug in PLANTED for path in everywhere]

@@ -30,7 +30,7 @@ from pgfl.simulate.engine import Engine
 from pgfl.simulate.recorder import Recorder
 from pgfl.solvers import tolerance_for
 from pgfl.streams import Purpose, stream
-from pgfl.training import train
+from pgfl.training import Library, train
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -134,7 +134,6 @@ def _with_ledger(case: Case, client: Client, noise: NoiseSource, ledger: Ledger,
     server, accepted = LyingServer(case, 1, SERVER_CLIENTS), None
     for number in range(1, ROUNDS + 1):
         request = RoundRequest(number, SERVER_CLIENTS, server.message()[0], accepted)
-
         payload = ledger.release(str(number), delta, partial(_payload, client, request, noise)).payload
         model, dual = np.frombuffer(payload).reshape(2, 1, -1)
         if accepted is not None:
@@ -156,7 +155,7 @@ def _release(noise: NoiseSource, sigma: float, client: int, round: int) -> Calla
     return lambda model: np.asarray(noise.release(model[None], np.array([sigma]), np.array([client]), round)[0])
 
 
-def in_simulator(case: Case, mechanism: Mechanism, worlds: Integers, seed: int) -> Played:
+def in_simulator(case: Case, mechanism: Mechanism, worlds: Integers, seed: int, engine: Library = "numpy") -> Played:
     """`train` with a server a trial; the wiretap stands where checkpoints are written and swaps the servers' models."""
     wiretap = _Wiretap(LyingServer(case, len(worlds), 1), mechanism)
     train(
@@ -168,11 +167,17 @@ def in_simulator(case: Case, mechanism: Mechanism, worlds: Integers, seed: int) 
         seed=seed,
         metrics=(),
         record_every=ROUNDS,
+        engine=engine,
         checkpoints=wiretap,
         resume=True,
     )
     assert wiretap.plan is not None
     return wiretap.server, float(wiretap.plan.rho.max())
+
+
+def in_compiled_simulator(case: Case, mechanism: Mechanism, worlds: Integers, seed: int) -> Played:
+    """The same with compiled kernels."""
+    return in_simulator(case, mechanism, worlds, seed, "numba")
 
 
 class _Wiretap(Checkpoints):
