@@ -21,6 +21,9 @@ COMMANDS = {
     "ledger": ("pgfl.cli.ledger", "Show or verify a client's privacy ledger."),
     "audit": ("pgfl.cli.audit", "Measure the privacy loss of the shipped mechanism as a lying server."),
     "presets": ("pgfl.cli.presets", "List the settings that come along."),
+    "site": ("pgfl.cli.site", "A site of the network: its key, whom it trusts, its rounds."),
+    "client": ("pgfl.cli.client", "A client of a site: its key, its own privacy policy, taking part."),
+    "network": ("pgfl.cli.network", "Try a whole network on this machine."),
 }
 """Command → (module whose `app` it is, one line of help)."""
 
