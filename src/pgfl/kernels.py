@@ -8,11 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
+
+if TYPE_CHECKING:
+    from scipy import sparse
 
 Array = Any
 GATHER_LIMIT = 4096  # elements of a client's matrix above which copying it costs more than a call for each client
@@ -90,6 +92,8 @@ class Linear:
 
     @cached_property
     def _csr(self) -> sparse.csr_array:
+        from scipy import sparse
+
         return sparse.csr_array((self.values, self.columns, self.indptr), shape=(len(self.indptr) - 1, self.width))
 
     def __call__(self, vectors: Array) -> Array:
@@ -105,7 +109,7 @@ class Linear:
         return xp.matmul(xp.asarray(self._csr.toarray(), dtype=vectors.dtype), vectors)
 
 
-def put(values: Array, index: Array | None, new: Array) -> Array:
+def put(values: Array, index: Array | slice | None, new: Array) -> Array:
     """`values` with the rows of `index` replaced (all of them if it is None); NumPy's in place."""
     xp = values.__array_namespace__()
     if index is None:
@@ -115,10 +119,16 @@ def put(values: Array, index: Array | None, new: Array) -> Array:
         return values
     if is_jax(xp):
         return values.at[index].set(new)
-    spread = Linear.from_entries(np.asarray(index), np.arange(len(index)), np.ones(len(index)), len(values), len(index))
+    index = np.arange(len(values))[index]
+    spread = Linear.from_entries(index, np.arange(len(index)), np.ones(len(index)), len(values), len(index))
     return values + spread(new - xp.take(values, index, axis=0))
 
 
-def pick(values: Array, index: Array | None) -> Array:
-    """The rows of `index`, or all of them."""
-    return values if index is None else values.__array_namespace__().take(values, index, axis=0)
+def pick(values: Array, index: Array | slice | None) -> Array:
+    """The rows of `index`, or all of them; a slice gives a view where the library has views."""
+    if index is None:
+        return values
+    if isinstance(values, np.ndarray):
+        return values[index] if isinstance(index, slice) else values.take(index, axis=0)
+    xp = values.__array_namespace__()
+    return values[index, ...] if isinstance(index, slice) else xp.take(values, index, axis=0)

@@ -37,7 +37,8 @@ def within(rows: int, counts: Array, xp: Any) -> Array:
 
 def norm(x: Array) -> Array:
     """‖x‖ along the last axis."""
-    return (x * x).__array_namespace__().sum(x * x, axis=-1) ** 0.5
+    xp = x.__array_namespace__()
+    return xp.vecdot(x, x) ** 0.5
 
 
 class Batch:
@@ -77,10 +78,7 @@ def ridge(features: Array, targets: Array, counts: Array, weight: Array) -> Prep
     xp = features.__array_namespace__()
     rows, dimension = features.shape[-2:]
     if rows <= dimension:
-        scale = 2.0 / (counts * weight)
-        eye = xp.eye(rows, dtype=features.dtype)
-        inverse, excess = _inverse(eye + scale[:, None, None] * _gram(features, xp), xp)
-        return RidgeInSamples(features, targets, scale[:, None, None] * inverse, 0.5 * scale**0.5 * excess)
+        return _whitened(features, targets, 2.0 / (counts * weight), xp)
     curvature = xp.matmul(xp.matrix_transpose(features), features) * (2.0 / counts)[:, None, None]
     hessian = curvature + weight[:, None, None] * xp.eye(dimension, dtype=features.dtype)
     inverse, excess = _inverse(hessian, xp)
@@ -88,21 +86,34 @@ def ridge(features: Array, targets: Array, counts: Array, weight: Array) -> Prep
     return RidgeInFeatures(inverse, pull, weight, excess / weight)
 
 
+def _whitened(features: Array, targets: Array, scale: Array, xp: Any) -> Prepared:
+    """κ(I + κXXᵀ)⁻¹ = TᵀT with T = √κ·C⁻¹ and CCᵀ = I + κXXᵀ, so that X and y are needed as TX and Ty only.
+
+    With F = (TᵀT)(I/κ + XXᵀ) − I, ‖XᵀκCCᵀ⁻¹‖ ≤ √κ/2 and Xc − y = T⁻¹(TXc − Ty), what T gets wrong moves the
+    argmin by at most ½‖F‖‖C‖‖TXc − Ty‖.
+    """
+    shifted = xp.eye(features.shape[-2], dtype=features.dtype) + scale[:, None, None] * _gram(features, xp)
+    root = xp.linalg.cholesky(shifted)
+    turn = xp.linalg.inv(root)
+    excess = xp.matmul(xp.matmul(xp.matrix_transpose(turn), turn), shifted) - xp.eye(shifted.shape[-1], dtype=turn.dtype)
+    slack = 0.5 * (xp.sum(excess**2, axis=(-2, -1)) * xp.sum(root**2, axis=(-2, -1))) ** 0.5
+    turn = scale[:, None, None] ** 0.5 * turn
+    return RidgeInSamples(xp.matmul(turn, features), rows_times(turn, targets), slack)
+
+
 @dataclass(frozen=True)
 class RidgeInSamples(Batch):
-    """w = c − Xᵀ R (Xc − y) with R = κ(I + κXXᵀ)⁻¹ and κ = 2/(D m)."""
+    """w = c − Xᵀ TᵀT (Xc − y) with TᵀT = κ(I + κXXᵀ)⁻¹ and κ = 2/(D m); `features` is TX and `targets` Ty."""
 
     features: Array
     targets: Array
-    resolvent: Array
     slack: Array
 
     def solve(self, centre: Array, index: Array | None = None) -> tuple[Array, Array]:
-        """One product with X, one with Xᵀ; the error of the stored inverse is known from `slack`."""
+        """One product with TX, one with its transpose; what T gets wrong is known from `slack`."""
         own = self.but_features(index)
-        residual = rows_times(self.features, centre, index) - own.targets
-        moves = rows_times(own.resolvent, residual)
-        return centre - times_rows(moves, self.features, index), own.slack * norm(residual)
+        moves = rows_times(self.features, centre, index) - own.targets
+        return centre - times_rows(moves, self.features, index), own.slack * norm(moves)
 
 
 @dataclass(frozen=True)

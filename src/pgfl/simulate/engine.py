@@ -76,9 +76,20 @@ class Part:
     block: Block
     active: Ints | None  # places within the block; None is everyone
     flat: Ints  # the same clients' places among all
+    index: Ints | slice | None  # the cheapest way to pick and put them; None where the block is all there is
+    pair: Ints  # the (server, cluster) of each of them
     mean: Linear
     contributing: NDArray[np.bool_]
     sigma: NDArray[np.float64] | None
+
+
+@dataclass(frozen=True)
+class Turnout:
+    """Who takes part in a round, block by block, and which pairs hear of it."""
+
+    parts: list[Part]
+    contributing: NDArray[np.bool_]
+    complete: bool  # whether every pair has a participant
 
 
 class Engine:
@@ -102,7 +113,7 @@ class Engine:
         self.dtype, self.xp = dtype, xp
         self.network = Network(layout, algorithm, dtype)
         self._pool = ThreadPoolExecutor(threads) if threads > 1 and len(blocks) > 1 else None
-        self._everyone: list[Part] | None = None
+        self._everyone: Turnout | None = None
         dimension = layout.runs[0].federation.dimension
         clients, pairs = (xp.zeros((n, dimension), dtype=dtype) for n in (layout.clients, layout.pairs))
         self.state = State(0, clients, clients if noise is None else clients + 0, clients + 0, algorithm.start(pairs))
@@ -112,21 +123,18 @@ class Engine:
     def play(self) -> State:
         """One round."""
         state, number = self.state, self.state.round + 1
-        parts = self._parts(number)
-        contributions = self._over_blocks(lambda part: self._client_phase(part, number), parts)
-        contributing = np.zeros(self.layout.pairs, dtype=bool)
-        for part in parts:
-            contributing[part.block.pairs] = part.contributing
-        aggregate = self._aggregate(parts, contributions, contributing)
-        around = self.network.around(contributing)
+        turnout = self._turnout(number)
+        contributions = self._over_blocks(lambda part: self._client_phase(part, number), turnout.parts)
+        aggregate = self._aggregate(turnout, contributions)
+        around = self.network.around(turnout.contributing)
         servers, published = self.algorithm.publish(state.servers, aggregate, around)
         self.previous_servers = state.server_models
         servers = self.algorithm.combine(servers, published, around, tau_at(self.algorithm.tau, number))
-        if not self.network.known.all():
+        if not self.network.complete:
             servers["model"] = servers["model"] * self.xp.asarray(self.network.known[:, None].astype(self.dtype))
         state.servers, state.round = servers, number
         if self.algorithm.has_dual:
-            self._over_blocks(self._settle, parts)
+            self._over_blocks(self._settle, turnout.parts)
         if number % LOOK_EVERY == 0:
             self.check_finite()
         return state
@@ -151,34 +159,45 @@ class Engine:
     def _over_blocks(self, work: Callable[[Part], Any], parts: list[Part]) -> list[Any]:
         return list(self._pool.map(work, parts) if self._pool else map(work, parts))
 
-    def _parts(self, number: int) -> list[Part]:
+    def _turnout(self, number: int) -> Turnout:
         active, sigma = self.scheduler.draw(number), None
         if self.privacy is not None:
             active = active[self.privacy.admit(active, number)]
             sigma = self.privacy.sigma(active, number)
             self.privacy.spend(active, number)
         self.taking_part = active
-        everyone = len(active) == self.layout.clients
-        if everyone and sigma is None and self._everyone:
+        everyone = len(active) == self.layout.clients and sigma is None
+        if everyone and self._everyone:
             return self._everyone
-        cuts = np.searchsorted(active, [block.clients.start for block in self.blocks] + [self.layout.clients])
+        parts = self._parts(active, sigma)
+        contributing = np.zeros(self.layout.pairs, dtype=bool)
+        for part in parts:
+            contributing[part.block.pairs] = part.contributing
+        turnout = Turnout(parts, contributing, bool(contributing.all()))
+        if everyone:
+            self._everyone = turnout
+        return turnout
+
+    def _parts(self, active: Ints, sigma: NDArray[np.float64] | None) -> list[Part]:
+        cuts = np.searchsorted(active, [block.clients.start for block in self.blocks] + [self.layout.clients]).tolist()
+        client_pair = self.layout.client_pair[active]
         parts = []
         for block, start, stop in zip(self.blocks, cuts[:-1], cuts[1:], strict=True):
-            flat = active[start:stop]
-            places = None if len(flat) == block.clients.stop - block.clients.start else flat - block.clients.start
-            mean, contributing = mean_of_pairs(block, self.layout.client_pair[flat], self.dtype)
-            parts.append(Part(block, places, flat, mean, contributing, None if sigma is None else sigma[start:stop]))
-        if everyone and sigma is None:
-            self._everyone = parts
+            flat, pair = active[start:stop], client_pair[start:stop]
+            whole = stop - start == block.clients.stop - block.clients.start
+            places = None if whole else flat - block.clients.start
+            index = (None if len(self.blocks) == 1 else block.clients) if whole else flat
+            mean, contributing = mean_of_pairs(block, pair, self.dtype)
+            noise = None if sigma is None else sigma[start:stop]
+            parts.append(Part(block, places, flat, index, pair, mean, contributing, noise))
         return parts
 
     def _client_phase(self, part: Part, number: int) -> Array:
-        """The client step of one block; returns what its clients contribute."""
+        """The client step of one block; returns the means of what its clients contribute, for every pair of it."""
         if not len(part.flat):
             return None
-        state, everyone = self.state, self._is_all(part)
-        dual = state.dual if everyone else pick(state.dual, part.flat)
-        server_model = pick(state.server_models, self.layout.client_pair[part.flat])
+        state = self.state
+        dual, server_model = pick(state.dual, part.index), pick(state.server_models, part.pair)
 
         def release(models: Array) -> Array:
             if self.noise is None:
@@ -187,51 +206,47 @@ class Engine:
 
         step = self.algorithm.client_step(part.block.problem(part.active), server_model, dual, release)
         self._check_solved(step, part)
-        state.model = put(state.model, None if everyone else part.flat, step.model)
-        if self.noise is None:
-            state.released = state.model
-        else:
-            state.released = put(state.released, None if everyone else part.flat, step.released)
-        return self.algorithm.contribution(step.released, dual)
+        state.model = put(state.model, part.index, step.model)
+        state.released = state.model if self.noise is None else put(state.released, part.index, step.released)
+        return eq.server_aggregation(self.algorithm.contribution(step.released, dual), part.mean)
 
-    def _is_all(self, part: Part) -> bool:
-        return part.active is None and len(self.blocks) == 1
-
-    def _aggregate(self, parts: list[Part], contributions: list[Array], contributing: NDArray[np.bool_]) -> Array:
+    def _aggregate(self, turnout: Turnout, means: list[Array]) -> Array:
         """The participants' mean for every pair, and the current model where there is none."""
-        pieces = [
-            self.xp.zeros((part.block.pairs.stop - part.block.pairs.start, self.state.dual.shape[1]), dtype=self.dtype)
-            if contributed is None
-            else eq.server_aggregation(contributed, part.mean)
-            for part, contributed in zip(parts, contributions, strict=True)
+        if turnout.complete:
+            return means[0] if len(means) == 1 else self.xp.concat(means)
+        if not turnout.contributing.any():
+            return self.state.server_models
+        present = [
+            mean[np.flatnonzero(part.contributing)]
+            for part, mean in zip(turnout.parts, means, strict=True)
+            if mean is not None
         ]
-        if contributing.all():
-            return pieces[0] if len(pieces) == 1 else self.xp.concat(pieces)
-        spread = [np.arange(part.block.pairs.start, part.block.pairs.stop)[part.contributing] for part in parts]
-        present = [piece[np.flatnonzero(part.contributing)] for part, piece in zip(parts, pieces, strict=True)]
-        return put(self.state.server_models + 0, np.concatenate(spread), self.xp.concat(present))
+        return put(self.state.server_models + 0, np.flatnonzero(turnout.contributing), self.xp.concat(present))
 
     def _settle(self, part: Part) -> None:
         if not len(part.flat):
             return
-        state, index = self.state, None if self._is_all(part) else part.flat
-        server_model = pick(state.server_models, self.layout.client_pair[part.flat])
-        settled = self.algorithm.settle(pick(state.dual, index), server_model, pick(state.released, index))
-        state.dual = put(state.dual, index, settled)
+        state = self.state
+        server_model = pick(state.server_models, part.pair)
+        settled = self.algorithm.settle(pick(state.dual, part.index), server_model, pick(state.released, part.index))
+        state.dual = put(state.dual, part.index, settled)
 
     def _check_solved(self, step: ClientStep, part: Part) -> None:
         """Every primal problem within its stated tolerance: absolute where privacy counts on it, else relative."""
+        errors = np.asarray(step.error)
+        if errors.max(initial=0.0) <= part.block.strictest:
+            return
         for bucket in part.block.buckets:
             _, places = bucket.chosen(part.active)
             allowed = tolerance_for(bucket.objective, self.dtype, np)
-            errors = np.asarray(pick(step.error, places))
-            if not bucket.objective.convex or errors.max(initial=0.0) <= allowed:
+            own = pick(errors, places)
+            if not bucket.objective.convex or own.max(initial=0.0) <= allowed:
                 continue
             scale = 1.0 if self.privacy is not None else 1.0 + np.asarray(norm(pick(step.model, places)))
-            if not (errors <= allowed * scale).all():
-                worst = int(np.argmax(errors / scale))
+            if not (own <= allowed * scale).all():
+                worst = int(np.argmax(own / scale))
                 raise SolverError(
                     f"The primal problem of client number {part.flat[places[worst]]} was solved only to "
-                    f"{errors[worst]:.1e}, not to objective.tolerance = {allowed:.1e}; scale the features to about unit "
+                    f"{own[worst]:.1e}, not to objective.tolerance = {allowed:.1e}; scale the features to about unit "
                     "size, raise algorithm.rho, or raise the tolerance."
                 )

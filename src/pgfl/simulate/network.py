@@ -7,6 +7,7 @@ part, never on values, so it is worked out here with NumPy whatever library hold
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -51,12 +52,20 @@ class Around:
 
     def other_clusters(self, values: Array) -> tuple[Array, Array]:
         """The mean over r ≠ q that s has."""
-        return self.cluster_scale * (self.cluster_sum(values) - values), _any(self.cluster_scale)
+        return self.cluster_scale * (self.cluster_sum(values) - values), self._any_cluster
 
     def other_clusters_around(self, values: Array) -> tuple[Array, Array]:
         """The mean over r ≠ q and p ∈ 𝒩_s."""
         summed = self.around_sum(self.cluster_sum(values)) - self.around_own(values)
-        return self.around_scale * summed, _any(self.around_scale)
+        return self.around_scale * summed, self._any_around
+
+    @cached_property
+    def _any_cluster(self) -> Column:
+        return _any(self.cluster_scale)
+
+    @cached_property
+    def _any_around(self) -> Column:
+        return _any(self.around_scale)
 
 
 def _any(scale: Column) -> Column:
@@ -69,17 +78,28 @@ class Network:
     def __init__(self, layout: Layout, algorithm: Algorithm, dtype: Any = np.float64) -> None:
         self.layout, self.algorithm, self.dtype = layout, algorithm, dtype
         self.weights = layout.mixing(algorithm.mixing)
-        self.known: Mask = np.full(layout.pairs, algorithm.starts_everywhere)
+        self.known = np.full(layout.pairs, algorithm.starts_everywhere)
         self._off_diagonal = (self.weights.rows != self.weights.columns).astype(float)
         self._share = self._column(_shares(layout))
         self._cached: tuple[bytes, Around, Mask] | None = None
 
+    @property
+    def known(self) -> Mask:
+        """Which pairs have a model."""
+        return self._known
+
+    @known.setter
+    def known(self, known: Mask) -> None:
+        self._known, self.complete = known, bool(known.all())
+
     def around(self, contributing: Mask) -> Around:
         """This round's neighbourhood, given which pairs have a participant; what is known then spreads."""
-        key = b"all" if self.known.all() else self.known.tobytes() + contributing.tobytes()
+        key = b"all" if self.complete else self.known.tobytes() + contributing.tobytes()
         if self._cached is None or self._cached[0] != key:
             self._cached = (key, *self._work_out(contributing))
-        _, around, self.known = self._cached
+        _, around, known = self._cached
+        if known is not self._known:
+            self.known = known
         return around
 
     def _work_out(self, contributing: Mask) -> tuple[Around, Mask]:

@@ -17,7 +17,7 @@ from pgfl.errors import ConfigError
 from pgfl.kernels import Linear, pick, put
 from pgfl.objectives import Objective
 from pgfl.simulate.layout import Layout, RunLayout
-from pgfl.solvers import Prepared
+from pgfl.solvers import Prepared, tolerance_for
 
 Array = Any
 Ints = NDArray[np.int64]
@@ -56,6 +56,7 @@ class Block:
     weight: Array  # m of every client, a column
     ridge_weight: Array  # λ/|C_s| of every client, a column
     update_norm: float | None
+    strictest: float  # the least tolerance of any of its objectives
 
     def problem(self, active: Ints | None) -> BlockProblem:
         """The problems of the block's active clients (places within the block), or of all."""
@@ -187,7 +188,8 @@ def _block(
     ]
     ridge_weight = (lam / server_clients).astype(dtype)
     columns = (xp.asarray(weight[:, None]), xp.asarray(ridge_weight[:, None]))
-    return Block(clients, pairs, tuple(buckets), *columns, update_norm)
+    strictest = min(tolerance_for(bucket.objective, dtype, np) for bucket in buckets)
+    return Block(clients, pairs, tuple(buckets), *columns, update_norm, strictest)
 
 
 def _bucket(
@@ -231,5 +233,6 @@ def mean_of_pairs(block: Block, client_pair: Ints, dtype: Any) -> tuple[Linear, 
     """The operator from participants, given their pairs, to the means of the block's pairs; and which pairs have any."""
     pair = client_pair - block.pairs.start
     taking_part = np.bincount(pair, minlength=block.pairs.stop - block.pairs.start)
-    indptr = np.concatenate([[0], np.cumsum(taking_part)])
+    indptr = np.zeros(len(taking_part) + 1, dtype=np.int64)
+    np.cumsum(taking_part, out=indptr[1:])
     return Linear(indptr, np.arange(len(pair)), (1.0 / taking_part[pair]).astype(dtype), len(pair)), taking_part > 0
