@@ -72,6 +72,11 @@ class Layout:
         everyone = np.arange(self.clients)
         return [everyone[start:stop] for start, stop in zip(bounds[:-1], bounds[1:], strict=True)]
 
+    @property
+    def own_pairs(self) -> Ints | None:
+        """The pairs that are counted here; None is all. On several ranks others lend theirs."""
+        return None
+
     @cached_property
     def server_keys(self) -> list[tuple[int, int]]:
         """(run, server within the run) of every flat server: the key of its random streams."""
