@@ -1,13 +1,26 @@
-"""Personalised graph federated learning with differential privacy."""
+"""Personalised graph federated learning with differential privacy.
 
-from pgfl.algorithms import PGFL, ExactMixing, FedAvg, OneStep
-from pgfl.data.synthetic import synthetic_regression
-from pgfl.federation import ClientData, Federation, TestSet
-from pgfl.objectives import Bounds, Huber, Logistic, Objective, Ridge
-from pgfl.schedules import Decaying
-from pgfl.topology import Graph
-from pgfl.training import train
+The public names; each is loaded when it is first used, so that `import pgfl` costs next to nothing.
+"""
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pgfl.algorithms import PGFL, ExactMixing, FedAvg, OneStep
+    from pgfl.data.mnist import mnist_federation
+    from pgfl.data.store import open_federation, save_federation
+    from pgfl.data.synthetic import synthetic_regression
+    from pgfl.data.tables import read_federation
+    from pgfl.federation import ClientData, Federation, TestSet
+    from pgfl.objectives import Bounds, Huber, Logistic, MarginObjective, Objective, Ridge
+    from pgfl.privacy.settings import Privacy
+    from pgfl.result import Result
+    from pgfl.schedules import Decaying
+    from pgfl.topology import Graph
+    from pgfl.training import train
+
+__version__ = "0.1.0"
 __all__ = [
     "PGFL",
     "Bounds",
@@ -19,11 +32,45 @@ __all__ = [
     "Graph",
     "Huber",
     "Logistic",
+    "MarginObjective",
     "Objective",
     "OneStep",
+    "Privacy",
+    "Result",
     "Ridge",
     "TestSet",
+    "mnist_federation",
+    "open_federation",
+    "read_federation",
+    "save_federation",
     "synthetic_regression",
     "train",
 ]
-__version__ = "0.1.0"
+
+_HOMES = {
+    "pgfl.algorithms": ("PGFL", "ExactMixing", "FedAvg", "OneStep"),
+    "pgfl.data.mnist": ("mnist_federation",),
+    "pgfl.data.store": ("open_federation", "save_federation"),
+    "pgfl.data.synthetic": ("synthetic_regression",),
+    "pgfl.data.tables": ("read_federation",),
+    "pgfl.federation": ("ClientData", "Federation", "TestSet"),
+    "pgfl.objectives": ("Bounds", "Huber", "Logistic", "MarginObjective", "Objective", "Ridge"),
+    "pgfl.privacy.settings": ("Privacy",),
+    "pgfl.result": ("Result",),
+    "pgfl.schedules": ("Decaying",),
+    "pgfl.topology": ("Graph",),
+    "pgfl.training": ("train",),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME_OF:
+        raise AttributeError(f"module 'pgfl' has no attribute {name!r}")
+    value = getattr(import_module(_HOME_OF[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

@@ -23,7 +23,9 @@ def client_centre(server_model: Array, dual: Array, rho: float, weight: Array) -
     Completing the square, argmin f_k(w) − ⟨φ_k, w − w_{q,s}⟩ + (ρ/2)‖w − w_{q,s}‖² with f_k = ℓ_k/D_k + (λ/|C_s|)‖w‖²
     is argmin ℓ_k/D_k + (m/2)‖w − c‖² with m = ρ + 2λ/|C_s| and c = (ρ w_{q,s} + φ_k)/m. The objective solves the rest.
     """
-    return (rho * server_model + dual) / weight
+    centre = rho * server_model + dual
+    centre *= 1.0 / weight
+    return centre
 
 
 def simple_client_update(server_model: Array, dual: Array, gradient: Array, rho: float) -> Array:
@@ -36,7 +38,10 @@ def client_dual_update(dual: Array, server_model: Array, client_model: Array, rh
 
     With privacy `client_model` must be the *released* w̃_k: a dual built from the clean w_k lets a server recover it.
     """
-    return dual + rho * (server_model - client_model)
+    step = server_model - client_model
+    step *= rho
+    step += dual
+    return step
 
 
 def privacy_noise_addition(client_model: Array, noise: Array) -> Array:
@@ -59,7 +64,9 @@ def clip_update(client_model: Array, centre: Array, radius: float | None) -> Arr
 
 def contribution(client_model: Array, dual: Array, rho: float) -> Array:
     """w_k − φ_k/ρ, what one client adds to its server's aggregate."""
-    return client_model - dual / rho
+    part = dual * (-1.0 / rho)
+    part += client_model
+    return part
 
 
 def server_aggregation(contributions: Array, mean: Operator) -> Array:

@@ -27,28 +27,30 @@ def is_jax(xp: Any) -> bool:
 
 def rows_times(matrices: Array, vectors: Array, index: Array | None = None) -> Array:
     """X_k v_k for every k (of `index`): (n, D, d) and (A, d) to (A, D)."""
+    if isinstance(vectors, np.ndarray):
+        if index is None:
+            return np.matvec(matrices, vectors)
+        if matrices[0].size > GATHER_LIMIT:
+            out = np.empty((len(index), matrices.shape[1]), dtype=vectors.dtype)
+            for row, client in enumerate(index):
+                np.dot(matrices[client], vectors[row], out=out[row])
+            return out
     xp = vectors.__array_namespace__()
-    if index is None:
-        return xp.matmul(matrices, vectors[..., None])[..., 0]
-    if xp is np and matrices[0].size > GATHER_LIMIT:
-        out = np.empty((len(index), matrices.shape[1]), dtype=vectors.dtype)
-        for row, client in enumerate(index):
-            np.dot(matrices[client], vectors[row], out=out[row])
-        return out
-    return xp.matmul(xp.take(matrices, index, axis=0), vectors[..., None])[..., 0]
+    return xp.matmul(pick(matrices, index), vectors[..., None])[..., 0]
 
 
 def times_rows(coefficients: Array, matrices: Array, index: Array | None = None) -> Array:
     """X_kᵀ a_k for every k (of `index`): (A, D) and (n, D, d) to (A, d)."""
+    if isinstance(coefficients, np.ndarray):
+        if index is None:
+            return np.vecmat(coefficients, matrices)
+        if matrices[0].size > GATHER_LIMIT:
+            out = np.empty((len(index), matrices.shape[2]), dtype=coefficients.dtype)
+            for row, client in enumerate(index):
+                np.dot(coefficients[row], matrices[client], out=out[row])
+            return out
     xp = coefficients.__array_namespace__()
-    if index is None:
-        return xp.matmul(coefficients[..., None, :], matrices)[..., 0, :]
-    if xp is np and matrices[0].size > GATHER_LIMIT:
-        out = np.empty((len(index), matrices.shape[2]), dtype=coefficients.dtype)
-        for row, client in enumerate(index):
-            np.dot(coefficients[row], matrices[client], out=out[row])
-        return out
-    return xp.matmul(coefficients[..., None, :], xp.take(matrices, index, axis=0))[..., 0, :]
+    return xp.matmul(coefficients[..., None, :], pick(matrices, index))[..., 0, :]
 
 
 def iterate(condition: Callable[[Any], Any], body: Callable[[Any], Any], state: Any, xp: Any) -> Any:
@@ -96,17 +98,41 @@ class Linear:
 
         return sparse.csr_array((self.values, self.columns, self.indptr), shape=(len(self.indptr) - 1, self.width))
 
+    @cached_property
+    def _product(self) -> Callable[[Array], Array]:
+        """`_csr @`, by the routine under it where it is found: half of a small product is finding out what was given."""
+        try:
+            from scipy.sparse._sparsetools import csr_matvecs
+        except ImportError:
+            return self._csr.__matmul__
+        matrix = self._csr
+        parts = (matrix.indptr, matrix.indices, matrix.data)
+
+        def product(vectors: Array) -> Array:
+            if vectors.dtype != matrix.dtype or not vectors.flags.c_contiguous:
+                return matrix @ vectors
+            out = np.zeros((matrix.shape[0], vectors.shape[1]), dtype=vectors.dtype)
+            csr_matvecs(*matrix.shape, vectors.shape[1], *parts, vectors.reshape(-1), out.reshape(-1))
+            return out
+
+        return product
+
     def __call__(self, vectors: Array) -> Array:
         """The product with a (width, d) array."""
+        if isinstance(vectors, np.ndarray):
+            return self._product(vectors)
         xp = vectors.__array_namespace__()
-        if xp is np:
-            return self._csr @ vectors
         if is_jax(xp):
             import jax
 
             picked = vectors[self.columns] * xp.asarray(self.values, dtype=vectors.dtype)[:, None]
             return jax.ops.segment_sum(picked, self.rows, num_segments=len(self.indptr) - 1, indices_are_sorted=True)
         return xp.matmul(xp.asarray(self._csr.toarray(), dtype=vectors.dtype), vectors)
+
+
+def column(values: NDArray[Any]) -> NDArray[Any]:
+    """A number a row, as a column; one for all rows where they are equal, because that multiplies faster."""
+    return values[:1, None] if len(values) and (values == values[0]).all() else values[:, None]
 
 
 def put(values: Array, index: Array | slice | None, new: Array) -> Array:

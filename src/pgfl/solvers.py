@@ -37,8 +37,7 @@ def within(rows: int, counts: Array, xp: Any) -> Array:
 
 def norm(x: Array) -> Array:
     """‖x‖ along the last axis."""
-    xp = x.__array_namespace__()
-    return xp.vecdot(x, x) ** 0.5
+    return x.__array_namespace__().vecdot(x, x) ** 0.5
 
 
 class Batch:
@@ -103,7 +102,7 @@ def _whitened(features: Array, targets: Array, scale: Array, xp: Any) -> Prepare
 
 @dataclass(frozen=True)
 class RidgeInSamples(Batch):
-    """w = c − Xᵀ TᵀT (Xc − y) with TᵀT = κ(I + κXXᵀ)⁻¹ and κ = 2/(D m); `features` is TX and `targets` Ty."""
+    """w = c + XᵀTᵀT(y − Xc) with TᵀT = κ(I + κXXᵀ)⁻¹ and κ = 2/(D m); `features` is TX and `targets` Ty."""
 
     features: Array
     targets: Array
@@ -112,8 +111,10 @@ class RidgeInSamples(Batch):
     def solve(self, centre: Array, index: Array | None = None) -> tuple[Array, Array]:
         """One product with TX, one with its transpose; what T gets wrong is known from `slack`."""
         own = self.but_features(index)
-        moves = rows_times(self.features, centre, index) - own.targets
-        return centre - times_rows(moves, self.features, index), own.slack * norm(moves)
+        moves = own.targets - rows_times(self.features, centre, index)
+        model = times_rows(moves, self.features, index)
+        model += centre
+        return model, own.slack * norm(moves)
 
 
 @dataclass(frozen=True)

@@ -134,6 +134,7 @@ class TestGoodTables:
 
     def test_many_columns_are_read_block_by_block(self, write, monkeypatch):
         monkeypatch.setattr("pgfl.data.frames._BLOCK_BYTES", 100)
+        monkeypatch.setattr("pgfl.data.frames._PARSED_ONCE_BYTES", 0)
         rng = np.random.default_rng(0)
         values = rng.normal(size=(30, 7))
         clients = rng.integers(0, 5, size=30)
@@ -290,6 +291,20 @@ class TestBadTables:
         assert "clients.csv" in text
         assert all(word in text for word in words), text
 
+    @pytest.mark.parametrize(
+        ("line", "words"),
+        [
+            ("ann,north,young,1,1,2,3", ["Line 6", "7 cells"]),
+            ("ann,north,young,1,abc,2", ["data row 5", "'x1'", "'abc'"]),
+            (",north,young,1,1,2", ["data row 5", "'client'"]),
+        ],
+    )
+    def test_large_files_that_are_parsed_in_parts_are_refused_alike(self, write, monkeypatch, line, words):
+        monkeypatch.setattr("pgfl.data.frames._PARSED_ONCE_BYTES", 0)
+        with pytest.raises(DataError) as error:
+            read_federation(write(f"{GOOD}{line}\n\n"))
+        assert all(word in one_sentence(error) for word in words)
+
     def test_the_first_bad_row_of_the_file_is_named_whatever_the_order_of_clients(self, write):
         with pytest.raises(DataError, match="data row 2: column 'x1' holds 'bad'"):
             read_federation(write(HEADER + "a,s,q,1,1,1\nz,s,q,1,bad,1\na,s,q,1,worse,1\n"))
@@ -407,18 +422,14 @@ def test_arbitrary_bytes_are_refused_in_one_sentence_or_read_finite(tmp_path, pr
     check_that_it_is_refused_or_finite(tmp_path / f"clients.{suffix}", prefix + noise)
 
 
-@settings(
-    max_examples=100, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
-@given(position=st.floats(0, 1, exclude_max=True), value=st.integers(0, 255), length=st.integers(1, 8))
-def test_damaged_parquet_is_refused_in_one_sentence_or_read_finite(tmp_path, position, value, length):
+@settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(kept=st.floats(0, 1, exclude_max=True), rest=st.binary(max_size=12))
+def test_parquet_cut_short_is_refused_in_one_sentence(tmp_path, kept, rest):
     path = tmp_path / "clients.parquet"
     columns = {"client": ["b", "a"], "server": ["s", "t"], "cluster": ["q", "q"], "y": [1.0, 2.0], "x": [3.0, 4.0]}
     pl.DataFrame(columns).write_parquet(path)
-    content = bytearray(path.read_bytes())
-    start = int(position * len(content))
-    content[start : start + length] = bytes([value]) * length
-    check_that_it_is_refused_or_finite(path, bytes(content))
+    content = path.read_bytes()
+    check_that_it_is_refused_or_finite(path, content[: int(kept * len(content))] + rest)
 
 
 def check_that_it_is_refused_or_finite(path, content):

@@ -1,3 +1,4 @@
+import json
 import os
 import resource
 import shutil
@@ -13,7 +14,7 @@ import pytest
 
 from pgfl.errors import BudgetSpent, LedgerError, PrivacyError
 from pgfl.privacy import accounting
-from pgfl.privacy.ledger import Ledger, Next, Policy
+from pgfl.privacy.ledger import Ledger, Next, Policy, _digest
 
 POLICY = Policy(phi0=1e-3, zeta=0.9, delta=1e-5, max_releases=5, bounds={"x_norm": 1.0, "y_bound": None})
 
@@ -258,8 +259,6 @@ def test_tampering_is_found(filled, statements):
 
 def test_a_row_that_breaks_the_policy_is_found_even_with_its_digest_right(filled):
     """Every digest recomputed over a halved φ: the chain is whole, but the row is not what the policy makes of it."""
-    from pgfl.privacy.ledger import _digest
-
     with Ledger.read(filled) as ledger:
         digest, rho, changes = ledger._root, 0.0, []
         for row in ledger.rows():
@@ -442,9 +441,9 @@ def test_policies_refused(parameters):
 
 
 def test_the_summary_is_for_json(filled):
-    import json
-
     with Ledger.read(filled) as ledger:
         told = json.loads(json.dumps(ledger.summary()))
+        row = json.loads(json.dumps(ledger.rows()[2].described()))
     assert (told["client"], told["releases"], told["accepted"], told["spent"]) == ("ann", 4, 2, False)
     assert told["epsilon"] < told["epsilon_paper"]
+    assert (row["number"], row["round_key"], row["accepted"], row["bytes"]) == (3, "r2", True, 11)

@@ -133,7 +133,7 @@ if sys.platform == "linux":
         total = killed_at_call(*scene(), stops=None)
         assert total > 300
         moments = set()
-        for stops in spaced(220, total - 1):
+        for stops in spaced(160, total - 1):
             path, wire = scene()
             assert killed_at_call(path, wire, stops) is None
             moments.add((len(read_wire(wire)), os.path.exists(f"{path}-journal")))
@@ -178,7 +178,7 @@ def killed_at_step(path, wire, steps):
 def test_killed_in_the_middle_of_a_statement(scene):
     total = killed_at_step(*scene(), steps=None)
     assert total > 200
-    for steps in spaced(100, total - 1):
+    for steps in spaced(140, total - 1):
         path, wire = scene()
         assert killed_at_step(path, wire, steps) is None
         check(path, wire)

@@ -5,7 +5,7 @@ import pytest
 
 from pgfl.errors import PrivacyError
 from pgfl.objectives import Bounds, Huber, Logistic, Objective, Ridge
-from pgfl.privacy.sensitivity import clip_labels, clip_rows, clip_update, update_sensitivity
+from pgfl.privacy.sensitivity import clip_labels, clip_rows, update_sensitivity
 
 
 class Custom(Objective):
@@ -187,26 +187,3 @@ def test_labels():
     single = clip_labels(np.array([5.0, -5.0], dtype=np.float32), 0.1)
     assert single.dtype == np.float32
     assert (np.abs(single.astype(float)) <= 0.1).all()
-
-
-def test_updates_are_clipped_around_the_public_centre():
-    centre = np.array([[1.0, 1.0], [0.0, 0.0]])
-    models = np.array([[4.0, 5.0], [0.1, 0.0]])
-    clipped = clip_update(models, centre, 2.5)
-    assert clipped == pytest.approx(np.array([[2.5, 3.0], [0.1, 0.0]]))
-    with pytest.raises(PrivacyError):
-        clip_update(models * np.nan, centre, 1.0)
-    with pytest.raises(PrivacyError):
-        clip_update(models, centre, 0.0)
-
-
-def test_updates_stay_within_the_ball_whatever_centre_a_server_sends():
-    random = np.random.default_rng(2)
-    for scale in (1.0, 1e6, 1e11):
-        centre = random.normal(size=(50, 7)) * scale
-        clipped = clip_update(centre + random.normal(size=(50, 7)) * 3, centre, 0.5)
-        for w, c in zip(clipped, centre, strict=True):
-            assert sum((Fraction(a) - Fraction(b)) ** 2 for a, b in zip(w.tolist(), c.tolist(), strict=True)) <= 0.25
-        assert np.linalg.norm(clipped - centre, axis=1).max() > 0.49
-    with pytest.raises(PrivacyError, match="rounding"):
-        clip_update(np.full((1, 7), 1e17), np.full((1, 7), 1e17), 0.5)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 _BLOCK_BYTES = 1 << 26
 _BYTES_A_CELL = 16
+_PARSED_ONCE_BYTES = 1 << 28
 
 
 class TableFile:
@@ -37,6 +38,7 @@ class TableFile:
             raise DataError(f"{self.path} does not exist; check the path.")
         if not self.is_csv and self.path.suffix.lower() != ".parquet":
             raise DataError(f"{self.path} must end in .csv or .parquet, so that it is known what it is.")
+        self.widths_known = not self.is_csv or self.path.stat().st_size <= _PARSED_ONCE_BYTES
         self._scan, names = self._open()
         self.columns = self._checked(names)
 
@@ -44,9 +46,8 @@ class TableFile:
         """Refuse the file if it lacks one of these columns."""
         for name in names:
             if name not in self.columns:
-                listed = ", ".join(quoted(column)[1:-1] for column in islice(self.columns, 8)) + (
-                    ", …" if len(self.columns) > 8 else ""
-                )
+                more = ", …" if len(self.columns) > 8 else ""
+                listed = ", ".join(quoted(column)[1:-1] for column in islice(self.columns, 8)) + more
                 commas = "; columns are separated by commas" if self.is_csv and len(self.columns) == 1 else ""
                 raise DataError(f"{self.path} has no column {quoted(name)}; it has {listed}{commas}.")
 
@@ -61,7 +62,7 @@ class TableFile:
     def numbers(self, names: Sequence[str]) -> Iterator[tuple[pl.Series, NDArray[np.float64]]]:
         """Columns of numbers, each as it is in the file and as floats, with NaN where there is no number.
 
-        Few columns are in memory at a time; a csv file is parsed once for each block of them.
+        Few columns are in memory at a time; a large csv file is parsed once for each block of them.
         """
         remaining = iter(names)
         width = 1
@@ -74,7 +75,7 @@ class TableFile:
     def blank(self) -> NDArray[np.bool_]:
         """For every row, whether all its cells are empty: a blank line.
 
-        Of a csv file this reads every cell, which is also the only way to hear of a line with too many of them.
+        This reads every cell, which is also how a line with too many of them is found (`widths_known`).
         """
         import polars as pl
 
@@ -94,6 +95,8 @@ class TableFile:
         header = _csv_header(self.path)
         if len(header) != len(self._names(scan)):
             raise DataError(f"The header of {self.path} cannot be read; it must be one line of names between commas.")
+        if self.widths_known:
+            scan = self._read(scan).lazy()
         return scan, header
 
     def _checked(self, names: Sequence[str]) -> dict[str, int]:
@@ -154,13 +157,15 @@ class TableFile:
     def _as_floats(self, series: pl.Series) -> NDArray[np.float64]:
         import polars as pl
 
-        if series.dtype in (pl.String, pl.Categorical, pl.Enum):
-            series = series.cast(pl.String).str.strip_chars()
-        elif not (series.dtype.is_numeric() or series.dtype in (pl.Boolean, pl.Null)):
+        text = series.dtype in (pl.String, pl.Categorical, pl.Enum)
+        if not (text or series.dtype.is_numeric() or series.dtype in (pl.Boolean, pl.Null)):
             raise DataError(
                 f"Column {quoted(series.name)} of {self.path} holds {series.dtype}; features must be numbers."
             )
-        return series.cast(pl.Float64, strict=False).to_numpy()
+        floats = (series.cast(pl.String) if text else series).cast(pl.Float64, strict=False)
+        if text and floats.null_count():  # perhaps for blanks around a number
+            floats = series.cast(pl.String).str.strip_chars().cast(pl.Float64, strict=False)
+        return floats.to_numpy()
 
 
 def quoted(cell: object) -> str:

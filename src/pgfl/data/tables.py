@@ -210,7 +210,8 @@ def _read_ids(table: TableFile, column: str) -> tuple[tuple[str, ...], NDArray[n
 def _used_rows(table: TableFile, **ids: NDArray[np.int32]) -> NDArray[np.int64]:
     """The rows that are samples: all but blank lines. A row that lacks an id is refused, and so is having no rows."""
     missing = np.stack(list(ids.values())) < 0
-    used = ~table.blank() if table.is_csv or missing.all(axis=0).any() else np.ones(missing.shape[1], dtype=bool)
+    look = missing.all(axis=0).any() or not table.widths_known
+    used = ~table.blank() if look else np.ones(missing.shape[1], dtype=bool)
     lacking = np.flatnonzero(missing.any(axis=0) & used)
     if lacking.size:
         row = int(lacking[0])

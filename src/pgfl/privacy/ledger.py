@@ -123,6 +123,12 @@ class Release:
     accepted: bool
     repeated: bool = False
 
+    def described(self) -> dict[str, Any]:
+        """The row for people and JSON, without the bytes themselves."""
+        shown = ("number", "round_key", "phi", "rho", "sensitivity", "sigma", "accepted")
+        figures = {name: getattr(self, name) for name in shown}
+        return {**figures, "bytes": len(self.payload), "digest": self.digest.hex()}
+
 
 class _Head(NamedTuple):
     """How many releases there are, how many are accepted, how much state is kept, and the last release's digest."""

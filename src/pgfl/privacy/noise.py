@@ -18,7 +18,7 @@ from pgfl.errors import PrivacyError
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.integer[Any]]
-Normals = Callable[[Integers, int, int], Floats]
+Normals = Callable[[Any, int, int], NDArray[np.floating[Any]]]
 
 _LATTICE = -40  # OpenDP's k: values are rounded to multiples of 2⁻⁴⁰
 _ULPS = 1e-13  # what rounding in a conversion may add to a sensitivity, relatively
@@ -55,7 +55,7 @@ class SeededNoise:
         noise = self._normals(clients, round, clean.shape[1])
         if noise.shape != clean.shape:
             raise PrivacyError(f"The noise has shape {noise.shape} and the models {clean.shape}; nothing was released.")
-        released = noise * scale[:, None]
+        released: Floats = noise * scale[:, None]
         released += clean
         return released
 

@@ -66,27 +66,6 @@ def update_sensitivity(
     return np.asarray(change / (records * strength) + 2.0 * error, dtype=np.float64)
 
 
-def clip_update(models: ArrayLike, centre: ArrayLike, radius: float) -> Floats:
-    """`models` pulled back into the ball ‖w − centre‖ ≤ radius, on the last axis, rounding included.
-
-    A centre so large that rounding would swallow the radius is refused; that depends on the public centre alone.
-    """
-    _check_norm("update_norm", radius)
-    public = np.asarray(centre, dtype=np.float64)
-    step = np.asarray(models, dtype=np.float64) - public
-    if not np.isfinite(step).all():
-        raise PrivacyError("An update is not a finite number, so it cannot be clipped; nothing was released.")
-    rounding = (step.shape[-1] + 16) * np.finfo(np.float64).eps
-    room = radius - rounding * (radius + np.max(np.abs(public), axis=-1))
-    if not (room > 0.5 * radius).all():
-        raise PrivacyError(
-            f"The centre is so large that an update of norm {radius:g} is lost in its rounding; nothing was released."
-        )
-    length = _norms(step.reshape(-1, step.shape[-1])).reshape(step.shape[:-1])
-    shrink = np.minimum(1.0, room / np.maximum(length, radius * 0.5))
-    return np.asarray(public + step * shrink[..., None], dtype=np.float64)
-
-
 def clip_rows(features: ArrayLike, x_norm: float) -> NDArray[np.floating]:
     """Rows scaled back to ‖x‖ ≤ x_norm, in exact arithmetic and as NumPy computes it; the others are left alone.
 

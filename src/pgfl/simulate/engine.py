@@ -20,7 +20,7 @@ from pgfl.kernels import Linear, pick, put
 from pgfl.schedules import Scheduler, tau_at
 from pgfl.simulate.layout import Layout
 from pgfl.simulate.network import Around, Network
-from pgfl.simulate.problems import Block, mean_of_pairs
+from pgfl.simulate.problems import Block, BlockProblem, mean_of_pairs
 from pgfl.solvers import norm, tolerance_for
 
 Array = Any
@@ -74,6 +74,7 @@ class Part:
     """A block's share of a round: who of it takes part, and how they are averaged."""
 
     block: Block
+    problem: BlockProblem
     active: Ints | None  # places within the block; None is everyone
     flat: Ints  # the same clients' places among all
     index: Ints | slice | None  # the cheapest way to pick and put them; None where the block is all there is
@@ -193,7 +194,7 @@ class Engine:
             index = (None if len(self.blocks) == 1 else block.clients) if whole else flat
             mean, contributing = mean_of_pairs(block, pair, self.dtype)
             noise = None if sigma is None else sigma[start:stop]
-            parts.append(Part(block, places, flat, index, pair, mean, contributing, noise))
+            parts.append(Part(block, block.problem(places), places, flat, index, pair, mean, contributing, noise))
         return parts
 
     def _client_phase(self, part: Part, number: int) -> Array:
@@ -208,7 +209,7 @@ class Engine:
                 return models
             return self.xp.asarray(self.noise.release(np.asarray(models), part.sigma, part.flat, number))
 
-        step = self.algorithm.client_step(part.block.problem(part.active), server_model, dual, release)
+        step = self.algorithm.client_step(part.problem, server_model, dual, release)
         self._check_solved(step, part)
         state.model = put(state.model, part.index, step.model)
         state.released = state.model if self.noise is None else put(state.released, part.index, step.released)

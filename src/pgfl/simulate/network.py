@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pgfl.algorithms import Algorithm
-from pgfl.kernels import Linear
+from pgfl.kernels import Linear, column
 from pgfl.simulate.layout import Layout
 
 Array = Any
@@ -102,10 +102,14 @@ class Network:
             self.known = known
         return around
 
+    def published(self, contributing: Mask) -> Mask:
+        """Which pairs tell their neighbours a model this round; the one-step rule tells that of the round before."""
+        return self.known if self.algorithm.kind == "pgfl-onestep" else self.known | contributing
+
     def _work_out(self, contributing: Mask) -> tuple[Around, Mask]:
         layout, pattern = self.layout, self.weights
         one_step = self.algorithm.kind == "pgfl-onestep"
-        published = self.known if one_step else self.known | contributing
+        published = self.published(contributing)
         audible = published[pattern.columns].astype(float)
         total = _row_sums(pattern, pattern.values * audible)
         complete = _row_sums(pattern, 1.0 - audible) == 0
@@ -140,7 +144,7 @@ class Network:
         return operator.revalued(operator.values.astype(self.dtype))
 
     def _column(self, values: NDArray[Any]) -> Column:
-        return np.asarray(values, dtype=self.dtype)[:, None]
+        return column(np.asarray(values, dtype=self.dtype))
 
 
 def _row_sums(pattern: Linear, values: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from pgfl import equations as eq
 from pgfl.errors import ConfigError
-from pgfl.kernels import Linear, pick, put
+from pgfl.kernels import Linear, column, pick, put
 from pgfl.objectives import Objective
 from pgfl.simulate.layout import Layout, RunLayout
 from pgfl.solvers import Prepared, tolerance_for
@@ -53,8 +53,8 @@ class Block:
     clients: slice
     pairs: slice
     buckets: tuple[Bucket, ...]
-    weight: Array  # m of every client, a column
-    ridge_weight: Array  # λ/|C_s| of every client, a column
+    weight: Array  # m, a column: of every client, or one for all
+    ridge_weight: Array  # λ/|C_s|, likewise
     update_norm: float | None
     strictest: float  # the least tolerance of any of its objectives
 
@@ -73,7 +73,7 @@ class BlockProblem:
     @property
     def weight(self) -> Array:
         """m of every active client."""
-        return pick(self.block.weight, self.active)
+        return self._own(self.block.weight)
 
     @property
     def update_norm(self) -> float | None:
@@ -95,13 +95,16 @@ class BlockProblem:
 
     def gradient(self, w: Array) -> Array:
         """∇f_k of every active client at its row of w."""
-        return self._mapped(w, "gradient", w) + 2.0 * pick(self.block.ridge_weight, self.active) * w
+        return self._mapped(w, "gradient", w) + 2.0 * self._own(self.block.ridge_weight) * w
 
     def objective(self, w: Array) -> Array:
         """f_k of every active client at its row of w."""
         xp = w.__array_namespace__()
-        penalty = pick(self.block.ridge_weight, self.active)[:, 0] * xp.sum(w * w, axis=-1)
+        penalty = self._own(self.block.ridge_weight)[:, 0] * xp.sum(w * w, axis=-1)
         return self._mapped(w, "loss", w[:, 0]) + penalty
+
+    def _own(self, values: Array) -> Array:
+        return values if values.shape[0] == 1 else pick(values, self.active)
 
     def _mapped(self, w: Array, method: str, like: Array) -> Array:
         out = like.__array_namespace__().zeros_like(like)
@@ -187,9 +190,9 @@ def _block(
         for (_, length), (objective, members) in sorted(groups.items(), key=lambda item: item[0])
     ]
     ridge_weight = (lam / server_clients).astype(dtype)
-    columns = (xp.asarray(weight[:, None]), xp.asarray(ridge_weight[:, None]))
+    weights = (xp.asarray(column(values)) for values in (weight, ridge_weight))
     strictest = min(tolerance_for(bucket.objective, dtype, np) for bucket in buckets)
-    return Block(clients, pairs, tuple(buckets), *columns, update_norm, strictest)
+    return Block(clients, pairs, tuple(buckets), *weights, update_norm, strictest)
 
 
 def _bucket(

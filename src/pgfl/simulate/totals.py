@@ -118,8 +118,12 @@ class Totals:
         return self._by_group(self._pair_run, self._pair_group, self.pairs)
 
     def _by_group(self, run: Ints, group: Ints, sizes: Ints) -> Grouping:
-        rows, groups = np.arange(len(run)), len(self.layout.runs) * self.width
-        sums = Linear.from_entries(group, rows, np.ones(len(run)), groups, len(run))
+        groups = len(self.layout.runs) * self.width
+        of_rows = Linear.from_entries(group, np.arange(len(run)), np.ones(len(run)), groups, len(run))
+
+        def sums(values: Floats) -> Floats:
+            return of_rows(values) if values.ndim == 2 else np.bincount(group, values, groups)
+
         return Grouping(run, _starts(run), _bits(sizes), sums)
 
     def _add_up(self, values: Floats, by: Grouping) -> Floats:
