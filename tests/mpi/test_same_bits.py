@@ -5,8 +5,8 @@ import sys
 
 import numpy as np
 import pytest
-from cases import CASES, config, write_tables
-from conftest import HERE
+from rank_cases import CASES, config, write_tables
+from rank_jobs import HERE, launch
 
 from pgfl import experiment
 
@@ -25,10 +25,8 @@ def alone(tables):
 
 @pytest.fixture(scope="module", params=[1, 2, 3])
 def on_ranks(request, tables, tmp_path_factory):
-    from conftest import MPIEXEC, finish, start
-
     target = tmp_path_factory.mktemp("ranks") / "results.pickle"
-    done = finish(start(MPIEXEC, "-n", request.param, sys.executable, HERE / "all_cases.py", tables, target))
+    done = launch(request.param, sys.executable, HERE / "train_all_cases.py", tables, target)
     assert done.returncode == 0, done.stderr
     return pickle.loads(target.read_bytes())
 

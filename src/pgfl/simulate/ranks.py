@@ -31,9 +31,11 @@ def world() -> Ranks:
     if find_spec("mpi4py") is None:
         raise MissingExtra(f"The mpi engine needs mpi4py and an MPI library; install them with {INSTALL}.")
     if launched_rank() is None:
-        missing = "" if shutil.which("mpiexec") else f", and none is found: {INSTALL} brings one"
+        launcher = find_launcher()
+        missing = "" if launcher else f", and none is found: {INSTALL} brings one"
         raise ConfigError(
-            f"The mpi engine is started by an MPI launcher{missing}; run mpiexec -n 2 pgfl run … --engine mpi."
+            f"The mpi engine is started by an MPI launcher{missing}; run {launcher or 'mpiexec'} -n 2 pgfl run … "
+            "--engine mpi."
         )
     try:
         from mpi4py import MPI
@@ -46,6 +48,13 @@ def world() -> Ranks:
             "different MPIs; use the mpiexec that came with the library."
         )
     return Ranks(MPI.COMM_WORLD)
+
+
+def find_launcher() -> str | None:
+    """mpiexec, by its name if it is on the path, or beside the Python that runs."""
+    if shutil.which("mpiexec"):
+        return "mpiexec"
+    return shutil.which("mpiexec", path=str(Path(sys.executable).parent))
 
 
 class Agreed(Exception):
@@ -77,9 +86,9 @@ class Ranks:
             value = work()
         except PgflError as error:
             failure = error
-        for error in self.comm.allgather(failure):
-            if error is not None:
-                raise Agreed(error)
+        for known in self.comm.allgather(failure):
+            if known is not None:
+                raise Agreed(known)
         return value  # type: ignore[return-value]
 
     def from_first(self, work: Callable[[], T]) -> T:

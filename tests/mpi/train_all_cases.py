@@ -4,7 +4,7 @@ import pickle
 import sys
 from pathlib import Path
 
-from cases import CASES, config
+from rank_cases import CASES, config
 
 from pgfl import experiment
 from pgfl.simulate.ranks import world
