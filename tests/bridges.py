@@ -14,7 +14,9 @@ from pgfl.simulate.problems import prepare
 
 def federation(problem: oracle.Problem) -> Federation:
     return Federation.from_clients(
-        {c.id: ClientData(c.server, c.cluster, c.X, c.y) for c in problem.clients}, problem.edges, servers=problem.servers
+        {c.id: ClientData(c.server, c.cluster, c.X, c.y) for c in problem.clients},
+        problem.edges,
+        servers=problem.servers,
     )
 
 

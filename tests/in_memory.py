@@ -50,7 +50,9 @@ class InMemoryNetwork:
 
     def _ask(self, c, n):
         extra = self.noise(n, c.id) if self.noise else None
-        request = RoundRequest(n, self.sizes[c.server], self.servers[c.server].model(c.cluster), self.accepted.get(c.id))
+        request = RoundRequest(
+            n, self.sizes[c.server], self.servers[c.server].model(c.cluster), self.accepted.get(c.id)
+        )
         return self.clients[c.id].answer(request, lambda model: model if extra is None else model + extra)
 
     def duals(self) -> dict[str, np.ndarray]:

@@ -8,7 +8,9 @@ from pgfl.result import Network, Result, RunModels
 CLUSTERS = ("adults", "children", "<b>odd & ends</b>")
 
 
-def sample_result(*, runs=1, noise=None, rounds=40, clients=30, servers=5, dimension=4, absent=True, **fields) -> Result:
+def sample_result(
+    *, runs=1, noise=None, rounds=40, clients=30, servers=5, dimension=4, absent=True, **fields
+) -> Result:
     """`noise` None is without privacy. Server 0 has no model for the last cluster where `absent`."""
     rng = np.random.default_rng(1)
     config = parse({"rounds": rounds, "runs": runs, "name": "sample"})
@@ -32,13 +34,15 @@ def sample_result(*, runs=1, noise=None, rounds=40, clients=30, servers=5, dimen
             released = clean + rng.normal(size=clean.shape)
             released[0] = np.nan
             epsilon = rng.uniform(1, 2, clients)
-            privacy.append({
-                "client": np.array([f"client-{k:02d}" for k in range(clients)]),
-                "releases": rng.integers(1, 9, clients),
-                "rho": epsilon / 10,
-                "epsilon": epsilon,
-                "epsilon_paper": epsilon * 1.2,
-            })
+            privacy.append(
+                {
+                    "client": np.array([f"client-{k:02d}" for k in range(clients)]),
+                    "releases": rng.integers(1, 9, clients),
+                    "rho": epsilon / 10,
+                    "epsilon": epsilon,
+                    "epsilon_paper": epsilon * 1.2,
+                }
+            )
         servers_models = rng.normal(size=(len(pair_server), dimension))
         models.append(RunModels(clean, released, pair_server, pair_cluster, servers_models, present, network))
     return Result(

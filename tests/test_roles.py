@@ -81,7 +81,9 @@ def client_answer(model):
     return Answer(1, model, np.zeros(len(model)))
 
 
-@pytest.mark.parametrize(("request_", "word"), [(RoundRequest(1, 0, None), "at least one"), (RoundRequest(1, 5, np.ones(3)), "coefficients")])
+@pytest.mark.parametrize(
+    ("request_", "word"), [(RoundRequest(1, 0, None), "at least one"), (RoundRequest(1, 5, np.ones(3)), "coefficients")]
+)
 def test_requests_that_make_no_sense_are_refused(request_, word):
     with pytest.raises(DataError, match=word):
         client().answer(request_, lambda m: m)

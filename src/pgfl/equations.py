@@ -29,7 +29,7 @@ def client_centre(server_model: Array, dual: Array, rho: float, weight: Array) -
 
 
 def simple_client_update(server_model: Array, dual: Array, gradient: Array, rho: float) -> Array:
-    r"""w_k = w_{q,s} + φ_k/ρ − ∇f_k(w_k)/ρ, \label{SimpleClientUpdate} (20): what a solved primal problem satisfies."""
+    r"""w_k = w_{q,s} + φ_k/ρ − ∇f_k(w_k)/ρ, \label{SimpleClientUpdate} (25): what a solved primal problem satisfies."""
     return server_model + (dual - gradient) / rho
 
 
@@ -45,7 +45,7 @@ def client_dual_update(dual: Array, server_model: Array, client_model: Array, rh
 
 
 def privacy_noise_addition(client_model: Array, noise: Array) -> Array:
-    r"""w̃_k⁽ⁿ⁾ = w_k⁽ⁿ⁾ + ξ_k⁽ⁿ⁾, \label{PrivacyNoiseAddition} (10); the noise comes from outside."""
+    r"""w̃_k⁽ⁿ⁾ = w_k⁽ⁿ⁾ + ξ_k⁽ⁿ⁾, \label{PrivacyNoiseAddition} (11); the noise comes from outside."""
     return client_model + noise
 
 
@@ -72,18 +72,18 @@ def contribution(client_model: Array, dual: Array, rho: float) -> Array:
 def server_aggregation(contributions: Array, mean: Operator) -> Array:
     r"""w̃_{q,s}: the mean of w_k − φ_k/ρ over the participants of cluster q at server s.
 
-    \label{ServerAggregation} (7) of clean models, \label{PrivateServerAggregation} (11) of released ones.
+    \label{ServerAggregation} (8) of clean models, \label{PrivateServerAggregation} (12) of released ones.
     """
     return mean(contributions)
 
 
 def inter_server_aggregation(aggregates: Array, neighbourhood_average: Operator) -> Array:
-    r"""ŵ_{q,s} = (1/|𝒩_s|) Σ_{p∈𝒩_s} w̃_{q,p}, \label{InterServerAggregation} (8), or with other mixing weights."""
+    r"""ŵ_{q,s} = (1/|𝒩_s|) Σ_{p∈𝒩_s} w̃_{q,p}, \label{InterServerAggregation} (9), or with other mixing weights."""
     return neighbourhood_average(aggregates)
 
 
 def inter_cluster_learning(own: Array, others: Array, tau: Array) -> Array:
-    r"""w_{q,s} = (1 − τ) ŵ_{q,s} + τ · (mean of ŵ_{r,s} over r ≠ q), \label{inter-clusterLearning} (9)."""
+    r"""w_{q,s} = (1 − τ) ŵ_{q,s} + τ · (mean of ŵ_{r,s} over r ≠ q), \label{inter-clusterLearning} (10)."""
     return (1.0 - tau) * own + tau * others
 
 

@@ -145,9 +145,9 @@ def put(values: Array, index: Array | slice | None, new: Array) -> Array:
         return values
     if is_jax(xp):
         return values.at[index].set(new)
-    index = np.arange(len(values))[index]
-    spread = Linear.from_entries(index, np.arange(len(index)), np.ones(len(index)), len(values), len(index))
-    return values + spread(new - xp.take(values, index, axis=0))
+    index = np.arange(values.shape[0])[index]
+    spread = Linear.from_entries(index, np.arange(len(index)), np.ones(len(index)), values.shape[0], len(index))
+    return values + spread(new - pick(values, index))
 
 
 def pick(values: Array, index: Array | slice | None) -> Array:
@@ -157,4 +157,4 @@ def pick(values: Array, index: Array | slice | None) -> Array:
     if isinstance(values, np.ndarray):
         return values[index] if isinstance(index, slice) else values.take(index, axis=0)
     xp = values.__array_namespace__()
-    return values[index, ...] if isinstance(index, slice) else xp.take(values, index, axis=0)
+    return values[index, ...] if isinstance(index, slice) else xp.take(values, xp.asarray(index), axis=0)

@@ -16,7 +16,7 @@ def squared_norm(x: Array) -> Array:
 
 
 def deviation(models: Array, truth: Array) -> Array:
-    r"""‖w_k − w_q*‖²/‖w_q*‖² of every client; its mean over clients is the NMSD, \label{MSE} (35)."""
+    r"""‖w_k − w_q*‖²/‖w_q*‖² of every client; its mean over clients is the NMSD, \label{MSE} (53)."""
     return squared_norm(models - truth) / squared_norm(truth)
 
 

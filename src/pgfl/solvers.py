@@ -32,7 +32,7 @@ class Prepared(Protocol):
 
 def within(rows: int, counts: Array, xp: Any) -> Array:
     """1 for a client's own rows, 0 for padding."""
-    return xp.astype(xp.arange(rows) < counts[..., None], counts.dtype)
+    return xp.astype(xp.arange(rows, dtype=counts.dtype) < counts[..., None], counts.dtype)
 
 
 def norm(x: Array) -> Array:

@@ -72,7 +72,7 @@ def maximum_cluster_distance(optima: Sequence[Floats] | Floats) -> float:
 
 
 def theorem_two_bound(tau: Tau, rounds: int, eta: float) -> Floats:
-    r"""The bound \label{Recursion} (22) after rounds 0 … n; it equals η (1 − Π_j (1 − τ⁽ʲ⁾)).
+    r"""The bound \label{Recursion} (27) after rounds 0 … n; it equals η (1 − Π_j (1 − τ⁽ʲ⁾)).
 
     >>> theorem_two_bound(0.5, 2, 4.0)
     array([0., 2., 3.])

@@ -112,12 +112,12 @@ class Engine:
         self.layout, self.blocks, self.algorithm, self.scheduler = layout, blocks, algorithm, scheduler
         self.privacy, self.noise = privacy, noise
         self.dtype, self.xp = dtype, xp
-        self.network = Network(layout, algorithm, dtype)
+        self.network = Network(layout, algorithm, dtype, xp)
         self._pool = ThreadPoolExecutor(threads) if threads > 1 and len(blocks) > 1 else None
         self._everyone: Turnout | None = None
         dimension = layout.runs[0].federation.dimension
-        clients, pairs = (xp.zeros((n, dimension), dtype=dtype) for n in (layout.clients, layout.pairs))
-        self.state = State(0, clients, clients if noise is None else clients + 0, clients + 0, algorithm.start(pairs))
+        clients, pairs = (xp.asarray(np.zeros((n, dimension), dtype)) for n in (layout.clients, layout.pairs))
+        self.state = State(0, clients, clients if noise is None else clients + 0.0, clients + 0.0, algorithm.start(pairs))
         self.previous_servers = pairs
         self.taking_part: Ints = np.empty(0, dtype=np.int64)
 
@@ -222,11 +222,11 @@ class Engine:
         if not turnout.contributing.any():
             return self.state.server_models
         present = [
-            mean[np.flatnonzero(part.contributing)]
+            pick(mean, np.flatnonzero(part.contributing))
             for part, mean in zip(turnout.parts, means, strict=True)
             if mean is not None
         ]
-        return put(self.state.server_models + 0, np.flatnonzero(turnout.contributing), self.xp.concat(present))
+        return put(self.state.server_models + 0.0, np.flatnonzero(turnout.contributing), self.xp.concat(present))
 
     def _settle(self, part: Part) -> None:
         if not len(part.flat):

@@ -69,14 +69,15 @@ class Around:
 
 
 def _any(scale: Column) -> Column:
-    return (scale > 0).astype(scale.dtype)
+    xp = scale.__array_namespace__()
+    return xp.astype(scale > 0, scale.dtype)
 
 
 class Network:
     """Knowledge spreading over the server graph."""
 
-    def __init__(self, layout: Layout, algorithm: Algorithm, dtype: Any = np.float64) -> None:
-        self.layout, self.algorithm, self.dtype = layout, algorithm, dtype
+    def __init__(self, layout: Layout, algorithm: Algorithm, dtype: Any = np.float64, xp: Any = np) -> None:
+        self.layout, self.algorithm, self.dtype, self.xp = layout, algorithm, dtype, xp
         self.weights = layout.mixing(algorithm.mixing)
         self.known = np.full(layout.pairs, algorithm.starts_everywhere)
         self._off_diagonal = (self.weights.rows != self.weights.columns).astype(float)
@@ -144,7 +145,7 @@ class Network:
         return operator.revalued(operator.values.astype(self.dtype))
 
     def _column(self, values: NDArray[Any]) -> Column:
-        return column(np.asarray(values, dtype=self.dtype))
+        return self.xp.asarray(column(np.asarray(values, dtype=self.dtype)))
 
 
 def _row_sums(pattern: Linear, values: NDArray[np.float64]) -> NDArray[np.float64]:

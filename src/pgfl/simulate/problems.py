@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from pgfl import equations as eq
 from pgfl.errors import ConfigError
-from pgfl.kernels import Linear, column, pick, put
+from pgfl.kernels import Linear, is_jax, column, pick, put
 from pgfl.objectives import Objective
 from pgfl.simulate.layout import Layout, RunLayout
 from pgfl.solvers import Prepared, tolerance_for
@@ -218,7 +218,12 @@ def _bucket(
         features[rows] = federation.features[source] * own[..., None]
         targets[rows] = federation.targets[source] * own
     arrays = [xp.asarray(values) for values in (features, targets, counts)]
-    return Bucket(where, objective, *arrays, objective.prepare(*arrays, xp.asarray(weight[where])))
+    prepared = objective.prepare(*arrays, xp.asarray(weight[where]))
+    if is_jax(xp):
+        from pgfl.simulate.jax import compiled
+
+        prepared = compiled(prepared)
+    return Bucket(where, objective, *arrays, prepared)
 
 
 def _padded(run: RunLayout) -> Ints:

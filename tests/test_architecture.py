@@ -1,0 +1,115 @@
+"""The architecture, kept: who may import whom, which equation stands where, what is public."""
+
+import ast
+import re
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+import pgfl
+
+SOURCE = Path(pgfl.__file__).parent
+REPOSITORY = Path(__file__).parent.parent
+LABEL = re.compile(r"\\label\{([^}]+)\}")
+PAPER_LABELS = {
+    "ERM_global", "ERM_servers", "Lagrangian", "ClientPrimalUpdate", "ClientDualUpdate", "ServerPrimal",
+    "ServerAggregation", "InterServerAggregation", "inter-clusterLearning", "PrivacyNoiseAddition",
+    "PrivateServerAggregation", "ClientOpti", "ClientOptiWConstraints", "Client_Reformulation", "ReformulatedClientOpti",
+    "LagrangianReformulated", "3StepLagrangian", "2StepLagrangian", "li2017robusteq", "1StepLagrangian",
+    "SimpleClientUpdate", "NewExpressionServerModel", "Recursion", "Difference", "useAssumption2", "DifferenceAggregate",
+    "eqprivproof", "MSE",
+}  # fmt: skip
+IMPLEMENTED = {
+    "ERM_global", "ERM_servers", "ClientPrimalUpdate", "ClientDualUpdate", "ServerPrimal", "ServerAggregation",
+    "InterServerAggregation", "inter-clusterLearning", "PrivacyNoiseAddition", "PrivateServerAggregation",
+    "SimpleClientUpdate", "Recursion", "MSE",
+}  # fmt: skip
+
+
+def modules(*parts):
+    return sorted(SOURCE.joinpath(*parts).rglob("*.py"))
+
+
+def imported(path):
+    """The pgfl modules that a file imports, anywhere in it."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found |= {node.module} | {f"{node.module}.{alias.name}" for alias in node.names}
+    return {name for name in found if name == "pgfl" or name.startswith("pgfl.")}
+
+
+def claimed():
+    return Counter(label for path in modules() for label in LABEL.findall(path.read_text("utf-8")))
+
+
+def test_every_label_is_claimed_exactly_once():
+    assert claimed() == Counter(IMPLEMENTED)
+    assert IMPLEMENTED <= PAPER_LABELS
+
+
+def test_the_notation_page_lists_the_same_labels():
+    page = (REPOSITORY / "docs" / "notation.md").read_text("utf-8")
+    listed = re.findall(r"^\| ([\w-]+) \| \(\d+\) \|", page, flags=re.MULTILINE)
+    assert sorted(listed) == sorted(IMPLEMENTED)
+
+
+def test_names_on_the_notation_page_exist():
+    page = (REPOSITORY / "docs" / "notation.md").read_text("utf-8")
+    source = "\n".join(path.read_text("utf-8") for path in modules())
+    for name in re.findall(r"`([A-Za-z_.0-9]+)`", page):
+        assert re.search(rf"\b{re.escape(name.split('.')[-1])}\b", source), name
+
+
+def test_equations_import_nothing_of_ours():
+    assert imported(SOURCE / "equations.py") == set()
+
+
+@pytest.mark.parametrize(("room", "forbidden"), [("simulate", "pgfl.deploy"), ("deploy", "pgfl.simulate")])
+def test_simulate_and_deploy_never_import_each_other(room, forbidden):
+    assert modules(room), f"{room} is empty"
+    for path in modules(room):
+        assert not [name for name in imported(path) if name.startswith(forbidden)], path
+
+
+ARITHMETIC = (ast.Mult, ast.MatMult, ast.Div, ast.Pow)
+MODEL_NAMES = {"model", "models", "server_model", "server_models", "released", "dual", "duals", "published", "aggregate"}
+
+
+@pytest.mark.parametrize("room", ["simulate", "deploy"])
+def test_rooms_that_move_models_do_no_arithmetic_on_them(room):
+    """No product, quotient or power has a model for an operand: that is the equations' work."""
+    measuring = {"recorder.py", "problems.py", "network.py", "jax.py"}
+    for path in modules(room):
+        if path.name in measuring:
+            continue
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.BinOp) and isinstance(node.op, ARITHMETIC):
+                names = {leaf.id for leaf in (node.left, node.right) if isinstance(leaf, ast.Name)}
+                names |= {leaf.attr for leaf in (node.left, node.right) if isinstance(leaf, ast.Attribute)}
+                assert not names & MODEL_NAMES, f"{path.name}:{node.lineno}"
+
+
+@pytest.mark.parametrize("room", ["report", "paper"])
+def test_report_and_paper_never_reach_into_an_engine(room):
+    for path in modules(room):
+        inside = [name for name in imported(path) if name.startswith(("pgfl.simulate.engine", "pgfl.simulate.network"))]
+        assert not inside, path
+
+
+def test_public_names_are_these():
+    assert pgfl.__all__ == [
+        "PGFL", "Bounds", "ClientData", "Decaying", "ExactMixing", "FedAvg", "Federation", "Graph", "Huber", "Logistic",
+        "MarginObjective", "Objective", "OneStep", "Privacy", "Result", "Ridge", "TestSet", "mnist_federation",
+        "open_federation", "read_federation", "save_federation", "synthetic_regression", "train",
+    ]  # fmt: skip
+    for name in pgfl.__all__:
+        assert getattr(pgfl, name) is not None
+
+
+def test_an_unknown_name_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="no attribute 'trian'"):
+        pgfl.trian  # noqa: B018

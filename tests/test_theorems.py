@@ -1,0 +1,137 @@
+"""What the algorithms converge to: exact mixing to the optimum, the plain rule beside it, the printed one-step nowhere."""
+
+import bridges
+import numpy as np
+import oracle
+import pytest
+from federations import random_problem
+
+from pgfl import PGFL, ClientData, ExactMixing, Federation, OneStep, Ridge, synthetic_regression, train
+from pgfl.errors import Diverged
+from pgfl.metrics import decibels
+from pgfl.theory import cluster_objective, maximum_cluster_distance, theorem_two_bound
+
+
+def distance(federation, algorithm, rounds, every=None):
+    """Relative squared distance to the exact cluster optimum after `rounds`, in dB."""
+    result = train(
+        federation, algorithm, Ridge(lam=0.01), rounds=rounds, record_every=every or rounds, metrics=["distance"]
+    )
+    return decibels(result.curve("distance")[0])
+
+
+def uneven():
+    """One large server, many small ones; cluster b lives at the last server only."""
+    rng = np.random.default_rng(5)
+    truth = {q: rng.standard_normal(10) for q in "ab"}
+    clients = {}
+    for server, size in enumerate([40, 3, 2, 1, 1, 4]):
+        for k in range(size):
+            cluster = "b" if server == 5 else "a"
+            features = rng.standard_normal((rng.integers(2, 10), 10))
+            targets = features @ truth[cluster] + 0.7 * rng.standard_normal(len(features))
+            clients[f"{server}-{k:02d}"] = ClientData(f"s{server}", cluster, features, targets)
+    return Federation.from_clients(clients, [(f"s{i}", f"s{(i + 1) % 6}") for i in range(6)])
+
+
+@pytest.mark.parametrize("federation", [synthetic_regression(seed=3), uneven()], ids=["paper", "uneven"])
+def test_exact_mixing_reaches_the_cluster_optimum(federation):
+    assert distance(federation, ExactMixing(rho=3.0), 1500)[-1] < -150
+
+
+def test_plain_rule_stops_at_a_fixed_point_that_depends_on_rho():
+    """As the notes measured: −20.9, −25.6, −29.6 dB at ρ = 1, 3, 10, and no closer with more rounds."""
+    federations = [synthetic_regression(seed=0, run=run) for run in range(3)]
+    measured = []
+    for rho in (1.0, 3.0, 10.0):
+        ends = [distance(federation, PGFL(rho=rho), 1500, 500)[-2:] for federation in federations]
+        assert np.ptp(ends, axis=1).max() < 0.05, "not yet at the fixed point"
+        measured.append(np.mean(ends))
+    assert measured == sorted(measured, reverse=True)
+    np.testing.assert_allclose(measured, [-20.9, -25.6, -29.6], atol=2.5)
+
+
+@pytest.mark.parametrize("rho", [0.3, 1.0, 3.0])
+def test_corrected_one_step_converges(rho):
+    measured = distance(synthetic_regression(seed=1), OneStep(rho=rho), 300, 100)
+    assert measured[-1] < -20 and measured[-1] < measured[1]
+
+
+@pytest.mark.parametrize("rho", [0.3, 1.0, 3.0, 10.0])
+def test_one_step_as_printed_diverges(rho, monkeypatch):
+    """Both signs as in the paper: the package's own step, with the printed update in place of the corrected one."""
+    from pgfl import equations as eq
+
+    def printed_primal(aggregate, server_dual, own, neighbours, degree, others, tau, rho):
+        pull = 0.5 * rho * (degree * own - neighbours)
+        return (aggregate - 0.5 * server_dual + pull + tau * others) / (1.0 + tau + rho * degree)
+
+    def printed_dual(server_dual, own, neighbours, degree, rho):
+        return server_dual - rho * (degree * own - neighbours)
+
+    monkeypatch.setattr(eq, "server_primal", printed_primal)
+    monkeypatch.setattr(eq, "server_dual_update", printed_dual)
+    with pytest.raises(Diverged, match="raise algorithm.rho"):
+        distance(synthetic_regression(seed=1), OneStep(rho=rho), 300)
+
+
+@pytest.mark.parametrize("kind", ["ridge", "huber", "logistic"])
+def test_both_identities_hold_at_every_round(kind):
+    """SimpleClientUpdate, and NewExpressionServerModel with everyone taking part, from the simulator's own numbers."""
+    problem = random_problem(2, kind, "ordinary", tau=lambda n: 0.0)
+    engine = bridges.engine(problem)
+    before = as_round(engine, problem, 0)
+    for n in range(1, 21):
+        engine.play()
+        after = as_round(engine, problem, n)
+        assert oracle.simple_client_update_residual(problem, before, after) < 1e-8
+        assert oracle.new_expression_residual(problem, before, after) < 1e-8
+        before = after
+
+
+def as_round(engine, problem, n):
+    state = bridges.snapshot(engine)
+    return oracle.Round(
+        n=n,
+        active={c.id for c in problem.clients} if n else set(),
+        clients=state["clients"],
+        released=state["clients"] if n else {},
+        duals=state["duals"],
+        servers=state["servers"],
+        aggregates={},
+        mixed=state["servers"],
+        server_duals={},
+    )
+
+
+def test_duals_of_one_server_sum_to_zero():
+    problem = random_problem(1, "ridge", "single-server", algorithm="pgfl", tau=lambda n: 0.0)
+    engine = bridges.engine(problem)
+    clusters = {c.id: c.cluster for c in problem.clients}
+    for _ in range(10):
+        engine.play()
+        duals = bridges.snapshot(engine)["duals"]
+        for cluster in problem.clusters:
+            assert np.abs(sum(d for k, d in duals.items() if clusters[k] == cluster)).max() < 1e-9
+
+
+def test_cluster_optimum_is_stationary_and_equals_the_oracle():
+    for kind in ("ridge", "huber", "logistic"):
+        problem = random_problem(4, kind, "ordinary")
+        federation, objectives = bridges.federation(problem), bridges.objective(problem)
+        for q, name in enumerate(federation.cluster_ids):
+            exact = cluster_objective(federation, objectives[name], q)
+            assert np.abs(exact.gradient(exact.minimiser())).max() < 1e-10
+            np.testing.assert_allclose(exact.minimiser(), oracle.cluster_optimum(problem, name), atol=1e-7)
+
+
+def test_theorem_two_bound_is_the_printed_sum():
+    def tau(n):
+        return 0.4 * 0.9**n
+
+    printed = [
+        sum(np.prod([1 - tau(j) for j in range(i + 1, n + 1)]) * tau(i) * 3.0 for i in range(1, n + 1))
+        for n in range(8)
+    ]
+    np.testing.assert_allclose(theorem_two_bound(tau, 7, 3.0), printed)
+    assert maximum_cluster_distance(np.array([[0.0, 0], [3, 4], [0, 1]])) == 25.0
