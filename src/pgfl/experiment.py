@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,18 +23,23 @@ from pgfl.objectives import Huber, Objective
 from pgfl.privacy.settings import Privacy
 from pgfl.result import Result
 from pgfl.schedules import Decaying
+from pgfl.simulate import memory
 from pgfl.simulate.problems import Objectives
-from pgfl.training import Progress, train
+from pgfl.training import Library, Progress, check_threads, train
 
 if TYPE_CHECKING:
     from pgfl.simulate.ranks import Ranks
     from pgfl.topology import Graph
 
 
+KERNELS: dict[str, Library] = {"mpi": "numpy", "mpi-numba": "numba"}
+"""What carries out the rounds of one rank, by the engine that is asked for."""
+
+
 def run(config: Config, *, out: Path | None = None, resume: bool = False, progress: Progress | None = None) -> Result:
     """Train as the config says; with a folder, checkpoints are kept there and `resume` goes on from them."""
-    if config.engine == "mpi":
-        raise ConfigError("The mpi engine runs under mpiexec: mpiexec -n 2 pgfl run … --engine mpi.")
+    if config.engine in KERNELS:
+        raise ConfigError(f"The {config.engine} engine runs under mpiexec: mpiexec -n 2 pgfl run … --engine mpi.")
     checkpoints = None
     if out is not None:
         from pgfl.folder import begin_folder
@@ -41,6 +47,8 @@ def run(config: Config, *, out: Path | None = None, resume: bool = False, progre
 
         begin_folder(out, config)
         checkpoints = Checkpoints(*_checkpointing(config, out))
+    check_threads(config.threads)
+    memory.check(expected_shape(config))
     federation_of = federations(config)
     first = federation_of(0, None)
     result = train(
@@ -48,7 +56,7 @@ def run(config: Config, *, out: Path | None = None, resume: bool = False, progre
         algorithm(config.algorithm, config.graph.mixing),
         objectives(config.objective, first),
         **_training(config),
-        engine=config.engine,
+        engine=cast("Library", config.engine),
         checkpoints=checkpoints,
         resume=resume,
         progress=progress,
@@ -76,6 +84,9 @@ def run_on_ranks(
 
         ranks.together(lambda: begin_folder(out, config) if ranks.first else None)
         checkpoints = RankCheckpoints(ranks, *_checkpointing(config, out))
+    ranks.together(lambda: check_threads(config.threads))
+    part = _part_of(expected_shape(config), ranks.size, ranks.beside)
+    ranks.together(lambda: memory.check(part))
     federation_of, shape_of = ranks.together(lambda: federations(config)), shapes(config)
     owners: dict[int, NDArray[np.int64]] = {}
 
@@ -95,7 +106,7 @@ def run_on_ranks(
         lambda run: first if run == 0 else own_part(run),
         algorithm(config.algorithm, config.graph.mixing),
         ranks.together(lambda: objectives(config.objective, first)),
-        ranks.together(lambda: Settings(**_training(config))),
+        ranks.together(lambda: Settings(**_training(config), engine=KERNELS[config.engine])),
         checkpoints,
         progress if ranks.first else None,
         out,
@@ -115,7 +126,7 @@ def _training(config: Config) -> dict[str, Any]:
         "record_every": config.record_every,
         "metrics": config.metrics,
         "dtype": np.dtype(config.dtype).type,
-        "threads": config.threads or 1,
+        "threads": config.threads,
     }
 
 
@@ -137,6 +148,29 @@ def _noted(result: Result, config: Config) -> Result:
     result.config, result.intercept = config, getattr(config.data, "intercept", False)
     result.warnings = list(dict.fromkeys([*config_warnings(config), *result.warnings]))
     return result
+
+
+def expected_shape(config: Config) -> memory.Shape:
+    """How large a generated federation will be, before it is; a table is measured once it is read."""
+    data = config.data
+    if not isinstance(data, SyntheticData):
+        return memory.Shape(0, 0, 1, 0)
+    clients = data.servers * data.clients_per_server
+    return memory.Shape(
+        clients=clients,
+        rows=clients * sum(data.samples) // 2,
+        dimension=data.dimension,
+        pairs=min(data.servers * data.clusters, clients * data.servers),
+        dtype=config.dtype,
+        engine=KERNELS.get(config.engine, config.engine),
+        private=config.privacy.enabled,
+    )
+
+
+def _part_of(shape: memory.Shape, ranks: int, beside: int) -> memory.Shape:
+    """What the ranks on one machine hold together, of a federation that is split over all."""
+    held = {name: -(-getattr(shape, name) // ranks) for name in ("clients", "rows", "pairs")}
+    return replace(shape, runs_together=beside, **held)
 
 
 def federations(config: Config) -> Callable[[int, Sequence[int] | None], Federation]:

@@ -25,6 +25,8 @@ CASES: dict[str, dict] = {
     "fedavg": {"algorithm": {"kind": "fedavg", "participants": 2}, "graph": {"kind": "star"}},
     "single precision": {"dtype": "float32", "algorithm": {"tau": 0.2, "participants": 2}},
     "threads": {"threads": 2, "objective": {"kind": "huber"}},
+    "numba": {"engine": "numba", "algorithm": {"tau": 0.2, "participants": 4}, "runs": 2},
+    "numba, single precision": {"engine": "numba", "dtype": "float32", "objective": {"kind": "huber"}},
     "private": {
         "objective": {"kind": "huber"},
         "algorithm": {"tau": 0.1, "participants": 3},
@@ -44,6 +46,10 @@ CASES: dict[str, dict] = {
         "algorithm": {"participants": 5},
     },
 }
+
+
+ON_RANKS = {"numpy": "mpi", "numba": "mpi-numba"}
+"""The engine on many ranks that leaves the same bits as one in one process."""
 
 
 def config(name: str, folder: Path, **changes: object) -> Config:

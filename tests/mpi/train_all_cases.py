@@ -4,7 +4,7 @@ import pickle
 import sys
 from pathlib import Path
 
-from rank_cases import CASES, config
+from rank_cases import CASES, ON_RANKS, config
 
 from pgfl import experiment
 from pgfl.simulate.ranks import world
@@ -12,7 +12,8 @@ from pgfl.simulate.ranks import world
 
 def main(folder: Path, target: Path) -> None:
     ranks = world()
-    results = {name: experiment.run_on_ranks(config(name, folder, engine="mpi"), ranks) for name in CASES}
+    engines = {name: ON_RANKS[config(name, folder).engine] for name in CASES}
+    results = {name: experiment.run_on_ranks(config(name, folder, engine=engines[name]), ranks) for name in CASES}
     if ranks.first:
         target.write_bytes(pickle.dumps(results))
 

@@ -55,7 +55,7 @@ def _result(config: Config, folder: Path, ranks: Ranks, resume: bool, quiet: boo
 
 
 def _for_ranks(config: Config, ranks: Ranks) -> Config:
-    if config.engine != "mpi":
+    if not config.engine.startswith("mpi"):
         raise ConfigError(
             f"{ranks.size} ranks were started, but the engine is {config.engine}; add --engine mpi, or start pgfl "
             "without a launcher."
@@ -66,5 +66,5 @@ def _for_ranks(config: Config, ranks: Ranks) -> Config:
 def _watch(config: Config, folder: Path, ranks: Ranks) -> Watch:
     from pgfl.experiment import checkpoint_folder
 
-    again = f"mpiexec -n {ranks.size} pgfl run --engine mpi --resume --out {folder}"
+    again = f"mpiexec -n {ranks.size} pgfl run --engine {config.engine} --resume --out {folder}"
     return Watch(checkpoint_folder(config, folder), again)

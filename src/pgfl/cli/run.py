@@ -30,8 +30,10 @@ class Engine(StrEnum):
     """What carries out the rounds."""
 
     numpy = "numpy"
+    numba = "numba"
     jax = "jax"
     mpi = "mpi"
+    mpi_numba = "mpi-numba"
 
 
 @app.command()
@@ -60,7 +62,7 @@ def run(
         raise ConfigError("--resume needs --out, the folder of the run to go on with.")
     load = partial(_config, source, overrides or [], seed, engine, out if resume else None)
     choose = partial(_folder, out, resume)
-    if engine is Engine.mpi or (launched_size() or 1) > 1 or load().engine == Engine.mpi:
+    if (engine or "").startswith("mpi") or (launched_size() or 1) > 1 or load().engine.startswith("mpi"):
         from pgfl.cli.ranks import run_on_ranks
 
         outcome = run_on_ranks(load, choose, resume, as_json)

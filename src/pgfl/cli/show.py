@@ -23,7 +23,8 @@ def figures(info: Mapping[str, Any]) -> str:
     'NMSD -10.00 dB  ε 1.25'
     """
     names = {"nmsd": "NMSD", "accuracy": "accuracy", "epsilon": "ε"}
-    return "  ".join(f"{names[key]} {figure(key, info[key])}" for key in names if info.get(key) is not None)
+    told = [f"{names[key]} {figure(key, info[key])}" for key in names if info.get(key) is not None]
+    return "  ".join([*told, f"{info['memory'] / 2**30:.1f} GiB"] if "memory" in info else told)
 
 
 def show_result(result: Result, folder: Path) -> None:

@@ -77,9 +77,9 @@ def lay_out_rank(federation: Federation, run: int, owner: Ints, ranks: Ranks, pe
     np.maximum.at(most, pair_cluster, members)
     clients, rows = ranks.added([federation.size, len(federation.targets)]).tolist()
     whole = Whole(clients, rows, int(ranks.largest([federation.counts.max()])[0]))
-    sizes = (federation.size, len(numbers), len(pair_server))
+    places = [slice(0, size) for size in (federation.size, len(numbers), len(pair_server))]
     return RankLayout(
-        runs=(RunLayout(federation, run, order, *(slice(0, size) for size in sizes), whole),),
+        runs=(RunLayout(federation, run, order, places[0], places[1], places[2], whole),),
         client_server=client_server,
         client_pair=client_pair,
         counts=federation.counts[order],
@@ -133,7 +133,7 @@ def _crossings(federation: Federation, owner: Ints, rank: int) -> Ints:
     """Edges from an own server (first) to one of another rank (second)."""
     edges = federation.graph.edges
     both = np.concatenate([edges, edges[:, ::-1]])
-    return both[(owner[both[:, 0]] == rank) & (owner[both[:, 1]] != rank)]
+    return np.asarray(both[(owner[both[:, 0]] == rank) & (owner[both[:, 1]] != rank)], dtype=np.int64)
 
 
 def _pairs_at(layout: RankLayout, servers: list[Ints]) -> tuple[Ints, list[int]]:

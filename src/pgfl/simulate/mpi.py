@@ -7,6 +7,8 @@ by server, sums over a neighbourhood keep their order, and histories are sums th
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -19,7 +21,8 @@ from pgfl.federation import Federation
 from pgfl.privacy.mechanism import Plan
 from pgfl.result import Network as Placement
 from pgfl.result import RunModels
-from pgfl.simulate.engine import Engine
+from pgfl.simulate import memory
+from pgfl.simulate.engine import AnyBlock, Engine
 from pgfl.simulate.halo import Halo, RankLayout, lay_out_rank
 from pgfl.simulate.layout import Layout, RunLayout
 from pgfl.simulate.network import Around
@@ -35,7 +38,7 @@ Mask = NDArray[np.bool_]
 
 
 class RankEngine(Engine):
-    """Plays the rounds of one rank's servers."""
+    """Plays the rounds of one rank's servers; an engine with other kernels follows it in the order of methods."""
 
     def __init__(self, ranks: Ranks, layout: RankLayout, *parts: Any, **options: Any) -> None:
         super().__init__(layout, *parts, **options)
@@ -102,9 +105,15 @@ class RankTraining(Training):
         self._places: list[Ints] | None = None
 
     def _batches(self) -> list[range]:
-        self._first_federation = self._bounded(0)
-        self._warn(self._first_federation)
+        first = self._first_federation = self._bounded(0)
+        self.ranks.together(lambda: memory.check(self._shape(first, self.ranks.beside), held=first.features.nbytes))
+        self._warn(first)
         return [range(run, run + 1) for run in range(self.settings.runs)]
+
+    def _shape(self, federation: Federation, together: int) -> memory.Shape:
+        """What this rank holds; those beside it on the machine hold as much."""
+        shape = super()._shape(federation, together)
+        return replace(shape, pairs=shape.pairs // self.ranks.size)
 
     def _bounded(self, run: int) -> Federation:
         self.owner_of(run)
@@ -127,8 +136,10 @@ class RankTraining(Training):
         privacy: Callable[[Layout], tuple[Plan | None, Any]] = super()._privacy
         return self.ranks.together(lambda: privacy(layout))
 
-    def _engine(self, *parts: Any, **options: Any) -> Engine:
-        return RankEngine(self.ranks, *parts, **options)
+    def _engine(self, layout: Layout, threads: int) -> tuple[type[Engine], Sequence[AnyBlock]]:
+        kernels, blocks = super()._engine(layout, threads)
+        kind = type("RankEngine", (RankEngine, kernels), {}) if kernels is not Engine else RankEngine
+        return cast(type[Engine], partial(kind, self.ranks)), blocks
 
     def _recorder(self, engine: Engine) -> Recorder:
         return Recorder(engine, self.objectives, self.settings.metrics, RankTotals(engine.layout, self.ranks))
@@ -142,7 +153,7 @@ class RankTraining(Training):
     def _latest(self, recorder: Recorder, plan: Plan | None) -> dict[str, Any]:
         """The measures, which are the whole run's; the spending here would be one rank's."""
         info = super()._latest(recorder, plan)
-        info.pop("rho_worst", None)
+        info.pop("epsilon", None)
         return info
 
     def _models(self, batch: Batch, run: RunLayout) -> RunModels:

@@ -56,11 +56,16 @@ class Block:
     weight: Array  # m, a column: of every client, or one for all
     ridge_weight: Array  # λ/|C_s|, likewise
     update_norm: float | None
-    strictest: float  # the least tolerance of any of its objectives
+    tolerance: NDArray[np.float64]  # of every client's solution; infinite where none can be certified
+    strictest: float  # the least of them
 
     def problem(self, active: Ints | None) -> BlockProblem:
         """The problems of the block's active clients (places within the block), or of all."""
         return BlockProblem(self, active)
+
+    def objective_values(self, models: Array) -> Array:
+        """f_k of every client at its model."""
+        return self.problem(None).objective(models)
 
 
 @dataclass(frozen=True)
@@ -132,13 +137,15 @@ def prepare(
     layout: Layout, objectives: Objectives, rho: float, dtype: Any, xp: Any = np, update_norm: float | None = None
 ) -> list[Block]:
     """Factor all problems. Runs small enough to share a block do; a large run is cut between servers."""
-    blocks: list[Block] = []
-    for start, stop in _cuts(layout) if xp is np else [(0, layout.clients)]:
-        first_pair = np.searchsorted(layout.pair_server, layout.client_server[start])
-        last_pair = np.searchsorted(layout.pair_server, layout.client_server[stop - 1], side="right")
-        pairs = slice(int(first_pair), int(last_pair))
-        blocks.append(_block(layout, slice(start, stop), pairs, objectives, rho, dtype, xp, update_norm))
-    return blocks
+    cuts = _cuts(layout) if xp is np else [(0, layout.clients)]
+    return [block_of(layout, slice(*cut), objectives, rho, dtype, xp, update_norm) for cut in cuts]
+
+
+def pairs_of(layout: Layout, clients: slice) -> slice:
+    """The (server, cluster) pairs of the servers of some clients."""
+    first = np.searchsorted(layout.pair_server, layout.client_server[clients.start])
+    last = np.searchsorted(layout.pair_server, layout.client_server[clients.stop - 1], side="right")
+    return slice(int(first), int(last))
 
 
 def _cuts(layout: Layout) -> list[tuple[int, int]]:
@@ -153,16 +160,16 @@ def _cuts(layout: Layout) -> list[tuple[int, int]]:
     return cuts
 
 
-def _block(
+def block_of(
     layout: Layout,
     clients: slice,
-    pairs: slice,
     objectives: Objectives,
     rho: float,
     dtype: Any,
     xp: Any,
     update_norm: float | None,
 ) -> Block:
+    """Whole servers' problems, factored."""
     groups: dict[tuple[int, int], tuple[Objective, list[tuple[RunLayout, Ints]]]] = {}
     known: list[Objective] = []
     lam = np.empty(clients.stop - clients.start)
@@ -191,8 +198,11 @@ def _block(
     ]
     ridge_weight = (lam / server_clients).astype(dtype)
     weights = (xp.asarray(column(values)) for values in (weight, ridge_weight))
-    strictest = min(tolerance_for(bucket.objective, dtype, np) for bucket in buckets)
-    return Block(clients, pairs, tuple(buckets), *weights, update_norm, strictest)
+    tolerance = np.full(len(weight), np.inf)
+    for bucket in buckets:
+        tolerance[bucket.where] = tolerance_for(bucket.objective, dtype, np) if bucket.objective.convex else np.inf
+    pairs = pairs_of(layout, clients)
+    return Block(clients, pairs, tuple(buckets), *weights, update_norm, tolerance, tolerance.min())
 
 
 def _bucket(
@@ -236,10 +246,10 @@ def _padded(run: RunLayout) -> Ints:
     return -(-counts // unit) * unit
 
 
-def mean_of_pairs(block: Block, client_pair: Ints, dtype: Any) -> tuple[Linear, NDArray[np.bool_]]:
-    """The operator from participants, given their pairs, to the means of the block's pairs; and which pairs have any."""
-    pair = client_pair - block.pairs.start
-    taking_part = np.bincount(pair, minlength=block.pairs.stop - block.pairs.start)
+def mean_of_pairs(pairs: slice, client_pair: Ints, dtype: Any) -> tuple[Linear, NDArray[np.bool_]]:
+    """The operator from participants, given their pairs, to the means of `pairs`; and which pairs have any."""
+    pair = client_pair - pairs.start
+    taking_part = np.bincount(pair, minlength=pairs.stop - pairs.start)
     indptr = np.zeros(len(taking_part) + 1, dtype=np.int64)
     np.cumsum(taking_part, out=indptr[1:])
     return Linear(indptr, np.arange(len(pair)), (1.0 / taking_part[pair]).astype(dtype), len(pair)), taking_part > 0

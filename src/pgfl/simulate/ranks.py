@@ -9,6 +9,7 @@ import tempfile
 import time
 import traceback
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
@@ -75,6 +76,16 @@ class Ranks:
     def first(self) -> bool:
         """Whether this rank is the one that speaks and writes."""
         return self.rank == 0
+
+    @cached_property
+    def beside(self) -> int:
+        """How many ranks share this one's machine, itself included."""
+        from mpi4py import MPI
+
+        here = self.comm.Split_type(MPI.COMM_TYPE_SHARED)
+        size = int(here.size)
+        here.Free()
+        return size
 
     def together(self, work: Callable[[], T]) -> T:
         """What `work` gives on this rank; if it fails on any, all raise the error of the lowest that failed.

@@ -6,7 +6,7 @@ All sums are those of `Totals`, so a history does not depend on the order, the b
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from pgfl import metrics
 from pgfl.simulate.engine import Engine
+from pgfl.simulate.layout import RunLayout
 from pgfl.simulate.problems import Objectives, objective_of
 from pgfl.simulate.totals import Totals
 from pgfl.theory import cluster_objective
@@ -22,6 +23,7 @@ Floats = NDArray[np.floating]
 Columns = dict[str, NDArray[Any]]
 METRICS = ("nmsd", "accuracy", "objective", "residuals", "disagreement", "distance")
 CLUSTERS_SHOWN = 12
+CLIENTS_AT_A_TIME = 2**12
 
 
 class Recorder:
@@ -42,30 +44,41 @@ class Recorder:
         """Measure the current state."""
         clean: list[dict[str, float]] = [{} for _ in self.layout.runs]
         shown: list[dict[str, float]] = [{} for _ in self.layout.runs]
-        model, servers = np.asarray(self.engine.state.model), np.asarray(self.engine.state.server_models)
-        received = servers[self.layout.client_pair]
+        servers = np.asarray(self.engine.state.server_models)
         if self._truth is not None:
-            self._deviations(clean, model)
+            self._deviations(clean, self._of_clients(lambda some, model: self._deviation(model, some)))
+            received = self._of_clients(lambda some, _: self._deviation(servers[self.layout.client_pair[some]], some))
             self._deviations(shown, received)
         if "objective" in self.wanted:
             self._objective_values(clean)
         if "residuals" in self.wanted:
-            self._residuals(clean, shown, model, received, servers)
+            self._residuals(clean, shown, servers)
         if "disagreement" in self.wanted:
             self._disagreement(shown, servers)
         if self._optima is not None:
             self._distance(clean, servers)
         if "accuracy" in self.wanted:
-            self._accuracy(clean, model)
-            self._accuracy(shown, received)
+            self._accuracy(clean, lambda run: np.asarray(self.engine.state.model[run.clients]))
+            self._accuracy(shown, lambda run: servers[self.layout.client_pair[run.clients]])
         for number, run in enumerate(self.layout.runs):
             place = {"run": run.number, "round": self.engine.state.round}
             self.clean.append(place | clean[number])
             self.shown.append(place | shown[number])
 
-    def _deviations(self, rows: list[dict[str, float]], models: Floats) -> None:
+    def _of_clients(self, measure: Callable[[slice, Floats], Floats]) -> Floats:
+        """A number a client, measured on some clients (and their models) at a time: no second copy of all models."""
+        out, model = np.empty(self.layout.clients), self.engine.state.model
+        for start in range(0, len(out), CLIENTS_AT_A_TIME):
+            some = slice(start, start + CLIENTS_AT_A_TIME)
+            out[some] = measure(some, np.asarray(model[some]))
+        return out
+
+    def _deviation(self, models: Floats, some: slice) -> Floats:
         assert self._truth is not None
-        sums = self.totals.over_clients_by_cluster(metrics.deviation(models, self._truth))
+        return metrics.deviation(models, self._truth[self.totals.client_group[some]])
+
+    def _deviations(self, rows: list[dict[str, float]], deviation: Floats) -> None:
+        sums = self.totals.over_clients_by_cluster(deviation)
         means = sums / np.maximum(self.totals.members, 1)
         for number, run in enumerate(self.layout.runs):
             rows[number]["nmsd"] = float(sums[number].sum() / self.totals.clients[number])
@@ -76,25 +89,19 @@ class Recorder:
                 rows[number][f"nmsd_{name}"] = float(means[number, q]) if self.totals.members[number, q] else np.nan
 
     def _objective_values(self, rows: list[dict[str, float]]) -> None:
+        model = self.engine.state.model
         values = np.concatenate(
-            [
-                np.asarray(block.problem(None).objective(self.engine.state.model[block.clients]))
-                for block in self.engine.blocks
-            ]
+            [np.asarray(block.objective_values(model[block.clients])) for block in self.engine.blocks]
         )
         for row, mean in zip(rows, self.totals.over_clients(values) / self.totals.clients, strict=True):
             row["objective"] = float(mean)
 
-    def _residuals(
-        self,
-        clean: list[dict[str, float]],
-        shown: list[dict[str, float]],
-        model: Floats,
-        received: Floats,
-        servers: Floats,
-    ) -> None:
+    def _residuals(self, clean: list[dict[str, float]], shown: list[dict[str, float]], servers: Floats) -> None:
         moved = self.engine.algorithm.rho * (servers - np.asarray(self.engine.previous_servers))
-        primal = self.totals.over_clients(metrics.squared_norm(model - received)) / self.totals.clients
+        squares = self._of_clients(
+            lambda some, model: metrics.squared_norm(model - servers[self.layout.client_pair[some]])
+        )
+        primal = self.totals.over_clients(squares) / self.totals.clients
         dual = self.totals.over_pairs(metrics.squared_norm(moved)) / self.totals.pairs
         for number in range(len(self.layout.runs)):
             clean[number]["primal_residual"] = float(np.sqrt(primal[number]))
@@ -123,13 +130,13 @@ class Recorder:
         for row, above, below in zip(rows, apart, scale, strict=True):
             row[name] = float(above / below) if below > 0 else 0.0
 
-    def _accuracy(self, rows: list[dict[str, float]], models: Floats) -> None:
+    def _accuracy(self, rows: list[dict[str, float]], models_of: Callable[[RunLayout], Floats]) -> None:
         """The mean over clients of each model's accuracy on its cluster's test set; equal models are scored once."""
         if all(run.federation.tests is None for run in self.layout.runs):
             return
         right = np.zeros((len(self.layout.runs), self.totals.width), dtype=np.int64)
         for number, run in enumerate(self.layout.runs):
-            cluster, own = run.federation.client_cluster[run.order], models[run.clients]
+            cluster, own = run.federation.client_cluster[run.order], models_of(run)
             for q, name in enumerate(run.federation.cluster_ids):
                 test, chosen = (run.federation.tests or {}).get(name), np.flatnonzero(cluster == q)
                 if test is not None and len(chosen):
@@ -143,11 +150,14 @@ class Recorder:
                 rows[number]["accuracy"] = float(sum(shares) / self.totals.clients[number])
 
     def _truths(self) -> Floats | None:
-        if any(run.federation.truth is None for run in self.layout.runs):
+        """The true models of all runs' clusters, one after the other."""
+        federations = [run.federation for run in self.layout.runs]
+        if any(federation.truth is None for federation in federations):
             return None
-        return np.concatenate(
-            [run.federation.truth[run.federation.client_cluster[run.order]] for run in self.layout.runs]  # type: ignore[index]
-        )
+        truth = np.ones((len(federations), self.totals.width, federations[0].dimension))
+        for number, federation in enumerate(federations):
+            truth[number, : len(federation.cluster_ids)] = federation.truth
+        return truth.reshape(-1, federations[0].dimension)
 
     def _exact_optima(self, objectives: Objectives) -> Floats:
         found = np.zeros((len(self.layout.runs), self.totals.width, self.layout.runs[0].federation.dimension))

@@ -49,7 +49,7 @@ class Totals:
         self._pair_run = self._own(np.repeat(np.arange(len(layout.runs)), sizes))
         self._pair_group = self._pair_run * self.width + self._own(layout.pair_cluster)
         cluster = np.concatenate([run.federation.client_cluster[run.order] for run in layout.runs])
-        self._client_group = self._client_run * self.width + cluster
+        self.client_group = self._client_run * self.width + cluster
 
     def largest(self, values: Any) -> Any:
         """The largest of what all ranks have."""
@@ -72,7 +72,7 @@ class Totals:
     @cached_property
     def members(self) -> Ints:
         """How many clients a cluster has: (runs, clusters)."""
-        return self._counted(self._client_group)
+        return self._counted(self.client_group)
 
     def over_clients(self, values: Floats) -> Floats:
         """(runs,) from one number a client."""
@@ -107,7 +107,7 @@ class Totals:
 
     @cached_property
     def _clients_by_cluster(self) -> Grouping:
-        return self._by_group(self._client_run, self._client_group, self.clients)
+        return self._by_group(self._client_run, self.client_group, self.clients)
 
     @cached_property
     def _pairs_by_run(self) -> Grouping:
@@ -122,7 +122,7 @@ class Totals:
         of_rows = Linear.from_entries(group, np.arange(len(run)), np.ones(len(run)), groups, len(run))
 
         def sums(values: Floats) -> Floats:
-            return of_rows(values) if values.ndim == 2 else np.bincount(group, values, groups)
+            return np.asarray(of_rows(values) if values.ndim == 2 else np.bincount(group, values, groups), dtype=float)
 
         return Grouping(run, _starts(run), _bits(sizes), sums)
 
