@@ -129,13 +129,15 @@ class Totals:
     def _add_up(self, values: Floats, by: Grouping) -> Floats:
         rows = values.astype(np.float64, copy=False)
         with np.errstate(invalid="ignore", over="ignore"):
-            size = np.abs(rows) if rows.ndim == 1 else np.abs(rows).max(axis=1)
-            largest = self.largest(np.maximum.reduceat(size, by.starts))
+            sizes = np.abs(rows) if rows.ndim == 1 else np.abs(rows).max(axis=1)
+            alone = len(by.starts) == 1
+            largest = self.largest(sizes.max(keepdims=True) if alone else np.maximum.reduceat(sizes, by.starts))
             exponent = np.maximum(np.frexp(largest)[1], LEAST_EXPONENT)
-            coarse = np.ldexp(1.5, exponent + by.bits - 1)[by.run]
-            fine = np.ldexp(1.5, exponent + 2 * by.bits - DIGITS - 2)[by.run]
-            if rows.ndim == 2:
-                coarse, fine = coarse[:, None], fine[:, None]
+            coarse = np.ldexp(1.5, exponent + by.bits - 1)
+            fine = np.ldexp(1.5, exponent + 2 * by.bits - DIGITS - 2)
+            if not alone:
+                spread = by.run if rows.ndim == 1 else by.run[:, None]
+                coarse, fine = coarse[spread], fine[spread]
             high = (rows + coarse) - coarse
             low = ((rows - high) + fine) - fine
             first, second = self.added(np.stack([by.sums(high), by.sums(low)]))
