@@ -40,6 +40,13 @@ CASES: dict[str, dict] = {
         "objective": {"kind": "logistic"},
         "algorithm": {"tau": 0.1, "participants": 2},
     },
+    "digits": {
+        "data": {"kind": "mnist", "servers": 4, "clients_per_server": 4},
+        "graph": {"kind": "ring"},
+        "objective": {"kind": "logistic"},
+        "algorithm": {"tau": 0.1, "participants": 3},
+        "rounds": 3,
+    },
     "many rows": {
         "data": SMALL | {"samples": (1, 60), "dimension": 4},
         "objective": {"clusters": {"cluster-1": {"kind": "huber"}}},
@@ -53,7 +60,7 @@ ON_RANKS = {"numpy": "mpi", "numba": "mpi-numba"}
 
 
 def config(name: str, folder: Path, **changes: object) -> Config:
-    settings = {"data": SMALL, "graph": RANDOM, "rounds": 20, "seed": 3, "metrics": METRICS} | CASES[name] | changes
+    settings = {"data": SMALL, "graph": RANDOM, "rounds": 12, "record_every": 5, "seed": 3, "metrics": METRICS} | CASES[name] | changes
     return parse(settings, folder)
 
 
