@@ -100,14 +100,14 @@ def table(rows: list[dict[str, Any]], cores: int) -> str:
         f"Python {platform.python_version()}, NumPy {np.__version__}, {cores} cores; ridge, d = {DIMENSION}, "
         f"{CLIENTS_A_SERVER} clients a server, D_k 2–9, float32, all take part, random graph of degree 3.",
         "",
-        "| scaling | kernels | ranks | clients | round | a client | efficiency | exchange | rows | share of the round |",
+        "| scaling | kernels | ranks | clients | round | a client | efficiency | exchange | rows | of a round |",
         "|---|---|---:|---:|---:|---:|---:|---:|---:|---:|",
     ]
     for row in rows:
         lines.append(
-            f"| {row['scaling']} | {row['kernels']} | {row['ranks']} | {row['clients']:,} | {row['round'] * 1e3:.1f} ms "
-            f"| {row['round'] / row['clients'] * 1e9:.0f} ns | {row['efficiency']:.0%} | {row['exchange'] * 1e6:.0f} µs "
-            f"| {row['rows_exchanged']:,} | {row['exchange'] / row['round']:.1%} |"
+            f"| {row['scaling']} | {row['kernels']} | {row['ranks']} | {row['clients']:,} "
+            f"| {row['round'] * 1e3:.1f} ms | {row['round'] / row['clients'] * 1e9:.0f} ns | {row['efficiency']:.0%} "
+            f"| {row['exchange'] * 1e6:.0f} µs | {row['rows_exchanged']:,} | {row['exchange'] / row['round']:.1%} |"
         )
     return "\n".join(lines)
 

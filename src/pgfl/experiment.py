@@ -230,7 +230,7 @@ def shapes(config: Config) -> Callable[[int], tuple[Graph, NDArray[np.int64]]]:
         layout = lay_out(
             data.servers,
             data.clients_per_server,
-            data.cluster_count,
+            len(data.tasks) if isinstance(data, MnistData) else data.clusters,
             graph=graph.kind,
             average_degree=graph.average_degree,
             seed=config.seed,
@@ -248,7 +248,7 @@ def algorithm(settings: AlgorithmSettings, mixing: str) -> Algorithm:
         return FedAvg(settings.step, settings.local_steps, mixing)  # type: ignore[arg-type]
     tau = Decaying(settings.tau.start, settings.tau.decay) if isinstance(settings.tau, Decay) else settings.tau
     weights = "metropolis" if settings.kind == "pgfl-exact" else mixing
-    return kind(rho=settings.rho, tau=tau, mixing=weights)  # type: ignore[call-arg, arg-type, return-value]
+    return kind(rho=settings.rho, tau=tau, mixing=weights)  # type: ignore[call-arg, arg-type]
 
 
 def objectives(settings: ObjectiveSettings, federation: Federation) -> Objectives:

@@ -94,7 +94,9 @@ def _whitened(features: Array, targets: Array, scale: Array, xp: Any) -> Prepare
     shifted = xp.eye(features.shape[-2], dtype=features.dtype) + scale[:, None, None] * _gram(features, xp)
     root = xp.linalg.cholesky(shifted)
     turn = xp.linalg.inv(root)
-    excess = xp.matmul(xp.matmul(xp.matrix_transpose(turn), turn), shifted) - xp.eye(shifted.shape[-1], dtype=turn.dtype)
+    excess = xp.matmul(xp.matmul(xp.matrix_transpose(turn), turn), shifted) - xp.eye(
+        shifted.shape[-1], dtype=turn.dtype
+    )
     slack = 0.5 * (xp.sum(excess**2, axis=(-2, -1)) * xp.sum(root**2, axis=(-2, -1))) ** 0.5
     turn = scale[:, None, None] ** 0.5 * turn
     return RidgeInSamples(xp.matmul(turn, features), rows_times(turn, targets), slack)

@@ -154,12 +154,7 @@ class Training:
     ) -> None:
         self.federation_of, self.algorithm, self.settings = federation_of, algorithm, settings
         self.checkpoints, self.progress = checkpoints, progress
-        privacy = settings.privacy
-        if privacy is not None and not isinstance(objectives, Objective):
-            objectives = {name: privacy.constrained(objective) for name, objective in objectives.items()}
-        elif privacy is not None:
-            objectives = privacy.constrained(objectives)
-        self.objectives: Objectives = objectives
+        self.objectives = _constrained(objectives, settings.privacy)
         self.xp = _namespace(settings.engine)
         self.warnings: list[str] = []
         self._finished = 0
@@ -369,7 +364,7 @@ class Training:
         if rows and "accuracy" in rows[-1]:
             info["accuracy"] = rows[-1]["accuracy"]
         if (held := memory.resident()) is not None and held >= MEMORY_SHOWN:
-            info["memory"] = held
+            info["memory_gib"] = held / 2**30
         if plan is not None and plan.guarantee == "required":
             from pgfl.privacy.accounting import exact_epsilon
 
@@ -403,6 +398,15 @@ class Training:
                 "Exact mixing is exact only with tau = 0 and all clients taking part; elsewhere the plain rule does as "
                 "well or better."
             )
+
+
+def _constrained(objectives: Objectives, privacy: Privacy | None) -> Objectives:
+    """The objectives with the constraints that privacy puts on them."""
+    if privacy is None:
+        return objectives
+    if isinstance(objectives, Objective):
+        return privacy.constrained(objectives)
+    return {name: privacy.constrained(objective) for name, objective in objectives.items()}
 
 
 def _components_sentence(federation: Federation) -> str:

@@ -60,8 +60,8 @@ ON_RANKS = {"numpy": "mpi", "numba": "mpi-numba"}
 
 
 def config(name: str, folder: Path, **changes: object) -> Config:
-    settings = {"data": SMALL, "graph": RANDOM, "rounds": 12, "record_every": 5, "seed": 3, "metrics": METRICS} | CASES[name] | changes
-    return parse(settings, folder)
+    common = {"data": SMALL, "graph": RANDOM, "rounds": 12, "record_every": 5, "seed": 3, "metrics": METRICS}
+    return parse(common | CASES[name] | changes, folder)
 
 
 def write_tables(folder: Path) -> None:

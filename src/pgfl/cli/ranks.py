@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pgfl.errors import ConfigError
+from pgfl.folder import abandon_folder
 from pgfl.simulate.ranks import Agreed, Ranks, Watch, world
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ def run_on_ranks(
     ends the job at once: others may be waiting for that rank.
     """
     ranks = world()
-    watch = None
+    watch, folder = None, None
     try:
         config = ranks.together(lambda: _for_ranks(load(), ranks))
         folder = ranks.from_first(lambda: choose(config))
@@ -31,6 +32,8 @@ def run_on_ranks(
             watch = _watch(config, folder, ranks)
         result = _result(config, folder, ranks, resume, quiet)
     except Agreed as agreed:
+        if folder and ranks.first:
+            abandon_folder(folder)
         raise agreed.error from None
     except BaseException as error:
         ranks.abort(error)

@@ -142,7 +142,9 @@ class Engine:
         self._everyone: Turnout | None = None
         dimension = layout.runs[0].federation.dimension
         clients, pairs = (xp.asarray(np.zeros((n, dimension), dtype)) for n in (layout.clients, layout.pairs))
-        self.state = State(0, clients, clients if noise is None else clients + 0.0, clients + 0.0, algorithm.start(pairs))
+        self.state = State(
+            0, clients, clients if noise is None else clients + 0.0, clients + 0.0, algorithm.start(pairs)
+        )
         self.previous_servers = pairs
         self.taking_part: Ints = np.empty(0, dtype=np.int64)
 

@@ -78,7 +78,7 @@ class Layout:
     @property
     def servers(self) -> int:
         """How many servers there are in all runs."""
-        return self.runs[-1].servers.stop
+        return int(self.runs[-1].servers.stop)
 
     @cached_property
     def members(self) -> list[Ints]:
@@ -124,7 +124,7 @@ class Layout:
             here.append(weights.coords[0] + run.servers.start)
             there.append(weights.coords[1] + run.servers.start)
             values.append(weights.data)
-        return self.between_pairs(*map(np.concatenate, (here, there, values)))
+        return self.between_pairs(np.concatenate(here), np.concatenate(there), np.concatenate(values))
 
     def between_pairs(self, here: Ints, there: Ints, values: NDArray[np.float64]) -> Linear:
         """Weights between servers (of which both have the same clusters), spread to their pairs."""
