@@ -158,8 +158,8 @@ def lay_out(federations: Sequence[Federation], first_run: int = 0, personalised:
             )
         )
         ends = (clients + federation.size, servers + len(federation.server_ids), pairs + len(pair_server))
-        starts = (clients, servers, pairs)
-        runs.append(RunLayout(federation, number, order, *map(slice, starts, ends), Whole.of(federation)))
+        places = [slice(start, end) for start, end in zip((clients, servers, pairs), ends, strict=True)]
+        runs.append(RunLayout(federation, number, order, places[0], places[1], places[2], Whole.of(federation)))
         clients, servers, pairs = ends
     return Layout(tuple(runs), *map(np.concatenate, zip(*parts, strict=True)))
 
