@@ -19,6 +19,9 @@ from pgfl.suggest import nearest
 COMMANDS = {
     "run": ("pgfl.cli.run", "Train as a config or a preset says, and leave a result folder."),
     "presets": ("pgfl.cli.presets", "List the settings that come along."),
+    "site": ("pgfl.cli.site", "A site of the network: its key, whom it trusts, its rounds."),
+    "client": ("pgfl.cli.client", "A client of a site: its key, its own privacy policy, taking part."),
+    "network": ("pgfl.cli.network", "Try a whole network on this machine."),
 }
 """Command → (module whose `app` it is, one line of help)."""
 
