@@ -94,7 +94,9 @@ def _whitened(features: Array, targets: Array, scale: Array, xp: Any) -> Prepare
     shifted = xp.eye(features.shape[-2], dtype=features.dtype) + scale[:, None, None] * _gram(features, xp)
     root = xp.linalg.cholesky(shifted)
     turn = xp.linalg.inv(root)
-    excess = xp.matmul(xp.matmul(xp.matrix_transpose(turn), turn), shifted) - xp.eye(shifted.shape[-1], dtype=turn.dtype)
+    excess = xp.matmul(xp.matmul(xp.matrix_transpose(turn), turn), shifted) - xp.eye(
+        shifted.shape[-1], dtype=turn.dtype
+    )
     slack = 0.5 * (xp.sum(excess**2, axis=(-2, -1)) * xp.sum(root**2, axis=(-2, -1))) ** 0.5
     turn = scale[:, None, None] ** 0.5 * turn
     return RidgeInSamples(xp.matmul(turn, features), rows_times(turn, targets), slack)
@@ -184,16 +186,13 @@ class ConstrainedRidge(Batch):
             parts = image**2
         rest = xp.clip(xp.sum(right * right, axis=-1) - xp.sum(parts, axis=-1), 0.0, None)
 
-        def size_and_slope(mu: Array) -> tuple[Array, Array]:
-            near = mu[:, None] + own.shifts
-            size = (rest / mu**2 + xp.sum(parts / near**2, axis=-1)) ** 0.5
-            return size, -(rest / mu**3 + xp.sum(parts / near**3, axis=-1)) / size
-
         def body(state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
             mu, _, step_count = state
-            size, slope = size_and_slope(mu)
-            move = size * (size - self.radius) / (-slope * self.radius)
+            near = mu[:, None] + own.shifts
+            size = (rest / mu**2 + xp.sum(parts / near**2, axis=-1)) ** 0.5
             outside = size > self.radius * (1.0 + 4.0 * xp.finfo(mu.dtype).eps)
+            bend = xp.where(outside, rest / mu**3 + xp.sum(parts / near**3, axis=-1), xp.ones_like(size))
+            move = size**2 * (size - self.radius) / (bend * self.radius)
             return xp.where(outside, mu + move, mu), xp.any(outside), step_count + 1
 
         start = (own.weight + 0.0 * right[:, 0], xp.asarray(True), xp.asarray(0))

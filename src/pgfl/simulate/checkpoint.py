@@ -19,6 +19,7 @@ from pgfl.privacy.mechanism import Plan
 from pgfl.simulate.engine import Engine
 from pgfl.simulate.recorder import Recorder
 
+
 class Checkpoints:
     """The checkpoints of one experiment; `fingerprint` names everything that determines its result.
 

@@ -299,9 +299,7 @@ def client_phase(
             else:
                 for r in range(rows):
                     margin[r] = image[r]
-                errors[i] = _newton(
-                    kind[k], kappa[k], own, y, rows, weight[k], goal[k], margin, z, work, matrix, eps
-                )
+                errors[i] = _newton(kind[k], kappa[k], own, y, rows, weight[k], goal[k], margin, z, work, matrix, eps)
                 for r in range(rows):
                     moves[r] = z[r]
             for f in range(dimension):
@@ -316,7 +314,9 @@ def client_phase(
 
 
 @compiled
-def sum_contributions(clients: Array, bounds: Array, released: Array, dual: Array, per_rho: float, means: Array) -> None:
+def sum_contributions(
+    clients: Array, bounds: Array, released: Array, dual: Array, per_rho: float, means: Array
+) -> None:
     """The sum of w̃_k − φ_k/ρ over the participants of every pair of a block."""
     for place in range(len(bounds) - 1):
         mean = means[place]

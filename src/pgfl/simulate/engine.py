@@ -57,10 +57,25 @@ class NoiseSource(Protocol):
 class AnyBlock(Protocol):
     """Whole servers that are computed in one go."""
 
-    clients: slice
-    pairs: slice
-    tolerance: NDArray[np.float64]
-    strictest: float
+    @property
+    def clients(self) -> slice:
+        """Its clients' places among all."""
+        ...
+
+    @property
+    def pairs(self) -> slice:
+        """Its pairs' places among all."""
+        ...
+
+    @property
+    def tolerance(self) -> NDArray[np.float64]:
+        """How exactly each client's problem must be solved."""
+        ...
+
+    @property
+    def strictest(self) -> float:
+        """The least of these tolerances."""
+        ...
 
     def objective_values(self, models: Array) -> Array:
         """f_k of every client at its model."""
@@ -142,7 +157,9 @@ class Engine:
         self._everyone: Turnout | None = None
         dimension = layout.runs[0].federation.dimension
         clients, pairs = (xp.asarray(np.zeros((n, dimension), dtype)) for n in (layout.clients, layout.pairs))
-        self.state = State(0, clients, clients if noise is None else clients + 0.0, clients + 0.0, algorithm.start(pairs))
+        self.state = State(
+            0, clients, clients if noise is None else clients + 0.0, clients + 0.0, algorithm.start(pairs)
+        )
         self.previous_servers = pairs
         self.taking_part: Ints = np.empty(0, dtype=np.int64)
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from pgfl import equations as eq
 from pgfl.errors import ConfigError
-from pgfl.kernels import Linear, is_jax, column, pick, put
+from pgfl.kernels import Linear, column, is_jax, pick, put
 from pgfl.objectives import Objective
 from pgfl.simulate.layout import Layout, RunLayout
 from pgfl.solvers import Prepared, tolerance_for
