@@ -24,9 +24,7 @@ from pgfl.simulate.problems import Objectives
 from pgfl.training import Progress, check_threads, train
 
 
-def run(
-    config: Config, *, out: Path | None = None, resume: bool = False, progress: Progress | None = None
-) -> Result:
+def run(config: Config, *, out: Path | None = None, resume: bool = False, progress: Progress | None = None) -> Result:
     """Train as the config says; with a folder, checkpoints are kept there and `resume` goes on from them."""
     checkpoints = None
     if out is not None:
@@ -132,7 +130,7 @@ def algorithm(settings: AlgorithmSettings, mixing: str) -> Algorithm:
         return FedAvg(settings.step, settings.local_steps, mixing)  # type: ignore[arg-type]
     tau = Decaying(settings.tau.start, settings.tau.decay) if isinstance(settings.tau, Decay) else settings.tau
     weights = "metropolis" if settings.kind == "pgfl-exact" else mixing
-    return kind(rho=settings.rho, tau=tau, mixing=weights)  # type: ignore[call-arg, arg-type, return-value]
+    return kind(rho=settings.rho, tau=tau, mixing=weights)  # type: ignore[call-arg, arg-type]
 
 
 def objectives(settings: ObjectiveSettings, federation: Federation) -> Objectives:

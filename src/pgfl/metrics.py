@@ -12,7 +12,7 @@ Array = NDArray[np.floating]
 
 def squared_norm(x: Array) -> Array:
     """‖x‖² along the last axis."""
-    return np.einsum("...i,...i->...", x, x)
+    return np.asarray(np.einsum("...i,...i->...", x, x))
 
 
 def deviation(models: Array, truth: Array) -> Array:

@@ -152,12 +152,7 @@ class Training:
     ) -> None:
         self.federation_of, self.algorithm, self.settings = federation_of, algorithm, settings
         self.checkpoints, self.progress = checkpoints, progress
-        privacy = settings.privacy
-        if privacy is not None and not isinstance(objectives, Objective):
-            objectives = {name: privacy.constrained(objective) for name, objective in objectives.items()}
-        elif privacy is not None:
-            objectives = privacy.constrained(objectives)
-        self.objectives: Objectives = objectives
+        self.objectives = _constrained(objectives, settings.privacy)
         self.xp = _namespace(settings.engine)
         self.warnings: list[str] = []
         self._finished = 0
@@ -368,6 +363,15 @@ class Training:
             )
 
 
+def _constrained(objectives: Objectives, privacy: Privacy | None) -> Objectives:
+    """The objectives with the constraints that privacy puts on them."""
+    if privacy is None:
+        return objectives
+    if isinstance(objectives, Objective):
+        return privacy.constrained(objectives)
+    return {name: privacy.constrained(objective) for name, objective in objectives.items()}
+
+
 def _components_sentence(federation: Federation) -> str:
     parts: dict[int, list[str]] = {}
     for server, component in zip(federation.server_ids, federation.graph.components.tolist(), strict=True):
@@ -396,7 +400,7 @@ def _latest(recorder: Recorder, plan: Plan | None) -> dict[str, Any]:
     if rows and "accuracy" in rows[-1]:
         info["accuracy"] = rows[-1]["accuracy"]
     if (held := memory.resident()) is not None and held >= MEMORY_SHOWN:
-        info["memory"] = held
+        info["memory_gib"] = held / 2**30
     if plan is not None and plan.guarantee == "required":
         from pgfl.privacy.accounting import exact_epsilon
 

@@ -87,15 +87,17 @@ def _config(
 
 def _train(config: Config, folder: Path, resume: bool, quiet: bool) -> Result:
     from pgfl import experiment
-    from pgfl.folder import checkpoint_folders, is_complete
+    from pgfl.folder import abandon_folder, checkpoint_folders, is_complete
 
     try:
         with _bar(shown=not quiet) as progress:
-            result: Result = experiment.run(config, out=folder, resume=resume, progress=progress)
-    except KeyboardInterrupt:
-        where = (
-            f"go on with `pgfl run --resume --out {folder}`" if any(place.exists() for place in checkpoint_folders(folder)) else "nothing was kept"
-        )
+            result = experiment.run(config, out=folder, resume=resume, progress=progress)
+    except BaseException as error:
+        abandon_folder(folder)
+        if not isinstance(error, KeyboardInterrupt):
+            raise
+        kept = any(place.exists() for place in checkpoint_folders(folder))
+        where = f"go on with `pgfl run --resume --out {folder}`" if kept else "nothing was kept"
         typer.echo(f"pgfl: Interrupted; {where}.", err=True)
         raise typer.Exit(INTERRUPTED) from None
     if not is_complete(folder):

@@ -95,7 +95,7 @@ class Privacy:
         if not objective.convex or objective.gradient_change(self.bounds) is None:
             return clipped
         try:
-            return np.minimum(clipped, self._unclipped(objective, algorithm, counts, weight, tolerance))
+            return np.asarray(np.minimum(clipped, self._unclipped(objective, algorithm, counts, weight, tolerance)))
         except PrivacyError:
             return clipped
 
@@ -114,11 +114,11 @@ class Privacy:
     def _fedavg_sensitivity(
         self, objective: Objective, algorithm: FedAvg, counts: NDArray[np.int64]
     ) -> NDArray[np.float64]:
-        """Gradient steps of a convex smooth loss do not spread apart while step ≤ 2/L, so Δ = steps · step · change/D."""
+        """Steps on a convex smooth loss do not spread apart while step ≤ 2/L, so Δ = steps · step · change/D."""
         change, smoothness = objective.gradient_change(self.bounds), objective.smoothness(self.bounds)
         if change is None or smoothness is None:
             raise PrivacyError(
-                f"FedAvg with {objective.kind} has no bounded update; set privacy.update_norm, or choose huber or logistic."
+                f"FedAvg with {objective.kind} has no bounded update; set privacy.update_norm, or use huber."
             )
         if algorithm.step > 2.0 / (smoothness + 2.0 * objective.lam):
             raise PrivacyError(

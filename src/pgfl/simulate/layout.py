@@ -63,7 +63,7 @@ class Layout:
     @property
     def servers(self) -> int:
         """How many servers there are in all runs."""
-        return self.runs[-1].servers.stop
+        return int(self.runs[-1].servers.stop)
 
     @cached_property
     def members(self) -> list[Ints]:
@@ -99,7 +99,8 @@ class Layout:
             rows.append(np.repeat(first_pair[here], repeat) + step)
             columns.append(np.repeat(first_pair[there], repeat) + step)
             values.append(np.repeat(weights.data, repeat))
-        return Linear.from_entries(*map(np.concatenate, (rows, columns, values)), self.pairs, self.pairs)
+        joined = (np.concatenate(rows), np.concatenate(columns), np.concatenate(values))
+        return Linear.from_entries(*joined, self.pairs, self.pairs)
 
 
 def lay_out(federations: Sequence[Federation], first_run: int = 0, personalised: bool = True) -> Layout:

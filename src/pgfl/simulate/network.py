@@ -70,7 +70,7 @@ class Around:
 
 def _any(scale: Column) -> Column:
     xp = scale.__array_namespace__()
-    return xp.astype(scale > 0, scale.dtype)
+    return xp.astype(scale > 0, scale.dtype)  # type: ignore[no-any-return]
 
 
 class Network:
