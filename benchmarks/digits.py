@@ -7,13 +7,12 @@ from collections.abc import Iterator
 
 import numpy as np
 from harness import Row, seconds, take_turns
-from rounds import RHO, TAU, engine
+from rounds import RHO, engine
 from scipy.optimize import minimize
 
 from pgfl import Logistic, mnist_federation
 
 LAM = 0.01
-TASKS = (((0, 1, 2), (3, 4, 5)), ((0, 1, 6), (3, 4, 7)), ((0, 2, 8), (3, 5, 9)))
 
 
 class ScipyClients:
@@ -46,7 +45,7 @@ class ScipyClients:
 
 
 def logistic_round() -> Iterator[Row]:
-    data = mnist_federation(tasks=TASKS, samples=(2, 4), servers=10, clients_per_server=15, seed=0)
+    data = mnist_federation(tasks="triplets", servers=10, clients_per_server=15, seed=0)
     for library in ("numpy", "numba"):
         ours = engine([data], Logistic(LAM), library=library, participants=3)
         theirs = ScipyClients(ours)

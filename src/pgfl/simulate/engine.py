@@ -120,7 +120,7 @@ class Part:
     @cached_property
     def shares(self) -> NDArray[np.floating]:
         """1 over the number of participants of every pair, a column."""
-        taking_part = np.maximum(np.diff(self.mean.indptr), 1)
+        taking_part = np.maximum(self.mean.indptr[1:] - self.mean.indptr[:-1], 1)
         return (1.0 / taking_part).astype(self.mean.values.dtype)[:, None]
 
 
