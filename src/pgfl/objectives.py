@@ -120,6 +120,11 @@ class MarginObjective(Objective):
     def curvature(self, margin: Array, target: Array) -> Array:
         """∂²h/∂u², a generalised one where h has kinks."""
 
+    @property
+    def curvature_bound(self) -> float | None:
+        """sup ∂²h/∂u², if it is known."""
+        return self.smoothness(Bounds(x_norm=1.0))
+
     def value_and_gradient(self, w: Array, features: Array, targets: Array, counts: Array) -> tuple[Array, Array]:
         """The mean loss and its gradient, from the margins."""
         xp = w.__array_namespace__()
