@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-import oracle
 
+import oracle
 from pgfl import algorithms, objectives
 from pgfl.federation import ClientData, Federation
 from pgfl.simulate.engine import Engine

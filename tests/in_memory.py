@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 
-import bridges
 import numpy as np
-import oracle
 
+import bridges
+import oracle
 from pgfl.roles import Accepted, Client, RoundRequest, Server
 
 

@@ -41,6 +41,8 @@ def sample_result(
                     "rho": epsilon / 10,
                     "epsilon": epsilon,
                     "epsilon_paper": epsilon * 1.2,
+                    "refused": np.zeros(clients, dtype=int),
+                    "guarantee": np.ones(clients, dtype=bool),
                 }
             )
         servers_models = rng.normal(size=(len(pair_server), dimension))

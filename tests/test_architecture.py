@@ -76,7 +76,17 @@ def test_simulate_and_deploy_never_import_each_other(room, forbidden):
 
 
 ARITHMETIC = (ast.Mult, ast.MatMult, ast.Div, ast.Pow)
-MODEL_NAMES = {"model", "models", "server_model", "server_models", "released", "dual", "duals", "published", "aggregate"}
+MODEL_NAMES = {
+    "model",
+    "models",
+    "server_model",
+    "server_models",
+    "released",
+    "dual",
+    "duals",
+    "published",
+    "aggregate",
+}
 
 
 @pytest.mark.parametrize("room", ["simulate", "deploy"])

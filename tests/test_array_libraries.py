@@ -1,11 +1,11 @@
 """One small network under NumPy, array-api-strict and JAX: the same equations, the same numbers."""
 
 import array_api_strict
-import bridges
 import numpy as np
 import pytest
-from federations import random_case
 
+import bridges
+from federations import random_case
 from pgfl.simulate.jax import namespace as jax_namespace
 
 LIBRARIES = {"array-api-strict": lambda: array_api_strict, "jax": jax_namespace}

@@ -116,6 +116,7 @@ def test_a_saved_result_reads_back_to_the_same_bits(tmp_path, noise):
     for table, kept in zip(result.privacy, again.privacy, strict=True):
         for name in table:
             np.testing.assert_array_equal(kept[name], table[name])
+            assert kept[name].dtype.kind == table[name].dtype.kind
 
 
 def test_the_files_are_those_of_the_contract(tmp_path):

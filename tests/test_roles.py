@@ -1,12 +1,12 @@
 """The roles over an in-memory transport equal the simulator, given the same noise and participants."""
 
-import bridges
 import numpy as np
-import oracle
 import pytest
+
+import bridges
+import oracle
 from federations import random_case
 from in_memory import InMemoryNetwork
-
 from pgfl import PGFL, Huber
 from pgfl.errors import DataError
 from pgfl.roles import Accepted, Client, RoundRequest, Server

@@ -1,11 +1,12 @@
 """The batched simulator equals the plain loops, on awkward federations, for every algorithm and objective."""
 
-import bridges
 import numpy as np
-import oracle
 import pytest
-from federations import SHAPES, cases, random_case
 from hypothesis import HealthCheck, given, settings
+
+import bridges
+import oracle
+from federations import SHAPES, cases, random_case
 
 ALGORITHMS = ("pgfl", "pgfl-exact", "pgfl-onestep", "fedavg")
 ROUNDS = 50

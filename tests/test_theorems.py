@@ -1,11 +1,11 @@
-"""What the algorithms converge to: exact mixing to the optimum, the plain rule beside it, the printed one-step nowhere."""
+"""What the algorithms converge to: exact mixing to the optimum, the plain rule near it, the printed one-step nowhere."""
+
+import numpy as np
+import pytest
 
 import bridges
-import numpy as np
 import oracle
-import pytest
 from federations import random_problem
-
 from pgfl import PGFL, ClientData, ExactMixing, Federation, OneStep, Ridge, synthetic_regression, train
 from pgfl.errors import Diverged
 from pgfl.metrics import decibels
@@ -54,7 +54,7 @@ def test_plain_rule_stops_at_a_fixed_point_that_depends_on_rho():
 @pytest.mark.parametrize("rho", [0.3, 1.0, 3.0])
 def test_corrected_one_step_converges(rho):
     measured = distance(synthetic_regression(seed=1), OneStep(rho=rho), 300, 100)
-    assert measured[-1] < -20 and measured[-1] < measured[1]
+    assert measured[-1] < min(-20.0, measured[1])
 
 
 @pytest.mark.parametrize("rho", [0.3, 1.0, 3.0, 10.0])
@@ -71,7 +71,7 @@ def test_one_step_as_printed_diverges(rho, monkeypatch):
 
     monkeypatch.setattr(eq, "server_primal", printed_primal)
     monkeypatch.setattr(eq, "server_dual_update", printed_dual)
-    with pytest.raises(Diverged, match="raise algorithm.rho"):
+    with pytest.raises(Diverged, match="raise algorithm"):
         distance(synthetic_regression(seed=1), OneStep(rho=rho), 300)
 
 

@@ -31,8 +31,15 @@ Release = Callable[[Array], Array]
 class Problem(Protocol):
     """The primal problems of the clients that take part: what a client step needs to know of their data."""
 
-    weight: Array  # m = ρ + 2λ/|C_s|, a column
-    update_norm: float | None  # how far a model may move from its public centre
+    @property
+    def weight(self) -> Array:
+        """m = ρ + 2λ/|C_s|, a column."""
+        ...
+
+    @property
+    def update_norm(self) -> float | None:
+        """How far a model may move from its public centre; None is as far as it likes."""
+        ...
 
     def solve(self, centre: Array) -> tuple[Array, Array]:
         """(argmin, certified error) of every client."""
@@ -46,9 +53,20 @@ class Problem(Protocol):
 class Neighbourhood(Protocol):
     """Sums over what the servers around (and the clusters at) a server have; one row a (server, cluster)."""
 
-    degree: Array  # |𝒩_s⁻| counting neighbours that have q, as s itself does; a column
-    adopting: Array  # 1 where s knows q only from its neighbours
-    share: Array  # c_s of exact mixing
+    @property
+    def degree(self) -> Array:
+        """|𝒩_s⁻| counting neighbours that have q, where s itself does; a column."""
+        ...
+
+    @property
+    def adopting(self) -> Array:
+        """1 where s knows q only from its neighbours."""
+        ...
+
+    @property
+    def share(self) -> Array:
+        """c_s of exact mixing."""
+        ...
 
     def average(self, values: Array) -> Array:
         """The mixing average over p ∈ 𝒩_s that have the cluster."""
@@ -203,7 +221,7 @@ class FedAvg:
     has_dual: ClassVar[bool] = False
     starts_everywhere: ClassVar[bool] = False
     rho: ClassVar[float] = 1.0
-    tau: ClassVar[Tau] = 0.0
+    tau: ClassVar[float] = 0.0
 
     def __post_init__(self) -> None:
         if not (np.isfinite(self.step) and self.step > 0):

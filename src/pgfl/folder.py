@@ -13,6 +13,7 @@ With privacy on, everything outside `simulation_only` is a function of what the 
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import json
@@ -73,6 +74,17 @@ def begin_folder(folder: Path, config: Config | None) -> None:
         raise ResultError(
             f"{folder} was begun with another config ({_difference(begun, config)}); use that one, or another folder."
         )
+
+
+def abandon_folder(folder: Path) -> None:
+    """Take back `begin_folder` where a run ended before its first checkpoint, so that it can simply be tried again."""
+    left = [folder / HISTORY, folder / MODELS, *checkpoint_folders(folder)]
+    if not folder.is_dir() or any(path.exists() for path in left):
+        return
+    remove_drafts(folder)
+    (folder / CONFIG).unlink(missing_ok=True)
+    with contextlib.suppress(OSError):  # a folder that holds something else stays
+        folder.rmdir()
 
 
 def fresh_folder(parent: Path, name: str) -> Path:
@@ -262,7 +274,9 @@ def _read_columns(path: Path) -> Columns:
 
 
 def _typed(name: str, values: Sequence[str]) -> NDArray[Any]:
-    """Whole numbers, else numbers, else text; ids are always text."""
+    """Truth values, else whole numbers, else numbers, else text; ids are always text."""
+    if name != "client" and values and set(values) <= {"True", "False"}:
+        return np.array([value == "True" for value in values])
     for kind in () if name == "client" else (int, float):
         try:
             return np.array([kind(value) for value in values])

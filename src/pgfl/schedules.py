@@ -81,7 +81,7 @@ class Scheduler:
         block, within_block = divmod(round - 1, DRAWN_AHEAD)
         if self._drawn is None or self._drawn[0] != block:
             self._drawn = (block, self._draw_block(block))
-        return self._drawn[1][within_block]
+        return np.asarray(self._drawn[1][within_block])
 
     def _draw_block(self, block: int) -> NDArray[np.int64]:
         chosen = []

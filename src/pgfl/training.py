@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -13,15 +14,15 @@ from numpy.typing import NDArray
 from pgfl.algorithms import PGFL, Algorithm, ExactMixing, swap_warning
 from pgfl.errors import ConfigError, MissingExtra
 from pgfl.federation import Federation
-from pgfl.metrics import decibels
 from pgfl.objectives import Objective, Ridge
 from pgfl.result import Network as Placement
 from pgfl.result import Result, RunModels
 from pgfl.schedules import Participants, Scheduler
+from pgfl.simulate import memory
 from pgfl.simulate.draws import ServerNormals
-from pgfl.simulate.engine import Engine
+from pgfl.simulate.engine import AnyBlock, Engine
 from pgfl.simulate.layout import Layout, RunLayout, lay_out
-from pgfl.simulate.problems import BLOCK_ELEMENTS, Objectives, objective_of, prepare
+from pgfl.simulate.problems import Objectives, objective_of, prepare
 from pgfl.simulate.recorder import METRICS, Recorder, columns
 from pgfl.solvers import tolerance_for
 
@@ -30,11 +31,17 @@ if TYPE_CHECKING:
     from pgfl.privacy.settings import Privacy
     from pgfl.simulate.checkpoint import Checkpoints
 
-Library = Literal["numpy", "jax"]
+Library = Literal["numpy", "numba", "jax"]
 Progress = Callable[[int, int, dict[str, Any]], None]
 FederationOfRun = Callable[[int], Federation]
 DEFAULT_METRICS = ("nmsd", "accuracy", "residuals", "disagreement")
 MANY_CLUSTERS_NAMED = 6
+BATCH_ELEMENTS = {"numba": 2**21}  # elements of features that are played together; other engines:
+BATCH_OTHERWISE = 2**19
+THREADS_A_CORE = 8
+BETWEEN_REPORTS = 0.1  # seconds
+MEMORY_SHOWN = 2**30  # bytes from which a progress display speaks of memory
+ELEMENTS_A_THREAD = 2**20  # below, a thread costs more than it brings
 
 
 def train(
@@ -51,7 +58,7 @@ def train(
     metrics: Iterable[str] = DEFAULT_METRICS,
     engine: Library = "numpy",
     dtype: Any = np.float64,
-    threads: int = 1,
+    threads: int | None = None,
     checkpoints: Checkpoints | None = None,
     resume: bool = False,
     progress: Progress | None = None,
@@ -61,6 +68,9 @@ def train(
     A federation is used for all `runs`, or a function gives each Monte Carlo run its own. `objective` is one for all
     clusters or a mapping from cluster ids. With `privacy` the clients' data is clipped to its bounds, releases are
     perturbed and counted, and a client whose budget is spent takes no further part.
+
+    Engines differ in speed, not in results: "numpy" needs nothing else, "numba" is fastest on CPUs and copies no data,
+    "jax" runs on accelerators. `threads` is as many as pay off unless given; results do not depend on it.
 
     >>> from pgfl import PGFL, Ridge, synthetic_regression, train
     >>> federation = synthetic_regression(servers=4, clients_per_server=6, dimension=5, samples=(4, 8), seed=1)
@@ -74,14 +84,16 @@ def train(
         federation if callable(federation) else lambda run: federation,
         algorithm or PGFL(),
         objective or Ridge(),
-        _Settings(rounds, participants, privacy, seed, runs, record_every, tuple(metrics), engine, dtype, threads),
+        Settings(rounds, participants, privacy, seed, runs, record_every, tuple(metrics), dtype, threads, engine),
         checkpoints,
         progress,
     ).result(resume)
 
 
 @dataclass(frozen=True)
-class _Settings:
+class Settings:
+    """How to train, beside what on."""
+
     rounds: int
     participants: Participants
     privacy: Privacy | None
@@ -89,20 +101,37 @@ class _Settings:
     runs: int
     record_every: int
     metrics: tuple[str, ...]
-    engine: Library
     dtype: Any
-    threads: int
+    threads: int | None
+    engine: Library = "numpy"
 
     def __post_init__(self) -> None:
-        for name in ("rounds", "runs", "record_every", "threads"):
+        for name in ("rounds", "runs", "record_every"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} must be at least 1; got {getattr(self, name)}.")
+        check_threads(self.threads)
         if unknown := sorted(set(self.metrics) - set(METRICS)):
             raise ConfigError(f"Unknown metric {unknown[0]}; choose from {', '.join(METRICS)}.")
 
 
+def check_threads(threads: int | None) -> None:
+    """Raise for a number of threads that makes no sense on this machine."""
+    most = THREADS_A_CORE * cores()
+    if threads is not None and not 1 <= threads <= most:
+        raise ConfigError(
+            f"threads = {threads} makes no sense on a machine with {cores()} cores; give 1 to {most}, or leave it out."
+        )
+
+
+def cores() -> int:
+    """How many cores this process may use."""
+    import os
+
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 @dataclass
-class _Batch:
+class Batch:
     """Some runs, ready to play."""
 
     layout: Layout
@@ -119,18 +148,13 @@ class Training:
         federation_of: FederationOfRun,
         algorithm: Algorithm,
         objectives: Objectives,
-        settings: _Settings,
+        settings: Settings,
         checkpoints: Checkpoints | None,
         progress: Progress | None,
     ) -> None:
         self.federation_of, self.algorithm, self.settings = federation_of, algorithm, settings
         self.checkpoints, self.progress = checkpoints, progress
-        privacy = settings.privacy
-        if privacy is not None and not isinstance(objectives, Objective):
-            objectives = {name: privacy.constrained(objective) for name, objective in objectives.items()}
-        elif privacy is not None:
-            objectives = privacy.constrained(objectives)
-        self.objectives: Objectives = objectives
+        self.objectives = _constrained(objectives, settings.privacy)
         self.xp = _namespace(settings.engine)
         self.warnings: list[str] = []
         self._finished = 0
@@ -138,27 +162,31 @@ class Training:
     def result(self, resume: bool = False) -> Result:
         """Train, and gather what is left."""
         began = time.perf_counter()
-        batches: list[_Batch] = []
         first: Federation | None = None
+        guarantee: str | None = None
         models: list[RunModels] = []
         privacy: list[dict[str, NDArray[Any]]] = []
+        shown_rows: list[dict[str, float]] = []
+        clean_rows: list[dict[str, float]] = []
         for numbers in self._batches():
             batch = self._ready(numbers)
             first = first or batch.layout.runs[0].federation
+            guarantee = batch.plan.label if batch.plan else None
             self._play(batch, resume)
             for run in batch.layout.runs:
                 models.append(self._models(batch, run))
                 if batch.plan is not None:
-                    privacy.append(_account(batch, run))
+                    privacy.append(self._account(batch, run))
             batch.engine.close()
-            batches.append(batch)
+            shown_rows += batch.recorder.shown
+            clean_rows += batch.recorder.clean
         assert first is not None
-        shown = columns([row for batch in batches for row in batch.recorder.shown])
+        shown = columns(shown_rows)
         private = self.settings.privacy is not None
         noise = self.settings.privacy.noise if self.settings.privacy else None
-        clean = {} if noise == "secure" else columns([row for batch in batches for row in batch.recorder.clean])
+        clean = {} if noise == "secure" else columns(clean_rows)
         return Result(
-            client_ids=first.client_ids,
+            client_ids=self._client_ids(first),
             server_ids=first.server_ids,
             cluster_ids=first.cluster_ids,
             objectives=[objective_of(self.objectives, name).kind for name in first.cluster_ids],
@@ -167,7 +195,7 @@ class Training:
             clean_history=clean if noise == "seeded" else None,
             privacy=privacy,
             noise=noise,
-            guarantee=batches[0].plan.label if batches[0].plan else None,
+            guarantee=guarantee,
             warnings=self.warnings,
             seconds=time.perf_counter() - began,
         )
@@ -176,26 +204,41 @@ class Training:
         """Runs that are played together: about as many as stay in cache."""
         self._first_federation = self._bounded(0)
         size = len(self._first_federation.features) * self._first_federation.dimension
-        together = max(1, min(self.settings.runs, BLOCK_ELEMENTS // max(size, 1)))
+        most = BATCH_ELEMENTS.get(self.settings.engine, BATCH_OTHERWISE)
+        together = max(1, min(self.settings.runs, most // max(size, 1)))
+        memory.check(self._shape(self._first_federation, together), held=self._first_federation.features.nbytes)
         self._warn(self._first_federation)
         return [
             range(start, min(start + together, self.settings.runs)) for start in range(0, self.settings.runs, together)
         ]
 
+    def _shape(self, federation: Federation, together: int) -> memory.Shape:
+        settings = self.settings
+        return memory.Shape(
+            clients=federation.size,
+            rows=len(federation.features),
+            dimension=federation.dimension,
+            pairs=len(federation.server_ids) * min(len(federation.cluster_ids), federation.size),
+            runs_together=together,
+            dtype=np.dtype(settings.dtype).name,
+            engine=settings.engine,
+            private=settings.privacy is not None,
+        )
+
     def _bounded(self, run: int) -> Federation:
         federation = self.federation_of(run)
-        return self.settings.privacy.bounded(federation) if self.settings.privacy else federation
+        return self.settings.privacy.bounded(federation, self.settings.dtype) if self.settings.privacy else federation
 
-    def _ready(self, numbers: range) -> _Batch:
+    def _ready(self, numbers: range) -> Batch:
         settings = self.settings
         federations = [self._first_federation if run == 0 else self._bounded(run) for run in numbers]
         for federation in federations:
             self._check_targets(federation)
-        layout = lay_out(federations, numbers.start, self.algorithm.personalised)
-        update_norm = settings.privacy.update_norm if settings.privacy else None
-        blocks = prepare(layout, self.objectives, self.algorithm.rho, settings.dtype, self.xp, update_norm)
+        layout = self._lay_out(federations, numbers.start)
         plan, noise = self._privacy(layout)
-        engine = Engine(
+        threads = settings.threads or self._useful_threads(layout)
+        kind, blocks = self._engine(layout, threads)
+        engine = kind(
             layout,
             blocks,
             self.algorithm,
@@ -204,9 +247,35 @@ class Training:
             noise=noise,
             dtype=settings.dtype,
             xp=self.xp,
-            threads=settings.threads,
+            threads=threads,
         )
-        return _Batch(layout, engine, Recorder(engine, self.objectives, settings.metrics), plan)
+        return Batch(layout, engine, self._recorder(engine), plan)
+
+    def _lay_out(self, federations: list[Federation], first_run: int) -> Layout:
+        return lay_out(federations, first_run, self.algorithm.personalised)
+
+    def _recorder(self, engine: Engine) -> Recorder:
+        return Recorder(engine, self.objectives, self.settings.metrics)
+
+    def _client_ids(self, federation: Federation) -> Sequence[str]:
+        return federation.client_ids
+
+    def _server_sizes(self, federation: Federation) -> NDArray[np.int64]:
+        return federation.server_sizes
+
+    def _engine(self, layout: Layout, threads: int) -> tuple[type[Engine], Sequence[AnyBlock]]:
+        """The engine's class, and all problems, factored."""
+        settings, rho = self.settings, self.algorithm.rho
+        update_norm = settings.privacy.update_norm if settings.privacy else None
+        if settings.engine == "numba" and self.algorithm.has_dual:
+            from pgfl.simulate import fast
+
+            return fast.FastEngine, fast.prepare(layout, self.objectives, rho, settings.dtype, update_norm, threads)
+        return Engine, prepare(layout, self.objectives, rho, settings.dtype, self.xp, update_norm)
+
+    def _useful_threads(self, layout: Layout) -> int:
+        elements = int(layout.counts.sum()) * layout.runs[0].federation.dimension
+        return max(1, min(cores(), elements // ELEMENTS_A_THREAD)) if self.settings.engine == "numba" else 1
 
     def _privacy(self, layout: Layout) -> tuple[Plan | None, Any]:
         privacy = self.settings.privacy
@@ -233,11 +302,11 @@ class Training:
                 deltas[chosen] = privacy.sensitivity(objective, self.algorithm, counts, weight, tolerance)
         return privacy.plan(noise.widen(deltas), self.settings.rounds), noise
 
-    def _play(self, batch: _Batch, resume: bool) -> None:
+    def _play(self, batch: Batch, resume: bool) -> None:
         engine, recorder, settings = batch.engine, batch.recorder, self.settings
         if not (resume and self.checkpoints and self.checkpoints.restore(engine, recorder, batch.plan)):
             recorder.record()
-        runs, total = len(batch.layout.runs), settings.runs * settings.rounds
+        runs, total, due = len(batch.layout.runs), settings.runs * settings.rounds, 0.0
         while engine.state.round < settings.rounds:
             round = engine.play().round
             if round % settings.record_every == 0 or round == settings.rounds:
@@ -245,12 +314,13 @@ class Training:
             if self.checkpoints and self.checkpoints.due(round, settings.rounds):
                 engine.check_finite()
                 self.checkpoints.save(engine, recorder, batch.plan)
-            if self.progress:
-                self.progress(self._finished + runs * round, total, _latest(recorder, batch.plan))
+            if self.progress and (round == settings.rounds or time.monotonic() >= due):
+                due = time.monotonic() + BETWEEN_REPORTS
+                self.progress(self._finished + runs * round, total, self._latest(recorder, batch.plan))
         engine.check_finite()
         self._finished += runs * settings.rounds
 
-    def _models(self, batch: _Batch, run: RunLayout) -> RunModels:
+    def _models(self, batch: Batch, run: RunLayout) -> RunModels:
         state, layout, federation = batch.engine.state, batch.layout, run.federation
         clean = np.asarray(state.model[run.clients])[run.position]
         released = None
@@ -279,32 +349,66 @@ class Training:
             network=Placement(federation.client_server, federation.client_cluster, federation.graph.edges),
         )
 
+    def _account(self, batch: Batch, run: RunLayout) -> dict[str, NDArray[Any]]:
+        assert batch.plan is not None
+        table = batch.plan.table(batch.engine.state.round)
+        ids: Sequence[str] = run.federation.client_ids
+        return {"client": np.array(ids)} | {name: values[run.clients][run.position] for name, values in table.items()}
+
+    def _latest(self, recorder: Recorder, plan: Plan | None) -> dict[str, Any]:
+        """What a progress display shows: the newest measures, and the worst spending so far."""
+        info: dict[str, Any] = {}
+        rows = recorder.clean if plan is None else recorder.shown
+        if rows and "nmsd" in rows[-1]:
+            info["nmsd"] = rows[-1]["nmsd"]
+        if rows and "accuracy" in rows[-1]:
+            info["accuracy"] = rows[-1]["accuracy"]
+        if (held := memory.resident()) is not None and held >= MEMORY_SHOWN:
+            info["memory_gib"] = held / 2**30
+        if plan is not None and plan.guarantee == "required":
+            from pgfl.privacy.accounting import exact_epsilon
+
+            info["epsilon"] = float(exact_epsilon(plan.rho.max(), plan.delta))
+        return info
+
     def _check_targets(self, federation: Federation) -> None:
-        if isinstance(self.objectives, Objective):
-            self.objectives.check_targets(federation.targets)
-            return
+        suitable = np.ones(len(federation.targets), dtype=bool)
         for q, name in enumerate(federation.cluster_ids):
             mine = np.repeat(federation.client_cluster == q, federation.counts)
-            objective_of(self.objectives, name).check_targets(federation.targets[mine])
+            suitable[mine] = objective_of(self.objectives, name).suitable(federation.targets[mine])
+        if not suitable.all():
+            client = int(np.searchsorted(federation.offsets, np.argmin(suitable), side="right")) - 1
+            objective = objective_of(self.objectives, federation.cluster_ids[federation.client_cluster[client]])
+            objective.check_targets(federation.rows(client)[1], f"Client {federation.client_id(client)}: ")
 
     def _warn(self, federation: Federation) -> None:
         clusters, participants = len(federation.cluster_ids), self.settings.participants
         if self.algorithm.personalised and (swapping := swap_warning(self.algorithm.tau, clusters)):
             self.warnings.append(swapping)
         if participants != "all":
-            small = np.flatnonzero((federation.server_sizes < participants) & (federation.server_sizes > 0))
+            sizes = self._server_sizes(federation)
+            small = np.flatnonzero((sizes < participants) & (sizes > 0))
             if len(small):
                 self.warnings.append(
                     f"{len(small)} servers have fewer than {participants} clients ({federation.server_ids[small[0]]} has "
-                    f"{federation.server_sizes[small[0]]}); there all clients take part."
+                    f"{sizes[small[0]]}); there all clients take part."
                 )
-        if not federation.graph.connected and len(federation.graph.edges):
+        if not federation.graph.connected:
             self.warnings.append(_components_sentence(federation))
         if isinstance(self.algorithm, ExactMixing) and (participants != "all" or self.algorithm.tau != 0.0):
             self.warnings.append(
                 "Exact mixing is exact only with tau = 0 and all clients taking part; elsewhere the plain rule does as "
                 "well or better."
             )
+
+
+def _constrained(objectives: Objectives, privacy: Privacy | None) -> Objectives:
+    """The objectives with the constraints that privacy puts on them."""
+    if privacy is None:
+        return objectives
+    if isinstance(objectives, Objective):
+        return privacy.constrained(objectives)
+    return {name: privacy.constrained(objective) for name, objective in objectives.items()}
 
 
 def _components_sentence(federation: Federation) -> str:
@@ -319,28 +423,12 @@ def _components_sentence(federation: Federation) -> str:
     return f"The server graph falls into {len(parts)} parts that never hear of each other: {', '.join(named)}{more}."
 
 
-def _account(batch: _Batch, run: RunLayout) -> dict[str, NDArray[Any]]:
-    assert batch.plan is not None
-    table = batch.plan.table(batch.engine.state.round)
-    ids: Sequence[str] = run.federation.client_ids
-    return {"client": np.array(ids)} | {name: values[run.clients][run.position] for name, values in table.items()}
-
-
-def _latest(recorder: Recorder, plan: Plan | None) -> dict[str, Any]:
-    """What a progress display shows: the newest measures, and the worst spending so far."""
-    info: dict[str, Any] = {}
-    rows = recorder.clean if plan is None else recorder.shown
-    if rows and "nmsd" in rows[-1]:
-        info["nmsd_db"] = float(decibels(rows[-1]["nmsd"]))
-    if rows and "accuracy" in rows[-1]:
-        info["accuracy"] = rows[-1]["accuracy"]
-    if plan is not None and plan.guarantee == "required":
-        info["rho_worst"] = float(plan.rho.max())
-    return info
-
-
 def _namespace(engine: Library) -> Any:
     if engine == "numpy":
+        return np
+    if engine == "numba":
+        if find_spec("numba") is None:
+            raise MissingExtra("The numba engine needs Numba; install it with pip install 'pgfl[fast]'.")
         return np
     if engine == "jax":
         try:
@@ -348,4 +436,4 @@ def _namespace(engine: Library) -> Any:
         except ImportError as error:
             raise MissingExtra("The jax engine needs JAX; install it with pip install 'pgfl[jax]'.") from error
         return namespace()
-    raise ConfigError(f"Unknown engine {engine!r}; choose numpy or jax.")
+    raise ConfigError(f"Unknown engine {engine!r}; choose numpy, numba or jax.")

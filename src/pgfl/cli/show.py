@@ -10,7 +10,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from pgfl.report.figures import SPENDING, figure, short
+from pgfl.report.figures import SPENDING, figure, guarantee, short
 from pgfl.result import Result
 
 MOST_CLUSTERS = 12
@@ -19,11 +19,16 @@ MOST_CLUSTERS = 12
 def figures(info: Mapping[str, Any]) -> str:
     """What the progress bar says besides rounds.
 
-    >>> figures({"nmsd": 0.1, "epsilon": 1.25})
-    'NMSD -10.00 dB  ε 1.25'
+    >>> figures({"nmsd_db": -10.0, "accuracy": 0.914, "rho_worst": 0.25})
+    'NMSD -10.00 dB  accuracy 91.4%  spent ρ 0.25'
     """
-    names = {"nmsd": "NMSD", "accuracy": "accuracy", "epsilon": "ε"}
-    return "  ".join(f"{names[key]} {figure(key, info[key])}" for key in names if info.get(key) is not None)
+    parts = [
+        ("nmsd_db", "NMSD {:.2f} dB"),
+        ("accuracy", "accuracy {:.1%}"),
+        ("rho_worst", "spent ρ {:.3g}"),
+        ("memory_gib", "{:.1f} GiB"),
+    ]
+    return "  ".join(form.format(info[key]) for key, form in parts if key in info)
 
 
 def show_result(result: Result, folder: Path) -> None:
@@ -34,7 +39,7 @@ def show_result(result: Result, folder: Path) -> None:
         table.add_row(name, value)
     console.print(table)
     if result.guarantee:
-        console.print(result.guarantee, markup=False, highlight=False)
+        console.print(guarantee(result.guarantee), markup=False, highlight=False)
     for warning in result.warnings:
         console.print(f"Warning: {warning}", style="yellow", markup=False, highlight=False)
     console.print(f"Result: {folder} (open report.html)", markup=False, highlight=False, soft_wrap=True)

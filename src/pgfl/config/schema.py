@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
 
 from pgfl.streams import SEED_LIMIT
 
@@ -14,9 +14,19 @@ TRAINED_BY_GRADIENT = "fedavg"
 
 Positive = Annotated[float, Field(gt=0)]
 NotNegative = Annotated[float, Field(ge=0)]
-Count = Annotated[int, Field(ge=1, le=2**31 - 1)]
+MOST = 2**31 - 1
+Count = Annotated[int, Field(ge=1, le=MOST)]
 Digit = Annotated[int, Field(ge=0, le=9)]
 Digits = Annotated[tuple[Digit, ...], Field(min_length=1)]
+
+
+def _ascending(ends: tuple[int, int]) -> tuple[int, int]:
+    if ends[0] > ends[1]:
+        raise ValueError(f"`data.samples` must be [least, most], but {list(ends)} descends.")
+    return ends
+
+
+Ends = Annotated[tuple[Count, Count], AfterValidator(_ascending)]
 Metric = Literal["nmsd", "accuracy", "objective", "residuals", "disagreement", "distance"]
 
 
@@ -27,60 +37,42 @@ class Section(BaseModel):
 
 
 class Generated(Section):
-    """What generated federations share: servers of equal size and clients with D_k samples, D_k in `samples`."""
+    """What generated federations share: servers, and clients at each."""
 
     servers: Count = 10
     clients_per_server: Count = 15
-    samples: tuple[Count, Count] = (2, 9)
-
-    @model_validator(mode="after")
-    def _ascending(self) -> Self:
-        if self.samples[0] > self.samples[1]:
-            raise ValueError(f"`data.samples` must be [least, most], but {list(self.samples)} descends.")
-        return self
 
 
 class SyntheticData(Generated):
-    """Section V-A: related linear models, one a cluster."""
+    """Section V-A: related linear models, one a cluster; a client has D_k samples, D_k in `samples`."""
 
     kind: Literal["synthetic-regression"] = "synthetic-regression"
     clusters: Count = 3
     dimension: Count = 60
+    samples: Ends = (2, 9)
     gamma: NotNegative = 0.15
     per_coordinate: bool = True
     observation_noise: NotNegative = 0.7
     x_norm: Positive | None = None
+    test_samples: Annotated[int, Field(ge=0, le=MOST)] = 0
 
-    @property
-    def cluster_count(self) -> int:
-        """Q."""
-        return self.clusters
+
+def _tasks_shape(value: object) -> str:
+    return "<text>" if isinstance(value, str) else "<list>"
 
 
 class MnistData(Generated):
-    """Section V-B: digits; a task is two classes of digits and makes a cluster."""
+    """Section V-B: digits; a task is two classes of digits and makes a cluster; D_k images of every digit of it."""
 
     kind: Literal["mnist"]
-    tasks: Annotated[tuple[tuple[Digits, Digits], ...], Field(min_length=1)] = (
-        ((1,), (8,)),
-        ((1,), (9,)),
-        ((7,), (8,)),
-    )
-    samples: tuple[Count, Count] = (2, 4)
+    tasks: Annotated[
+        Annotated[Literal["pairs", "triplets"], Tag("<text>")]
+        | Annotated[tuple[tuple[Digits, Digits], ...], Field(min_length=1), Tag("<list>")],
+        Discriminator(_tasks_shape),
+    ] = "pairs"
+    samples: Ends | None = None
     source: str | None = None
     intercept: bool = False
-
-    @property
-    def cluster_count(self) -> int:
-        """Q: a cluster a task."""
-        return len(self.tasks)
-
-    @model_validator(mode="after")
-    def _disjoint(self) -> Self:
-        for first, second in self.tasks:
-            if shared := set(first) & set(second):
-                raise ValueError(f"`data.tasks` has digit {min(shared)} in both classes of one task; keep it in one.")
-        return self
 
 
 class TableData(Section):
@@ -184,6 +176,7 @@ class PrivacySettings(Section):
     update_norm: Positive | None = None
     noise: Literal["seeded", "secure"] = "seeded"
     guarantee: Literal["required", "none"] = "required"
+    nominal_gradient: Positive = 1.0
 
     @model_validator(mode="after")
     def _one_schedule(self) -> Self:
@@ -236,10 +229,10 @@ class Config(Section):
     seed: Annotated[int, Field(ge=0, lt=SEED_LIMIT)] = 0
     runs: Count = 1
     record_every: Count = 1
-    checkpoint_every: Annotated[int, Field(ge=0, le=2**31 - 1)] = 100
+    checkpoint_every: Annotated[int, Field(ge=0, le=MOST)] = 100
     metrics: tuple[Metric, ...] = ("nmsd", "accuracy", "objective", "residuals", "disagreement")
     dtype: Literal["float64", "float32"] = "float64"
-    engine: Literal["numpy", "jax", "mpi"] = "numpy"
+    engine: Literal["numpy", "numba", "jax", "mpi", "mpi-numba"] = "numpy"
     threads: Count | None = None
     data: Annotated[
         Annotated[SyntheticData, Tag("<synthetic-regression>")]

@@ -1,1 +1,1 @@
-"""Section V and the theorems of the paper as experiments: nine figures, three theorems, and a verdict on every claim."""
+"""Section V and the theorems of the paper as experiments: figures, theorems, and a verdict on every claim."""

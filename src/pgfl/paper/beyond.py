@@ -98,7 +98,7 @@ class Beyond:
                       "round 300", gain, "dB", gain.below())
             )  # fmt: skip
         notes = [
-            "All four use the rule of the project for clusters without a participant (the server's current model stands "
+            "All four use the project's rule for clusters without a participant (the server's current model stands "
             "in); the paper divides by zero there. τ and ρ are tuned on the first 30 % of the runs, and the curves and "
             "claims are of the others. With 20 to 60 records a client and at most 80 releases each, ε = 8 is enough to "
             "learn: local privacy is paid in records a client."

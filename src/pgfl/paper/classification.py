@@ -24,9 +24,9 @@ TAUS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 COARSE_TAUS = (0.0, 0.2, 0.4, 0.6, 0.9)
 MEDIUM_TO_LARGE = (0.2, 0.4, 0.6)
 GUARANTEE = (
-    "For the logistic loss with ‖x‖ ≤ 1 the paper's Assumption 3 is true with C = 1, so the noise as printed and the noise "
-    "with a true guarantee are the same (m = ρ + 2λ/|C_s| is within 0.2 % of ρ). The figure comes at two levels of noise "
-    "instead, with the ε that the worst client spends in 100 rounds, at δ = 1e-5."
+    "For the logistic loss with ‖x‖ ≤ 1 the paper's Assumption 3 is true with C = 1, so the noise as printed and the "
+    "noise with a true guarantee are the same (m = ρ + 2λ/|C_s| is within 0.2 % of ρ). The figure comes at two "
+    "levels of noise instead, with the ε that the worst client spends in 100 rounds, at δ = 1e-5."
 )
 
 

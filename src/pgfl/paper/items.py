@@ -40,8 +40,15 @@ class Effort:
 class Item(Protocol):
     """A figure or a theorem."""
 
-    name: str
-    title: str
+    @property
+    def name(self) -> str:
+        """As the command line knows it."""
+        ...
+
+    @property
+    def title(self) -> str:
+        """One line."""
+        ...
 
     def experiments(self, effort: Effort) -> dict[Experiment, int]:
         """What must be measured, with how many runs."""

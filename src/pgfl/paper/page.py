@@ -26,9 +26,10 @@ def _lines(command: str, outcomes: Sequence[Outcome], effort: Effort, place: str
     yield f"Made by `{command}`; do not edit. {_counts(effort)}"
     yield ""
     yield (
-        "Runs are paired: two settings share data, network, participants and noise in every run, and a claim is judged on "
-        "the difference. Intervals are 95 % t intervals over runs; several that must hold at once share the 5 %. A claim "
-        "that is not supported by its interval *does not hold*. *Holds where …* rests on a map, whose CSV is named."
+        "Runs are paired: two settings share data, network, participants and noise in every run, and a claim is judged "
+        "on the difference. Intervals are 95 % t intervals over runs; several that must hold at once share the 5 %. A "
+        "claim that is not supported by its interval *does not hold*. *Holds where …* rests on a map, whose CSV is "
+        "named."
     )
     yield ""
     yield "## Verdicts"
@@ -58,8 +59,8 @@ def _lines(command: str, outcomes: Sequence[Outcome], effort: Effort, place: str
             yield ""
         if outcome.maps:
             yield (
-                "How far it holds: blue cells support the claim, red ones contradict it; a number in brackets cannot be told "
-                "from the limit."
+                "How far it holds: blue cells support the claim, red ones contradict it; a number in brackets cannot "
+                "be told from the limit."
             )
             yield ""
             yield f"![map]({place}/{outcome.name}-map.png)"

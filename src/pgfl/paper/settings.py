@@ -124,7 +124,7 @@ REASONS = (
     (
         "FedAvg (ridge)",
         "5 local steps of 0.02",
-        "the longest step on the grid that stays stable with scheduling (0.03 diverges): nearest to PGFL's first rounds",
+        "the longest step that stays stable with scheduling (0.03 diverges): nearest to PGFL's first rounds",
     ),
     (
         "C, φ⁽⁰⁾, ζ (as printed)",

@@ -70,7 +70,7 @@ def band_db(curves: Floats) -> tuple[Floats, Floats, Floats]:
 def rounds_to(curves: Floats, level_db: float) -> Floats:
     """The first recorded round at which each run is at or below the level; one past the last where it never is."""
     reached = decibels(curves) <= level_db
-    return np.where(reached.any(axis=1), reached.argmax(axis=1), curves.shape[1]).astype(float)
+    return np.asarray(np.where(reached.any(axis=1), reached.argmax(axis=1), curves.shape[1]), dtype=float)
 
 
 def worst(intervals: Sequence[Interval]) -> Interval:

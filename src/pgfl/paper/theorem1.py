@@ -29,7 +29,7 @@ REACHED_DB = -100.0  # an optimum that is reached
 FLOOR = 1e-9  # residuals below it are rounding
 TINY = 1e-32  # what is 0 in double precision
 STRAIGHT = 0.99  # R² of a straight line in the logarithm
-ALGORITHMS = {"plain": PGFL, "exact": ExactMixing}
+ALGORITHMS: dict[str, type[PGFL | ExactMixing]] = {"plain": PGFL, "exact": ExactMixing}
 OBJECTIVES = ("clients'", "ERM_global", "ERM_servers")
 
 
@@ -165,7 +165,8 @@ def _linear(key: str, text: str, found: dict[float, Measured]) -> Claim:
     rate = interval(rates[slowest])
     return claim(
         key, text,
-        f"factor a round, fitted to the logarithm of the dual residual, of the slowest ρ ({by_rho}); least R² {straight:.4f}",
+        f"factor a round, fitted to the logarithm of the dual residual, of the slowest ρ ({by_rho}); least R² "
+        f"{straight:.4f}",
         rate, "", rate.below(1.0) and straight >= STRAIGHT, 1.0,
     )  # fmt: skip
 
@@ -240,9 +241,9 @@ def _excesses(plain: dict[float, Measured], exact: dict[float, Measured]) -> Lin
 
 def _notes() -> list[str]:
     return [
-        "As written, the algorithm is a diffusion with step 1/ρ: it converges linearly, but to a point that depends on ρ. "
-        "Disagreement among servers falls with ρ; what stays is the uneven weight that averages of per-server means give "
-        "to clients. Exact mixing (Metropolis weights and the exact-diffusion correction) removes both.",
+        "As written, the algorithm is a diffusion with step 1/ρ: it converges linearly, but to a point that depends on "
+        "ρ. Disagreement among servers falls with ρ; what stays is the uneven weight that averages of per-server means "
+        "give to clients. Exact mixing (Metropolis weights and the exact-diffusion correction) removes both.",
         "The objective is measured in three forms that differ in the regulariser only: the one that clients minimise "
         "(λ/|C_s| a client), ERM_global (λ once) and ERM_servers (λ a server). Exact mixing reaches the optimum of the "
         "first; of the other two it misses the little that the different regulariser moves the optimum.",

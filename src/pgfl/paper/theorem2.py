@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -108,7 +109,7 @@ class TheoremTwo:
     name = "theorem2"
     title = "Theorem II: the drift by inter-cluster learning, beside its bound"
 
-    sequences: dict[str, Tau] = {
+    sequences: Mapping[str, Tau] = {
         r"$\tau = 0.1$": 0.1,
         r"$\tau = 0.4$": 0.4,
         r"$\tau = 0.4 \times 0.98^n$": DECREASING,
@@ -175,16 +176,18 @@ class TheoremTwo:
                           "drift in units of the bound, averaged over servers and clusters, at its worst round of the "
                           "worst sequence", fullest, "× bound", fullest.below(1.0), 1.0),
                     heat, "theorem2-map"),
-                judged_on(claim(f"theorem2.corollary.{key}", f"one round of inter-cluster learning moves at most τη ({how})",
-                      f"drift in units of τη after τ = 0.4 in round {ONCE} only", once, "× bound", once.below(1.0), 1.0),
+                judged_on(
+                    claim(f"theorem2.corollary.{key}", f"one round of inter-cluster learning moves at most τη ({how})",
+                          f"drift in units of τη after τ = 0.4 in round {ONCE} only", once, "× bound", once.below(1.0),
+                          1.0),
                     alone, "theorem2-map"),
             ]  # fmt: skip
         notes = [
             "Both runs share data, participants and noise, so that only inter-cluster learning tells them apart; η is "
-            "computed from the exact cluster optima. The proof needs ‖ŵ_q − ŵ_r‖² ≤ η in every round, which is true near "
-            "the optima, and false while models still differ by more than their optima do: in the first rounds, at a small "
-            "ρ, and as long as the noise is large, because the noise of two clusters is independent and makes their models "
-            "differ by its own variance."
+            "computed from the exact cluster optima. The proof needs ‖ŵ_q − ŵ_r‖² ≤ η in every round, which is true "
+            "near the optima, and false while models still differ by more than their optima do: on the way there, at a "
+            "small ρ, and as long as the noise is large, because the noise of two clusters is independent and makes "
+            "their models differ by its own variance."
         ]
         return Outcome(self.name, self.title, panels, claims, notes, maps)
 

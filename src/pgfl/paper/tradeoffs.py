@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 
@@ -79,8 +81,8 @@ class Figure4:
             best = min(found, key=lambda tau: float(final(found[tau]).mean()))
             inside_claim = claim(
                 f"fig4.inside.{kind.name}", f"every τ in (0.1, 0.5) beats τ = 0 ({kind.title})",
-                f"NMSD relative to τ = 0 after {ROUNDS} rounds, the worst of τ = {', '.join(f'{t:g}' for t in inside)}; "
-                f"the best τ is {best:g}",
+                f"NMSD relative to τ = 0 after {ROUNDS} rounds, the worst of τ = {', '.join(f'{t:g}' for t in inside)} "
+                f"(the best τ is {best:g})",
                 gain, "dB", gain.below(),
             )  # fmt: skip
             claims += [
@@ -101,7 +103,7 @@ class Figure6:
     name = "fig6"
     title = "The price of privacy: NMSD after 200 rounds against φ⁽⁰⁾"
 
-    levels = {
+    levels: Mapping[str, tuple[float, ...]] = {
         "printed": (1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 1.0),
         "guaranteed": (1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0, 100.0),
     }
@@ -124,15 +126,12 @@ class Figure6:
             found = {phi0: measured(trial) for phi0, trial in self.trials(effort, kind).items()}
             panels.append(_points(kind.title, r"$\phi^{(0)}$", found, BLUE, log=True))
             levels = list(found)
-            steps = [
-                difference_db(final(found[b]), final(found[a]), len(levels) - 1)
-                for a, b in zip(levels[:-1], levels[1:], strict=True)
-            ]
+            steps = [difference_db(final(found[b]), final(found[a]), len(levels) - 1) for a, b in pairwise(levels)]
             total = difference_db(final(found[levels[-1]]), final(found[levels[0]]))
             claims.append(
                 claim(f"fig6.falls.{kind.name}", f"NMSD after {ROUNDS} rounds falls as φ⁽⁰⁾ grows ({kind.title})",
-                      f"NMSD at φ⁽⁰⁾ = {levels[-1]:g} relative to {levels[0]:g}; between neighbours of the grid it rises "
-                      f"nowhere by more than {max(0.0, max(one.value for one in steps)):.2f} dB",
+                      f"NMSD at φ⁽⁰⁾ = {levels[-1]:g} relative to {levels[0]:g}; between neighbours of the grid it "
+                      f"rises nowhere by more than {max(0.0, max(one.value for one in steps)):.2f} dB",
                       total, "dB", total.below() and not any(one.above() for one in steps))
             )  # fmt: skip
         notes = ["The figures along panel (b) are the ε that the worst client has spent after 200 rounds, at δ = 1e-5."]
@@ -144,10 +143,7 @@ def _points(
     marks: tuple[tuple[float, str], ...] = (),
 ) -> Lines:  # fmt: skip
     """The last round's NMSD against a setting, with the ε of each point where there is one and it differs."""
-    y, low, high = (
-        np.array(values)
-        for values in zip(*(tuple(float(v[0]) for v in band_db(final(one)[:, None])) for one in found.values()))
-    )
+    y, low, high = np.array([band_db(final(one)[:, None]) for one in found.values()])[:, :, 0].T
     epsilons = [float(one["epsilon"].max()) for one in found.values()]
     same = max(epsilons) - min(epsilons) < 1e-6 * max(epsilons) if np.isfinite(epsilons).all() else False
     told = not same and bool(np.isfinite(epsilons).all())

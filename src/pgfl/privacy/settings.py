@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,9 +60,13 @@ class Privacy:
         """The bounds that are enforced."""
         return Bounds(self.x_norm, self.y_bound, self.w_norm, self.update_norm)
 
-    def bounded(self, federation: Federation) -> Federation:
-        """The federation with rows and labels clipped; unchanged where nothing is out of bounds."""
-        features, targets = federation.features, federation.targets
+    def bounded(self, federation: Federation, dtype: Any = None) -> Federation:
+        """The federation with rows and labels clipped, in the precision of `dtype`; the same one if nothing changes.
+
+        Rounding to single precision can lengthen a row, so it comes before the clipping.
+        """
+        precision = federation.features.dtype if dtype is None else np.dtype(dtype)
+        features, targets = (v.astype(precision, copy=False) for v in (federation.features, federation.targets))
         if self.x_norm is not None:
             features = sensitivity.clip_rows(features, self.x_norm)
         if self.y_bound is not None:
@@ -95,7 +99,7 @@ class Privacy:
         if not objective.convex or objective.gradient_change(self.bounds) is None:
             return clipped
         try:
-            return np.minimum(clipped, self._unclipped(objective, algorithm, counts, weight, tolerance))
+            return np.asarray(np.minimum(clipped, self._unclipped(objective, algorithm, counts, weight, tolerance)))
         except PrivacyError:
             return clipped
 
@@ -114,11 +118,11 @@ class Privacy:
     def _fedavg_sensitivity(
         self, objective: Objective, algorithm: FedAvg, counts: NDArray[np.int64]
     ) -> NDArray[np.float64]:
-        """Gradient steps of a convex smooth loss do not spread apart while step ≤ 2/L, so Δ = steps · step · change/D."""
+        """Steps on a convex smooth loss do not spread apart while step ≤ 2/L, so Δ = steps · step · change/D."""
         change, smoothness = objective.gradient_change(self.bounds), objective.smoothness(self.bounds)
         if change is None or smoothness is None:
             raise PrivacyError(
-                f"FedAvg with {objective.kind} has no bounded update; set privacy.update_norm, or choose huber or logistic."
+                f"FedAvg with {objective.kind} has no bounded update; set privacy.update_norm, or use huber."
             )
         if algorithm.step > 2.0 / (smoothness + 2.0 * objective.lam):
             raise PrivacyError(

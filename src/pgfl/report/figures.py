@@ -6,10 +6,10 @@ import math
 
 SPENDING = {
     "releases": "releases",
-    "refusals": "releases refused",
     "rho": "ρ of zCDP",
     "epsilon": "ε, exact",
     "epsilon_paper": "ε, the paper's formula",
+    "refused": "releases refused",
 }
 """What is told of each client's privacy, and how it is called."""
 
@@ -25,6 +25,16 @@ def figure(metric: str, value: float) -> str:
     if metric == "nmsd":
         return f"{10 * math.log10(value):.2f} dB" if value > 0 else "−∞ dB"
     return f"{100 * value:.1f} %" if metric == "accuracy" else f"{value:.4g}"
+
+
+def guarantee(promise: str) -> str:
+    """What is promised, as a sentence.
+
+    >>> guarantee("no guarantee: the gradient is unbounded"), guarantee("zCDP for one record")
+    ('No guarantee: the gradient is unbounded.', 'Guarantee: zCDP for one record.')
+    """
+    told = "N" + promise[1:] if promise.startswith("no guarantee") else f"Guarantee: {promise}"
+    return told.rstrip(".") + "."
 
 
 def short(value: float | None) -> str:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from pgfl.report.panels import MOST_CURVES, cluster_colour
 from pgfl.result import Network, Result
 
-MOST_SERVERS, MOST_CLIENTS = 300, 3_000
+MOST_SERVERS, MOST_CLIENTS, MOST_STRESSED = 300, 3_000, 60
 SIZE = 560.0
 GOLDEN_ANGLE = np.pi * (3.0 - np.sqrt(5.0))
 
@@ -75,9 +75,12 @@ def _positions(servers: int, edges: NDArray[np.integer]) -> NDArray[np.float64]:
     graph.add_nodes_from(range(servers))
     graph.add_edges_from(edges.tolist())
     start = nx.circular_layout(graph)
-    near = (
-        nx.spring_layout(graph, pos=start, seed=0, k=1.6 / np.sqrt(servers), iterations=200) if servers > 2 else start
-    )
+    if servers <= 2:
+        near = start
+    elif servers <= MOST_STRESSED and nx.is_connected(graph):
+        near = nx.kamada_kawai_layout(graph, pos=start)
+    else:
+        near = nx.spring_layout(graph, pos=start, seed=0, k=1.6 / np.sqrt(servers), iterations=200)
     places = np.array([near[server] for server in range(servers)], dtype=float)
     low, extent = places.min(axis=0), np.ptp(places, axis=0)
     margin = 0.13 * SIZE

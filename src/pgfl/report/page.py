@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from pgfl.report.figures import SPENDING, figure, short
+from pgfl.report.figures import SPENDING, figure, guarantee, short
 from pgfl.report.network import legend, picture
 from pgfl.report.panels import EVERYONE, INK, Curve, Panel, cluster_colour, panels
 from pgfl.result import Result
@@ -107,9 +107,9 @@ def _privacy(result: Result) -> str:
         for name, label in SPENDING.items()
         if (told := spending.get(name))
     )
-    guarantee = f"<p>{escape(result.guarantee)}</p>" if result.guarantee else ""
+    promise = f"<p>{escape(guarantee(result.guarantee))}</p>" if result.guarantee else ""
     return (
-        f"<section><h2>Privacy</h2>{guarantee}<table><thead><tr><th></th><th>worst client</th><th>median client</th>"
+        f"<section><h2>Privacy</h2>{promise}<table><thead><tr><th></th><th>worst client</th><th>median client</th>"
         f"</tr></thead><tbody>{rows}</tbody></table><p>Noise: {escape(result.noise or 'none')}. "
         "Every client's figures are in privacy.csv.</p></section>"
     )

@@ -18,7 +18,6 @@ INK, GREY = "#333333", "#8a8a8a"
 MOST_CURVES = len(CLUSTER_COLOURS)
 MOST_POINTS = 1_000
 BAND = (0.1, 0.9)
-FLOOR = 1e-32
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,7 +101,8 @@ def _curve(values: Floats, unit: str, metric: str, name: str, colour: str) -> Cu
 
 def _in_unit(values: Floats, unit: str, metric: str) -> Floats:
     if unit == "dB":  # residuals are norms, the others ratios of squared norms
-        return np.asarray((20.0 if metric.endswith("residual") else 10.0) * np.log10(np.maximum(values, FLOOR)))
+        positive = np.where(values > 0, values, np.nan)
+        return np.asarray((20.0 if metric.endswith("residual") else 10.0) * np.log10(positive))
     return 100.0 * values if unit == "%" else values
 
 

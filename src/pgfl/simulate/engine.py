@@ -5,23 +5,24 @@ The arithmetic is the algorithms'; this file moves arrays, asks who takes part, 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pgfl import equations as eq
-from pgfl.algorithms import Algorithm, ClientStep, ServerState
+from pgfl.algorithms import Algorithm, ServerState
 from pgfl.errors import Diverged, SolverError
 from pgfl.kernels import Linear, pick, put
 from pgfl.schedules import Scheduler, tau_at
 from pgfl.simulate.layout import Layout
-from pgfl.simulate.network import Network
+from pgfl.simulate.network import Around, Network
 from pgfl.simulate.problems import Block, BlockProblem, mean_of_pairs
-from pgfl.solvers import norm, tolerance_for
+from pgfl.solvers import norm
 
 Array = Any
 Ints = NDArray[np.int64]
@@ -53,6 +54,34 @@ class NoiseSource(Protocol):
         ...
 
 
+class AnyBlock(Protocol):
+    """Whole servers that are computed in one go."""
+
+    @property
+    def clients(self) -> slice:
+        """Its clients' places among all."""
+        ...
+
+    @property
+    def pairs(self) -> slice:
+        """Its pairs' places among all."""
+        ...
+
+    @property
+    def tolerance(self) -> NDArray[np.float64]:
+        """How exactly each client's problem must be solved."""
+        ...
+
+    @property
+    def strictest(self) -> float:
+        """The least of these tolerances."""
+        ...
+
+    def objective_values(self, models: Array) -> Array:
+        """f_k of every client at its model."""
+        ...
+
+
 @dataclass
 class State:
     """Everything that a round changes: clients' models (clean and released) and duals, and the servers' state."""
@@ -73,8 +102,7 @@ class State:
 class Part:
     """A block's share of a round: who of it takes part, and how they are averaged."""
 
-    block: Block
-    problem: BlockProblem
+    block: AnyBlock
     active: Ints | None  # places within the block; None is everyone
     flat: Ints  # the same clients' places among all
     index: Ints | slice | None  # the cheapest way to pick and put them; None where the block is all there is
@@ -82,6 +110,18 @@ class Part:
     mean: Linear
     contributing: NDArray[np.bool_]
     sigma: NDArray[np.float64] | None
+
+    @cached_property
+    def problem(self) -> BlockProblem:
+        """The problems of those who take part."""
+        assert isinstance(self.block, Block)
+        return self.block.problem(self.active)
+
+    @cached_property
+    def shares(self) -> NDArray[np.floating]:
+        """1 over the number of participants of every pair, a column."""
+        taking_part = np.maximum(self.mean.indptr[1:] - self.mean.indptr[:-1], 1)
+        return (1.0 / taking_part).astype(self.mean.values.dtype)[:, None]
 
 
 @dataclass(frozen=True)
@@ -99,7 +139,7 @@ class Engine:
     def __init__(
         self,
         layout: Layout,
-        blocks: list[Block],
+        blocks: Sequence[AnyBlock],
         algorithm: Algorithm,
         scheduler: Scheduler,
         *,
@@ -117,7 +157,9 @@ class Engine:
         self._everyone: Turnout | None = None
         dimension = layout.runs[0].federation.dimension
         clients, pairs = (xp.asarray(np.zeros((n, dimension), dtype)) for n in (layout.clients, layout.pairs))
-        self.state = State(0, clients, clients if noise is None else clients + 0.0, clients + 0.0, algorithm.start(pairs))
+        self.state = State(
+            0, clients, clients if noise is None else clients + 0.0, clients + 0.0, algorithm.start(pairs)
+        )
         self.previous_servers = pairs
         self.taking_part: Ints = np.empty(0, dtype=np.int64)
 
@@ -127,8 +169,7 @@ class Engine:
         turnout = self._turnout(number)
         contributions = self._over_blocks(lambda part: self._client_phase(part, number), turnout.parts)
         aggregate = self._aggregate(turnout, contributions)
-        around = self.network.around(turnout.contributing)
-        servers, published = self.algorithm.publish(state.servers, aggregate, around)
+        servers, published, around = self._exchange(aggregate, turnout.contributing)
         self.previous_servers = state.server_models
         servers = self.algorithm.combine(servers, published, around, tau_at(self.algorithm.tau, number))
         if not self.network.complete:
@@ -139,6 +180,11 @@ class Engine:
         if number % LOOK_EVERY == 0:
             self.check_finite()
         return state
+
+    def _exchange(self, aggregate: Array, contributing: NDArray[np.bool_]) -> tuple[ServerState, Array, Around]:
+        """The servers' state after publishing, what everyone published, and who hears whom."""
+        around = self.network.around(contributing)
+        return *self.algorithm.publish(self.state.servers, aggregate, around), around
 
     def check_finite(self) -> None:
         """Raise `Diverged`, naming the runs, if a model is not finite or has grown beyond reason."""
@@ -188,9 +234,9 @@ class Engine:
             whole = stop - start == block.clients.stop - block.clients.start
             places = None if whole else flat - block.clients.start
             index = (None if len(self.blocks) == 1 else block.clients) if whole else flat
-            mean, contributing = mean_of_pairs(block, pair, self.dtype)
+            mean, contributing = mean_of_pairs(block.pairs, pair, self.dtype)
             noise = None if sigma is None else sigma[start:stop]
-            parts.append(Part(block, block.problem(places), places, flat, index, pair, mean, contributing, noise))
+            parts.append(Part(block, places, flat, index, pair, mean, contributing, noise))
         return parts
 
     def _client_phase(self, part: Part, number: int) -> Array:
@@ -206,7 +252,7 @@ class Engine:
             return self.xp.asarray(self.noise.release(np.asarray(models), part.sigma, part.flat, number))
 
         step = self.algorithm.client_step(part.problem, server_model, dual, release)
-        self._check_solved(step, part)
+        self._check_solved(step.error, lambda: step.model, part)
         state.model = put(state.model, part.index, step.model)
         state.released = state.model if self.noise is None else put(state.released, part.index, step.released)
         return eq.server_aggregation(self.algorithm.contribution(step.released, dual), part.mean)
@@ -232,22 +278,18 @@ class Engine:
         settled = self.algorithm.settle(pick(state.dual, part.index), server_model, pick(state.released, part.index))
         state.dual = put(state.dual, part.index, settled)
 
-    def _check_solved(self, step: ClientStep, part: Part) -> None:
+    def _check_solved(self, errors: Array, models: Callable[[], Array], part: Part) -> None:
         """Every primal problem within its stated tolerance: absolute where privacy counts on it, else relative."""
-        errors = np.asarray(step.error)
-        if errors.max(initial=0.0) <= part.block.strictest:
+        found = np.asarray(errors)
+        if found.max(initial=0.0) <= part.block.strictest:
             return
-        for bucket in part.block.buckets:
-            _, places = bucket.chosen(part.active)
-            allowed = tolerance_for(bucket.objective, self.dtype, np)
-            own = pick(errors, places)
-            if not bucket.objective.convex or own.max(initial=0.0) <= allowed:
-                continue
-            scale = 1.0 if self.privacy is not None else 1.0 + np.asarray(norm(pick(step.model, places)))
-            if not (own <= allowed * scale).all():
-                worst = int(np.argmax(own / scale))
-                raise SolverError(
-                    f"The primal problem of client number {part.flat[places[worst]]} was solved only to "
-                    f"{own[worst]:.1e}, not to objective.tolerance = {allowed:.1e}; scale the features to about unit "
-                    "size, raise algorithm.rho, or raise the tolerance."
-                )
+        allowed = pick(part.block.tolerance, part.active)
+        scale = 1.0 if self.privacy is not None else 1.0 + np.asarray(norm(models()))
+        wrong = ~(found <= allowed * scale) & np.isfinite(allowed)
+        if wrong.any():
+            worst = int(np.argmax(np.where(wrong, found / (allowed * scale), 0.0)))
+            raise SolverError(
+                f"The primal problem of client number {part.flat[worst]} was solved only to {found[worst]:.1e}, not to "
+                f"objective.tolerance = {allowed[worst]:.1e}; scale the features to about unit size, raise "
+                "algorithm.rho, or raise the tolerance."
+            )

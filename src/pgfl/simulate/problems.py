@@ -14,14 +14,14 @@ from numpy.typing import NDArray
 
 from pgfl import equations as eq
 from pgfl.errors import ConfigError
-from pgfl.kernels import Linear, is_jax, column, pick, put
+from pgfl.kernels import Linear, column, is_jax, pick, put
 from pgfl.objectives import Objective
 from pgfl.simulate.layout import Layout, RunLayout
 from pgfl.solvers import Prepared, tolerance_for
 
 Array = Any
 Ints = NDArray[np.int64]
-PAD_TO_LONGEST = 2**20  # elements below which one bucket with padding beats many without
+PAD_TO_LONGEST = 2**11  # clients below which one bucket with padding beats many without
 BLOCK_ELEMENTS = 2**21  # elements of features in a block: it stays in cache between the product with X and with Xᵀ
 
 
@@ -56,11 +56,16 @@ class Block:
     weight: Array  # m, a column: of every client, or one for all
     ridge_weight: Array  # λ/|C_s|, likewise
     update_norm: float | None
-    strictest: float  # the least tolerance of any of its objectives
+    tolerance: NDArray[np.float64]  # of every client's solution; infinite where none can be certified
+    strictest: float  # the least of them
 
     def problem(self, active: Ints | None) -> BlockProblem:
         """The problems of the block's active clients (places within the block), or of all."""
         return BlockProblem(self, active)
+
+    def objective_values(self, models: Array) -> Array:
+        """f_k of every client at its model."""
+        return self.problem(None).objective(models)
 
 
 @dataclass(frozen=True)
@@ -132,13 +137,15 @@ def prepare(
     layout: Layout, objectives: Objectives, rho: float, dtype: Any, xp: Any = np, update_norm: float | None = None
 ) -> list[Block]:
     """Factor all problems. Runs small enough to share a block do; a large run is cut between servers."""
-    blocks: list[Block] = []
-    for start, stop in _cuts(layout) if xp is np else [(0, layout.clients)]:
-        first_pair = np.searchsorted(layout.pair_server, layout.client_server[start])
-        last_pair = np.searchsorted(layout.pair_server, layout.client_server[stop - 1], side="right")
-        pairs = slice(int(first_pair), int(last_pair))
-        blocks.append(_block(layout, slice(start, stop), pairs, objectives, rho, dtype, xp, update_norm))
-    return blocks
+    cuts = _cuts(layout) if xp is np else [(0, layout.clients)]
+    return [block_of(layout, slice(*cut), objectives, rho, dtype, xp, update_norm) for cut in cuts]
+
+
+def pairs_of(layout: Layout, clients: slice) -> slice:
+    """The (server, cluster) pairs of the servers of some clients."""
+    first = np.searchsorted(layout.pair_server, layout.client_server[clients.start])
+    last = np.searchsorted(layout.pair_server, layout.client_server[clients.stop - 1], side="right")
+    return slice(int(first), int(last))
 
 
 def _cuts(layout: Layout) -> list[tuple[int, int]]:
@@ -153,16 +160,16 @@ def _cuts(layout: Layout) -> list[tuple[int, int]]:
     return cuts
 
 
-def _block(
+def block_of(
     layout: Layout,
     clients: slice,
-    pairs: slice,
     objectives: Objectives,
     rho: float,
     dtype: Any,
     xp: Any,
     update_norm: float | None,
 ) -> Block:
+    """Whole servers' problems, factored."""
     groups: dict[tuple[int, int], tuple[Objective, list[tuple[RunLayout, Ints]]]] = {}
     known: list[Objective] = []
     lam = np.empty(clients.stop - clients.start)
@@ -173,7 +180,7 @@ def _block(
         places = np.arange(start, stop) - clients.start
         own = run.order[start - run.clients.start : stop - run.clients.start]
         cluster = run.federation.client_cluster[own]
-        longest = _padded(run.federation)
+        longest = _padded(run)
         for q in np.unique(cluster):
             objective = objective_of(objectives, run.federation.cluster_ids[q])
             if objective not in known:
@@ -191,8 +198,11 @@ def _block(
     ]
     ridge_weight = (lam / server_clients).astype(dtype)
     weights = (xp.asarray(column(values)) for values in (weight, ridge_weight))
-    strictest = min(tolerance_for(bucket.objective, dtype, np) for bucket in buckets)
-    return Block(clients, pairs, tuple(buckets), *weights, update_norm, strictest)
+    tolerance = np.full(len(weight), np.inf)
+    for bucket in buckets:
+        tolerance[bucket.where] = tolerance_for(bucket.objective, dtype, np) if bucket.objective.convex else np.inf
+    pairs = pairs_of(layout, clients)
+    return Block(clients, pairs, tuple(buckets), *weights, update_norm, tolerance, tolerance.min())
 
 
 def _bucket(
@@ -226,21 +236,19 @@ def _bucket(
     return Bucket(where, objective, *arrays, prepared)
 
 
-def _padded(federation: Any) -> Ints:
+def _padded(run: RunLayout) -> Ints:
     """How many rows every client of a run is given: the run's longest if that is cheap, else its own up to 1/8 more."""
-    counts = federation.counts
-    longest = int(counts.max())
-    padded = len(counts) * longest
-    if padded * federation.dimension <= PAD_TO_LONGEST and padded <= 2 * counts.sum():
-        return np.full_like(counts, longest)
+    counts, whole = run.federation.counts, run.whole
+    if whole.clients <= PAD_TO_LONGEST and whole.clients * whole.longest <= 2 * whole.rows:
+        return np.full_like(counts, whole.longest)
     unit = 2 ** np.maximum(np.floor(np.log2(counts)).astype(np.int64) - 3, 0)
     return -(-counts // unit) * unit
 
 
-def mean_of_pairs(block: Block, client_pair: Ints, dtype: Any) -> tuple[Linear, NDArray[np.bool_]]:
-    """The operator from participants, given their pairs, to the means of the block's pairs; and which pairs have any."""
-    pair = client_pair - block.pairs.start
-    taking_part = np.bincount(pair, minlength=block.pairs.stop - block.pairs.start)
+def mean_of_pairs(pairs: slice, client_pair: Ints, dtype: Any) -> tuple[Linear, NDArray[np.bool_]]:
+    """The operator from participants, given their pairs, to the means of `pairs`; and which pairs have any."""
+    pair = client_pair - pairs.start
+    taking_part = np.bincount(pair, minlength=pairs.stop - pairs.start)
     indptr = np.zeros(len(taking_part) + 1, dtype=np.int64)
     np.cumsum(taking_part, out=indptr[1:])
     return Linear(indptr, np.arange(len(pair)), (1.0 / taking_part[pair]).astype(dtype), len(pair)), taking_part > 0

@@ -1,11 +1,12 @@
 """What is measured while a simulation runs: a row a run and recorded round.
 
 Measures of clean client models are apart from those of server models: with privacy on, only the latter may be shown.
+All sums are those of `Totals`, so a history does not depend on the order, the batch or the rank of what is added.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -15,23 +16,25 @@ from pgfl import metrics
 from pgfl.simulate.engine import Engine
 from pgfl.simulate.layout import RunLayout
 from pgfl.simulate.problems import Objectives, objective_of
+from pgfl.simulate.totals import Totals
 from pgfl.theory import cluster_objective
 
 Floats = NDArray[np.floating]
 Columns = dict[str, NDArray[Any]]
 METRICS = ("nmsd", "accuracy", "objective", "residuals", "disagreement", "distance")
 CLUSTERS_SHOWN = 12
+CLIENTS_AT_A_TIME = 2**12
 
 
 class Recorder:
     """Collects the history of an engine's runs."""
 
-    def __init__(self, engine: Engine, objectives: Objectives, wanted: Iterable[str]) -> None:
+    def __init__(
+        self, engine: Engine, objectives: Objectives, wanted: Iterable[str], totals: Totals | None = None
+    ) -> None:
         self.engine, self.layout = engine, engine.layout
+        self.totals = totals or Totals(engine.layout)
         self.wanted = set(wanted)
-        self._run_of_client = np.repeat(
-            np.arange(len(self.layout.runs)), [run.federation.size for run in self.layout.runs]
-        )
         self._truth = self._truths() if "nmsd" in self.wanted else None
         self._optima = self._exact_optima(objectives) if "distance" in self.wanted else None
         self.shown: list[dict[str, float]] = []
@@ -41,102 +44,129 @@ class Recorder:
         """Measure the current state."""
         clean: list[dict[str, float]] = [{} for _ in self.layout.runs]
         shown: list[dict[str, float]] = [{} for _ in self.layout.runs]
-        model, servers = np.asarray(self.engine.state.model), np.asarray(self.engine.state.server_models)
-        received = servers[self.layout.client_pair]
+        servers = np.asarray(self.engine.state.server_models)
         if self._truth is not None:
-            self._deviations(clean, model)
+            self._deviations(clean, self._of_clients(lambda some, model: self._deviation(model, some)))
+            received = self._of_clients(lambda some, _: self._deviation(servers[self.layout.client_pair[some]], some))
             self._deviations(shown, received)
         if "objective" in self.wanted:
             self._objective_values(clean)
         if "residuals" in self.wanted:
-            self._residuals(clean, shown, model, received, servers)
-        for number, run in enumerate(self.layout.runs):
-            known = self.engine.network.known[run.pairs]
-            held, clusters = servers[run.pairs][known], self.layout.pair_cluster[run.pairs][known]
-            if "disagreement" in self.wanted:
-                shown[number]["disagreement"] = metrics.disagreement(held, clusters)
-            if self._optima is not None and len(held):
-                clean[number]["distance"] = metrics.relative_distance(held, self._optima[number][clusters])
-            if "accuracy" in self.wanted and run.federation.tests is not None:
-                clean[number]["accuracy"] = self._accuracy(run, model[run.clients])
-                shown[number]["accuracy"] = self._accuracy(run, received[run.clients])
+            self._residuals(clean, shown, servers)
+        if "disagreement" in self.wanted:
+            self._disagreement(shown, servers)
+        if self._optima is not None:
+            self._distance(clean, servers)
+        if "accuracy" in self.wanted:
+            self._accuracy(clean, lambda run: np.asarray(self.engine.state.model[run.clients]))
+            self._accuracy(shown, lambda run: servers[self.layout.client_pair[run.clients]])
         for number, run in enumerate(self.layout.runs):
             place = {"run": run.number, "round": self.engine.state.round}
             self.clean.append(place | clean[number])
             self.shown.append(place | shown[number])
 
-    def _deviations(self, rows: list[dict[str, float]], models: Floats) -> None:
+    def _of_clients(self, measure: Callable[[slice, Floats], Floats]) -> Floats:
+        """A number a client, measured on some clients (and their models) at a time: no second copy of all models."""
+        out, model = np.empty(self.layout.clients), self.engine.state.model
+        for start in range(0, len(out), CLIENTS_AT_A_TIME):
+            some = slice(start, start + CLIENTS_AT_A_TIME)
+            out[some] = measure(some, np.asarray(model[some]))
+        return out
+
+    def _deviation(self, models: Floats, some: slice) -> Floats:
         assert self._truth is not None
-        deviation = metrics.deviation(models, self._truth)
-        sizes = np.bincount(self._run_of_client)
-        means = np.bincount(self._run_of_client, weights=deviation) / sizes
+        return metrics.deviation(models, self._truth[self.totals.client_group[some]])
+
+    def _deviations(self, rows: list[dict[str, float]], deviation: Floats) -> None:
+        sums = self.totals.over_clients_by_cluster(deviation)
+        means = sums / np.maximum(self.totals.members, 1)
         for number, run in enumerate(self.layout.runs):
-            rows[number]["nmsd"] = float(means[number])
+            rows[number]["nmsd"] = float(sums[number].sum() / self.totals.clients[number])
             names = run.federation.cluster_ids
             if not 1 < len(names) <= CLUSTERS_SHOWN:
                 continue
-            cluster = run.federation.client_cluster[run.order]
-            sums = np.bincount(cluster, weights=deviation[run.clients], minlength=len(names))
-            members = np.bincount(cluster, minlength=len(names))
-            for name, total, count in zip(names, sums, members, strict=True):
-                rows[number][f"nmsd_{name}"] = float(total / count) if count else np.nan
+            for q, name in enumerate(names):
+                rows[number][f"nmsd_{name}"] = float(means[number, q]) if self.totals.members[number, q] else np.nan
 
     def _objective_values(self, rows: list[dict[str, float]]) -> None:
+        model = self.engine.state.model
         values = np.concatenate(
-            [
-                np.asarray(block.problem(None).objective(self.engine.state.model[block.clients]))
-                for block in self.engine.blocks
-            ]
+            [np.asarray(block.objective_values(model[block.clients])) for block in self.engine.blocks]
         )
-        for number, run in enumerate(self.layout.runs):
-            rows[number]["objective"] = float(values[run.clients].mean())
+        for row, mean in zip(rows, self.totals.over_clients(values) / self.totals.clients, strict=True):
+            row["objective"] = float(mean)
 
-    def _residuals(
-        self,
-        clean: list[dict[str, float]],
-        shown: list[dict[str, float]],
-        model: Floats,
-        received: Floats,
-        servers: Floats,
-    ) -> None:
+    def _residuals(self, clean: list[dict[str, float]], shown: list[dict[str, float]], servers: Floats) -> None:
         moved = self.engine.algorithm.rho * (servers - np.asarray(self.engine.previous_servers))
-        for number, run in enumerate(self.layout.runs):
-            clean[number]["primal_residual"] = metrics.root_mean_square(model[run.clients] - received[run.clients])
-            shown[number]["dual_residual"] = metrics.root_mean_square(moved[run.pairs])
+        squares = self._of_clients(
+            lambda some, model: metrics.squared_norm(model - servers[self.layout.client_pair[some]])
+        )
+        primal = self.totals.over_clients(squares) / self.totals.clients
+        dual = self.totals.over_pairs(metrics.squared_norm(moved)) / self.totals.pairs
+        for number in range(len(self.layout.runs)):
+            clean[number]["primal_residual"] = float(np.sqrt(primal[number]))
+            shown[number]["dual_residual"] = float(np.sqrt(dual[number]))
 
-    def _accuracy(self, run: RunLayout, models: Floats) -> float:
+    def _disagreement(self, rows: list[dict[str, float]], servers: Floats) -> None:
+        """Σ‖w_{q,s} − w̄_q‖² / Σ‖w̄_q‖² over all servers that have a model, w̄_q their mean."""
+        held = self.totals.pairs_by_cluster(self.engine.network.known)
+        means = self.totals.over_pairs_by_cluster(servers) / np.maximum(held, 1)[..., None]
+        self._spread(rows, "disagreement", servers, means, held)
+
+    def _distance(self, rows: list[dict[str, float]], servers: Floats) -> None:
+        """Σ‖w_{q,s} − w_q^opt‖² / Σ‖w_q^opt‖² over the servers that have a model."""
+        assert self._optima is not None
+        held = self.totals.pairs_by_cluster(self.engine.network.known)
+        self._spread(rows, "distance", servers, self._optima, held)
+
+    def _spread(
+        self, rows: list[dict[str, float]], name: str, servers: Floats, centres: Floats, held: NDArray[np.int64]
+    ) -> None:
+        around = np.concatenate(
+            [centres[number, self.layout.pair_cluster[run.pairs]] for number, run in enumerate(self.layout.runs)]
+        )
+        apart = self.totals.over_pairs(metrics.squared_norm(servers - around) * self.engine.network.known)
+        scale = (held * metrics.squared_norm(centres)).sum(axis=1)
+        for row, above, below in zip(rows, apart, scale, strict=True):
+            row[name] = float(above / below) if below > 0 else 0.0
+
+    def _accuracy(self, rows: list[dict[str, float]], models_of: Callable[[RunLayout], Floats]) -> None:
         """The mean over clients of each model's accuracy on its cluster's test set; equal models are scored once."""
-        federation, total = run.federation, 0.0
-        cluster = federation.client_cluster[run.order]
-        for q, name in enumerate(federation.cluster_ids):
-            test = (federation.tests or {}).get(name)
-            chosen = np.flatnonzero(cluster == q)
-            if test is None or not len(chosen):
-                continue
-            distinct, counts = np.unique(models[chosen].astype(test.features.dtype), axis=0, return_counts=True)
-            total += float(metrics.accuracy(distinct, test.features, test.targets) @ counts)
-        return total / len(models)
+        if all(run.federation.tests is None for run in self.layout.runs):
+            return
+        right = np.zeros((len(self.layout.runs), self.totals.width), dtype=np.int64)
+        for number, run in enumerate(self.layout.runs):
+            cluster, own = run.federation.client_cluster[run.order], models_of(run)
+            for q, name in enumerate(run.federation.cluster_ids):
+                test, chosen = (run.federation.tests or {}).get(name), np.flatnonzero(cluster == q)
+                if test is not None and len(chosen):
+                    distinct, counts = np.unique(own[chosen].astype(test.features.dtype), axis=0, return_counts=True)
+                    right[number, q] = metrics.hits(distinct, test.features, test.targets) @ counts
+        right = self.totals.added(right)
+        for number, run in enumerate(self.layout.runs):
+            if (tests := run.federation.tests) is not None:
+                names = enumerate(run.federation.cluster_ids)
+                shares = [right[number, q] / len(tests[name].targets) for q, name in names if name in tests]
+                rows[number]["accuracy"] = float(sum(shares) / self.totals.clients[number])
 
     def _truths(self) -> Floats | None:
-        if any(run.federation.truth is None for run in self.layout.runs):
+        """The true models of all runs' clusters, one after the other."""
+        federations = [run.federation for run in self.layout.runs]
+        if any(federation.truth is None for federation in federations):
             return None
-        return np.concatenate(
-            [run.federation.truth[run.federation.client_cluster[run.order]] for run in self.layout.runs]  # type: ignore[index]
-        )
+        truth = np.ones((len(federations), self.totals.width, federations[0].dimension))
+        for number, federation in enumerate(federations):
+            truth[number, : len(federation.cluster_ids)] = federation.truth
+        return truth.reshape(-1, federations[0].dimension)
 
-    def _exact_optima(self, objectives: Objectives) -> list[Floats]:
-        found = []
-        for run in self.layout.runs:
+    def _exact_optima(self, objectives: Objectives) -> Floats:
+        found = np.zeros((len(self.layout.runs), self.totals.width, self.layout.runs[0].federation.dimension))
+        for number, run in enumerate(self.layout.runs):
             federation = run.federation
             chosen = [objective_of(objectives, name) for name in federation.cluster_ids]
             members = np.bincount(federation.client_cluster, minlength=len(chosen))
-            optima = [
-                cluster_objective(federation, objective, q).minimiser()  # type: ignore[arg-type]
-                if members[q]
-                else np.zeros(federation.dimension)
-                for q, objective in enumerate(chosen)
-            ]
-            found.append(np.array(optima))
+            for q in np.flatnonzero(members):
+                found[number, q] = cluster_objective(federation, chosen[q], q).minimiser()  # type: ignore[arg-type]
         return found
 
 
