@@ -85,8 +85,14 @@ def _carry_out(experiment: Experiment, seed: int, runs: int) -> Measured:
 def _leave_with_parent() -> None:
     """A worker whose parent was killed would wait for work for ever; it leaves instead."""
     parent = parent_process()
+
+    def wait() -> None:
+        assert parent is not None
+        parent.join()
+        os._exit(1)
+
     if parent is not None:
-        Thread(target=lambda: (parent.join(), os._exit(1)), daemon=True).start()
+        Thread(target=wait, daemon=True).start()
 
 
 @contextmanager
