@@ -62,15 +62,21 @@ def judged_on(claim: Claim, heat: Heat, file: str) -> Claim:
 
 
 def region(heat: Heat) -> str:
-    """In words, for which x the claim holds at every y."""
+    """In words, for which x the claim holds at which y; y alone where it holds at every x."""
     holds = heat.holds
     if not holds.any():
         return "nowhere else on the map"
     x_name, y_name = words(heat.x_label), words(heat.y_label)
-    parts = [(y, _span(x_name, heat.x, row)) for y, row in zip(heat.y, holds, strict=True) if row.any()]
-    if len(parts) == len(heat.y) and len({span for _, span in parts}) == 1:
-        return parts[0][1]
-    return "; ".join(f"{y_name} = {y:g}: {span}" for y, span in parts)
+    spans = [_span(x_name, heat.x, row) if row.any() else "" for row in holds]
+    said = []
+    for span in dict.fromkeys(filter(None, spans)):
+        rows = np.array([one == span for one in spans])
+        if rows.all():
+            said.append(span)
+        else:
+            all_of_x = bool(holds[rows].all())
+            said.append(_span(y_name, heat.y, rows) + ("" if all_of_x else f": {span}"))
+    return "; ".join(said)
 
 
 def _span(name: str, values: Sequence[float], holds: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -27,9 +28,9 @@ def _lines(command: str, outcomes: Sequence[Outcome], effort: Effort, place: str
     yield ""
     yield (
         "Runs are paired: two settings share data, network, participants and noise in every run, and a claim is judged "
-        "on the difference. Intervals are 95 % t intervals over runs; several that must hold at once share the 5 %. A "
-        "claim that is not supported by its interval *does not hold*. *Holds where …* rests on a map, whose CSV is "
-        "named."
+        "on the difference, which is known better than either curve: bands and error bars in the pictures are of single "
+        "curves. Intervals are 95 % t intervals over runs; several that must hold at once share the 5 %. A claim that "
+        "its interval does not support *does not hold*. *Holds where …* rests on a map, whose CSV is named."
     )
     yield ""
     yield "## Verdicts"
@@ -98,4 +99,4 @@ def _number(value: float) -> str:
 
 
 def _cell(text: str) -> str:
-    return words(text).replace("|", "\\|")
+    return re.sub(r"(?<![\w-])-(?=\d)", "−", words(text)).replace("|", "\\|")

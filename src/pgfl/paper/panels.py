@@ -88,7 +88,7 @@ class Lines:
                 ha="right", va="bottom",
             )  # fmt: skip
         for text, x, y in zip(self.point_labels, self.series[0].x, self.series[0].y, strict=False):
-            axes.annotate(text, (x, y), (3, 4), textcoords="offset points", fontsize=6.5, color=INK)
+            axes.annotate(text, (x, y), (0, 6), textcoords="offset points", fontsize=6.5, color=INK, ha="center")
         axes.set_xlabel(self.x_label)
         axes.set_ylabel(self.y_label)
         axes.set_title(self.title)
@@ -98,7 +98,7 @@ class Lines:
         if not self.log_x and not self.error_bars:
             axes.margins(x=0.0)
         if self.point_labels:
-            axes.margins(x=0.14)
+            axes.margins(x=0.1, y=0.1)
         if len(self.series) > 1 or self.series[0].name:
             axes.legend()
 
@@ -148,7 +148,8 @@ class Heat:
         axes.imshow(shade, cmap=colours, vmin=-reach, vmax=reach, aspect="auto", origin="lower")
         for row in range(len(self.y)):
             for column in range(len(self.x)):
-                text = f"{self.value[row, column]:+.{self.digits}f}".replace("-", "−")
+                sign = "+" if self.limit == 0.0 else ""
+                text = f"{self.value[row, column]:{sign}.{self.digits}f}".replace("-", "−")
                 if self.low[row, column] <= self.limit <= self.high[row, column]:
                     text = f"({text})"
                 axes.text(column, row, text, ha="center", va="center", fontsize=6.5, color=INK)
@@ -191,12 +192,20 @@ class Bars:
         heights = list(self.values.values())
         axes.bar(range(len(heights)), heights, width=0.55, color=BLUE, alpha=0.75)
         for i, height in enumerate(heights):
-            axes.annotate(f"{height:.3g}", (i, height), (0, 2), textcoords="offset points", ha="center", fontsize=7)
+            axes.annotate(
+                f"{height:.3g}",
+                (i, height),
+                (0, -10),
+                textcoords="offset points",
+                ha="center",
+                fontsize=7,
+                color="white",
+            )
         if self.limit is not None:
             axes.axhline(self.limit, color=RED, linewidth=0.9, linestyle="--", label=self.limit_name)
-            axes.legend(loc="lower right")
-        axes.set_ylim(0.0, 1.15 * max([*heights, self.limit or 0.0]))
-        axes.set_xticks(range(len(heights)), list(self.values))
+            axes.legend(loc="upper right")
+        axes.set_ylim(0.0, 1.25 * max([*heights, self.limit or 0.0]))
+        axes.set_xticks(range(len(heights)), [name.replace(",", "").replace(" ", "\n") for name in self.values])
         axes.tick_params(axis="x", length=0, labelsize=7)
         axes.grid(visible=False, axis="x")
         axes.set_ylabel(self.y_label)

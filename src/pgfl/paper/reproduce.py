@@ -48,7 +48,9 @@ class Reproduction:
 
 def _command(names: Sequence[str], effort: Effort) -> str:
     """The command line that does the same."""
-    return " ".join(["pgfl reproduce", *names, *(["--quick"] if effort.quick else [])])
+    usual = Effort.of(None, effort.quick, None).regression
+    runs = [] if effort.regression == usual else [f"--runs {effort.regression}"]
+    return " ".join(["pgfl reproduce", *names, *(["--quick"] if effort.quick else []), *runs])
 
 
 def chosen(names: Sequence[str]) -> list[Item]:

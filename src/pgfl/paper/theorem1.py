@@ -202,7 +202,8 @@ def _optimum(how: str, plain: Measured, exact: Measured, key: str) -> list[Claim
 
 
 def _distance(name: str, found: Measured, look: Look) -> Series:
-    return Series(name, found["round"][0].astype(float), *_mean_of_db(found["distance"]), look)
+    """From the first recorded round on: before it no server has a model."""
+    return Series(name, found["round"][0, 1:].astype(float), *_mean_of_db(found["distance"][:, 1:]), look)
 
 
 def _mean_of_db(values: Floats) -> tuple[Floats, Floats, Floats]:
