@@ -15,5 +15,6 @@ def failing(engine):
     return play(engine)
 
 
-RankEngine.play = failing
-main(sys.argv[1:])
+if __name__ == "__main__":
+    RankEngine.play = failing
+    main(sys.argv[1:])

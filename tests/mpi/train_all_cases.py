@@ -25,4 +25,5 @@ def main(folder: Path, target: Path) -> None:
         target.write_bytes(pickle.dumps(results))
 
 
-main(*map(Path, sys.argv[1:]))
+if __name__ == "__main__":
+    main(*map(Path, sys.argv[1:]))
