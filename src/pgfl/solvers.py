@@ -20,6 +20,7 @@ NEWTON_STEPS = 60
 GRADIENT_STEPS = 40
 STEADY = 0.4  # the factor a gradient step must gain for gradient steps to be tried
 HALVINGS = 40
+GOAL = 0.5  # of the tolerance; the rest is left to rounding
 SUFFICIENT_DECREASE = 1e-4
 ROUNDING = 16.0  # multiples of machine epsilon by which an objective may seem to rise
 
@@ -262,13 +263,13 @@ class NewtonOnMargins(Batch):
         return bool(self.features.shape[-2] <= self.features.shape[-1])
 
     def solve(self, centre: Array, index: Array | None = None) -> tuple[Array, Array]:
-        """Iterate until every client's gradient norm is below m · tolerance, or no step lowers its objective."""
+        """Iterate until every gradient norm is below half of m · tolerance, or no step lowers the objective."""
         xp = centre.__array_namespace__()
         own = self.but_features(index)
         problem = _Newton(
             own, None if own.in_samples else pick(self.features, index), rows_times(self.features, centre, index), xp
         )
-        goal = own.weight * tolerance_for(self.objective, centre.dtype, xp)
+        goal = GOAL * own.weight * tolerance_for(self.objective, centre.dtype, xp)
 
         def body(state: tuple[Array, Array, Array, Array]) -> tuple[Array, Array, Array, Array]:
             z, gradient, running, step_count = state
@@ -401,7 +402,7 @@ class Smooth:
             away = w - middle
             return float(value) + 0.5 * weight * float(away @ away), np.asarray(gradient, dtype=float) + weight * away
 
-        goal = weight * self.objective.tolerance
+        goal = GOAL * weight * self.objective.tolerance
         options = {"maxiter": 10_000, "maxfun": 50_000, "ftol": 0.0, "gtol": goal / len(middle) ** 0.5, "maxcor": 30}
         w = minimize(penalised, middle, jac=True, method="L-BFGS-B", options=options).x
         return w, float(np.linalg.norm(penalised(w)[1])) / weight

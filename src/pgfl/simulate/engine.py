@@ -20,7 +20,7 @@ from pgfl.errors import Diverged, SolverError
 from pgfl.kernels import Linear, pick, put
 from pgfl.schedules import Scheduler, tau_at
 from pgfl.simulate.layout import Layout
-from pgfl.simulate.network import Network
+from pgfl.simulate.network import Around, Network
 from pgfl.simulate.problems import Block, BlockProblem, mean_of_pairs
 from pgfl.solvers import norm
 
@@ -170,8 +170,7 @@ class Engine:
         turnout = self._turnout(number)
         contributions = self._over_blocks(lambda part: self._client_phase(part, number), turnout.parts)
         aggregate = self._aggregate(turnout, contributions)
-        around = self.network.around(turnout.contributing)
-        servers, published = self.algorithm.publish(state.servers, aggregate, around)
+        servers, published, around = self._exchange(aggregate, turnout.contributing)
         self.previous_servers = state.server_models
         servers = self.algorithm.combine(servers, published, around, tau_at(self.algorithm.tau, number))
         if not self.network.complete:
@@ -182,6 +181,11 @@ class Engine:
         if number % LOOK_EVERY == 0:
             self.check_finite()
         return state
+
+    def _exchange(self, aggregate: Array, contributing: NDArray[np.bool_]) -> tuple[ServerState, Array, Around]:
+        """The servers' state after publishing, what everyone published, and who hears whom."""
+        around = self.network.around(contributing)
+        return *self.algorithm.publish(self.state.servers, aggregate, around), around
 
     def check_finite(self) -> None:
         """Raise `Diverged`, naming the runs, if a model is not finite or has grown beyond reason."""

@@ -1,0 +1,73 @@
+"""`pgfl client`: for the owner of a client."""
+
+from __future__ import annotations
+
+import json
+import logging
+import signal
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pgfl.cli.options import Json
+
+app = typer.Typer(no_args_is_help=True, help="A client: its key, its own privacy policy, and taking part.")
+
+
+@app.command()
+def init(
+    name: Annotated[str, typer.Argument(help="The client's name, as its site will know it.")],
+    home: Annotated[Path, typer.Option("--home", help="The client's folder.")] = Path("."),
+) -> None:
+    """Make the client's key; the public half goes to the site's operator."""
+    from pgfl.deploy.identity import CLIENT_PUBLIC, create_client
+    from pgfl.deploy.templates import CLIENT, write_once
+
+    key = create_client(home, name)
+    typer.echo(f"{home / CLIENT_PUBLIC} is the public key of {name}; hand it to the operator of the site.")
+    typer.echo(f"fingerprint {key.fingerprint}")
+    if write_once(home / "client.toml", CLIENT.format(name=name)):
+        typer.echo(f"{home / 'client.toml'} is where to begin; the policy in it is yours alone.")
+
+
+@app.command()
+def join(settings: Annotated[Path, typer.Argument(help="client.toml")]) -> None:
+    """Take part until training is over or the budget is spent; started again, it goes on where it was."""
+    from pgfl.deploy.client import LOCK, Participant, load_samples, run_client
+    from pgfl.deploy.settings import load_client
+    from pgfl.deploy.store import only_one
+
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", force=True)
+    for noisy in ("httpx", "httpcore", "flwr"):
+        logging.getLogger(noisy).setLevel(logging.WARNING)
+    loaded = load_client(settings)
+    with only_one(Path(loaded.home) / LOCK, f"Client {loaded.name}"):
+        participant = Participant(loaded, load_samples(loaded))
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: participant.stop())
+        reason = run_client(loaded, participant)
+    typer.echo(f"Client {loaded.name} ended: {reason}.")
+
+
+@app.command()
+def status(settings: Annotated[Path, typer.Argument(help="client.toml")], as_json: Json = False) -> None:
+    """What the client has released and spent."""
+    from pgfl.deploy.settings import load_client
+    from pgfl.privacy.ledger import Ledger
+
+    loaded = load_client(settings)
+    if not loaded.privacy.enabled:
+        typer.echo(
+            json.dumps({"client": loaded.name, "privacy": "off"}) if as_json else f"{loaded.name}: privacy is off."
+        )
+        return
+    with Ledger.read(Path(loaded.ledger)) as ledger:
+        summary = ledger.summary()
+    if as_json:
+        typer.echo(json.dumps(summary))
+    else:
+        typer.echo(
+            f"{loaded.name}: {summary['releases']} releases, {summary['accepted']} of them confirmed by the site; "
+            f"epsilon {summary['epsilon']:.4g} at delta {summary['delta']:g}."
+        )

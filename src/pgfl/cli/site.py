@@ -1,0 +1,173 @@
+"""`pgfl site`: for the operator of a site."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import signal
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from pgfl.cli.options import Json
+from pgfl.errors import NetworkError
+
+app = typer.Typer(no_args_is_help=True, help="A site: its key, whom it trusts, and its rounds.")
+Home = Annotated[Path, typer.Option("--home", help="The site's folder.")]
+
+
+@app.command()
+def init(
+    name: Annotated[str, typer.Argument(help="The site's name, as its neighbours will know it.")],
+    host: Annotated[
+        list[str] | None, typer.Option("--host", help="A name or address it is reached at; repeatable.")
+    ] = None,
+    home: Home = Path("."),
+) -> None:
+    """Make the site's key and its certificate, which is what neighbours and clients trust."""
+    from pgfl.deploy.identity import SITE_CERTIFICATE, create_site
+    from pgfl.deploy.templates import SITE, write_once
+
+    certificate = create_site(home, name, host or [])
+    typer.echo(f"{home / SITE_CERTIFICATE} is the certificate of {name}; hand it to neighbours and clients.")
+    typer.echo(f"fingerprint {certificate.fingerprint}")
+    if write_once(home / "site.toml", SITE.format(name=name, public=(host or ["127.0.0.1"])[0])):
+        typer.echo(f"{home / 'site.toml'} is where to begin; all sites of a network share its [training].")
+
+
+@app.command()
+def link(
+    certificate: Annotated[Path, typer.Argument(help="The neighbour's certificate, from its operator.")],
+    address: Annotated[str, typer.Option("--address", help="host:port of the neighbour's peer service.")],
+    home: Home = Path("."),
+) -> None:
+    """Trust a neighbour by its certificate; it must link this site too. Works while the site runs."""
+    from pgfl.deploy.identity import SiteCertificate
+
+    neighbour = SiteCertificate.read(certificate)
+    if ":" not in address:
+        raise NetworkError(f"--address is host:port, as in north.example.org:9094; got {address!r}.")
+    with _store(home) as store:
+        store.link(neighbour, address)
+    typer.echo(f"{neighbour.name} is a neighbour (fingerprint {neighbour.fingerprint}).")
+
+
+@app.command()
+def admit(
+    key: Annotated[Path, typer.Argument(help="The client's public key, from its owner.")],
+    cluster: Annotated[str, typer.Option("--cluster", help="The cluster whose model the client trains.")],
+    name: Annotated[str | None, typer.Option("--name", help="The client's name; else the comment in its key.")] = None,
+    home: Home = Path("."),
+) -> None:
+    """Admit a client to a cluster. Works while the site runs; it takes part from the next round on."""
+    from pgfl.deploy.identity import ClientKey
+
+    parsed = ClientKey.read(key)
+    name = name or " ".join(key.read_text().split()[2:]) or key.stem
+    with _store(home) as store:
+        store.admit(name, parsed, cluster)
+    typer.echo(f"{name} is admitted to cluster {cluster} (fingerprint {parsed.fingerprint}).")
+
+
+@app.command()
+def expel(name: Annotated[str, typer.Argument(help="The client's name.")], home: Home = Path(".")) -> None:
+    """A client takes no part any more."""
+    with _store(home) as store:
+        store.expel(name)
+    typer.echo(f"{name} is expelled.")
+
+
+@app.command()
+def serve(settings: Annotated[Path, typer.Argument(help="site.toml")]) -> None:
+    """Run the site until the last round is done; started again, it goes on from the last completed round."""
+    from pgfl.deploy.settings import load_site
+    from pgfl.deploy.site import LOCK, Site
+    from pgfl.deploy.store import only_one
+
+    _log_lines()
+    loaded = load_site(settings)
+    with only_one(Path(loaded.home) / LOCK, f"Site {loaded.name}"):
+        site = Site(loaded)
+
+        async def run() -> str:
+            loop = asyncio.get_running_loop()
+            for number in (signal.SIGTERM, signal.SIGINT):
+                loop.add_signal_handler(number, site.stop, "stopped by its operator")
+            return await site.run()
+
+        reason = asyncio.run(run())
+    typer.echo(f"Site {loaded.name} ended: {reason}.")
+
+
+@app.command()
+def status(home: Home = Path("."), as_json: Json = False) -> None:
+    """Where the site is: its last round, its clients, its neighbours, and what it refused."""
+    from rich.console import Console
+    from rich.table import Table
+
+    figures = _status(home)
+    if as_json:
+        typer.echo(json.dumps(figures))
+        return
+    console = Console()
+    running = "runs" if figures["running"] else "does not run"
+    console.print(f"round {figures['round']}; the site {running}", highlight=False)
+    table = Table("client", "cluster", "releases accepted", "last round", "connected")
+    for client in figures["clients"]:
+        connected = "yes" if client["name"] in figures["connected"] else "no"
+        table.add_row(
+            client["name"], client["cluster"], str(client["releases"]), str(client["accepted"] or "—"), connected
+        )
+    console.print(table)
+    for neighbour in figures["neighbours"]:
+        state = "there" if neighbour["name"] in figures["up"] else "not reached"
+        console.print(f"neighbour {neighbour['name']} at {neighbour['address']}: {state}", highlight=False)
+    if figures["refused"]:
+        console.print("refused: " + ", ".join(f"{n} {why}" for why, n in figures["refused"].items()), highlight=False)
+
+
+def _status(home: Path) -> dict[str, Any]:
+    from pgfl.deploy.site import LIVE, LOCK
+    from pgfl.deploy.store import only_one
+
+    with _store(home) as store:
+        clients, neighbours = store.clients().values(), store.neighbours().values()
+        history, last = store.history(1), store.last_round()
+    try:
+        with only_one(home / LOCK, "site"):
+            live: dict[str, Any] = {}
+    except NetworkError:
+        live = json.loads((home / LIVE).read_text()) if (home / LIVE).exists() else {"starting": True}
+    return {
+        "running": bool(live),
+        "round": last,
+        "last": history[-1] if history else None,
+        "connected": live.get("connected", []),
+        "up": live.get("up", []),
+        "waiting_for": live.get("waiting_for", []),
+        "refused": live.get("refused", {}),
+        "clients": [
+            {"name": c.name, "cluster": c.cluster, "releases": c.releases, "accepted": c.accepted} for c in clients
+        ],
+        "neighbours": [{"name": n.certificate.name, "address": n.address} for n in neighbours],
+    }
+
+
+def _store(home: Path) -> Any:
+    from contextlib import closing
+
+    from pgfl.deploy.identity import SITE_CERTIFICATE
+    from pgfl.deploy.site import STORE
+    from pgfl.deploy.store import SiteStore
+
+    if not (home / SITE_CERTIFICATE).exists():
+        raise NetworkError(f"{home} is not a site's folder; `pgfl site init NAME` makes one.")
+    return closing(SiteStore(home / STORE))
+
+
+def _log_lines() -> None:
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", force=True)
+    for noisy in ("httpx", "httpcore", "flwr"):
+        logging.getLogger(noisy).setLevel(logging.WARNING)

@@ -1,0 +1,203 @@
+"""A client's own account of what it releases. The policy is local: bounds, schedule and budget are the owner's.
+
+The noise follows the client's count of releases, never a site's round number, and is drawn float-safe. The sensitivity
+is that of the very problem that is solved, with the |C_s| of the request, so a site that lies about it changes both.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from pgfl.config import PrivacySettings
+from pgfl.deploy.client_rounds import Make
+from pgfl.errors import LedgerError, PrivacyError
+from pgfl.privacy.ledger import Ledger, Next, Policy
+from pgfl.privacy.noise import NoiseSource, SecureNoise
+from pgfl.privacy.settings import Privacy
+from pgfl.roles import Client, Vector
+from pgfl.solvers import tolerance_for
+
+_STATE = "client"
+_MARKED_TOGETHER = 50
+Drawn = Callable[[int, Vector, Vector], None]
+
+
+def policy_of(settings: PrivacySettings) -> Policy:
+    """The owner's promise, from `[privacy]` of client.toml."""
+    bounds = {name: getattr(settings, name) for name in ("x_norm", "y_bound", "w_norm")}
+    most = settings.max_releases
+    if most is None:
+        raise PrivacyError("privacy.max_releases is missing; a device needs a budget that ends.")
+    if settings.epsilon is not None:
+        return Policy.from_target(
+            epsilon=settings.epsilon, delta=settings.delta, max_releases=most, zeta=settings.zeta, bounds=bounds
+        )
+    if settings.phi0 is None and settings.phi1 is None:
+        raise PrivacyError("Privacy is on without a noise level; give privacy.epsilon, or phi0 and zeta.")
+    phi0 = settings.phi0 if settings.phi0 is not None else float(settings.phi1 or 0.0) * settings.zeta
+    return Policy(phi0, settings.zeta, settings.delta, most, None, bounds)
+
+
+@dataclass
+class PrivateAccount:
+    """An `Account` on a `Ledger`."""
+
+    ledger: Ledger
+    privacy: Privacy
+    samples: int
+    noise: NoiseSource
+    drawn: Drawn | None = None  # told release, clean and released model; demonstrations only
+    _unmarked: list[str] = field(default_factory=list)
+
+    @classmethod
+    def open(cls, path: Path, client: str, settings: PrivacySettings, samples: int, dimension: int) -> PrivateAccount:
+        """The client's ledger, new the first time."""
+        policy = policy_of(settings)
+        privacy = Privacy(
+            phi0=policy.phi0, zeta=policy.zeta, delta=policy.delta, max_releases=policy.max_releases, index="release",
+            x_norm=settings.x_norm, y_bound=settings.y_bound, w_norm=settings.w_norm, noise="secure",
+        )  # fmt: skip
+        return cls(Ledger.open_or_create(path, client, policy), privacy, samples, SecureNoise(dimension))
+
+    @property
+    def releases(self) -> int:
+        """How many releases were made."""
+        return self.ledger.count
+
+    @property
+    def epsilon(self) -> float:
+        """What they spent."""
+        return self.ledger.epsilon()
+
+    def find(self, key: str) -> bytes | None:
+        """The bytes released under a key."""
+        known = self.ledger.find(key)
+        return None if known is None else known.payload
+
+    def release(self, key: str, client: Client, server_clients: int, make: Make) -> bytes:
+        """Pay first, then solve and perturb, store, and give the bytes."""
+        sensitivity = self.sensitivity(client, server_clients)
+
+        def made(upcoming: Next) -> bytes:
+            def perturb(model: Vector) -> Vector:
+                sigma = np.array([upcoming.sigma])
+                released: Vector = self.noise.release(model[None], sigma, np.zeros(1, dtype=np.int64), upcoming.number)[
+                    0
+                ]
+                if self.drawn is not None:
+                    self.drawn(upcoming.number, model, released)
+                return released
+
+            payload, state = make(upcoming.number, perturb)
+            upcoming.state[_STATE] = state
+            return payload
+
+        return self.ledger.release(key, sensitivity, made).payload
+
+    def sensitivity(self, client: Client, server_clients: int) -> float:
+        """Δ of the problem that this request makes the client solve."""
+        counts, weight = np.array([self.samples]), np.array([client.strong_convexity(server_clients)])
+        tolerance = tolerance_for(client.objective, np.float64, np)
+        plain = self.privacy.sensitivity(client.objective, client.algorithm, counts, weight, tolerance)
+        return float(self.noise.widen(plain)[0])
+
+    def confirm(self, key: str) -> None:
+        """The site took it. A mark costs as much as a release, so marks are made some at a time."""
+        if self.ledger.find(key) is None:
+            raise LedgerError(
+                f"The site accepted {key}, which {self.ledger.path} does not know: it was put back from a backup and "
+                "would spend again what is spent; find the newer file, or leave the federation."
+            )
+        self._unmarked.append(key)
+        if len(self._unmarked) >= _MARKED_TOGETHER:
+            self._mark()
+
+    def _mark(self) -> None:
+        while self._unmarked:
+            self.ledger.confirm(self._unmarked[-1])
+            self._unmarked.pop()
+
+    def check_known(self, releases: int) -> None:
+        """A ledger from a backup undercounts; stop."""
+        self.ledger.check_known(releases)
+
+    def state(self) -> bytes | None:
+        """The client's state as of the last release."""
+        stored = self.ledger.state(_STATE)
+        return None if stored is None else bytes(stored)
+
+    def close(self) -> None:
+        """Let go of the ledger."""
+        with suppress(LedgerError):
+            self._mark()
+        self.ledger.close()
+
+
+@dataclass
+class OpenAccount:
+    """An `Account` without noise, where the owner switched privacy off; answers are stored for retries all the same."""
+
+    path: Path
+    epsilon: float = field(default=float("inf"), init=False)
+
+    def __post_init__(self) -> None:
+        self._db = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False)
+        self._db.execute("PRAGMA journal_mode = WAL")
+        self._db.execute("PRAGMA synchronous = FULL")
+        self._db.execute(
+            "CREATE TABLE IF NOT EXISTS answers (number INTEGER PRIMARY KEY, key TEXT UNIQUE, payload BLOB, state BLOB)"
+        )
+
+    @property
+    def releases(self) -> int:
+        """How many answers were made."""
+        return int(self._db.execute("SELECT coalesce(max(number), 0) FROM answers").fetchone()[0])
+
+    def find(self, key: str) -> bytes | None:
+        """The bytes of an answer."""
+        row = self._db.execute("SELECT payload FROM answers WHERE key = ?", (key,)).fetchone()
+        return bytes(row[0]) if row is not None and row[0] else None
+
+    def release(self, key: str, client: Client, server_clients: int, make: Make) -> bytes:
+        """Solve, store, give the bytes."""
+        number = self.releases + 1
+        payload, state = make(number, lambda model: model)
+        try:
+            self._db.execute("BEGIN")
+            self._db.execute("INSERT INTO answers VALUES (?, ?, ?, ?)", (number, key, payload, state))
+            self._db.execute("UPDATE answers SET payload = x'', state = x'' WHERE number = ?", (number - 2,))
+            self._db.execute("COMMIT")
+        except sqlite3.Error as error:
+            if self._db.in_transaction:
+                self._db.execute("ROLLBACK")
+            raise LedgerError(f"The journal {self.path} cannot be written ({error}); nothing was sent.") from error
+        return payload
+
+    def confirm(self, key: str) -> None:
+        """The site took it."""
+        if self._db.execute("SELECT 1 FROM answers WHERE key = ?", (key,)).fetchone() is None:
+            raise LedgerError(
+                f"The site accepted {key}, which {self.path} does not know: it was restored from a backup."
+            )
+
+    def check_known(self, releases: int) -> None:
+        """A journal from a backup would repeat answers differently; stop."""
+        if self.releases < releases:
+            raise LedgerError(
+                f"The site has accepted {releases} answers, {self.path} knows {self.releases}: it is from a backup."
+            )
+
+    def state(self) -> bytes | None:
+        """The client's state as of the last answer."""
+        row = self._db.execute("SELECT state FROM answers ORDER BY number DESC LIMIT 1").fetchone()
+        return None if row is None else bytes(row[0])
+
+    def close(self) -> None:
+        """Close the file."""
+        self._db.close()

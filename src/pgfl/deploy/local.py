@@ -1,0 +1,185 @@
+"""A whole network on one machine, as separate real processes on loopback: for the demo, the tests and the benchmark."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pgfl.deploy import identity, processes
+from pgfl.deploy.settings import Training
+from pgfl.deploy.site import LIVE, STORE
+from pgfl.deploy.store import SiteStore
+from pgfl.errors import NetworkError
+from pgfl.federation import Federation
+
+_COMMAND = "from pgfl.cli import main; main()"
+
+
+@dataclass
+class LocalNetwork:
+    """Sites and clients of a federation, each in a folder of its own below `folder`."""
+
+    folder: Path
+    federation: Federation
+    training: Training
+    privacy: dict[str, Any]
+    timing: dict[str, Any] = field(default_factory=dict)
+    record_noise: bool = False
+    ports: dict[str, tuple[int, int, int]] = field(default_factory=dict)
+    running: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+
+    # set-up, as operators and owners would do it ---------------------------------------------------------------------
+
+    def prepare(self, peer_address: Callable[[str, str], str] | None = None) -> None:
+        """Keys, certificates, links, admissions, settings and data; `peer_address(from, to)` may lead around."""
+        for site in self.federation.server_ids:
+            self.ports[site] = tuple(processes.free_port() for _ in range(3))  # type: ignore[assignment]
+            identity.create_site(self.home(site), site, [])
+            self._write_site(site)
+        for first, second in self.edges():
+            for here, there in ((first, second), (second, first)):
+                address = peer_address(here, there) if peer_address else f"127.0.0.1:{self.ports[there][2]}"
+                certificate = identity.SiteCertificate.read(self.home(there) / identity.SITE_CERTIFICATE)
+                self._with_store(here, partial(_link, certificate, address))
+        for client in self.federation.client_ids:
+            self.add_client(client)
+
+    def add_client(self, client: str) -> None:
+        """One client's key, data and settings, and its admission."""
+        index = self.federation.client_ids.index(client)
+        site = self.federation.server_ids[self.federation.client_server[index]]
+        cluster = self.federation.cluster_ids[self.federation.client_cluster[index]]
+        key = identity.create_client(self.home(client), client)
+        features, targets = self.federation.rows(index)
+        header = ",".join(["y", *(f"x{i}" for i in range(features.shape[1]))])
+        rows = [",".join(map(repr, row)) for row in np.column_stack([targets, features]).tolist()]
+        (self.home(client) / "data.csv").write_text("\n".join([header, *rows]) + "\n")
+        settings = {
+            "name": client, "data": "data.csv", "record_noise": "noise" if self.record_noise else None,
+            "site": {
+                "certificate": str((self.home(site) / identity.SITE_CERTIFICATE).resolve()),
+                "superlink": f"127.0.0.1:{self.ports[site][0]}",
+            },
+            "privacy": self.privacy,
+        }  # fmt: skip
+        (self.home(client) / "client.toml").write_text(to_toml(settings))
+        self._with_store(site, lambda store: store.admit(client, key, cluster))
+
+    def home(self, name: str) -> Path:
+        """The folder of a site or a client."""
+        return self.folder / name
+
+    def edges(self) -> list[tuple[str, str]]:
+        """Pairs of linked sites."""
+        ids = self.federation.server_ids
+        return [(ids[a], ids[b]) for a, b in self.federation.graph.edges.tolist()]
+
+    def clients_of(self, site: str) -> list[str]:
+        """A site's clients."""
+        number = self.federation.server_ids.index(site)
+        return [self.federation.client_id(k) for k in np.flatnonzero(self.federation.client_server == number).tolist()]
+
+    # processes --------------------------------------------------------------------------------------------------------
+
+    def start(self, *names: str) -> None:
+        """Start these sites and clients (all of them if none is named)."""
+        for name in names or (*self.federation.server_ids, *self.federation.client_ids):
+            if name in self.federation.server_ids:
+                arguments = ["site", "serve", str(self.home(name) / "site.toml")]
+            else:
+                arguments = ["client", "join", str(self.home(name) / "client.toml")]
+            self.running[name] = processes.start(
+                [sys.executable, "-c", _COMMAND, *arguments], self.home(name) / "log.txt"
+            )
+
+    def kill(self, name: str) -> None:
+        """kill -9."""
+        processes.kill(self.running.pop(name))
+
+    def stop(self) -> None:
+        """Stop everything."""
+        processes.stop(*self.running.values())
+        self.running.clear()
+
+    def ended(self) -> dict[str, int]:
+        """Exit codes of what has ended."""
+        return {name: code for name, child in self.running.items() if (code := child.poll()) is not None}
+
+    # observation ------------------------------------------------------------------------------------------------------
+
+    def live(self, site: str) -> dict[str, Any]:
+        """What a site wrote about itself last."""
+        try:
+            found: dict[str, Any] = json.loads((self.home(site) / LIVE).read_text())
+            return found
+        except (OSError, ValueError):
+            return {}
+
+    def history(self, site: str) -> list[dict[str, Any]]:
+        """The figures of all rounds."""
+        return self._with_store(site, lambda store: store.history())  # type: ignore[no-any-return]
+
+    def arrays(self, site: str) -> tuple[int, dict[str, Any]] | None:
+        """The saved state."""
+        return self._with_store(site, lambda store: store.load_state())  # type: ignore[no-any-return]
+
+    def log(self, name: str) -> str:
+        """What a process has said."""
+        path = self.home(name) / "log.txt"
+        return path.read_text(errors="replace") if path.exists() else ""
+
+    def wait(self, condition: Callable[[], bool], seconds: float, what: str) -> None:
+        """Wait for a condition; a process that ended with an error ends the wait."""
+        until = time.monotonic() + seconds
+        while not condition():
+            failed = [name for name, code in self.ended().items() if code != 0]
+            if failed:
+                raise NetworkError(f"{failed[0]} ended early: {self.log(failed[0])[-600:].strip()}")
+            if time.monotonic() > until:
+                raise NetworkError(f"After {seconds:g} s still waiting for {what}; see the logs in {self.folder}.")
+            time.sleep(0.1)
+
+    def round_of(self, site: str) -> int:
+        """The last completed round."""
+        return int(self._with_store(site, lambda store: store.last_round()))
+
+    def _with_store(self, site: str, use: Callable[[SiteStore], Any]) -> Any:
+        store = SiteStore(self.home(site) / STORE)
+        try:
+            return use(store)
+        finally:
+            store.close()
+
+    def _write_site(self, site: str) -> None:
+        flower, clients, peers = self.ports[site]
+        settings = {
+            "name": site,
+            "listen": {"host": "127.0.0.1", "flower": flower, "clients": clients, "peers": peers},
+            "timing": self.timing,
+            "training": self.training.model_dump(exclude_none=True),
+        }
+        (self.home(site) / "site.toml").write_text(to_toml(settings))
+
+
+def _link(certificate: identity.SiteCertificate, address: str, store: SiteStore) -> None:
+    store.link(certificate, address)
+
+
+def to_toml(table: dict[str, Any], prefix: str = "") -> str:
+    """TOML of plain values, lists and tables; None is left out."""
+    plain = {key: value for key, value in table.items() if value is not None and not isinstance(value, dict)}
+    lines = [f"{key} = {json.dumps(value)}" for key, value in plain.items()]
+    parts = ["\n".join(lines)] if lines else []
+    for key, value in table.items():
+        if isinstance(value, dict) and value:
+            parts.append(f"[{prefix}{key}]\n{to_toml(value, f'{prefix}{key}.')}".rstrip())
+    return "\n\n".join(parts) + ("\n" if not prefix else "")

@@ -1,0 +1,90 @@
+"""Child processes that never outlive their parent, and free ports on loopback."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from pgfl.errors import NetworkError
+
+_LAUNCH = """
+import ctypes, os, signal, sys
+if sys.platform == "linux":
+    ctypes.CDLL(None).prctl(1, signal.SIGTERM, 0, 0, 0)  # PR_SET_PDEATHSIG
+if os.getppid() != int(sys.argv[1]):
+    sys.exit(1)
+os.execvp(sys.argv[2], sys.argv[2:])
+"""  # run in the child, because Python code between fork and exec can hang where gRPC has threads
+_children: set[subprocess.Popen[bytes]] = set()
+
+
+def free_port(host: str = "127.0.0.1") -> int:
+    """A port that was free a moment ago."""
+    with socket.socket() as probe:
+        probe.bind((host, 0))
+        return int(probe.getsockname()[1])
+
+
+def start(command: Sequence[str], log: Path, environment: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:
+    """Start a child in a group of its own; on Linux it gets SIGTERM when the calling thread ends, however it ends."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("ab") as output:
+        child = subprocess.Popen(
+            [sys.executable, "-I", "-S", "-c", _LAUNCH, str(os.getpid()), *command],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            env={**os.environ, **(environment or {})},
+        )
+    _children.add(child)
+    return child
+
+
+def stop(*children: subprocess.Popen[bytes], patience: float = 8.0) -> None:
+    """Ask the children's groups to end, all at once, then make them."""
+    left = list(children)
+    for number, wait in ((signal.SIGTERM, patience), (signal.SIGKILL, 5.0)):
+        for child in left:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(child.pid, number)
+        until = time.monotonic() + wait
+        while left and time.monotonic() < until:
+            left = [child for child in left if child.poll() is None or _group_lives(child.pid)]
+            time.sleep(0.02)
+    _children.difference_update(children)
+
+
+def kill(child: subprocess.Popen[bytes]) -> None:
+    """kill -9 the child alone, as an accident would."""
+    child.kill()
+    child.wait()
+
+
+def executable(name: str) -> str:
+    """A command that was installed beside this Python."""
+    beside = Path(sys.executable).with_name(name)
+    if not beside.exists():
+        raise NetworkError(f"{name} is not installed; install pgfl with its extra 'network'.")
+    return str(beside)
+
+
+def _group_lives(group: int) -> bool:
+    try:
+        os.killpg(group, 0)
+    except (ProcessLookupError, PermissionError):
+        return False
+    return True
+
+
+@atexit.register
+def _stop_all() -> None:
+    stop(*_children, patience=2.0)

@@ -1,0 +1,54 @@
+"""Sites and clients in this process, without Flower: real TLS sockets, real stores and ledgers, quick to start."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from pathlib import Path
+
+from pgfl.deploy.client import Participant, load_samples
+from pgfl.deploy.flower_client import Invitation
+from pgfl.deploy.settings import load_client, load_site
+from pgfl.deploy.site import STORE, Site
+from pgfl.deploy.store import SiteStore
+
+
+def train_in_process(network, seconds=60.0):
+    """Prepare a `LocalNetwork` and train it here; returns why each site and client ended."""
+    network.prepare()
+    clients = [_participant(network, client) for client in network.federation.client_ids]
+    ends: dict[str, str] = {}
+
+    def take_part(name, participant):
+        ends[name] = participant.take_part()
+
+    threads = [
+        threading.Thread(target=take_part, args=pair, daemon=True)
+        for pair in zip(network.federation.client_ids, clients, strict=True)
+    ]
+
+    async def sites():
+        running = {
+            name: Site(load_site(network.home(name) / "site.toml"), invite=False)
+            for name in network.federation.server_ids
+        }
+        for thread in threads:
+            thread.start()
+        reasons = await asyncio.wait_for(asyncio.gather(*(site.run() for site in running.values())), seconds)
+        ends.update(zip(running, reasons, strict=True))
+
+    asyncio.run(sites())
+    for thread in threads:
+        thread.join(10)
+    return ends
+
+
+def _participant(network, client):
+    settings = load_client(Path(network.home(client)) / "client.toml")
+    participant = Participant(settings, load_samples(settings))
+    site = next(site for site in network.federation.server_ids if client in network.clients_of(site))
+    store = SiteStore(network.home(site) / STORE)
+    store.give_token(client, f"token of {client}")
+    store.close()
+    participant.remember(Invitation(f"127.0.0.1:{network.ports[site][1]}", f"token of {client}"))
+    return participant

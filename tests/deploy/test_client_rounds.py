@@ -1,0 +1,218 @@
+"""A client's policy is its own: a site can neither lower the noise, nor raise the budget, nor charge twice."""
+
+from __future__ import annotations
+
+import shutil
+
+import numpy as np
+import pytest
+
+from pgfl.algorithms import PGFL
+from pgfl.config import PrivacySettings
+from pgfl.deploy.accounts import OpenAccount, PrivateAccount
+from pgfl.deploy.client_rounds import ClientRounds, pack_state, unpack_state
+from pgfl.deploy.messages import encode_request, read_answer, read_request
+from pgfl.deploy.wire import Kind, Limits, decode
+from pgfl.errors import LedgerError, PrivacyError
+from pgfl.objectives import Huber, Ridge
+from pgfl.privacy.ledger import Ledger
+from pgfl.roles import Accepted, Client, RoundRequest
+
+TRAINING, FRAMES, LIMITS = "cd" * 32, frozenset(Kind), Limits(3)
+RHO, LAM, X_NORM, KAPPA, SAMPLES, MOST = 2.0, 0.1, 1.5, 1.0, 8, 5
+SETTINGS = PrivacySettings(enabled=True, phi0=1e-3, zeta=0.9, max_releases=MOST, x_norm=X_NORM)
+
+
+def data(seed=0):
+    rng = np.random.default_rng(seed)
+    rows = rng.normal(size=(SAMPLES, 3))
+    return rows * np.minimum(1.0, X_NORM / np.linalg.norm(rows, axis=1))[:, None], rng.normal(size=SAMPLES)
+
+
+class Device:
+    """A client's process: opens its ledger, can be killed and started again."""
+
+    def __init__(self, path, settings=SETTINGS, objective=None):
+        self.path, self.settings, self.objective = path, settings, objective or Huber(lam=LAM, kappa=KAPPA)
+        self.start()
+
+    def start(self):
+        self.account = PrivateAccount.open(self.path, "ann", self.settings, SAMPLES, 3)
+        self.rounds = ClientRounds(Client(self.objective, PGFL(rho=RHO), *data()), self.account, TRAINING)
+
+    def restart(self):
+        self.account.close()
+        self.start()
+
+    def ask(self, round, server_clients=4, model=None, accepted=None):
+        """Over the wire and back, as a site would."""
+        request = RoundRequest(round, server_clients, np.zeros(3) if model is None else model, accepted)
+        return self.rounds.answer(read_request(decode(encode_request(request), LIMITS, FRAMES)))
+
+
+@pytest.fixture
+def device(tmp_path):
+    device = Device(tmp_path / "ledger.db")
+    yield device
+    device.account.close()
+
+
+def kind(data):
+    return decode(data, LIMITS, FRAMES).kind
+
+
+def test_a_repeated_round_gets_the_same_bytes_whatever_comes_with_it(device):
+    first = device.ask(1)
+    assert device.ask(1, server_clients=99, model=np.full(3, 1e5)) == first
+    device.restart()
+    assert device.ask(1, model=np.ones(3)) == first
+    assert device.account.releases == 1
+
+
+def test_the_noise_follows_releases_and_not_the_sites_round_number(device):
+    for release, round in enumerate((1, 1_000_000, 2**52), start=1):
+        assert kind(device.ask(round)) is Kind.ANSWER
+        row = device.account.ledger.rows()[-1]
+        phi = 1e-3 / 0.9**release
+        m = RHO + 2 * LAM / 4
+        plain = 4 * KAPPA * X_NORM / (SAMPLES * m)
+        assert row.phi == pytest.approx(phi)
+        assert row.sensitivity >= plain
+        assert row.sigma == pytest.approx(plain / np.sqrt(2 * phi), rel=1e-6)
+
+
+@pytest.mark.parametrize("server_clients", [1, 7, 10**9])
+def test_the_noise_is_calibrated_for_the_problem_that_is_solved(device, server_clients):
+    device.ask(1, server_clients=server_clients)
+    m = RHO + 2 * LAM / server_clients
+    assert device.account.ledger.rows()[0].sensitivity == pytest.approx(4 * KAPPA * X_NORM / (SAMPLES * m), rel=1e-6)
+
+
+def test_the_budget_ends_and_stays_ended(device):
+    frames = [decode(device.ask(round), LIMITS, FRAMES) for round in range(1, MOST + 3)]
+    assert [frame.kind for frame in frames] == [Kind.ANSWER] * MOST + [Kind.DECLINE] * 2
+    assert frames[-1].header["final"] is True
+    device.restart()
+    assert kind(device.ask(MOST + 9)) is Kind.DECLINE
+    assert device.account.releases == MOST
+
+
+def test_an_old_round_is_declined_and_spends_nothing(device):
+    device.ask(5)
+    frame = decode(device.ask(3), LIMITS, FRAMES)
+    assert (frame.kind, frame.header["final"]) == (Kind.DECLINE, False)
+    assert device.account.releases == 1
+
+
+def test_the_dual_advances_only_on_confirmed_acceptance_and_once(device):
+    first = read_answer(decode(device.ask(1), LIMITS, FRAMES))
+    lost = read_answer(decode(device.ask(2), LIMITS, FRAMES))  # round 1 was not accepted
+    assert (first.dual == 0).all()
+    assert (lost.dual == 0).all()
+    model = np.array([1.0, 2.0, 3.0])
+    third = read_answer(decode(device.ask(3, accepted=Accepted(2, model)), LIMITS, FRAMES))
+    np.testing.assert_allclose(third.dual, RHO * (model - lost.model))
+    device.restart()
+    fourth = read_answer(decode(device.ask(4, accepted=Accepted(2, model)), LIMITS, FRAMES))
+    np.testing.assert_allclose(fourth.dual, third.dual, err_msg="settled again after a restart")
+    device.restart()
+    assert [row.accepted for row in device.account.ledger.rows()] == [False, True, False, False]
+
+
+def test_a_restored_ledger_is_exposed(device, tmp_path):
+    device.ask(1)
+    device.account.close()
+    shutil.copy(device.path, tmp_path / "backup.db")
+    device.start()
+    device.ask(2)
+    device.account.close()
+    shutil.copy(tmp_path / "backup.db", device.path)
+    device.start()
+    with pytest.raises(LedgerError, match="backup"):
+        device.rounds.welcomed(2)
+    with pytest.raises(LedgerError):
+        device.ask(3, accepted=Accepted(2, np.zeros(3)))
+    assert device.account.releases == 1
+
+
+def test_two_processes_cannot_share_a_ledger(device):
+    with pytest.raises(LedgerError, match="in use"):
+        PrivateAccount.open(device.path, "ann", SETTINGS, SAMPLES, 3)
+
+
+def test_another_policy_needs_another_ledger(device):
+    device.account.close()
+    with pytest.raises(LedgerError, match="policy"):
+        Device(device.path, SETTINGS.model_copy(update={"phi0": 1.0}))
+    device.start()
+
+
+def test_ridge_without_its_bounds_is_refused_before_anything_leaves(tmp_path):
+    device = Device(tmp_path / "l.db", objective=Ridge())
+    assert kind(device.ask(1)) is Kind.DECLINE
+    with pytest.raises(PrivacyError):
+        device.account.sensitivity(device.rounds.role, 1)
+    assert device.account.releases == 0
+    device.account.close()
+
+
+def test_a_hostile_model_cannot_break_the_client(device):
+    for round, size in enumerate((1e8, 1e-300, 0.0), start=1):
+        assert kind(device.ask(round, model=np.full(3, size))) in (Kind.ANSWER, Kind.DECLINE)
+    assert device.account.releases <= 3
+
+
+def test_a_failed_save_releases_nothing_and_forgets_nothing(device, monkeypatch):
+    device.ask(1)
+    before = device.rounds.role.state()
+
+    def full(*_, **__):
+        raise LedgerError("the disk is full")
+
+    monkeypatch.setattr(device.account.ledger, "release", full)
+    with pytest.raises(LedgerError, match="full"):
+        device.ask(2, accepted=Accepted(1, np.ones(3)))
+    after = device.rounds.role.state()
+    assert (after["dual"] == before["dual"]).all()
+    assert after["settled_round"] == before["settled_round"]
+
+
+def test_another_training_starts_its_own_rounds(device):
+    device.ask(1)
+    other = ClientRounds(Client(device.objective, PGFL(rho=RHO), *data()), device.account, "ef" * 32)
+    assert other.role.sent is None
+    request = RoundRequest(1, 4, np.zeros(3))
+    assert kind(other.answer(request)) is Kind.ANSWER
+    assert device.account.releases == 2, "it is charged like any release"
+
+
+def test_states_come_back_as_they_were():
+    state = {"dual": np.array([0.1, -0.0]), "sent": (3, np.array([1.0, 1 / 3])), "settled_round": 2}
+    training, back = unpack_state(pack_state("ff", state))
+    assert (training, back["sent"][0], back["settled_round"]) == ("ff", 3, 2)
+    assert (back["dual"] == state["dual"]).all()
+    assert (back["sent"][1] == state["sent"][1]).all()
+    assert unpack_state(pack_state("ff", {**state, "sent": None}))[1]["sent"] is None
+
+
+def test_without_privacy_answers_are_stored_all_the_same(tmp_path):
+    path = tmp_path / "journal.db"
+    account = OpenAccount(path)
+    rounds = ClientRounds(Client(Ridge(), PGFL(rho=RHO), *data()), account, TRAINING)
+    answers = [rounds.answer(RoundRequest(round, 1, np.zeros(3))) for round in (1, 2, 3)]
+    account.close()
+    account = OpenAccount(path)
+    rounds = ClientRounds(Client(Ridge(), PGFL(rho=RHO), *data()), account, TRAINING)
+    assert rounds.answer(RoundRequest(3, 1, np.ones(3))) == answers[-1]
+    assert kind(rounds.answer(RoundRequest(1, 1, np.ones(3)))) is Kind.DECLINE
+    assert account.releases == 3
+    with pytest.raises(LedgerError):
+        account.check_known(4)
+    account.close()
+
+
+def test_the_ledger_says_what_the_client_spent(device):
+    device.ask(1)
+    with Ledger.read(device.path) as ledger:
+        assert ledger.summary()["releases"] == 1
+        assert device.account.epsilon == pytest.approx(ledger.epsilon())

@@ -1,0 +1,68 @@
+"""Over real sockets, with every client's own secure noise, the network is the simulator: objectives and algorithms."""
+
+from __future__ import annotations
+
+import pytest
+from inprocess import train_in_process
+
+from pgfl.cli.network import demo_federation, demo_privacy, demo_training, largest_difference
+from pgfl.deploy.local import LocalNetwork
+from pgfl.deploy.settings import Training
+
+ROUNDS = 6
+
+
+@pytest.mark.parametrize("objective", ["huber", "ridge", "logistic"])
+def test_the_network_is_the_simulator_given_the_noise(tmp_path, objective):
+    federation = demo_federation(3, 2, objective, seed=2)
+    privacy = demo_privacy(objective, 20.0, ROUNDS)
+    network = LocalNetwork(
+        tmp_path, federation, demo_training(federation, objective, ROUNDS), privacy, record_noise=True
+    )
+    ends = train_in_process(network)
+    assert set(ends.values()) == {"all rounds are done"}
+    assert all(len(network.history(site)) == ROUNDS for site in federation.server_ids)
+    assert largest_difference(network) <= 1e-10
+
+
+def test_clients_that_sit_out_still_close_their_duals(tmp_path):
+    """One client of each site a round, as the sites drew them: the simulator with the same participants agrees."""
+    federation = demo_federation(2, 3, "huber", seed=5)
+    settings = demo_training(federation, "huber", 10).model_dump()
+    settings["algorithm"]["participants"] = 1
+    privacy = demo_privacy("huber", 20.0, 10)
+    network = LocalNetwork(tmp_path, federation, Training.model_validate(settings), privacy, record_noise=True)
+    train_in_process(network)
+    taking_part = {tuple(row["accepted"]) for row in network.history(federation.server_ids[0])}
+    assert len(taking_part) > 1
+    assert largest_difference(network) <= 1e-10
+
+
+@pytest.mark.parametrize("kind", ["pgfl", "pgfl-exact", "pgfl-onestep", "fedavg"])
+def test_every_algorithm_without_noise(tmp_path, kind):
+    federation = demo_federation(3, 2, "ridge", seed=4)
+    plain = demo_training(federation, "ridge", ROUNDS)
+    counts = [[sum(federation.client_cluster[federation.client_server == s] == q) for s in range(3)] for q in range(2)]
+    settings = {
+        **plain.model_dump(),
+        "mixing": "metropolis",
+        "algorithm": {"kind": kind, "rho": 3.0, "tau": 0.0 if kind == "pgfl-exact" else 0.1, "step": 0.01},
+        "most_clients": {q: int(max(counts[i])) for i, q in enumerate(federation.cluster_ids)},
+    }
+    network = LocalNetwork(tmp_path, federation, Training.model_validate(settings), {"enabled": False})
+    train_in_process(network)
+    assert largest_difference(network) <= 1e-10
+
+
+def test_the_comparison_can_fail(tmp_path):
+    """A recorded draw that is not the one that was used shows."""
+    import numpy as np
+
+    federation = demo_federation(2, 1, "huber", seed=2)
+    network = LocalNetwork(
+        tmp_path, federation, demo_training(federation, "huber", 3), demo_privacy("huber", 20.0, 3), record_noise=True
+    )
+    train_in_process(network)
+    drawn = network.home(federation.client_ids[0]) / "noise" / "000002.npy"
+    np.save(drawn, np.add(np.load(drawn), [[0.0], [1e-6]]))
+    assert largest_difference(network) > 1e-8

@@ -1,0 +1,164 @@
+"""Flower 1.41 in real processes: membership works, control is locked, and what a SuperLink ships never runs."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import queue
+import threading
+
+import httpx
+import pytest
+
+from pgfl.deploy import flower, identity, processes
+from pgfl.deploy.flower_client import Invitation, SuperNode, Worker
+from pgfl.deploy.flower_site import Membership, SuperLink
+
+HOSTILE = {
+    "pyproject.toml": b"""[project]
+name = "evil"
+version = "1.0.0"
+[tool.flwr.app]
+publisher = "mallory"
+[tool.flwr.app.components]
+serverapp = "evil:server"
+clientapp = "evil:client"
+""",
+    "evil.py": b"import pathlib; pathlib.Path(%r).write_text('I ran'); client = server = None\n",
+}
+
+
+def wait(condition, seconds=40.0):
+    import time
+
+    until = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < until, "waited in vain"
+        time.sleep(0.1)
+    return found
+
+
+@pytest.fixture
+def site(tmp_path):
+    """A SuperLink with its control locked, and one admitted client's SuperNode with the worker of pgfl."""
+    home, client = tmp_path / "site", tmp_path / "ann"
+    identity.create_site(home, "north", [])
+    key = identity.create_client(client, "ann")
+    certificate, secret_key = home / identity.SITE_CERTIFICATE, home / identity.SITE_KEY
+    link = SuperLink(home, "127.0.0.1", processes.free_port(), certificate, secret_key)
+    node = SuperNode(client, f"127.0.0.1:{link.port}", certificate, client / identity.CLIENT_KEY)
+    invitations: queue.Queue[Invitation] = queue.Queue()
+
+    def invited(invitation):
+        invitations.put(invitation)
+        return "done"
+
+    worker = Worker(node, invited)
+    flower.be_quiet()
+    importlib.import_module("flwr.superlink.grid")  # before the worker's thread imports it too
+    importlib.import_module("flwr.supernode.runtime.run_clientapp")
+    link.start()
+    worker.start()
+    yield link, key, invitations, tmp_path
+    worker.stop()
+    link.stop()
+
+
+def hostile_bundle(marker):
+    from flwr.cli.build import build_fab_from_files
+    from flwr.proto.fab_pb2 import Fab
+
+    files = {**HOSTILE, "evil.py": HOSTILE["evil.py"] % str(marker)}
+    content, _ = build_fab_from_files(files)
+    return Fab(hash_str=hashlib.sha256(content).hexdigest(), content=content)
+
+
+def test_a_hostile_bundle_does_not_run_and_control_is_locked(site, caplog):
+    """A malicious operator starts a run of its own code and sends it to the node: messages arrive, code never runs."""
+    from flwr.app import ConfigRecord, Message, RecordDict
+    from flwr.common.serde import run_from_proto
+    from flwr.proto.control_pb2 import RegisterNodeRequest, StartRunRequest
+    from flwr.proto.runtime_pb2 import PullTaskInputRequest
+    from flwr.supercore.control import ControlHttpClient
+    from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
+    from flwr.supercore.primitives.asymmetric import public_key_to_bytes
+    from flwr.superlink.grid import HttpGrid
+
+    link, key, invitations, folder = site
+    marker = folder / "evil-was-here"
+    certificate = link.certificate.read_bytes()
+    address = f"127.0.0.1:{link.port}"
+    stranger = ControlHttpClient.from_server_address(
+        address, False, certificate, [RuntimeVersionHttpInterceptor(component_name="flwr CLI")]
+    )
+    request = RegisterNodeRequest(public_key=public_key_to_bytes(key.public), name="ann")
+
+    def registered():
+        try:
+            return link.control().RegisterNode(request).node_id
+        except httpx.TransportError:
+            return None
+
+    wait(registered)
+    with pytest.raises(httpx.HTTPStatusError, match="403"):
+        stranger.RegisterNode(request)
+    with pytest.raises(httpx.HTTPStatusError, match="403"):
+        stranger.StartRun(StartRunRequest(fab=hostile_bundle(marker)))
+
+    link.control().StartRun(StartRunRequest(fab=hostile_bundle(marker)))
+    asking = flower.acquirer(address, certificate, link.secret)
+    token = wait(lambda: flower.acquire(asking, "flwr-serverapp"))
+    grid = HttpGrid(address, False, certificate, token=token)
+    task = grid._runtime_client.PullTaskInput(PullTaskInputRequest())
+    grid.set_run(run_from_proto(task.run))
+    (node,) = wait(lambda: list(grid.get_nodes()))
+
+    def send(kind, record):
+        flower.identify(task)  # the worker in this process identified itself too
+        message = Message(RecordDict({"join": ConfigRecord(record)}), node.node_id, kind, ttl=600.0, group_id="x")
+        (sent,) = grid.push_messages([message])
+        return wait(lambda: list(grid.pull_messages([sent])))[0]
+
+    refused = send("train", {"address": "127.0.0.1:1", "token": "t"})
+    assert refused.has_error()
+    assert invitations.empty()
+    nonsense = send(flower.JOIN, {"address": 7, "token": "t"})
+    assert nonsense.has_error()
+    taken = send(flower.JOIN, {"address": "127.0.0.1:9", "token": "t"})
+    assert taken.has_content()
+    assert invitations.get_nowait() == Invitation("127.0.0.1:9", "t")
+    grid.close()
+    assert not marker.exists(), "the bundle ran"
+    unpacked = [path for path in folder.rglob("*") if path.name == "evil.py"]
+    assert not unpacked, "the bundle was unpacked"
+
+
+def test_membership_invites_only_whom_the_site_wants(site):
+    link, key, invitations, _ = site
+    asked = threading.Event()
+
+    def invitation(client):
+        assert client == "ann"
+        if asked.is_set():
+            return None
+        asked.set()
+        return {"address": "127.0.0.1:7", "token": "secret"}
+
+    membership = Membership(link, lambda: {"ann": key}, invitation)
+    membership.start()
+    try:
+        assert invitations.get(timeout=60) == Invitation("127.0.0.1:7", "secret")
+        link._child.kill()  # the SuperLink dies; it is started again and the node is found again
+        asked.clear()
+        assert invitations.get(timeout=90) == Invitation("127.0.0.1:7", "secret")
+    finally:
+        membership.stop()
+
+
+def test_telemetry_and_update_checks_are_off_unless_the_user_wants_them(tmp_path, monkeypatch):
+    for name in flower.QUIET:
+        monkeypatch.delenv(name, raising=False)
+    assert flower.environment(tmp_path)["FLWR_TELEMETRY_ENABLED"] == "0"
+    assert flower.environment(tmp_path)["FLWR_DISABLE_UPDATE_CHECK"] == "1"
+    monkeypatch.setenv("FLWR_TELEMETRY_ENABLED", "1")
+    assert flower.environment(tmp_path)["FLWR_TELEMETRY_ENABLED"] == "1"

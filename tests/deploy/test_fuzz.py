@@ -1,0 +1,157 @@
+"""Tens of thousands of malformed messages to the peer service, to a site's end of a stream, and to a client."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import deque
+
+import grpc
+import numpy as np
+import pytest
+from test_wire import ALL, GOOD, LIMITS, MALFORMED
+
+from pgfl.deploy import identity
+from pgfl.deploy.client_streams import ClientStreams
+from pgfl.deploy.peers import PeerService
+from pgfl.deploy.site_stream import SiteStream
+from pgfl.deploy.store import Neighbour
+from pgfl.deploy.wire import Kind, Malformed, decode, encode
+
+MESSAGES = 20_000
+
+
+def hostile(seed, count=MESSAGES):
+    """Known malformed frames, damaged good ones, and noise."""
+    chance = random.Random(seed)
+    known, kinds = list(MALFORMED.values()), list(Kind)
+    for _ in range(count):
+        way = chance.random()
+        if way < 0.2:
+            yield chance.choice(known)
+        elif way < 0.4:
+            yield chance.randbytes(chance.randint(0, 200))
+        else:
+            frame = bytearray(encode(kind := chance.choice(kinds), *GOOD[kind]))
+            for _ in range(chance.randint(1, 6)):
+                place = chance.randrange(len(frame))
+                action = chance.randint(0, 3)
+                if action == 0:
+                    frame[place] = chance.randrange(256)
+                elif action == 1:
+                    del frame[place : place + chance.randint(1, 9)]
+                elif action == 2:
+                    frame[place:place] = chance.randbytes(chance.randint(1, 9))
+                else:
+                    frame += frame[place:]
+                if not frame:
+                    break
+            yield bytes(frame)
+
+
+def refused_by_hand(frames, expected):
+    """How many of them the decoder itself refuses."""
+    count = 0
+    for data in frames:
+        try:
+            decode(data, LIMITS, expected)
+        except Malformed:
+            count += 1
+    return count
+
+
+class Aborted(Exception):
+    pass
+
+
+class FakeContext:
+    """A gRPC context whose peer is authenticated."""
+
+    def __init__(self, pem):
+        self.pem, self.codes = pem, []
+
+    def peer(self):
+        return "ipv4:127.0.0.1:1"
+
+    def auth_context(self):
+        return {"x509_pem_cert": [self.pem]}
+
+    async def abort(self, code, details):
+        self.codes.append(code)
+        raise Aborted
+
+
+def test_the_peer_service_survives(tmp_path):
+    certificate = identity.create_site(tmp_path, "north", [])
+    taken = []
+
+    def receive(peer, frame):
+        taken.append(frame)
+        return b"ok"
+
+    service = PeerService(certificate.pem, b"", lambda: {"north": Neighbour(certificate, "x")}, LIMITS, receive)
+    context = FakeContext(certificate.pem)
+
+    async def scenario():
+        for data in hostile(1):
+            try:
+                await service._publish(data, context)
+            except Aborted:
+                continue
+
+    asyncio.run(scenario())
+    expected = refused_by_hand(hostile(1), frozenset({Kind.PUBLICATION}))
+    assert service.refused["malformed"] == expected > 0.9 * MESSAGES
+    assert len(taken) + sum(service.refused.values()) == MESSAGES
+    assert set(context.codes) <= {grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.FAILED_PRECONDITION}
+    assert all(frame.header["site"] == "north" and np.isfinite(frame.vectors).all() for frame in taken)
+
+
+def test_a_sites_end_of_a_stream_survives():
+    frames, kept = deque(hostile(2)), []
+    streams = ClientStreams("north", b"", b"", LIMITS, None, None, lambda client, frame: kept.append(frame), None)
+
+    class Reading:
+        async def read(self):
+            return frames.popleft() if frames else grpc.aio.EOF
+
+    async def scenario():
+        rounds = 0
+        while frames:
+            await streams._read("eve", Reading())
+            rounds += 1
+        return rounds
+
+    hung_up = asyncio.run(scenario())
+    assert streams.refused["malformed"] == refused_by_hand(hostile(2), frozenset({Kind.ANSWER, Kind.DECLINE}))
+    assert hung_up > 100, "a client that keeps sending nonsense is hung up on"
+    assert all(frame.kind in (Kind.ANSWER, Kind.DECLINE) for frame in kept)
+
+
+def test_a_client_survives(tmp_path):
+    certificate = identity.create_site(tmp_path / "n", "north", [])
+    identity.create_client(tmp_path / "ann", "ann")
+    key = identity.read_client_key(tmp_path / "ann" / identity.CLIENT_KEY)
+    handled = []
+    stream = SiteStream(certificate, key, LIMITS, lambda: 0, handled.append)
+    challenge = encode(Kind.CHALLENGE, {"site": "north", "nonce": "00" * 32})
+    frames, ends = deque(hostile(3)), []
+
+    class Outbox:
+        def put(self, data):
+            decode(data, LIMITS, ALL)
+
+    while frames:
+        ends.append(
+            stream._converse(iter([challenge, *(frames.popleft() for _ in range(min(50, len(frames))))]), "t", Outbox())
+        )
+    assert stream.refused["malformed"] > 0.5 * MESSAGES * 20 / 50
+    assert {ended.how for ended in ends} <= {"lost", "stopped", "refused"}
+    assert all(frame.kind in (Kind.WELCOME, Kind.REQUEST) for frame in handled)
+
+
+@pytest.mark.parametrize("first", list(MALFORMED.values())[:8])
+def test_a_malformed_challenge_gets_no_signature(tmp_path, first):
+    certificate = identity.create_site(tmp_path / "n", "north", [])
+    stream = SiteStream(certificate, None, LIMITS, lambda: 0, None)
+    assert stream._converse(iter([first]), "t", None).how == "lost"

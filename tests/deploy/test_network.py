@@ -1,0 +1,218 @@
+"""Real processes on loopback, with TLS and authentication: what may go wrong, and does not hurt."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from wires import Cable
+
+from pgfl.cli.network import demo_federation, demo_training
+from pgfl.deploy import identity
+from pgfl.deploy.local import LocalNetwork, to_toml
+from pgfl.deploy.peers import PeerLink
+from pgfl.deploy.site import STORE
+from pgfl.deploy.store import SiteStore
+from pgfl.deploy.wire import Kind, Limits, encode
+from pgfl.privacy.ledger import Ledger
+
+PGFL = [sys.executable, "-c", "from pgfl.cli import main; main()"]
+ENDLESS = 10**6
+NORTH, SOUTH = "server-0", "server-1"
+POLICY = {"enabled": True, "phi0": 1e-7, "zeta": 1.0, "max_releases": ENDLESS, "x_norm": 3.0}
+
+
+def test_the_demo_equals_the_simulator():
+    """3 sites × 2 clients, 5 rounds: the sites' and the clients' models are the simulator's, given the noise."""
+    run = subprocess.run([*PGFL, "network", "demo", "--json"], capture_output=True, text=True, timeout=240)
+    assert run.returncode == 0, run.stderr[-2000:]
+    outcome = json.loads(run.stdout)
+    assert outcome["difference"] <= 1e-10
+    assert outcome["agrees"] is True
+    assert set(outcome["rounds"].values()) == {5}
+    assert set(outcome["releases"].values()) == {5}
+    assert all(epsilon <= 20.0 for epsilon in outcome["epsilon"].values())
+
+
+@pytest.fixture(scope="module")
+def network(tmp_path_factory):
+    """Two sites with two clients each, training without end, and a cable between the sites."""
+    federation = demo_federation(2, 2, "huber", seed=3)
+    training = demo_training(federation, "huber", ENDLESS)
+    timing = {"answers": 2.0, "exchange": 2.0, "start": 60.0}
+    network = LocalNetwork(tmp_path_factory.mktemp("network"), federation, training, POLICY, timing)
+    network.cables = {}
+
+    def around(here, there):
+        network.cables[here, there] = Cable(network.ports[there][2])
+        return f"127.0.0.1:{network.cables[here, there].port}"
+
+    network.prepare(around)
+    try:
+        network.start()
+        network.wait(lambda: together(network), 120, "the first rounds")
+        yield network
+    finally:
+        network.stop()
+
+
+def last(network, site):
+    history = network.history(site)
+    return history[-1] if history else {"accepted": [], "neighbours": [], "round": 0}
+
+
+def together(network):
+    """Everyone takes part everywhere, and the neighbours hear each other."""
+    return all(
+        last(network, site)["accepted"] == network.clients_of(site) and last(network, site)["neighbours"]
+        for site in (NORTH, SOUTH)
+    )
+
+
+def accounts_are_right(network):
+    """Nobody paid twice: one release a round in each ledger, and the site knows of no more than the client."""
+    for site in (NORTH, SOUTH):
+        store = SiteStore(network.home(site) / STORE)
+        known = store.clients()
+        store.close()
+        for client in network.clients_of(site):
+            with Ledger.read(network.home(client) / "ledger.db") as ledger:
+                rounds = [row.round_key for row in ledger.rows()]
+                assert len(rounds) == len(set(rounds))
+                assert known[client].releases <= len(rounds)
+
+
+def test_a_client_killed_in_a_round_is_missed_and_welcomed_back(network):
+    victim = network.clients_of(NORTH)[0]
+    os.kill(network.running[victim].pid, signal.SIGSTOP)  # it hangs in a round …
+    network.wait(lambda: victim in last(network, NORTH).get("late", []), 20, "a round closed without it")
+    network.kill(victim)  # … and dies
+    before = network.round_of(NORTH)
+    network.wait(lambda: network.round_of(NORTH) > before + 5, 20, "the others to go on")
+    assert victim not in last(network, NORTH)["accepted"]
+    network.start(victim)
+    network.wait(lambda: together(network), 60, "it to be back")
+    accounts_are_right(network)
+
+
+def test_a_neighbour_cut_off_is_missed_and_the_parts_grow_together(network):
+    for cable in network.cables.values():
+        cable.cut()
+    network.wait(lambda: all(last(network, s)["absent"] for s in (NORTH, SOUTH)), 30, "both to notice")
+    apart = {site: network.round_of(site) for site in (NORTH, SOUTH)}
+    network.wait(lambda: all(network.round_of(s) > apart[s] + 5 for s in apart), 30, "both to train alone")
+    for cable in network.cables.values():
+        cable.mend()
+    network.wait(lambda: together(network), 40, "them to hear each other")
+    here, there = network.round_of(NORTH), network.round_of(SOUTH)
+    assert abs(here - there) <= 3
+    assert "cannot be reached" in network.log(NORTH)
+    accounts_are_right(network)
+
+
+def test_a_site_killed_goes_on_from_its_last_round(network):
+    network.kill(NORTH)
+    saved = network.round_of(NORTH)
+    models = network.arrays(NORTH)
+    south = network.round_of(SOUTH)
+    network.wait(lambda: network.round_of(SOUTH) > south + 5, 30, "the neighbour to go on alone")
+    assert network.round_of(NORTH) == saved
+    assert models is not None
+    network.start(NORTH)
+    network.wait(lambda: network.round_of(NORTH) > saved and together(network), 90, "it to be back with its clients")
+    assert f"serves from round {saved} on" in network.log(NORTH)
+    rounds = [row["round"] for row in network.history(NORTH)]
+    assert rounds == sorted(set(rounds))
+    assert "catching up" in network.log(NORTH)
+    accounts_are_right(network)
+
+
+def test_a_client_admitted_while_training_runs_takes_part(network):
+    """And before that, as a stranger, it is refused by Flower and by the stream, with its name in the log."""
+    home, name = network.home("newcomer"), "newcomer"
+    key = identity.create_client(home, name)
+    (home / "data.csv").write_text((network.home(network.clients_of(SOUTH)[0]) / "data.csv").read_text())
+    certificate = network.home(SOUTH) / identity.SITE_CERTIFICATE
+    site = {"certificate": str(certificate), "superlink": f"127.0.0.1:{network.ports[SOUTH][0]}"}
+    (home / "client.toml").write_text(to_toml({"name": name, "data": "data.csv", "site": site, "privacy": POLICY}))
+    (home / "session.json").write_text(
+        json.dumps({"address": f"127.0.0.1:{network.ports[SOUTH][1]}", "token": "guess"})
+    )
+    network.start(name)
+    network.wait(lambda: "is not admitted" in network.log(SOUTH), 30, "the stream to be refused")
+    assert key.fingerprint[:16] in network.log(SOUTH)
+    network.wait(lambda: "SuperNode ended with code" in network.log(name), 40, "Flower to refuse it")
+    assert not any(name in row["accepted"] for row in network.history(SOUTH))
+    admit = [
+        *PGFL,
+        "site",
+        "admit",
+        str(home / "client.pub"),
+        "--cluster",
+        "cluster-1",
+        "--home",
+        str(network.home(SOUTH)),
+    ]
+    assert "newcomer is admitted" in subprocess.run(admit, capture_output=True, text=True, check=True).stdout
+    network.wait(lambda: name in last(network, SOUTH)["accepted"], 60, "it to take part")
+
+
+def test_a_site_that_is_not_linked_is_refused(network, tmp_path):
+    stranger = identity.create_site(tmp_path, "server-9", [])
+    key = (tmp_path / identity.SITE_KEY).read_bytes()
+    store = SiteStore(network.home(SOUTH) / STORE)
+    neighbour = store.neighbours()[NORTH]
+    store.close()
+    neighbour = type(neighbour)(neighbour.certificate, f"127.0.0.1:{network.ports[NORTH][2]}")
+    replies, down = [], []
+
+    async def call():
+        header = {"site": "server-9", "training": network.training.digest, "round": 0, "degree": 1, "heard": 0}
+        link = PeerLink(
+            NORTH, neighbour, stranger.pem, key, Limits(5), lambda: encode(Kind.PEER_HELLO, header),
+            lambda *reply: replies.append(reply), lambda *reason: down.append(reason),
+        )  # fmt: skip
+        link.start()
+        for _ in range(100):
+            await asyncio.sleep(0.05)
+            if down:
+                break
+        await link.stop()
+
+    asyncio.run(call())
+    assert down
+    assert not replies
+
+
+def test_status_tells_what_is(network):
+    command = [*PGFL, "site", "status", "--json", "--home", str(network.home(NORTH))]
+    status = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    assert status["running"] is True
+    assert [client["name"] for client in status["clients"]] == network.clients_of(NORTH)
+    assert status["up"] == [SOUTH]
+    again = [*PGFL, "site", "serve", str(network.home(NORTH) / "site.toml")]
+    refused = subprocess.run(again, capture_output=True, text=True)
+    assert refused.returncode == 2
+    assert "runs already" in refused.stderr
+
+
+def test_nothing_is_left_behind(network):
+    """Stopped by its operator, a site ends in order, and so do all processes that it started."""
+    started = time.monotonic()
+    groups = [child.pid for child in network.running.values()]
+    network.stop()
+    assert time.monotonic() - started < 15
+    for group in groups:
+        with pytest.raises(ProcessLookupError):
+            os.killpg(group, 0)
+    assert "stopped by its operator" in network.log(NORTH)
+    accounts_are_right(network)
+    for client in network.federation.client_ids:
+        with Ledger.read(network.home(client) / "ledger.db") as ledger:
+            ledger.verify()

@@ -1,0 +1,241 @@
+"""The peer exchange over real TLS sockets: who gets in, who does not, and what arrives."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import grpc
+import grpc.aio
+import numpy as np
+import pytest
+
+from pgfl.deploy import identity
+from pgfl.deploy.messages import encode_publication, read_publication
+from pgfl.deploy.peers import SERVICE, PeerLink, PeerService, Refused
+from pgfl.deploy.store import Neighbour
+from pgfl.deploy.wire import Kind, Limits, encode
+from pgfl.roles import Publication
+
+LIMITS = Limits(dimension=4, clusters=frozenset({"a", "b"}), norm=1e6)
+TRAINING = "00" * 32
+
+
+class Place:
+    """One site's identity, service and inbox."""
+
+    def __init__(self, folder, name):
+        self.name = name
+        self.certificate = identity.create_site(folder, name, [])
+        self.key = (folder / identity.SITE_KEY).read_bytes()
+        self.neighbours = {}
+        self.inbox, self.replies, self.down = [], [], []
+        self.refuse = None
+        self.service = PeerService(self.certificate.pem, self.key, lambda: self.neighbours, LIMITS, self.receive)
+
+    async def listen(self):
+        self.port = await self.service.start("127.0.0.1:0")
+
+    def knows(self, other, certificate=None, port=None):
+        address = f"127.0.0.1:{port or other.port}"
+        self.neighbours[other.name] = Neighbour(certificate or other.certificate, address)
+
+    def receive(self, peer, frame):
+        if self.refuse:
+            raise Refused(self.refuse)
+        self.inbox.append((peer, frame))
+        header = {"site": self.name, "training": TRAINING, "round": 3, "degree": 1, "finished": False}
+        return encode(Kind.ACKNOWLEDGED, header)
+
+    def link(self, other, **changes):
+        return PeerLink(
+            other, changes.get("neighbour", self.neighbours[other]), changes.get("certificate", self.certificate.pem),
+            changes.get("key", self.key), LIMITS, self.greeting, lambda p, f: self.replies.append((p, f)),
+            lambda p, why: self.down.append((p, why)),
+        )  # fmt: skip
+
+    def greeting(self):
+        header = {"site": self.name, "training": TRAINING, "round": 0, "degree": 1, "heard": 0}
+        return encode(Kind.PEER_HELLO, header)
+
+
+async def until(condition, seconds=10.0):
+    for _ in range(int(seconds / 0.02)):
+        if condition():
+            return
+        await asyncio.sleep(0.02)
+    raise AssertionError("waited in vain")
+
+
+@pytest.fixture
+def pair(tmp_path):
+    return Place(tmp_path / "n", "north"), Place(tmp_path / "s", "south")
+
+
+def test_a_publication_arrives_as_it_was_sent(pair):
+    north, south = pair
+
+    async def scenario():
+        await north.listen()
+        await south.listen()
+        north.knows(south)
+        south.knows(north)
+        link = north.link("south")
+        link.start()
+        await until(lambda: north.replies)
+        models = {"a": np.arange(4.0), "b": np.array([1e-300, -0.0, 1 / 3, 2.0])}
+        link.publish(7, encode_publication("north", TRAINING, Publication(7, 2, models)))
+        await until(lambda: link.drained)
+        await link.stop()
+        await north.service.stop()
+        await south.service.stop()
+        return models
+
+    models = asyncio.run(scenario())
+    peer, frame = south.inbox[-1]
+    told = read_publication(frame)
+    assert (peer, told.round, told.degree) == ("north", 7, 2)
+    assert all((told.models[name] == models[name]).all() for name in models)
+    assert north.replies[0][1].header["round"] == 3
+
+
+def test_a_neighbour_that_comes_back_gets_what_waited(pair):
+    north, south = pair
+
+    async def scenario():
+        await south.listen()
+        north.knows(south)
+        south.neighbours["north"] = Neighbour(north.certificate, "127.0.0.1:1")
+        await south.service.stop()
+        link = north.link("south")
+        link.start()
+        for round in (1, 2, 3, 4, 5):
+            link.publish(round, encode_publication("north", TRAINING, Publication(round, 1, {"a": np.zeros(4)})))
+        await until(lambda: north.down)
+        await south.service.start(f"127.0.0.1:{south.port}")
+        await until(lambda: link.drained)
+        await link.stop()
+        await south.service.stop()
+
+    asyncio.run(scenario())
+    rounds = [frame.header["round"] for _, frame in south.inbox if frame.kind is Kind.PUBLICATION]
+    assert rounds == [3, 4, 5], "the newest few"
+
+
+def impostor(tmp_path, name):
+    certificate = identity.create_site(tmp_path / "impostor", name, [])
+    return certificate.pem, (tmp_path / "impostor" / identity.SITE_KEY).read_bytes()
+
+
+def test_a_caller_with_a_certificate_that_is_not_linked_is_refused(pair, tmp_path):
+    north, south = pair
+    pem, key = impostor(tmp_path, "north")
+
+    async def scenario():
+        await south.listen()
+        north.knows(south)
+        south.neighbours["north"] = Neighbour(north.certificate, "127.0.0.1:1")
+        link = north.link("south", certificate=pem, key=key)
+        link.start()
+        await until(lambda: north.down)
+        await link.stop()
+        await south.service.stop()
+
+    asyncio.run(scenario())
+    assert not south.inbox
+    assert not north.replies
+
+
+def test_a_server_with_another_certificate_than_the_pinned_is_refused(pair, tmp_path):
+    north, south = pair
+    pem, _ = impostor(tmp_path, "south")
+
+    async def scenario():
+        await south.listen()
+        north.knows(south, certificate=identity.SiteCertificate("south", pem))
+        south.neighbours["north"] = Neighbour(north.certificate, "127.0.0.1:1")
+        link = north.link("south")
+        link.start()
+        await until(lambda: north.down)
+        await link.stop()
+        await south.service.stop()
+
+    asyncio.run(scenario())
+    assert not south.inbox
+    assert "CERTIFICATE_VERIFY_FAILED" in north.down[0][1] or "UNAVAILABLE" in north.down[0][1]
+
+
+def test_a_caller_without_a_certificate_is_refused(pair):
+    north, south = pair
+
+    async def scenario():
+        await south.listen()
+        south.neighbours["north"] = Neighbour(north.certificate, "127.0.0.1:1")
+        credentials = grpc.ssl_channel_credentials(south.certificate.pem)
+        options = [("grpc.ssl_target_name_override", south.certificate.tls_name)]
+        async with grpc.aio.secure_channel(f"127.0.0.1:{south.port}", credentials, options=options) as channel:
+            with pytest.raises(grpc.aio.AioRpcError) as refusal:
+                await channel.unary_unary(f"/{SERVICE}/Greet")(north.greeting(), timeout=5)
+        await south.service.stop()
+        return refusal.value.code()
+
+    assert asyncio.run(scenario()) is grpc.StatusCode.UNAVAILABLE
+    assert not south.inbox
+
+
+def test_a_linked_site_cannot_speak_for_another(pair, caplog):
+    north, south = pair
+
+    async def scenario():
+        await south.listen()
+        north.knows(south)
+        south.neighbours["north"] = Neighbour(north.certificate, "127.0.0.1:1")
+        north.name = "east"
+        link = north.link("south")
+        link.start()
+        await until(lambda: north.down)
+        await link.stop()
+        await south.service.stop()
+
+    with caplog.at_level(logging.WARNING):
+        asyncio.run(scenario())
+    assert "FAILED_PRECONDITION" in north.down[0][1]
+    assert "site north: refused, it calls itself 'east'" in caplog.text
+
+
+def test_a_refusal_names_who_and_why_on_both_sides(pair, caplog):
+    north, south = pair
+    south.refuse = "it has another training configuration"
+
+    async def scenario():
+        await south.listen()
+        north.knows(south)
+        south.neighbours["north"] = Neighbour(north.certificate, "127.0.0.1:1")
+        link = north.link("south")
+        link.start()
+        await until(lambda: north.down)
+        await link.stop()
+        await south.service.stop()
+
+    with caplog.at_level(logging.WARNING):
+        asyncio.run(scenario())
+    assert "another training configuration" in north.down[0][1]
+    assert "site north: refused, it has another training configuration" in caplog.text
+
+
+def test_a_neighbour_linked_while_running_gets_in(pair):
+    north, south = pair
+
+    async def scenario():
+        await south.listen()
+        north.knows(south)
+        link = north.link("south")
+        link.start()
+        await until(lambda: north.down)
+        south.neighbours["north"] = Neighbour(north.certificate, "127.0.0.1:1")
+        await until(lambda: north.replies)
+        await link.stop()
+        await south.service.stop()
+
+    asyncio.run(scenario())
+    assert south.inbox[0][0] == "north"

@@ -1,0 +1,271 @@
+"""The round protocol under faults: every schedule ends, nobody pays twice, and without faults it is the simulator."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+from schedules import ALGORITHM, OBJECTIVE, Faults, World, small_federation
+
+from pgfl.deploy.site_rounds import Ask, Completed, Finished, Note, Phase, Publish, SiteRounds, Timing, asked
+from pgfl.schedules import Scheduler
+from pgfl.simulate.engine import Engine
+from pgfl.simulate.layout import lay_out
+from pgfl.simulate.problems import prepare
+
+SCHEDULES = 2000
+FEDERATION = small_federation()
+SMALL = (small_federation(sites=2, clients=2), small_federation(sites=3, clients=1), FEDERATION)
+
+
+def check(world: World) -> None:
+    assert world.ended, f"seed {world.seed} did not end: {world.finished}"
+    for client, account in world.accounts.items():
+        accepted = [round for round, _, _ in world.accepted[client]]
+        saved = world.saved[world.site_of[client]]
+        assert accepted == sorted(set(accepted)), "a round is accepted once"
+        assert (saved[2].get(client, 0) if saved else 0) == len(accepted) <= account.releases
+        machine = world.clients[client] or world.new_client(client)
+        dual = np.zeros(2)
+        for round, model, answer in world.accepted[client]:
+            if round <= machine.role.settled_round:
+                dual = ALGORITHM.settle(dual, model, answer.model)
+        np.testing.assert_allclose(machine.role.dual, dual, atol=1e-12)
+    for site, rounds in world.completed.items():
+        numbers = [done.round for done in rounds]
+        assert numbers == sorted(set(numbers)), f"{site} completed a round twice"
+
+
+def test_without_faults_it_is_the_simulator():
+    federation = small_federation(sites=4, clients=3)
+    world = World(federation, rounds=12, faults=Faults(), seed=0).play()
+    check(world)
+    layout = lay_out([federation], 0, True)
+    scheduler = Scheduler("all", layout.members, layout.server_keys, 0)
+    engine = Engine(layout, prepare(layout, OBJECTIVE, ALGORITHM.rho, np.float64), ALGORITHM, scheduler)
+    for _ in range(12):
+        engine.play()
+    for site, rounds in world.sites.items():
+        assert [done.round for done in world.completed[site]] == list(range(1, 13))
+        assert not any(done.late or done.absent for done in world.completed[site])
+        for q, cluster in enumerate(federation.cluster_ids):
+            server = federation.server_ids.index(site)
+            (row,) = np.flatnonzero((layout.pair_server == server) & (layout.pair_cluster == q))
+            np.testing.assert_allclose(rounds.role.server.model(cluster), engine.state.server_models[row], atol=1e-10)
+
+
+def test_any_schedule_ends_and_charges_nobody_twice():
+    chance = random.Random(1)
+    for seed in range(SCHEDULES):
+        faults = Faults(
+            drop=chance.choice([0.0, 0.1, 0.4]),
+            duplicate=chance.choice([0.0, 0.3]),
+            delay=chance.choice([0.0, 1.0, 6.0]),
+            crashes=chance.randint(0, 4),
+            cuts=chance.randint(0, 3),
+            flaps=chance.randint(0, 4),
+            last=chance.choice([3.0, 30.0]),
+        )
+        check(World(SMALL[seed % 3], rounds=chance.randint(1, 4), faults=faults, seed=seed).play())
+
+
+def test_faults_were_really_there():
+    """The schedules above would prove nothing if nothing went wrong in them."""
+    faults = Faults(drop=0.3, duplicate=0.3, delay=6.0, crashes=4, cuts=3, flaps=4, last=30.0)
+    worlds = [World(FEDERATION, rounds=6, faults=faults, seed=seed).play() for seed in range(60)]
+    done = [completed for world in worlds for rounds in world.completed.values() for completed in rounds]
+    assert any(completed.late for completed in done)
+    assert any(completed.absent for completed in done)
+    refused = sum(
+        (rounds.refused for world in worlds for rounds in world.sites.values()),
+        start=type(worlds[0].sites["server-0"].refused)(),
+    )
+    assert {"late", "duplicate", "replayed"} <= set(refused)
+    spent = sum(account.releases for world in worlds for account in world.accounts.values())
+    accepted = sum(len(rounds) for world in worlds for rounds in world.accepted.values())
+    assert spent > accepted, "some answers were lost, and were spent all the same"
+    assert any(len(rounds) < 6 for world in worlds for rounds in world.completed.values()), (
+        "some site fell behind and caught up"
+    )
+
+
+def test_a_mended_partition_grows_together():
+    world = World(FEDERATION, rounds=10**6, faults=Faults(latency=0.05), seed=3)
+    world.at(4.0, lambda: world.cut_link("server-1", "server-2", 12.0))
+    world.play(horizon=30.0)
+    apart = [done for done in world.completed["server-2"] if not done.neighbours]
+    assert len(apart) > 20, "the smaller part kept training while it was cut off"
+    together = world.completed["server-1"][-40:]
+    assert all(done.neighbours == ("server-0", "server-2") for done in together), "they hear each other again"
+    assert (
+        max(rounds.round for rounds in world.sites.values()) - min(rounds.round for rounds in world.sites.values()) <= 1
+    )
+    models = [rounds.role.server.model("cluster-0") for rounds in world.sites.values()]
+    assert np.ptp(models, axis=0).max() < 0.5
+
+
+def test_a_client_whose_budget_is_spent_is_not_asked_again():
+    world = World(small_federation(sites=1, clients=2), rounds=6, faults=Faults(), seed=0, budget=3).play()
+    assert {account.releases for account in world.accounts.values()} == {3}
+    assert world.finished["server-0"] == "no client and no neighbour is left"
+
+
+# single decisions ----------------------------------------------------------------------------------------------------
+
+
+class Recorder:
+    """A role that only remembers what it was told."""
+
+    def __init__(self):
+        self.aggregated, self.combined = [], []
+
+    def request(self, client, round):
+        return (client, round)
+
+    def aggregate(self, round, answers):
+        self.aggregated.append((round, dict(answers)))
+        return f"publication {round}"
+
+    def combine(self, round, publications):
+        self.combined.append((round, dict(publications)))
+
+    def snapshot(self):
+        return None
+
+
+def site(neighbours=(), clients=("ann", "bob"), rounds=9, **changes):
+    timing = Timing(**{"answers": 10.0, "exchange": 5.0, "start": 60.0, "staleness": 1, **changes})
+    rounds = SiteRounds(Recorder(), rounds, set(neighbours), set(clients), timing)
+    effects = rounds.start(0.0)
+    for client in clients:
+        effects += rounds.client_connected(client, 0.0)
+    return rounds, effects
+
+
+def test_a_round_waits_for_everyone_then_asks_everyone():
+    rounds, effects = site(neighbours=("south",))
+    assert not asked(effects)
+    assert set(asked(rounds.peer_up("south", 1.0))) == {"ann", "bob"}
+
+
+def test_a_start_does_not_wait_for_ever():
+    rounds, _ = site(neighbours=("south",))
+    assert rounds.deadline == 60.0
+    assert set(asked(rounds.tick(60.0))) == {"ann", "bob"}
+
+
+def test_the_round_closes_at_its_deadline_without_the_late():
+    rounds, _ = site()
+    rounds.answered("ann", 1, "a", 1.0)
+    effects = rounds.tick(10.0)
+    (done,) = [e for e in effects if isinstance(e, Completed)]
+    assert (done.accepted, done.late) == (("ann",), ("bob",))
+    assert rounds.role.aggregated == [(1, {"ann": "a"})]
+    assert rounds.answered("bob", 1, "b", 11.0) == [Note("client bob answered round 1, now is 2: not counted")]
+    assert rounds.refused["late"] == 1
+
+
+def test_the_first_answer_stands():
+    rounds, _ = site()
+    rounds.answered("ann", 1, "first", 1.0)
+    rounds.answered("ann", 1, "second", 2.0)
+    rounds.answered("bob", 1, "b", 3.0)
+    assert rounds.role.aggregated == [(1, {"ann": "first", "bob": "b"})]
+    assert rounds.refused["duplicate"] == 1
+
+
+def test_an_answer_that_was_not_asked_for_is_refused():
+    rounds, _ = site()
+    rounds.admit("eve", 0.5)
+    rounds.client_connected("eve", 0.6)
+    rounds.answered("eve", 1, "e", 1.0)
+    assert rounds.refused["unasked"] == 1
+    assert rounds.client_connected("mallory", 1.0)
+    assert rounds.refused["unadmitted"] == 1
+
+
+def test_a_client_that_comes_back_is_asked_the_same_again():
+    rounds, first = site()
+    rounds.client_gone("ann", 1.0)
+    (again,) = rounds.client_connected("ann", 2.0)
+    assert again == next(e for e in first if isinstance(e, Ask) and e.client == "ann")
+
+
+def test_a_neighbour_in_time_is_waited_for_and_a_late_one_only_once():
+    rounds, _ = site(neighbours=("south",), clients=("ann",))
+    rounds.peer_up("south", 0.0)
+    rounds.answered("ann", 1, "a", 1.0)
+    assert rounds.phase is Phase.EXCHANGING
+    assert rounds.published("south", 1, "s1", 2.0)
+    assert rounds.role.combined == [(1, {"south": "s1"})]
+    rounds.answered("ann", 2, "a", 3.0)
+    rounds.tick(8.0)  # south is late: round 2 uses its round 1, which staleness allows
+    assert rounds.role.combined[-1] == (2, {"south": "s1"})
+    rounds.answered("ann", 3, "a", 9.0)
+    assert rounds.role.combined[-1] == (3, {}), "and round 3 neither waits nor uses what is too old"
+
+
+def test_a_neighbour_that_is_down_is_not_waited_for():
+    rounds, _ = site(neighbours=("south",), clients=("ann",))
+    rounds.peer_up("south", 0.0)
+    rounds.answered("ann", 1, "a", 1.0)
+    effects = rounds.peer_down("south", 2.0)
+    (done,) = [e for e in effects if isinstance(e, Completed)]
+    assert done.absent == ("south",)
+
+
+def test_a_replayed_publication_is_refused():
+    rounds, _ = site(neighbours=("south",), clients=("ann",))
+    rounds.peer_up("south", 0.0)
+    rounds.published("south", 1, "s1", 0.5)
+    rounds.published("south", 1, "forged", 0.6)
+    rounds.answered("ann", 1, "a", 1.0)
+    assert rounds.role.combined == [(1, {"south": "s1"})]
+    assert rounds.refused["replayed"] == 1
+    assert rounds.published("south", 10**6, "x", 1.0)
+    assert rounds.refused["beyond"] == 1
+    assert rounds.published("elsewhere", 1, "x", 1.0)
+    assert rounds.refused["unlinked"] == 1
+
+
+def test_a_site_that_fell_behind_takes_the_neighbours_round_over_without_asking_anyone():
+    rounds, _ = site(neighbours=("south",), clients=("ann",), rounds=20)
+    rounds.published("south", 9, "s9", 0.5)
+    rounds.peer_up("south", 1.0)
+    effects = rounds.answered("ann", 1, "a", 2.0) if rounds.round == 0 else []
+    assert [e.round for e in effects if isinstance(e, Publish)] in ([], [1, 9])
+    assert rounds.role.combined[-1] == (9, {"south": "s9"})
+    assert rounds.role.aggregated[-1] == (9, {})
+    assert rounds.round == 9
+    assert rounds.current == 10
+
+
+def test_alone_without_give_up_it_waits_and_with_it_it_stops():
+    rounds, _ = site(clients=())
+    assert rounds.deadline is None
+    assert rounds.tick(1e9) == []
+    rounds, _ = site(clients=(), give_up=30.0)
+    assert rounds.deadline == 30.0
+    assert isinstance(rounds.tick(30.0)[0], Finished)
+
+
+def test_a_new_client_takes_part_from_the_next_round():
+    rounds, _ = site(clients=("ann",))
+    rounds.admit("bob", 1.0)
+    assert not asked(rounds.client_connected("bob", 1.0))
+    assert set(asked(rounds.answered("ann", 1, "a", 2.0))) == {"ann", "bob"}
+
+
+@pytest.mark.parametrize("staleness", [0, 2])
+def test_staleness_is_as_configured(staleness):
+    rounds, _ = site(neighbours=("south",), clients=("ann",), staleness=staleness)
+    rounds.peer_up("south", 0.0)
+    rounds.published("south", 1, "s1", 0.1)
+    now = 1.0
+    for round in (1, 2, 3, 4):
+        rounds.answered("ann", round, "a", now)
+        now += 10.0
+        rounds.tick(now)
+    used = [round for round, publications in rounds.role.combined if publications]
+    assert used == list(range(1, 2 + staleness))

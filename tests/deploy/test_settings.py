@@ -1,0 +1,83 @@
+"""`site.toml` and `client.toml`: one sentence a mistake, and one hash a training configuration."""
+
+from __future__ import annotations
+
+import pytest
+
+from pgfl.deploy.local import to_toml
+from pgfl.deploy.settings import Training, load_client, load_site
+from pgfl.errors import ConfigError, NetworkError
+
+SITE = {"name": "north", "training": {"rounds": 3, "dimension": 2, "clusters": ["b", "a"]}}
+CLIENT = {
+    "name": "ann",
+    "data": "ann.csv",
+    "site": {"certificate": "north.crt", "superlink": "north:9092"},
+    "privacy": {"enabled": True, "epsilon": 2.0, "max_releases": 10, "x_norm": 1.0},
+}
+
+
+def written(tmp_path, table):
+    path = tmp_path / "x.toml"
+    path.write_text(to_toml(table))
+    return path
+
+
+def test_paths_are_relative_to_the_file(tmp_path):
+    assert load_site(written(tmp_path, SITE)).home == str(tmp_path)
+    client = load_client(written(tmp_path, CLIENT))
+    assert client.data == str(tmp_path / "ann.csv")
+    assert client.site.certificate == str(tmp_path / "north.crt")
+
+
+def test_the_hash_is_of_the_meaning_and_survives_the_wire(tmp_path):
+    training = load_site(written(tmp_path, SITE)).training
+    assert Training.parse(training.text).digest == training.digest
+    swapped = {**SITE, "training": {**SITE["training"], "clusters": ["a", "b"]}}
+    assert load_site(written(tmp_path, swapped)).training.digest == training.digest
+    other = {**SITE, "training": {**SITE["training"], "algorithm": {"rho": 4.0}}}
+    assert load_site(written(tmp_path, other)).training.digest != training.digest
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"training": {**SITE["training"], "round": 3}}, "training.rounds"),
+        ({"training": {**SITE["training"], "clusters": ["a", "a"]}}, "twice"),
+        ({"training": {**SITE["training"], "algorithm": {"kind": "pgfl-exact"}}}, "most_clients"),
+        ({"listen": {"flower": 99999}}, "listen.flower"),
+        ({"listn": {"flower": 1}}, "listen"),
+    ],
+)
+def test_a_wrong_site_file_is_one_sentence(tmp_path, change, words):
+    with pytest.raises(ConfigError, match=words):
+        load_site(written(tmp_path, {**SITE, **change}))
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"x_norm": None}, "x_norm"),
+        ({"max_releases": None}, "budget that ends"),
+        ({"guarantee": "none", "epsilon": None, "phi0": 1.0}, "guarantee"),
+        ({"update_norm": 1.0}, "update_norm"),
+        ({"epsilom": 1.0}, "epsilon"),
+    ],
+)
+def test_a_wrong_client_file_is_one_sentence(tmp_path, change, words):
+    with pytest.raises(ConfigError, match=words):
+        load_client(written(tmp_path, {**CLIENT, "privacy": {**CLIENT["privacy"], **change}}))
+
+
+def test_files_that_are_none(tmp_path):
+    with pytest.raises(ConfigError, match="cannot be read"):
+        load_site(tmp_path / "none.toml")
+    (tmp_path / "bad.toml").write_text("= 3")
+    with pytest.raises(ConfigError, match="not valid TOML"):
+        load_site(tmp_path / "bad.toml")
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[" * 3000, '{"rounds": "many"}', "null"])
+def test_a_training_that_cannot_be_read_is_one_error(text):
+    with pytest.raises(NetworkError):
+        Training.parse(text)

@@ -1,0 +1,133 @@
+"""Frames: what is encoded comes back, and nothing that is malformed gets through."""
+
+from __future__ import annotations
+
+import json
+import struct
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pgfl.deploy.wire import FIELDS, Kind, Limits, Malformed, decode, encode
+
+ALL = frozenset(Kind)
+LIMITS = Limits(dimension=3, clusters=frozenset({"a", "b"}), norm=100.0, header_bytes=4096)
+VECTORS = np.arange(6.0).reshape(2, 3)
+GOOD = {
+    Kind.CHALLENGE: ({"site": "north", "nonce": "00ff"}, None),
+    Kind.HELLO: ({"key": "k", "token": "t", "signature": "ab", "releases": 3}, None),
+    Kind.WELCOME: ({"client": "ann", "cluster": "a", "training": "{}", "releases": 0, "round": 0}, None),
+    Kind.REQUEST: ({"round": 2, "server_clients": 4, "known": True, "accepted": 1}, VECTORS),
+    Kind.ANSWER: ({"round": 2, "release": 1}, VECTORS),
+    Kind.DECLINE: ({"round": 2, "reason": "spent", "final": True}, None),
+    Kind.STOP: ({"reason": "done"}, None),
+    Kind.REFUSED: ({"reason": "who are you"}, None),
+    Kind.PEER_HELLO: ({"site": "north", "training": "00" * 32, "round": 0, "degree": 2, "heard": 0}, None),
+    Kind.PUBLICATION: (
+        {"site": "north", "training": "00" * 32, "round": 1, "degree": 1, "clusters": ["a", "b"]},
+        VECTORS,
+    ),
+    Kind.ACKNOWLEDGED: ({"site": "s", "training": "", "round": 0, "degree": 1, "finished": False}, None),
+}
+
+
+@pytest.mark.parametrize("kind", list(Kind))
+def test_every_kind_comes_back_as_it_was(kind):
+    header, vectors = GOOD[kind]
+    frame = decode(encode(kind, header, vectors), LIMITS, ALL)
+    assert (frame.kind, dict(frame.header)) == (kind, header)
+    assert frame.vectors.tolist() == ([] if vectors is None else vectors.tolist())
+
+
+def test_every_kind_is_covered_here():
+    assert set(GOOD) == set(FIELDS) == set(Kind)
+
+
+def frame(kind, header, payload=b""):
+    text = header if isinstance(header, bytes) else json.dumps(header).encode()
+    return struct.pack("<4sBBI", b"PGFL", 1, kind, len(text)) + text + payload
+
+
+ANSWER = {"round": 2, "release": 1}
+PAYLOAD = VECTORS.astype("<f8").tobytes()
+NAN = np.array([[0, np.nan, 0], [0, 0, 0]]).tobytes()
+INFINITE = np.array([[0, np.inf, 0], [0, 0, 0]]).tobytes()
+LONG = np.array([[0, 60.0, 99], [0, 0, 0]]).tobytes()
+HUGE = np.full((2, 3), 1e308).tobytes()
+PUBLICATION = {"site": "s", "training": "", "round": 1, "degree": 0, "clusters": ["a", "c"]}
+MALFORMED = {
+    "empty": b"",
+    "short": b"PGFL",
+    "other magic": b"HTTP" + frame(Kind.ANSWER, ANSWER, PAYLOAD)[4:],
+    "other version": frame(Kind.ANSWER, ANSWER, PAYLOAD)[:4] + b"\x02" + frame(Kind.ANSWER, ANSWER, PAYLOAD)[5:],
+    "unknown kind": frame(99, ANSWER, PAYLOAD),
+    "header too long": struct.pack("<4sBBI", b"PGFL", 1, 5, 2**31) + b"{}",
+    "not json": frame(Kind.ANSWER, b"\x80\x04K\x01."),
+    "deep json": frame(Kind.ANSWER, b"[" * 4000),
+    "not an object": frame(Kind.ANSWER, b"[1]"),
+    "twice the same field": frame(Kind.ANSWER, b'{"round":1,"round":2,"release":1}', PAYLOAD),
+    "missing field": frame(Kind.ANSWER, {"round": 2}, PAYLOAD),
+    "extra field": frame(Kind.ANSWER, {**ANSWER, "more": 1}, PAYLOAD),
+    "NaN in the header": frame(Kind.ANSWER, b'{"round":NaN,"release":1}', PAYLOAD),
+    "a float for a count": frame(Kind.ANSWER, {**ANSWER, "round": 2.0}, PAYLOAD),
+    "a bool for a count": frame(Kind.ANSWER, {**ANSWER, "round": True}, PAYLOAD),
+    "round 0": frame(Kind.ANSWER, {**ANSWER, "round": 0}, PAYLOAD),
+    "a negative count": frame(Kind.ANSWER, {**ANSWER, "release": -1}, PAYLOAD),
+    "an absurd count": frame(Kind.ANSWER, {**ANSWER, "round": 10**400}, PAYLOAD),
+    "one vector too few": frame(Kind.ANSWER, ANSWER, PAYLOAD[:24]),
+    "one byte too many": frame(Kind.ANSWER, ANSWER, PAYLOAD + b"\0"),
+    "oversized": frame(Kind.ANSWER, ANSWER, b"\0" * 10_000),
+    "NaN": frame(Kind.ANSWER, ANSWER, NAN),
+    "infinity": frame(Kind.ANSWER, ANSWER, INFINITE),
+    "absurd norm": frame(Kind.ANSWER, ANSWER, LONG),
+    "overflowing norm": frame(Kind.ANSWER, ANSWER, HUGE),
+    "unknown cluster": frame(Kind.PUBLICATION, PUBLICATION, PAYLOAD),
+    "a cluster twice": frame(Kind.PUBLICATION, {**PUBLICATION, "clusters": ["a", "a"]}, PAYLOAD),
+    "clusters that are no list": frame(Kind.PUBLICATION, {**PUBLICATION, "clusters": "ab"}, PAYLOAD),
+    "odd hex": frame(Kind.CHALLENGE, {"site": "s", "nonce": "0"}),
+    "no hex": frame(Kind.CHALLENGE, {"site": "s", "nonce": "zz"}),
+    "long text": frame(Kind.STOP, {"reason": "x" * 501}),
+    "a vector where none belongs": frame(Kind.STOP, {"reason": "x"}, PAYLOAD),
+}
+
+
+@pytest.mark.parametrize("name", MALFORMED)
+def test_malformed_is_refused(name):
+    with pytest.raises(Malformed):
+        decode(MALFORMED[name], LIMITS, ALL)
+
+
+def test_a_kind_that_is_not_expected_is_refused():
+    with pytest.raises(Malformed, match="not expected"):
+        decode(frame(Kind.ANSWER, ANSWER, PAYLOAD), LIMITS, frozenset({Kind.HELLO}))
+
+
+def test_a_refusal_says_nothing_of_the_payload():
+    with pytest.raises(Malformed) as refusal:
+        decode(frame(Kind.ANSWER, ANSWER, np.array([[1.2345, np.nan, 0], [0, 0, 0]]).tobytes()), LIMITS, ALL)
+    assert "1.23" not in str(refusal.value)
+
+
+@settings(max_examples=1500, deadline=None)
+@given(data=st.binary(max_size=300), kind=st.sampled_from(sorted(Kind)), whole=st.booleans())
+def test_any_bytes_are_a_frame_or_malformed(data, kind, whole):
+    try:
+        decode(data if whole else frame(kind, data), LIMITS, ALL)
+    except Malformed:
+        return
+
+
+@settings(max_examples=1500, deadline=None)
+@given(kind=st.sampled_from(sorted(Kind)), cut=st.integers(0, 200), byte=st.integers(0, 255), drop=st.integers(0, 3))
+def test_damaged_frames_are_valid_or_malformed(kind, cut, byte, drop):
+    good = encode(kind, *GOOD[kind])
+    at = cut % len(good)
+    damaged = good[:at] + bytes([byte]) + good[at + 1 + drop :]
+    try:
+        result = decode(damaged, LIMITS, ALL)
+    except Malformed:
+        return
+    assert np.isfinite(result.vectors).all()
+    assert (np.linalg.norm(result.vectors, axis=1) <= LIMITS.norm).all()

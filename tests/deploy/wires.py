@@ -1,0 +1,53 @@
+"""A cable between two sites that a test can cut: a TCP forwarder."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+
+
+class Cable:
+    """Forwards connections to a port; while it is cut, connections break and new ones are refused."""
+
+    def __init__(self, target):
+        self.target, self.is_cut, self.pairs = target, False, []
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self.listener.getsockname()[1]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def cut(self):
+        self.is_cut = True
+        for pair in self.pairs:
+            for end in pair:
+                with contextlib.suppress(OSError):
+                    end.shutdown(socket.SHUT_RDWR)
+        self.pairs.clear()
+
+    def mend(self):
+        self.is_cut = False
+
+    def _accept(self):
+        while True:
+            here, _ = self.listener.accept()
+            if self.is_cut:
+                here.close()
+                continue
+            try:
+                there = socket.create_connection(("127.0.0.1", self.target), timeout=5)
+            except OSError:
+                here.close()
+                continue
+            there.settimeout(None)
+            self.pairs.append((here, there))
+            for source, sink in ((here, there), (there, here)):
+                threading.Thread(target=self._pump, args=(source, sink), daemon=True).start()
+
+    @staticmethod
+    def _pump(source, sink):
+        with contextlib.suppress(OSError):
+            while data := source.recv(65536):
+                sink.sendall(data)
+        for end in (source, sink):
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
