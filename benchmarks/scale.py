@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+
 from harness import Row, seconds, take_turns
 
 SERVERS, CLIENTS_PER_SERVER = 10_000, 100
@@ -25,6 +26,7 @@ def data(servers: int):
 
 def million() -> Iterator[Row]:
     import numba
+
     from fused_loop import FusedLoop
     from rounds import LAM, RHO, TAU, engine
 
@@ -80,6 +82,7 @@ def memory(name: str) -> int:
 def measure(clients: int) -> None:
     """Train `clients` clients as a user would, and print time a round and peak memory."""
     from pgfl import PGFL, Ridge, train
+
     train(data(1), rounds=1, engine="numba", dtype=np.float32)
     before = memory("VmRSS")
     made = data(clients // CLIENTS_PER_SERVER)

@@ -197,12 +197,12 @@ def block_of(
         for (_, length), (objective, members) in sorted(groups.items(), key=lambda item: item[0])
     ]
     ridge_weight = (lam / server_clients).astype(dtype)
-    weights = (xp.asarray(column(values)) for values in (weight, ridge_weight))
+    strong, light = (xp.asarray(column(values)) for values in (weight, ridge_weight))
     tolerance = np.full(len(weight), np.inf)
     for bucket in buckets:
         tolerance[bucket.where] = tolerance_for(bucket.objective, dtype, np) if bucket.objective.convex else np.inf
     pairs = pairs_of(layout, clients)
-    return Block(clients, pairs, tuple(buckets), *weights, update_norm, tolerance, tolerance.min())
+    return Block(clients, pairs, tuple(buckets), strong, light, update_norm, tolerance, float(tolerance.min()))
 
 
 def _bucket(
@@ -227,13 +227,13 @@ def _bucket(
         source = np.where(own, first[:, None] + np.arange(length), first[:, None])
         features[rows] = federation.features[source] * own[..., None]
         targets[rows] = federation.targets[source] * own
-    arrays = [xp.asarray(values) for values in (features, targets, counts)]
-    prepared = objective.prepare(*arrays, xp.asarray(weight[where]))
+    x, y, sizes = (xp.asarray(values) for values in (features, targets, counts))
+    prepared = objective.prepare(x, y, sizes, xp.asarray(weight[where]))
     if is_jax(xp):
         from pgfl.simulate.jax import compiled
 
         prepared = compiled(prepared)
-    return Bucket(where, objective, *arrays, prepared)
+    return Bucket(where, objective, x, y, sizes, prepared)
 
 
 def _padded(run: RunLayout) -> Ints:
@@ -242,7 +242,7 @@ def _padded(run: RunLayout) -> Ints:
     if whole.clients <= PAD_TO_LONGEST and whole.clients * whole.longest <= 2 * whole.rows:
         return np.full_like(counts, whole.longest)
     unit = 2 ** np.maximum(np.floor(np.log2(counts)).astype(np.int64) - 3, 0)
-    return -(-counts // unit) * unit
+    return np.asarray(-(-counts // unit) * unit, dtype=np.int64)
 
 
 def mean_of_pairs(pairs: slice, client_pair: Ints, dtype: Any) -> tuple[Linear, NDArray[np.bool_]]:
