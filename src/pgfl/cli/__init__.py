@@ -13,10 +13,14 @@ import typer
 from typer.core import TyperGroup
 
 from pgfl.errors import PgflError
+from pgfl.launcher import launched_rank
 from pgfl.suggest import nearest
 
 COMMANDS = {
     "run": ("pgfl.cli.run", "Train as a config or a preset says, and leave a result folder."),
+    "account": ("pgfl.cli.account", "What a noise schedule spends, or the schedule for a target."),
+    "ledger": ("pgfl.cli.ledger", "Show or verify a client's privacy ledger."),
+    "audit": ("pgfl.cli.audit", "Measure the privacy loss of the shipped mechanism as a lying server."),
     "presets": ("pgfl.cli.presets", "List the settings that come along."),
     "site": ("pgfl.cli.site", "A site of the network: its key, whom it trusts, its rounds."),
     "client": ("pgfl.cli.client", "A client of a site: its key, its own privacy policy, taking part."),
@@ -121,5 +125,7 @@ def _why(error: OSError) -> str:
 
 
 def _fail(sentence: str, code: int) -> int:
-    print(f"pgfl: {' '.join(sentence.split())}", file=sys.stderr)
+    """Say what is wrong, once: of the ranks of an MPI job, which all know of it, the first one speaks."""
+    if not launched_rank():
+        print(f"pgfl: {' '.join(sentence.split())}", file=sys.stderr)
     return code
