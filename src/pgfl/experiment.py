@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pgfl.algorithms import KINDS as ALGORITHMS
 from pgfl.algorithms import Algorithm, FedAvg
@@ -21,45 +25,126 @@ from pgfl.result import Result
 from pgfl.schedules import Decaying
 from pgfl.simulate import memory
 from pgfl.simulate.problems import Objectives
-from pgfl.training import Progress, check_threads, train
+from pgfl.training import Library, Progress, check_threads, train
+
+if TYPE_CHECKING:
+    from pgfl.simulate.ranks import Ranks
+    from pgfl.topology import Graph
+
+
+KERNELS: dict[str, Library] = {"mpi": "numpy", "mpi-numba": "numba"}
+"""What carries out the rounds of one rank, by the engine that is asked for."""
 
 
 def run(config: Config, *, out: Path | None = None, resume: bool = False, progress: Progress | None = None) -> Result:
     """Train as the config says; with a folder, checkpoints are kept there and `resume` goes on from them."""
+    if config.engine in KERNELS:
+        raise ConfigError(f"The {config.engine} engine runs under mpiexec: mpiexec -n 2 pgfl run … --engine mpi.")
     checkpoints = None
     if out is not None:
-        from pgfl.folder import begin_folder, checkpoint_folders
+        from pgfl.folder import begin_folder
         from pgfl.simulate.checkpoint import Checkpoints
 
         begin_folder(out, config)
-        public, clean = checkpoint_folders(out)
-        seeded, private = config.privacy.noise == "seeded", config.privacy.enabled
-        folder = clean if private and seeded else public
-        checkpoints = Checkpoints(folder, fingerprint(config), config.checkpoint_every, seeded or not private)
-    if config.engine == "mpi":
-        raise ConfigError("The mpi engine runs under mpiexec: mpiexec -n 2 pgfl run … --engine mpi.")
+        checkpoints = Checkpoints(*_checkpointing(config, out))
     check_threads(config.threads)
     memory.check(expected_shape(config))
     federation_of = federations(config)
-    first = federation_of(0)
+    first = federation_of(0, None)
     result = train(
-        lambda run: first if run == 0 else federation_of(run),
+        lambda run: first if run == 0 else federation_of(run, None),
         algorithm(config.algorithm, config.graph.mixing),
         objectives(config.objective, first),
-        rounds=config.rounds,
-        participants=config.algorithm.participants,
-        privacy=privacy(config),
-        seed=config.seed,
-        runs=config.runs,
-        record_every=config.record_every,
-        metrics=config.metrics,
-        engine=config.engine,
-        dtype=np.dtype(config.dtype).type,
-        threads=config.threads,
+        **_training(config),
+        engine=cast("Library", config.engine),
         checkpoints=checkpoints,
         resume=resume,
         progress=progress,
     )
+    return _noted(result, config)
+
+
+def run_on_ranks(
+    config: Config,
+    ranks: Ranks,
+    *,
+    out: Path | None = None,
+    resume: bool = False,
+    progress: Progress | None = None,
+) -> Result | None:
+    """`run` on all ranks of an MPI job, each of which builds its own part of the data; the first one has the result."""
+    from pgfl.simulate.mpi import RankTraining
+    from pgfl.simulate.partition import partition
+    from pgfl.simulate.rank_checkpoint import RankCheckpoints
+    from pgfl.training import Settings
+
+    checkpoints = None
+    if out is not None:
+        from pgfl.folder import begin_folder
+
+        ranks.together(lambda: begin_folder(out, config) if ranks.first else None)
+        checkpoints = RankCheckpoints(ranks, *_checkpointing(config, out))
+    ranks.together(lambda: check_threads(config.threads))
+    part = _part_of(expected_shape(config), ranks.size, ranks.beside)
+    ranks.together(lambda: memory.check(part))
+    federation_of, shape_of = ranks.together(lambda: federations(config)), shapes(config)
+    owners: dict[int, NDArray[np.int64]] = {}
+
+    def owner_of(run: int) -> NDArray[np.int64]:
+        if run not in owners:
+            owners[run] = ranks.from_first(lambda: partition(*shape_of(run), ranks.size))
+        return owners[run]
+
+    def own_part(run: int) -> Federation:
+        return federation_of(run, np.flatnonzero(owner_of(run) == ranks.rank).tolist())
+
+    owner_of(0)
+    first = ranks.together(lambda: own_part(0))
+    training = RankTraining(
+        ranks,
+        owner_of,
+        lambda run: first if run == 0 else own_part(run),
+        algorithm(config.algorithm, config.graph.mixing),
+        ranks.together(lambda: objectives(config.objective, first)),
+        ranks.together(lambda: Settings(**_training(config), engine=KERNELS[config.engine])),
+        checkpoints,
+        progress if ranks.first else None,
+        out,
+    )
+    result = training.result(resume)
+    return _noted(result, config) if ranks.first else None
+
+
+def _training(config: Config) -> dict[str, Any]:
+    """How to train, beside what on."""
+    return {
+        "rounds": config.rounds,
+        "participants": config.algorithm.participants,
+        "privacy": privacy(config),
+        "seed": config.seed,
+        "runs": config.runs,
+        "record_every": config.record_every,
+        "metrics": config.metrics,
+        "dtype": np.dtype(config.dtype).type,
+        "threads": config.threads,
+    }
+
+
+def _checkpointing(config: Config, out: Path) -> tuple[Path, str, int, bool]:
+    """Where checkpoints lie, what they belong to, how often they are made, and whether they hold clean models."""
+    keep_clean = config.privacy.noise == "seeded" or not config.privacy.enabled
+    return checkpoint_folder(config, out), fingerprint(config), config.checkpoint_every, keep_clean
+
+
+def checkpoint_folder(config: Config, out: Path) -> Path:
+    """Where the checkpoints of a run in `out` lie: apart, where they hold clean models of a private simulation."""
+    from pgfl.folder import checkpoint_folders
+
+    public, clean = checkpoint_folders(out)
+    return clean if config.privacy.enabled and config.privacy.noise == "seeded" else public
+
+
+def _noted(result: Result, config: Config) -> Result:
     result.config, result.intercept = config, getattr(config.data, "intercept", False)
     result.warnings = list(dict.fromkeys([*config_warnings(config), *result.warnings]))
     return result
@@ -77,50 +162,83 @@ def expected_shape(config: Config) -> memory.Shape:
         dimension=data.dimension,
         pairs=min(data.servers * data.clusters, clients * data.servers),
         dtype=config.dtype,
-        engine=config.engine,
+        engine=KERNELS.get(config.engine, config.engine),
         private=config.privacy.enabled,
     )
 
 
-def federations(config: Config) -> Callable[[int], Federation]:
-    """The federation of every run: generated anew, or the user's table each time."""
+def _part_of(shape: memory.Shape, ranks: int, beside: int) -> memory.Shape:
+    """What the ranks on one machine hold together, of a federation that is split over all."""
+    held = {name: -(-getattr(shape, name) // ranks) for name in ("clients", "rows", "pairs")}
+    return replace(shape, runs_together=beside, **held)
+
+
+def federations(config: Config) -> Callable[[int, Sequence[int] | None], Federation]:
+    """The federation of every run, or the part of it at some servers: generated anew, or the user's table each time."""
     data, graph, dtype = config.data, config.graph, np.dtype(config.dtype)
-    common = {"seed": config.seed, "dtype": dtype, "average_degree": graph.average_degree}
+    common: dict[str, Any] = {"seed": config.seed, "dtype": dtype, "average_degree": graph.average_degree}
     if isinstance(data, TableData):
         from pgfl.data.tables import read_federation
 
-        where = graph.edges if graph.kind == "edges" else graph.kind
-        table = read_federation(
-            data.clients,
-            target=data.target,
-            graph=where,  # type: ignore[arg-type]
-            servers=graph.servers,
-            intercept=data.intercept,
-            test=data.test,
-            **common,  # type: ignore[arg-type]
-        )
-        return lambda run: table
+        where = str(graph.edges) if graph.kind == "edges" else graph.kind
+
+        @lru_cache(maxsize=1)
+        def read(servers: tuple[int, ...] | None) -> Federation:
+            return read_federation(
+                data.clients,
+                target=data.target,
+                graph=where,
+                servers=graph.servers,
+                intercept=data.intercept,
+                test=data.test,
+                servers_subset=servers,
+                **common,
+            )
+
+        return lambda run, servers: read(None if servers is None else tuple(servers))
     if graph.kind == "edges":
         raise ConfigError('`graph.kind` = "edges" names servers of a table; generated data takes another kind.')
     if isinstance(data, MnistData):
         from pgfl.data.mnist import mnist_federation
 
-        return lambda run: mnist_federation(
-            tasks=data.tasks,
-            samples=data.samples,
-            servers=data.servers,
-            clients_per_server=data.clients_per_server,
-            source=data.source,
-            intercept=data.intercept,
-            graph=graph.kind,
-            run=run,
-            **common,  # type: ignore[arg-type]
-        )
+        own = data.model_dump(exclude={"kind"})
+        return lambda run, servers: mnist_federation(**own, graph=graph.kind, run=run, servers_subset=servers, **common)
     assert isinstance(data, SyntheticData)
     from pgfl.data.synthetic import synthetic_regression
 
     own = data.model_dump(exclude={"kind"})
-    return lambda run: synthetic_regression(**own, graph=graph.kind, run=run, **common)  # type: ignore[arg-type]
+    return lambda run, servers: synthetic_regression(**own, graph=graph.kind, run=run, servers_subset=servers, **common)
+
+
+def shapes(config: Config) -> Callable[[int], tuple[Graph, NDArray[np.int64]]]:
+    """Of every run the server graph and how much data is at each server, without the data: rows, or clients."""
+    data, graph = config.data, config.graph
+    if isinstance(data, TableData):
+        from pgfl.data.tables import read_shape
+
+        where = str(graph.edges) if graph.kind == "edges" else graph.kind
+        return lambda run: read_shape(
+            data.clients,
+            where,
+            graph.servers,
+            graph.average_degree,
+            config.seed,
+        )
+    from pgfl.data.layout import lay_out
+
+    def shape(run: int) -> tuple[Graph, NDArray[np.int64]]:
+        layout = lay_out(
+            data.servers,
+            data.clients_per_server,
+            len(data.tasks) if isinstance(data, MnistData) else data.clusters,
+            graph=graph.kind,
+            average_degree=graph.average_degree,
+            seed=config.seed,
+            run=run,
+        )
+        return layout.graph, layout.sizes
+
+    return shape
 
 
 def algorithm(settings: AlgorithmSettings, mixing: str) -> Algorithm:

@@ -25,7 +25,7 @@ def write_atomically(path: str | os.PathLike[str], write: Callable[[BinaryIO], o
             stream.flush()
             os.fsync(stream.fileno())
         os.replace(draft, target)
-        _synchronise(target.parent)
+        synchronise(target.parent)
     except OSError as error:
         raise ResultError(_why_not_written(target, error)) from error
     finally:
@@ -56,7 +56,7 @@ def remove_drafts(folder: Path) -> None:
         draft.unlink(missing_ok=True)
 
 
-def _synchronise(folder: Path) -> None:
+def synchronise(folder: Path) -> None:
     """Make the rename itself durable."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:

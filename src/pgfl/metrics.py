@@ -20,11 +20,6 @@ def deviation(models: Array, truth: Array) -> Array:
     return squared_norm(models - truth) / squared_norm(truth)
 
 
-def root_mean_square(differences: Array) -> float:
-    """√ of the mean ‖·‖² over rows: primal residuals w_k − w_{q,s}, dual residuals ρ(w⁽ⁿ⁾ − w⁽ⁿ⁻¹⁾)."""
-    return float(np.sqrt(np.mean(squared_norm(differences)))) if len(differences) else 0.0
-
-
 def disagreement(models: Array, clusters: NDArray[np.int64]) -> float:
     """Σ‖w_{q,s} − w̄_q‖² / Σ‖w̄_q‖² over all servers that have a model, w̄_q their mean."""
     if not len(models):
@@ -37,14 +32,9 @@ def disagreement(models: Array, clusters: NDArray[np.int64]) -> float:
     return float(squared_norm(models - centred).sum() / scale) if scale > 0 else 0.0
 
 
-def relative_distance(models: Array, optima: Array) -> float:
-    """Σ‖w_{q,s} − w_q^opt‖² / Σ‖w_q^opt‖² over the servers that have a model."""
-    return float(squared_norm(models - optima).sum() / squared_norm(optima).sum())
-
-
-def accuracy(models: Array, features: Array, labels: Array) -> Array:
-    """The share of samples on the right side of each model's boundary."""
-    return np.asarray(((features @ models.T > 0) == (labels[:, None] > 0.5)).mean(axis=0))
+def hits(models: Array, features: Array, labels: Array) -> NDArray[np.int64]:
+    """How many samples are on the right side of each model's boundary."""
+    return np.count_nonzero((features @ models.T > 0) == (labels[:, None] > 0.5), axis=0)
 
 
 def decibels(ratio: Any) -> Any:

@@ -84,14 +84,16 @@ def train(
         federation if callable(federation) else lambda run: federation,
         algorithm or PGFL(),
         objective or Ridge(),
-        _Settings(rounds, participants, privacy, seed, runs, record_every, tuple(metrics), engine, dtype, threads),
+        Settings(rounds, participants, privacy, seed, runs, record_every, tuple(metrics), dtype, threads, engine),
         checkpoints,
         progress,
     ).result(resume)
 
 
 @dataclass(frozen=True)
-class _Settings:
+class Settings:
+    """How to train, beside what on."""
+
     rounds: int
     participants: Participants
     privacy: Privacy | None
@@ -99,9 +101,9 @@ class _Settings:
     runs: int
     record_every: int
     metrics: tuple[str, ...]
-    engine: Library
     dtype: Any
     threads: int | None
+    engine: Library = "numpy"
 
     def __post_init__(self) -> None:
         for name in ("rounds", "runs", "record_every"):
@@ -129,7 +131,7 @@ def cores() -> int:
 
 
 @dataclass
-class _Batch:
+class Batch:
     """Some runs, ready to play."""
 
     layout: Layout
@@ -146,7 +148,7 @@ class Training:
         federation_of: FederationOfRun,
         algorithm: Algorithm,
         objectives: Objectives,
-        settings: _Settings,
+        settings: Settings,
         checkpoints: Checkpoints | None,
         progress: Progress | None,
     ) -> None:
@@ -174,7 +176,7 @@ class Training:
             for run in batch.layout.runs:
                 models.append(self._models(batch, run))
                 if batch.plan is not None:
-                    privacy.append(_account(batch, run))
+                    privacy.append(self._account(batch, run))
             batch.engine.close()
             shown_rows += batch.recorder.shown
             clean_rows += batch.recorder.clean
@@ -184,7 +186,7 @@ class Training:
         noise = self.settings.privacy.noise if self.settings.privacy else None
         clean = {} if noise == "secure" else columns(clean_rows)
         return Result(
-            client_ids=first.client_ids,
+            client_ids=self._client_ids(first),
             server_ids=first.server_ids,
             cluster_ids=first.cluster_ids,
             objectives=[objective_of(self.objectives, name).kind for name in first.cluster_ids],
@@ -227,12 +229,12 @@ class Training:
         federation = self.federation_of(run)
         return self.settings.privacy.bounded(federation, self.settings.dtype) if self.settings.privacy else federation
 
-    def _ready(self, numbers: range) -> _Batch:
+    def _ready(self, numbers: range) -> Batch:
         settings = self.settings
         federations = [self._first_federation if run == 0 else self._bounded(run) for run in numbers]
         for federation in federations:
             self._check_targets(federation)
-        layout = lay_out(federations, numbers.start, self.algorithm.personalised)
+        layout = self._lay_out(federations, numbers.start)
         plan, noise = self._privacy(layout)
         threads = settings.threads or self._useful_threads(layout)
         kind, blocks = self._engine(layout, threads)
@@ -247,7 +249,19 @@ class Training:
             xp=self.xp,
             threads=threads,
         )
-        return _Batch(layout, engine, Recorder(engine, self.objectives, settings.metrics), plan)
+        return Batch(layout, engine, self._recorder(engine), plan)
+
+    def _lay_out(self, federations: list[Federation], first_run: int) -> Layout:
+        return lay_out(federations, first_run, self.algorithm.personalised)
+
+    def _recorder(self, engine: Engine) -> Recorder:
+        return Recorder(engine, self.objectives, self.settings.metrics)
+
+    def _client_ids(self, federation: Federation) -> Sequence[str]:
+        return federation.client_ids
+
+    def _server_sizes(self, federation: Federation) -> NDArray[np.int64]:
+        return federation.server_sizes
 
     def _engine(self, layout: Layout, threads: int) -> tuple[type[Engine], Sequence[AnyBlock]]:
         """The engine's class, and all problems, factored."""
@@ -288,7 +302,7 @@ class Training:
                 deltas[chosen] = privacy.sensitivity(objective, self.algorithm, counts, weight, tolerance)
         return privacy.plan(noise.widen(deltas), self.settings.rounds), noise
 
-    def _play(self, batch: _Batch, resume: bool) -> None:
+    def _play(self, batch: Batch, resume: bool) -> None:
         engine, recorder, settings = batch.engine, batch.recorder, self.settings
         if not (resume and self.checkpoints and self.checkpoints.restore(engine, recorder, batch.plan)):
             recorder.record()
@@ -302,11 +316,11 @@ class Training:
                 self.checkpoints.save(engine, recorder, batch.plan)
             if self.progress and (round == settings.rounds or time.monotonic() >= due):
                 due = time.monotonic() + BETWEEN_REPORTS
-                self.progress(self._finished + runs * round, total, _latest(recorder, batch.plan))
+                self.progress(self._finished + runs * round, total, self._latest(recorder, batch.plan))
         engine.check_finite()
         self._finished += runs * settings.rounds
 
-    def _models(self, batch: _Batch, run: RunLayout) -> RunModels:
+    def _models(self, batch: Batch, run: RunLayout) -> RunModels:
         state, layout, federation = batch.engine.state, batch.layout, run.federation
         clean = np.asarray(state.model[run.clients])[run.position]
         released = None
@@ -335,26 +349,51 @@ class Training:
             network=Placement(federation.client_server, federation.client_cluster, federation.graph.edges),
         )
 
+    def _account(self, batch: Batch, run: RunLayout) -> dict[str, NDArray[Any]]:
+        assert batch.plan is not None
+        table = batch.plan.table(batch.engine.state.round)
+        ids: Sequence[str] = run.federation.client_ids
+        return {"client": np.array(ids)} | {name: values[run.clients][run.position] for name, values in table.items()}
+
+    def _latest(self, recorder: Recorder, plan: Plan | None) -> dict[str, Any]:
+        """What a progress display shows: the newest measures, and the worst spending so far."""
+        info: dict[str, Any] = {}
+        rows = recorder.clean if plan is None else recorder.shown
+        if rows and "nmsd" in rows[-1]:
+            info["nmsd"] = rows[-1]["nmsd"]
+        if rows and "accuracy" in rows[-1]:
+            info["accuracy"] = rows[-1]["accuracy"]
+        if (held := memory.resident()) is not None and held >= MEMORY_SHOWN:
+            info["memory_gib"] = held / 2**30
+        if plan is not None and plan.guarantee == "required":
+            from pgfl.privacy.accounting import exact_epsilon
+
+            info["epsilon"] = float(exact_epsilon(plan.rho.max(), plan.delta))
+        return info
+
     def _check_targets(self, federation: Federation) -> None:
-        if isinstance(self.objectives, Objective):
-            self.objectives.check_targets(federation.targets)
-            return
+        suitable = np.ones(len(federation.targets), dtype=bool)
         for q, name in enumerate(federation.cluster_ids):
             mine = np.repeat(federation.client_cluster == q, federation.counts)
-            objective_of(self.objectives, name).check_targets(federation.targets[mine])
+            suitable[mine] = objective_of(self.objectives, name).suitable(federation.targets[mine])
+        if not suitable.all():
+            client = int(np.searchsorted(federation.offsets, np.argmin(suitable), side="right")) - 1
+            objective = objective_of(self.objectives, federation.cluster_ids[federation.client_cluster[client]])
+            objective.check_targets(federation.rows(client)[1], f"Client {federation.client_id(client)}: ")
 
     def _warn(self, federation: Federation) -> None:
         clusters, participants = len(federation.cluster_ids), self.settings.participants
         if self.algorithm.personalised and (swapping := swap_warning(self.algorithm.tau, clusters)):
             self.warnings.append(swapping)
         if participants != "all":
-            small = np.flatnonzero((federation.server_sizes < participants) & (federation.server_sizes > 0))
+            sizes = self._server_sizes(federation)
+            small = np.flatnonzero((sizes < participants) & (sizes > 0))
             if len(small):
                 self.warnings.append(
                     f"{len(small)} servers have fewer than {participants} clients ({federation.server_ids[small[0]]} has "
-                    f"{federation.server_sizes[small[0]]}); there all clients take part."
+                    f"{sizes[small[0]]}); there all clients take part."
                 )
-        if not federation.graph.connected and len(federation.graph.edges):
+        if not federation.graph.connected:
             self.warnings.append(_components_sentence(federation))
         if isinstance(self.algorithm, ExactMixing) and (participants != "all" or self.algorithm.tau != 0.0):
             self.warnings.append(
@@ -382,30 +421,6 @@ def _components_sentence(federation: Federation) -> str:
     ]
     more = f" and {len(parts) - MANY_CLUSTERS_NAMED} more" if len(parts) > MANY_CLUSTERS_NAMED else ""
     return f"The server graph falls into {len(parts)} parts that never hear of each other: {', '.join(named)}{more}."
-
-
-def _account(batch: _Batch, run: RunLayout) -> dict[str, NDArray[Any]]:
-    assert batch.plan is not None
-    table = batch.plan.table(batch.engine.state.round)
-    ids: Sequence[str] = run.federation.client_ids
-    return {"client": np.array(ids)} | {name: values[run.clients][run.position] for name, values in table.items()}
-
-
-def _latest(recorder: Recorder, plan: Plan | None) -> dict[str, Any]:
-    """What a progress display shows: the newest measures, and the worst spending so far."""
-    info: dict[str, Any] = {}
-    rows = recorder.clean if plan is None else recorder.shown
-    if rows and "nmsd" in rows[-1]:
-        info["nmsd"] = rows[-1]["nmsd"]
-    if rows and "accuracy" in rows[-1]:
-        info["accuracy"] = rows[-1]["accuracy"]
-    if (held := memory.resident()) is not None and held >= MEMORY_SHOWN:
-        info["memory_gib"] = held / 2**30
-    if plan is not None and plan.guarantee == "required":
-        from pgfl.privacy.accounting import exact_epsilon
-
-        info["epsilon"] = float(exact_epsilon(plan.rho.max(), plan.delta))
-    return info
 
 
 def _namespace(engine: Library) -> Any:

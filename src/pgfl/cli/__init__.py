@@ -13,6 +13,7 @@ import typer
 from typer.core import TyperGroup
 
 from pgfl.errors import PgflError
+from pgfl.launcher import launched_rank
 from pgfl.suggest import nearest
 
 COMMANDS = {
@@ -124,5 +125,7 @@ def _why(error: OSError) -> str:
 
 
 def _fail(sentence: str, code: int) -> int:
-    print(f"pgfl: {' '.join(sentence.split())}", file=sys.stderr)
+    """Say what is wrong, once: of the ranks of an MPI job, which all know of it, the first one speaks."""
+    if not launched_rank():
+        print(f"pgfl: {' '.join(sentence.split())}", file=sys.stderr)
     return code

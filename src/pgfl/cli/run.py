@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -32,6 +33,7 @@ class Engine(StrEnum):
     numba = "numba"
     jax = "jax"
     mpi = "mpi"
+    mpi_numba = "mpi-numba"
 
 
 @app.command()
@@ -53,14 +55,25 @@ def run(
 ) -> None:
     """Train as a config or a preset says, and leave a folder with models, history, curves and a page."""
     from pgfl.errors import ConfigError
-    from pgfl.folder import check_folder, fresh_folder, is_complete
+    from pgfl.folder import is_complete
+    from pgfl.launcher import launched_size
 
     if resume and out is None:
         raise ConfigError("--resume needs --out, the folder of the run to go on with.")
-    config = _config(source, overrides or [], seed, engine, out if resume else None)
-    folder = out or fresh_folder(RESULTS, config.name)
-    check_folder(folder, resume=resume)
-    result = _finished(folder, config) if resume and is_complete(folder) else _train(config, folder, resume, as_json)
+    load = partial(_config, source, overrides or [], seed, engine, out if resume else None)
+    choose = partial(_folder, out, resume)
+    if (engine or "").startswith("mpi") or (launched_size() or 1) > 1 or load().engine.startswith("mpi"):
+        from pgfl.cli.ranks import run_on_ranks
+
+        outcome = run_on_ranks(load, choose, resume, as_json)
+        if outcome is None:
+            return
+        result, folder = outcome
+    else:
+        config = load()
+        folder = choose(config)
+        complete = resume and is_complete(folder)
+        result = finished(folder, config) if complete else _train(config, folder, resume, as_json)
     from pgfl.report import write
 
     write(result, folder)
@@ -85,12 +98,21 @@ def _config(
     return load(source or DEFAULT_PRESET, chosen, seed)
 
 
+def _folder(out: Path | None, resume: bool, config: Config) -> Path:
+    """The folder that is named, if it may be used, or a new one."""
+    from pgfl.folder import check_folder, fresh_folder
+
+    folder = out or fresh_folder(RESULTS, config.name)
+    check_folder(folder, resume=resume)
+    return folder
+
+
 def _train(config: Config, folder: Path, resume: bool, quiet: bool) -> Result:
     from pgfl import experiment
     from pgfl.folder import abandon_folder, checkpoint_folders, is_complete
 
     try:
-        with _bar(shown=not quiet) as progress:
+        with bar(shown=not quiet) as progress:
             result = experiment.run(config, out=folder, resume=resume, progress=progress)
     except BaseException as error:
         abandon_folder(folder)
@@ -105,7 +127,8 @@ def _train(config: Config, folder: Path, resume: bool, quiet: bool) -> Result:
     return result
 
 
-def _finished(folder: Path, config: Config) -> Result:
+def finished(folder: Path, config: Config) -> Result:
+    """The result of a run that has already ended."""
     from pgfl.folder import begin_folder
     from pgfl.result import Result
 
@@ -115,7 +138,7 @@ def _finished(folder: Path, config: Config) -> Result:
 
 
 @contextmanager
-def _bar(*, shown: bool) -> Iterator[Progress | None]:
+def bar(*, shown: bool) -> Iterator[Progress | None]:
     """A progress bar on stderr with rounds and the time left."""
     if not shown:
         yield None

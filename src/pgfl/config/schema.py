@@ -232,7 +232,7 @@ class Config(Section):
     checkpoint_every: Annotated[int, Field(ge=0, le=MOST)] = 100
     metrics: tuple[Metric, ...] = ("nmsd", "accuracy", "objective", "residuals", "disagreement")
     dtype: Literal["float64", "float32"] = "float64"
-    engine: Literal["numpy", "numba", "jax", "mpi"] = "numpy"
+    engine: Literal["numpy", "numba", "jax", "mpi", "mpi-numba"] = "numpy"
     threads: Count | None = None
     data: Annotated[
         Annotated[SyntheticData, Tag("<synthetic-regression>")]

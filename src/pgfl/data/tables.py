@@ -99,6 +99,23 @@ def read_federation(
     return in_memory(fill) if store is None else build_stored(store, fill)
 
 
+def read_shape(
+    clients: str | os.PathLike[str],
+    graph: str | os.PathLike[str] | Graph | Iterable[tuple[str, str]],
+    servers: Sequence[object],
+    average_degree: float,
+    seed: int,
+) -> tuple[Graph, NDArray[np.int64]]:
+    """The server graph of a table and how many rows each server has, from its column of servers alone."""
+    table = TableFile(clients)
+    table.require("server")
+    ids, numbers = _read_ids(table, "server")
+    server_ids = tuple(sorted({*ids, *_extra_servers(servers)}))
+    rows = dict(zip(ids, np.bincount(numbers[numbers >= 0], minlength=len(ids)).tolist(), strict=True))
+    counts = np.array([rows.get(server, 0) for server in server_ids], dtype=np.int64)
+    return _server_graph(graph, server_ids, average_degree, seed, 0), counts
+
+
 def read_edges(path: str | os.PathLike[str], servers: Iterable[str] | None = None) -> list[tuple[str, str]]:
     """The edges of a csv or parquet file with the columns source and target, both server ids.
 

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import json
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,11 @@ class Checkpoints:
 
     def save(self, engine: Engine, recorder: Recorder, plan: Plan | None) -> None:
         """Put everything down that the next round depends on."""
+        arrays = self._packed(engine, recorder, plan)
+        make_folder(self.folder)
+        write_atomically(self._path(engine), lambda stream: np.savez(stream, **arrays))
+
+    def _packed(self, engine: Engine, recorder: Recorder, plan: Plan | None) -> dict[str, Any]:
         state = engine.state
         arrays: dict[str, Any] = {
             "fingerprint": np.array(self.fingerprint),
@@ -50,27 +56,32 @@ class Checkpoints:
         if state.released is not state.model:
             arrays["released"] = np.asarray(state.released)
         arrays |= {f"servers/{name}": np.asarray(values) for name, values in state.servers.items()}
-        arrays |= {f"privacy/{name}": values for name, values in (plan.state() if plan else {}).items()}
-        make_folder(self.folder)
-        write_atomically(self._path(engine), lambda stream: np.savez(stream, **arrays))
+        return arrays | {f"privacy/{name}": values for name, values in (plan.state() if plan else {}).items()}
 
     def restore(self, engine: Engine, recorder: Recorder, plan: Plan | None) -> bool:
         """Take up where a checkpoint was left, if there is one."""
         path = self._path(engine)
         if not path.exists():
             return False
-        try:
+        with self._reading(path):
             with np.load(path, allow_pickle=False) as archive:
                 arrays = {name: archive[name] for name in archive.files}
-            if str(arrays["fingerprint"]) != self.fingerprint:
-                raise ResultError(
-                    f"{path} belongs to another config or other data; resume with the same ones, or choose another "
-                    "--out."
-                )
+            self._check(path, arrays)
             self._fill(engine, recorder, plan, arrays)
+        return True
+
+    @contextmanager
+    def _reading(self, path: Path) -> Iterator[None]:
+        try:
+            yield
         except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
             raise ResultError(f"The checkpoint {path} is damaged ({error}); remove it to start again.") from error
-        return True
+
+    def _check(self, path: Path, arrays: Mapping[str, Any]) -> None:
+        if str(arrays["fingerprint"]) != self.fingerprint:
+            raise ResultError(
+                f"{path} belongs to another config or other data; resume with the same ones, or choose another --out."
+            )
 
     def _fill(self, engine: Engine, recorder: Recorder, plan: Plan | None, arrays: Mapping[str, Any]) -> None:
         xp, state = engine.xp, engine.state

@@ -20,7 +20,7 @@ from pgfl.errors import Diverged, SolverError
 from pgfl.kernels import Linear, pick, put
 from pgfl.schedules import Scheduler, tau_at
 from pgfl.simulate.layout import Layout
-from pgfl.simulate.network import Network
+from pgfl.simulate.network import Around, Network
 from pgfl.simulate.problems import Block, BlockProblem, mean_of_pairs
 from pgfl.solvers import norm
 
@@ -57,10 +57,25 @@ class NoiseSource(Protocol):
 class AnyBlock(Protocol):
     """Whole servers that are computed in one go."""
 
-    clients: slice
-    pairs: slice
-    tolerance: NDArray[np.float64]
-    strictest: float
+    @property
+    def clients(self) -> slice:
+        """Its clients' places among all."""
+        ...
+
+    @property
+    def pairs(self) -> slice:
+        """Its pairs' places among all."""
+        ...
+
+    @property
+    def tolerance(self) -> NDArray[np.float64]:
+        """How exactly each client's problem must be solved."""
+        ...
+
+    @property
+    def strictest(self) -> float:
+        """The least of these tolerances."""
+        ...
 
     def objective_values(self, models: Array) -> Array:
         """f_k of every client at its model."""
@@ -105,7 +120,7 @@ class Part:
     @cached_property
     def shares(self) -> NDArray[np.floating]:
         """1 over the number of participants of every pair, a column."""
-        taking_part = np.maximum(np.diff(self.mean.indptr), 1)
+        taking_part = np.maximum(self.mean.indptr[1:] - self.mean.indptr[:-1], 1)
         return (1.0 / taking_part).astype(self.mean.values.dtype)[:, None]
 
 
@@ -154,8 +169,7 @@ class Engine:
         turnout = self._turnout(number)
         contributions = self._over_blocks(lambda part: self._client_phase(part, number), turnout.parts)
         aggregate = self._aggregate(turnout, contributions)
-        around = self.network.around(turnout.contributing)
-        servers, published = self.algorithm.publish(state.servers, aggregate, around)
+        servers, published, around = self._exchange(aggregate, turnout.contributing)
         self.previous_servers = state.server_models
         servers = self.algorithm.combine(servers, published, around, tau_at(self.algorithm.tau, number))
         if not self.network.complete:
@@ -166,6 +180,11 @@ class Engine:
         if number % LOOK_EVERY == 0:
             self.check_finite()
         return state
+
+    def _exchange(self, aggregate: Array, contributing: NDArray[np.bool_]) -> tuple[ServerState, Array, Around]:
+        """The servers' state after publishing, what everyone published, and who hears whom."""
+        around = self.network.around(contributing)
+        return *self.algorithm.publish(self.state.servers, aggregate, around), around
 
     def check_finite(self) -> None:
         """Raise `Diverged`, naming the runs, if a model is not finite or has grown beyond reason."""

@@ -21,6 +21,20 @@ Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
+class Whole:
+    """How large a run is on all ranks together."""
+
+    clients: int
+    rows: int
+    longest: int  # the largest D_k
+
+    @classmethod
+    def of(cls, federation: Federation) -> Whole:
+        """A federation that is all in one place."""
+        return cls(federation.size, len(federation.targets), int(federation.counts.max()))
+
+
+@dataclass(frozen=True)
 class RunLayout:
     """Where one run lies in the flat arrays."""
 
@@ -30,6 +44,7 @@ class RunLayout:
     clients: slice
     servers: slice
     pairs: slice
+    whole: Whole
 
     @cached_property
     def position(self) -> Ints:
@@ -72,6 +87,11 @@ class Layout:
         everyone = np.arange(self.clients)
         return [everyone[start:stop] for start, stop in zip(bounds[:-1], bounds[1:], strict=True)]
 
+    @property
+    def own_pairs(self) -> Ints | None:
+        """The pairs that are counted here; None is all. On several ranks others lend theirs."""
+        return None
+
     @cached_property
     def server_keys(self) -> list[tuple[int, int]]:
         """(run, server within the run) of every flat server: the key of its random streams."""
@@ -86,21 +106,33 @@ class Layout:
         columns = _steps(sizes) + np.repeat(same[self.pair_server], sizes)
         return Linear.from_entries(rows, columns, np.ones(len(rows)), self.pairs, self.pairs)
 
+    @cached_property
+    def shares(self) -> NDArray[np.float64]:
+        """c_s = |C_{s,(q)}| / max_s |C_{s,(q)}| over the servers of a run, for every pair."""
+        width = int(self.pair_cluster.max()) + 1
+        run = np.repeat(np.arange(len(self.runs)), [run.pairs.stop - run.pairs.start for run in self.runs])
+        group = run * width + self.pair_cluster
+        most = np.zeros(len(self.runs) * width, dtype=np.int64)
+        np.maximum.at(most, group, self.pair_members)
+        return np.asarray(self.pair_members / most[group])
+
     def mixing(self, mixing: Mixing) -> Linear:
         """InterServerAggregation's weights between pairs of the same cluster, the server's own included."""
-        first_pair = np.searchsorted(self.pair_server, np.arange(self.servers))
-        pairs_at = np.bincount(self.pair_server, minlength=self.servers)
-        rows, columns, values = [], [], []
+        here, there, values = [], [], []
         for run in self.runs:
             weights = run.federation.graph.weights(mixing).tocoo()
-            here, there = weights.coords[0] + run.servers.start, weights.coords[1] + run.servers.start
-            repeat = pairs_at[here]
-            step = _steps(repeat)
-            rows.append(np.repeat(first_pair[here], repeat) + step)
-            columns.append(np.repeat(first_pair[there], repeat) + step)
-            values.append(np.repeat(weights.data, repeat))
-        joined = (np.concatenate(rows), np.concatenate(columns), np.concatenate(values))
-        return Linear.from_entries(*joined, self.pairs, self.pairs)
+            here.append(weights.coords[0] + run.servers.start)
+            there.append(weights.coords[1] + run.servers.start)
+            values.append(weights.data)
+        return self.between_pairs(np.concatenate(here), np.concatenate(there), np.concatenate(values))
+
+    def between_pairs(self, here: Ints, there: Ints, values: NDArray[np.float64]) -> Linear:
+        """Weights between servers (of which both have the same clusters), spread to their pairs."""
+        first_pair = np.searchsorted(self.pair_server, np.arange(self.servers))
+        repeat = np.bincount(self.pair_server, minlength=self.servers)[here]
+        step = _steps(repeat)
+        rows, columns = (np.repeat(first_pair[server], repeat) + step for server in (here, there))
+        return Linear.from_entries(rows, columns, np.repeat(values, repeat), self.pairs, self.pairs)
 
 
 def lay_out(federations: Sequence[Federation], first_run: int = 0, personalised: bool = True) -> Layout:
@@ -110,11 +142,10 @@ def lay_out(federations: Sequence[Federation], first_run: int = 0, personalised:
     for number, federation in enumerate(federations, start=first_run):
         cluster = federation.client_cluster if personalised else np.zeros_like(federation.client_cluster)
         order = np.lexsort((cluster, federation.client_server))
-        pair_server, pair_cluster = _reachable_pairs(federation, cluster)
-        width = int(cluster.max()) + 1
-        client_pair = np.searchsorted(
-            pair_server * width + pair_cluster, (federation.client_server * width + cluster)[order]
-        )
+        component = federation.graph.components
+        known = np.unique(np.column_stack([component[federation.client_server], cluster]), axis=0)
+        pair_server, pair_cluster = reachable_pairs(component, known)
+        client_pair = pairs_of(pair_server, pair_cluster, federation.client_server[order], cluster[order])
         parts.append(
             (
                 federation.client_server[order] + servers,
@@ -127,20 +158,24 @@ def lay_out(federations: Sequence[Federation], first_run: int = 0, personalised:
             )
         )
         ends = (clients + federation.size, servers + len(federation.server_ids), pairs + len(pair_server))
-        starts = (clients, servers, pairs)
-        runs.append(RunLayout(federation, number, order, *map(slice, starts, ends)))
+        places = [slice(start, end) for start, end in zip((clients, servers, pairs), ends, strict=True)]
+        runs.append(RunLayout(federation, number, order, places[0], places[1], places[2], Whole.of(federation)))
         clients, servers, pairs = ends
     return Layout(tuple(runs), *map(np.concatenate, zip(*parts, strict=True)))
 
 
-def _reachable_pairs(federation: Federation, cluster: Ints) -> tuple[Ints, Ints]:
-    """Every (server, cluster) whose component holds a client of the cluster, sorted."""
-    component = federation.graph.components
-    known = np.unique(np.column_stack([component[federation.client_server], cluster]), axis=0)
+def reachable_pairs(component: Ints, known: Ints) -> tuple[Ints, Ints]:
+    """Every (server, cluster) whose component is `known` to hold a client of the cluster, sorted."""
     start = np.searchsorted(known[:, 0], component)
     count = np.searchsorted(known[:, 0], component, side="right") - start
     pair_server = np.repeat(np.arange(len(component)), count)
     return pair_server, known[np.repeat(start, count) + _steps(count), 1]
+
+
+def pairs_of(pair_server: Ints, pair_cluster: Ints, server: Ints, cluster: Ints) -> Ints:
+    """The place of every client's (server, cluster) among the sorted pairs."""
+    width = int(pair_cluster.max()) + 1
+    return np.searchsorted(pair_server * width + pair_cluster, server * width + cluster)
 
 
 def _steps(sizes: Ints) -> Ints:

@@ -81,7 +81,7 @@ class Network:
         self.weights = layout.mixing(algorithm.mixing)
         self.known = np.full(layout.pairs, algorithm.starts_everywhere)
         self._off_diagonal = (self.weights.rows != self.weights.columns).astype(float)
-        self._share = self._column(_shares(layout))
+        self.share = self._column(layout.shares)
         self._cached: tuple[bytes, Around, Mask] | None = None
 
     @property
@@ -103,10 +103,14 @@ class Network:
             self.known = known
         return around
 
+    def published(self, contributing: Mask) -> Mask:
+        """Which pairs tell their neighbours a model this round; the one-step rule tells that of the round before."""
+        return self.known if self.algorithm.kind == "pgfl-onestep" else self.known | contributing
+
     def _work_out(self, contributing: Mask) -> tuple[Around, Mask]:
         layout, pattern = self.layout, self.weights
         one_step = self.algorithm.kind == "pgfl-onestep"
-        published = self.known if one_step else self.known | contributing
+        published = self.published(contributing)
         audible = published[pattern.columns].astype(float)
         total = _row_sums(pattern, pattern.values * audible)
         complete = _row_sums(pattern, 1.0 - audible) == 0
@@ -128,7 +132,7 @@ class Network:
             heard=self._column(np.where(adopting, 1.0 / np.maximum(neighbours_heard, 1.0), 0.0)),
             degree=self._column(_row_sums(pattern, both)),
             adopting=self._column(adopting),
-            share=self._share,
+            share=self.share,
             cluster_sum=self._typed(cluster_sum),
             cluster_scale=self._column(np.where(others_here > 0, 1.0 / np.maximum(others_here, 1.0), 0.0)),
             around_sum=self._typed(pattern.revalued(np.ones(len(pattern.values)))),
@@ -142,16 +146,6 @@ class Network:
 
     def _column(self, values: NDArray[Any]) -> Column:
         return self.xp.asarray(column(np.asarray(values, dtype=self.dtype)))
-
-
-def _shares(layout: Layout) -> NDArray[np.float64]:
-    """c_s = |C_{s,(q)}| / max_s |C_{s,(q)}| over the servers of a run."""
-    width = int(layout.pair_cluster.max()) + 1
-    run = np.repeat(np.arange(len(layout.runs)), [run.pairs.stop - run.pairs.start for run in layout.runs])
-    group = run * width + layout.pair_cluster
-    most = np.zeros(len(layout.runs) * width, dtype=np.int64)
-    np.maximum.at(most, group, layout.pair_members)
-    return layout.pair_members / most[group]
 
 
 def _row_sums(pattern: Linear, values: NDArray[np.float64]) -> NDArray[np.float64]:

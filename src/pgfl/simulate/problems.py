@@ -21,7 +21,7 @@ from pgfl.solvers import Prepared, tolerance_for
 
 Array = Any
 Ints = NDArray[np.int64]
-PAD_TO_LONGEST = 2**20  # elements below which one bucket with padding beats many without
+PAD_TO_LONGEST = 2**11  # clients below which one bucket with padding beats many without
 BLOCK_ELEMENTS = 2**21  # elements of features in a block: it stays in cache between the product with X and with Xᵀ
 
 
@@ -180,7 +180,7 @@ def block_of(
         places = np.arange(start, stop) - clients.start
         own = run.order[start - run.clients.start : stop - run.clients.start]
         cluster = run.federation.client_cluster[own]
-        longest = _padded(run.federation)
+        longest = _padded(run)
         for q in np.unique(cluster):
             objective = objective_of(objectives, run.federation.cluster_ids[q])
             if objective not in known:
@@ -236,13 +236,11 @@ def _bucket(
     return Bucket(where, objective, *arrays, prepared)
 
 
-def _padded(federation: Any) -> Ints:
+def _padded(run: RunLayout) -> Ints:
     """How many rows every client of a run is given: the run's longest if that is cheap, else its own up to 1/8 more."""
-    counts = federation.counts
-    longest = int(counts.max())
-    padded = len(counts) * longest
-    if padded * federation.dimension <= PAD_TO_LONGEST and padded <= 2 * counts.sum():
-        return np.full_like(counts, longest)
+    counts, whole = run.federation.counts, run.whole
+    if whole.clients <= PAD_TO_LONGEST and whole.clients * whole.longest <= 2 * whole.rows:
+        return np.full_like(counts, whole.longest)
     unit = 2 ** np.maximum(np.floor(np.log2(counts)).astype(np.int64) - 3, 0)
     return -(-counts // unit) * unit
 

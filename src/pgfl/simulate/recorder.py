@@ -1,26 +1,25 @@
 """What is measured while a simulation runs: a row a run and recorded round.
 
 Measures of clean client models are apart from those of server models: with privacy on, only the latter may be shown.
+All sums are those of `Totals`, so a history does not depend on the order, the batch or the rank of what is added.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pgfl import metrics
-from pgfl.kernels import Linear
 from pgfl.simulate.engine import Engine
 from pgfl.simulate.layout import RunLayout
 from pgfl.simulate.problems import Objectives, objective_of
+from pgfl.simulate.totals import Totals
 from pgfl.theory import cluster_objective
 
 Floats = NDArray[np.floating]
-Ints = NDArray[np.int64]
 Columns = dict[str, NDArray[Any]]
 METRICS = ("nmsd", "accuracy", "objective", "residuals", "disagreement", "distance")
 CLUSTERS_SHOWN = 12
@@ -30,13 +29,12 @@ CLIENTS_AT_A_TIME = 2**12
 class Recorder:
     """Collects the history of an engine's runs."""
 
-    def __init__(self, engine: Engine, objectives: Objectives, wanted: Iterable[str]) -> None:
+    def __init__(
+        self, engine: Engine, objectives: Objectives, wanted: Iterable[str], totals: Totals | None = None
+    ) -> None:
         self.engine, self.layout = engine, engine.layout
+        self.totals = totals or Totals(engine.layout)
         self.wanted = set(wanted)
-        self._run_of_client = np.repeat(
-            np.arange(len(self.layout.runs)), [run.federation.size for run in self.layout.runs]
-        )
-        self._run_sizes = np.bincount(self._run_of_client)
         self._truth = self._truths() if "nmsd" in self.wanted else None
         self._optima = self._exact_optima(objectives) if "distance" in self.wanted else None
         self.shown: list[dict[str, float]] = []
@@ -56,17 +54,12 @@ class Recorder:
         if "residuals" in self.wanted:
             self._residuals(clean, shown, servers)
         if "disagreement" in self.wanted:
-            self._disagreements(shown, servers)
-        for number, run in enumerate(self.layout.runs):
-            known = self.engine.network.known[run.pairs]
-            if self._optima is not None and known.any():
-                clusters = self.layout.pair_cluster[run.pairs][known]
-                optima = self._optima[number][clusters]
-                clean[number]["distance"] = metrics.relative_distance(servers[run.pairs][known], optima)
-            if "accuracy" in self.wanted and run.federation.tests is not None:
-                model = np.asarray(self.engine.state.model[run.clients])
-                clean[number]["accuracy"] = self._accuracy(run, model)
-                shown[number]["accuracy"] = self._accuracy(run, servers[self.layout.client_pair[run.clients]])
+            self._disagreement(shown, servers)
+        if self._optima is not None:
+            self._distance(clean, servers)
+        if "accuracy" in self.wanted:
+            self._accuracy(clean, lambda run: np.asarray(self.engine.state.model[run.clients]))
+            self._accuracy(shown, lambda run: servers[self.layout.client_pair[run.clients]])
         for number, run in enumerate(self.layout.runs):
             place = {"run": run.number, "round": self.engine.state.round}
             self.clean.append(place | clean[number])
@@ -82,106 +75,98 @@ class Recorder:
 
     def _deviation(self, models: Floats, some: slice) -> Floats:
         assert self._truth is not None
-        return metrics.deviation(models, self._truth[self._group_of_client[some]])
+        return metrics.deviation(models, self._truth[self.totals.client_group[some]])
 
     def _deviations(self, rows: list[dict[str, float]], deviation: Floats) -> None:
-        means = np.bincount(self._run_of_client, weights=deviation) / self._run_sizes
-        with np.errstate(invalid="ignore"):
-            per_cluster = np.bincount(self._group_of_client, weights=deviation, minlength=len(self._members))
-            per_cluster /= self._members
-        for number, (run, groups) in enumerate(zip(self.layout.runs, self._groups_of_run, strict=True)):
-            rows[number]["nmsd"] = float(means[number])
+        sums = self.totals.over_clients_by_cluster(deviation)
+        means = sums / np.maximum(self.totals.members, 1)
+        for number, run in enumerate(self.layout.runs):
+            rows[number]["nmsd"] = float(sums[number].sum() / self.totals.clients[number])
             names = run.federation.cluster_ids
-            if 1 < len(names) <= CLUSTERS_SHOWN:
-                values = per_cluster[groups].tolist()
-                rows[number] |= {f"nmsd_{name}": value for name, value in zip(names, values, strict=True)}
-
-    @cached_property
-    def _group_of_client(self) -> Ints:
-        """The cluster of every client among those of all runs (its own, also where all share a model)."""
-        runs = zip(self.layout.runs, self._groups_of_run, strict=True)
-        return np.concatenate([run.federation.client_cluster[run.order] + groups.start for run, groups in runs])
-
-    @cached_property
-    def _members(self) -> Ints:
-        return np.bincount(self._group_of_client, minlength=self._groups_of_run[-1].stop)
+            if not 1 < len(names) <= CLUSTERS_SHOWN:
+                continue
+            for q, name in enumerate(names):
+                rows[number][f"nmsd_{name}"] = float(means[number, q]) if self.totals.members[number, q] else np.nan
 
     def _objective_values(self, rows: list[dict[str, float]]) -> None:
         model = self.engine.state.model
         values = np.concatenate(
             [np.asarray(block.objective_values(model[block.clients])) for block in self.engine.blocks]
         )
-        for number, run in enumerate(self.layout.runs):
-            rows[number]["objective"] = float(values[run.clients].mean())
+        for row, mean in zip(rows, self.totals.over_clients(values) / self.totals.clients, strict=True):
+            row["objective"] = float(mean)
 
     def _residuals(self, clean: list[dict[str, float]], shown: list[dict[str, float]], servers: Floats) -> None:
         moved = self.engine.algorithm.rho * (servers - np.asarray(self.engine.previous_servers))
         squares = self._of_clients(
             lambda some, model: metrics.squared_norm(model - servers[self.layout.client_pair[some]])
         )
-        moves = metrics.squared_norm(moved)
-        for number, run in enumerate(self.layout.runs):
-            clean[number]["primal_residual"] = float(np.sqrt(np.mean(squares[run.clients])))
-            shown[number]["dual_residual"] = float(np.sqrt(np.mean(moves[run.pairs])))
+        primal = self.totals.over_clients(squares) / self.totals.clients
+        dual = self.totals.over_pairs(metrics.squared_norm(moved)) / self.totals.pairs
+        for number in range(len(self.layout.runs)):
+            clean[number]["primal_residual"] = float(np.sqrt(primal[number]))
+            shown[number]["dual_residual"] = float(np.sqrt(dual[number]))
 
-    def _disagreements(self, rows: list[dict[str, float]], servers: Floats) -> None:
-        """`metrics.disagreement` of every run, all runs' clusters at once."""
-        known, group = self.engine.network.known, self._group_of_pair
-        height = int(group.max()) + 1
-        sizes = np.bincount(group, weights=known, minlength=height)
-        order = np.argsort(group, kind="stable")
-        gather = Linear(np.searchsorted(group[order], np.arange(height + 1)), order, known[order] * 1.0, len(group))
-        centres = gather(servers.astype(float)) / np.maximum(sizes, 1.0)[:, None]
-        away = metrics.squared_norm(servers - centres[group]) * known
-        scale = metrics.squared_norm(centres) * sizes
-        for number, run in enumerate(self.layout.runs):
-            total = scale[self._groups_of_run[number]].sum()
-            rows[number]["disagreement"] = float(away[run.pairs].sum() / total) if total > 0 else 0.0
+    def _disagreement(self, rows: list[dict[str, float]], servers: Floats) -> None:
+        """Σ‖w_{q,s} − w̄_q‖² / Σ‖w̄_q‖² over all servers that have a model, w̄_q their mean."""
+        held = self.totals.pairs_by_cluster(self.engine.network.known)
+        means = self.totals.over_pairs_by_cluster(servers) / np.maximum(held, 1)[..., None]
+        self._spread(rows, "disagreement", servers, means, held)
 
-    def _accuracy(self, run: RunLayout, models: Floats) -> float:
+    def _distance(self, rows: list[dict[str, float]], servers: Floats) -> None:
+        """Σ‖w_{q,s} − w_q^opt‖² / Σ‖w_q^opt‖² over the servers that have a model."""
+        assert self._optima is not None
+        held = self.totals.pairs_by_cluster(self.engine.network.known)
+        self._spread(rows, "distance", servers, self._optima, held)
+
+    def _spread(
+        self, rows: list[dict[str, float]], name: str, servers: Floats, centres: Floats, held: NDArray[np.int64]
+    ) -> None:
+        around = np.concatenate(
+            [centres[number, self.layout.pair_cluster[run.pairs]] for number, run in enumerate(self.layout.runs)]
+        )
+        apart = self.totals.over_pairs(metrics.squared_norm(servers - around) * self.engine.network.known)
+        scale = (held * metrics.squared_norm(centres)).sum(axis=1)
+        for row, above, below in zip(rows, apart, scale, strict=True):
+            row[name] = float(above / below) if below > 0 else 0.0
+
+    def _accuracy(self, rows: list[dict[str, float]], models_of: Callable[[RunLayout], Floats]) -> None:
         """The mean over clients of each model's accuracy on its cluster's test set; equal models are scored once."""
-        federation, total = run.federation, 0.0
-        cluster = federation.client_cluster[run.order]
-        for q, name in enumerate(federation.cluster_ids):
-            test = (federation.tests or {}).get(name)
-            chosen = np.flatnonzero(cluster == q)
-            if test is None or not len(chosen):
-                continue
-            distinct, counts = np.unique(models[chosen].astype(test.features.dtype), axis=0, return_counts=True)
-            total += float(metrics.accuracy(distinct, test.features, test.targets) @ counts)
-        return total / len(models)
+        if all(run.federation.tests is None for run in self.layout.runs):
+            return
+        right = np.zeros((len(self.layout.runs), self.totals.width), dtype=np.int64)
+        for number, run in enumerate(self.layout.runs):
+            cluster, own = run.federation.client_cluster[run.order], models_of(run)
+            for q, name in enumerate(run.federation.cluster_ids):
+                test, chosen = (run.federation.tests or {}).get(name), np.flatnonzero(cluster == q)
+                if test is not None and len(chosen):
+                    distinct, counts = np.unique(own[chosen].astype(test.features.dtype), axis=0, return_counts=True)
+                    right[number, q] = metrics.hits(distinct, test.features, test.targets) @ counts
+        right = self.totals.added(right)
+        for number, run in enumerate(self.layout.runs):
+            if (tests := run.federation.tests) is not None:
+                names = enumerate(run.federation.cluster_ids)
+                shares = [right[number, q] / len(tests[name].targets) for q, name in names if name in tests]
+                rows[number]["accuracy"] = float(sum(shares) / self.totals.clients[number])
 
     def _truths(self) -> Floats | None:
         """The true models of all runs' clusters, one after the other."""
-        if any(run.federation.truth is None for run in self.layout.runs):
+        federations = [run.federation for run in self.layout.runs]
+        if any(federation.truth is None for federation in federations):
             return None
-        return np.concatenate([run.federation.truth for run in self.layout.runs])  # type: ignore[misc]
+        truth = np.ones((len(federations), self.totals.width, federations[0].dimension))
+        for number, federation in enumerate(federations):
+            truth[number, : len(federation.cluster_ids)] = federation.truth
+        return truth.reshape(-1, federations[0].dimension)
 
-    @cached_property
-    def _groups_of_run(self) -> list[slice]:
-        """Where the clusters of every run lie among those of all runs."""
-        ends = np.cumsum([len(run.federation.cluster_ids) for run in self.layout.runs]).tolist()
-        return [slice(start, end) for start, end in zip([0, *ends[:-1]], ends, strict=True)]
-
-    @cached_property
-    def _group_of_pair(self) -> Ints:
-        """The cluster of every pair among those of all runs."""
-        sizes = [run.pairs.stop - run.pairs.start for run in self.layout.runs]
-        return self.layout.pair_cluster + np.repeat([group.start for group in self._groups_of_run], sizes)
-
-    def _exact_optima(self, objectives: Objectives) -> list[Floats]:
-        found = []
-        for run in self.layout.runs:
+    def _exact_optima(self, objectives: Objectives) -> Floats:
+        found = np.zeros((len(self.layout.runs), self.totals.width, self.layout.runs[0].federation.dimension))
+        for number, run in enumerate(self.layout.runs):
             federation = run.federation
             chosen = [objective_of(objectives, name) for name in federation.cluster_ids]
             members = np.bincount(federation.client_cluster, minlength=len(chosen))
-            optima = [
-                cluster_objective(federation, objective, q).minimiser()  # type: ignore[arg-type]
-                if members[q]
-                else np.zeros(federation.dimension)
-                for q, objective in enumerate(chosen)
-            ]
-            found.append(np.array(optima))
+            for q in np.flatnonzero(members):
+                found[number, q] = cluster_objective(federation, chosen[q], q).minimiser()  # type: ignore[arg-type]
         return found
 
 

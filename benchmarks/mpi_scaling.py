@@ -1,0 +1,145 @@
+"""How a round scales over MPI ranks on this machine, and what one exchange costs.
+
+    python benchmarks/mpi_scaling.py            a table
+    python benchmarks/mpi_scaling.py --json     the same for machines
+
+Weak scaling: every rank brings the same number of clients. Strong scaling: the same clients are split over the ranks.
+A figure is the fastest of several rounds, and the slowest rank decides a round: other work on the machine only ever
+makes a round slower. Efficiency is one rank's time over N ranks' time, times N for strong scaling.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+CLIENTS_A_SERVER, CLUSTERS, DIMENSION = 100, 3, 60
+ROUNDS, WARM_UP, EXCHANGES = 12, 3, 200
+
+
+def measure(settings: dict[str, Any]) -> dict[str, Any] | None:
+    """On every rank: play rounds and exchanges; the first rank has the figures."""
+    from pgfl.algorithms import PGFL
+    from pgfl.data.layout import lay_out
+    from pgfl.data.synthetic import synthetic_regression
+    from pgfl.objectives import Ridge
+    from pgfl.simulate.mpi import RankTraining
+    from pgfl.simulate.partition import edges_between, partition
+    from pgfl.simulate.ranks import world
+    from pgfl.training import Settings
+
+    ranks = world()
+    servers, kernels = settings["clients"] // CLIENTS_A_SERVER, settings["kernels"]
+    shape = {"servers": servers, "clients_per_server": CLIENTS_A_SERVER, "clusters": CLUSTERS, "graph": "random"}
+    layout = lay_out(**shape)
+    began = time.perf_counter()
+    owner = ranks.from_first(lambda: partition(layout.graph, layout.sizes, ranks.size))
+    split = time.perf_counter() - began
+
+    own = np.flatnonzero(owner == ranks.rank)
+    part = synthetic_regression(**shape, dimension=DIMENSION, dtype=np.float32, servers_subset=own)
+    options = {"rounds": 10**6, "participants": "all", "privacy": None, "seed": 0, "runs": 1, "record_every": 1}
+    how = Settings(**options, metrics=(), dtype=np.float32, threads=1, engine=kernels)
+    training = RankTraining(ranks, lambda run: owner, lambda run: part, PGFL(tau=0.2), Ridge(), how)
+    engine = training._ready(training._batches()[0]).engine
+
+    def slowest(work: Any, times: int) -> float:
+        best = np.inf
+        for _ in range(times):
+            ranks.comm.Barrier()
+            began = time.perf_counter()
+            work()
+            best = min(best, float(ranks.largest([time.perf_counter() - began])[0]))
+        return best
+
+    slowest(engine.play, WARM_UP)
+    round_seconds = slowest(engine.play, ROUNDS)
+    published, present = np.array(engine.state.server_models), engine.network.known
+    exchange = slowest(lambda: engine.halo.exchange(published, present), EXCHANGES)
+    barrier = slowest(ranks.comm.Barrier, EXCHANGES)
+    rows = int(ranks.added([len(engine.halo.borrowed)])[0])
+    return {
+        **settings,
+        "ranks": ranks.size,
+        "round": round_seconds,
+        "exchange": exchange,
+        "barrier": barrier,
+        "rows_exchanged": rows,
+        "bytes_exchanged": rows * (DIMENSION + 1) * 4,
+        "edges": len(layout.graph.edges),
+        "edges_between_ranks": edges_between(layout.graph, owner),
+        "partition": split,
+    }
+
+
+def launch(ranks: int, **settings: Any) -> dict[str, Any]:
+    mpiexec = Path(sys.executable).with_name("mpiexec")
+    command = [mpiexec if mpiexec.exists() else "mpiexec", "-n", ranks, sys.executable, __file__]
+    done = subprocess.run(
+        [*map(str, command), "--worker", json.dumps(settings)],
+        check=True,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        timeout=1800,
+    )
+    return json.loads(done.stdout)
+
+
+def table(rows: list[dict[str, Any]], cores: int) -> str:
+    lines = [
+        f"Python {platform.python_version()}, NumPy {np.__version__}, {cores} cores; ridge, d = {DIMENSION}, "
+        f"{CLIENTS_A_SERVER} clients a server, D_k 2–9, float32, all take part, random graph of degree 3.",
+        "",
+        "| scaling | kernels | ranks | clients | round | a client | efficiency | exchange | rows | of a round |",
+        "|---|---|---:|---:|---:|---:|---:|---:|---:|---:|",
+    ]
+    for row in rows:
+        lines.append(
+            f"| {row['scaling']} | {row['kernels']} | {row['ranks']} | {row['clients']:,} "
+            f"| {row['round'] * 1e3:.1f} ms | {row['round'] / row['clients'] * 1e9:.0f} ns | {row['efficiency']:.0%} "
+            f"| {row['exchange'] * 1e6:.0f} µs | {row['rows_exchanged']:,} | {row['exchange'] / row['round']:.1%} |"
+        )
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    parser.add_argument("--clients", type=int, default=50_000, help="clients of a rank (weak) or of all (strong)")
+    parser.add_argument("--kernels", nargs="+", default=["numpy", "numba"], help="numpy, numba")
+    parser.add_argument("--worker", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.worker:
+        figures = measure(json.loads(options.worker))
+        from mpi4py import MPI
+
+        if MPI.COMM_WORLD.rank == 0:
+            print(json.dumps(figures))
+        return
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    counts = sorted({1, 2, *(n for n in (4, 8, 16, 32, 64) if n <= cores)})
+    rows = []
+    for kernels in options.kernels:
+        for scaling in ("weak", "strong"):
+            alone = None
+            for ranks in counts:
+                clients = options.clients * (ranks if scaling == "weak" else 1)
+                row = launch(ranks, scaling=scaling, kernels=kernels, clients=clients)
+                alone = alone or row["round"]
+                row["efficiency"] = alone / row["round"] / (1 if scaling == "weak" else ranks)
+                rows.append(row)
+    print(json.dumps(rows, indent=2) if options.json else table(rows, cores))
+
+
+if __name__ == "__main__":
+    main()
