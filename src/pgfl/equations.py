@@ -50,13 +50,18 @@ def privacy_noise_addition(client_model: Array, noise: Array) -> Array:
 
 
 def clip_update(client_model: Array, centre: Array, radius: float | None) -> Array:
-    """The model pulled back into ‖w − centre‖ ≤ radius, if there is one: a projection, so it never spreads models."""
+    """The model pulled back into ‖w − centre‖ ≤ radius, if there is one: a projection, so it never spreads models.
+
+    The radius is shortened by what rounding can add, which grows with the centre that a server may have chosen.
+    """
     if radius is None:
         return client_model
     xp = client_model.__array_namespace__()
     move = client_model - centre
     length = xp.sum(move * move, axis=-1, keepdims=True) ** 0.5
-    allowed = radius * (1.0 - 16.0 * xp.finfo(move.dtype).eps)
+    eps = xp.finfo(move.dtype).eps
+    size = xp.sum(centre * centre, axis=-1, keepdims=True) ** 0.5
+    allowed = xp.clip(radius * (1.0 - 16.0 * eps) - 4.0 * eps * size, 0.0, None)
     return centre + move * xp.where(
         length > allowed, allowed / xp.where(length > 0, length, 1.0 + length), 1.0 + 0.0 * length
     )

@@ -42,6 +42,7 @@ class Objective(ABC):
     """
 
     kind: ClassVar[str] = "custom"
+    suitable_targets: ClassVar[str] = "finite numbers"
     lam: float = 0.0
     tolerance: float = 1e-10
     convex: bool = True
@@ -71,9 +72,19 @@ class Objective(ABC):
         """L with ‖∇ℓ(z; w) − ∇ℓ(z; w')‖ ≤ L‖w − w'‖ for a record within the bounds; None if unknown."""
         return None
 
-    def check_targets(self, targets: NDArray[np.floating]) -> None:
-        """Raise `DataError` if the targets do not suit this loss; any finite number suits most."""
-        return
+    def check_targets(self, targets: NDArray[np.floating], owner: str = "") -> None:
+        """Raise `DataError` if the targets do not suit this loss; `owner` says whose they are."""
+        wrong = ~self.suitable(targets)
+        if wrong.any():
+            row = int(np.argmax(wrong))
+            raise DataError(
+                f"{owner}sample {row + 1} has target {targets[row]:g}, but {self.kind} regression needs "
+                f"{self.suitable_targets}; recode the target."
+            )
+
+    def suitable(self, targets: NDArray[np.floating]) -> NDArray[np.bool_]:
+        """Which targets this loss can be used with: any finite number, for most."""
+        return np.isfinite(targets)
 
     def predict(self, margins: Array) -> Array:
         """What a model predicts where xᵀw = margins."""
@@ -108,6 +119,11 @@ class MarginObjective(Objective):
     @abstractmethod
     def curvature(self, margin: Array, target: Array) -> Array:
         """∂²h/∂u², a generalised one where h has kinks."""
+
+    @property
+    def curvature_bound(self) -> float | None:
+        """sup ∂²h/∂u², if it is known."""
+        return self.smoothness(Bounds(x_norm=1.0))
 
     def value_and_gradient(self, w: Array, features: Array, targets: Array, counts: Array) -> tuple[Array, Array]:
         """The mean loss and its gradient, from the margins."""
@@ -207,6 +223,7 @@ class Logistic(MarginObjective):
     """Mean cross-entropy with labels 0 and 1."""
 
     kind: ClassVar[str] = "logistic"
+    suitable_targets: ClassVar[str] = "labels 0 and 1"
 
     def scalar_loss(self, margin: Array, target: Array) -> Array:
         """log(1 + eᵘ) − yu, without overflow."""
@@ -230,14 +247,9 @@ class Logistic(MarginObjective):
         """B²/4."""
         return None if bounds.x_norm is None else 0.25 * bounds.x_norm**2
 
-    def check_targets(self, targets: NDArray[np.floating]) -> None:
-        """Labels must be 0 or 1."""
-        wrong = (targets != 0) & (targets != 1)
-        if wrong.any():
-            row = int(np.argmax(wrong))
-            raise DataError(
-                f"Logistic regression needs labels 0 and 1; row {row + 1} has {targets[row]:g}: recode the target."
-            )
+    def suitable(self, targets: NDArray[np.floating]) -> NDArray[np.bool_]:
+        """Labels are 0 or 1."""
+        return (targets == 0) | (targets == 1)
 
     def predict(self, margins: Array) -> Array:
         """The probability of label 1."""

@@ -23,6 +23,7 @@ from pgfl.solvers import Prepared, tolerance_for
 from pgfl.topology import neighbour_weight
 
 Vector = NDArray[np.float64]
+ROUNDING_SHARE = 0.5  # of the tolerance that a sensitivity counts with; the solver may use the rest
 
 
 @dataclass(frozen=True)
@@ -91,19 +92,16 @@ class Client:
         """The answer to a request; `release` perturbs the solution and accounts for it before it may be seen."""
         self.settle(request.accepted)
         problem = self._problem_at(request.server_clients)
-        model = np.zeros_like(self.dual) if request.model is None else np.asarray(request.model, dtype=float)
-        if model.shape != self.dual.shape:
-            raise DataError(f"The server's model has {model.size} coefficients, this client's data {self.dual.size}.")
+        model = np.zeros_like(self.dual) if request.model is None else self._received(request.model)
+        self._check_size(model)
         step = self.algorithm.client_step(problem, model[None], self.dual[None], lambda m: release(m[0])[None])
-        if self.objective.convex and step.error[0] > tolerance_for(self.objective, np.float64, np):
-            raise SolverError(f"The primal problem was solved only to {step.error[0]:.1e}; nothing was released.")
         self.sent = (request.round, step.released[0])
         return Answer(request.round, step.released[0], self.dual)
 
     def settle(self, accepted: Accepted | None) -> None:
         """ClientDualUpdate with the model of the round that was accepted, once; an answer that was not is forgotten."""
         if accepted is not None and self.sent is not None and accepted.round == self.sent[0] > self.settled_round:
-            self.dual = self.algorithm.settle(self.dual, np.asarray(accepted.model, dtype=float), self.sent[1])
+            self.dual = self.algorithm.settle(self.dual, self._received(accepted.model), self.sent[1])
             self.settled_round = accepted.round
 
     def state(self) -> dict[str, Any]:
@@ -117,6 +115,28 @@ class Client:
     def strong_convexity(self, server_clients: int) -> float:
         """m of the problem that would be solved; a calibration uses the same."""
         return float(eq.strong_convexity(self.algorithm.rho, self.objective.lam, server_clients))
+
+    def _received(self, values: Vector) -> Vector:
+        model = np.asarray(values, dtype=float)
+        if model.shape != self.dual.shape:
+            raise DataError(f"The server's model has {model.size} coefficients, this client's data {self.dual.size}.")
+        return model
+
+    def _check_size(self, model: Vector) -> None:
+        """Refuse a centre so large that rounding would pass what the sensitivity allows for.
+
+        It is decided by what the server knows, so a refusal tells nothing about the data.
+        """
+        with np.errstate(over="ignore"):
+            size = float(np.linalg.norm(model) + np.linalg.norm(self.dual) / self.algorithm.rho)
+        rounding = np.finfo(float).eps * len(model) ** 0.5 * size
+        allowed = [tolerance_for(self.objective, np.float64, np)] if self.objective.convex else []
+        allowed += [self.update_norm] if self.update_norm is not None else []
+        if allowed and not rounding <= ROUNDING_SHARE * min(allowed):
+            raise DataError(
+                f"The server's model is so large that rounding ({rounding:.1e}) is not well below {min(allowed):.1e}, "
+                "which the sensitivity counts with; nothing was released."
+            )
 
     def _problem_at(self, server_clients: int) -> _OneClient:
         if server_clients < 1:
@@ -144,7 +164,12 @@ class _OneClient:
     update_norm: float | None
 
     def solve(self, centre: Vector) -> tuple[Vector, Vector]:
-        return self.prepared.solve(centre)
+        """The solution, if it is certified to what rounding leaves of the tolerance; a release comes after it."""
+        model, error = self.prepared.solve(centre)
+        allowed = (1.0 - ROUNDING_SHARE) * tolerance_for(self.objective, np.float64, np)
+        if self.objective.convex and not error[0] <= allowed:
+            raise SolverError(f"The primal problem was solved only to {error[0]:.1e}; nothing was released.")
+        return model, error
 
     def gradient(self, w: Vector) -> Vector:
         gradient = self.objective.gradient(w, *self.data)

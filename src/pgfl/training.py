@@ -227,7 +227,7 @@ class Training:
 
     def _bounded(self, run: int) -> Federation:
         federation = self.federation_of(run)
-        return self.settings.privacy.bounded(federation) if self.settings.privacy else federation
+        return self.settings.privacy.bounded(federation, self.settings.dtype) if self.settings.privacy else federation
 
     def _ready(self, numbers: range) -> Batch:
         settings = self.settings
@@ -372,12 +372,14 @@ class Training:
         return info
 
     def _check_targets(self, federation: Federation) -> None:
-        if isinstance(self.objectives, Objective):
-            self.objectives.check_targets(federation.targets)
-            return
+        suitable = np.ones(len(federation.targets), dtype=bool)
         for q, name in enumerate(federation.cluster_ids):
             mine = np.repeat(federation.client_cluster == q, federation.counts)
-            objective_of(self.objectives, name).check_targets(federation.targets[mine])
+            suitable[mine] = objective_of(self.objectives, name).suitable(federation.targets[mine])
+        if not suitable.all():
+            client = int(np.searchsorted(federation.offsets, np.argmin(suitable), side="right")) - 1
+            objective = objective_of(self.objectives, federation.cluster_ids[federation.client_cluster[client]])
+            objective.check_targets(federation.rows(client)[1], f"Client {federation.client_id(client)}: ")
 
     def _warn(self, federation: Federation) -> None:
         clusters, participants = len(federation.cluster_ids), self.settings.participants
@@ -391,7 +393,7 @@ class Training:
                     f"{len(small)} servers have fewer than {participants} clients ({federation.server_ids[small[0]]} has "
                     f"{sizes[small[0]]}); there all clients take part."
                 )
-        if not federation.graph.connected and len(federation.graph.edges):
+        if not federation.graph.connected:
             self.warnings.append(_components_sentence(federation))
         if isinstance(self.algorithm, ExactMixing) and (participants != "all" or self.algorithm.tau != 0.0):
             self.warnings.append(

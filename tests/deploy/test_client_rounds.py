@@ -115,6 +115,7 @@ def test_the_dual_advances_only_on_confirmed_acceptance_and_once(device):
     device.restart()
     fourth = read_answer(decode(device.ask(4, accepted=Accepted(2, model)), LIMITS, FRAMES))
     np.testing.assert_allclose(fourth.dual, third.dual, err_msg="settled again after a restart")
+    device.restart()
     assert [row.accepted for row in device.account.ledger.rows()] == [False, True, False, False]
 
 

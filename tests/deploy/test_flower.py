@@ -46,7 +46,7 @@ def site(tmp_path):
     key = identity.create_client(client, "ann")
     certificate, secret_key = home / identity.SITE_CERTIFICATE, home / identity.SITE_KEY
     link = SuperLink(home, "127.0.0.1", processes.free_port(), certificate, secret_key)
-    node = SuperNode(client, f"127.0.0.1:{link.port}", certificate, client / identity.CLIENT_KEY, processes.free_port())
+    node = SuperNode(client, f"127.0.0.1:{link.port}", certificate, client / identity.CLIENT_KEY)
     invitations: queue.Queue[Invitation] = queue.Queue()
 
     def invited(invitation):

@@ -22,10 +22,13 @@ def init(
 ) -> None:
     """Make the client's key; the public half goes to the site's operator."""
     from pgfl.deploy.identity import CLIENT_PUBLIC, create_client
+    from pgfl.deploy.templates import CLIENT, write_once
 
     key = create_client(home, name)
     typer.echo(f"{home / CLIENT_PUBLIC} is the public key of {name}; hand it to the operator of the site.")
     typer.echo(f"fingerprint {key.fingerprint}")
+    if write_once(home / "client.toml", CLIENT.format(name=name)):
+        typer.echo(f"{home / 'client.toml'} is where to begin; the policy in it is yours alone.")
 
 
 @app.command()

@@ -270,9 +270,10 @@ def largest_difference(network: LocalNetwork) -> float:
     place = {federation.client_id(k): int(flat) for k, flat in enumerate(layout.runs[0].position)}
     accepted = _accepted(network)
     clean, noise = _recorded(network) if privacy else ({}, {})
+    blocks: Any = prepare(layout, objectives, algorithm.rho, np.float64)
     engine = Engine(
         layout,
-        prepare(layout, objectives, algorithm.rho, np.float64),
+        blocks,
         algorithm,
         _TookPart({n: np.sort([place[c] for c in names]).astype(np.int64) for n, names in accepted.items()}),  # type: ignore[arg-type]
         noise=_Replayed({place[client]: rows for client, rows in noise.items()}) if privacy else None,

@@ -28,10 +28,13 @@ def init(
 ) -> None:
     """Make the site's key and its certificate, which is what neighbours and clients trust."""
     from pgfl.deploy.identity import SITE_CERTIFICATE, create_site
+    from pgfl.deploy.templates import SITE, write_once
 
     certificate = create_site(home, name, host or [])
     typer.echo(f"{home / SITE_CERTIFICATE} is the certificate of {name}; hand it to neighbours and clients.")
     typer.echo(f"fingerprint {certificate.fingerprint}")
+    if write_once(home / "site.toml", SITE.format(name=name, public=(host or ["127.0.0.1"])[0])):
+        typer.echo(f"{home / 'site.toml'} is where to begin; all sites of a network share its [training].")
 
 
 @app.command()

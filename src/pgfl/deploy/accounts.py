@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from pgfl.roles import Client, Vector
 from pgfl.solvers import tolerance_for
 
 _STATE = "client"
+_MARKED_TOGETHER = 50
 Drawn = Callable[[int, Vector, Vector], None]
 
 
@@ -51,6 +53,7 @@ class PrivateAccount:
     samples: int
     noise: NoiseSource
     drawn: Drawn | None = None  # told release, clean and released model; demonstrations only
+    _unmarked: list[str] = field(default_factory=list)
 
     @classmethod
     def open(cls, path: Path, client: str, settings: PrivacySettings, samples: int, dimension: int) -> PrivateAccount:
@@ -105,8 +108,20 @@ class PrivateAccount:
         return float(self.noise.widen(plain)[0])
 
     def confirm(self, key: str) -> None:
-        """The site took it."""
-        self.ledger.confirm(key)
+        """The site took it. A mark costs as much as a release, so marks are made some at a time."""
+        if self.ledger.find(key) is None:
+            raise LedgerError(
+                f"The site accepted {key}, which {self.ledger.path} does not know: it was put back from a backup and "
+                "would spend again what is spent; find the newer file, or leave the federation."
+            )
+        self._unmarked.append(key)
+        if len(self._unmarked) >= _MARKED_TOGETHER:
+            self._mark()
+
+    def _mark(self) -> None:
+        while self._unmarked:
+            self.ledger.confirm(self._unmarked[-1])
+            self._unmarked.pop()
 
     def check_known(self, releases: int) -> None:
         """A ledger from a backup undercounts; stop."""
@@ -119,6 +134,8 @@ class PrivateAccount:
 
     def close(self) -> None:
         """Let go of the ledger."""
+        with suppress(LedgerError):
+            self._mark()
         self.ledger.close()
 
 
@@ -131,6 +148,7 @@ class OpenAccount:
 
     def __post_init__(self) -> None:
         self._db = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False)
+        self._db.execute("PRAGMA journal_mode = WAL")
         self._db.execute("PRAGMA synchronous = FULL")
         self._db.execute(
             "CREATE TABLE IF NOT EXISTS answers (number INTEGER PRIMARY KEY, key TEXT UNIQUE, payload BLOB, state BLOB)"
@@ -151,9 +169,13 @@ class OpenAccount:
         number = self.releases + 1
         payload, state = make(number, lambda model: model)
         try:
+            self._db.execute("BEGIN")
             self._db.execute("INSERT INTO answers VALUES (?, ?, ?, ?)", (number, key, payload, state))
-            self._db.execute("UPDATE answers SET payload = x'', state = x'' WHERE number < ?", (number - 1,))
+            self._db.execute("UPDATE answers SET payload = x'', state = x'' WHERE number = ?", (number - 2,))
+            self._db.execute("COMMIT")
         except sqlite3.Error as error:
+            if self._db.in_transaction:
+                self._db.execute("ROLLBACK")
             raise LedgerError(f"The journal {self.path} cannot be written ({error}); nothing was sent.") from error
         return payload
 

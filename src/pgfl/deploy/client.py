@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from pgfl.deploy import identity, processes
+from pgfl.deploy import identity
 from pgfl.deploy.accounts import OpenAccount, PrivateAccount
 from pgfl.deploy.client_rounds import ClientRounds
 from pgfl.deploy.flower_client import Invitation, SuperNode, Worker
@@ -94,13 +94,9 @@ class Participant:
 
     def run(self) -> str:
         """Take part, on Flower's invitation; returns why it ended."""
-        worker = Worker(
-            SuperNode(
-                self.home, self.settings.site.superlink, Path(self.settings.site.certificate),
-                self.home / identity.CLIENT_KEY, processes.free_port(),
-            ),
-            self._invited,
-        )  # fmt: skip
+        site, certificate = self.settings.site, Path(self.settings.site.certificate)
+        node = SuperNode(self.home, site.superlink, certificate, self.home / identity.CLIENT_KEY)
+        worker = Worker(node, self._invited)
         worker.start()
         try:
             return self.take_part()

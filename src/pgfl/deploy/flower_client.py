@@ -19,7 +19,7 @@ from pgfl.deploy import flower, processes
 
 log = logging.getLogger(__name__)
 _POLL_SECONDS = 0.5
-_RESTART_SECONDS = 5.0
+_RESTART_SECONDS, _LONGEST_RESTART_SECONDS = 5.0, 20.0
 
 
 @dataclass(frozen=True)
@@ -49,11 +49,12 @@ class SuperNode:
     superlink: str
     certificate: Path
     key: Path
-    port: int
+    port: int = 0
     _child: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Start it, or start it again."""
+        """Start it, or start it again, on a port of its own."""
+        self.port = processes.free_port()
         self.secret = flower.secret_file(self.home / "engine.secret")
         command = [
             *(processes.executable("flower-supernode"), "--superlink", self.superlink),
@@ -102,6 +103,7 @@ class Worker:
 
     def _run(self) -> None:
         flower.be_quiet()
+        pause = _RESTART_SECONDS
         while not self._over.is_set():
             try:
                 self.node.start()
@@ -117,10 +119,11 @@ class Worker:
                 log.warning(
                     "the SuperNode ended with code %s (not admitted, or still held from before); again in %g s",
                     self.node.exit_code,
-                    _RESTART_SECONDS,
+                    pause,
                 )
                 self.node.stop()
-                self._over.wait(_RESTART_SECONDS)
+                self._over.wait(pause)
+                pause = min(2 * pause, _LONGEST_RESTART_SECONDS)
 
     def _take(self, token: str) -> None:
         from flwr.app import ConfigRecord, Message, RecordDict

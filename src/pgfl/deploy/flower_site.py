@@ -31,7 +31,9 @@ clientapp = "pgfl_membership:client"
 """,
     "pgfl_membership.py": b'raise SystemExit("pgfl runs what is installed, never what is shipped")\n',
 }
+_EVERYWHERE = ("0.0.0.0", "::", "")
 _POLL_SECONDS = 0.5
+_REGISTERED_BEFORE = 412  # Flower's answer to a key that it knows
 _JOIN_SECONDS = 7 * 24 * 3600.0
 
 
@@ -62,6 +64,11 @@ class SuperLink:
         )
 
     @property
+    def address(self) -> str:
+        """Where this site's own process reaches it."""
+        return f"{'127.0.0.1' if self.host in _EVERYWHERE else self.host}:{self.port}"
+
+    @property
     def alive(self) -> bool:
         """Whether the process runs."""
         return self._child is not None and self._child.poll() is None
@@ -77,7 +84,7 @@ class SuperLink:
         from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
 
         return ControlHttpClient.from_server_address(
-            f"127.0.0.1:{self.port}",
+            self.address,
             False,
             self.certificate.read_bytes(),
             [RuntimeVersionHttpInterceptor(component_name="flwr CLI"), _ControlSecret(self.lock.read_text().strip())],
@@ -167,9 +174,9 @@ class Membership:
         content, _ = build_fab_from_files(_BUNDLE)
         bundle = Fab(hash_str=hashlib.sha256(content).hexdigest(), content=content)
         run = self._control.StartRun(StartRunRequest(fab=bundle)).run_id
-        address, certificate = f"127.0.0.1:{self.link.port}", self.link.certificate.read_bytes()
+        address, certificate = self.link.address, self.link.certificate.read_bytes()
         asking = flower.acquirer(address, certificate, self.link.secret)
-        while True:
+        while not self._over.is_set():
             token = flower.acquire(asking, "flwr-serverapp")
             if token is None:
                 self._over.wait(0.1)
@@ -177,12 +184,13 @@ class Membership:
             grid = HttpGrid(address, False, certificate, token=token)
             grid._retry_invoker.max_tries = 1  # a SuperLink that died is started again, not waited for
             task = grid._runtime_client.PullTaskInput(PullTaskInputRequest())
-            if task.run.run_id == run:
-                break  # a task of a run that an earlier start of this site left behind is dropped
-        flower.identify(task)
-        grid.set_run(run_from_proto(task.run))
-        self._heartbeat = flower.Heartbeat(grid._runtime_client)
-        return grid
+            if task.run.run_id != run:
+                continue  # left behind by an earlier start of this site
+            flower.identify(task)
+            grid.set_run(run_from_proto(task.run))
+            self._heartbeat = flower.Heartbeat(grid._runtime_client)
+            return grid
+        raise RuntimeError("stopped before the run began")
 
     def _end_run(self, grid: Any) -> None:
         from flwr.proto.runtime_pb2 import PushTaskOutputRequest
@@ -202,7 +210,7 @@ class Membership:
                     request = RegisterNodeRequest(public_key=public_key_to_bytes(key.public), name=client)
                     control.RegisterNode(request)
                 except httpx.HTTPStatusError as error:
-                    if error.response.status_code >= 500:
+                    if error.response.status_code != _REGISTERED_BEFORE:
                         raise
                     log.debug("client %s is registered with Flower already", client)
                 self._registered.add(key.fingerprint)

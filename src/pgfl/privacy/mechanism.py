@@ -184,9 +184,7 @@ class Plan:
         """Count one release of each of `clients`, before it is released; all of them or none."""
         if not self._can_pay(clients, round).all():
             raise BudgetSpent(f"A client of round {round} has spent its privacy budget; ask admit before a release.")
-        named = np.zeros(len(self.releases), dtype=np.bool_)
-        named[clients] = True
-        if np.count_nonzero(named) != len(clients):
+        if (clients[1:] <= clients[:-1]).any() and len(np.unique(clients)) != len(clients):
             raise PrivacyError(f"A client would release twice in round {round}; a retry must resend what was released.")
         self.rho[clients] += self._price(clients, round)
         self.releases[clients] += 1
@@ -259,7 +257,7 @@ class Plan:
 
     def _can_pay(self, clients: Integers, round: int) -> NDArray[np.bool_]:
         price = self._price(clients, round)
-        allowed = np.broadcast_to(np.isfinite(price), len(clients)).copy()
+        allowed = np.full(len(clients), np.isfinite(price))
         if self.max_releases is not None:
             allowed &= self.releases[clients] < self.max_releases
         if self.rho_budget is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,9 +60,13 @@ class Privacy:
         """The bounds that are enforced."""
         return Bounds(self.x_norm, self.y_bound, self.w_norm, self.update_norm)
 
-    def bounded(self, federation: Federation) -> Federation:
-        """The federation with rows and labels clipped; unchanged where nothing is out of bounds."""
-        features, targets = federation.features, federation.targets
+    def bounded(self, federation: Federation, dtype: Any = None) -> Federation:
+        """The federation with rows and labels clipped, in the precision of `dtype`; the same one if nothing changes.
+
+        Rounding to single precision can lengthen a row, so it comes before the clipping.
+        """
+        precision = federation.features.dtype if dtype is None else np.dtype(dtype)
+        features, targets = (v.astype(precision, copy=False) for v in (federation.features, federation.targets))
         if self.x_norm is not None:
             features = sensitivity.clip_rows(features, self.x_norm)
         if self.y_bound is not None:

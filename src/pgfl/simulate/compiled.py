@@ -11,9 +11,13 @@ from typing import Any
 import numpy as np
 from numba import njit
 
+from pgfl import solvers
+
 Array = Any
 RIDGE, HUBER, LOGISTIC = 0, 1, 2
-NEWTON_STEPS, HALVINGS, SUFFICIENT_DECREASE, ROUNDING = 60, 40, 1e-4, 16.0
+NEWTON_STEPS, HALVINGS = solvers.NEWTON_STEPS, solvers.HALVINGS
+GRADIENT_STEPS, STEADY = solvers.GRADIENT_STEPS, solvers.STEADY
+SUFFICIENT_DECREASE, ROUNDING = solvers.SUFFICIENT_DECREASE, solvers.ROUNDING
 
 # Sums may be reordered (to fill vector registers, always in the same way), but NaN and infinity keep their meaning.
 compiled = njit(nogil=True, cache=True, error_model="numpy", fastmath={"reassoc", "contract", "nsz"})
@@ -69,7 +73,8 @@ def factor(
 ) -> None:
     """What a client's problem needs every round: κ(I + κXXᵀ)⁻¹ for ridge with κ = 2/(D m), XXᵀ for the others.
 
-    For ridge `slack`·‖Xc − y‖ bounds what the stored inverse gets wrong, because ‖Xᵀκ(I + κXXᵀ)⁻¹‖ ≤ √κ/2.
+    For ridge `slack`·‖Xc − y‖ bounds what the stored inverse gets wrong, because ‖Xᵀκ(I + κXXᵀ)⁻¹‖ ≤ √κ/2. For the
+    others `slack` is the stride of gradient steps, as in `solvers.newton`; 0 where they are slow.
     """
     most = 0
     for k in clients:
@@ -80,6 +85,11 @@ def factor(
         own = factors[at[k] : at[k] + rows * rows]
         _gram(features, first[k], rows, own)
         if kind[k] != RIDGE:
+            square = 0.0
+            for i in range(rows * rows):
+                square += own[i] * own[i]
+            gentle = 0.5 * (2.0 if kind[k] == HUBER else 0.25) * np.sqrt(square) / rows
+            slack[k] = 1.0 / (weight[k] + gentle) if gentle <= STEADY * (weight[k] + gentle) else 0.0
             continue
         scale = 2.0 / (rows * weight[k])
         for i in range(rows):
@@ -157,20 +167,31 @@ def _newton(
     rows: int,
     weight: float,
     goal: float,
+    stride: float,
     margin: Array,
     z: Array,
     work: Array,
     matrix: Array,
     eps: float,
 ) -> float:
-    """Newton's method for w = c + Xᵀz from z = 0; `margin` is Xc and becomes Xw. Returns ‖∇‖/m, the certified error.
+    """`solvers.NewtonOnMargins` for one client; `margin` is Xc and becomes Xw. Returns ‖∇‖/m, the certified error.
 
     The step solves (BG + m)δ = −e with e = h′/D + m z through the symmetric m + B½GB½.
     """
-    error, image, step, moved = work[0], work[1], work[2], work[3]
+    error, image, step, moved, base = work[0], work[1], work[2], work[3], work[4]
     for i in range(rows):
-        z[i] = 0.0
+        z[i], base[i] = 0.0, margin[i]
+    for _ in range(GRADIENT_STEPS if stride > 0 else 0):
+        for i in range(rows):
+            error[i] = _slope(kind, kappa, margin[i], targets[i]) / rows + weight * z[i]
+        if not np.sqrt(_image(gram, error, rows, image)) > goal:
+            break
+        for i in range(rows):
+            z[i] -= stride * error[i]
+            margin[i] -= stride * image[i]
     size, length = 0.0, 0.0
+    for i in range(rows):
+        size += z[i] * (margin[i] - base[i])
     for attempt in range(NEWTON_STEPS + 1):
         for i in range(rows):
             error[i] = _slope(kind, kappa, margin[i], targets[i]) / rows + weight * z[i]
@@ -274,7 +295,7 @@ def client_phase(
         most = max(most, counts[k])
     centre, new = np.empty(dimension, features.dtype), np.empty(dimension, features.dtype)
     image, moves = np.empty(most, features.dtype), np.empty(most, features.dtype)
-    margin, z, work, matrix = np.empty(most), np.empty(most), np.empty((4, most)), np.empty(most * most)
+    margin, z, work, matrix = np.empty(most), np.empty(most), np.empty((5, most)), np.empty(most * most)
     eps = np.finfo(features.dtype).eps
     for place in range(len(bounds) - 1):
         received, mean = server_models[first_pair + place], means[place]
@@ -299,9 +320,7 @@ def client_phase(
             else:
                 for r in range(rows):
                     margin[r] = image[r]
-                errors[i] = _newton(
-                    kind[k], kappa[k], own, y, rows, weight[k], goal[k], margin, z, work, matrix, eps
-                )
+                errors[i] = _newton(kind[k], kappa[k], own, y, rows, weight[k], goal[k], slack[k], margin, z, work, matrix, eps)
                 for r in range(rows):
                     moves[r] = z[r]
             for f in range(dimension):
@@ -316,7 +335,9 @@ def client_phase(
 
 
 @compiled
-def sum_contributions(clients: Array, bounds: Array, released: Array, dual: Array, per_rho: float, means: Array) -> None:
+def sum_contributions(
+    clients: Array, bounds: Array, released: Array, dual: Array, per_rho: float, means: Array
+) -> None:
     """The sum of w̃_k − φ_k/ρ over the participants of every pair of a block."""
     for place in range(len(bounds) - 1):
         mean = means[place]

@@ -33,15 +33,16 @@ class ServerNormals:
     def __call__(self, clients: Ints, round: int, dimension: int) -> NDArray[np.floating]:
         """(A, d) numbers for the clients (ascending flat places) that take part in a round."""
         server = self._layout.client_server[clients]
-        first = np.flatnonzero(np.diff(server, prepend=-1))
         if self._rounds == 1:
+            first = np.flatnonzero(np.diff(server, prepend=-1))
             return self._directly(server, np.append(first, len(clients)), round, dimension)
         block, within = divmod(round - 1, self._rounds)
         with self._lock:
             if self._cached is None or self._cached[0] != block:
                 self._cached = (block, self._drawn(block, dimension))
-        rank = np.arange(len(clients)) - np.repeat(first, np.diff(np.append(first, len(clients))))
-        return np.asarray(self._cached[1][server, within, rank])
+            drawn = self._cached[1]
+        rank = np.arange(len(clients)) - server.searchsorted(server)
+        return np.asarray(drawn[:, within][server, rank])
 
     def _directly(self, server: Ints, bounds: Ints, round: int, dimension: int) -> NDArray[np.floating]:
         out = np.empty((len(server), dimension), dtype=self._dtype)

@@ -57,10 +57,25 @@ class NoiseSource(Protocol):
 class AnyBlock(Protocol):
     """Whole servers that are computed in one go."""
 
-    clients: slice
-    pairs: slice
-    tolerance: NDArray[np.float64]
-    strictest: float
+    @property
+    def clients(self) -> slice:
+        """Its clients' places among all."""
+        ...
+
+    @property
+    def pairs(self) -> slice:
+        """Its pairs' places among all."""
+        ...
+
+    @property
+    def tolerance(self) -> NDArray[np.float64]:
+        """How exactly each client's problem must be solved."""
+        ...
+
+    @property
+    def strictest(self) -> float:
+        """The least of these tolerances."""
+        ...
 
     def objective_values(self, models: Array) -> Array:
         """f_k of every client at its model."""
@@ -105,7 +120,7 @@ class Part:
     @cached_property
     def shares(self) -> NDArray[np.floating]:
         """1 over the number of participants of every pair, a column."""
-        taking_part = np.maximum(np.diff(self.mean.indptr), 1)
+        taking_part = np.maximum(self.mean.indptr[1:] - self.mean.indptr[:-1], 1)
         return (1.0 / taking_part).astype(self.mean.values.dtype)[:, None]
 
 

@@ -46,7 +46,7 @@ class Problems:
     ridge_weight: Array  # λ/|C_s|
     at: Ints  # where its factor begins
     factors: Array  # D_k² numbers after the other
-    slack: Array
+    slack: Array  # ridge: of the stored inverse; others: the stride of gradient steps
 
 
 @dataclass(frozen=True)

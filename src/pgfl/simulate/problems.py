@@ -21,7 +21,7 @@ from pgfl.solvers import Prepared, tolerance_for
 
 Array = Any
 Ints = NDArray[np.int64]
-PAD_TO_LONGEST = 2**20  # elements below which one bucket with padding beats many without
+PAD_TO_LONGEST = 2**11  # clients below which one bucket with padding beats many without
 BLOCK_ELEMENTS = 2**21  # elements of features in a block: it stays in cache between the product with X and with Xᵀ
 
 
@@ -239,8 +239,7 @@ def _bucket(
 def _padded(run: RunLayout) -> Ints:
     """How many rows every client of a run is given: the run's longest if that is cheap, else its own up to 1/8 more."""
     counts, whole = run.federation.counts, run.whole
-    padded = whole.clients * whole.longest
-    if padded * run.federation.dimension <= PAD_TO_LONGEST and padded <= 2 * whole.rows:
+    if whole.clients <= PAD_TO_LONGEST and whole.clients * whole.longest <= 2 * whole.rows:
         return np.full_like(counts, whole.longest)
     unit = 2 ** np.maximum(np.floor(np.log2(counts)).astype(np.int64) - 3, 0)
     return -(-counts // unit) * unit

@@ -1,0 +1,173 @@
+"""Measuring side by side: the two sides take turns in one run, because a shared machine is never equally busy twice.
+
+A figure is a ratio: the median over turns, with the quartiles as its spread. Where both sides use one thread, CPU time
+is measured, which another process cannot take away; else wall time. Start-up is measured apart.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+HERE = Path(__file__).parent
+PACKAGES = ("pgfl", "numpy", "scipy", "numba", "jax", "opendp", "flwr", "ray", "nvflare", "pfl", "fedjax")
+
+
+@dataclass
+class Row:
+    """One line of the table. `ratio` is theirs over ours where more is better (`goal` "≥ …"), else ours over theirs."""
+
+    name: str
+    what: str
+    beside: str
+    goal: str
+    ratio: float
+    low: float
+    high: float
+    ours: str
+    theirs: str
+    start_up: str = ""
+    clock: str = ""
+
+    @property
+    def met(self) -> bool:
+        """Whether the median reaches the goal."""
+        sense, number = self.goal.split()[:2]
+        limit = float(number.rstrip("×%s").replace(",", ""))
+        return self.ratio >= limit if sense == "≥" else self.ratio <= limit
+
+
+@dataclass
+class Turns:
+    """Seconds of both sides, turn by turn."""
+
+    ours: np.ndarray
+    theirs: np.ndarray
+
+    def faster(self) -> tuple[float, float, float]:
+        """How many times faster ours is: median and quartiles."""
+        return _quartiles(self.theirs / self.ours)
+
+    def slower(self) -> tuple[float, float, float]:
+        """How many times ours takes of theirs."""
+        return _quartiles(self.ours / self.theirs)
+
+
+def _quartiles(ratios: np.ndarray) -> tuple[float, float, float]:
+    low, middle, high = np.percentile(ratios, [25, 50, 75])
+    return float(middle), float(low), float(high)
+
+
+def take_turns(
+    ours: Callable[[], object],
+    theirs: Callable[[], object],
+    turns: int,
+    repeat: tuple[int, int] = (1, 1),
+    clock: Callable[[], float] = time.perf_counter,
+) -> Turns:
+    """Let both sides run `turns` times, one after the other; a turn repeats each side as often as `repeat` says."""
+    seconds = np.empty((2, turns))
+    for turn in range(turns):
+        for side, (work, times) in enumerate(zip((ours, theirs), repeat, strict=True)):
+            began = clock()
+            for _ in range(times):
+                work()
+            seconds[side, turn] = (clock() - began) / times
+    return Turns(*seconds)
+
+
+def seconds(value: float) -> str:
+    """A time for people."""
+    for unit, size in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
+        if value >= size:
+            return f"{value / size:.3g} {unit}"
+    return f"{value / 1e-9:.3g} ns"
+
+
+def machine() -> dict[str, object]:
+    """Where it was measured."""
+    model = platform.processor() or platform.machine()
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        model = next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        pass
+    return {
+        "processor": model,
+        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "memory_gib": round(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30, 1),
+        "load": round(os.getloadavg()[0], 1),
+        "system": f"{platform.system()} {platform.release()}",
+        "python": platform.python_version(),
+    }
+
+
+def versions() -> dict[str, str]:
+    """What of the compared packages is installed."""
+    found = {}
+    for package in PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+Part = Literal["bench", "peers"]
+TITLES = {"bench": "Beside plain loops, limits and itself", "peers": "Beside other federated-learning simulators"}
+
+
+def publish(part: Part, command: str, rows: Sequence[Row], remarks: Sequence[str], as_json: bool) -> int:
+    """Write this part's figures, rebuild RESULTS.md from both parts, and print; 1 if a goal was missed."""
+    figures = {
+        "command": command,
+        "machine": machine(),
+        "versions": versions(),
+        "rows": [asdict(row) | {"met": row.met} for row in rows],
+        "remarks": list(remarks),
+    }
+    (HERE / f"results-{part}.json").write_text(json.dumps(figures, indent=1, ensure_ascii=False) + "\n")
+    sections = []
+    for each, title in TITLES.items():
+        kept = HERE / f"results-{each}.json"
+        if kept.exists():
+            sections.append(_section(title, json.loads(kept.read_text())))
+    intro = (
+        "# Results\n\nMade by `make bench` and `make bench-peers`. Ratios are medians over turns taken side by side in "
+        "one run, with quartiles; absolute times mean little on a shared machine.\n"
+    )
+    (HERE / "RESULTS.md").write_text("\n".join([intro, *sections]))
+    sys.stdout.write(json.dumps(figures, indent=1, ensure_ascii=False) if as_json else _section(TITLES[part], figures))
+    return 0 if all(row.met for row in rows) else 1
+
+
+def _section(title: str, figures: dict) -> str:
+    where = figures["machine"]
+    lines = [
+        f"## {title}",
+        "",
+        f"`{figures['command']}` on {where['processor']}, {where['cores']} cores, {where['memory_gib']} GiB, load "
+        f"{where['load']}, {where['system']}, Python {where['python']}; "
+        + ", ".join(f"{name} {number}" for name, number in figures["versions"].items())
+        + ".",
+        "",
+        "| what | beside | goal | ratio (quartiles) | ours | theirs | start-up | clock |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for row in figures["rows"]:
+        mark = "" if row["met"] else " **missed**"
+        lines.append(
+            f"| {row['what']} | {row['beside']} | {row['goal']} | {row['ratio']:.3g} ({row['low']:.3g}–{row['high']:.3g})"
+            f"{mark} | {row['ours']} | {row['theirs']} | {row['start_up']} | {row['clock']} |"
+        )
+    return "\n".join([*lines, "", *(f"- {remark}" for remark in figures["remarks"]), ""])

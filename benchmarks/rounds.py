@@ -1,0 +1,112 @@
+"""A round at the paper's shape: 10 servers, 150 clients, 3 clusters, d = 60, D_k 2–9."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import numpy as np
+from fused_loop import FusedLoop
+from harness import Row, seconds, take_turns
+from plain_loops import PlainLoop
+
+from pgfl import PGFL, Federation, Huber, Privacy, Ridge, synthetic_regression, train
+from pgfl.simulate.engine import Engine
+from pgfl.training import Training, _Settings
+
+RHO, TAU, LAM = 5.0, 0.4, 0.01
+
+
+def federation(run: int = 0, **changes) -> Federation:
+    shape = {"servers": 10, "clients_per_server": 15, "clusters": 3, "dimension": 60, "samples": (2, 9)}
+    return synthetic_regression(**(shape | changes), seed=1, run=run)
+
+
+def engine(federations: list[Federation], objective=None, *, library="numpy", participants="all", privacy=None,
+           dtype=np.float64, threads=1, rounds=10_000) -> Engine:  # fmt: skip
+    """An engine as `train` would build it, for rounds to be played by hand."""
+    settings = _Settings(rounds, participants, privacy, 0, len(federations), 1, (), library, dtype, threads)
+    training = Training(
+        lambda run: federations[run], PGFL(RHO, TAU), objective or Ridge(LAM), settings, None, None
+    )
+    training._batches()
+    return training._ready(range(len(federations))).engine
+
+
+def paper_round() -> Iterator[Row]:
+    data = federation()
+    ours, solving, factored = engine([data]), PlainLoop(data, RHO, TAU, LAM), PlainLoop(data, RHO, TAU, LAM).factor()
+    for _ in range(5):
+        ours.play(), solving.play(), factored.play()
+    order = ours.layout.runs[0].order
+    for loop in (solving, factored):
+        assert np.abs(np.array(loop.model)[order] - ours.state.model).max() < 1e-10
+    for name, loop, goal, often in (("solving", solving, "≥ 80×", 3), ("factored", factored, "≥ 12×", 15)):
+        turns = take_turns(ours.play, loop.play, 25, (150, often), time.process_time)
+        told = "solves every client in every round" if name == "solving" else "inverts beforehand"
+        yield Row(f"paper-{name}", "the paper's round, NumPy alone", f"a plain NumPy loop that {told}", goal,
+                  *turns.faster(), seconds(np.median(turns.ours)), seconds(np.median(turns.theirs)),
+                  clock="CPU")  # fmt: skip
+
+
+def batched_runs() -> Iterator[Row]:
+    import numba
+
+    numba.set_num_threads(1)
+    data = [federation(run) for run in range(20)]
+    began = time.perf_counter()
+    ours = engine(data, library="numba")
+    ours.play()
+    start_up = time.perf_counter() - began
+    limit = FusedLoop(data, RHO, TAU, LAM)
+    limit.play()
+    for _ in range(4):
+        ours.play(), limit.play()
+    assert np.abs(limit.model - ours.state.model).max() < 1e-10
+    turns = take_turns(ours.play, limit.play, 25, (20, 20), time.process_time)
+    yield Row("batched", "20 Monte Carlo runs batched, numba engine", "the round fused by hand with Numba", "≤ 2×",
+              *turns.slower(), seconds(np.median(turns.ours)), seconds(np.median(turns.theirs)),
+              f"{start_up:.1f} s with compilation or its cache", "CPU")  # fmt: skip
+
+
+def private_round() -> Iterator[Row]:
+    data = federation(x_norm=1.0)
+    privacy = Privacy(x_norm=1.0, phi0=1e-4, zeta=0.9999)
+    private = engine([data], Huber(LAM), privacy=privacy, participants=3)
+    plain = engine([data], Huber(LAM), participants=3)
+    for _ in range(70):
+        private.play(), plain.play()
+    turns = take_turns(private.play, plain.play, 30, (64, 64), time.process_time)
+    yield Row("private", "a private Huber round, 3 of 15 clients", "the same round without privacy", "≤ 1.3×",
+              *turns.slower(), seconds(np.median(turns.ours)), seconds(np.median(turns.theirs)), clock="CPU")  # fmt: skip
+    noise, flat, later = private.noise, private.taking_part, iter(range(1, 10**9))
+    models, sigma = np.zeros((len(flat), data.dimension)), np.ones(len(flat))
+    turns = take_turns(
+        lambda: noise.release(models, sigma, flat, next(later)), private.play, 30, (64, 64), time.process_time
+    )
+    yield Row("noise", "its seeded noise: per cent", "the whole private round", "≤ 15 %",
+              *(100 * value for value in turns.slower()), seconds(np.median(turns.ours)),
+              seconds(np.median(turns.theirs)), clock="CPU")  # fmt: skip
+
+
+def sweep(values: int = 20, runs: int = 100, rounds: int = 200) -> Iterator[Row]:
+    data = [federation(run) for run in range(runs)]
+    engine(data[:2], library="numba").play()
+    loop = PlainLoop(data[0], RHO, TAU, LAM)
+    loop.play()
+    whole, part = [], []
+    for tau in np.linspace(0.0, 0.6, values):
+        began = time.process_time()
+        train(lambda run: data[run], PGFL(RHO, float(tau)), Ridge(LAM), rounds=rounds, runs=runs, record_every=rounds,
+              metrics=("nmsd",), engine="numba", threads=1)  # fmt: skip
+        whole.append(time.process_time() - began)
+        began = time.process_time()
+        for _ in range(10):
+            loop.play()
+        part.append((time.process_time() - began) / 10)
+    ours = np.array(whole)
+    theirs = np.array(part) * runs * rounds
+    low, middle, high = np.percentile(theirs / ours, [25, 50, 75])
+    yield Row("sweep", f"sweep of {values} values of τ × {runs} runs × {rounds} rounds, numba engine, all included",
+              "the plain loop that solves, extrapolated from 10 rounds a value", "≥ 100×", middle, low, high,
+              seconds(ours.sum()), seconds(theirs.sum()), clock="CPU")  # fmt: skip

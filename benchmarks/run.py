@@ -1,0 +1,56 @@
+"""`make bench`: everything that can be measured without installing anything else. Writes RESULTS.md."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Iterator
+
+for pool in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ.setdefault(pool, "1")
+
+import digits
+import harness
+import privacy
+import rounds
+import scale
+import start_up
+
+CASES: dict[str, Callable[[], Iterator[harness.Row]]] = {
+    "start-up": start_up.imports,
+    "paper": rounds.paper_round,
+    "batched": rounds.batched_runs,
+    "private": rounds.private_round,
+    "sweep": rounds.sweep,
+    "digits": digits.logistic_round,
+    "accounting": privacy.accounting,
+    "secure-noise": privacy.secure_noise,
+    "million": scale.million,
+    "growth": scale.growth,
+}
+REMARKS = [
+    "BLAS runs in one thread throughout; rows with the clock “wall” use all cores on both sides.",
+    "“solves every client in every round” forms and solves each client's normal equations anew, as a first version "
+    "would; “inverts beforehand” multiplies by a stored inverse.",
+]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", choices=CASES, nargs="+", help="some of the cases; RESULTS.md is left alone")
+    parser.add_argument("--json", action="store_true", help="figures for machines")
+    chosen = parser.parse_args()
+    rows = []
+    for name in chosen.only or CASES:
+        for row in CASES[name]():
+            rows.append(row)
+            sys.stderr.write(f"{row.name:18s} {row.ratio:10.3g} ({row.low:.3g}–{row.high:.3g})  goal {row.goal}\n")
+    command = "make bench" if not chosen.only else "python benchmarks/run.py --only " + " ".join(chosen.only)
+    if chosen.only:
+        return 0 if all(row.met for row in rows) else 1
+    return harness.publish("bench", command, rows, REMARKS, chosen.json)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,123 @@
+"""`pgfl account`: ε from a schedule, or a schedule from a target ε."""
+
+from __future__ import annotations
+
+import json
+from enum import StrEnum
+from typing import Annotated, Any
+
+import typer
+
+from pgfl.cli.options import Json
+
+app = typer.Typer(add_completion=False)
+
+
+class Index(StrEnum):
+    """What the noise's index counts."""
+
+    round = "round"
+    release = "release"
+
+
+@app.command()
+def account(
+    phi0: Annotated[
+        float | None, typer.Option(help="The paper's φ(0); the first release spends φ(1) = φ(0)/ζ.")
+    ] = None,
+    phi1: Annotated[float | None, typer.Option(help="φ(1), what the first release spends.")] = None,
+    target_epsilon: Annotated[float | None, typer.Option(help="Find the schedule that ends at this ε.")] = None,
+    zeta: Annotated[float, typer.Option(help="The factor of the noise variance from one release to the next.")] = 0.99,
+    rounds: Annotated[int | None, typer.Option(help="How many rounds there are.")] = None,
+    delta: Annotated[float, typer.Option(help="δ, the failure probability.")] = 1e-5,
+    max_releases: Annotated[
+        int | None, typer.Option(help="With a target: the most releases of a client; all rounds by default.")
+    ] = None,
+    index: Annotated[
+        Index | None, typer.Option(help="With a target: what the noise's index counts; release by default.")
+    ] = None,
+    group: Annotated[
+        int | None, typer.Option(help="Also ε for so many records replaced together, for instance a whole client.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """What a noise schedule spends for one record, exactly and by the paper's formula; or the schedule for a target."""
+    from pgfl.errors import PrivacyError
+    from pgfl.privacy import accounting
+
+    given = [
+        name
+        for name, value in (("phi0", phi0), ("phi1", phi1), ("target-epsilon", target_epsilon))
+        if value is not None
+    ]
+    if len(given) != 1:
+        raise PrivacyError(
+            f"Give exactly one of --phi0, --phi1 and --target-epsilon; {' and '.join(given) or 'none'} was given."
+        )
+    if target_epsilon is None:
+        if max_releases is not None or index is not None:
+            raise PrivacyError("--max-releases and --index go with --target-epsilon; a schedule spends for --rounds.")
+        if rounds is None:
+            raise PrivacyError("--rounds is missing: how many releases are to be counted?")
+        figures: dict[str, Any] = dict(accounting.account(phi0=phi0, phi1=phi1, zeta=zeta, rounds=rounds, delta=delta))
+    else:
+        most = max_releases if max_releases is not None else rounds
+        if most is None:
+            raise PrivacyError("Give --max-releases or --rounds: over how many releases is the target to be spread?")
+        figures = dict(
+            accounting.schedule_for_target(
+                epsilon=target_epsilon,
+                delta=delta,
+                zeta=zeta,
+                max_releases=most,
+                index=(index or Index.release).value,
+                rounds=rounds,
+            )
+        )
+    if group is not None:
+        rho = accounting.group_rho(figures["rho"], group)
+        figures["group"] = {
+            "records": group,
+            "rho": float(rho),
+            "epsilon": float(accounting.group_epsilon(figures["rho"], delta, group)),
+        }
+    if as_json:
+        typer.echo(json.dumps(figures, indent=2))
+    else:
+        _show(figures)
+
+
+NAMES = {
+    "phi0": "φ(0)",
+    "phi1": "φ(1), the first release",
+    "last_phi": "φ of the last release",
+    "zeta": "ζ",
+    "index": "index",
+    "rounds": "rounds",
+    "max_releases": "releases at most",
+    "delta": "δ",
+    "rho": "ρ of zCDP",
+    "epsilon": "ε, exact",
+    "epsilon_paper": "ε, by the paper's formula",
+}
+
+
+def _show(figures: dict[str, Any]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console()
+    table = Table(show_header=False, box=None, pad_edge=False)
+    for key, name in NAMES.items():
+        if key in figures:
+            value = figures[key]
+            table.add_row(name, f"{value:.6g}" if isinstance(value, float) else str(value))
+    console.print(table)
+    console.print("For one record replaced by another.", highlight=False)
+    if group := figures.get("group"):
+        console.print(
+            f"Apart from that, for {group['records']} records replaced together, a weaker promise: "
+            f"ρ {group['rho']:.6g}, ε {group['epsilon']:.6g}.",
+            highlight=False,
+            soft_wrap=True,
+        )

@@ -1,0 +1,75 @@
+"""`pgfl audit`: attack the shipped mechanism and the bugs planted in it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from pgfl.cli.options import Json
+
+if TYPE_CHECKING:
+    from pgfl.privacy.audit import Report
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command()
+def audit(
+    quick: Annotated[bool, typer.Option("--quick", help="About a minute instead of ten, with wider bounds.")] = False,
+    seed: Annotated[int, typer.Option(min=0, help="The seed of the simulated noise.")] = 0,
+    as_json: Json = False,
+) -> None:
+    """Measure the privacy loss of the shipped mechanism as a lying server; exit code 1 if anything is wrong."""
+    from pgfl.privacy.audit import FULL, QUICK
+    from pgfl.privacy.audit import audit as attack_everything
+
+    with _bar(shown=not as_json) as progress:
+        report = attack_everything(QUICK if quick else FULL, seed=seed, progress=progress)
+    if as_json:
+        typer.echo(json.dumps(report.described(), indent=2))
+    else:
+        _show(report)
+    raise typer.Exit(0 if report.passed else 1)
+
+
+def _show(report: Report) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console()
+    table = Table(box=None, pad_edge=False)
+    for name in ("mechanism", "path", "claimed μ", "μ at least", "ratio", "trials", "verdict"):
+        table.add_column(name, justify="left" if name in ("mechanism", "path", "verdict") else "right")
+    for found in report.findings:
+        subject = found.subject if found.bug is None else f"bug: {found.bug}"
+        figures = (f"{found.claimed_mu:.3f}", f"{found.mu_lower:.3f}", f"{found.ratio:.2f}", f"{2 * found.trials}")
+        style = None if found.as_it_should_be else "bold red"
+        table.add_row(subject, found.path, *figures, found.verdict, style=style)
+    console.print(table)
+    wrong = sum(not found.as_it_should_be for found in report.findings)
+    console.print(
+        "Everything is as it should be: what is shipped keeps its claim, and every planted bug is found."
+        if report.passed
+        else f"{wrong} of {len(report.findings)} findings are not as they should be; do not rely on the guarantee.",
+        style="green" if report.passed else "bold red",
+        soft_wrap=True,
+    )
+
+
+@contextmanager
+def _bar(*, shown: bool) -> Iterator[Callable[[int, int, str], None] | None]:
+    """A progress bar on stderr."""
+    if not shown:
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = [BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}")]
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", total=None)
+        yield lambda done, total, what: bar.update(task, completed=done, total=total, description=what)

@@ -1,0 +1,96 @@
+"""`pgfl ledger`: what a client has spent, and whether its ledger is as it was written."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from pgfl.cli.options import Json
+
+app = typer.Typer(add_completion=False, no_args_is_help=True, help="Show or verify a client's privacy ledger.")
+File = Annotated[Path, typer.Argument(metavar="FILE", help="The client's ledger.", show_default=False)]
+Client = Annotated[
+    str | None, typer.Option("--client", help="Refuse the ledger of any other client.", show_default=False)
+]
+SHOWN = 20
+
+
+@app.command()
+def show(file: File, client: Client = None, as_json: Json = False) -> None:
+    """What the client has agreed to and spent, release by release."""
+    from pgfl.privacy.ledger import Ledger
+
+    with Ledger.read(file) as ledger:
+        _check_owner(ledger, client)
+        summary = ledger.summary()
+        rows = [row.described() for row in ledger.rows()]
+    if as_json:
+        typer.echo(json.dumps(summary | {"rows": rows}, indent=2, ensure_ascii=False))
+    else:
+        _show(summary, rows)
+
+
+@app.command()
+def verify(file: File, client: Client = None, as_json: Json = False) -> None:
+    """Recompute every row; exit code 2 and one sentence if any was damaged, altered or removed."""
+    from pgfl.privacy.ledger import Ledger
+
+    with Ledger.read(file) as ledger:
+        _check_owner(ledger, client)
+        ledger.verify()
+        summary = ledger.summary()
+    if as_json:
+        typer.echo(json.dumps({"file": str(file), "whole": True} | summary, indent=2, ensure_ascii=False))
+    else:
+        typer.echo(
+            f"{file} is whole: {summary['releases']} releases of client {summary['client']}, ρ {summary['rho']:.6g}."
+        )
+
+
+def _check_owner(ledger: Any, client: str | None) -> None:
+    if client is not None and ledger.client != client:
+        from pgfl.errors import LedgerError
+
+        raise LedgerError(
+            f"{ledger.path} is the ledger of client {ledger.client}, not of {client}; name the right file."
+        )
+
+
+def _show(summary: dict[str, Any], rows: list[dict[str, Any]]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    console, policy = Console(), summary["policy"]
+    table = Table(show_header=False, box=None, pad_edge=False)
+    most = "" if policy["max_releases"] is None else f" of at most {policy['max_releases']}"
+    budget = "" if policy["rho_budget"] is None else f" of at most {policy['rho_budget']:.6g}"
+    for name, value in (
+        ("client", summary["client"]),
+        ("releases", f"{summary['releases']}{most}, {summary['accepted']} accepted"),
+        ("ρ of zCDP", f"{summary['rho']:.6g}{budget}"),
+        ("ε, exact", f"{summary['epsilon']:.6g} at δ = {summary['delta']:g}"),
+        ("ε, by the paper's formula", f"{summary['epsilon_paper']:.6g}"),
+        ("budget", "spent" if summary["spent"] else "left for another release"),
+    ):
+        table.add_row(name, value)
+    console.print(table)
+    if not rows:
+        return
+    releases = Table(box=None, pad_edge=False)
+    for name in ("release", "round", "φ", "ρ so far", "σ", "accepted"):
+        releases.add_column(name, justify="left" if name in ("round", "accepted") else "right")
+    for row in rows[-SHOWN:]:
+        releases.add_row(
+            str(row["number"]),
+            row["round_key"],
+            f"{row['phi']:.4g}",
+            f"{row['rho']:.4g}",
+            f"{row['sigma']:.4g}",
+            "yes" if row["accepted"] else "no",
+        )
+    if len(rows) > SHOWN:
+        console.print(f"The last {SHOWN} releases:", highlight=False)
+    console.print(releases)

@@ -1,0 +1,68 @@
+"""The files that `pgfl site init` and `pgfl client init` leave for their owner to fill in."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+SITE = """\
+name = "{name}"
+
+[listen]
+host = "0.0.0.0"          # the address to listen on
+public = "{public}"       # how clients reach this machine
+flower = 9092             # membership, for clients
+clients = 9093            # rounds, for clients
+peers = 9094              # rounds, for neighbouring sites
+
+[timing]
+answers = 30.0            # seconds until a round closes without those who are late
+exchange = 15.0           # seconds that neighbours are waited for
+start = 60.0              # seconds that the first round waits for everyone
+staleness = 1             # rounds that a neighbour's models may be old
+
+[training]                # the same at every site: neighbours compare its hash
+rounds = 100
+dimension = 10            # features, and 1 more with an intercept
+clusters = ["adults", "children"]
+mixing = "metropolis"
+
+[training.objective]
+kind = "huber"            # "ridge" | "huber" | "logistic"
+lam = 0.01
+kappa = 1.0
+
+[training.algorithm]
+kind = "pgfl"
+rho = 5.0
+tau = 0.2
+participants = "all"      # or how many clients of a site take part in a round
+"""
+
+CLIENT = """\
+name = "{name}"
+data = "data.csv"         # csv or parquet, one row a sample
+target = "y"              # all other columns are features
+intercept = false
+
+[site]
+certificate = "site.crt"  # from the site's operator; compare its fingerprint by telephone
+superlink = "north.example.org:9092"
+
+[privacy]                 # yours alone: no site can change it
+enabled = true
+epsilon = 4.0             # for all releases together
+delta = 1e-5
+max_releases = 100
+zeta = 0.99               # the noise variance is multiplied by this from release to release
+x_norm = 1.0              # rows are clipped to this norm
+# y_bound = 1.0           # ridge needs these two as well
+# w_norm = 5.0
+"""
+
+
+def write_once(path: Path, text: str) -> bool:
+    """Write a template unless the file exists."""
+    if path.exists():
+        return False
+    path.write_text(text)
+    return True

@@ -1,0 +1,32 @@
+"""What the transcript says about which world it is: positive for world 1. Any score gives a valid bound.
+
+`likelihood` is the log-likelihood ratio if the noise is what it should be. The other two are for noise that is not:
+`cancelled` sees a draw that was used twice, `dual` a dual that was built from the clean model.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pgfl.privacy.audit.server import LyingServer
+
+Floats = NDArray[np.float64]
+NOTICED = 1e-6  # how far, relative to the worlds' distance, an implied model must be from the released one to be news
+
+
+def scores(server: LyingServer, clean: tuple[Floats, Floats]) -> dict[str, Floats]:
+    """One score a trial and kind, given the clean models of both worlds."""
+    middle, apart = 0.5 * (clean[0] + clean[1]), clean[1] - clean[0]
+    along = apart / np.linalg.norm(apart)
+    phi = server.case.phi
+    heard = np.stack([(released - middle) @ along for released in server.released], axis=1)
+    standard = heard * np.sqrt(phi)
+    growth = np.diff(np.sqrt(phi))
+    found = {"likelihood": heard @ phi, "cancelled": np.diff(standard, axis=1) @ growth}
+    found["dual"] = np.zeros(len(heard))
+    for implied, released in zip(server.implied, server.released, strict=False):
+        news = np.linalg.norm(implied - released, axis=1) > NOTICED * np.linalg.norm(apart)
+        first = news & (found["dual"] == 0.0)  # a dual that is not as expected moves the centre of the rounds after it
+        found["dual"] += np.where(first, (implied - middle) @ along, 0.0)
+    return found

@@ -1,0 +1,47 @@
+"""The server that lies, and what it writes down."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pgfl import equations as eq
+from pgfl.privacy.audit.cases import Case
+
+Floats = NDArray[np.float64]
+
+
+class LyingServer:
+    """Plays against many clients at once, a row each. It sends what puts the centre where it wants it, every round.
+
+    With c = (ρ·model + φ)/m and a dual φ that it knows, that model is (m·c − φ)/ρ.
+    """
+
+    def __init__(self, case: Case, trials: int, server_clients: int) -> None:
+        self.case = case
+        self.dual: Floats = np.zeros((trials, len(case.centre)))
+        self.released: list[Floats] = []
+        self.implied: list[Floats] = []
+        self._weight = eq.strong_convexity(case.algorithm.rho, case.objective.lam, server_clients)
+
+    def message(self) -> Floats:
+        """The models to send."""
+        if not self.case.algorithm.has_dual:
+            return np.tile(self.case.centre, (len(self.dual), 1))
+        return np.asarray((self._weight * self.case.centre - self.dual) / self.case.algorithm.rho)
+
+    def hear(self, released: Floats) -> None:
+        """What the clients released in a round."""
+        self.released.append(released.copy())
+
+    def expect_dual(self, accepted: Floats) -> None:
+        """The dual that the clients ought to have, once they are told which models came out of the round."""
+        self._before, self._accepted = self.dual, accepted
+        if self.case.algorithm.has_dual:
+            self.dual = eq.client_dual_update(self.dual, accepted, self.released[-1], self.case.algorithm.rho)
+
+    def see_dual(self, dual: Floats) -> None:
+        """The dual that they do have gives away the model that it was built from."""
+        if self.case.algorithm.has_dual:
+            self.implied.append(self._accepted - (dual - self._before) / self.case.algorithm.rho)
+            self.dual = dual.copy()

@@ -1,0 +1,102 @@
+"""`pgfl account`: figures, schedules and refusals."""
+
+import json
+
+import pytest
+from commands import refused, run
+
+from pgfl.privacy import accounting
+
+NOTES = [  # ζ, φ(1), n, ρ, the paper's ε, exact ε
+    (0.99, 1e-3, 100, 0.1715, 2.982, 2.379),
+    (0.99, 1e-3, 300, 1.920, 11.322, 9.749),
+    (0.98, 1e-3, 300, 20.96, 52.03, 47.80),
+    (0.999, 1e-3, 300, 0.350, 4.363, 3.563),
+    (0.99, 1e-5, 100, 0.0017, 0.283, 0.190),
+]
+
+
+def figures(capsys, *arguments):
+    code, out, err = run(capsys, "account", *arguments, "--json")
+    assert (code, err) == (0, "")
+    return json.loads(out)
+
+
+@pytest.mark.parametrize(("zeta", "phi1", "rounds", "rho", "paper", "exact"), NOTES)
+def test_known_figures_from_either_parameter(capsys, zeta, phi1, rounds, rho, paper, exact):
+    first = figures(capsys, "--phi1", phi1, "--zeta", zeta, "--rounds", rounds, "--delta", 1e-5)
+    assert first["phi0"] == pytest.approx(phi1 * zeta)
+    assert first["rho"] == pytest.approx(rho, rel=5e-2 if rho < 0.01 else 2e-3)
+    assert first["epsilon_paper"] == pytest.approx(paper, abs=6e-3)
+    assert first["epsilon"] == pytest.approx(exact, abs=6e-3)
+    zeroth = figures(capsys, "--phi0", repr(phi1 * zeta), "--zeta", zeta, "--rounds", rounds, "--delta", 1e-5)
+    assert {key: zeroth[key] for key in ("phi0", "phi1", "rho", "epsilon", "epsilon_paper")} == pytest.approx(
+        {key: first[key] for key in ("phi0", "phi1", "rho", "epsilon", "epsilon_paper")}
+    )
+
+
+@pytest.mark.parametrize("zeta", [1.0, 0.99, 0.9])
+def test_a_target_gives_a_schedule_that_spends_it_and_no_more(capsys, zeta):
+    found = figures(capsys, "--target-epsilon", 4, "--max-releases", 50, "--zeta", zeta, "--delta", 1e-6)
+    back = figures(capsys, "--phi0", repr(found["phi0"]), "--rounds", 50, "--zeta", zeta, "--delta", 1e-6)
+    assert back["epsilon"] <= 4.0
+    assert back["epsilon"] == pytest.approx(4.0, rel=1e-8)
+
+
+def test_a_target_by_round_assumes_the_dearest_rounds(capsys):
+    arguments = ("--target-epsilon", 4, "--max-releases", 20, "--rounds", 100, "--zeta", 0.95)
+    by_round, by_release = (figures(capsys, *arguments, "--index", index) for index in ("round", "release"))
+    spent = sum(float(accounting.phi(by_round["phi0"], 0.95, n)) for n in range(81, 101))
+    assert accounting.exact_epsilon(spent, 1e-5) == pytest.approx(4.0, rel=1e-8)
+    assert by_round["phi0"] < by_release["phi0"] / 50
+
+
+def test_whole_client_figures_are_apart(capsys):
+    plain = figures(capsys, "--phi1", 1e-3, "--rounds", 100)
+    grouped = figures(capsys, "--phi1", 1e-3, "--rounds", 100, "--group", 10)
+    assert {key: value for key, value in grouped.items() if key != "group"} == plain
+    assert grouped["group"]["records"] == 10
+    assert grouped["group"]["rho"] == pytest.approx(100 * plain["rho"])
+    assert grouped["group"]["epsilon"] > 5 * plain["epsilon"]
+    _, out, _ = run(capsys, "account", "--phi1", 1e-3, "--rounds", 100, "--group", 10)
+    assert "For one record" in out
+    assert "a weaker promise" in out
+
+
+def test_people_get_a_table(capsys):
+    code, out, _ = run(capsys, "account", "--phi1", 1e-3, "--rounds", 100)
+    assert code == 0
+    for text in ("2.379", "2.981", "0.171", "ε, exact", "ε, by the paper's formula"):
+        assert text in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--phi0", "0", "--rounds", "3"], "phi0 must be a positive number"),
+        (["--phi0", "-1e-3", "--rounds", "3"], "phi0 must be a positive number"),
+        (["--phi1", "nan", "--rounds", "3"], "phi1 must be a positive number"),
+        (["--phi0", "inf", "--rounds", "3"], "phi0 must be a positive number"),
+        (["--phi0", "1", "--rounds", "3", "--zeta", "0"], "zeta must be in (0, 1]"),
+        (["--phi0", "1", "--rounds", "3", "--zeta", "1.01"], "zeta must be in (0, 1]"),
+        (["--phi0", "1", "--rounds", "3", "--delta", "0"], "delta must be between 0 and 1"),
+        (["--phi0", "1", "--rounds", "3", "--delta", "1"], "delta must be between 0 and 1"),
+        (["--phi0", "1", "--rounds", "0"], "at least 1"),
+        (["--phi0", "1", "--rounds", "5000", "--zeta", "0.5"], "underflows"),
+        (["--phi0", "1"], "--rounds is missing"),
+        (["--rounds", "3"], "exactly one of --phi0, --phi1 and --target-epsilon"),
+        (["--phi0", "1", "--phi1", "1", "--rounds", "3"], "exactly one of"),
+        (["--phi0", "1", "--rounds", "3", "--max-releases", "2"], "go with --target-epsilon"),
+        (["--phi0", "1", "--rounds", "3", "--group", "0"], "A group has at least one record"),
+        (["--target-epsilon", "0", "--rounds", "3"], "epsilon must be a positive number"),
+        (["--target-epsilon", "1"], "over how many releases"),
+        (["--target-epsilon", "1", "--max-releases", "3", "--index", "round"], "needs the number of rounds"),
+        (["--target-epsilon", "1", "--max-releases", "0"], "at least 1"),
+        (["--target-epsilon", "1e-300", "--delta", "1e-300", "--rounds", "3"], "leaves nothing to spend"),
+        (["--target-epsilon", "1", "--rounds", "900", "--zeta", "0.4"], "underflows"),
+        (["--target-epsilon", "1", "--rounds", "3", "--index", "year"], "'year' is not one of"),
+        (["--phi0", "much", "--rounds", "3"], "'much' is not a valid"),
+    ],
+)
+def test_wrong_input_is_one_sentence(capsys, arguments, words):
+    assert words in refused(capsys, "account", *arguments)

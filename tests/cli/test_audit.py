@@ -1,0 +1,60 @@
+"""`pgfl audit`: the quick audit, whole, and its exit codes."""
+
+import json
+
+import pytest
+from commands import refused, run
+
+from pgfl.privacy import audit as package
+from pgfl.privacy.audit import bugs, report
+from pgfl.privacy.audit.cases import cases
+
+
+def test_the_quick_audit_passes_and_lists_everything(capsys):
+    code, out, err = run(capsys, "audit", "--quick", "--json")
+    assert (code, err) == (0, "")
+    told = json.loads(out)
+    assert told["passed"] is True
+    assert told["false_alarm_probability"] <= 1e-3
+    assert {entry["subject"] for entry in told["objectives"]} == {case.name for case in cases()}
+    assert {entry["path"] for entry in told["objectives"]} == {"simulator", "compiled", "device", "safe-noise"}
+    for entry in told["objectives"]:
+        assert entry["verdict"] == "holds"
+        assert 0 < entry["mu_lower"] <= entry["claimed_mu"] == pytest.approx(3.0)
+    reached = {entry["subject"] for entry in told["objectives"] if entry["ratio"] >= 0.9}
+    assert reached == {case.name for case in cases() if case.attained}
+    assert {(entry["bug"], entry["path"]) for entry in told["planted_bugs"]} == {
+        (bug, path) for bug in bugs.PLANTED for path in ("simulator", "device")
+    }
+    for entry in told["planted_bugs"]:
+        assert entry["verdict"] == "flagged"
+        assert entry["mu_lower"] > entry["claimed_mu"]
+
+
+TINY = report.Scale("quick", {"simulator": 200}, bugs=200)
+
+
+def test_people_get_a_table_and_a_sentence(capsys, monkeypatch):
+    monkeypatch.setattr(package, "QUICK", TINY)
+    monkeypatch.setattr(report, "PLANTED", {"sensitivity halved": bugs.sensitivity_halved})
+    code, out, _ = run(capsys, "audit", "--quick")
+    assert code == 0
+    for text in ("huber", "logistic", "clipped updates", "bug: sensitivity halved", "flagged", "as it should be"):
+        assert text in out
+
+
+def test_a_finding_that_is_not_as_it_should_be_is_exit_code_1(capsys, monkeypatch):
+    monkeypatch.setattr(package, "QUICK", TINY)
+    monkeypatch.setattr(report, "PLANTED", {"nothing wrong": lambda mechanism: mechanism})
+    code, out, _ = run(capsys, "audit", "--quick")
+    assert code == 1
+    assert "missed" in out
+    assert "do not rely on the guarantee" in " ".join(out.split())
+    code, out, _ = run(capsys, "audit", "--quick", "--json")
+    assert code == 1
+    assert json.loads(out)["passed"] is False
+
+
+def test_wrong_options_are_refused(capsys):
+    assert "--seed" in refused(capsys, "audit", "--seed", "-1")
+    assert "--fast" in refused(capsys, "audit", "--fast")

@@ -1,0 +1,88 @@
+"""`pgfl ledger show|verify`."""
+
+import json
+import sqlite3
+
+import pytest
+from commands import refused, run
+
+from pgfl.errors import BudgetSpent
+from pgfl.privacy.ledger import Ledger, Policy
+
+
+@pytest.fixture
+def ledger(tmp_path):
+    """A ledger whose budget of three releases is spent."""
+    path = tmp_path / "ann.ledger"
+    with Ledger.create(path, "ann", Policy(phi0=1e-3, zeta=0.9, delta=1e-5, max_releases=3)) as open_ledger:
+        for n in range(1, 4):
+            open_ledger.release(f"t/{n}", 0.5, lambda upcoming: b"bytes")
+        open_ledger.confirm("t/1")
+        with pytest.raises(BudgetSpent):
+            open_ledger.release("t/4", 0.5, lambda upcoming: b"bytes")
+    return path
+
+
+def altered(path, statement):
+    with sqlite3.connect(path) as connection:
+        connection.execute(statement)
+    connection.close()
+
+
+def test_show_tells_policy_spending_and_rows(capsys, ledger):
+    code, out, err = run(capsys, "ledger", "show", ledger, "--json")
+    assert (code, err) == (0, "")
+    told = json.loads(out)
+    assert (told["client"], told["releases"], told["accepted"], told["spent"]) == ("ann", 3, 1, True)
+    assert told["rho"] == pytest.approx(1e-3 * (1 / 0.9 + 1 / 0.81 + 1 / 0.729))
+    assert [row["round_key"] for row in told["rows"]] == ["t/1", "t/2", "t/3"]
+    assert "payload" not in told["rows"][0]
+    code, out, _ = run(capsys, "ledger", "show", ledger)
+    assert code == 0
+    for text in ("ann", "3 of at most 3, 1 accepted", "spent", "t/3"):
+        assert text in out
+
+
+def test_verify_accepts_a_whole_ledger(capsys, ledger):
+    code, out, _ = run(capsys, "ledger", "verify", ledger, "--client", "ann")
+    assert code == 0
+    assert "is whole: 3 releases of client ann" in " ".join(out.split())
+    assert json.loads(run(capsys, "ledger", "verify", ledger, "--json")[1])["whole"] is True
+
+
+@pytest.mark.parametrize(
+    ("statement", "words"),
+    [
+        ("UPDATE releases SET phi = phi / 2 WHERE number = 2", "release 2 was altered"),
+        ("UPDATE releases SET payload = x'00' WHERE number = 3", "release 3 was altered"),
+        ("UPDATE releases SET sigma = 1.0 WHERE number = 1", "release 1 was altered"),
+        ("DELETE FROM releases WHERE number = 2", "release 2 is missing"),
+        ("DELETE FROM releases WHERE number = 3", "missing"),
+        ("UPDATE about SET client = 'bob'", "name or policy was altered"),
+        ("UPDATE head SET releases = 2", "missing"),
+    ],
+)
+def test_verify_finds_tampering(capsys, ledger, statement, words):
+    altered(ledger, statement)
+    assert words in refused(capsys, "ledger", "verify", ledger)
+
+
+@pytest.mark.parametrize("command", ["show", "verify"])
+def test_ledgers_that_cannot_be_read_are_refused(capsys, ledger, tmp_path, command):
+    assert "There is no ledger at" in refused(capsys, "ledger", command, tmp_path / "none")
+    assert "ledger of client ann, not of bob" in refused(capsys, "ledger", command, ledger, "--client", "bob")
+    text = tmp_path / "text"
+    text.write_text("phi0 = 1\n" * 200)
+    assert "text" in refused(capsys, "ledger", command, text)
+    other = tmp_path / "other.db"
+    altered(other, "CREATE TABLE shoes (size INTEGER)")
+    assert "not a pgfl ledger" in refused(capsys, "ledger", command, other)
+    ledger.write_bytes(ledger.read_bytes()[:5000])
+    assert str(ledger) in refused(capsys, "ledger", command, ledger)
+    assert str(tmp_path) in refused(capsys, "ledger", command, tmp_path)
+
+
+def test_without_a_command_there_is_help(capsys):
+    code, out, err = run(capsys, "ledger")
+    assert code == 2
+    assert "verify" in out + err

@@ -1,0 +1,100 @@
+"""What operators and owners type, up to the point where processes would start."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+
+import pytest
+
+from pgfl.cli import main
+from pgfl.cli.network import demo_federation, demo_training
+from pgfl.deploy.local import LocalNetwork
+from pgfl.deploy.settings import load_client, load_site
+from pgfl.deploy.site import Site
+
+
+def pgfl(*arguments):
+    with pytest.raises(SystemExit) as end:
+        main([str(argument) for argument in arguments])
+    return end.value.code
+
+
+def test_a_site_is_set_up_with_a_few_commands(tmp_path, capsys):
+    north, south, ann = tmp_path / "north", tmp_path / "south", tmp_path / "ann"
+    assert pgfl("site", "init", "north", "--host", "north.example.org", "--home", north) == 0
+    assert pgfl("site", "init", "south", "--home", south) == 0
+    assert pgfl("client", "init", "ann", "--home", ann) == 0
+    assert pgfl("site", "link", south / "site.crt", "--address", "south:9094", "--home", north) == 0
+    assert pgfl("site", "admit", ann / "client.pub", "--cluster", "adults", "--home", north) == 0
+    said = capsys.readouterr().out
+    assert said.count("fingerprint") == 5
+    assert pgfl("site", "status", "--json", "--home", north) == 0
+    status = json.loads(capsys.readouterr().out)
+    assert status["clients"] == [{"name": "ann", "cluster": "adults", "releases": 0, "accepted": None}]
+    assert status["neighbours"] == [{"name": "south", "address": "south:9094"}]
+    assert status["running"] is False
+    assert pgfl("site", "status", "--home", north) == 0
+    assert "ann" in capsys.readouterr().out
+    assert pgfl("site", "expel", "ann", "--home", north) == 0
+
+
+def test_the_templates_are_valid(tmp_path):
+    pgfl("site", "init", "north", "--home", tmp_path)
+    pgfl("client", "init", "ann", "--home", tmp_path)
+    assert load_site(tmp_path / "site.toml").name == "north"
+    assert load_client(tmp_path / "client.toml").privacy.enabled
+    Site(load_site(tmp_path / "site.toml"), invite=False).store.close()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("site", "status", "--home", "nowhere"), "not a site's folder"),
+        (("site", "serve", "nowhere.toml"), "cannot be read"),
+        (("client", "join", "nowhere.toml"), "cannot be read"),
+        (("site", "init", "no/good"), "letters, digits"),
+        (("network", "demo", "--objective", "lasso"), "huber, ridge or logistic"),
+    ],
+)
+def test_a_mistake_is_one_sentence_and_code_2(tmp_path, monkeypatch, capsys, arguments, words):
+    monkeypatch.chdir(tmp_path)
+    assert pgfl(*arguments) == 2
+    error = capsys.readouterr().err
+    assert words in error
+    assert "Traceback" not in error
+
+
+def test_a_client_in_a_cluster_that_is_not_trained_stops_the_site(tmp_path, capsys):
+    pgfl("site", "init", "north", "--home", tmp_path)
+    pgfl("client", "init", "ann", "--home", tmp_path)
+    pgfl("site", "admit", tmp_path / "client.pub", "--cluster", "martians", "--home", tmp_path)
+    assert pgfl("site", "serve", tmp_path / "site.toml") == 2
+    assert "martians" in capsys.readouterr().err
+
+
+def test_neighbours_with_another_training_configuration_are_refused_by_name(tmp_path, caplog):
+    federation = demo_federation(2, 1, "huber", seed=0)
+    network = LocalNetwork(tmp_path, federation, demo_training(federation, "huber", 5), {"enabled": False})
+    network.prepare()
+    path = tmp_path / "server-1" / "site.toml"
+    path.write_text(path.read_text().replace("rounds = 5", "rounds = 6"))
+
+    async def both():
+        sites = [Site(load_site(tmp_path / name / "site.toml"), invite=False) for name in federation.server_ids]
+        running = [asyncio.create_task(site.run()) for site in sites]
+        for _ in range(200):
+            await asyncio.sleep(0.05)
+            if all(site.service.refused["refused"] for site in sites):
+                break
+        up = [set(site.rounds.up) for site in sites]
+        for site in sites:
+            site.stop("enough")
+        await asyncio.gather(*running)
+        return up
+
+    with caplog.at_level(logging.WARNING):
+        assert asyncio.run(both()) == [set(), set()]
+    for name in federation.server_ids:
+        assert f"site {name}: refused, it has another training configuration" in caplog.text

@@ -1,0 +1,190 @@
+"""The audit itself: its bound is a bound, and it fails when it should."""
+
+import numpy as np
+import pytest
+from scipy.special import ndtr
+from scipy.stats import binomtest
+
+from pgfl.privacy import sensitivity
+from pgfl.privacy.audit import bugs, report
+from pgfl.privacy.audit.bounds import mu_lower, rate_upper
+from pgfl.privacy.audit.cases import MU, ROUNDS, Welsch, cases, huber
+from pgfl.privacy.audit.report import ENOUGH, FULL, QUICK, Scale, attack, audit
+from pgfl.privacy.audit.subjects import SERVER_CLIENTS, Mechanism, clean_models
+from pgfl.privacy.noise import SeededNoise
+
+ALPHA = 1e-4
+TIGHT = [case for case in cases() if case.attained]
+
+
+# --- the bound -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("mistakes", "trials"), [(0, 10), (1, 10), (9, 10), (10, 10), (67, 1000), (0, 5000)])
+def test_rates_are_bounded_as_scipy_bounds_them(mistakes, trials):
+    interval = binomtest(mistakes, trials).proportion_ci(confidence_level=0.99, method="exact")
+    assert rate_upper(mistakes, trials, 0.005) == pytest.approx(interval.high, rel=1e-9)
+
+
+@pytest.mark.parametrize("mu", [0.0, 1.0, 3.0])
+def test_the_bound_is_too_high_no_more_often_than_it_says(mu):
+    rng, alpha, trials = np.random.default_rng(1), 0.1, 300
+    wrong = ndtr(-mu / 2)
+    bounds = [mu_lower(*rng.binomial(trials, wrong, size=2), trials, alpha) for _ in range(2000)]
+    excess = np.mean(np.array(bounds) > mu)
+    assert excess <= alpha
+    assert np.mean(bounds) > 0.8 * mu - 0.3
+
+
+def test_an_attack_that_shows_nothing_has_the_bound_zero():
+    assert mu_lower(0, 50, 50, 0.01) == 0.0
+    assert mu_lower(25, 25, 50, 0.01) == 0.0
+
+
+# --- the cases -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("case", cases(), ids=lambda case: case.name)
+def test_the_canary_moves_a_model_by_the_sensitivity_that_is_claimed(case):
+    """The worst case is real: the shift is at most Δ, and reaches it where the sensitivity is said to be attained."""
+    mechanism = Mechanism.shipped(case)
+    apart = np.subtract(*clean_models(case, mechanism, SERVER_CLIENTS))
+    data = mechanism.privacy.bounded(case.federation(np.array([0])))
+    delta = mechanism.sensitivity(mechanism.client(*data.rows(0)), data.counts)[0]
+    ratio = np.linalg.norm(apart) / delta
+    assert ratio <= 1.0
+    assert ratio > (0.99 if case.attained else 0.85)
+
+
+@pytest.mark.parametrize("case", cases(), ids=lambda case: case.name)
+def test_the_worlds_differ_in_one_record(case):
+    one, other = (case.federation(np.array([world])) for world in (0, 1))
+    rows = [np.column_stack([data.features, data.targets]) for data in (one, other)]
+    assert (np.any(rows[0] != rows[1], axis=1)).sum() == 1
+
+
+def test_the_clipped_case_is_not_convex():
+    margins = np.linspace(-3, 3, 61)
+    second = np.gradient(np.gradient(Welsch().scalar_loss(margins, 0.0), margins), margins)
+    assert second.min() < -0.5
+    assert not Welsch().convex
+    slope = np.gradient(Welsch().scalar_loss(margins, 0.3), margins)
+    np.testing.assert_allclose(slope[1:-1], Welsch().slope(margins, 0.3)[1:-1], atol=0.02)
+
+
+def test_the_claim_is_the_account_s():
+    found = attack(huber(), "simulator", 50, ALPHA)
+    assert found.claimed_mu == pytest.approx(np.sqrt(2 * huber().phi.sum()))
+    assert found.claimed_mu == pytest.approx(MU)
+
+
+# --- what is shipped, and what is planted ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("case", TIGHT, ids=lambda case: case.name)
+def test_what_is_shipped_keeps_its_claim_and_reaches_nine_tenths_of_it(case):
+    found = attack(case, "simulator", ENOUGH, ALPHA, seed=5)
+    assert found.required == 0.9
+    assert found.verdict == "holds"
+    assert 0.9 <= found.ratio <= 1.0
+
+
+def test_the_compiled_simulator_keeps_its_claim_too():
+    assert attack(huber(), "compiled", ENOUGH, ALPHA, seed=5).verdict == "holds"
+
+
+def test_a_bound_that_is_not_attained_is_reported():
+    ridge = next(case for case in cases() if not case.attained)
+    found = attack(ridge, "simulator", ENOUGH, ALPHA)
+    assert found.required is None
+    assert 0.6 < found.ratio < 0.9
+
+
+@pytest.mark.parametrize("path", ["simulator", "device"])
+@pytest.mark.parametrize("bug", bugs.PLANTED)
+def test_every_planted_bug_is_found(bug, path):
+    trials = 800 if bug == "variance halved" else 200
+    found = attack(huber(), path, trials, ALPHA, bug=bug, seed=2)
+    assert found.verdict == "flagged"
+    assert found.as_it_should_be
+
+
+def test_all_bugs_of_the_issue_are_planted():
+    assert set(bugs.PLANTED) == {
+        "sensitivity halved",
+        "variance halved",
+        "deviation decayed",
+        "rows unclipped",
+        "sum for mean",
+        "noise reused",
+        "clean dual",
+    }
+
+
+def test_a_reused_draw_and_a_clean_dual_are_found_by_the_scores_made_for_them():
+    assert attack(huber(), "simulator", 200, ALPHA, bug="noise reused").by == "cancelled"
+    assert attack(huber(), "simulator", 200, ALPHA, bug="clean dual").by == "dual"
+
+
+def test_float_safe_noise_and_ledgers_are_attacked_too():
+    found = attack(huber(), "safe-noise", 150, ALPHA)
+    assert found.verdict == "holds"
+    assert found.ratio > 0.3
+    found = attack(huber(), "ledger", 15, ALPHA)
+    assert found.claimed_mu == pytest.approx(MU)
+    assert found.false_alarms + found.misses < 10
+
+
+# --- the audit can fail ----------------------------------------------------------------------------------------------
+
+
+TINY = Scale("tiny", {"simulator": 400}, bugs=0)
+
+
+def only_objectives(monkeypatch):
+    monkeypatch.setattr(report, "PLANTED", {})
+
+
+def test_a_sensitivity_that_is_shipped_too_small_leaks(monkeypatch):
+    only_objectives(monkeypatch)
+    assert audit(TINY).passed
+    right = sensitivity.update_sensitivity
+    monkeypatch.setattr(sensitivity, "update_sensitivity", lambda *given: 0.5 * right(*given))
+    found = audit(TINY)
+    assert not found.passed
+    verdicts = {f.subject: f.verdict for f in found.findings}
+    assert verdicts["huber"] == verdicts["logistic"] == "leaks"
+
+
+def test_noise_that_is_shipped_too_weak_leaks(monkeypatch):
+    only_objectives(monkeypatch)
+    right = SeededNoise.release
+    monkeypatch.setattr(
+        SeededNoise, "release", lambda self, w, sigma, *rest: right(self, w, np.asarray(sigma) / 2, *rest)
+    )
+    assert not audit(TINY).passed
+
+
+def test_noise_that_is_needlessly_strong_does_not_reach_the_claim(monkeypatch):
+    right = SeededNoise.release
+    monkeypatch.setattr(
+        SeededNoise, "release", lambda self, w, sigma, *rest: right(self, w, np.asarray(sigma) * 1.2, *rest)
+    )
+    found = attack(huber(), "simulator", ENOUGH, ALPHA)
+    assert found.verdict == "no power"
+    assert not found.as_it_should_be
+
+
+def test_a_bug_that_is_none_is_missed_and_fails_the_audit(monkeypatch):
+    monkeypatch.setattr(report, "PLANTED", {"nothing wrong": lambda mechanism: mechanism})
+    found = audit(Scale("tiny", {"simulator": 200}, bugs=200))
+    assert [f.verdict for f in found.findings if f.bug] == ["missed", "missed"]
+    assert not found.passed
+
+
+def test_scales_have_the_power_they_need():
+    for scale in (QUICK, FULL):
+        assert scale.trials["simulator"] >= ENOUGH
+        assert scale.bugs >= 800
+    assert min(FULL.trials["device"], FULL.trials["safe-noise"]) >= ENOUGH
+    assert ROUNDS >= 3

@@ -1,0 +1,65 @@
+"""The client that runs on a device, attacked by the audit's lying server: what a release tells is what is paid for it."""
+
+import numpy as np
+import pytest
+
+from pgfl.config import PrivacySettings
+from pgfl.deploy.accounts import PrivateAccount
+from pgfl.deploy.client_rounds import ClientRounds
+from pgfl.deploy.wire import Kind, Limits, decode
+from pgfl.privacy.audit.cases import ROUNDS, bounded_ridge, huber, logistic
+from pgfl.privacy.audit.server import LyingServer
+from pgfl.privacy.audit.subjects import PUSH, SERVER_CLIENTS, Mechanism
+from pgfl.roles import Accepted, RoundRequest
+
+
+def deployed(case, world, path):
+    """A client as it joins a site, in one of the two worlds; it tells the test its clean and released models."""
+    mechanism = Mechanism.shipped(case)
+    data = case.privacy.bounded(case.federation(np.array([world])))
+    settings = PrivacySettings(
+        enabled=True,
+        phi1=case.privacy.phi1,
+        zeta=case.privacy.zeta,
+        max_releases=ROUNDS,
+        x_norm=case.privacy.x_norm,
+        y_bound=case.privacy.y_bound,
+        w_norm=case.privacy.w_norm,
+    )
+    account = PrivateAccount.open(path, "ann", settings, len(data.targets), data.dimension)
+    told = []
+    account.drawn = lambda number, clean, released: told.append(clean.copy())
+    return ClientRounds(mechanism.client(*data.rows(0)), account, "f" * 32), account, told
+
+
+def play(case, world, path):
+    """(clean models, rows of the ledger) of a whole game."""
+    rounds, account, told = deployed(case, world, path)
+    server, accepted = LyingServer(case, 1, SERVER_CLIENTS), None
+    for number in range(1, ROUNDS + 1):
+        frame = decode(
+            rounds.answer(RoundRequest(number, SERVER_CLIENTS, server.message()[0], accepted)),
+            Limits(3),
+            frozenset({Kind.ANSWER}),
+        )
+        model, dual = np.asarray(frame.vectors)[:, None]
+        if accepted is not None:
+            server.see_dual(dual)
+            np.testing.assert_allclose(server.implied[-1], server.released[-1], atol=1e-9, rtol=0)
+        server.hear(model)
+        accepted = Accepted(number, model[0] + PUSH)
+        server.expect_dual(accepted.model[None])
+    rows = account.ledger.rows()
+    account.close()
+    return np.array(told), rows
+
+
+@pytest.mark.parametrize("case", [huber(), logistic(), bounded_ridge()], ids=lambda case: case.name)
+def test_what_a_release_tells_is_what_the_ledger_says_it_costs(case, tmp_path):
+    """ρ of a Gaussian release is ‖w − w'‖²/(2σ²): at most the φ that is written down, and nearly it at the worst."""
+    (one, paid), (other, _) = (play(case, world, tmp_path / str(world)) for world in (0, 1))
+    assert len(paid) == ROUNDS
+    for clean, neighbour, row in zip(one, other, paid, strict=True):
+        told = np.sum((clean - neighbour) ** 2) / (2 * row.sigma**2)
+        assert told <= row.phi
+        assert told > (0.98 if case.attained else 0.7) * row.phi

@@ -1,0 +1,138 @@
+"""The compiled engine equals the plain loops and the NumPy engine, whatever the threads and batches."""
+
+import numpy as np
+import pytest
+
+import bridges
+import oracle
+from federations import SHAPES, random_case
+from pgfl import PGFL, FedAvg, Huber, Logistic, Privacy, Ridge, synthetic_regression, train, training
+from pgfl.errors import SolverError
+from pgfl.objectives import Objective
+from pgfl.simulate import fast
+from pgfl.simulate.layout import lay_out
+
+ROUNDS = 30
+
+
+def fast_engine(problem, participants, noise, threads=1):
+    chosen = bridges.algorithm(problem)
+    layout = lay_out([bridges.federation(problem)])
+    blocks = fast.prepare(layout, bridges.objective(problem), chosen.rho, np.float64, threads=threads)
+    source = bridges.GivenNoise(layout.runs[0], noise) if noise else None
+    turnout = bridges.Turnout(layout.runs[0], participants)
+    return fast.FastEngine(layout, blocks, chosen, turnout, noise=source, threads=threads)
+
+
+def assert_equals_the_oracle(case, threads=1):
+    engine = fast_engine(case.problem, *case.draws, threads)
+    for reference in oracle.run(case.problem, ROUNDS, *case.draws)[1:]:
+        engine.play()
+        actual = bridges.snapshot(engine)
+        for name in ("clients", "duals", "servers"):
+            for key, value in getattr(reference, name).items():
+                assert np.abs(actual[name][key] - value).max() <= 1e-8 * (1.0 + np.abs(value).max()), (name, key)
+
+
+@pytest.mark.parametrize("algorithm", ["pgfl", "pgfl-exact", "pgfl-onestep"])
+@pytest.mark.parametrize("kind", ["ridge", "logistic", "huber", "mixed"])
+@pytest.mark.parametrize("seed", [1, 2])
+def test_awkward_federations_agree_with_plain_loops(algorithm, kind, seed):
+    assert_equals_the_oracle(random_case(seed, kind, algorithm=algorithm))
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_every_shape_agrees_with_scheduling_noise_and_threads(shape):
+    assert_equals_the_oracle(random_case(3, "huber", shape, "few", True, algorithm="pgfl"), threads=2)
+
+
+def federation(run=0, **changes):
+    settings = {"servers": 5, "clients_per_server": 7, "dimension": 6, "samples": (1, 20), "seed": 4} | changes
+    return synthetic_regression(run=run, **settings)
+
+
+def same_bits(one, other):
+    for mine, theirs in zip(one.models, other.models, strict=True):
+        np.testing.assert_array_equal(mine.clients, theirs.clients)
+        np.testing.assert_array_equal(mine.servers, theirs.servers)
+    for name, values in one.history.items():
+        np.testing.assert_array_equal(values, other.history[name])
+
+
+@pytest.mark.parametrize("engine", ["numpy", "numba"])
+@pytest.mark.parametrize("objective", [Ridge(), Huber()])
+@pytest.mark.parametrize("participants", ["all", 3])
+def test_batches_and_threads_change_no_bit(monkeypatch, engine, objective, participants):
+    settings = {"rounds": 20, "runs": 3, "participants": participants, "engine": engine}
+    whole = train(federation, PGFL(tau=0.2), objective, **settings)
+    monkeypatch.setattr(training, "BATCH_ELEMENTS", {})
+    monkeypatch.setattr(training, "BATCH_OTHERWISE", 1)
+    monkeypatch.setattr("pgfl.simulate.problems.BLOCK_ELEMENTS", 200)
+    same_bits(whole, train(federation, PGFL(tau=0.2), objective, threads=2, **settings))
+
+
+def test_private_runs_agree_between_engines():
+    privacy = Privacy(x_norm=1.0, phi0=1e-2, zeta=0.99)
+    runs = [
+        train(federation, PGFL(), Huber(), rounds=25, participants=2, privacy=privacy, runs=2, engine=engine)
+        for engine in ("numpy", "numba")
+    ]
+    for mine, theirs in zip(runs[0].models, runs[1].models, strict=True):
+        np.testing.assert_allclose(mine.released, theirs.released, atol=1e-9)
+    np.testing.assert_array_equal(runs[0].privacy[0]["rho"], runs[1].privacy[0]["rho"])
+
+
+class Quartic(Objective):
+    tolerance = 1e-6
+
+    def value_and_gradient(self, w, features, targets, counts):
+        away = features @ w - targets
+        return (away**2 + away**4).mean(), features.T @ (2 * away + 4 * away**3) / len(targets)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "objective", "samples"),
+    [
+        (FedAvg(step=0.01), Ridge(), (1, 20)),
+        (PGFL(), Ridge(w_norm=0.5), (1, 5)),
+        (PGFL(), {"cluster-0": Ridge(), "cluster-1": Quartic(), "cluster-2": Logistic()}, (1, 4)),
+        (PGFL(), Huber(), (30, 40)),
+    ],
+    ids=["fedavg", "constrained", "own objective", "more rows than features"],
+)
+def test_what_the_kernels_do_not_know_is_computed_all_the_same(algorithm, objective, samples):
+    made = federation(samples=samples, clusters=3)
+    made = made.replace(targets=(made.targets > 0).astype(float))
+    expected, actual = (train(made, algorithm, objective, rounds=10, engine=engine) for engine in ("numpy", "numba"))
+    np.testing.assert_allclose(actual.models[0].clients, expected.models[0].clients, atol=1e-5)
+
+
+def test_measures_agree_between_engines():
+    made = federation(samples=(2, 5), test_samples=20)
+    wanted = ("nmsd", "accuracy", "objective", "residuals", "disagreement", "distance")
+    one, other = (train(made, PGFL(), Huber(), rounds=6, metrics=wanted, engine=e) for e in ("numpy", "numba"))
+    for name, values in one.history.items():
+        np.testing.assert_allclose(other.history[name], values, atol=1e-8)
+
+
+def test_single_precision_is_as_accurate_as_it_can_be():
+    made = federation(samples=(2, 9), dimension=20)
+    small = made.replace(features=made.features.astype(np.float32), targets=made.targets.astype(np.float32))
+    double = train(made, PGFL(tau=0.1), rounds=100, engine="numba")
+    single = train(small, PGFL(tau=0.1), rounds=100, engine="numba", dtype=np.float32)
+    assert single.models[0].clients.dtype == np.float32
+    assert np.abs(single.models[0].clients - double.models[0].clients).max() < 1e-4
+
+
+def test_the_data_is_not_copied():
+    made = federation(samples=(2, 9), dimension=20)
+    layout = lay_out([made])
+    blocks = fast.prepare(layout, Ridge(), 5.0, np.float64, threads=2)
+    assert len(blocks) > 1
+    assert all(np.shares_memory(block.problems.features, made.features) for block in blocks)
+
+
+@pytest.mark.parametrize("engine", ["numpy", "numba"])
+def test_a_solution_short_of_its_tolerance_is_an_error(engine):
+    with pytest.raises(SolverError, match="scale the features"):
+        train(federation(), PGFL(), Ridge(tolerance=1e-18), rounds=3, engine=engine)
