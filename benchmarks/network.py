@@ -107,7 +107,8 @@ BARE_APP = {
         from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
         from flwr.clientapp import ClientApp
         from flwr.serverapp import ServerApp
-        server, client = ServerApp(), ClientApp()
+        server = ServerApp()
+        client = ClientApp()
         @client.train()
         def answer(message, context):
             w = message.content["m"]["w"].numpy()

@@ -105,11 +105,11 @@ class Network:
 
     def published(self, contributing: Mask) -> Mask:
         """Which pairs tell their neighbours a model this round; the one-step rule tells that of the round before."""
-        return self.known if self.algorithm.kind == "pgfl-onestep" else self.known | contributing
+        return self.known if self.algorithm.publishes_last_round else self.known | contributing
 
     def _work_out(self, contributing: Mask) -> tuple[Around, Mask]:
         layout, pattern = self.layout, self.weights
-        one_step = self.algorithm.kind == "pgfl-onestep"
+        one_step = self.algorithm.publishes_last_round
         published = self.published(contributing)
         audible = published[pattern.columns].astype(float)
         total = _row_sums(pattern, pattern.values * audible)
