@@ -204,6 +204,11 @@ def test_a_neighbour_in_time_is_waited_for_and_a_late_one_only_once():
     assert rounds.role.combined[-1] == (2, {"south": "s1"})
     rounds.answered("ann", 3, "a", 9.0)
     assert rounds.role.combined[-1] == (3, {}), "and round 3 neither waits nor uses what is too old"
+    rounds.published("south", 2, "s2", 10.0)
+    rounds.answered("ann", 4, "a", 11.0)
+    assert rounds.phase is Phase.EXCHANGING, "it is at work again, so it is waited for again"
+    rounds.published("south", 4, "s4", 12.0)
+    assert rounds.role.combined[-1] == (4, {"south": "s4"})
 
 
 def test_a_neighbour_that_is_down_is_not_waited_for():
@@ -269,3 +274,24 @@ def test_staleness_is_as_configured(staleness):
         rounds.tick(now)
     used = [round for round, publications in rounds.role.combined if publications]
     assert used == list(range(1, 2 + staleness))
+
+
+def test_a_slower_neighbour_does_not_run_behind_for_ever():
+    """Once late, it must be waited for again; a site that never waits is always a round ahead."""
+    world = World(FEDERATION, rounds=10**6, faults=Faults(latency=0.05), seed=5)
+    slow, deliver = "server-2", world.deliver_request
+    hung = world.members[slow]
+
+    def delayed(client, data):
+        if client in hung and world.now < 12.0:
+            return  # its clients hang for a while, so its rounds take the whole deadline
+        if client in hung:
+            world.later(0.2, deliver, client, data)  # and afterwards they are slower than all others
+        else:
+            deliver(client, data)
+
+    world.deliver_request = delayed
+    world.play(horizon=40.0)
+    late = world.completed["server-1"][-30:]
+    assert all(slow in done.neighbours for done in late)
+    assert abs(world.sites["server-1"].round - world.sites[slow].round) <= 1
