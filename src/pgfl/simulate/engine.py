@@ -149,7 +149,8 @@ class Engine:
         xp: Any = np,
         threads: int = 1,
     ) -> None:
-        self.layout, self.blocks, self.algorithm, self.scheduler = layout, blocks, algorithm, scheduler
+        self.layout, self.algorithm, self.scheduler = layout, algorithm, scheduler
+        self.blocks: Sequence[AnyBlock] = blocks
         self.privacy, self.noise = privacy, noise
         self.dtype, self.xp = dtype, xp
         self.network = Network(layout, algorithm, dtype, xp)
@@ -199,9 +200,10 @@ class Engine:
         )
 
     def close(self) -> None:
-        """Let the threads go."""
+        """Let the threads go, and what only further rounds would need; models and what servers know stay."""
         if self._pool:
             self._pool.shutdown()
+        self.blocks, self._everyone, self.state.dual = [], None, self.state.dual[:0] + 0
 
     def _over_blocks(self, work: Callable[[Part], Any], parts: list[Part]) -> list[Any]:
         return list(self._pool.map(work, parts) if self._pool else map(work, parts))

@@ -22,7 +22,7 @@ from pgfl.solvers import Prepared, tolerance_for
 Array = Any
 Ints = NDArray[np.int64]
 PAD_TO_LONGEST = 2**11  # clients below which one bucket with padding beats many without
-BLOCK_ELEMENTS = 2**21  # elements of features in a block: it stays in cache between the product with X and with Xᵀ
+BLOCK_ELEMENTS = 2**23  # elements of features in a block: threads share a large run block by block
 
 
 @dataclass(frozen=True)
