@@ -18,6 +18,7 @@ from pgfl.suggest import nearest
 
 COMMANDS = {
     "run": ("pgfl.cli.run", "Train as a config or a preset says, and leave a result folder."),
+    "reproduce": ("pgfl.cli.reproduce", "Reproduce the paper: figures, theorems, and a verdict on every claim."),
     "account": ("pgfl.cli.account", "What a noise schedule spends, or the schedule for a target."),
     "ledger": ("pgfl.cli.ledger", "Show or verify a client's privacy ledger."),
     "audit": ("pgfl.cli.audit", "Attack the shipped mechanism, as a lying server would."),
