@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import lru_cache
+from functools import cache
 
 from pgfl.paper.audited import Audited
 from pgfl.paper.beyond import RICHER
@@ -28,7 +28,7 @@ def outcome(item: Item) -> Outcome:
     return item.outcome(EFFORT, measured)
 
 
-@lru_cache(maxsize=None)
+@cache
 def run(experiment: Experiment, runs: int) -> Measured:
     """Carried out once for all tests."""
     return experiment.run(0, runs)

@@ -121,7 +121,7 @@ class Part:
     def shares(self) -> NDArray[np.floating]:
         """1 over the number of participants of every pair, a column."""
         taking_part = np.maximum(self.mean.indptr[1:] - self.mean.indptr[:-1], 1)
-        return (1.0 / taking_part).astype(self.mean.values.dtype)[:, None]
+        return np.asarray(1.0 / taking_part, dtype=self.mean.values.dtype)[:, None]
 
 
 @dataclass(frozen=True)
@@ -195,8 +195,8 @@ class Engine:
         bad = [run.number for run in self.layout.runs if not np.abs(models[run.pairs]).max(initial=0.0) < DIVERGED]
         advice = "lower algorithm.step" if self.algorithm.kind == "fedavg" else "raise algorithm.rho"
         raise Diverged(
-            f"Training diverged by round {self.state.round} in run {', '.join(map(str, bad[:5]))}: the models grew past "
-            f"{DIVERGED:g}; {advice}, or scale the features to about unit size."
+            f"Training diverged by round {self.state.round} in run {', '.join(map(str, bad[:5]))}: the models grew "
+            f"past {DIVERGED:g}; {advice}, or scale the features to about unit size."
         )
 
     def close(self) -> None:

@@ -149,8 +149,8 @@ class Network:
         return operator.revalued(operator.values.astype(self.dtype))
 
     def _column(self, values: NDArray[Any]) -> Column:
-        return self.xp.asarray(column(np.asarray(values, dtype=self.dtype)))
+        return self.xp.asarray(column(np.asarray(values, dtype=self.dtype)))  # type: ignore[no-any-return]
 
 
-def _row_sums(pattern: Linear, values: NDArray[np.float64]) -> NDArray[np.float64]:
-    return np.bincount(pattern.rows, weights=values, minlength=len(pattern.indptr) - 1)
+def _row_sums(pattern: Linear, values: NDArray[np.floating]) -> NDArray[np.float64]:
+    return np.asarray(np.bincount(pattern.rows, weights=values, minlength=len(pattern.indptr) - 1), dtype=float)
