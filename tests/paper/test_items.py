@@ -1,4 +1,4 @@
-"""Every item, small: files appear, claims are the ones that are expected, and verdicts that are safe at that size hold."""
+"""Every item, small: files appear, claims are the expected ones, and verdicts that are safe at that size hold."""
 
 from __future__ import annotations
 

@@ -109,8 +109,8 @@ def _notes() -> list[str]:
         "makes the record matter more, so that its noise keeps no promise.",
         "Claimed beside audited: `pgfl audit` attacks the shipped code in two worlds that differ in one record, with "
         "the server's messages chosen to make that record matter most. The bar is a lower bound on the privacy loss, "
-        "over the claim; at most 1 is a promise kept, near 1 an attack with power. A right mechanism seems to leak with "
-        f"a probability of {FALSE_ALARM:g} at most.",
+        "over the claim; at most 1 is a promise kept, near 1 an attack with power. A right mechanism seems to leak "
+        f"with a probability of {FALSE_ALARM:g} at most.",
     ]
 
 
