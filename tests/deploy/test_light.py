@@ -5,7 +5,6 @@ from __future__ import annotations
 import subprocess
 import sys
 
-
 MEASURE = """
 import sys
 print(sum(int(line.split()[1]) for line in open("/proc/self/smaps_rollup") if line.startswith("Rss:")) // 1024)
