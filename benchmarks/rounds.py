@@ -12,7 +12,7 @@ from plain_loops import PlainLoop
 
 from pgfl import PGFL, Federation, Huber, Privacy, Ridge, synthetic_regression, train
 from pgfl.simulate.engine import Engine
-from pgfl.training import Training, _Settings
+from pgfl.training import Settings, Training
 
 RHO, TAU, LAM = 5.0, 0.4, 0.01
 
@@ -25,7 +25,7 @@ def federation(run: int = 0, **changes) -> Federation:
 def engine(federations: list[Federation], objective=None, *, library="numpy", participants="all", privacy=None,
            dtype=np.float64, threads=1, rounds=10_000) -> Engine:  # fmt: skip
     """An engine as `train` would build it, for rounds to be played by hand."""
-    settings = _Settings(rounds, participants, privacy, 0, len(federations), 1, (), library, dtype, threads)
+    settings = Settings(rounds, participants, privacy, 0, len(federations), 1, (), dtype, threads, library)
     training = Training(
         lambda run: federations[run], PGFL(RHO, TAU), objective or Ridge(LAM), settings, None, None
     )

@@ -173,11 +173,11 @@ class Training:
             first = first or batch.layout.runs[0].federation
             guarantee = batch.plan.label if batch.plan else None
             self._play(batch, resume)
+            batch.engine.close()
             for run in batch.layout.runs:
                 models.append(self._models(batch, run))
                 if batch.plan is not None:
                     privacy.append(self._account(batch, run))
-            batch.engine.close()
             shown_rows += batch.recorder.shown
             clean_rows += batch.recorder.clean
         assert first is not None
@@ -390,8 +390,8 @@ class Training:
             small = np.flatnonzero((sizes < participants) & (sizes > 0))
             if len(small):
                 self.warnings.append(
-                    f"{len(small)} servers have fewer than {participants} clients ({federation.server_ids[small[0]]} has "
-                    f"{sizes[small[0]]}); there all clients take part."
+                    f"{len(small)} servers have fewer than {participants} clients ({federation.server_ids[small[0]]} "
+                    f"has {sizes[small[0]]}); there all clients take part."
                 )
         if not federation.graph.connected:
             self.warnings.append(_components_sentence(federation))

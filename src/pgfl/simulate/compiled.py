@@ -320,7 +320,9 @@ def client_phase(
             else:
                 for r in range(rows):
                     margin[r] = image[r]
-                errors[i] = _newton(kind[k], kappa[k], own, y, rows, weight[k], goal[k], slack[k], margin, z, work, matrix, eps)
+                errors[i] = _newton(
+                    kind[k], kappa[k], own, y, rows, weight[k], goal[k], slack[k], margin, z, work, matrix, eps
+                )
                 for r in range(rows):
                     moves[r] = z[r]
             for f in range(dimension):
