@@ -100,7 +100,7 @@ class Linear:
 
     @cached_property
     def _product(self) -> Callable[[Array], Array]:
-        """`_csr @`, by the routine under it where it is found: half of a small product is asking what was given."""
+        """`_csr @`, by the routine under it if it is there: half of a small product is looking at what was given."""
         try:
             from scipy.sparse._sparsetools import csr_matvecs
         except ImportError:

@@ -38,6 +38,10 @@ class ClusterObjective:
         self._objective, self._features, self._targets = objective, features, targets
         self._share, self._ridge = share, ridge
 
+    def with_ridge(self, ridge: float) -> ClusterObjective:
+        """The same losses with another weight of ‖w‖²."""
+        return ClusterObjective(self._objective, self._features, self._targets, self._share, ridge)
+
     def value(self, w: Floats) -> float:
         """The cluster's risk at w."""
         losses = self._objective.scalar_loss(self._features @ w, self._targets)

@@ -388,8 +388,8 @@ class Training:
             small = np.flatnonzero((sizes < participants) & (sizes > 0))
             if len(small):
                 self.warnings.append(
-                    f"{len(small)} servers have fewer than {participants} clients "
-                    f"({federation.server_ids[small[0]]} has {sizes[small[0]]}); there all clients take part."
+                    f"{len(small)} servers have fewer than {participants} clients ({federation.server_ids[small[0]]} "
+                    f"has {sizes[small[0]]}); there all clients take part."
                 )
         if not federation.graph.connected:
             self.warnings.append(_components_sentence(federation))

@@ -106,11 +106,11 @@ class Network:
 
     def published(self, contributing: Mask) -> Mask:
         """Which pairs tell their neighbours a model this round; the one-step rule tells that of the round before."""
-        return self.known if self.algorithm.kind == "pgfl-onestep" else self.known | contributing
+        return self.known if self.algorithm.publishes_last_round else self.known | contributing
 
     def _work_out(self, contributing: Mask) -> tuple[Around, Mask]:
         layout, pattern = self.layout, self.weights
-        one_step = self.algorithm.kind == "pgfl-onestep"
+        one_step = self.algorithm.publishes_last_round
         published = self.published(contributing)
         audible = published[pattern.columns].astype(float)
         total = _row_sums(pattern, pattern.values * audible)
@@ -149,10 +149,8 @@ class Network:
         return operator.revalued(operator.values.astype(self.dtype))
 
     def _column(self, values: NDArray[Any]) -> Column:
-        found: Column = self.xp.asarray(column(np.asarray(values, dtype=self.dtype)))
-        return found
+        return self.xp.asarray(column(np.asarray(values, dtype=self.dtype)))  # type: ignore[no-any-return]
 
 
 def _row_sums(pattern: Linear, values: NDArray[np.floating]) -> NDArray[np.float64]:
-    summed = np.bincount(pattern.rows, weights=values, minlength=len(pattern.indptr) - 1)
-    return np.asarray(summed, dtype=np.float64)
+    return np.asarray(np.bincount(pattern.rows, weights=values, minlength=len(pattern.indptr) - 1), dtype=float)

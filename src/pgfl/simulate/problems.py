@@ -197,7 +197,7 @@ def block_of(
         for (_, length), (objective, members) in sorted(groups.items(), key=lambda item: item[0])
     ]
     ridge_weight = (lam / server_clients).astype(dtype)
-    strong, light = (xp.asarray(column(values)) for values in (weight, ridge_weight))
+    weights = (xp.asarray(column(weight)), xp.asarray(column(ridge_weight)))
     tolerance = np.full(len(weight), np.inf)
     for bucket in buckets:
         tolerance[bucket.where] = tolerance_for(bucket.objective, dtype, np) if bucket.objective.convex else np.inf
@@ -227,8 +227,8 @@ def _bucket(
         source = np.where(own, first[:, None] + np.arange(length), first[:, None])
         features[rows] = federation.features[source] * own[..., None]
         targets[rows] = federation.targets[source] * own
-    x, y, sizes = (xp.asarray(values) for values in (features, targets, counts))
-    prepared = objective.prepare(x, y, sizes, xp.asarray(weight[where]))
+    arrays = (xp.asarray(features), xp.asarray(targets), xp.asarray(counts))
+    prepared = objective.prepare(*arrays, xp.asarray(weight[where]))
     if is_jax(xp):
         from pgfl.simulate.jax import compiled
 
@@ -242,7 +242,7 @@ def _padded(run: RunLayout) -> Ints:
     if whole.clients <= PAD_TO_LONGEST and whole.clients * whole.longest <= 2 * whole.rows:
         return np.full_like(counts, whole.longest)
     unit = 2 ** np.maximum(np.floor(np.log2(counts)).astype(np.int64) - 3, 0)
-    return np.asarray(-(-counts // unit) * unit, dtype=np.int64)
+    return np.asarray(-(-counts // unit) * unit)
 
 
 def mean_of_pairs(pairs: slice, client_pair: Ints, dtype: Any) -> tuple[Linear, NDArray[np.bool_]]:

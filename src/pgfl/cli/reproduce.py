@@ -1,0 +1,91 @@
+"""`pgfl reproduce`: the paper's figures, theorems and claims."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from pgfl.cli.options import Json
+
+if TYPE_CHECKING:
+    from pgfl.paper.reproduce import Progress, Reproduction
+
+app = typer.Typer(add_completion=False)
+DEFAULT_OUT = Path("results/reproduction")
+
+
+@app.command()
+def reproduce(
+    items: Annotated[
+        list[str], typer.Argument(metavar="ITEM…", help="fig1 … fig9, theorem1 … theorem3, network, beyond, or all.")
+    ],
+    quick: Annotated[bool, typer.Option("--quick", help="Few runs and thin grids: a minute or two.")] = False,
+    runs: Annotated[
+        int | None, typer.Option(min=2, help="Monte Carlo runs of a regression curve (100); the others in proportion.")
+    ] = None,
+    out: Annotated[
+        Path,
+        typer.Option("--out", help="The folder of pictures, tables and claims; the page goes beside it, as FOLDER.md."),
+    ] = DEFAULT_OUT,
+    mnist: Annotated[
+        Path | None, typer.Option("--mnist", metavar="DIR", help="Take the digits from the four original files in DIR.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Reproduce figures and theorems of the paper, with a verdict on every claim."""
+    from pgfl.paper.items import Effort
+    from pgfl.paper.reproduce import reproduce as carry_out
+
+    effort = Effort.of(runs, quick, None if mnist is None else str(mnist))
+    with _bar(shown=not as_json) as progress:
+        found = carry_out(items, effort, out, progress=progress)
+    if as_json:
+        typer.echo(json.dumps(found.as_json() | {"out": str(out)}, indent=2, ensure_ascii=False))
+    else:
+        _show(found)
+
+
+def _show(found: Reproduction) -> None:
+    """The verdicts as a table."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from pgfl.paper.page import value_text
+
+    table = Table("item", "claim", "measured", "verdict", title="The paper's claims", title_justify="left")
+    colours = {"holds": "green", "does not hold": "red"}
+    for outcome in found.outcomes:
+        for claim in outcome.claims:
+            colour = colours.get(claim.verdict, "yellow")
+            table.add_row(outcome.name, claim.claim, value_text(claim), f"[{colour}]{claim.sentence}[/{colour}]")
+    console = Console()
+    console.print(table)
+    console.print(f"The page: {found.folder}.md; pictures, tables and claims: {found.folder}", markup=False)
+
+
+@contextmanager
+def _bar(*, shown: bool) -> Iterator[Progress | None]:
+    """A progress bar on stderr with the time left."""
+    if not shown:
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bar
+
+    columns = [
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TimeElapsedColumn(),
+        TextColumn("left:"),
+        TimeRemainingColumn(),
+    ]
+    with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("reproducing", total=None)
+        yield lambda done, total, what: bar.update(task, completed=done, total=total, description=f"{what:<9}")

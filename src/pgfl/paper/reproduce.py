@@ -1,0 +1,99 @@
+"""Carries out items of the reproduction and leaves pictures, tables, claims and a page."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pgfl.errors import ConfigError
+from pgfl.paper import catalogue, page
+from pgfl.paper.claims import Claim
+from pgfl.paper.experiments import Experiment
+from pgfl.paper.items import Effort, Item
+from pgfl.paper.laboratory import Laboratory
+from pgfl.paper.outcome import Outcome, writing
+from pgfl.suggest import nearest
+
+ALL = "all"
+CLAIMS = "claims.json"
+Progress = Callable[[float, float, str], None]
+
+
+@dataclass(frozen=True)
+class Reproduction:
+    """What was found, and where it was written."""
+
+    outcomes: Sequence[Outcome]
+    effort: Effort
+    folder: Path
+
+    @property
+    def claims(self) -> list[Claim]:
+        """Of all items."""
+        return [claim for outcome in self.outcomes for claim in outcome.claims]
+
+    def as_json(self) -> dict[str, object]:
+        """For `claims.json` and for machines."""
+        return {
+            "runs": {"regression": self.effort.regression, "digits": self.effort.digits, "maps": self.effort.grid},
+            "quick": self.effort.quick,
+            "claims": [
+                {"item": outcome.name} | claim.as_json() for outcome in self.outcomes for claim in outcome.claims
+            ],
+        }
+
+
+def _command(names: Sequence[str], effort: Effort) -> str:
+    """The command line that does the same."""
+    return " ".join(["pgfl reproduce", *names, *(["--quick"] if effort.quick else [])])
+
+
+def chosen(names: Sequence[str]) -> list[Item]:
+    """The items of these names, in the order of the paper; "all" is all of them."""
+    known = catalogue.items()
+    for name in names:
+        if name != ALL and name not in known:
+            raise ConfigError(f"There is no item {name!r}{nearest(name, [*known, ALL])}")
+    return [item for name, item in known.items() if ALL in names or name in names]
+
+
+def reproduce(
+    names: Sequence[str], effort: Effort, folder: Path, *, workers: int | None = None, progress: Progress | None = None
+) -> Reproduction:
+    """Measure, judge, draw and write. `progress` hears (done, total, what is waited for)."""
+    items = chosen(names)
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / CLAIMS).touch()
+    if effort.mnist is not None:
+        catalogue.check_digits(effort.mnist)
+    wanted: dict[Experiment, int] = {}
+    for item in items:
+        for experiment, runs in item.experiments(effort).items():
+            wanted[experiment] = max(runs, wanted.get(experiment, 0))
+    done, doing = 0.0, ""
+
+    def advance(cost: float) -> None:
+        nonlocal done
+        done += cost
+        if progress is not None:
+            progress(done, laboratory.cost, doing)
+
+    outcomes: list[Outcome] = []
+    laboratory = Laboratory(wanted, workers or min(os.cpu_count() or 1, len(wanted) or 1), advance)
+    with laboratory:
+        for item in items:
+            doing = item.name
+            advance(0.0)
+            outcome = item.outcome(effort, laboratory.measured)
+            outcome.save(folder)
+            outcomes.append(outcome)
+    found = Reproduction(outcomes, effort, folder)
+    with writing(folder):
+        text = json.dumps(found.as_json(), indent=2, ensure_ascii=False)
+        (folder / CLAIMS).write_text(text + "\n", encoding="utf-8")
+        page.write(_command(names, effort), found.outcomes, effort, folder)
+    return found

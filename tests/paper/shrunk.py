@@ -1,0 +1,51 @@
+"""Items carried out small: the same experiments with few rounds and runs, in this process."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+
+from pgfl.paper.audited import Audited
+from pgfl.paper.beyond import RICHER
+from pgfl.paper.experiments import DigitData, Experiment, Measured, Trial
+from pgfl.paper.items import Effort, Item
+from pgfl.paper.outcome import Outcome
+from pgfl.paper.theorem1 import Convergence
+from pgfl.paper.theorem2 import Drift
+
+EFFORT = Effort(regression=3, digits=4, grid=3, quick=True)
+ROUNDS, DIGIT_ROUNDS = 40, 4
+
+
+def outcome(item: Item) -> Outcome:
+    """The outcome of a quick, shortened item; every experiment must have been announced."""
+    announced = item.experiments(EFFORT)
+
+    def measured(experiment: Experiment) -> Measured:
+        assert experiment in announced, f"{item.name} needs {experiment}, but has not said so"
+        return run(shortened(experiment), announced[experiment])
+
+    return item.outcome(EFFORT, measured)
+
+
+@cache
+def run(experiment: Experiment, runs: int) -> Measured:
+    """Carried out once for all tests."""
+    return experiment.run(0, runs)
+
+
+def shortened(experiment: Experiment) -> Experiment:
+    """The experiment with fewer rounds, or trials."""
+    if isinstance(experiment, Trial):
+        if isinstance(experiment.data, DigitData):
+            return replace(experiment, rounds=DIGIT_ROUNDS, record_every=DIGIT_ROUNDS)
+        if experiment.privacy is not None and experiment.privacy == RICHER.privacy:
+            return replace(experiment, data=replace(experiment.data, samples=(4, 8)), rounds=10)
+        return replace(experiment, rounds=ROUNDS)
+    if isinstance(experiment, Convergence):
+        return replace(experiment, rounds=300)
+    if isinstance(experiment, Drift):
+        return replace(experiment, rounds=tuple(n for n in experiment.rounds if n <= 50))
+    if isinstance(experiment, Audited):
+        return replace(experiment, trials=300)
+    return experiment

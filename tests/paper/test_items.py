@@ -1,0 +1,115 @@
+"""Every item, small: files appear, claims are the expected ones, and verdicts that are safe at that size hold."""
+
+from __future__ import annotations
+
+import csv
+
+import pytest
+from shrunk import outcome
+
+from pgfl.paper import catalogue
+from pgfl.paper.claims import Claim
+
+ITEMS = catalogue.items()
+KINDS = ("printed", "guaranteed")
+CLAIMS = {
+    "fig1": ["pgfl-beats-fedavg", "faster", "steady-state", "isolated", "observability"],
+    "fig2": ["slower", "higher", "fedavg"],
+    "fig3": [f"{what}.{kind}" for kind in KINDS for what in ("slower", "nearly-same")],
+    "fig4": [f"{what}.{kind}" for kind in KINDS for what in ("inside", "too-large")],
+    "fig5": [f"{what}.{kind}" for kind in KINDS for what in ("degrades", "start", "as-fast", "as-well")],
+    "fig6": [f"falls.{kind}" for kind in KINDS],
+    "fig7": ["gain.strong", "gain.weak"],
+    "fig8": ["gain.strong", "gain.weak"],
+    "fig9": [f"{what}.{level}" for level in ("strong", "weak") for what in ("improve", "degrade")],
+    "theorem1": [
+        "linear.plain",
+        "linear.exact",
+        "optimum.plain",
+        "optimum.exact",
+        "optimum-noise.plain",
+        "optimum-noise.exact",
+    ],
+    "theorem2": [f"{what}.{key}" for key in ("no-noise", "noise") for what in ("bound", "corollary")],
+    "theorem3": [
+        "huber",
+        "logistic",
+        "ridge-bounded",
+        "clipped-updates",
+        "huber-fedavg",
+    ],
+    "network": [],
+    "beyond": ["section-v", "richer"],
+}
+LEMMA = ["Huber", "logistic", "bounded-ridge", "raw-ridge"]
+
+
+def test_the_catalogue_is_the_papers() -> None:
+    assert list(ITEMS) == list(CLAIMS)
+
+
+@pytest.mark.parametrize("name", ITEMS)
+def test_an_item_leaves_its_files_and_claims(name, tmp_path) -> None:
+    found = outcome(ITEMS[name])
+    expected = {f"{name}.{key}" for key in CLAIMS[name]} | {f"lemma1.{key}" for key in LEMMA if name == "theorem3"}
+    assert {claim.key for claim in found.claims} == expected
+    found.save(tmp_path)
+    stems = [name, f"{name}-map"] if found.maps else [name]
+    for stem in stems:
+        assert (tmp_path / f"{stem}.png").read_bytes().startswith(b"\x89PNG")
+        assert (tmp_path / f"{stem}.pdf").read_bytes().startswith(b"%PDF")
+        with (tmp_path / f"{stem}.csv").open(encoding="utf-8") as file:
+            rows = list(csv.DictReader(file))
+        assert rows and not any("$" in cell for row in rows for cell in [*row, *row.values()])
+    for claim in found.claims:
+        assert claim.verdict != "holds where …" or (claim.where and claim.map)
+        assert claim.map is None or (tmp_path / claim.map).exists()
+
+
+def verdicts(name: str) -> dict[str, Claim]:
+    return {claim.key: claim for claim in outcome(ITEMS[name]).claims}
+
+
+def test_figure_1() -> None:
+    found = verdicts("fig1")
+    assert found["fig1.faster"].high < 0
+    assert found["fig1.isolated"].verdict == "holds"
+    assert found["fig1.observability"].verdict == "holds"
+
+
+def test_figure_2() -> None:
+    found = verdicts("fig2")
+    assert found["fig2.slower"].verdict == found["fig2.higher"].verdict == "holds"
+
+
+def test_figure_6() -> None:
+    found = verdicts("fig6")
+    assert all(found[f"fig6.falls.{kind}"].verdict == "holds" for kind in KINDS)
+
+
+def test_theorem_1() -> None:
+    found = verdicts("theorem1")
+    assert found["theorem1.linear.plain"].verdict == "holds"
+    assert found["theorem1.optimum.plain"].verdict == "holds where …"
+    assert found["theorem1.optimum.plain"].value > -60 > found["theorem1.optimum.exact"].value
+
+
+def test_theorem_2_fails_on_the_way_and_its_corollary_holds_near_the_optimum() -> None:
+    found = verdicts("theorem2")
+    assert found["theorem2.bound.no-noise"].value > 1
+    assert found["theorem2.corollary.no-noise"].value < 1
+
+
+def test_lemma_1_is_attained_and_raw_ridge_breaks_it() -> None:
+    found = verdicts("theorem3")
+    assert found["lemma1.Huber"].value == pytest.approx(1.0, abs=1e-4)
+    assert found["lemma1.logistic"].value == pytest.approx(1.0, abs=1e-3)
+    assert 0.7 < found["lemma1.bounded-ridge"].value < 1.0
+    assert found["lemma1.raw-ridge"].value > 100
+    assert found["lemma1.raw-ridge"].verdict == "holds where …"
+
+
+def test_theorem_3_keeps_its_promise_for_every_shipped_mechanism() -> None:
+    found = verdicts("theorem3")
+    assert all(claim.verdict == "holds" for key, claim in found.items() if key.startswith("theorem3."))
+    assert all(claim.value > 0.5 for key, claim in found.items() if key.startswith("theorem3."))
