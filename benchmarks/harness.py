@@ -131,7 +131,7 @@ TITLES = {"bench": "Beside plain loops, limits and itself", "peers": "Beside oth
 
 
 def publish(part: Part, command: str, rows: Sequence[Row], remarks: Sequence[str]) -> dict:
-    """Write this part's figures, keeping the rows that were not measured anew, and rebuild RESULTS.md from both parts."""
+    """Write this part's figures, keep rows that were not measured anew, and rebuild RESULTS.md from both parts."""
     kept = HERE / f"results-{part}.json"
     before = json.loads(kept.read_text())["rows"] if kept.exists() else []
     measured = {row.name: asdict(row) | {"met": row.met} for row in rows}

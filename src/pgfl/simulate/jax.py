@@ -27,7 +27,7 @@ def namespace() -> Any:
     return jnp
 
 
-@jax.jit  # type: ignore[untyped-decorator]
+@jax.jit
 def _solve(prepared: solvers.Prepared, centre: Array, index: Array | None) -> tuple[Array, Array]:
     return prepared.solve(centre, index)
 

@@ -202,7 +202,7 @@ def block_of(
     for bucket in buckets:
         tolerance[bucket.where] = tolerance_for(bucket.objective, dtype, np) if bucket.objective.convex else np.inf
     pairs = pairs_of(layout, clients)
-    return Block(clients, pairs, tuple(buckets), strong, light, update_norm, tolerance, float(tolerance.min()))
+    return Block(clients, pairs, tuple(buckets), *weights, update_norm, tolerance, float(tolerance.min()))
 
 
 def _bucket(
@@ -233,7 +233,7 @@ def _bucket(
         from pgfl.simulate.jax import compiled
 
         prepared = compiled(prepared)
-    return Bucket(where, objective, x, y, sizes, prepared)
+    return Bucket(where, objective, *arrays, prepared)
 
 
 def _padded(run: RunLayout) -> Ints:
