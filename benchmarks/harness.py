@@ -149,8 +149,9 @@ def publish(part: Part, command: str, rows: Sequence[Row], remarks: Sequence[str
         if kept.exists():
             sections.append(_section(title, json.loads(kept.read_text())))
     intro = (
-        "# Results\n\nMade by `make bench` and `make bench-peers`. Ratios are medians over turns taken side by side in "
-        "one run, with quartiles; absolute times mean little on a shared machine.\n"
+        "# Results\n\nMade by `make bench` and `make bench-peers`. Ratios are medians over turns, with quartiles; the "
+        "two sides of a row take turns in one process. Rows can come from different runs (`--only` measures some anew), "
+        "and the machine's load is that of the latest. Absolute times mean little on a shared machine.\n"
     )
     (HERE / "RESULTS.md").write_text("\n".join([intro, *sections]))
     return figures

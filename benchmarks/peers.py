@@ -102,7 +102,9 @@ def main() -> int:
         except (subprocess.CalledProcessError, OSError) as error:
             remarks.append(f"{name} could not be installed or run here: {error}.")
     remarks.append("NVIDIA FLARE 2.9 and pfl-research 0.6 install beside these; no round was written for them yet.")
-    remarks.append("Flower's and FedJAX's servers keep the duals, which favours them: a client only solves its problem.")
+    remarks.append(
+        "Flower's and FedJAX's servers keep the duals, which favours them: a client only solves its problem."
+    )
     return harness.show("peers", harness.publish("peers", "make bench-peers", rows, remarks), chosen.json)
 
 
