@@ -1,5 +1,6 @@
-"""`make bench-peers`: other simulators of federated learning on the paper's round, each in an environment of its own."""
+"""`make bench-peers`: other simulators on the paper's round, each in an environment of its own."""
 
+# ruff: noqa: E402 (threads of BLAS are set before NumPy is loaded)
 from __future__ import annotations
 
 import argparse
@@ -14,8 +15,9 @@ from pathlib import Path
 for pool in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(pool, "1")
 
-import harness
 import numpy as np
+
+import harness
 from plain_loops import PlainLoop
 from rounds import LAM, RHO, TAU, engine, federation
 
@@ -82,8 +84,8 @@ def measure(name: str, script: str, packages: list[str], goal: str) -> harness.R
     ratios = np.median(theirs) / np.array(own)
     low, middle, high = np.percentile(ratios, [25, 50, 75])
     return harness.Row(
-        name, "the paper's round, NumPy alone", f"{name}'s simulation, same mathematics, steady state", goal, middle, low,
-        high, harness.seconds(float(np.median(own))), harness.seconds(float(np.median(theirs))),
+        name, "the paper's round, NumPy alone", f"{name}'s simulation, same mathematics, steady state", goal,
+        middle, low, high, harness.seconds(float(np.median(own))), harness.seconds(float(np.median(theirs))),
         f"{told['seconds'][0]:.1f} s its first round", "wall",
     )  # fmt: skip
 
@@ -103,7 +105,7 @@ def main() -> int:
         "NVIDIA FLARE's simulator and pfl-research install, but have no notion of clients that keep a dual and servers "
         "on a graph; they are not compared."
     )
-    return harness.publish("peers", "make bench-peers", rows, remarks, chosen.json)
+    return harness.show("peers", harness.publish("peers", "make bench-peers", rows, remarks), chosen.json)
 
 
 if __name__ == "__main__":

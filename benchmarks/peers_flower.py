@@ -45,13 +45,19 @@ def main(grid: Grid, context: Context) -> None:
     members = np.bincount(pair)
     mixing = DATA["mixing"]
     dimension = DATA["right"].shape[1]
-    servers, dual, model = np.zeros((len(members), dimension)), np.zeros((clients, dimension)), np.zeros((clients, dimension))
+    servers, dual, model = (
+        np.zeros((len(members), dimension)),
+        np.zeros((clients, dimension)),
+        np.zeros((clients, dimension)),
+    )
     stamps = []
     for _ in range(ROUNDS):
         began = time.perf_counter()
         pulls = dual + RHO * servers[pair]
         messages = [
-            Message(RecordDict({"pull": ArrayRecord({"vector": Array(pulls[i])})}), dst_node_id=node, message_type="train")
+            Message(
+                RecordDict({"pull": ArrayRecord({"vector": Array(pulls[i])})}), dst_node_id=node, message_type="train"
+            )
             for i, node in enumerate(nodes)
         ]
         place = {node: i for i, node in enumerate(nodes)}

@@ -4,6 +4,7 @@ Twins of `equations` and `solvers` for ridge, Huber and logistic regression, in 
 Every client is computed by itself and every pair summed in order, so neither threads nor batches change a bit.
 """
 
+# mypy: disable-error-code="untyped-decorator, no-any-return"
 from __future__ import annotations
 
 from typing import Any

@@ -202,7 +202,7 @@ def block_of(
     for bucket in buckets:
         tolerance[bucket.where] = tolerance_for(bucket.objective, dtype, np) if bucket.objective.convex else np.inf
     pairs = pairs_of(layout, clients)
-    return Block(clients, pairs, tuple(buckets), *weights, update_norm, tolerance, tolerance.min())
+    return Block(clients, pairs, tuple(buckets), *weights, update_norm, tolerance, float(tolerance.min()))
 
 
 def _bucket(
