@@ -25,7 +25,7 @@ run: install
 	@$(BIN)/pgfl run private-huber
 
 test: install
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --dist loadgroup
 
 check: install
 	$(BIN)/ruff check

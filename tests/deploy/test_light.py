@@ -8,7 +8,7 @@ import sys
 MEASURE = """
 import sys
 print(sum(int(line.split()[1]) for line in open("/proc/self/smaps_rollup") if line.startswith("Rss:")) // 1024)
-print(" ".join(sorted(name for name in ("jax", "pgfl.simulate", "matplotlib", "ray", "scipy.stats") if name in sys.modules)))
+print(*(name for name in ("jax", "pgfl.simulate", "matplotlib", "ray", "scipy.stats") if name in sys.modules))
 """
 FLOWER = "import flwr.supernode.runtime.run_clientapp\n"
 CLIENT = "import pgfl.deploy.client\nfrom pgfl.privacy.noise import SecureNoise\nSecureNoise(60)\n"

@@ -11,7 +11,7 @@ from pgfl import cli
 
 def test_the_command_leaves_a_page_claims_and_pictures(tmp_path, capsys) -> None:
     out = tmp_path / "found"
-    assert cli.run(["reproduce", "network", "theorem3", "--quick", "--runs", "2", "--out", str(out), "--json"]) == 0
+    assert cli.execute(["reproduce", "network", "theorem3", "--quick", "--runs", "2", "--out", str(out), "--json"]) == 0
     printed = json.loads(capsys.readouterr().out)
     written = json.loads((out / "claims.json").read_text(encoding="utf-8"))
     assert printed["claims"] == written["claims"] and printed["out"] == str(out)
@@ -25,12 +25,12 @@ def test_the_command_leaves_a_page_claims_and_pictures(tmp_path, capsys) -> None
 
 
 def test_the_table_of_verdicts(tmp_path, capsys) -> None:
-    assert cli.run(["reproduce", "network", "--out", str(tmp_path / "n")]) == 0
+    assert cli.execute(["reproduce", "network", "--out", str(tmp_path / "n")]) == 0
     assert "The page:" in capsys.readouterr().out
 
 
 def refused(capsys, *arguments: str) -> str:
-    assert cli.run(["reproduce", *arguments]) == 2
+    assert cli.execute(["reproduce", *arguments]) == 2
     said = capsys.readouterr().err.strip().splitlines()
     assert len(said) == 1 and said[0].startswith("pgfl: ")
     return said[0]
