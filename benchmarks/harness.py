@@ -150,8 +150,8 @@ def publish(part: Part, command: str, rows: Sequence[Row], remarks: Sequence[str
             sections.append(_section(title, json.loads(kept.read_text())))
     intro = (
         "# Results\n\nMade by `make bench` and `make bench-peers`. Ratios are medians over turns, with quartiles; the "
-        "two sides of a row take turns in one process. Rows can come from different runs (`--only` measures some anew), "
-        "and the machine's load is that of the latest. Absolute times mean little on a shared machine.\n"
+        "two sides of a row take turns in one process. Rows can come from different runs (`--only` measures some "
+        "anew), and the machine's load is that of the latest. Absolute times mean little on a shared machine.\n"
     )
     (HERE / "RESULTS.md").write_text("\n".join([intro, *sections]))
     return figures

@@ -32,14 +32,15 @@ CASES: dict[str, Callable[[], Iterator[harness.Row]]] = {
 }
 REMARKS = [
     "BLAS runs in one thread throughout; rows with the clock “wall” use all cores on both sides.",
-    "“solves every client in every round” forms and solves each client's normal equations anew, as a first version "
-    "would; “inverts beforehand” multiplies by a stored inverse. Both do the servers' side pair by pair in Python. With "
-    "the servers' side vectorised, as the loop was first written, the ratios were about 64 and 11.2: then both are missed.",
-    "The rows sweep, growth and million-memory were measured after the others, with later code. The sweep was 80 before "
-    "the batch size was tuned on this same case. Growth of time was 1.19 in wall time on the loaded machine; the row "
-    "gives CPU time.",
-    "Privacy under the numba engine is not a row: there a private Huber round took 1.95 to 2.3 times the plain one and "
-    "noise 22 % of it, which misses both goals. Its round is several times shorter.",
+    "“solves every client in every round” forms and solves each client's normal equations anew, as a first "
+    "version would; “inverts beforehand” multiplies by a stored inverse. Both do the servers' side pair by "
+    "pair in Python. With the servers' side vectorised, as the loop was first written, the ratios were about "
+    "64 and 11.2: then both are missed.",
+    "The rows sweep, growth and million-memory were measured after the others, with later code. The sweep was "
+    "80 before the batch size was tuned on this same case. Growth of time was 1.19 in wall time on the loaded "
+    "machine; the row gives CPU time.",
+    "Privacy under the numba engine is not a row: there a private Huber round took 1.95 to 2.3 times the plain"
+    " one and noise 22 % of it, which misses both goals. Its round is several times shorter.",
 ]
 
 
