@@ -13,8 +13,8 @@ from pgfl.paper.outcome import Outcome
 from pgfl.paper.theorem1 import Convergence
 from pgfl.paper.theorem2 import Drift
 
-EFFORT = Effort(regression=3, digits=4, grid=3, quick=True)
-ROUNDS, DIGIT_ROUNDS = 40, 4
+EFFORT = Effort(regression=3, digits=2, grid=2, quick=True)
+ROUNDS, DIGIT_ROUNDS = 32, 2
 
 
 def outcome(item: Item) -> Outcome:
@@ -43,7 +43,7 @@ def shortened(experiment: Experiment) -> Experiment:
             return replace(experiment, data=replace(experiment.data, samples=(4, 8)), rounds=10)
         return replace(experiment, rounds=ROUNDS)
     if isinstance(experiment, Convergence):
-        return replace(experiment, rounds=300)
+        return replace(experiment, rounds=200, record_every=4)
     if isinstance(experiment, Drift):
         return replace(experiment, rounds=tuple(n for n in experiment.rounds if n <= 50))
     if isinstance(experiment, Audited):

@@ -1,4 +1,4 @@
-"""Every item, small: files appear, claims are the expected ones, and verdicts that are safe at that size hold."""
+"""Every item, small: its files appear, its claims are the expected ones, and verdicts that are safe there hold."""
 
 from __future__ import annotations
 

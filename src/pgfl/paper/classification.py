@@ -166,7 +166,12 @@ def _against_tau(title: str, found: dict[float, Measured], colour: str) -> Lines
     epsilon = spent(next(iter(found.values()))).removeprefix(", ")
     series = Series(epsilon, np.array(list(found)), mean, low, high, Look(colour, "-", "o"))
     return Lines(
-        title, r"$\tau$", f"{ACCURACY} after {ROUNDS_DIGITS} rounds", [series], marks=((2 / 3, "clusters swap"),)
+        title,
+        r"$\tau$",
+        f"{ACCURACY} after {ROUNDS_DIGITS} rounds",
+        [series],
+        marks=((2 / 3, "clusters swap"),),
+        error_bars=True,
     )
 
 

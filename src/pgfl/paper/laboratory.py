@@ -6,7 +6,8 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import contextmanager
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
+from threading import Thread
 from typing import Self
 
 import numpy as np
@@ -37,7 +38,9 @@ class Laboratory:
     def __enter__(self) -> Self:
         if self._workers > 1:
             with _one_thread_each():
-                self._pool = ProcessPoolExecutor(self._workers, mp_context=get_context("spawn"))
+                self._pool = ProcessPoolExecutor(
+                    self._workers, mp_context=get_context("spawn"), initializer=_leave_with_parent
+                )
                 for experiment in self._wanted:
                     self._pieces[experiment] = [self._submit(experiment, *piece) for piece in self._split(experiment)]
         return self
@@ -77,6 +80,19 @@ class Laboratory:
 
 def _carry_out(experiment: Experiment, seed: int, runs: int) -> Measured:
     return experiment.run(seed, runs)
+
+
+def _leave_with_parent() -> None:
+    """A worker whose parent was killed would wait for work for ever; it leaves instead."""
+    parent = parent_process()
+
+    def wait() -> None:
+        assert parent is not None
+        parent.join()
+        os._exit(1)
+
+    if parent is not None:
+        Thread(target=wait, daemon=True).start()
 
 
 @contextmanager

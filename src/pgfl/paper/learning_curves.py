@@ -93,7 +93,8 @@ class Figure1:
     def outcome(self, effort: Effort, measured: Lookup) -> Outcome:
         """Five claims and the map of three of them."""
         found = {name: measured(trial) for name, trial in (*self.graph.items(), *self.isolated.items())}
-        panel = Lines("", ROUND, NMSD, [nmsd_curve(name, one, LOOKS[name]) for name, one in found.items()])
+        series = [nmsd_curve(name, one, LOOKS[name]) for name, one in found.items()]
+        panel = Lines("", ROUND, NMSD, series, bound_y=(None, 8.0))
         grid = self.grid(effort)
         beats = grid.heat(
             "PGFL (the worse of two) against FedAvg [dB]", "dB", measured,

@@ -54,6 +54,7 @@ class Lines:
     note: str = ""
     marks: tuple[tuple[float, str], ...] = ()  # vertical lines and what they mean
     point_labels: tuple[str, ...] = ()  # of the first series
+    error_bars: bool = False  # points with bars, not curves with bands
     size: tuple[float, float] = (3.5, 2.8)
 
     def draw(self, axes: Axes) -> None:
@@ -62,7 +63,7 @@ class Lines:
             x, y = np.asarray(one.x, float), np.asarray(one.y, float)
             every = max(1, len(x) // 8) if one.look.marker and len(x) > 20 else 1
             if one.low is not None and one.high is not None:
-                if len(x) <= 20:
+                if self.error_bars:
                     axes.errorbar(
                         x, y, np.abs(np.array([y - one.low, one.high - y])), fmt="none", ecolor=one.look.colour,
                         elinewidth=0.7, capsize=1.8, capthick=0.7,
@@ -75,7 +76,7 @@ class Lines:
             )  # fmt: skip
         if self.log_x:
             axes.set_xscale("log")
-            if len(self.series[0].x) <= 8:
+            if len(self.series[0].x) <= 7:
                 axes.set_xticks(self.series[0].x, [f"{value:g}" for value in self.series[0].x])
                 axes.minorticks_off()
         if self.log_y:
@@ -94,8 +95,10 @@ class Lines:
         axes.set_ylim(*self.bound_y)
         if self.note:
             axes.annotate(self.note, (0.5, 0.98), xycoords="axes fraction", fontsize=6.5, ha="center", va="top")
-        if not self.log_x and len(self.series[0].x) > 20:
+        if not self.log_x and not self.error_bars:
             axes.margins(x=0.0)
+        if self.point_labels:
+            axes.margins(x=0.14)
         if len(self.series) > 1 or self.series[0].name:
             axes.legend()
 

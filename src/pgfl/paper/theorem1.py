@@ -224,7 +224,7 @@ def _fixed_points(plain: dict[float, Measured], exact: dict[float, Measured]) ->
         _against_rho("as written: disagreement", last(plain, "disagreement"), Look(GREEN, "-", "^")),
         _against_rho("exact mixing: distance", last(exact, "distance"), Look(PURPLE, "--", "s")),
     ]
-    return Lines("fixed point", r"$\rho$", "relative to the optimum [dB]", series, log_x=True)
+    return Lines("fixed point", r"$\rho$", "relative to the optimum [dB]", series, log_x=True, error_bars=True)
 
 
 def _excesses(plain: dict[float, Measured], exact: dict[float, Measured]) -> Lines:
@@ -236,7 +236,7 @@ def _excesses(plain: dict[float, Measured], exact: dict[float, Measured]) -> Lin
     for i, colour in ((0, PURPLE), (1, RED), (2, GREY)):
         values = {rho: one["excess"][:, i] for rho, one in exact.items()}
         series.append(_against_rho(f"exact mixing: {OBJECTIVES[i]}", values, Look(colour, "--", "s")))
-    return Lines("excess objective $F(w)/F^* - 1$", r"$\rho$", "excess [dB]", series, log_x=True)
+    return Lines("excess objective $F(w)/F^* - 1$", r"$\rho$", "excess [dB]", series, log_x=True, error_bars=True)
 
 
 def _notes() -> list[str]:

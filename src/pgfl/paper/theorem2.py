@@ -202,7 +202,7 @@ def _panel(how: str, found: dict[str, Measured], looks: tuple[Look, ...]) -> Lin
             Series("", x, one["bound"][0], None, None, Look(look.colour, ":", look.marker if len(x) == 1 else ""))
         )
     label = r"$\Vert \bar{w} - w \Vert^2 / \eta$  (bound dotted)"
-    return Lines(how, "round $n$", label, series, log_x=True, log_y=True)
+    return Lines(how, "round $n$", label, series, log_x=True, log_y=True, error_bars=True)
 
 
 THEOREM = TheoremTwo()

@@ -68,7 +68,7 @@ class Figure4:
             )  # fmt: skip
             losses = self.grid(effort, kind).heat(
                 rf"$\tau = 0.8$ against $\tau = 0.4$ [dB]; {kind.name}", "dB", measured,
-                lambda zero, low, high, fixed, large: difference_db(final(large), final(fixed)), good=1,
+                lambda zero, low, high, fixed, large: difference_db(final(large), final(fixed)), good=1, digits=2,
             )  # fmt: skip
             maps += [gains, losses]
             found = {tau: measured(trial) for tau, trial in self.trials(effort, kind).items()}
@@ -150,7 +150,16 @@ def _points(
     labels = tuple(rf"$\varepsilon$ = {epsilon_text(one)}" for one in epsilons) if told else ()
     name = rf"$\varepsilon$ = {epsilon_text(max(epsilons))}" if same else ""
     series = Series(name, np.array(list(found)), y, low, high, Look(colour, "-", "o"))
-    return Lines(title, x_label, f"{NMSD} after {ROUNDS} rounds", [series], log_x=log, marks=marks, point_labels=labels)
+    return Lines(
+        title,
+        x_label,
+        f"{NMSD} after {ROUNDS} rounds",
+        [series],
+        log_x=log,
+        marks=marks,
+        point_labels=labels,
+        error_bars=True,
+    )
 
 
 FIGURES = (Figure4(), Figure6())
