@@ -25,7 +25,7 @@ run: install
 	@$(BIN)/pgfl run private-huber
 
 test: install
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --dist loadgroup
 
 check: install
 	$(BIN)/ruff check
@@ -33,11 +33,11 @@ check: install
 	$(BIN)/mypy
 
 bench: install
-	@for file in benchmarks/bench_*.py; do $(BIN)/python "$$file" || exit 1; done
+	@$(BIN)/python benchmarks/run.py $(ARGS)
 
 bench-peers: install
-	@for file in benchmarks/peers_*.py; do $(BIN)/python "$$file" || exit 1; done
+	@$(BIN)/python benchmarks/peers.py $(ARGS)
 
 clean:
-	rm -rf $(VENV) results dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .venv-peers* results dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -6,11 +6,11 @@ import time
 from collections.abc import Iterator
 
 import numpy as np
-from harness import Row, seconds, take_turns
-from rounds import RHO, engine
 from scipy.optimize import minimize
 
+from harness import Row, seconds, take_turns
 from pgfl import Logistic, mnist_federation
+from rounds import RHO, engine
 
 LAM = 0.01
 
@@ -53,6 +53,6 @@ def logistic_round() -> Iterator[Row]:
         ours.play()
         assert np.abs(ours.state.model[ours.taking_part] - expected).max() < 1e-8
         turns = take_turns(ours.play, theirs.play, 15, (20, 1), time.process_time)
-        yield Row(f"digits-{library}", f"logistic, digit triplets, d = 784, 3 of 15 clients, {library}: the whole round",
+        yield Row(f"digits-{library}", f"logistic, digit triplets, d = 784, 3 of 15, {library}: the whole round",
                   "scipy's L-BFGS for its clients alone", "≥ 20×", *turns.faster(), seconds(np.median(turns.ours)),
                   seconds(np.median(turns.theirs)), clock="CPU")  # fmt: skip

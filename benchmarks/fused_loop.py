@@ -111,7 +111,7 @@ class FusedLoop:
                 self.inverse[self.at[chosen][:, None] + np.arange(rows**2)] = inverse.reshape(len(chosen), -1)
 
     def play(self) -> None:
-        """One round; the dual of the round before is settled on the way (in the first one there is nothing to settle)."""
+        """One round; the dual of the round before is settled on the way."""
         self.sums[:] = 0
         clients_of_servers(
             self.server_start, self.client_pair, self.offsets, self.order, self.features, self.targets, self.inverse,

@@ -39,12 +39,15 @@ class Row:
     start_up: str = ""
     clock: str = ""
 
+    def __post_init__(self) -> None:
+        self.ratio, self.low, self.high = float(self.ratio), float(self.low), float(self.high)
+
     @property
     def met(self) -> bool:
         """Whether the median reaches the goal."""
         sense, number = self.goal.split()[:2]
         limit = float(number.rstrip("×%s").replace(",", ""))
-        return self.ratio >= limit if sense == "≥" else self.ratio <= limit
+        return bool(self.ratio >= limit if sense == "≥" else self.ratio <= limit)
 
 
 @dataclass
@@ -127,28 +130,37 @@ Part = Literal["bench", "peers"]
 TITLES = {"bench": "Beside plain loops, limits and itself", "peers": "Beside other federated-learning simulators"}
 
 
-def publish(part: Part, command: str, rows: Sequence[Row], remarks: Sequence[str], as_json: bool) -> int:
-    """Write this part's figures, rebuild RESULTS.md from both parts, and print; 1 if a goal was missed."""
+def publish(part: Part, command: str, rows: Sequence[Row], remarks: Sequence[str]) -> dict:
+    """Write this part's figures, keep rows that were not measured anew, and rebuild RESULTS.md from both parts."""
+    kept = HERE / f"results-{part}.json"
+    before = json.loads(kept.read_text())["rows"] if kept.exists() else []
+    measured = {row.name: asdict(row) | {"met": row.met} for row in rows}
     figures = {
         "command": command,
         "machine": machine(),
         "versions": versions(),
-        "rows": [asdict(row) | {"met": row.met} for row in rows],
+        "rows": [measured.pop(row["name"], row) for row in before] + list(measured.values()),
         "remarks": list(remarks),
     }
-    (HERE / f"results-{part}.json").write_text(json.dumps(figures, indent=1, ensure_ascii=False) + "\n")
+    kept.write_text(json.dumps(figures, indent=1, ensure_ascii=False) + "\n")
     sections = []
     for each, title in TITLES.items():
         kept = HERE / f"results-{each}.json"
         if kept.exists():
             sections.append(_section(title, json.loads(kept.read_text())))
     intro = (
-        "# Results\n\nMade by `make bench` and `make bench-peers`. Ratios are medians over turns taken side by side in "
-        "one run, with quartiles; absolute times mean little on a shared machine.\n"
+        "# Results\n\nMade by `make bench` and `make bench-peers`. Ratios are medians over turns, with quartiles; the "
+        "two sides of a row take turns in one process. Rows can come from different runs (`--only` measures some "
+        "anew), and the machine's load is that of the latest. Absolute times mean little on a shared machine.\n"
     )
     (HERE / "RESULTS.md").write_text("\n".join([intro, *sections]))
+    return figures
+
+
+def show(part: Part, figures: dict, as_json: bool) -> int:
+    """Print the figures; 1 if a goal was missed."""
     sys.stdout.write(json.dumps(figures, indent=1, ensure_ascii=False) if as_json else _section(TITLES[part], figures))
-    return 0 if all(row.met for row in rows) else 1
+    return 0 if all(row["met"] for row in figures["rows"]) else 1
 
 
 def _section(title: str, figures: dict) -> str:
@@ -166,8 +178,9 @@ def _section(title: str, figures: dict) -> str:
     ]
     for row in figures["rows"]:
         mark = "" if row["met"] else " **missed**"
+        found = f"{row['ratio']:.3g} ({row['low']:.3g}–{row['high']:.3g}){mark}"
         lines.append(
-            f"| {row['what']} | {row['beside']} | {row['goal']} | {row['ratio']:.3g} ({row['low']:.3g}–{row['high']:.3g})"
-            f"{mark} | {row['ours']} | {row['theirs']} | {row['start_up']} | {row['clock']} |"
+            f"| {row['what']} | {row['beside']} | {row['goal']} | {found} "
+            f"| {row['ours']} | {row['theirs']} | {row['start_up']} | {row['clock']} |"
         )
     return "\n".join([*lines, "", *(f"- {remark}" for remark in figures["remarks"]), ""])

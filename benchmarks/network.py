@@ -20,6 +20,7 @@ import tempfile
 import textwrap
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -107,7 +108,8 @@ BARE_APP = {
         from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
         from flwr.clientapp import ClientApp
         from flwr.serverapp import ServerApp
-        server, client = ServerApp(), ClientApp()
+        server = ServerApp()
+        client = ClientApp()
         @client.train()
         def answer(message, context):
             w = message.content["m"]["w"].numpy()
@@ -374,11 +376,28 @@ PARTS = {
     "flower": measure_flower,
 }
 
+
+def compare(results: dict[str, Any]) -> dict[str, object]:
+    """Ours beside bare Flower, for as many clients as both were measured with."""
+    bare = {row["clients"]: row for row in results["flower"]}
+    ratios: dict[str, object] = {}
+    for row in results["rounds"]:
+        beside = bare[row["clients"]]
+        ratios[f"{row['policy']}, {row['clients']} clients"] = {
+            "rounds_times_faster": 1e3 * beside["round_s_median"] / row["round_ms_median"],
+            "start_relative": row["start_to_first_round_s"] / beside["start_to_first_round_s"],
+        }
+    print(json.dumps(ratios, indent=2), flush=True)
+    return ratios
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("part", nargs="?", default="all", choices=[*PARTS, "all"])
     parser.add_argument("--json", type=Path, help="also write the figures to this file")
     options = parser.parse_args()
-    results = {name: part() for name, part in PARTS.items() if options.part in (name, "all")}
+    results: dict[str, Any] = {name: part() for name, part in PARTS.items() if options.part in (name, "all")}
+    if {"rounds", "flower"} <= results.keys():
+        results["beside bare Flower"] = compare(results)
     if options.json:
         options.json.write_text(json.dumps(results, indent=2))

@@ -20,6 +20,10 @@ class PlainLoop:
         self.server, self.cluster = federation.client_server.tolist(), federation.client_cluster.tolist()
         self.servers, self.clusters = len(federation.server_ids), len(federation.cluster_ids)
         self.neighbourhood = [[s, *federation.graph.neighbours(s).tolist()] for s in range(self.servers)]
+        self.pairs = [(s, q) for s in range(self.servers) for q in range(self.clusters)]
+        self.members: dict[tuple[int, int], list[int]] = {pair: [] for pair in self.pairs}
+        for k in self.clients:
+            self.members[self.server[k], self.cluster[k]].append(k)
         self.lam, self.dimension = lam, federation.dimension
         self.rows = [federation.rows(k) for k in self.clients]
         self.weight = [rho + 2.0 * lam / federation.server_sizes[s] for s in self.server]
@@ -48,18 +52,19 @@ class PlainLoop:
         return np.linalg.solve(hessian, from_data + pull)
 
     def play(self) -> None:
-        """One round."""
-        total = np.zeros_like(self.server_model)
-        members = np.zeros((self.servers, self.clusters))
+        """One round, in the paper's order."""
         for k in self.clients:
-            s, q = self.server[k], self.cluster[k]
-            self.model[k] = self.primal(k, self.dual[k] + self.rho * self.server_model[s, q])
-            total[s, q] += self.model[k] - self.dual[k] / self.rho
-            members[s, q] += 1
-        aggregate = total / members[..., None]
-        mixed = np.stack([aggregate[around].mean(axis=0) for around in self.neighbourhood])
-        others = (mixed.sum(axis=1, keepdims=True) - mixed) / (self.clusters - 1)
-        self.server_model = (1 - self.tau) * mixed + self.tau * others
+            pull = self.dual[k] + self.rho * self.server_model[self.server[k], self.cluster[k]]
+            self.model[k] = self.primal(k, pull)
+        aggregate, mixed = np.empty_like(self.server_model), np.empty_like(self.server_model)
+        for s, q in self.pairs:
+            parts = [self.model[k] - self.dual[k] / self.rho for k in self.members[s, q]]
+            aggregate[s, q] = np.mean(parts, axis=0)
+        for s, q in self.pairs:
+            mixed[s, q] = np.mean([aggregate[p, q] for p in self.neighbourhood[s]], axis=0)
+        for s, q in self.pairs:
+            others = np.mean([mixed[s, r] for r in range(self.clusters) if r != q], axis=0)
+            self.server_model[s, q] = (1 - self.tau) * mixed[s, q] + self.tau * others
         for k in self.clients:
-            s, q = self.server[k], self.cluster[k]
-            self.dual[k] = self.dual[k] + self.rho * (self.server_model[s, q] - self.model[k])
+            step = self.server_model[self.server[k], self.cluster[k]] - self.model[k]
+            self.dual[k] = self.dual[k] + self.rho * step

@@ -7,8 +7,8 @@ import tracemalloc
 from collections.abc import Iterator
 
 import numpy as np
-from harness import Row, seconds, take_turns
 
+from harness import Row, seconds, take_turns
 from pgfl.privacy.mechanism import Plan
 from pgfl.privacy.noise import SecureNoise
 
@@ -44,9 +44,12 @@ def secure_noise() -> Iterator[Row]:
     plain = dp.m.make_gaussian(domain, dp.l2_distance(T=float), scale=sigma, k=-40)
     ours, model = SecureNoise(dimension), np.random.default_rng(0).standard_normal((1, dimension))
     values, scales, clients = model[0].tolist(), np.array([sigma]), np.array([0])
-    turns = take_turns(lambda: ours.release(model, scales, clients, 1), lambda: plain(values), 40, (5, 5), time.process_time)
+    turns = take_turns(
+        lambda: ours.release(model, scales, clients, 1), lambda: plain(values), 40, (5, 5), time.process_time
+    )
     milliseconds = np.percentile(turns.ours * 1e3, [50, 25, 75])
     yield Row("secure-ms", "a float-safe release, d = 60: milliseconds", "—", "≤ 3 ms", *milliseconds,
               seconds(np.median(turns.ours)), "—", clock="CPU")  # fmt: skip
     yield Row("secure-guard", "a float-safe release behind its guard", "the plain OpenDP call", "≤ 1.3×",
-              *turns.slower(), seconds(np.median(turns.ours)), seconds(np.median(turns.theirs)), clock="CPU")  # fmt: skip
+              *turns.slower(), seconds(np.median(turns.ours)), seconds(np.median(turns.theirs)),
+              clock="CPU")  # fmt: skip

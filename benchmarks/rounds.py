@@ -6,13 +6,13 @@ import time
 from collections.abc import Iterator
 
 import numpy as np
+
 from fused_loop import FusedLoop
 from harness import Row, seconds, take_turns
-from plain_loops import PlainLoop
-
 from pgfl import PGFL, Federation, Huber, Privacy, Ridge, synthetic_regression, train
 from pgfl.simulate.engine import Engine
-from pgfl.training import Training, _Settings
+from pgfl.training import Settings, Training
+from plain_loops import PlainLoop
 
 RHO, TAU, LAM = 5.0, 0.4, 0.01
 
@@ -25,10 +25,8 @@ def federation(run: int = 0, **changes) -> Federation:
 def engine(federations: list[Federation], objective=None, *, library="numpy", participants="all", privacy=None,
            dtype=np.float64, threads=1, rounds=10_000) -> Engine:  # fmt: skip
     """An engine as `train` would build it, for rounds to be played by hand."""
-    settings = _Settings(rounds, participants, privacy, 0, len(federations), 1, (), library, dtype, threads)
-    training = Training(
-        lambda run: federations[run], PGFL(RHO, TAU), objective or Ridge(LAM), settings, None, None
-    )
+    settings = Settings(rounds, participants, privacy, 0, len(federations), 1, (), dtype, threads, library)
+    training = Training(lambda run: federations[run], PGFL(RHO, TAU), objective or Ridge(LAM), settings, None, None)
     training._batches()
     return training._ready(range(len(federations))).engine
 
@@ -78,7 +76,8 @@ def private_round() -> Iterator[Row]:
         private.play(), plain.play()
     turns = take_turns(private.play, plain.play, 30, (64, 64), time.process_time)
     yield Row("private", "a private Huber round, 3 of 15 clients", "the same round without privacy", "≤ 1.3×",
-              *turns.slower(), seconds(np.median(turns.ours)), seconds(np.median(turns.theirs)), clock="CPU")  # fmt: skip
+              *turns.slower(), seconds(np.median(turns.ours)), seconds(np.median(turns.theirs)),
+              clock="CPU")  # fmt: skip
     noise, flat, later = private.noise, private.taking_part, iter(range(1, 10**9))
     models, sigma = np.zeros((len(flat), data.dimension)), np.ones(len(flat))
     turns = take_turns(

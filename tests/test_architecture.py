@@ -15,10 +15,10 @@ LABEL = re.compile(r"\\label\{([^}]+)\}")
 PAPER_LABELS = {
     "ERM_global", "ERM_servers", "Lagrangian", "ClientPrimalUpdate", "ClientDualUpdate", "ServerPrimal",
     "ServerAggregation", "InterServerAggregation", "inter-clusterLearning", "PrivacyNoiseAddition",
-    "PrivateServerAggregation", "ClientOpti", "ClientOptiWConstraints", "Client_Reformulation", "ReformulatedClientOpti",
-    "LagrangianReformulated", "3StepLagrangian", "2StepLagrangian", "li2017robusteq", "1StepLagrangian",
-    "SimpleClientUpdate", "NewExpressionServerModel", "Recursion", "Difference", "useAssumption2", "DifferenceAggregate",
-    "eqprivproof", "MSE",
+    "PrivateServerAggregation", "ClientOpti", "ClientOptiWConstraints", "Client_Reformulation",
+    "ReformulatedClientOpti", "LagrangianReformulated", "3StepLagrangian", "2StepLagrangian", "li2017robusteq",
+    "1StepLagrangian", "SimpleClientUpdate", "NewExpressionServerModel", "Recursion", "Difference", "useAssumption2",
+    "DifferenceAggregate", "eqprivproof", "MSE",
 }  # fmt: skip
 IMPLEMENTED = {
     "ERM_global", "ERM_servers", "ClientPrimalUpdate", "ClientDualUpdate", "ServerPrimal", "ServerAggregation",

@@ -65,8 +65,7 @@ def same_bits(one, other):
 def test_batches_and_threads_change_no_bit(monkeypatch, engine, objective, participants):
     settings = {"rounds": 20, "runs": 3, "participants": participants, "engine": engine}
     whole = train(federation, PGFL(tau=0.2), objective, **settings)
-    monkeypatch.setattr(training, "BATCH_ELEMENTS", {})
-    monkeypatch.setattr(training, "BATCH_OTHERWISE", 1)
+    monkeypatch.setattr(training, "BATCH_ELEMENTS", 1)
     monkeypatch.setattr("pgfl.simulate.problems.BLOCK_ELEMENTS", 200)
     same_bits(whole, train(federation, PGFL(tau=0.2), objective, threads=2, **settings))
 

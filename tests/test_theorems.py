@@ -1,4 +1,4 @@
-"""What the algorithms converge to: exact mixing to the optimum, the plain rule near it, the printed one-step nowhere."""
+"""What the algorithms converge to: exact mixing to the optimum, the plain rule near it, the printed one-step not."""
 
 import numpy as np
 import pytest

@@ -110,6 +110,7 @@ class _Admm:
     personalised: ClassVar[bool] = True
     has_dual: ClassVar[bool] = True
     starts_everywhere: ClassVar[bool] = False
+    publishes_last_round: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         if not (np.isfinite(self.rho) and self.rho > 0):
@@ -184,6 +185,7 @@ class OneStep(_Admm):
     """The one-step ADMM server update with the server dual ψ, from the neighbours' models of the round before."""
 
     kind: ClassVar[str] = "pgfl-onestep"
+    publishes_last_round: ClassVar[bool] = True
 
     def start(self, zeros: Array) -> ServerState:
         """No model, no dual, no aggregate."""
@@ -220,6 +222,7 @@ class FedAvg:
     personalised: ClassVar[bool] = False
     has_dual: ClassVar[bool] = False
     starts_everywhere: ClassVar[bool] = False
+    publishes_last_round: ClassVar[bool] = False
     rho: ClassVar[float] = 1.0
     tau: ClassVar[float] = 0.0
 

@@ -11,18 +11,14 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from pgfl.algorithms import KINDS as ALGORITHMS
-from pgfl.algorithms import Algorithm, FedAvg
 from pgfl.config import Config, fingerprint
 from pgfl.config import warnings as config_warnings
-from pgfl.config.schema import AlgorithmSettings, Decay, MnistData, ObjectiveSettings, SyntheticData, TableData
+from pgfl.config.building import build_algorithm, build_objective
+from pgfl.config.schema import MnistData, ObjectiveSettings, SyntheticData, TableData
 from pgfl.errors import ConfigError
 from pgfl.federation import Federation
-from pgfl.objectives import KINDS as OBJECTIVES
-from pgfl.objectives import Huber, Objective
 from pgfl.privacy.settings import Privacy
 from pgfl.result import Result
-from pgfl.schedules import Decaying
 from pgfl.simulate import memory
 from pgfl.simulate.problems import Objectives
 from pgfl.training import Library, Progress, check_threads, train
@@ -53,7 +49,7 @@ def run(config: Config, *, out: Path | None = None, resume: bool = False, progre
     first = federation_of(0, None)
     result = train(
         lambda run: first if run == 0 else federation_of(run, None),
-        algorithm(config.algorithm, config.graph.mixing),
+        build_algorithm(config.algorithm, config.graph.mixing),
         objectives(config.objective, first),
         **_training(config),
         engine=cast("Library", config.engine),
@@ -104,7 +100,7 @@ def run_on_ranks(
         ranks,
         owner_of,
         lambda run: first if run == 0 else own_part(run),
-        algorithm(config.algorithm, config.graph.mixing),
+        build_algorithm(config.algorithm, config.graph.mixing),
         ranks.together(lambda: objectives(config.objective, first)),
         ranks.together(lambda: Settings(**_training(config), engine=KERNELS[config.engine])),
         checkpoints,
@@ -241,31 +237,15 @@ def shapes(config: Config) -> Callable[[int], tuple[Graph, NDArray[np.int64]]]:
     return shape
 
 
-def algorithm(settings: AlgorithmSettings, mixing: str) -> Algorithm:
-    """The algorithm that a config names."""
-    kind = ALGORITHMS[settings.kind]
-    if kind is FedAvg:
-        return FedAvg(settings.step, settings.local_steps, mixing)  # type: ignore[arg-type]
-    tau = Decaying(settings.tau.start, settings.tau.decay) if isinstance(settings.tau, Decay) else settings.tau
-    weights = "metropolis" if settings.kind == "pgfl-exact" else mixing
-    return kind(rho=settings.rho, tau=tau, mixing=weights)  # type: ignore[call-arg, arg-type]
-
-
 def objectives(settings: ObjectiveSettings, federation: Federation) -> Objectives:
     """One objective for all clusters, or one a cluster; a cluster that does not exist is an error."""
     if not settings.clusters:
-        return _objective(settings)
+        return build_objective(settings)
     for name in settings.clusters:
         if name not in federation.cluster_ids:
             known = ", ".join(federation.cluster_ids[:10])
             raise ConfigError(f"[objective.clusters.{name}] names no cluster of the data; the clusters are {known}.")
-    return {name: _objective(settings.of(name)) for name in federation.cluster_ids}
-
-
-def _objective(settings: ObjectiveSettings) -> Objective:
-    kind = OBJECTIVES[settings.kind]
-    extra = {"kappa": settings.kappa} if kind is Huber else {}
-    return kind(lam=settings.lam, tolerance=settings.tolerance, **extra)
+    return {name: build_objective(settings.of(name)) for name in federation.cluster_ids}
 
 
 def privacy(config: Config) -> Privacy | None:

@@ -100,19 +100,19 @@ class Linear:
 
     @cached_property
     def _product(self) -> Callable[[Array], Array]:
-        """`_csr @`, by the routine under it where it is found: half of a small product is finding out what was given."""
+        """`_csr @`, by the routine under it if it is there: half of a small product is looking at what was given."""
         try:
             from scipy.sparse._sparsetools import csr_matvecs
         except ImportError:
             return self._csr.__matmul__
-        matrix = self._csr
-        parts = (matrix.indptr, matrix.indices, matrix.data)
+        height, values = len(self.indptr) - 1, self.values
 
         def product(vectors: Array) -> Array:
-            if vectors.dtype != matrix.dtype or not vectors.flags.c_contiguous:
-                return matrix @ vectors
-            out = np.zeros((matrix.shape[0], vectors.shape[1]), dtype=vectors.dtype)
-            csr_matvecs(*matrix.shape, vectors.shape[1], *parts, vectors.reshape(-1), out.reshape(-1))
+            if vectors.dtype != values.dtype or not vectors.flags.c_contiguous:
+                return self._csr @ vectors
+            out = np.zeros((height, vectors.shape[1]), dtype=vectors.dtype)
+            parts = (self.indptr, self.columns, values, vectors.reshape(-1), out.reshape(-1))
+            csr_matvecs(height, self.width, vectors.shape[1], *parts)
             return out
 
         return product

@@ -34,7 +34,7 @@ def disagreement(models: Array, clusters: NDArray[np.int64]) -> float:
 
 def hits(models: Array, features: Array, labels: Array) -> NDArray[np.int64]:
     """How many samples are on the right side of each model's boundary."""
-    return np.count_nonzero((features @ models.T > 0) == (labels[:, None] > 0.5), axis=0)
+    return np.asarray(np.count_nonzero((features @ models.T > 0) == (labels[:, None] > 0.5), axis=0))
 
 
 def decibels(ratio: Any) -> Any:

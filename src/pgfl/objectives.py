@@ -84,7 +84,7 @@ class Objective(ABC):
 
     def suitable(self, targets: NDArray[np.floating]) -> NDArray[np.bool_]:
         """Which targets this loss can be used with: any finite number, for most."""
-        return np.isfinite(targets)
+        return np.asarray(np.isfinite(targets))
 
     def predict(self, margins: Array) -> Array:
         """What a model predicts where xᵀw = margins."""
@@ -249,7 +249,7 @@ class Logistic(MarginObjective):
 
     def suitable(self, targets: NDArray[np.floating]) -> NDArray[np.bool_]:
         """Labels are 0 or 1."""
-        return (targets == 0) | (targets == 1)
+        return np.asarray((targets == 0) | (targets == 1))
 
     def predict(self, margins: Array) -> Array:
         """The probability of label 1."""

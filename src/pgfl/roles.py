@@ -226,7 +226,7 @@ class Server:
                 aggregate[row] = eq.server_aggregation(stacked, lambda values: values.mean(axis=0))
         shares = np.array([[self.shares.get(cluster, 0.0)] for cluster in rows])
         state, published = self.algorithm.publish(state, aggregate, _Shares(shares))  # type: ignore[arg-type]
-        audible = self._states.keys() if self.algorithm.kind == "pgfl-onestep" else set(rows)
+        audible = self._states.keys() if self.algorithm.publishes_last_round else set(rows)
         self._pending = _Pending(rows, state, published, frozenset(audible), frozenset(by_cluster))
         told = {cluster: published[row] for row, cluster in enumerate(rows) if cluster in audible}
         return Publication(round, len(self.neighbours), told)
@@ -308,7 +308,7 @@ class _Around:
         self._they_have = [self._mask(publication.models) for publication in self.heard.values()]
         around = sum((mask.astype(float) for mask in self._they_have), np.zeros(len(self.rows)))
         contributed = np.array([cluster in self.pending.contributed for cluster in self.rows], dtype=bool)
-        one_step = self.algorithm.kind == "pgfl-onestep"
+        one_step = self.algorithm.publishes_last_round
         adopting = one_step & ~self._has & ~contributed & (around > 0)
         self.known = (self._has | contributed | adopting) if one_step else (self._has | (around > 0))
         self.degree = (around * self._has)[:, None]

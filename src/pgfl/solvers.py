@@ -404,5 +404,5 @@ class Smooth:
 
         goal = GOAL * weight * self.objective.tolerance
         options = {"maxiter": 10_000, "maxfun": 50_000, "ftol": 0.0, "gtol": goal / len(middle) ** 0.5, "maxcor": 30}
-        w = minimize(penalised, middle, jac=True, method="L-BFGS-B", options=options).x
+        w = minimize(penalised, middle, jac=True, method="L-BFGS-B", options=options).x  # type: ignore[call-overload]
         return w, float(np.linalg.norm(penalised(w)[1])) / weight

@@ -36,8 +36,7 @@ Progress = Callable[[int, int, dict[str, Any]], None]
 FederationOfRun = Callable[[int], Federation]
 DEFAULT_METRICS = ("nmsd", "accuracy", "residuals", "disagreement")
 MANY_CLUSTERS_NAMED = 6
-BATCH_ELEMENTS = {"numba": 2**21}  # elements of features that are played together; other engines:
-BATCH_OTHERWISE = 2**19
+BATCH_ELEMENTS = 2**18  # elements of features that are played together: more do not stay in cache
 THREADS_A_CORE = 8
 BETWEEN_REPORTS = 0.1  # seconds
 MEMORY_SHOWN = 2**30  # bytes from which a progress display speaks of memory
@@ -173,11 +172,11 @@ class Training:
             first = first or batch.layout.runs[0].federation
             guarantee = batch.plan.label if batch.plan else None
             self._play(batch, resume)
+            batch.engine.close()
             for run in batch.layout.runs:
                 models.append(self._models(batch, run))
                 if batch.plan is not None:
                     privacy.append(self._account(batch, run))
-            batch.engine.close()
             shown_rows += batch.recorder.shown
             clean_rows += batch.recorder.clean
         assert first is not None
@@ -204,8 +203,7 @@ class Training:
         """Runs that are played together: about as many as stay in cache."""
         self._first_federation = self._bounded(0)
         size = len(self._first_federation.features) * self._first_federation.dimension
-        most = BATCH_ELEMENTS.get(self.settings.engine, BATCH_OTHERWISE)
-        together = max(1, min(self.settings.runs, most // max(size, 1)))
+        together = max(1, min(self.settings.runs, BATCH_ELEMENTS // max(size, 1)))
         memory.check(self._shape(self._first_federation, together), held=self._first_federation.features.nbytes)
         self._warn(self._first_federation)
         return [
@@ -390,8 +388,8 @@ class Training:
             small = np.flatnonzero((sizes < participants) & (sizes > 0))
             if len(small):
                 self.warnings.append(
-                    f"{len(small)} servers have fewer than {participants} clients ({federation.server_ids[small[0]]} has "
-                    f"{sizes[small[0]]}); there all clients take part."
+                    f"{len(small)} servers have fewer than {participants} clients ({federation.server_ids[small[0]]} "
+                    f"has {sizes[small[0]]}); there all clients take part."
                 )
         if not federation.graph.connected:
             self.warnings.append(_components_sentence(federation))

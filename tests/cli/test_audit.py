@@ -20,6 +20,7 @@ def test_the_quick_audit_passes_and_lists_everything(capsys):
     assert {entry["path"] for entry in told["objectives"]} == {"simulator", "compiled", "device", "safe-noise"}
     for entry in told["objectives"]:
         assert entry["verdict"] == "holds"
+        assert entry["confidence"] > 0.999
         assert 0 < entry["mu_lower"] <= entry["claimed_mu"] == pytest.approx(3.0)
     reached = {entry["subject"] for entry in told["objectives"] if entry["ratio"] >= 0.9}
     assert reached == {case.name for case in cases() if case.attained}

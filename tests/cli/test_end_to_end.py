@@ -61,8 +61,9 @@ def study(tmp_path):
 
 @pytest.mark.parametrize("preset", presets())
 def test_every_preset_runs_and_leaves_a_whole_folder(preset, pgfl, tmp_path):
-    small = ["--set", "rounds=4", "--set", "runs=2", "--set", "data.servers=4", "--set", "data.clients_per_server=6"]
-    code, out, _ = pgfl("run", preset, *small, "--out", tmp_path / "o", "--json")
+    small = ("rounds=4", "runs=2", "record_every=1", "data.servers=4", "data.clients_per_server=6")
+    settings = [word for key in small for word in ("--set", key)]
+    code, out, _ = pgfl("run", preset, *settings, "--out", tmp_path / "o", "--json")
     assert code == 0
     summary = json.loads(out)
     assert summary["rounds"] == 4

@@ -14,6 +14,7 @@ from pgfl.deploy import flower, identity, processes
 from pgfl.deploy.flower_client import Invitation, SuperNode, Worker
 from pgfl.deploy.flower_site import Membership, SuperLink
 
+pytestmark = pytest.mark.xdist_group("real processes")  # one at a time: they need the cores
 HOSTILE = {
     "pyproject.toml": b"""[project]
 name = "evil"

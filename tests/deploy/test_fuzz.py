@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 from collections import deque
 
@@ -19,6 +20,11 @@ from pgfl.deploy.store import Neighbour
 from pgfl.deploy.wire import Kind, Malformed, decode, encode
 
 MESSAGES = 20_000
+
+
+@pytest.fixture(autouse=True)
+def _quiet(caplog):
+    caplog.set_level(logging.ERROR, logger="pgfl.deploy")  # twenty thousand warnings are no help
 
 
 def hostile(seed, count=MESSAGES):

@@ -22,6 +22,7 @@ from pgfl.deploy.store import SiteStore
 from pgfl.deploy.wire import Kind, Limits, encode
 from pgfl.privacy.ledger import Ledger
 
+pytestmark = pytest.mark.xdist_group("real processes")  # one at a time: they need the cores
 PGFL = [sys.executable, "-c", "from pgfl.cli import main; main()"]
 ENDLESS = 10**6
 NORTH, SOUTH = "server-0", "server-1"

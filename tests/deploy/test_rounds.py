@@ -204,6 +204,11 @@ def test_a_neighbour_in_time_is_waited_for_and_a_late_one_only_once():
     assert rounds.role.combined[-1] == (2, {"south": "s1"})
     rounds.answered("ann", 3, "a", 9.0)
     assert rounds.role.combined[-1] == (3, {}), "and round 3 neither waits nor uses what is too old"
+    rounds.published("south", 2, "s2", 10.0)
+    rounds.answered("ann", 4, "a", 11.0)
+    assert rounds.phase is Phase.EXCHANGING, "it is at work again, so it is waited for again"
+    rounds.published("south", 4, "s4", 12.0)
+    assert rounds.role.combined[-1] == (4, {"south": "s4"})
 
 
 def test_a_neighbour_that_is_down_is_not_waited_for():
@@ -269,3 +274,20 @@ def test_staleness_is_as_configured(staleness):
         rounds.tick(now)
     used = [round for round, publications in rounds.role.combined if publications]
     assert used == list(range(1, 2 + staleness))
+
+
+def test_a_slower_neighbour_does_not_run_behind_for_ever():
+    """Once late, it must be waited for again; a site that never waits is always some rounds ahead."""
+    world = World(SMALL[0], rounds=10**6, faults=Faults(latency=0.01), seed=5)
+    ask, tell = world.deliver_request, world.deliver_publication
+    hanging = world.members["server-1"]
+
+    def request(client, data):
+        if client not in hanging or world.now > 5.0:  # its clients hang for a while, so it is late
+            ask(client, data)
+
+    world.deliver_request = request
+    world.deliver_publication = lambda *publication: world.later(0.1, tell, *publication)  # further than the clients
+    world.play(horizon=20.0)
+    assert all(done.neighbours for done in world.completed["server-0"][-30:])
+    assert abs(world.sites["server-0"].round - world.sites["server-1"].round) <= 1

@@ -69,14 +69,17 @@ def test_a_key_has_one_name_and_a_name_one_key(store, tmp_path):
 
 def test_tokens_are_stored_as_digests_and_replaced(store, tmp_path):
     store.admit("ann", key(tmp_path, "ann"), "a")
-    assert not store.holds_token("ann", "")
+    assert not store.takes_token("ann", "")
     store.give_token("ann", "one")
-    assert store.holds_token("ann", "one")
-    assert not store.holds_token("ann", "two")
-    assert not store.holds_token("nobody", "one")
+    assert store.takes_token("ann", "one")
+    assert store.takes_token("ann", "one"), "again, after a break"
+    assert not store.takes_token("ann", "two")
+    assert not store.takes_token("nobody", "one")
     assert b"one" not in store.path.read_bytes()
     store.give_token("ann", "two")
-    assert not store.holds_token("ann", "one")
+    assert store.takes_token("ann", "one"), "an invitation that did not arrive must not lock the client out"
+    assert store.takes_token("ann", "two")
+    assert not store.takes_token("ann", "one")
 
 
 def test_another_training_configuration_does_not_continue_this_one(store):

@@ -6,14 +6,13 @@ from pgfl.cli import main
 from pgfl.errors import SolverError
 from pgfl.simulate.mpi import RankEngine
 
-play = RankEngine.play
+if __name__ == "__main__":
+    play = RankEngine.play
 
+    def failing(engine):
+        if engine.state.round == 2 and engine.layout.rank == 1:
+            raise SolverError("The primal problem of client number 5 was not solved.")
+        return play(engine)
 
-def failing(engine):
-    if engine.state.round == 2 and engine.layout.rank == 1:
-        raise SolverError("The primal problem of client number 5 was not solved.")
-    return play(engine)
-
-
-RankEngine.play = failing
-main(sys.argv[1:])
+    RankEngine.play = failing
+    main(sys.argv[1:])

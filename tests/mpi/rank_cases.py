@@ -47,6 +47,11 @@ CASES: dict[str, dict] = {
         "algorithm": {"tau": 0.1, "participants": 3},
         "rounds": 3,
     },
+    "uneven rows": {
+        "data": {"kind": "table", "clients": "uneven.csv"},
+        "graph": {"kind": "ring"},
+        "algorithm": {"tau": 0.1, "participants": 3},
+    },
     "many rows": {
         "data": SMALL | {"samples": (1, 60), "dimension": 4},
         "objective": {"clusters": {"cluster-1": {"kind": "huber"}}},
@@ -86,6 +91,13 @@ def write_tables(folder: Path) -> None:
             rows.append([name, server, cluster, int(x.sum() + rng.normal() > (cluster == "x")), *x])
     tests = [["", "", cluster, int(x.sum() > 0), *x] for cluster in "xz" for x in rng.normal(size=(12, 3)).round(3)]
     edges = [("aalborg", "relay"), ("relay", "bergen"), ("relay", "cork"), ("cork", "derry"), ("derry", "essen")]
+    uneven = [
+        [f"k{server}-{client}", f"s{server}", "xy"[client % 2], *rng.normal(size=31).round(3)]
+        for server in range(6)
+        for client in range(5)
+        for _ in range(rng.integers(1, 3 + 2 * server))  # the longest clients of two ranks differ
+    ]
+    _write(folder / "uneven.csv", [*header[:4], *(f"x{i}" for i in range(30))], uneven)
     _write(folder / "clients.csv", header, [rows[i] for i in rng.permutation(len(rows))])
     _write(folder / "test.csv", header, tests)
     _write(folder / "edges.csv", ["source", "target"], [*edges, ("far-a", "far-b")])

@@ -12,10 +12,9 @@ from rank_cases import CASES, ON_RANKS, config
 from pgfl import experiment
 from pgfl.simulate import ranks
 
-ranks.CHUNK_BYTES, ranks.IN_MEMORY_BYTES = 500, 1000
-
 
 def main(folder: Path, target: Path) -> None:
+    ranks.CHUNK_BYTES, ranks.IN_MEMORY_BYTES = 500, 1000
     world, results = ranks.world(), {}
     for name in CASES:
         engine = ON_RANKS[config(name, folder).engine]
@@ -25,4 +24,5 @@ def main(folder: Path, target: Path) -> None:
         target.write_bytes(pickle.dumps(results))
 
 
-main(*map(Path, sys.argv[1:]))
+if __name__ == "__main__":
+    main(*map(Path, sys.argv[1:]))

@@ -1,4 +1,4 @@
-"""The client that runs on a device, attacked by the audit's lying server: what a release tells is what is paid for it."""
+"""The client of a device, attacked by the audit's lying server: a release tells what is paid for it, and no more."""
 
 import numpy as np
 import pytest

@@ -279,20 +279,24 @@ def test_float_safe_noise_leaves_nothing_clean_anywhere(tmp_path):
     class Interrupted(Exception):
         pass
 
-    def stop(done, total, info):
-        if done == 4:
-            raise Interrupted
+    class Cut(Checkpoints):
+        """A machine that goes down once round 4 is saved."""
 
-    checkpoints = Checkpoints(tmp_path / "checkpoint", "same", 2, keep_clean=False)
-    settings = {"rounds": 6, "privacy": private("secure"), "metrics": METRICS, "checkpoints": checkpoints}
+        def save(self, engine, recorder, plan):
+            super().save(engine, recorder, plan)
+            if engine.state.round == 4:
+                raise Interrupted
+
+    place = (tmp_path / "checkpoint", "same", 2, False)
+    settings = {"rounds": 6, "privacy": private("secure"), "metrics": METRICS}
     with pytest.raises(Interrupted):
-        train(federation(), PGFL(rho=RHO), Huber(), progress=stop, **settings)
+        train(federation(), PGFL(rho=RHO), Huber(), checkpoints=Cut(*place), **settings)
     (file,) = (tmp_path / "checkpoint").iterdir()
     with np.load(file) as archive:
         assert not {"model", "clean"} & set(archive.files)
         assert {"released", "dual", "shown"} <= set(archive.files)
         assert not CLEAN_MEASURES & set().union(*json.loads(str(archive["shown"])))
-    result = train(federation(), PGFL(rho=RHO), Huber(), resume=True, **settings)
+    result = train(federation(), PGFL(rho=RHO), Huber(), checkpoints=Checkpoints(*place), resume=True, **settings)
     assert result.models[0].clients is None
     assert result.clean_history is None
     result.save(tmp_path)

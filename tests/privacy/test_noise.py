@@ -38,7 +38,7 @@ def right(n):
 def faults(noise: np.ndarray, sigma: np.ndarray) -> set[str]:
     """What is wrong with noise (rounds, clients, d) that should have deviation sigma (rounds, clients)."""
     z = noise / sigma[..., None]
-    rounds, clients, dimension = z.shape
+    rounds, _, dimension = z.shape
     found = set()
     for part, parts in [(z, 1), *((z[n], rounds) for n in range(rounds))]:
         tail = stats.chi2(part.size).cdf(np.sum(part**2))

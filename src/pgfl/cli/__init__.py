@@ -21,7 +21,7 @@ COMMANDS = {
     "reproduce": ("pgfl.cli.reproduce", "Reproduce the paper: figures, theorems, and a verdict on every claim."),
     "account": ("pgfl.cli.account", "What a noise schedule spends, or the schedule for a target."),
     "ledger": ("pgfl.cli.ledger", "Show or verify a client's privacy ledger."),
-    "audit": ("pgfl.cli.audit", "Measure the privacy loss of the shipped mechanism as a lying server."),
+    "audit": ("pgfl.cli.audit", "Attack the shipped mechanism, as a lying server would."),
     "presets": ("pgfl.cli.presets", "List the settings that come along."),
     "site": ("pgfl.cli.site", "A site of the network: its key, whom it trusts, its rounds."),
     "client": ("pgfl.cli.client", "A client of a site: its key, its own privacy policy, taking part."),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -42,13 +42,15 @@ def _show(report: Report) -> None:
 
     console = Console()
     table = Table(box=None, pad_edge=False)
-    for name in ("mechanism", "path", "claimed μ", "μ at least", "ratio", "trials", "verdict"):
-        table.add_column(name, justify="left" if name in ("mechanism", "path", "verdict") else "right")
+    for name in ("mechanism", "path", "claimed", "at least", "ratio", "trials", "verdict"):
+        justify: Literal["left", "right"] = "left" if name in ("mechanism", "path", "verdict") else "right"
+        table.add_column(name, justify=justify, no_wrap=True)
     for found in report.findings:
         subject = found.subject if found.bug is None else f"bug: {found.bug}"
         figures = (f"{found.claimed_mu:.3f}", f"{found.mu_lower:.3f}", f"{found.ratio:.2f}", f"{2 * found.trials}")
         style = None if found.as_it_should_be else "bold red"
         table.add_row(subject, found.path, *figures, found.verdict, style=style)
+    console.print("The privacy loss μ as claimed, and as a lying server measured it at least:", highlight=False)
     console.print(table)
     wrong = sum(not found.as_it_should_be for found in report.findings)
     console.print(

@@ -143,12 +143,14 @@ def _watch(network: LocalNetwork, rounds: int, quiet: bool) -> None:
             return over()
 
         network.wait(look, patience, "the last round")
+    Console().print()
 
 
 def _table(network: LocalNetwork) -> Table:
     from rich.table import Table
 
-    table = Table("site", "round", "phase", "participants", "waiting for", "without", "disagreement", "spent, worst ε")
+    columns = ("site", "round", "took part", "waits for", "without", "disagreement", "worst ε")
+    table = Table(*columns, box=None, pad_edge=False)
     for site in network.federation.server_ids:
         live, members = network.live(site), network.clients_of(site)
         history = network.history(site)[-1:] if live else []
@@ -157,10 +159,7 @@ def _table(network: LocalNetwork) -> Table:
         table.add_row(
             site,
             f"{live.get('round', 0)}/{network.training.rounds}",
-            live.get("phase", "starting"),
-            f"{len(last.get('accepted', []))} of {len(members)}"
-            if last
-            else f"{len(live.get('connected', []))} connected",
+            f"{len(last['accepted'])} of {len(members)}" if last else f"{len(live.get('connected', []))} there",
             ", ".join(live.get("waiting_for", [])) or "—",
             ", ".join([*last.get("late", []), *last.get("absent", [])]) or "—",
             f"{last['disagreement']:.2e}" if last else "—",

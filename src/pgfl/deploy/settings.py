@@ -6,20 +6,19 @@ import difflib
 import hashlib
 import tomllib
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import Field, ValidationError, model_validator
 
-from pgfl.algorithms import KINDS as ALGORITHMS
 from pgfl.algorithms import Algorithm
-from pgfl.config import AlgorithmSettings, Decay, ObjectiveSettings, PrivacySettings
+from pgfl.config import AlgorithmSettings, ObjectiveSettings, PrivacySettings
+from pgfl.config.building import build_algorithm, build_objective
 from pgfl.config.schema import Count, NotNegative, Positive, Section
 from pgfl.config.sentences import one_line, sentence
 from pgfl.errors import ConfigError, NetworkError
-from pgfl.objectives import KINDS as OBJECTIVES
-from pgfl.objectives import MarginObjective
-from pgfl.schedules import Decaying, Tau
+from pgfl.objectives import MarginObjective, Ridge
 
 Name = Annotated[str, Field(min_length=1, max_length=63)]
 Port = Annotated[int, Field(ge=1, le=65535)]
@@ -69,19 +68,12 @@ class Training(Section):
 
     def build_algorithm(self) -> Algorithm:
         """The algorithm with its parameters."""
-        chosen = self.algorithm
-        if chosen.kind == "fedavg":
-            return ALGORITHMS["fedavg"](step=chosen.step, local_steps=chosen.local_steps, mixing=self.mixing)  # type: ignore[call-arg]
-        tau: Tau = Decaying(chosen.tau.start, chosen.tau.decay) if isinstance(chosen.tau, Decay) else chosen.tau
-        return ALGORITHMS[chosen.kind](rho=chosen.rho, tau=tau, mixing=self.mixing)  # type: ignore[call-arg]
+        return build_algorithm(self.algorithm, self.mixing)
 
     def build_objective(self, cluster: str, w_norm: float | None = None) -> MarginObjective:
         """A cluster's objective; `w_norm` is the client's own bound on a ridge solution."""
-        chosen = self.objective.of(cluster)
-        extra: dict[str, Any] = {"kappa": chosen.kappa} if chosen.kind == "huber" else {}
-        if chosen.kind == "ridge" and w_norm is not None:
-            extra = {"w_norm": w_norm}
-        return OBJECTIVES[chosen.kind](lam=chosen.lam, tolerance=chosen.tolerance, **extra)
+        objective = build_objective(self.objective.of(cluster))
+        return replace(objective, w_norm=w_norm) if isinstance(objective, Ridge) and w_norm else objective
 
 
 class Listening(Section):

@@ -81,6 +81,7 @@ class Site:
         self._heard: dict[str, int] = {}
         self._why_down: dict[str, str] = {}
         self._invited: dict[str, float] = dict.fromkeys(clients, time.monotonic() if saved is not None else 0.0)
+        self._tokens: dict[str, str] = {}
         self._round_began = time.monotonic()
         self._timer: asyncio.TimerHandle | None = None
         self._links: dict[str, PeerLink] = {}
@@ -227,11 +228,12 @@ class Site:
             raise Unwelcome(f"the key with fingerprint {key.fingerprint[:16]}… is not admitted")
         if not key.verifies(bytes.fromhex(hello.header["signature"]), self.certificate.fingerprint, nonce):
             raise Unwelcome(f"the signature for client {client.name} is wrong")
-        if not self.store.holds_token(client.name, hello.header["token"]):
+        if not self.store.takes_token(client.name, hello.header["token"]):
             raise Unwelcome(f"the token of client {client.name} is not that of its last invitation")
         return client.name
 
     def _stream_opened(self, client: str) -> None:
+        self._tokens.pop(client, None)  # the next invitation gets a new one
         known = self.store.clients()[client]
         welcome = {
             "client": client,
@@ -264,10 +266,11 @@ class Site:
         if client in self.streams or now - self._invited.get(client, 0.0) < _INVITE_AFTER_SECONDS:
             return None
         self._invited[client] = now
-        token = secrets.token_urlsafe(32)
-        self.store.give_token(client, token)
+        if client not in self._tokens:
+            self._tokens[client] = secrets.token_urlsafe(32)
+            self.store.give_token(client, self._tokens[client])
         listen = self.settings.listen
-        return {"address": f"{listen.public or listen.host}:{listen.clients}", "token": token}
+        return {"address": f"{listen.public or listen.host}:{listen.clients}", "token": self._tokens[client]}
 
     # neighbours -------------------------------------------------------------------------------------------------------
 

@@ -229,8 +229,7 @@ class SiteRounds:
         heard[round] = publication
         for old in sorted(heard)[: -(self.timing.staleness + _KEPT_AHEAD)]:
             del heard[old]
-        if peer in self._suspects and round >= self.current - 1:
-            self._suspects.discard(peer)
+        self._suspects.discard(peer)  # it is at work: waited for, it can catch up; else it would run behind for ever
         return self._advance(now)
 
     def _advance(self, now: float) -> list[Effect]:

@@ -34,7 +34,7 @@ _SCHEMA = """
 CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS clients (
     name TEXT PRIMARY KEY, key TEXT NOT NULL UNIQUE, cluster TEXT NOT NULL, admitted REAL NOT NULL,
-    token TEXT, releases INTEGER NOT NULL DEFAULT 0, accepted INTEGER);
+    token TEXT, invited TEXT, releases INTEGER NOT NULL DEFAULT 0, accepted INTEGER);
 CREATE TABLE IF NOT EXISTS neighbours (name TEXT PRIMARY KEY, pem BLOB NOT NULL, address TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS state (
     only INTEGER PRIMARY KEY CHECK (only = 1), round INTEGER NOT NULL, arrays BLOB NOT NULL);
@@ -130,15 +130,21 @@ class SiteStore:
     # tokens -----------------------------------------------------------------------------------------------------------
 
     def give_token(self, client: str, token: str) -> None:
-        """The token of the newest invitation; it opens streams, after a break too, until the next one is given."""
+        """The token of a new invitation; the one that was used last stays good until the new one is used."""
         with self._transaction():
-            self._db.execute("UPDATE clients SET token = ? WHERE name = ?", (_digest(token), client))
+            self._db.execute("UPDATE clients SET invited = ? WHERE name = ?", (_digest(token), client))
 
-    def holds_token(self, client: str, token: str) -> bool:
-        """Whether this is the client's token."""
+    def takes_token(self, client: str, token: str) -> bool:
+        """Whether this token opens the client's stream, also again after a break; a new one replaces the old."""
         with self._telling():
-            row = self._db.execute("SELECT token FROM clients WHERE name = ?", (client,)).fetchone()
-        return bool(row and row[0] and hmac.compare_digest(row[0], _digest(token)))
+            row = self._db.execute("SELECT token, invited FROM clients WHERE name = ?", (client,)).fetchone()
+        used, invited = row or (None, None)
+        offered = _digest(token)
+        if invited and hmac.compare_digest(invited, offered):
+            with self._transaction():
+                self._db.execute("UPDATE clients SET token = invited, invited = NULL WHERE name = ?", (client,))
+            return True
+        return bool(used and hmac.compare_digest(used, offered))
 
     # rounds -----------------------------------------------------------------------------------------------------------
 

@@ -75,7 +75,7 @@ class Convergence:
 
 
 def _excess(result: Result, run: int, federation: Federation, objective: Ridge) -> list[float]:
-    r"""Relative excess of the objective that clients minimise, of \label{ERM_global} (1) and \label{ERM_servers} (2).
+    """Relative excess of the objective that clients minimise, of ERM_global (1) and ERM_servers (2).
 
     They differ in the regulariser only: λ/|C_s| a client, λ once, and λ a server that has clients of the cluster.
     """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -93,13 +94,14 @@ class Privacy:
         if self.guarantee == "none":
             reach = algorithm.step * algorithm.local_steps if isinstance(algorithm, FedAvg) else 1.0 / weight
             return np.asarray(2.0 * self.nominal_gradient * reach / counts)
+        unclipped = partial(self._unclipped, objective, algorithm, counts, weight, tolerance)
         if self.update_norm is None:
-            return self._unclipped(objective, algorithm, counts, weight, tolerance)
+            return unclipped()
         clipped = np.full(len(counts), 2.0 * self.update_norm)
         if not objective.convex or objective.gradient_change(self.bounds) is None:
             return clipped
         try:
-            return np.asarray(np.minimum(clipped, self._unclipped(objective, algorithm, counts, weight, tolerance)))
+            return np.asarray(np.minimum(clipped, unclipped()))
         except PrivacyError:
             return clipped
 

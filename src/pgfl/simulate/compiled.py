@@ -4,6 +4,7 @@ Twins of `equations` and `solvers` for ridge, Huber and logistic regression, in 
 Every client is computed by itself and every pair summed in order, so neither threads nor batches change a bit.
 """
 
+# mypy: disable-error-code="untyped-decorator, no-any-return"
 from __future__ import annotations
 
 from typing import Any
@@ -320,7 +321,9 @@ def client_phase(
             else:
                 for r in range(rows):
                     margin[r] = image[r]
-                errors[i] = _newton(kind[k], kappa[k], own, y, rows, weight[k], goal[k], slack[k], margin, z, work, matrix, eps)
+                errors[i] = _newton(
+                    kind[k], kappa[k], own, y, rows, weight[k], goal[k], slack[k], margin, z, work, matrix, eps
+                )
                 for r in range(rows):
                     moves[r] = z[r]
             for f in range(dimension):

@@ -121,7 +121,7 @@ class Part:
     def shares(self) -> NDArray[np.floating]:
         """1 over the number of participants of every pair, a column."""
         taking_part = np.maximum(self.mean.indptr[1:] - self.mean.indptr[:-1], 1)
-        return (1.0 / taking_part).astype(self.mean.values.dtype)[:, None]
+        return np.asarray(1.0 / taking_part, dtype=self.mean.values.dtype)[:, None]
 
 
 @dataclass(frozen=True)
@@ -149,7 +149,8 @@ class Engine:
         xp: Any = np,
         threads: int = 1,
     ) -> None:
-        self.layout, self.blocks, self.algorithm, self.scheduler = layout, blocks, algorithm, scheduler
+        self.layout, self.algorithm, self.scheduler = layout, algorithm, scheduler
+        self.blocks: Sequence[AnyBlock] = blocks
         self.privacy, self.noise = privacy, noise
         self.dtype, self.xp = dtype, xp
         self.network = Network(layout, algorithm, dtype, xp)
@@ -194,14 +195,15 @@ class Engine:
         bad = [run.number for run in self.layout.runs if not np.abs(models[run.pairs]).max(initial=0.0) < DIVERGED]
         advice = "lower algorithm.step" if self.algorithm.kind == "fedavg" else "raise algorithm.rho"
         raise Diverged(
-            f"Training diverged by round {self.state.round} in run {', '.join(map(str, bad[:5]))}: the models grew past "
-            f"{DIVERGED:g}; {advice}, or scale the features to about unit size."
+            f"Training diverged by round {self.state.round} in run {', '.join(map(str, bad[:5]))}: the models grew "
+            f"past {DIVERGED:g}; {advice}, or scale the features to about unit size."
         )
 
     def close(self) -> None:
-        """Let the threads go."""
+        """Let the threads go, and what only further rounds would need; models and what servers know stay."""
         if self._pool:
             self._pool.shutdown()
+        self.blocks, self._everyone, self.state.dual = [], None, self.state.dual[:0] + 0
 
     def _over_blocks(self, work: Callable[[Part], Any], parts: list[Part]) -> list[Any]:
         return list(self._pool.map(work, parts) if self._pool else map(work, parts))

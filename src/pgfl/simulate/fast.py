@@ -9,6 +9,7 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -197,7 +198,7 @@ def _cuts(layout: Layout, known: NDArray[np.bool_], pieces: int) -> list[tuple[i
     piece = (rows[starts] * pieces - 1) // rows[-1]
     change = np.flatnonzero((np.diff(whole) != 0) | (np.diff(piece) != 0)) + 1
     edges = [0, *starts[change].tolist(), layout.clients]
-    return list(zip(edges[:-1], edges[1:], strict=True))
+    return list(pairwise(edges))
 
 
 def _factor(problems: Problems, blocks: list[slice], threads: int) -> None:

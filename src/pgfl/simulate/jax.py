@@ -40,7 +40,8 @@ class Compiled:
 
     def solve(self, centre: Array, index: Array | None = None) -> tuple[Array, Array]:
         """As the solver's own."""
-        return _solve(self.prepared, centre, index)
+        model, error = _solve(self.prepared, centre, index)
+        return model, error
 
 
 def compiled(prepared: solvers.Prepared) -> solvers.Prepared:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -85,7 +86,7 @@ class Layout:
         """The clients of every server."""
         bounds = np.searchsorted(self.client_server, np.arange(self.servers + 1))
         everyone = np.arange(self.clients)
-        return [everyone[start:stop] for start, stop in zip(bounds[:-1], bounds[1:], strict=True)]
+        return [everyone[start:stop] for start, stop in pairwise(bounds)]
 
     @property
     def own_pairs(self) -> Ints | None:

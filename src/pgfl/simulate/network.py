@@ -33,6 +33,7 @@ class Around:
     adopting: Column
     share: Column
     cluster_sum: Linear
+    cluster_mean: Linear
     cluster_scale: Column
     around_sum: Linear
     around_own: Linear
@@ -52,7 +53,7 @@ class Around:
 
     def other_clusters(self, values: Array) -> tuple[Array, Array]:
         """The mean over r ≠ q that s has."""
-        return self.cluster_scale * (self.cluster_sum(values) - values), self._any_cluster
+        return self.cluster_mean(values), self._any_cluster
 
     def other_clusters_around(self, values: Array) -> tuple[Array, Array]:
         """The mean over r ≠ q and p ∈ 𝒩_s."""
@@ -105,11 +106,11 @@ class Network:
 
     def published(self, contributing: Mask) -> Mask:
         """Which pairs tell their neighbours a model this round; the one-step rule tells that of the round before."""
-        return self.known if self.algorithm.kind == "pgfl-onestep" else self.known | contributing
+        return self.known if self.algorithm.publishes_last_round else self.known | contributing
 
     def _work_out(self, contributing: Mask) -> tuple[Around, Mask]:
         layout, pattern = self.layout, self.weights
-        one_step = self.algorithm.kind == "pgfl-onestep"
+        one_step = self.algorithm.publishes_last_round
         published = self.published(contributing)
         audible = published[pattern.columns].astype(float)
         total = _row_sums(pattern, pattern.values * audible)
@@ -124,6 +125,8 @@ class Network:
         at_server = layout.server_pairs
         cluster_sum = at_server.revalued(present[at_server.columns].astype(float))
         others_here = _row_sums(at_server, cluster_sum.values) - present
+        others = at_server.rows != at_server.columns
+        per_other = np.where(others_here > 0, 1.0 / np.maximum(others_here, 1.0), 0.0)
         others_around = _row_sums(pattern, others_here[pattern.columns])
         unit = pattern.revalued(audible)
         around = Around(
@@ -134,7 +137,8 @@ class Network:
             adopting=self._column(adopting),
             share=self.share,
             cluster_sum=self._typed(cluster_sum),
-            cluster_scale=self._column(np.where(others_here > 0, 1.0 / np.maximum(others_here, 1.0), 0.0)),
+            cluster_mean=self._typed(at_server.revalued(cluster_sum.values * others * per_other[at_server.rows])),
+            cluster_scale=self._column(per_other),
             around_sum=self._typed(pattern.revalued(np.ones(len(pattern.values)))),
             around_own=self._typed(unit),
             around_scale=self._column(np.where(others_around > 0, 1.0 / np.maximum(others_around, 1.0), 0.0)),
@@ -145,8 +149,8 @@ class Network:
         return operator.revalued(operator.values.astype(self.dtype))
 
     def _column(self, values: NDArray[Any]) -> Column:
-        return self.xp.asarray(column(np.asarray(values, dtype=self.dtype)))
+        return self.xp.asarray(column(np.asarray(values, dtype=self.dtype)))  # type: ignore[no-any-return]
 
 
-def _row_sums(pattern: Linear, values: NDArray[np.float64]) -> NDArray[np.float64]:
-    return np.bincount(pattern.rows, weights=values, minlength=len(pattern.indptr) - 1)
+def _row_sums(pattern: Linear, values: NDArray[np.floating]) -> NDArray[np.float64]:
+    return np.asarray(np.bincount(pattern.rows, weights=values, minlength=len(pattern.indptr) - 1), dtype=float)

@@ -22,7 +22,7 @@ from pgfl.solvers import Prepared, tolerance_for
 Array = Any
 Ints = NDArray[np.int64]
 PAD_TO_LONGEST = 2**11  # clients below which one bucket with padding beats many without
-BLOCK_ELEMENTS = 2**21  # elements of features in a block: it stays in cache between the product with X and with Xᵀ
+BLOCK_ELEMENTS = 2**23  # elements of features in a block: threads share a large run block by block
 
 
 @dataclass(frozen=True)
@@ -197,12 +197,12 @@ def block_of(
         for (_, length), (objective, members) in sorted(groups.items(), key=lambda item: item[0])
     ]
     ridge_weight = (lam / server_clients).astype(dtype)
-    weights = (xp.asarray(column(values)) for values in (weight, ridge_weight))
+    weights = (xp.asarray(column(weight)), xp.asarray(column(ridge_weight)))
     tolerance = np.full(len(weight), np.inf)
     for bucket in buckets:
         tolerance[bucket.where] = tolerance_for(bucket.objective, dtype, np) if bucket.objective.convex else np.inf
     pairs = pairs_of(layout, clients)
-    return Block(clients, pairs, tuple(buckets), *weights, update_norm, tolerance, tolerance.min())
+    return Block(clients, pairs, tuple(buckets), *weights, update_norm, tolerance, float(tolerance.min()))
 
 
 def _bucket(
@@ -227,7 +227,7 @@ def _bucket(
         source = np.where(own, first[:, None] + np.arange(length), first[:, None])
         features[rows] = federation.features[source] * own[..., None]
         targets[rows] = federation.targets[source] * own
-    arrays = [xp.asarray(values) for values in (features, targets, counts)]
+    arrays = (xp.asarray(features), xp.asarray(targets), xp.asarray(counts))
     prepared = objective.prepare(*arrays, xp.asarray(weight[where]))
     if is_jax(xp):
         from pgfl.simulate.jax import compiled
@@ -242,7 +242,7 @@ def _padded(run: RunLayout) -> Ints:
     if whole.clients <= PAD_TO_LONGEST and whole.clients * whole.longest <= 2 * whole.rows:
         return np.full_like(counts, whole.longest)
     unit = 2 ** np.maximum(np.floor(np.log2(counts)).astype(np.int64) - 3, 0)
-    return -(-counts // unit) * unit
+    return np.asarray(-(-counts // unit) * unit)
 
 
 def mean_of_pairs(pairs: slice, client_pair: Ints, dtype: Any) -> tuple[Linear, NDArray[np.bool_]]:

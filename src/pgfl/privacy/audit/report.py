@@ -93,7 +93,12 @@ class Finding:
 
     def described(self) -> dict[str, Any]:
         """For JSON."""
-        return asdict(self) | {"ratio": self.ratio, "verdict": self.verdict, "as_it_should_be": self.as_it_should_be}
+        return asdict(self) | {
+            "confidence": 1.0 - self.alpha,
+            "ratio": self.ratio,
+            "verdict": self.verdict,
+            "as_it_should_be": self.as_it_should_be,
+        }
 
 
 @dataclass(frozen=True)

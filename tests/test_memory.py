@@ -1,0 +1,64 @@
+"""A run that would not fit is refused beforehand; threads that make no sense as well; the estimate is an estimate."""
+
+import subprocess
+import sys
+
+import pytest
+
+from pgfl import PGFL, synthetic_regression, train
+from pgfl.config import parse
+from pgfl.errors import ConfigError
+from pgfl.experiment import expected_shape, run
+from pgfl.simulate import memory
+
+MILLION = {"servers": 10_000, "clients_per_server": 100, "dimension": 60, "samples": [2, 9]}
+MEASURE = """
+from pathlib import Path
+import numpy as np
+from pgfl import PGFL, synthetic_regression, train
+from pgfl.simulate.memory import Shape
+made = synthetic_regression(servers=200, clients_per_server=100, dimension=60, samples=(2, 9), seed=0, dtype=np.float32)
+train(made, PGFL(), rounds=2, engine="numba", dtype=np.float32, metrics=("nmsd",))
+lines = Path("/proc/self/status").read_text().splitlines()
+peak = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM"))
+shape = Shape(made.size, len(made.features), 60, 600, dtype="float32", engine="numba")
+print(peak, shape.total)
+"""
+
+
+def test_a_million_clients_are_estimated_within_twice_their_data():
+    shape = expected_shape(parse({"data": MILLION, "dtype": "float32", "engine": "numba"}))
+    assert shape.data == pytest.approx(1.32e9, rel=0.01)
+    assert shape.data < shape.total < 2.2 * shape.data
+
+
+def test_a_run_that_does_not_fit_is_refused_before_anything_is_made(monkeypatch):
+    monkeypatch.setattr(memory, "available_memory", lambda: 2**30)
+    config = parse({"data": MILLION})
+    with pytest.raises(ConfigError, match=r"needs about \d+\.\d GiB of memory and 1\.0 GiB are free; lower dtype"):
+        run(config)
+
+
+def test_a_federation_that_is_too_large_is_refused_when_it_is_handed_over(monkeypatch):
+    made = synthetic_regression(servers=3, clients_per_server=4, dimension=5, graph="ring", seed=0)
+    monkeypatch.setattr(memory, "available_memory", lambda: 2**20)
+    with pytest.raises(ConfigError, match="GiB are free"):
+        train(made, rounds=1)
+
+
+def test_where_nobody_can_tell_nothing_is_refused(monkeypatch):
+    monkeypatch.setattr(memory, "available_memory", lambda: None)
+    memory.check(memory.Shape(10**12, 10**13, 60, 1))
+
+
+@pytest.mark.parametrize("threads", [0, -1, 100_000])
+def test_threads_that_make_no_sense_are_one_sentence(threads):
+    made = synthetic_regression(servers=2, clients_per_server=2, dimension=3, graph="line", seed=0)
+    with pytest.raises(ConfigError, match="makes no sense on a machine with"):
+        train(made, PGFL(), rounds=1, threads=threads)
+
+
+def test_the_estimate_covers_what_a_run_takes():
+    done = subprocess.run([sys.executable, "-c", MEASURE], check=True, capture_output=True, text=True)
+    peak, estimate = map(int, done.stdout.split())
+    assert 0.4 * estimate < peak < estimate
