@@ -28,7 +28,7 @@ def _lines(command: str, outcomes: Sequence[Outcome], effort: Effort, place: str
     yield ""
     yield (
         "Runs are paired: two settings share data, network, participants and noise in every run, and a claim is judged "
-        "on the difference, which is known better than either curve: bands and error bars in the pictures are of single "
+        "on the difference, which is known better than either curve: bands and error bars in pictures are of single "
         "curves. Intervals are 95 % t intervals over runs; several that must hold at once share the 5 %. A claim that "
         "its interval does not support *does not hold*. *Holds where …* rests on a map, whose CSV is named."
     )
