@@ -86,7 +86,7 @@ class Beyond:
             name = rf"Metropolis, tuned: $\tau = {tau:g}$, $\rho = {rho:g}$"
             shown = {**found, name: best}
             series = [
-                nmsd_curve(label + spent(one), _some(one, seen, runs), look)
+                nmsd_curve(label + spent(_some(one, seen, runs)), _some(one, seen, runs), look)
                 for (label, one), look in zip(shown.items(), LOOKS, strict=True)
             ]
             panels.append(Lines(scene.title, ROUND, NMSD, series))
