@@ -58,7 +58,9 @@ def chosen(names: Sequence[str]) -> list[Item]:
     known = catalogue.items()
     for name in names:
         if name != ALL and name not in known:
-            raise ConfigError(f"There is no item {name!r}{nearest(name, [*known, ALL])}")
+            raise ConfigError(
+                f"There is no item {name!r}{nearest(name, known)}; choose from {', '.join([*known, ALL])}."
+            )
     return [item for name, item in known.items() if ALL in names or name in names]
 
 
