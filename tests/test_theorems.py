@@ -6,7 +6,8 @@ import pytest
 import bridges
 import oracle
 from federations import random_problem
-from pgfl import PGFL, ClientData, ExactMixing, Federation, OneStep, Ridge, synthetic_regression, train
+from pgfl import PGFL, ClientData, ExactMixing, Federation, Huber, OneStep, Ridge, synthetic_regression, train
+from pgfl import equations as eq
 from pgfl.errors import Diverged
 from pgfl.metrics import decibels
 from pgfl.theory import cluster_objective, maximum_cluster_distance, theorem_two_bound
@@ -60,7 +61,6 @@ def test_corrected_one_step_converges(rho):
 @pytest.mark.parametrize("rho", [0.3, 1.0, 3.0, 10.0])
 def test_one_step_as_printed_diverges(rho, monkeypatch):
     """Both signs as in the paper: the package's own step, with the printed update in place of the corrected one."""
-    from pgfl import equations as eq
 
     def printed_primal(aggregate, server_dual, own, neighbours, degree, others, tau, rho):
         pull = 0.5 * rho * (degree * own - neighbours)
@@ -135,3 +135,15 @@ def test_theorem_two_bound_is_the_printed_sum():
     ]
     np.testing.assert_allclose(theorem_two_bound(tau, 7, 3.0), printed)
     assert maximum_cluster_distance(np.array([[0.0, 0], [3, 4], [0, 1]])) == 25.0
+
+
+@pytest.mark.parametrize("objective", [Ridge(0.3), Huber(0.3, kappa=0.5)], ids=lambda o: o.kind)
+def test_a_solved_primal_problem_is_the_simple_client_update(objective):
+    rng = np.random.default_rng(8)
+    features, targets = rng.standard_normal((1, 4, 7)), rng.standard_normal((1, 4))
+    model, dual, rho, counts = rng.standard_normal((1, 7)), rng.standard_normal((1, 7)), 1.7, np.array([4.0])
+    weight = np.array([eq.strong_convexity(rho, objective.lam, 5)])
+    centre = eq.client_centre(model, dual, rho, weight[:, None])
+    solved, _ = objective.prepare(features, targets, counts, weight).solve(centre)
+    gradient = objective.gradient(solved, features, targets, counts) + 2.0 * objective.lam / 5 * solved
+    np.testing.assert_allclose(solved, eq.simple_client_update(model, dual, gradient, rho), atol=1e-9)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -94,7 +93,12 @@ class Privacy:
         if self.guarantee == "none":
             reach = algorithm.step * algorithm.local_steps if isinstance(algorithm, FedAvg) else 1.0 / weight
             return np.asarray(2.0 * self.nominal_gradient * reach / counts)
-        unclipped = partial(self._unclipped, objective, algorithm, counts, weight, tolerance)
+
+        def unclipped() -> NDArray[np.float64]:
+            if isinstance(algorithm, FedAvg):
+                return self._fedavg_sensitivity(objective, algorithm, counts)
+            return sensitivity.update_sensitivity(objective, self.bounds, counts, weight, tolerance)
+
         if self.update_norm is None:
             return unclipped()
         clipped = np.full(len(counts), 2.0 * self.update_norm)
@@ -104,18 +108,6 @@ class Privacy:
             return np.asarray(np.minimum(clipped, unclipped()))
         except PrivacyError:
             return clipped
-
-    def _unclipped(
-        self,
-        objective: Objective,
-        algorithm: Algorithm,
-        counts: NDArray[np.int64],
-        weight: NDArray[np.float64],
-        tolerance: float,
-    ) -> NDArray[np.float64]:
-        if isinstance(algorithm, FedAvg):
-            return self._fedavg_sensitivity(objective, algorithm, counts)
-        return sensitivity.update_sensitivity(objective, self.bounds, counts, weight, tolerance)
 
     def _fedavg_sensitivity(
         self, objective: Objective, algorithm: FedAvg, counts: NDArray[np.int64]
