@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 Array = Any
 GATHER_LIMIT = 4096  # elements of a client's matrix above which copying it costs more than a call for each client
+SPARSE = 0.25  # of a client's elements: where fewer are not zero, reading the others costs more than skipping them
 
 
 def is_jax(xp: Any) -> bool:
@@ -25,30 +26,89 @@ def is_jax(xp: Any) -> bool:
     return bool(xp.__name__.startswith("jax"))
 
 
-def rows_times(matrices: Array, vectors: Array, index: Array | None = None) -> Array:
+Product = Callable[[Array, Array], Any]  # of a fixed matrix with a vector, into an array of zeros
+
+
+@dataclass(frozen=True)
+class OwnRows:
+    """Large matrices, a client at a time, as they lie: no copy of those who take part, no padding.
+
+    A client whose rows are mostly zeros (images are) keeps the others in row-compressed form. That is decided for
+    each client by itself, so that it does not depend on the batch.
+    """
+
+    shape: tuple[int, int, int]
+    counts: list[int]
+    products: list[tuple[Product, Product]]  # with the matrix and with its transpose
+
+    @classmethod
+    def of(cls, matrices: Array, counts: Array) -> OwnRows:
+        """(n, D, d) matrices of which only the first rows, `counts` of them, are not padding."""
+        rows = counts.astype(int).tolist()
+        own = [matrix[:count] for matrix, count in zip(matrices, rows, strict=True)]
+        return cls(matrices.shape, rows, [_products(matrix) for matrix in own])
+
+    def times(self, vectors: Array, index: Array | None) -> Array:
+        """X_k v_k."""
+        out = np.zeros((len(vectors), self.shape[1]), dtype=vectors.dtype)
+        for row, client in self._places(index):
+            self.products[client][0](vectors[row], out[row, : self.counts[client]])
+        return out
+
+    def transposed_times(self, coefficients: Array, index: Array | None) -> Array:
+        """X_kᵀ a_k, backwards: what the product before has read last is still in the cache."""
+        out = np.zeros((len(coefficients), self.shape[2]), dtype=coefficients.dtype)
+        for row, client in reversed(self._places(index)):
+            self.products[client][1](coefficients[row, : self.counts[client]], out[row])
+        return out
+
+    def _places(self, index: Array | None) -> list[tuple[int, int]]:
+        return list(enumerate(range(self.shape[0]) if index is None else index.tolist()))
+
+
+def _products(matrix: Array) -> tuple[Product, Product]:
+    """X v and Xᵀ a for one client, past the zeros where most are."""
+    if np.count_nonzero(matrix) > SPARSE * matrix.size:
+        return lambda vector, out: np.dot(matrix, vector, out=out), lambda a, out: np.dot(a, matrix, out=out)
+    from scipy import sparse
+
+    kept = sparse.csr_array(matrix)
+    try:
+        from scipy.sparse._sparsetools import csc_matvec, csr_matvec
+    except ImportError:
+        turned = kept.T
+        return lambda vector, out: np.copyto(out, kept @ vector), lambda a, out: np.copyto(out, turned @ a)
+    rows, columns = matrix.shape
+    parts = kept.indptr, kept.indices, kept.data
+    return (
+        lambda vector, out: csr_matvec(rows, columns, *parts, vector, out),
+        lambda a, out: csc_matvec(columns, rows, *parts, a, out),
+    )
+
+
+def own_rows(matrices: Array, counts: Array) -> Array | OwnRows:
+    """Matrices for `rows_times` and `times_rows` to be applied to some clients in every round."""
+    if isinstance(matrices, np.ndarray) and matrices[0].size > GATHER_LIMIT:
+        return OwnRows.of(matrices, counts)
+    return matrices
+
+
+def rows_times(matrices: Array | OwnRows, vectors: Array, index: Array | None = None) -> Array:
     """X_k v_k for every k (of `index`): (n, D, d) and (A, d) to (A, D)."""
-    if isinstance(vectors, np.ndarray):
-        if index is None:
-            return np.matvec(matrices, vectors)
-        if matrices[0].size > GATHER_LIMIT:
-            out = np.empty((len(index), matrices.shape[1]), dtype=vectors.dtype)
-            for row, client in enumerate(index):
-                np.dot(matrices[client], vectors[row], out=out[row])
-            return out
+    if isinstance(matrices, OwnRows):
+        return matrices.times(vectors, index)
+    if isinstance(vectors, np.ndarray) and index is None:
+        return np.matvec(matrices, vectors)
     xp = vectors.__array_namespace__()
     return xp.matmul(pick(matrices, index), vectors[..., None])[..., 0]
 
 
-def times_rows(coefficients: Array, matrices: Array, index: Array | None = None) -> Array:
+def times_rows(coefficients: Array, matrices: Array | OwnRows, index: Array | None = None) -> Array:
     """X_kᵀ a_k for every k (of `index`): (A, D) and (n, D, d) to (A, d)."""
-    if isinstance(coefficients, np.ndarray):
-        if index is None:
-            return np.vecmat(coefficients, matrices)
-        if matrices[0].size > GATHER_LIMIT:
-            out = np.empty((len(index), matrices.shape[2]), dtype=coefficients.dtype)
-            for row, client in enumerate(index):
-                np.dot(coefficients[row], matrices[client], out=out[row])
-            return out
+    if isinstance(matrices, OwnRows):
+        return matrices.transposed_times(coefficients, index)
+    if isinstance(coefficients, np.ndarray) and index is None:
+        return np.vecmat(coefficients, matrices)
     xp = coefficients.__array_namespace__()
     return xp.matmul(coefficients[..., None, :], pick(matrices, index))[..., 0, :]
 

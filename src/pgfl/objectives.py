@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from pgfl import solvers
+from pgfl import margins, solvers
 from pgfl.errors import ConfigError, DataError
 
 Array = Any
@@ -125,6 +125,11 @@ class MarginObjective(Objective):
         """sup ∂²h/∂u², if it is known."""
         return self.smoothness(Bounds(x_norm=1.0))
 
+    @property
+    def fixed_curvature(self) -> float | None:
+        """One ∂²h/∂u² for all margins, to prepare for: half of the bound is never further off than that half."""
+        return None if self.curvature_bound is None else 0.5 * self.curvature_bound
+
     def value_and_gradient(self, w: Array, features: Array, targets: Array, counts: Array) -> tuple[Array, Array]:
         """The mean loss and its gradient, from the margins."""
         xp = w.__array_namespace__()
@@ -136,7 +141,7 @@ class MarginObjective(Objective):
 
     def prepare(self, features: Array, targets: Array, counts: Array, weight: Array) -> solvers.Prepared:
         """A Newton method in the smaller of sample and feature space."""
-        return solvers.newton(self, features, targets, counts, weight)
+        return margins.on_margins(self, features, targets, counts, weight)
 
 
 @dataclass(frozen=True)
@@ -231,13 +236,23 @@ class Logistic(MarginObjective):
         return xp.clip(margin, 0.0, None) + xp.log1p(xp.exp(-xp.abs(margin))) - target * margin
 
     def slope(self, margin: Array, target: Array) -> Array:
-        """σ(u) − y."""
-        return self.predict(margin) - target
+        """σ(u) − y with σ(u) = ½ + ½ tanh(u/2), which overflows nowhere."""
+        slope = 0.5 * margin
+        slope = slope.__array_namespace__().tanh(slope)
+        slope *= 0.5
+        slope += 0.5
+        slope -= target
+        return slope
 
     def curvature(self, margin: Array, target: Array) -> Array:
         """σ(u)(1 − σ(u))."""
         chance = self.predict(margin)
         return chance * (1.0 - chance)
+
+    @property
+    def fixed_curvature(self) -> float | None:
+        """1/4, that at u = 0, which regularised models stay near."""
+        return self.curvature_bound
 
     def gradient_bound(self, bounds: Bounds) -> float | None:
         """B, because |σ(u) − y| < 1."""

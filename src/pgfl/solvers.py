@@ -10,19 +10,14 @@ from __future__ import annotations
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
-from pgfl.kernels import iterate, pick, rows_times, times_rows
+from pgfl.kernels import iterate, own_rows, pick, rows_times, times_rows
 
 if TYPE_CHECKING:
-    from pgfl.objectives import MarginObjective, Objective
+    from pgfl.objectives import Objective
 
 Array = Any
 NEWTON_STEPS = 60
-GRADIENT_STEPS = 40
-STEADY = 0.4  # the factor a gradient step must gain for gradient steps to be tried
-HALVINGS = 40
 GOAL = 0.5  # of the tolerance; the rest is left to rounding
-SUFFICIENT_DECREASE = 1e-4
-ROUNDING = 16.0  # multiples of machine epsilon by which an objective may seem to rise
 
 
 class Prepared(Protocol):
@@ -41,6 +36,11 @@ def within(rows: int, counts: Array, xp: Any) -> Array:
 def norm(x: Array) -> Array:
     """‖x‖ along the last axis."""
     return x.__array_namespace__().vecdot(x, x) ** 0.5
+
+
+def tolerance_for(objective: Objective, dtype: Any, xp: Any) -> float:
+    """The stated tolerance, or what single precision can reach."""
+    return max(objective.tolerance, 1e-4) if xp.finfo(dtype).eps > 1e-10 else objective.tolerance
 
 
 class Batch:
@@ -68,7 +68,8 @@ def _ratio(top: Array, bottom: Array, xp: Any) -> Array:
     return xp.where(positive, top / xp.where(positive, bottom, xp.ones_like(bottom)), xp.zeros_like(top))
 
 
-def _gram(features: Array, xp: Any) -> Array:
+def gram(features: Array, xp: Any) -> Array:
+    """XXᵀ of every client."""
     return xp.matmul(features, xp.matrix_transpose(features))
 
 
@@ -80,7 +81,7 @@ def ridge(features: Array, targets: Array, counts: Array, weight: Array) -> Prep
     xp = features.__array_namespace__()
     rows, dimension = features.shape[-2:]
     if rows <= dimension:
-        return _whitened(features, targets, 2.0 / (counts * weight), xp)
+        return _whitened(features, targets, counts, weight, xp)
     curvature = xp.matmul(xp.matrix_transpose(features), features) * (2.0 / counts)[:, None, None]
     hessian = curvature + weight[:, None, None] * xp.eye(dimension, dtype=features.dtype)
     inverse, excess = _inverse(hessian, xp)
@@ -88,13 +89,14 @@ def ridge(features: Array, targets: Array, counts: Array, weight: Array) -> Prep
     return RidgeInFeatures(inverse, pull, weight, excess / weight)
 
 
-def _whitened(features: Array, targets: Array, scale: Array, xp: Any) -> Prepared:
+def _whitened(features: Array, targets: Array, counts: Array, weight: Array, xp: Any) -> Prepared:
     """κ(I + κXXᵀ)⁻¹ = TᵀT with T = √κ·C⁻¹ and CCᵀ = I + κXXᵀ, so that X and y are needed as TX and Ty only.
 
     With F = (TᵀT)(I/κ + XXᵀ) − I, ‖XᵀκCCᵀ⁻¹‖ ≤ √κ/2 and Xc − y = T⁻¹(TXc − Ty), what T gets wrong moves the
     argmin by at most ½‖F‖‖C‖‖TXc − Ty‖.
     """
-    shifted = xp.eye(features.shape[-2], dtype=features.dtype) + scale[:, None, None] * _gram(features, xp)
+    scale = 2.0 / (counts * weight)
+    shifted = xp.eye(features.shape[-2], dtype=features.dtype) + scale[:, None, None] * gram(features, xp)
     root = xp.linalg.cholesky(shifted)
     turn = xp.linalg.inv(root)
     excess = xp.matmul(xp.matmul(xp.matrix_transpose(turn), turn), shifted) - xp.eye(
@@ -102,7 +104,7 @@ def _whitened(features: Array, targets: Array, scale: Array, xp: Any) -> Prepare
     )
     slack = 0.5 * (xp.sum(excess**2, axis=(-2, -1)) * xp.sum(root**2, axis=(-2, -1))) ** 0.5
     turn = scale[:, None, None] ** 0.5 * turn
-    return RidgeInSamples(xp.matmul(turn, features), rows_times(turn, targets), slack)
+    return RidgeInSamples(own_rows(xp.matmul(turn, features), counts), rows_times(turn, targets), slack)
 
 
 @dataclass(frozen=True)
@@ -146,13 +148,13 @@ def constrained_ridge(features: Array, targets: Array, counts: Array, weight: Ar
     xp = features.__array_namespace__()
     pull = times_rows(targets * (2.0 / counts)[:, None], features)
     small = (
-        _gram(features, xp)
+        gram(features, xp)
         if features.shape[-2] <= features.shape[-1]
         else xp.matmul(xp.matrix_transpose(features), features)
     )
     values, vectors = xp.linalg.eigh(small)
     values = xp.clip(values, 0.0, None) * (2.0 / counts)[:, None]
-    return ConstrainedRidge(features, pull, counts, weight, values, vectors, radius)
+    return ConstrainedRidge(own_rows(features, counts), pull, counts, weight, values, vectors, radius)
 
 
 @dataclass(frozen=True)
@@ -221,152 +223,6 @@ class ConstrainedRidge(Batch):
         off = norm(mu[:, None] * w + curved - right) / own.weight
         short = xp.where(mu > own.weight, xp.abs(self.radius - norm(w)), xp.zeros_like(mu))
         return off + short * (1.0 + mu / own.weight + xp.max(own.shifts, axis=-1) / own.weight)
-
-
-# --- losses of a margin: Newton --------------------------------------------------------------------------------------
-
-
-def newton(objective: MarginObjective, features: Array, targets: Array, counts: Array, weight: Array) -> Prepared:
-    """Gradient steps and Newton's method for a margin loss, in sample space if there are fewer rows than features."""
-    xp = features.__array_namespace__()
-    in_samples = features.shape[-2] <= features.shape[-1]
-    gram = _gram(features, xp) if in_samples else xp.zeros((features.shape[0], 0, 0), dtype=features.dtype)
-    inside = within(features.shape[-2], counts, xp)
-    bend = objective.curvature_bound if in_samples else None
-    gentle = 0.5 * (bend or 0.0) * xp.sum(gram * gram, axis=(-2, -1)) ** 0.5 / counts
-    stride = 1.0 / (weight + gentle)
-    steady = xp.astype(gentle * stride <= STEADY, features.dtype) if bend else 0.0 * stride
-    return NewtonOnMargins(features, gram, targets, counts, weight, inside, stride * steady, objective)
-
-
-@dataclass(frozen=True)
-class NewtonOnMargins(Batch):
-    """Damped Newton in coordinates z with w = c + Xᵀz (sample space) or w = c + z.
-
-    Where the quadratic term dominates, gradient steps come first: with h″ ≤ b, ‖∇²ℓ‖ ≤ L = b‖XXᵀ‖/D, and steps of
-    1/(m + L/2) come closer by the factor L/(2m + L) each, for one product instead of a factorisation. `stride` is 0
-    where that is slow. A client that has converged no longer moves, so a result does not depend on its batch.
-    """
-
-    features: Array
-    gram: Array
-    targets: Array
-    counts: Array
-    weight: Array
-    inside: Array
-    stride: Array
-    objective: Any
-
-    @property
-    def in_samples(self) -> bool:
-        """Whether z has a coordinate a row rather than a feature."""
-        return bool(self.features.shape[-2] <= self.features.shape[-1])
-
-    def solve(self, centre: Array, index: Array | None = None) -> tuple[Array, Array]:
-        """Iterate until every gradient norm is below half of m · tolerance, or no step lowers the objective."""
-        xp = centre.__array_namespace__()
-        own = self.but_features(index)
-        problem = _Newton(
-            own, None if own.in_samples else pick(self.features, index), rows_times(self.features, centre, index), xp
-        )
-        goal = GOAL * own.weight * tolerance_for(self.objective, centre.dtype, xp)
-
-        def body(state: tuple[Array, Array, Array, Array]) -> tuple[Array, Array, Array, Array]:
-            z, gradient, running, step_count = state
-            direction = problem.newton_direction(z, gradient)
-            z, moved = problem.line_search(z, direction, gradient, running)
-            gradient = problem.gradient(z)
-            return z, gradient, running & moved & (problem.norm(gradient) > goal), step_count + 1
-
-        z = problem.steps(goal) if own.in_samples else xp.zeros_like(centre)
-        gradient = problem.gradient(z)
-        start = (z, gradient, problem.norm(gradient) > goal, xp.asarray(0))
-        z, gradient, _, _ = iterate(lambda s: xp.any(s[2]) & (s[3] < NEWTON_STEPS), body, start, xp)
-        w = centre + (times_rows(z, self.features, index) if own.in_samples else z)
-        return w, problem.norm(gradient) / own.weight
-
-
-class _Newton:
-    """The reduced problem of one solve: base margins Xc, unknown z."""
-
-    def __init__(self, own: NewtonOnMargins, columns: Array | None, base: Array, xp: Any) -> None:
-        self.own, self.columns, self.base, self.xp = own, columns, base, xp
-        self.objective = own.objective
-
-    def margins(self, z: Array) -> Array:
-        matrix = self.own.gram if self.columns is None else self.columns
-        return self.base + rows_times(matrix, z)
-
-    def gradient(self, z: Array) -> Array:
-        """In sample space e with ∇ = Xᵀe; in feature space ∇ itself."""
-        own = self.own
-        slope = self.objective.slope(self.margins(z), own.targets) * own.inside / own.counts[:, None]
-        return (slope if self.columns is None else times_rows(slope, self.columns)) + own.weight[:, None] * z
-
-    def steps(self, goal: Array) -> Array:
-        """Gradient steps from z = 0 where they are quick; a step costs one product, since Gz moves along."""
-        own, xp = self.own, self.xp
-        weight, stride, share = own.weight[:, None], own.stride[:, None], own.inside / own.counts[:, None]
-
-        def body(state: tuple[Array, Array, Array, Array]) -> tuple[Array, Array, Array, Array]:
-            z, image, running, step_count = state
-            slope = self.objective.slope(self.base + image, own.targets) * share
-            gradient, turned = slope + weight * z, rows_times(own.gram, slope) + weight * image
-            running = running & (xp.vecdot(gradient, turned) > goal**2)
-            length = stride * xp.astype(running, z.dtype)[:, None]
-            return z - length * gradient, image - length * turned, running, step_count + 1
-
-        zero = xp.zeros_like(self.base)
-        start = (zero, zero, own.stride > 0, xp.asarray(0))
-        return iterate(lambda s: xp.any(s[2]) & (s[3] < GRADIENT_STEPS), body, start, xp)[0]
-
-    def inner(self, a: Array, b: Array) -> Array:
-        """The inner product of the vectors in model space that a and b stand for."""
-        return self.xp.sum(a * (rows_times(self.own.gram, b) if self.columns is None else b), axis=-1)
-
-    def norm(self, gradient: Array) -> Array:
-        return self.xp.clip(self.inner(gradient, gradient), 0.0, None) ** 0.5
-
-    def value(self, z: Array) -> Array:
-        own = self.own
-        loss = self.xp.sum(self.objective.scalar_loss(self.margins(z), own.targets) * own.inside, axis=-1) / own.counts
-        return loss + 0.5 * own.weight * self.inner(z, z)
-
-    def newton_direction(self, z: Array, gradient: Array) -> Array:
-        own, xp = self.own, self.xp
-        bend = self.objective.curvature(self.margins(z), own.targets) * own.inside / own.counts[:, None]
-        if self.columns is None:
-            curved = bend[..., None] * own.gram
-        else:
-            curved = xp.matmul(xp.matrix_transpose(self.columns), bend[..., None] * self.columns)
-        matrix = curved + own.weight[:, None, None] * xp.eye(curved.shape[-1], dtype=curved.dtype)
-        return -xp.linalg.solve(matrix, gradient[..., None])[..., 0]
-
-    def line_search(self, z: Array, direction: Array, gradient: Array, running: Array) -> tuple[Array, Array]:
-        """Halve the step of those whose objective does not fall enough; (new z, who moved)."""
-        xp = self.xp
-        value, descent = self.value(z), self.inner(gradient, direction)
-        slack = ROUNDING * xp.finfo(z.dtype).eps * (xp.abs(value) + 1.0)
-
-        def enough(step: Array) -> Array:
-            risen = self.value(z + step[:, None] * direction) - value
-            return risen <= SUFFICIENT_DECREASE * step * descent + slack
-
-        def body(state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
-            step, good, tries = state
-            step = xp.where(good, step, 0.5 * step)
-            return step, good | enough(step), tries + 1
-
-        step = xp.ones_like(value)
-        start = (step, enough(step) | ~running, xp.asarray(0))
-        step, good, _ = iterate(lambda s: ~xp.all(s[1]) & (s[2] < HALVINGS), body, start, xp)
-        moved = good & running
-        return xp.where(moved[:, None], z + step[:, None] * direction, z), moved
-
-
-def tolerance_for(objective: Objective, dtype: Any, xp: Any) -> float:
-    """The stated tolerance, or what single precision can reach."""
-    return max(objective.tolerance, 1e-4) if xp.finfo(dtype).eps > 1e-10 else objective.tolerance
 
 
 # --- anything smooth: one client at a time ---------------------------------------------------------------------------

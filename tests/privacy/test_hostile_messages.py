@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pgfl import PGFL, FedAvg, Huber, Logistic, Privacy, Ridge, solvers, train
+from pgfl import PGFL, FedAvg, Huber, Logistic, Privacy, Ridge, margins, train
 from pgfl import equations as eq
 from pgfl.errors import DataError, SolverError
 from pgfl.federation import ClientData, Federation
@@ -78,7 +78,7 @@ def test_an_accepted_model_of_another_length_is_refused():
 
 
 def test_an_unsolved_problem_is_refused_before_anything_is_released(monkeypatch):
-    monkeypatch.setattr(solvers, "NEWTON_STEPS", 1)
+    monkeypatch.setattr(margins, "NEWTON_STEPS", 1)
     with pytest.raises(SolverError, match="nothing was released"):
         client(Logistic(lam=0.1)).answer(RoundRequest(1, 3, np.ones(4)), Forbidden())
 

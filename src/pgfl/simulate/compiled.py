@@ -1,6 +1,6 @@
 """Client rounds compiled with Numba: one pass over a client's data, straight from the federation, without a copy of it.
 
-Twins of `equations` and `solvers` for ridge, Huber and logistic regression, in sample space; tests hold them equal.
+Twins of `equations`, `solvers` and `margins` for ridge, Huber and logistic regression, in sample space; tests hold them equal.
 Every client is computed by itself and every pair summed in order, so neither threads nor batches change a bit.
 """
 
@@ -12,13 +12,16 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from pgfl import solvers
+from pgfl import margins
+from pgfl.objectives import Huber, Logistic
 
 Array = Any
 RIDGE, HUBER, LOGISTIC = 0, 1, 2
-NEWTON_STEPS, HALVINGS = solvers.NEWTON_STEPS, solvers.HALVINGS
-GRADIENT_STEPS, STEADY = solvers.GRADIENT_STEPS, solvers.STEADY
-SUFFICIENT_DECREASE, ROUNDING = solvers.SUFFICIENT_DECREASE, solvers.ROUNDING
+BOUND = (2.0, Huber().curvature_bound, Logistic().curvature_bound)
+FIXED = (2.0, Huber().fixed_curvature, Logistic().fixed_curvature)
+FIXED_STEPS, STEADY = margins.FIXED_STEPS, margins.STEADY
+NEWTON_STEPS, HALVINGS = margins.NEWTON_STEPS, margins.HALVINGS
+SUFFICIENT_DECREASE, ROUNDING = margins.SUFFICIENT_DECREASE, margins.ROUNDING
 
 # Sums may be reordered (to fill vector registers, always in the same way), but NaN and infinity keep their meaning.
 compiled = njit(nogil=True, cache=True, error_model="numpy", fastmath={"reassoc", "contract", "nsz"})
@@ -72,10 +75,10 @@ def factor(
     factors: Array,
     slack: Array,
 ) -> None:
-    """What a client's problem needs every round: κ(I + κXXᵀ)⁻¹ for ridge with κ = 2/(D m), XXᵀ for the others.
+    """What a client's problem needs every round, with κ = b̄/(D m) and b̄ the fixed curvature, for ridge its own.
 
-    For ridge `slack`·‖Xc − y‖ bounds what the stored inverse gets wrong, because ‖Xᵀκ(I + κXXᵀ)⁻¹‖ ≤ √κ/2. For the
-    others `slack` is the stride of gradient steps, as in `solvers.newton`; 0 where they are slow.
+    For ridge κ(I + κXXᵀ)⁻¹; `slack`·‖Xc − y‖ bounds what it gets wrong, because ‖Xᵀκ(I + κXXᵀ)⁻¹‖ ≤ √κ/2. For the
+    others `matrix` and `reach` of `margins.OnMargins`.
     """
     most = 0
     for k in clients:
@@ -85,14 +88,17 @@ def factor(
         rows = counts[k]
         own = factors[at[k] : at[k] + rows * rows]
         _gram(features, first[k], rows, own)
+        total, fixed = rows * weight[k], FIXED[kind[k]]
+        scale = fixed / total
         if kind[k] != RIDGE:
             square = 0.0
             for i in range(rows * rows):
                 square += own[i] * own[i]
-            gentle = 0.5 * (2.0 if kind[k] == HUBER else 0.25) * np.sqrt(square) / rows
-            slack[k] = 1.0 / (weight[k] + gentle) if gentle <= STEADY * (weight[k] + gentle) else 0.0
-            continue
-        scale = 2.0 / (rows * weight[k])
+            size = np.sqrt(square)
+            if max(fixed, BOUND[kind[k]] - fixed) * size > STEADY * (total + fixed * size):
+                slack[k] = 0.0
+                continue
+            slack[k] = np.sqrt(size) / total
         for i in range(rows):
             for j in range(rows):
                 lower[i * rows + j] = scale * own[i * rows + j] + (1.0 if i == j else 0.0)
@@ -103,14 +109,16 @@ def factor(
             unit[j] = 1.0
             _substitute(lower, unit, rows)
             for i in range(rows):
-                own[i * rows + j] = scale * unit[i]
+                own[i * rows + j] = scale * unit[i] if kind[k] == RIDGE else unit[i]
+        if kind[k] != RIDGE:
+            continue
         excess = 0.0
         for i in range(rows):
             for j in range(rows):
-                total = -1.0 if i == j else 0.0
+                off = -1.0 if i == j else 0.0
                 for f in range(rows):
-                    total += shifted[i * rows + f] * own[f * rows + j] / scale
-                excess += total * total
+                    off += shifted[i * rows + f] * own[f * rows + j] / scale
+                excess += off * off
         slack[k] = 0.5 * np.sqrt(scale * excess)
 
 
@@ -160,6 +168,41 @@ def _image(gram: Array, vector: Array, rows: int, out: Array) -> float:
 
 
 @compiled
+def _fixed_steps(
+    kind: int,
+    kappa: float,
+    matrix: Array,
+    targets: Array,
+    rows: int,
+    weight: float,
+    goal: float,
+    reach: float,
+    margin: Array,
+    z: Array,
+    work: Array,
+) -> float:
+    """`margins.OnMargins.fixed_steps` for one client; `margin` is Xc and becomes Xw. Returns the certified error."""
+    e, v, bend, error = work[0], work[1], FIXED[kind], 0.0
+    for i in range(rows):
+        z[i] = 0.0
+    for attempt in range(FIXED_STEPS + 1):
+        square = 0.0
+        for i in range(rows):
+            e[i] = _slope(kind, kappa, margin[i], targets[i]) + z[i]
+            square += e[i] * e[i]
+        error = reach * np.sqrt(square)
+        if not error > goal or attempt == FIXED_STEPS:
+            break
+        _image(matrix, e, rows, v)
+        for i in range(rows):
+            z[i] -= v[i]
+            margin[i] -= (e[i] - v[i]) / bend
+    for i in range(rows):
+        z[i] /= weight * rows
+    return error
+
+
+@compiled
 def _newton(
     kind: int,
     kappa: float,
@@ -168,35 +211,24 @@ def _newton(
     rows: int,
     weight: float,
     goal: float,
-    stride: float,
     margin: Array,
     z: Array,
     work: Array,
     matrix: Array,
     eps: float,
 ) -> float:
-    """`solvers.NewtonOnMargins` for one client; `margin` is Xc and becomes Xw. Returns ‖∇‖/m, the certified error.
+    """`margins._Newton` for one client; `margin` is Xc and becomes Xw. Returns ‖∇‖/m, the certified error.
 
     The step solves (BG + m)δ = −e with e = h′/D + m z through the symmetric m + B½GB½.
     """
-    error, image, step, moved, base = work[0], work[1], work[2], work[3], work[4]
+    error, image, step, moved = work[0], work[1], work[2], work[3]
     for i in range(rows):
-        z[i], base[i] = 0.0, margin[i]
-    for _ in range(GRADIENT_STEPS if stride > 0 else 0):
-        for i in range(rows):
-            error[i] = _slope(kind, kappa, margin[i], targets[i]) / rows + weight * z[i]
-        if not np.sqrt(_image(gram, error, rows, image)) > goal:
-            break
-        for i in range(rows):
-            z[i] -= stride * error[i]
-            margin[i] -= stride * image[i]
+        z[i] = 0.0
     size, length = 0.0, 0.0
-    for i in range(rows):
-        size += z[i] * (margin[i] - base[i])
     for attempt in range(NEWTON_STEPS + 1):
         for i in range(rows):
             error[i] = _slope(kind, kappa, margin[i], targets[i]) / rows + weight * z[i]
-        length = np.sqrt(_image(gram, error, rows, image))
+        length = np.sqrt(_image(gram, error, rows, image)) / weight
         if not length > goal or attempt == NEWTON_STEPS:
             break
         for i in range(rows):
@@ -232,7 +264,7 @@ def _newton(
             z[i] += t * step[i]
             margin[i] += t * moved[i]
         size += 2.0 * t * lean + t * t * bend
-    return length / weight
+    return length
 
 
 @compiled
@@ -296,7 +328,7 @@ def client_phase(
         most = max(most, counts[k])
     centre, new = np.empty(dimension, features.dtype), np.empty(dimension, features.dtype)
     image, moves = np.empty(most, features.dtype), np.empty(most, features.dtype)
-    margin, z, work, matrix = np.empty(most), np.empty(most), np.empty((5, most)), np.empty(most * most)
+    margin, z, work, matrix = np.empty(most), np.empty(most), np.empty((4, most)), np.empty(most * most)
     eps = np.finfo(features.dtype).eps
     for place in range(len(bounds) - 1):
         received, mean = server_models[first_pair + place], means[place]
@@ -321,9 +353,14 @@ def client_phase(
             else:
                 for r in range(rows):
                     margin[r] = image[r]
-                errors[i] = _newton(
-                    kind[k], kappa[k], own, y, rows, weight[k], goal[k], slack[k], margin, z, work, matrix, eps
-                )
+                if slack[k] > 0:
+                    errors[i] = _fixed_steps(
+                        kind[k], kappa[k], own, y, rows, weight[k], goal[k], slack[k], margin, z, work
+                    )
+                else:
+                    errors[i] = _newton(
+                        kind[k], kappa[k], own, y, rows, weight[k], goal[k], margin, z, work, matrix, eps
+                    )
                 for r in range(rows):
                     moves[r] = z[r]
             for f in range(dimension):

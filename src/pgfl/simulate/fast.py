@@ -22,7 +22,7 @@ from pgfl.simulate import compiled
 from pgfl.simulate.engine import Engine, Part
 from pgfl.simulate.layout import Layout
 from pgfl.simulate.problems import Block, Objectives, block_of, objective_of, pairs_of
-from pgfl.solvers import tolerance_for
+from pgfl.solvers import GOAL, tolerance_for
 
 Array = Any
 Ints = NDArray[np.int64]
@@ -41,13 +41,13 @@ class Problems:
     targets: Array
     kind: NDArray[np.int8]
     kappa: Array
-    goal: Array  # the gradient norm to reach
+    goal: Array  # the error to reach
     weight: Array
     per_weight: Array
     ridge_weight: Array  # λ/|C_s|
     at: Ints  # where its factor begins
     factors: Array  # D_k² numbers after the other
-    slack: Array  # ridge: of the stored inverse; others: the stride of gradient steps
+    slack: Array  # ridge: of the stored inverse; others: the reach of steps with fixed curvature
 
 
 @dataclass(frozen=True)
@@ -175,7 +175,7 @@ def _problems(
         targets=_joined(targets, dtype),
         kind=kind,
         kappa=kappa,
-        goal=(weight * tolerance).astype(dtype),
+        goal=(GOAL * tolerance).astype(dtype),
         weight=weight,
         per_weight=(1.0 / weight).astype(dtype),
         ridge_weight=(lam / layout.server_clients).astype(dtype),

@@ -9,11 +9,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from pgfl import solvers
+from pgfl import margins, solvers
 
 Array = Any
-COMPILED = (solvers.RidgeInSamples, solvers.RidgeInFeatures, solvers.ConstrainedRidge, solvers.NewtonOnMargins)
-FIXED = ("objective", "radius")
+COMPILED = (solvers.RidgeInSamples, solvers.RidgeInFeatures, solvers.ConstrainedRidge, margins.OnMargins)
+FIXED = ("objective", "radius", "uses_newton")
 
 
 @cache

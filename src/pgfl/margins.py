@@ -1,0 +1,196 @@
+"""Primal problems of losses h(xᵀw, y): argmin_w (1/D) Σ h(x_iᵀw, y_i) + (m/2)‖w − c‖², iterated from what is prepared.
+
+Where h bends little beside m, Newton's method with one fixed curvature b̄ for every row is enough: what it inverts is
+known beforehand and a step is one product. Elsewhere Newton's method proper factors a matrix in every step. A client
+that has converged no longer moves, so a result does not depend on its batch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pgfl.kernels import iterate, own_rows, pick, rows_times, times_rows
+from pgfl.solvers import GOAL, NEWTON_STEPS, Batch, Prepared, gram, norm, tolerance_for, within
+
+if TYPE_CHECKING:
+    from pgfl.objectives import MarginObjective
+
+Array = Any
+STEADY = 0.5  # the factor by which a step with fixed curvature must at least come nearer to be preferred
+FIXED_STEPS = 60
+HALVINGS = 40
+SUFFICIENT_DECREASE = 1e-4
+ROUNDING = 16.0  # multiples of machine epsilon by which an objective may seem to rise
+
+
+def on_margins(objective: MarginObjective, features: Array, targets: Array, counts: Array, weight: Array) -> Prepared:
+    """Prepare in sample space if there are fewer rows than features, else in feature space.
+
+    With 0 ≤ h″ ≤ b a step of fixed curvature b̄ comes nearer by max(b̄, b − b̄)λ/(mD + b̄λ) or more, λ = ‖XXᵀ‖.
+    """
+    xp = features.__array_namespace__()
+    rows, dimension = features.shape[-2:]
+    total = weight * counts
+    if rows > dimension:
+        nothing = xp.zeros((features.shape[0], 0, 0), dtype=features.dtype)
+        return OnMargins(features, nothing, targets, counts, weight, 0.0 * total, objective, True)
+    matrix = gram(features, xp)
+    size = xp.sum(matrix * matrix, axis=(-2, -1)) ** 0.5
+    bound, fixed = objective.curvature_bound, objective.fixed_curvature
+    steady = size < 0
+    if bound is not None and fixed is not None:
+        steady = max(fixed, bound - fixed) * size <= STEADY * (total + fixed * size)
+        shifted = xp.eye(rows, dtype=matrix.dtype) + (fixed / total)[:, None, None] * matrix
+        matrix = xp.where(steady[:, None, None], xp.linalg.inv(shifted), matrix)
+    reach = xp.where(steady, size**0.5 / total, 0.0 * size)
+    uses_newton, features = not bool(xp.all(steady)), own_rows(features, counts)
+    return OnMargins(features, matrix, targets, counts, weight, reach, objective, uses_newton)
+
+
+@dataclass(frozen=True)
+class OnMargins(Batch):
+    """Unknowns z with w = c + Xᵀz (sample space) or w = c + z; a solution carries the certificate ‖∇‖/m ≥ ‖w − argmin‖.
+
+    `matrix` is (I + (b̄/mD) XXᵀ)⁻¹ where steps with fixed curvature b̄ are taken and XXᵀ elsewhere. `reach` is
+    ‖XXᵀ‖½/mD there and 0 elsewhere: since ∇ = Xᵀe/D, `reach`·‖e‖ bounds the error.
+    """
+
+    features: Array
+    matrix: Array
+    targets: Array
+    counts: Array
+    weight: Array
+    reach: Array
+    objective: Any
+    uses_newton: bool  # whether any client does
+
+    def solve(self, centre: Array, index: Array | None = None) -> tuple[Array, Array]:
+        """Iterate until every error is below half of the tolerance, or no step helps."""
+        xp = centre.__array_namespace__()
+        own = self.but_features(index)
+        in_samples = self.features.shape[-2] <= self.features.shape[-1]
+        base = rows_times(self.features, centre, index)
+        goal = GOAL * tolerance_for(self.objective, centre.dtype, xp)
+        if in_samples:
+            z, error = own.fixed_steps(base, goal, xp)
+            if self.uses_newton:
+                moves, found = _Newton(own, None, base, xp).solve(own.reach <= 0, goal)
+                z, error = z + moves, error + found
+            model = times_rows(z, self.features, index)
+            model += centre
+            return model, error
+        moves, error = _Newton(own, pick(self.features, index), base, xp).solve(own.reach <= 0, goal)
+        return centre + moves, error
+
+    def fixed_steps(self, base: Array, goal: float, xp: Any) -> tuple[Array, Array]:
+        """(z, error) of those with fixed curvature, 0 for the others.
+
+        With u = Xw, s = mDz and e = h′(u) + s = D·∂/∂z, a step is v = (I + (b̄/mD)XXᵀ)⁻¹e, s −= v, u −= (e − v)/b̄. Rows of
+        padding are solved by the first one and move nothing.
+        """
+        slope, per_bend = self.objective.slope, 1.0 / (self.objective.fixed_curvature or 1.0)
+
+        def looked_at(pull: Array, margin: Array) -> tuple[Array, Array]:
+            e = slope(margin, self.targets)
+            e += pull
+            return e, self.reach * norm(e)
+
+        def body(state: tuple[Array, ...]) -> tuple[Array, ...]:
+            pull, margin, e, _, running, step_count = state
+            e = e * xp.astype(running, e.dtype)[:, None]
+            v = rows_times(self.matrix, e)
+            e -= v
+            e *= per_bend
+            pull, margin = pull - v, margin - e
+            e, error = looked_at(pull, margin)
+            return pull, margin, e, error, running & (error > goal), step_count + 1
+
+        nothing = xp.zeros_like(base)
+        e, error = looked_at(nothing, base)
+        start = (nothing, base, e, error, error > goal, xp.asarray(0))
+        pull, _, _, error, _, _ = iterate(lambda s: xp.any(s[4]) & (s[5] < FIXED_STEPS), body, start, xp)
+        return pull / (self.weight * self.counts)[:, None], error
+
+
+class _Newton:
+    """Damped Newton on the reduced problem of one solve: margins Xc at z = 0; `columns` is X in feature space."""
+
+    def __init__(self, own: OnMargins, columns: Array | None, base: Array, xp: Any) -> None:
+        self.own, self.columns, self.base, self.xp = own, columns, base, xp
+        self.objective = own.objective
+        self.share = within(base.shape[-1], own.counts, xp) / own.counts[:, None]
+
+    def solve(self, running: Array, goal: float) -> tuple[Array, Array]:
+        """(z, error) of those `running`, 0 for the others."""
+        xp, weight = self.xp, self.own.weight
+
+        def looked_at(z: Array, margin: Array) -> tuple[Array, Array, Array]:
+            gradient = self.gradient(z, margin)
+            turned = self.turned(gradient)
+            return gradient, turned, xp.clip(xp.vecdot(gradient, turned), 0.0, None) ** 0.5 / weight
+
+        def body(state: tuple[Array, ...]) -> tuple[Array, ...]:
+            z, margin, gradient, turned, _, running, step_count = state
+            direction = self.direction(margin, gradient)
+            image = self.image(direction)
+            length = self.line_search(z, margin, direction, image, xp.vecdot(direction, turned), running)
+            z, margin = z + length[:, None] * direction, margin + length[:, None] * image
+            gradient, turned, error = looked_at(z, margin)
+            return z, margin, gradient, turned, error, running & (length > 0) & (error > goal), step_count + 1
+
+        z = xp.zeros_like(self.base) if self.columns is None else xp.zeros_like(self.columns[:, 0, :])
+        gradient, turned, error = looked_at(z, self.base)
+        start = (z, self.base, gradient, turned, error, running & (error > goal), xp.asarray(0))
+        z, _, _, _, error, _, _ = iterate(lambda s: xp.any(s[5]) & (s[6] < NEWTON_STEPS), body, start, xp)
+        return z, xp.where(running, error, xp.zeros_like(error))
+
+    def image(self, z: Array) -> Array:
+        """What z adds to the margins."""
+        return rows_times(self.own.matrix if self.columns is None else self.columns, z)
+
+    def turned(self, z: Array) -> Array:
+        """The vector whose inner products with coordinates are those of the models that z stands for."""
+        return self.image(z) if self.columns is None else z
+
+    def gradient(self, z: Array, margin: Array) -> Array:
+        """In sample space e with ∇ = Xᵀe; in feature space ∇ itself."""
+        slope = self.objective.slope(margin, self.own.targets) * self.share
+        return (slope if self.columns is None else times_rows(slope, self.columns)) + self.own.weight[:, None] * z
+
+    def loss(self, margin: Array) -> Array:
+        return self.xp.vecdot(self.objective.scalar_loss(margin, self.own.targets), self.share)
+
+    def direction(self, margin: Array, gradient: Array) -> Array:
+        own, xp = self.own, self.xp
+        bend = self.objective.curvature(margin, own.targets) * self.share
+        if self.columns is None:
+            curved = bend[..., None] * own.matrix
+        else:
+            curved = xp.matmul(xp.matrix_transpose(self.columns), bend[..., None] * self.columns)
+        hessian = curved + own.weight[:, None, None] * xp.eye(curved.shape[-1], dtype=curved.dtype)
+        return -xp.linalg.solve(hessian, gradient[..., None])[..., 0]
+
+    def line_search(
+        self, z: Array, margin: Array, direction: Array, image: Array, descent: Array, running: Array
+    ) -> Array:
+        """Halve the step of those whose objective does not fall enough; 0 where none does, or who is not running."""
+        xp, weight = self.xp, self.own.weight
+        across = image if self.columns is None else direction
+        lean, bend = xp.vecdot(z, across), xp.vecdot(direction, across)
+        value, size = self.loss(margin), xp.vecdot(z, margin - self.base if self.columns is None else z)
+        slack = ROUNDING * xp.finfo(z.dtype).eps * (xp.abs(value) + 0.5 * weight * xp.abs(size) + 1.0)
+
+        def enough(step: Array) -> Array:
+            risen = self.loss(margin + step[:, None] * image) - value + weight * step * (lean + 0.5 * step * bend)
+            return risen <= SUFFICIENT_DECREASE * step * descent + slack
+
+        def body(state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+            step, good, tries = state
+            step = xp.where(good, step, 0.5 * step)
+            return step, good | enough(step), tries + 1
+
+        step = xp.ones_like(value)
+        start = (step, enough(step) | ~running, xp.asarray(0))
+        step, good, _ = iterate(lambda s: ~xp.all(s[1]) & (s[2] < HALVINGS), body, start, xp)
+        return step * xp.astype(good & running, step.dtype)
