@@ -113,13 +113,24 @@ def times_rows(coefficients: Array, matrices: Array | OwnRows, index: Array | No
     return xp.matmul(coefficients[..., None, :], pick(matrices, index))[..., 0, :]
 
 
-def iterate(condition: Callable[[Any], Any], body: Callable[[Any], Any], state: Any, xp: Any) -> Any:
-    """`while condition(state): state = body(state)`, also where the library compiles it."""
+State = tuple[Array, ...]
+
+
+def iterate(body: Callable[[State], State], state: State, limit: int, xp: Any) -> State:
+    """`body` again and again, at most `limit` times, while any of the state's first entry is true.
+
+    A loop for the libraries that compile it, too.
+    """
     if is_jax(xp):
         import jax
 
-        return jax.lax.while_loop(condition, body, state)
-    while bool(condition(state)):
+        played = jax.lax.while_loop(
+            lambda s: xp.any(s[0][0]) & (s[1] < limit), lambda s: (body(s[0]), s[1] + 1), (state, 0)
+        )
+        return played[0]  # type: ignore[no-any-return]
+    for _ in range(limit):
+        if not (state[0].any() if xp is np else xp.any(state[0])):
+            break
         state = body(state)
     return state
 

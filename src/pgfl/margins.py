@@ -97,19 +97,18 @@ class OnMargins(Batch):
             return e, self.reach * norm(e)
 
         def body(state: tuple[Array, ...]) -> tuple[Array, ...]:
-            pull, margin, e, _, running, step_count = state
+            running, pull, margin, e, _ = state
             e = e * xp.astype(running, e.dtype)[:, None]
             v = rows_times(self.matrix, e)
             e -= v
             e *= per_bend
             pull, margin = pull - v, margin - e
             e, error = looked_at(pull, margin)
-            return pull, margin, e, error, running & (error > goal), step_count + 1
+            return running & (error > goal), pull, margin, e, error
 
         nothing = xp.zeros_like(base)
         e, error = looked_at(nothing, base)
-        start = (nothing, base, e, error, error > goal, xp.asarray(0))
-        pull, _, _, error, _, _ = iterate(lambda s: xp.any(s[4]) & (s[5] < FIXED_STEPS), body, start, xp)
+        _, pull, _, _, error = iterate(body, (error > goal, nothing, base, e, error), FIXED_STEPS, xp)
         return pull / (self.weight * self.counts)[:, None], error
 
 
@@ -131,18 +130,18 @@ class _Newton:
             return gradient, turned, xp.clip(xp.vecdot(gradient, turned), 0.0, None) ** 0.5 / weight
 
         def body(state: tuple[Array, ...]) -> tuple[Array, ...]:
-            z, margin, gradient, turned, _, running, step_count = state
+            running, z, margin, gradient, turned, _ = state
             direction = self.direction(margin, gradient)
             image = self.image(direction)
             length = self.line_search(z, margin, direction, image, xp.vecdot(direction, turned), running)
             z, margin = z + length[:, None] * direction, margin + length[:, None] * image
             gradient, turned, error = looked_at(z, margin)
-            return z, margin, gradient, turned, error, running & (length > 0) & (error > goal), step_count + 1
+            return running & (length > 0) & (error > goal), z, margin, gradient, turned, error
 
         z = xp.zeros_like(self.base) if self.columns is None else xp.zeros_like(self.columns[:, 0, :])
         gradient, turned, error = looked_at(z, self.base)
-        start = (z, self.base, gradient, turned, error, running & (error > goal), xp.asarray(0))
-        z, _, _, _, error, _, _ = iterate(lambda s: xp.any(s[5]) & (s[6] < NEWTON_STEPS), body, start, xp)
+        start = (running & (error > goal), z, self.base, gradient, turned, error)
+        _, z, _, _, _, error = iterate(body, start, NEWTON_STEPS, xp)
         return z, xp.where(running, error, xp.zeros_like(error))
 
     def image(self, z: Array) -> Array:
@@ -185,12 +184,11 @@ class _Newton:
             risen = self.loss(margin + step[:, None] * image) - value + weight * step * (lean + 0.5 * step * bend)
             return risen <= SUFFICIENT_DECREASE * step * descent + slack
 
-        def body(state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
-            step, good, tries = state
-            step = xp.where(good, step, 0.5 * step)
-            return step, good | enough(step), tries + 1
+        def body(state: tuple[Array, ...]) -> tuple[Array, ...]:
+            too_long, step = state
+            step = xp.where(too_long, 0.5 * step, step)
+            return too_long & ~enough(step), step
 
         step = xp.ones_like(value)
-        start = (step, enough(step) | ~running, xp.asarray(0))
-        step, good, _ = iterate(lambda s: ~xp.all(s[1]) & (s[2] < HALVINGS), body, start, xp)
-        return step * xp.astype(good & running, step.dtype)
+        too_long, step = iterate(body, (running & ~enough(step), step), HALVINGS, xp)
+        return step * xp.astype(running & ~too_long, step.dtype)

@@ -206,7 +206,9 @@ class Huber(MarginObjective):
     def slope(self, margin: Array, target: Array) -> Array:
         """2r, clipped at ±2κ."""
         xp = margin.__array_namespace__()
-        return xp.clip(2.0 * (margin - target), -2.0 * self.kappa, 2.0 * self.kappa)
+        slope = margin - target
+        slope *= 2.0
+        return xp.minimum(xp.maximum(slope, -2.0 * self.kappa), 2.0 * self.kappa)
 
     def curvature(self, margin: Array, target: Array) -> Array:
         """2 inside, 0 outside."""

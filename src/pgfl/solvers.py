@@ -191,17 +191,16 @@ class ConstrainedRidge(Batch):
             parts = image**2
         rest = xp.clip(xp.sum(right * right, axis=-1) - xp.sum(parts, axis=-1), 0.0, None)
 
-        def body(state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
-            mu, _, step_count = state
+        def body(state: tuple[Array, ...]) -> tuple[Array, ...]:
+            _, mu = state
             near = mu[:, None] + own.shifts
             size = (rest / mu**2 + xp.sum(parts / near**2, axis=-1)) ** 0.5
             outside = size > self.radius * (1.0 + 4.0 * xp.finfo(mu.dtype).eps)
             bend = xp.where(outside, rest / mu**3 + xp.sum(parts / near**3, axis=-1), xp.ones_like(size))
             move = size**2 * (size - self.radius) / (bend * self.radius)
-            return xp.where(outside, mu + move, mu), xp.any(outside), step_count + 1
+            return outside, xp.where(outside, mu + move, mu)
 
-        start = (own.weight + 0.0 * right[:, 0], xp.asarray(True), xp.asarray(0))
-        mu, _, _ = iterate(lambda s: s[1] & (s[2] < NEWTON_STEPS), body, start, xp)
+        _, mu = iterate(body, (own.weight > 0, own.weight + 0.0 * right[:, 0]), NEWTON_STEPS, xp)
         near = mu[:, None] + own.shifts
         if in_samples:
             moves = rows_times(own.vectors, (2.0 / own.counts)[:, None] * image / near)
