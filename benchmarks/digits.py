@@ -31,7 +31,7 @@ class ScipyClients:
     def _solve(self, position: int, layout, state) -> np.ndarray:
         features, targets = self.run.federation.rows(int(self.run.order[position]))
         weight = RHO + 2 * LAM / layout.server_clients[position]
-        centre = (RHO * state.server_models[layout.client_pair[position]] + state.dual[position]) / weight
+        centre = RHO / weight * (state.server_models[layout.client_pair[position]] + state.dual[position])
 
         def value_and_gradient(w: np.ndarray) -> tuple[float, np.ndarray]:
             margin = features @ w

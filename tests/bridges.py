@@ -85,6 +85,6 @@ def snapshot(played: Engine) -> dict[str, dict]:
     known = played.network.known
     return {
         "clients": dict(zip(ids, np.asarray(state.model), strict=True)),
-        "duals": dict(zip(ids, np.asarray(state.dual), strict=True)),
+        "duals": dict(zip(ids, played.algorithm.rho * np.asarray(state.dual), strict=True)),
         "servers": {p: m for p, m, k in zip(pairs, np.asarray(state.server_models), known, strict=True) if k},
     }

@@ -58,7 +58,7 @@ class InMemoryNetwork:
     def duals(self) -> dict[str, np.ndarray]:
         for name, client in self.clients.items():
             client.settle(self.accepted.get(name))
-        return {name: client.dual for name, client in self.clients.items()}
+        return {name: client.algorithm.rho * client.dual for name, client in self.clients.items()}
 
 
 def both(edges):

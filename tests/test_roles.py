@@ -50,7 +50,7 @@ def test_dual_advances_only_when_acceptance_is_confirmed_and_only_once():
     sent = one.sent[1]
     accepted = Accepted(2, np.full(4, 0.5))
     dual = one.answer(ask(3, accepted), lambda m: m).dual
-    np.testing.assert_allclose(dual, 2.0 * (0.5 - sent))
+    np.testing.assert_allclose(dual, 0.5 - sent)
     np.testing.assert_array_equal(one.answer(ask(4, accepted), lambda m: m).dual, dual)
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
@@ -89,8 +89,7 @@ class Neighbourhood(Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class ClientStep:
+class ClientStep(NamedTuple):
     """What one client step leaves: the clean model (it stays), the released one, and the solver's certified error."""
 
     model: Array
@@ -127,11 +126,11 @@ class _Admm:
 
     def contribution(self, released: Array, dual: Array) -> Array:
         """What the server averages."""
-        return eq.contribution(released, dual, self.rho)
+        return eq.contribution(released, dual)
 
     def settle(self, dual: Array, server_model: Array, released: Array) -> Array:
         """The dual after the round, from released quantities only."""
-        return eq.client_dual_update(dual, server_model, released, self.rho)
+        return eq.client_dual_update(dual, server_model, released)
 
 
 @dataclass(frozen=True)

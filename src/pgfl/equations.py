@@ -3,6 +3,7 @@ r"""Each update of the paper, one function. Vectors lie on the last axis; leadin
 Only arithmetic operators and arguments are used, so the same lines run under NumPy, JAX and array-api-strict. What is
 summed over (participants, neighbours, clusters) arrives as an operator, because a simulator sums over a flat network
 and a server over its own messages. Symbols are mapped to names in docs/notation.md; every ``\label`` stands once.
+A client's `dual` is φ_k/ρ throughout: scaled so, ρ is needed in the primal problem alone.
 """
 
 from collections.abc import Callable
@@ -21,25 +22,24 @@ def client_centre(server_model: Array, dual: Array, rho: float, weight: Array) -
     r"""The centre c of the client primal update, \label{ClientPrimalUpdate} (4).
 
     Completing the square, argmin f_k(w) − ⟨φ_k, w − w_{q,s}⟩ + (ρ/2)‖w − w_{q,s}‖² with f_k = ℓ_k/D_k + (λ/|C_s|)‖w‖²
-    is argmin ℓ_k/D_k + (m/2)‖w − c‖² with m = ρ + 2λ/|C_s| and c = (ρ w_{q,s} + φ_k)/m. The objective solves the rest.
+    is argmin ℓ_k/D_k + (m/2)‖w − c‖² with m = ρ + 2λ/|C_s|, c = (w_{q,s} + φ_k/ρ)·ρ/m. The objective solves the rest.
     """
-    centre = rho * server_model + dual
-    centre *= 1.0 / weight
+    centre = server_model + dual
+    centre *= rho / weight
     return centre
 
 
 def simple_client_update(server_model: Array, dual: Array, gradient: Array, rho: float) -> Array:
     r"""w_k = w_{q,s} + φ_k/ρ − ∇f_k(w_k)/ρ, \label{SimpleClientUpdate} (25): what a solved primal problem satisfies."""
-    return server_model + (dual - gradient) / rho
+    return server_model + dual - gradient / rho
 
 
-def client_dual_update(dual: Array, server_model: Array, client_model: Array, rho: float) -> Array:
-    r"""φ_k⁽ⁿ⁾ = φ_k⁽ⁿ⁻¹⁾ + ρ (w_{q,s}⁽ⁿ⁾ − w_k⁽ⁿ⁾), \label{ClientDualUpdate} (5).
+def client_dual_update(dual: Array, server_model: Array, client_model: Array) -> Array:
+    r"""φ_k⁽ⁿ⁾ = φ_k⁽ⁿ⁻¹⁾ + ρ (w_{q,s}⁽ⁿ⁾ − w_k⁽ⁿ⁾), \label{ClientDualUpdate} (5), divided by ρ.
 
     With privacy `client_model` must be the *released* w̃_k: a dual built from the clean w_k lets a server recover it.
     """
     step = server_model - client_model
-    step *= rho
     step += dual
     return step
 
@@ -67,11 +67,9 @@ def clip_update(client_model: Array, centre: Array, radius: float | None) -> Arr
     )
 
 
-def contribution(client_model: Array, dual: Array, rho: float) -> Array:
+def contribution(client_model: Array, dual: Array) -> Array:
     """w_k − φ_k/ρ, what one client adds to its server's aggregate."""
-    part = dual * (-1.0 / rho)
-    part += client_model
-    return part
+    return client_model - dual
 
 
 def server_aggregation(contributions: Array, mean: Operator) -> Array:

@@ -201,16 +201,19 @@ class Linear:
         return xp.matmul(xp.asarray(self._csr.toarray(), dtype=vectors.dtype), vectors)
 
 
-def column(values: NDArray[Any]) -> NDArray[Any]:
-    """A number a row, as a column; one for all rows where they are equal, because that multiplies faster."""
-    return values[:1, None] if len(values) and (values == values[0]).all() else values[:, None]
+def column(values: NDArray[Any], xp: Any = np) -> Array:
+    """A number a row, as a column; a scalar where they are equal, because that multiplies faster to the same bits."""
+    same = len(values) and (values == values[0]).all()
+    if same and xp is np:
+        return values[0]
+    return xp.asarray(values[0] if same else values[:, None])
 
 
 def put(values: Array, index: Array | slice | None, new: Array) -> Array:
     """`values` with the rows of `index` replaced (all of them if it is None); NumPy's in place."""
-    xp = values.__array_namespace__()
     if index is None:
         return new
+    xp = values.__array_namespace__()
     if xp is np:
         values[index] = new
         return values

@@ -128,7 +128,7 @@ class Client:
         It is decided by what the server knows, so a refusal tells nothing about the data.
         """
         with np.errstate(over="ignore"):
-            size = float(np.linalg.norm(model) + np.linalg.norm(self.dual) / self.algorithm.rho)
+            size = float(np.linalg.norm(model) + np.linalg.norm(self.dual))
         rounding = np.finfo(float).eps * len(model) ** 0.5 * size
         allowed = [tolerance_for(self.objective, np.float64, np)] if self.objective.convex else []
         allowed += [self.update_norm] if self.update_norm is not None else []

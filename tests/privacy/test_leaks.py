@@ -66,11 +66,11 @@ class Overheard:
             accepted = {name: Accepted(n, servers[name[0]].model("q")) for name in self.clients}
 
     def guesses_from_duals(self):
-        """w_k = accepted − (φ' − φ)/ρ for whoever built the dual from w_k."""
+        """w_k = accepted − (φ' − φ)/ρ for whoever built the dual, which is φ/ρ, from w_k."""
         for name in self.clients:
             for n in range(1, ROUNDS):
                 step = self.answers[name, n + 1].dual - self.answers[name, n].dual
-                yield self.clean[name, n], self.requests[name, n + 1].accepted.model - step / RHO
+                yield self.clean[name, n], self.requests[name, n + 1].accepted.model - step
 
     def everything_said(self, name, n):
         """All vectors around one round of one client, a row each."""
@@ -164,7 +164,7 @@ def test_a_simulated_dual_gives_the_clean_model_away_only_if_it_is_planted(engin
     )
     noise = wiretap.sigma * DIMENSION**0.5
     for (_, _, _, before), (clean, _, received, dual) in zip(wiretap.rounds[:-1], wiretap.rounds[1:], strict=True):
-        error = np.linalg.norm(received - (dual - before) / RHO - clean, axis=1)
+        error = np.linalg.norm(received - (dual - before) - clean, axis=1)
         assert (error < 1e-8).all() if bug else (error > 0.3 * noise).all()
 
 

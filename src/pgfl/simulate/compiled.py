@@ -305,12 +305,10 @@ def client_phase(
     kappa: Array,
     goal: Array,
     weight: Array,
-    per_weight: Array,
+    pull: Array,
     at: Array,
     factors: Array,
     slack: Array,
-    rho: float,
-    per_rho: float,
     server_models: Array,
     dual: Array,
     model: Array,
@@ -334,9 +332,9 @@ def client_phase(
         received, mean = server_models[first_pair + place], means[place]
         for i in range(bounds[place], bounds[place + 1]):
             k = clients[i]
-            start, rows, own_dual, shrink = first[k], counts[k], dual[k], per_weight[k]
+            start, rows, own_dual, scale = first[k], counts[k], dual[k], pull[k]
             for f in range(dimension):
-                centre[f] = (rho * received[f] + own_dual[f]) * shrink
+                centre[f] = (received[f] + own_dual[f]) * scale
             _dots(features, start, rows, centre, image)
             own, y = factors[at[k] : at[k] + rows * rows], targets[start : start + rows]
             if kind[k] == RIDGE:
@@ -371,33 +369,29 @@ def client_phase(
                 own_model[f] = new[f]
             if averaged:
                 for f in range(dimension):
-                    mean[f] += new[f] - own_dual[f] * per_rho
+                    mean[f] += new[f] - own_dual[f]
 
 
 @compiled
-def sum_contributions(
-    clients: Array, bounds: Array, released: Array, dual: Array, per_rho: float, means: Array
-) -> None:
+def sum_contributions(clients: Array, bounds: Array, released: Array, dual: Array, means: Array) -> None:
     """The sum of w̃_k − φ_k/ρ over the participants of every pair of a block."""
     for place in range(len(bounds) - 1):
         mean = means[place]
         for i in range(bounds[place], bounds[place + 1]):
             k = clients[i]
             for f in range(len(mean)):
-                mean[f] += released[k, f] - dual[k, f] * per_rho
+                mean[f] += released[k, f] - dual[k, f]
 
 
 @compiled
-def settle(
-    clients: Array, bounds: Array, first_pair: int, rho: float, server_models: Array, released: Array, dual: Array
-) -> None:
+def settle(clients: Array, bounds: Array, first_pair: int, server_models: Array, released: Array, dual: Array) -> None:
     """ClientDualUpdate of those who took part."""
     for place in range(len(bounds) - 1):
         received = server_models[first_pair + place]
         for i in range(bounds[place], bounds[place + 1]):
             k = clients[i]
             for f in range(len(received)):
-                dual[k, f] += rho * (received[f] - released[k, f])
+                dual[k, f] += received[f] - released[k, f]
 
 
 @compiled

@@ -156,6 +156,7 @@ class Engine:
         self.network = Network(layout, algorithm, dtype, xp)
         self._pool = ThreadPoolExecutor(threads) if threads > 1 and len(blocks) > 1 else None
         self._everyone: Turnout | None = None
+        self._last_told: tuple[Array, Part, Array] | None = None
         dimension = layout.runs[0].federation.dimension
         clients, pairs = (xp.asarray(np.zeros((n, dimension), dtype)) for n in (layout.clients, layout.pairs))
         self.state = State(
@@ -203,7 +204,8 @@ class Engine:
         """Let the threads go, and what only further rounds would need; models and what servers know stay."""
         if self._pool:
             self._pool.shutdown()
-        self.blocks, self._everyone, self.state.dual = [], None, self.state.dual[:0] + 0
+        self.blocks, self._everyone, self._last_told = [], None, None
+        self.state.dual = self.state.dual[:0] + 0
 
     def _over_blocks(self, work: Callable[[Part], Any], parts: list[Part]) -> list[Any]:
         return list(self._pool.map(work, parts) if self._pool else map(work, parts))
@@ -246,14 +248,14 @@ class Engine:
         if not len(part.flat):
             return None
         state = self.state
-        dual, server_model = pick(state.dual, part.index), pick(state.server_models, part.pair)
+        dual = pick(state.dual, part.index)
 
         def release(models: Array) -> Array:
             if self.noise is None:
                 return models
             return self.xp.asarray(self.noise.release(np.asarray(models), part.sigma, part.flat, number))
 
-        step = self.algorithm.client_step(part.problem, server_model, dual, release)
+        step = self.algorithm.client_step(part.problem, self._told(part), dual, release)
         self._check_solved(step.error, lambda: step.model, part)
         state.model = put(state.model, part.index, step.model)
         state.released = state.model if self.noise is None else put(state.released, part.index, step.released)
@@ -276,14 +278,20 @@ class Engine:
         if not len(part.flat):
             return
         state = self.state
-        server_model = pick(state.server_models, part.pair)
-        settled = self.algorithm.settle(pick(state.dual, part.index), server_model, pick(state.released, part.index))
-        state.dual = put(state.dual, part.index, settled)
+        dual, released = pick(state.dual, part.index), pick(state.released, part.index)
+        state.dual = put(state.dual, part.index, self.algorithm.settle(dual, self._told(part), released))
+
+    def _told(self, part: Part) -> Array:
+        """w_{q,s} for every participant; what closes a round opens the next one if the same clients stay."""
+        models, last = self.state.server_models, self._last_told
+        if last is None or last[0] is not models or last[1] is not part:
+            self._last_told = last = (models, part, pick(models, part.pair))
+        return last[2]
 
     def _check_solved(self, errors: Array, models: Callable[[], Array], part: Part) -> None:
         """Every primal problem within its stated tolerance: absolute where privacy counts on it, else relative."""
         found = np.asarray(errors)
-        if found.max(initial=0.0) <= part.block.strictest:
+        if found[found.argmax()] <= part.block.strictest:
             return
         allowed = pick(part.block.tolerance, part.active)
         scale = 1.0 if self.privacy is not None else 1.0 + np.asarray(norm(models()))

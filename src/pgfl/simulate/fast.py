@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
@@ -43,7 +42,7 @@ class Problems:
     kappa: Array
     goal: Array  # the error to reach
     weight: Array
-    per_weight: Array
+    pull: Array  # ρ/m
     ridge_weight: Array  # λ/|C_s|
     at: Ints  # where its factor begins
     factors: Array  # D_k² numbers after the other
@@ -78,20 +77,20 @@ class FastEngine(Engine):
         block = part.block
         if not isinstance(block, CompiledBlock) or not len(part.flat):
             return super()._client_phase(part, number)
-        state, own, rho, per_rho = self.state, block.problems, *self._rho
+        state, own = self.state, block.problems
         bounds = part.mean.indptr
         means = np.zeros((len(bounds) - 1, state.dual.shape[1]), dtype=self.dtype)
         errors = np.empty(len(part.flat), dtype=self.dtype)
         compiled.client_phase(
             part.flat, bounds, block.pairs.start, own.first, own.counts, own.features, own.targets, own.kind, own.kappa,
-            own.goal, own.weight, own.per_weight, own.at, own.factors, own.slack, rho, per_rho,
-            state.server_models, state.dual, state.model, errors, means, self.noise is None,
+            own.goal, own.weight, own.pull, own.at, own.factors, own.slack, state.server_models,
+            state.dual, state.model, errors, means, self.noise is None,
         )  # fmt: skip
         self._check_solved(errors, lambda: pick(state.model, part.index), part)
         if self.noise is not None:
             released = self.noise.release(pick(state.model, part.index), part.sigma, part.flat, number)
             put(state.released, slice(None) if part.index is None else part.index, released)
-            compiled.sum_contributions(part.flat, bounds, state.released, state.dual, per_rho, means)
+            compiled.sum_contributions(part.flat, bounds, state.released, state.dual, means)
         means *= part.shares
         return means
 
@@ -100,15 +99,9 @@ class FastEngine(Engine):
             return super()._settle(part)
         state = self.state
         compiled.settle(
-            part.flat, part.mean.indptr, part.block.pairs.start, self._rho[0], state.server_models, state.released,
-            state.dual,
-        )  # fmt: skip
+            part.flat, part.mean.indptr, part.block.pairs.start, state.server_models, state.released, state.dual
+        )
         return None
-
-    @cached_property
-    def _rho(self) -> tuple[Any, Any]:
-        dtype = np.dtype(self.dtype).type
-        return dtype(self.algorithm.rho), dtype(1.0 / self.algorithm.rho)
 
 
 def prepare(
@@ -177,7 +170,7 @@ def _problems(
         kappa=kappa,
         goal=(GOAL * tolerance).astype(dtype),
         weight=weight,
-        per_weight=(1.0 / weight).astype(dtype),
+        pull=(rho / weight).astype(dtype),
         ridge_weight=(lam / layout.server_clients).astype(dtype),
         at=at,
         factors=np.empty(int(sizes.sum()), dtype=dtype),

@@ -7,7 +7,6 @@ part, never on values, so it is worked out here with NumPy whatever library hold
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,7 @@ from pgfl.simulate.layout import Layout
 
 Array = Any
 Mask = NDArray[np.bool_]
-Column = NDArray[np.floating]
+Column = Any  # a number a pair, or one for all
 
 
 @dataclass(frozen=True)
@@ -34,10 +33,11 @@ class Around:
     share: Column
     cluster_sum: Linear
     cluster_mean: Linear
-    cluster_scale: Column
+    any_cluster: Column
     around_sum: Linear
     around_own: Linear
     around_scale: Column
+    any_around: Column
 
     def average(self, values: Array) -> Array:
         """The mixing average over p ∈ 𝒩_s that have the cluster."""
@@ -53,25 +53,12 @@ class Around:
 
     def other_clusters(self, values: Array) -> tuple[Array, Array]:
         """The mean over r ≠ q that s has."""
-        return self.cluster_mean(values), self._any_cluster
+        return self.cluster_mean(values), self.any_cluster
 
     def other_clusters_around(self, values: Array) -> tuple[Array, Array]:
         """The mean over r ≠ q and p ∈ 𝒩_s."""
         summed = self.around_sum(self.cluster_sum(values)) - self.around_own(values)
-        return self.around_scale * summed, self._any_around
-
-    @cached_property
-    def _any_cluster(self) -> Column:
-        return _any(self.cluster_scale)
-
-    @cached_property
-    def _any_around(self) -> Column:
-        return _any(self.around_scale)
-
-
-def _any(scale: Column) -> Column:
-    xp = scale.__array_namespace__()
-    return xp.astype(scale > 0, scale.dtype)  # type: ignore[no-any-return]
+        return self.around_scale * summed, self.any_around
 
 
 class Network:
@@ -138,10 +125,11 @@ class Network:
             share=self.share,
             cluster_sum=self._typed(cluster_sum),
             cluster_mean=self._typed(at_server.revalued(cluster_sum.values * others * per_other[at_server.rows])),
-            cluster_scale=self._column(per_other),
+            any_cluster=self._column(others_here > 0),
             around_sum=self._typed(pattern.revalued(np.ones(len(pattern.values)))),
             around_own=self._typed(unit),
             around_scale=self._column(np.where(others_around > 0, 1.0 / np.maximum(others_around, 1.0), 0.0)),
+            any_around=self._column(others_around > 0),
         )
         return around, known
 
@@ -149,7 +137,7 @@ class Network:
         return operator.revalued(operator.values.astype(self.dtype))
 
     def _column(self, values: NDArray[Any]) -> Column:
-        return self.xp.asarray(column(np.asarray(values, dtype=self.dtype)))  # type: ignore[no-any-return]
+        return column(np.asarray(values, dtype=self.dtype), self.xp)
 
 
 def _row_sums(pattern: Linear, values: NDArray[np.floating]) -> NDArray[np.float64]:

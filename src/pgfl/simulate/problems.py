@@ -53,7 +53,7 @@ class Block:
     clients: slice
     pairs: slice
     buckets: tuple[Bucket, ...]
-    weight: Array  # m, a column: of every client, or one for all
+    weight: Array  # m, a column of every client's or one scalar for all
     ridge_weight: Array  # λ/|C_s|, likewise
     update_norm: float | None
     tolerance: NDArray[np.float64]  # of every client's solution; infinite where none can be certified
@@ -105,11 +105,11 @@ class BlockProblem:
     def objective(self, w: Array) -> Array:
         """f_k of every active client at its row of w."""
         xp = w.__array_namespace__()
-        penalty = self._own(self.block.ridge_weight)[:, 0] * xp.sum(w * w, axis=-1)
+        penalty = xp.sum(self._own(self.block.ridge_weight) * (w * w), axis=-1)
         return self._mapped(w, "loss", w[:, 0]) + penalty
 
     def _own(self, values: Array) -> Array:
-        return values if values.shape[0] == 1 else pick(values, self.active)
+        return pick(values, self.active) if values.ndim else values
 
     def _mapped(self, w: Array, method: str, like: Array) -> Array:
         out = like.__array_namespace__().zeros_like(like)
@@ -197,7 +197,7 @@ def block_of(
         for (_, length), (objective, members) in sorted(groups.items(), key=lambda item: item[0])
     ]
     ridge_weight = (lam / server_clients).astype(dtype)
-    weights = (xp.asarray(column(weight)), xp.asarray(column(ridge_weight)))
+    weights = (column(weight, xp), column(ridge_weight, xp))
     tolerance = np.full(len(weight), np.inf)
     for bucket in buckets:
         tolerance[bucket.where] = tolerance_for(bucket.objective, dtype, np) if bucket.objective.convex else np.inf

@@ -14,7 +14,7 @@ Floats = NDArray[np.float64]
 class LyingServer:
     """Plays against many clients at once, a row each. It sends what puts the centre where it wants it, every round.
 
-    With c = (ρ·model + φ)/m and a dual φ that it knows, that model is (m·c − φ)/ρ.
+    With c = (model + dual)·ρ/m and a dual that it knows, that model is c·m/ρ − dual.
     """
 
     def __init__(self, case: Case, trials: int, server_clients: int) -> None:
@@ -28,7 +28,7 @@ class LyingServer:
         """The models to send."""
         if not self.case.algorithm.has_dual:
             return np.tile(self.case.centre, (len(self.dual), 1))
-        return np.asarray((self._weight * self.case.centre - self.dual) / self.case.algorithm.rho)
+        return np.asarray(self._weight / self.case.algorithm.rho * self.case.centre - self.dual)
 
     def hear(self, released: Floats) -> None:
         """What the clients released in a round."""
@@ -38,10 +38,10 @@ class LyingServer:
         """The dual that the clients ought to have, once they are told which models came out of the round."""
         self._before, self._accepted = self.dual, accepted
         if self.case.algorithm.has_dual:
-            self.dual = eq.client_dual_update(self.dual, accepted, self.released[-1], self.case.algorithm.rho)
+            self.dual = eq.client_dual_update(self.dual, accepted, self.released[-1])
 
     def see_dual(self, dual: Floats) -> None:
         """The dual that they do have gives away the model that it was built from."""
         if self.case.algorithm.has_dual:
-            self.implied.append(self._accepted - (dual - self._before) / self.case.algorithm.rho)
+            self.implied.append(self._accepted - (dual - self._before))
             self.dual = dual.copy()
