@@ -86,8 +86,8 @@ class OnMargins(Batch):
     def fixed_steps(self, base: Array, goal: float, xp: Any) -> tuple[Array, Array]:
         """(z, error) of those with fixed curvature, 0 for the others.
 
-        With u = Xw, s = mDz and e = h′(u) + s = D·∂/∂z, a step is v = (I + (b̄/mD)XXᵀ)⁻¹e, s −= v, u −= (e − v)/b̄. Rows of
-        padding are solved by the first one and move nothing.
+        With u = Xw, s = mDz and ∇ = Xᵀe/D for e = h′(u) + s, a step is v = (I + (b̄/mD)XXᵀ)⁻¹e, s −= v and
+        u −= (e − v)/b̄. Rows of padding are solved by the first one and move nothing.
         """
         slope, per_bend = self.objective.slope, 1.0 / (self.objective.fixed_curvature or 1.0)
 

@@ -5,6 +5,7 @@ Philox takes a 128-bit key and a 256-bit counter. The key holds (seed, run and p
 """
 
 from enum import IntEnum
+from typing import Any
 
 import numpy as np
 
@@ -36,8 +37,35 @@ def stream(seed: int, run: int, purpose: Purpose, server: int = 0, round: int = 
     >>> a == b, a == stream(0, 1, Purpose.DATA, server=3).random()
     (True, False)
     """
-    if not (0 <= seed < SEED_LIMIT and 0 <= run < _RUN_LIMIT):
-        raise ConfigError(f"A seed must lie in 0 to 2^63 − 1 and a run in 0 to 2^55 − 1; got seed {seed}, run {run}.")
-    key = np.array([seed, (run << _RUN_SHIFT) | purpose], dtype=np.uint64)
+    key = np.array(_key(seed, run, purpose), dtype=np.uint64)
     counter = np.array([0, 0, server, round], dtype=np.uint64)
     return np.random.Generator(np.random.Philox(key=key, counter=counter))
+
+
+class Streams:
+    """The streams of one purpose, one after the other on one generator: building one costs as much as 2,000 numbers.
+
+    Not for several threads at once.
+
+    >>> streams = Streams(0, Purpose.DATA)
+    >>> streams.at(1, server=3).random() == stream(0, 1, Purpose.DATA, server=3).random()
+    True
+    """
+
+    def __init__(self, seed: int, purpose: Purpose) -> None:
+        self._seed, self._purpose = seed, purpose
+        self._generator = stream(seed, 0, purpose)
+        self._start: dict[str, Any] = dict(self._generator.bit_generator.state)
+
+    def at(self, run: int, server: int = 0, round: int = 0) -> np.random.Generator:
+        """The generator at the start of a stream, valid until the next one is asked for."""
+        self._start["state"]["key"][:] = _key(self._seed, run, self._purpose)
+        self._start["state"]["counter"][:] = (0, 0, server, round)
+        self._generator.bit_generator.state = self._start
+        return self._generator
+
+
+def _key(seed: int, run: int, purpose: Purpose) -> tuple[int, int]:
+    if not (0 <= seed < SEED_LIMIT and 0 <= run < _RUN_LIMIT):
+        raise ConfigError(f"A seed must lie in 0 to 2^63 − 1 and a run in 0 to 2^55 − 1; got seed {seed}, run {run}.")
+    return seed, (run << _RUN_SHIFT) | purpose

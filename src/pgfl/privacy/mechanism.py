@@ -169,20 +169,20 @@ class Plan:
     def admit(self, clients: Integers, round: int) -> NDArray[np.bool_]:
         """Who of `clients` can pay for a release in this round; those who cannot are counted as refused."""
         allowed = self._can_pay(clients, round)
-        if not allowed.all():
-            self.refusals[clients[~allowed]] += 1
-        return allowed
+        if not _all(allowed):
+            self.refusals[clients[np.broadcast_to(~np.asarray(allowed), clients.shape)]] += 1
+        return np.ones(len(clients), dtype=bool) & allowed
 
     def sigma(self, clients: Integers, round: int) -> Floats:
         """The standard deviation of each client's next release. Ask before `spend`."""
         price = self._price(clients, round)
-        if not np.isfinite(price).all():
+        if not _all(_finite(price)):
             raise BudgetSpent(f"The noise schedule ends at {self.schedule.index} {self.schedule.last}.")
         return sigma_for(self.sensitivity[clients], price)
 
     def spend(self, clients: Integers, round: int) -> None:
         """Count one release of each of `clients`, before it is released; all of them or none."""
-        if not self._can_pay(clients, round).all():
+        if not _all(self._can_pay(clients, round)):
             raise BudgetSpent(f"A client of round {round} has spent its privacy budget; ask admit before a release.")
         if (clients[1:] <= clients[:-1]).any() and len(np.unique(clients)) != len(clients):
             raise PrivacyError(f"A client would release twice in round {round}; a retry must resend what was released.")
@@ -222,7 +222,9 @@ class Plan:
             "rho": self.rho.copy() if kept else endless,
             "epsilon": accounting.exact_epsilon(self.rho, self.delta) if kept else endless,
             "epsilon_paper": accounting.paper_epsilon(self.rho, self.delta) if kept else endless,
-            "next_phi": np.where(self._can_pay(everyone, ahead), self._price(everyone, ahead), np.nan),
+            "next_phi": np.full(
+                len(everyone), np.where(self._can_pay(everyone, ahead), self._price(everyone, ahead), np.nan)
+            ),
             "refused": self.refusals.copy(),
             "guarantee": np.full(len(everyone), kept),
         }
@@ -247,22 +249,31 @@ class Plan:
             figures[name] = {"worst": worst, "median": median} if math.isfinite(worst) else None
         return figures
 
-    def _price(self, clients: Integers, round: int) -> Floats:
+    def _price(self, clients: Integers, round: int) -> Floats | float:
         """φ of each client's next release: one number for all where the round decides."""
         if self.schedule.index == "release":
             return np.asarray(self._phi[self.releases[clients]], dtype=np.float64)
         if round < 1:
             raise PrivacyError(f"Rounds count from 1, so there is no noise for round {round}.")
-        return np.asarray(self._phi[min(round - 1, self.schedule.last)], dtype=np.float64)
+        return float(self._phi[min(round - 1, self.schedule.last)])
 
-    def _can_pay(self, clients: Integers, round: int) -> NDArray[np.bool_]:
+    def _can_pay(self, clients: Integers, round: int) -> NDArray[np.bool_] | bool:
+        """Who can pay for a release in this round: one answer for all where only the schedule decides."""
         price = self._price(clients, round)
-        allowed = np.full(len(clients), np.isfinite(price))
+        allowed = _finite(price)
         if self.max_releases is not None:
-            allowed &= self.releases[clients] < self.max_releases
+            allowed = allowed & (self.releases[clients] < self.max_releases)
         if self.rho_budget is not None:
-            allowed &= self.rho[clients] + price <= self.rho_budget
+            allowed = allowed & (self.rho[clients] + price <= self.rho_budget)
         return allowed
+
+
+def _finite(price: Floats | float) -> NDArray[np.bool_] | bool:
+    return math.isfinite(price) if isinstance(price, float) else np.isfinite(price)
+
+
+def _all(answer: NDArray[np.bool_] | bool) -> bool:
+    return answer if isinstance(answer, bool) else bool(answer.all())
 
 
 def _floats(values: ArrayLike) -> Floats:

@@ -112,9 +112,8 @@ def _checked(models: ArrayLike, sigma: ArrayLike) -> tuple[Floats, Floats]:
             f"Models must be (clients, dimension) with one sigma a client, not {given.shape} with {scale.shape}."
         )
     clean = given.astype(np.float64, copy=False)
-    with np.errstate(over="ignore", invalid="ignore"):
-        total = clean.sum()  # one pass, and finite only if every coordinate is
-    if not (np.isfinite(total) or np.isfinite(clean).all()):
+    square = np.vdot(clean, clean)  # one pass, and finite only if every coordinate is
+    if not (math.isfinite(square) or np.isfinite(clean).all()):
         raise PrivacyError("A model to release holds NaN or infinity; nothing was released.")
     if not ((scale > 0.0) & np.isfinite(scale)).all():
         raise PrivacyError("sigma must be a positive number for every client; nothing was released.")

@@ -1,7 +1,7 @@
 """Client rounds compiled with Numba: one pass over a client's data, straight from the federation, without a copy of it.
 
-Twins of `equations`, `solvers` and `margins` for ridge, Huber and logistic regression, in sample space; tests hold them equal.
-Every client is computed by itself and every pair summed in order, so neither threads nor batches change a bit.
+Twins of `equations`, `solvers` and `margins` for ridge, Huber and logistic regression, in sample space; tests hold them
+equal. Every client is computed by itself and every pair summed in order, so neither threads nor batches change a bit.
 """
 
 # mypy: disable-error-code="untyped-decorator, no-any-return"
@@ -12,15 +12,15 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from pgfl import margins
+from pgfl import margins, solvers
 from pgfl.objectives import Huber, Logistic
 
 Array = Any
 RIDGE, HUBER, LOGISTIC = 0, 1, 2
-BOUND = (2.0, Huber().curvature_bound, Logistic().curvature_bound)
-FIXED = (2.0, Huber().fixed_curvature, Logistic().fixed_curvature)
+BOUND = (2.0, *(float(loss.curvature_bound or 0.0) for loss in (Huber(), Logistic())))
+FIXED = (2.0, *(float(loss.fixed_curvature or 0.0) for loss in (Huber(), Logistic())))
 FIXED_STEPS, STEADY = margins.FIXED_STEPS, margins.STEADY
-NEWTON_STEPS, HALVINGS = margins.NEWTON_STEPS, margins.HALVINGS
+NEWTON_STEPS, HALVINGS = solvers.NEWTON_STEPS, margins.HALVINGS
 SUFFICIENT_DECREASE, ROUNDING = margins.SUFFICIENT_DECREASE, margins.ROUNDING
 
 # Sums may be reordered (to fill vector registers, always in the same way), but NaN and infinity keep their meaning.

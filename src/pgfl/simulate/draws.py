@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from threading import Lock
+from threading import Lock, local
 from typing import Any
 
 import numpy as np
@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 
 from pgfl.schedules import Participants
 from pgfl.simulate.layout import Layout
-from pgfl.streams import Purpose, stream
+from pgfl.streams import Purpose, Streams
 
 Ints = NDArray[np.int64]
-ROWS_AHEAD = 64  # a generator costs as much as some thousand numbers, so several rounds are drawn with one
+ROWS_AHEAD = 64  # setting out on a stream costs as much as some hundred numbers, so several rounds are drawn from one
 
 
 class ServerNormals:
@@ -24,7 +24,7 @@ class ServerNormals:
     """
 
     def __init__(self, layout: Layout, participants: Participants, seed: int, dtype: Any = np.float64) -> None:
-        self._layout, self._seed, self._dtype = layout, seed, dtype
+        self._layout, self._seed, self._dtype, self._own = layout, seed, dtype, local()
         self._rows = None if participants == "all" else participants
         self._rounds = 1 if self._rows is None else max(1, ROWS_AHEAD // self._rows)
         self._cached: tuple[int, NDArray[np.floating]] | None = None
@@ -40,22 +40,30 @@ class ServerNormals:
         with self._lock:
             if self._cached is None or self._cached[0] != block:
                 self._cached = (block, self._drawn(block, dimension))
-            drawn = self._cached[1]
+            drawn = self._cached[1][within]
+        whole = drawn[server[0] : server[-1] + 1] if len(server) else drawn[:0]
+        if len(clients) == whole.shape[0] * whole.shape[1]:
+            return np.asarray(whole.reshape(-1, dimension))
         rank = np.arange(len(clients)) - server.searchsorted(server)
-        return np.asarray(drawn[:, within][server, rank])
+        return np.asarray(drawn[server, rank])
 
     def _directly(self, server: Ints, bounds: Ints, round: int, dimension: int) -> NDArray[np.floating]:
         out = np.empty((len(server), dimension), dtype=self._dtype)
         for start, stop in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
-            self._generator(int(server[start]), round).standard_normal(out=out[start:stop], dtype=self._dtype)
+            self._stream(int(server[start]), round).standard_normal(out=out[start:stop], dtype=self._dtype)
         return out
 
     def _drawn(self, block: int, dimension: int) -> NDArray[np.floating]:
-        out = np.empty((self._layout.servers, self._rounds, self._rows or 0, dimension), dtype=self._dtype)
+        """(round of the block, server, participant, d), so that a round lies together."""
+        shape = (self._rounds, self._rows or 0, dimension)
+        out = np.empty((self._rounds, self._layout.servers, *shape[1:]), dtype=self._dtype)
         for server in range(self._layout.servers):
-            self._generator(server, block).standard_normal(out=out[server], dtype=self._dtype)
+            out[:, server] = self._stream(server, block).standard_normal(shape, dtype=self._dtype)
         return out
 
-    def _generator(self, server: int, round: int) -> np.random.Generator:
+    def _stream(self, server: int, round: int) -> np.random.Generator:
+        if not hasattr(self._own, "streams"):
+            self._own.streams = Streams(self._seed, Purpose.PRIVACY_NOISE)
+        streams: Streams = self._own.streams
         run, own = self._layout.server_keys[server]
-        return stream(self._seed, run, Purpose.PRIVACY_NOISE, own, round)
+        return streams.at(run, own, round)
