@@ -181,7 +181,8 @@ class Ridge(MarginObjective):
         """A closed form: one small inverse a client; constrained, the root of one scalar equation."""
         if self.w_norm is not None:
             return solvers.constrained_ridge(features, targets, counts, weight, self.w_norm)
-        return solvers.ridge(features, targets, counts, weight)
+        tolerance = solvers.tolerance_for(self, features.dtype, features.__array_namespace__())
+        return solvers.ridge(features, targets, counts, weight, tolerance)
 
 
 @dataclass(frozen=True)

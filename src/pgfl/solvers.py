@@ -8,7 +8,10 @@ is checked and not assumed. A solver handles a batch of clients with equally man
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol, Self
+
+import numpy as np
 
 from pgfl.kernels import iterate, own_rows, pick, rows_times, times_rows
 
@@ -24,7 +27,10 @@ class Prepared(Protocol):
     """A batch of factored primal problems."""
 
     def solve(self, centre: Array, index: Array | None = None) -> tuple[Array, Array]:
-        """(w, error): the argmin for every centre, and a bound on ‖w − argmin‖; `index` picks clients of the batch."""
+        """(w, error): the argmin for every centre, and a bound on ‖w − argmin‖; `index` picks clients of the batch.
+
+        The bound is one a client, or a single one for all where that is within the tolerance, because it costs less.
+        """
         ...
 
 
@@ -76,12 +82,12 @@ def gram(features: Array, xp: Any) -> Array:
 # --- ridge: a closed form --------------------------------------------------------------------------------------------
 
 
-def ridge(features: Array, targets: Array, counts: Array, weight: Array) -> Prepared:
+def ridge(features: Array, targets: Array, counts: Array, weight: Array, tolerance: float) -> Prepared:
     """Factor in sample space if there are fewer rows than features, else in feature space."""
     xp = features.__array_namespace__()
     rows, dimension = features.shape[-2:]
     if rows <= dimension:
-        return _whitened(features, targets, counts, weight, xp)
+        return _whitened(features, targets, counts, weight, tolerance, xp)
     curvature = xp.matmul(xp.matrix_transpose(features), features) * (2.0 / counts)[:, None, None]
     hessian = curvature + weight[:, None, None] * xp.eye(dimension, dtype=features.dtype)
     inverse, excess = _inverse(hessian, xp)
@@ -89,7 +95,7 @@ def ridge(features: Array, targets: Array, counts: Array, weight: Array) -> Prep
     return RidgeInFeatures(inverse, pull, weight, excess / weight)
 
 
-def _whitened(features: Array, targets: Array, counts: Array, weight: Array, xp: Any) -> Prepared:
+def _whitened(features: Array, targets: Array, counts: Array, weight: Array, tolerance: float, xp: Any) -> Prepared:
     """κ(I + κXXᵀ)⁻¹ = TᵀT with T = √κ·C⁻¹ and CCᵀ = I + κXXᵀ, so that X and y are needed as TX and Ty only.
 
     With F = (TᵀT)(I/κ + XXᵀ) − I, ‖XᵀκCCᵀ⁻¹‖ ≤ √κ/2 and Xc − y = T⁻¹(TXc − Ty), what T gets wrong moves the
@@ -104,7 +110,7 @@ def _whitened(features: Array, targets: Array, counts: Array, weight: Array, xp:
     )
     slack = 0.5 * (xp.sum(excess**2, axis=(-2, -1)) * xp.sum(root**2, axis=(-2, -1))) ** 0.5
     turn = scale[:, None, None] ** 0.5 * turn
-    return RidgeInSamples(own_rows(xp.matmul(turn, features), counts), rows_times(turn, targets), slack)
+    return RidgeInSamples(own_rows(xp.matmul(turn, features), counts), rows_times(turn, targets), slack, tolerance)
 
 
 @dataclass(frozen=True)
@@ -114,6 +120,7 @@ class RidgeInSamples(Batch):
     features: Array
     targets: Array
     slack: Array
+    tolerance: float
 
     def solve(self, centre: Array, index: Array | None = None) -> tuple[Array, Array]:
         """One product with TX, one with its transpose; what T gets wrong is known from `slack`."""
@@ -121,7 +128,15 @@ class RidgeInSamples(Batch):
         moves = own.targets - rows_times(self.features, centre, index)
         model = times_rows(moves, self.features, index)
         model += centre
+        if isinstance(moves, np.ndarray):
+            together = self._most_slack * np.vdot(moves, moves) ** 0.5
+            if together <= self.tolerance:
+                return model, np.array([together])
         return model, own.slack * norm(moves)
+
+    @cached_property
+    def _most_slack(self) -> float:
+        return float(self.slack.max())
 
 
 @dataclass(frozen=True)

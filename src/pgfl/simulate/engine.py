@@ -293,6 +293,7 @@ class Engine:
         found = np.asarray(errors)
         if found[found.argmax()] <= part.block.strictest:
             return
+        found = np.broadcast_to(found, len(part.flat))
         allowed = pick(part.block.tolerance, part.active)
         scale = 1.0 if self.privacy is not None else 1.0 + np.asarray(norm(models()))
         wrong = ~(found <= allowed * scale) & np.isfinite(allowed)

@@ -13,7 +13,7 @@ from pgfl import margins, solvers
 
 Array = Any
 COMPILED = (solvers.RidgeInSamples, solvers.RidgeInFeatures, solvers.ConstrainedRidge, margins.OnMargins)
-FIXED = ("objective", "radius", "uses_newton")
+FIXED = ("objective", "radius", "tolerance", "uses_newton")
 
 
 @cache
