@@ -7,7 +7,9 @@ import numpy as np
 import oracle
 from pgfl import algorithms, objectives
 from pgfl.federation import ClientData, Federation
+from pgfl.kernels import is_jax
 from pgfl.simulate.engine import Engine
+from pgfl.simulate.jax import JaxEngine
 from pgfl.simulate.layout import lay_out
 from pgfl.simulate.problems import prepare
 
@@ -69,7 +71,7 @@ def engine(problem: oracle.Problem, participants=None, noise=None, xp=np, **sett
     blocks = prepare(layout, objective(problem), chosen.rho, np.float64, xp)
     source = GivenNoise(layout.runs[0], noise) if noise else None
     turnout = Turnout(layout.runs[0], participants)
-    return Engine(layout, blocks, chosen, turnout, noise=source, xp=xp, **settings)
+    return (JaxEngine if is_jax(xp) else Engine)(layout, blocks, chosen, turnout, noise=source, xp=xp, **settings)
 
 
 def snapshot(played: Engine) -> dict[str, dict]:

@@ -6,9 +6,12 @@ import pytest
 
 import bridges
 from federations import random_case
-from pgfl.simulate.jax import namespace as jax_namespace
+from pgfl import PGFL, FedAvg, Huber, Logistic, Privacy, Ridge, synthetic_regression, train
+from pgfl.algorithms import OneStep
+from pgfl.schedules import Decaying
+from pgfl.simulate import jax as pgfl_jax
 
-LIBRARIES = {"array-api-strict": lambda: array_api_strict, "jax": jax_namespace}
+LIBRARIES = {"array-api-strict": lambda: array_api_strict, "jax": pgfl_jax.namespace}
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
@@ -25,3 +28,38 @@ def test_libraries_agree(library, algorithm, kind):
         assert actual[name].keys() == expected[name].keys()
         for key, value in expected[name].items():
             np.testing.assert_allclose(actual[name][key], value, atol=1e-9 * (1 + np.abs(value).max()), rtol=0)
+
+
+def federation(run=0):
+    made = synthetic_regression(servers=4, clients_per_server=6, dimension=6, samples=(1, 5), seed=4, run=run)
+    return made.replace(targets=(made.targets > 0).astype(float))
+
+
+CASES = {
+    "scheduled": (PGFL(tau=0.2), Logistic(), {"participants": 2}),
+    "everyone": (OneStep(tau=Decaying(0.3, 0.9)), Huber(), {}),
+    "private": (PGFL(), Huber(), {"participants": 2, "privacy": Privacy(x_norm=1.0, phi0=1e-2, zeta=0.99)}),
+    "budget": (PGFL(), Huber(), {"privacy": Privacy(x_norm=1.0, phi0=1e-2, zeta=1.0, max_releases=4)}),
+    "fedavg": (FedAvg(step=0.01), Ridge(), {"participants": 3}),
+    "objectives": (PGFL(), {"cluster-0": Ridge(), "cluster-1": Huber(), "cluster-2": Logistic()}, {"participants": 3}),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_training_agrees_under_jax(case):
+    algorithm, objective, settings = CASES[case]
+    runs = [train(federation, algorithm, objective, rounds=8, runs=2, engine=e, **settings) for e in ("numpy", "jax")]
+    for mine, theirs in zip(runs[0].models, runs[1].models, strict=True):
+        np.testing.assert_allclose(theirs.clients, mine.clients, atol=1e-9)
+        np.testing.assert_allclose(theirs.servers, mine.servers, atol=1e-9)
+    for name, values in runs[0].history.items():
+        np.testing.assert_allclose(runs[1].history[name], values, atol=1e-8)
+
+
+def test_rounds_are_compiled_once_under_jax():
+    pgfl_jax.namespace()
+    pieces = (pgfl_jax._client_phase, pgfl_jax._contributions, pgfl_jax._server_phase, pgfl_jax._settled)
+    for piece in pieces:
+        piece.clear_cache()
+    train(federation, PGFL(tau=0.2), Logistic(), rounds=12, participants=2, engine="jax")
+    assert max(piece._cache_size() for piece in pieces) <= 2, "servers know all or not: nothing else changes shape"

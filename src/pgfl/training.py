@@ -269,7 +269,10 @@ class Training:
             from pgfl.simulate import fast
 
             return fast.FastEngine, fast.prepare(layout, self.objectives, rho, settings.dtype, update_norm, threads)
-        return Engine, prepare(layout, self.objectives, rho, settings.dtype, self.xp, update_norm)
+        chosen = Engine
+        if settings.engine == "jax":
+            from pgfl.simulate.jax import JaxEngine as chosen
+        return chosen, prepare(layout, self.objectives, rho, settings.dtype, self.xp, update_norm)
 
     def _useful_threads(self, layout: Layout) -> int:
         elements = int(layout.counts.sum()) * layout.runs[0].federation.dimension

@@ -170,18 +170,23 @@ class Engine:
         state, number = self.state, self.state.round + 1
         turnout = self._turnout(number)
         contributions = self._over_blocks(lambda part: self._client_phase(part, number), turnout.parts)
-        aggregate = self._aggregate(turnout, contributions)
-        servers, published, around = self._exchange(aggregate, turnout.contributing)
+        servers = self._server_phase(turnout, contributions, tau_at(self.algorithm.tau, number))
         self.previous_servers = state.server_models
-        servers = self.algorithm.combine(servers, published, around, tau_at(self.algorithm.tau, number))
-        if not self.network.complete:
-            servers["model"] = servers["model"] * self.xp.asarray(self.network.known[:, None].astype(self.dtype))
         state.servers, state.round = servers, number
         if self.algorithm.has_dual:
             self._over_blocks(self._settle, turnout.parts)
         if number % LOOK_EVERY == 0:
             self.check_finite()
         return state
+
+    def _server_phase(self, turnout: Turnout, means: list[Array], tau: float) -> ServerState:
+        """The servers' state after the round, from the means of what their clients contribute."""
+        aggregate = self._aggregate(turnout, means)
+        servers, published, around = self._exchange(aggregate, turnout.contributing)
+        servers = self.algorithm.combine(servers, published, around, tau)
+        if not self.network.complete:
+            servers["model"] = servers["model"] * self.xp.asarray(self.network.known[:, None].astype(self.dtype))
+        return servers
 
     def _exchange(self, aggregate: Array, contributing: NDArray[np.bool_]) -> tuple[ServerState, Array, Around]:
         """The servers' state after publishing, what everyone published, and who hears whom."""

@@ -114,7 +114,7 @@ class BlockProblem:
     def _mapped(self, w: Array, method: str, like: Array) -> Array:
         out = like.__array_namespace__().zeros_like(like)
         for bucket in self.block.buckets:
-            rows, places = bucket.chosen(self.active)
+            rows, places = (self.active, None) if len(self.block.buckets) == 1 else bucket.chosen(self.active)
             data = [pick(values, rows) for values in (bucket.features, bucket.targets, bucket.counts)]
             if places is None or len(places):
                 out = put(out, places, getattr(bucket.objective, method)(pick(w, places), *data))
