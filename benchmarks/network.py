@@ -228,9 +228,10 @@ async def _exchange(dimension: int, exchanges: int) -> dict[str, object]:
         for name in ("north", "south"):
             certificate = identity.create_site(Path(folder) / name, name, [])
             places[name] = (certificate, (Path(folder) / name / identity.SITE_KEY).read_bytes())
-        (north, north_key), (south, south_key) = places["north"], places["south"]
+        (north, north_key), (south, _) = places["north"], places["south"]
         service = PeerService(
-            south.pem, south_key, lambda: {"north": Neighbour(north, "")}, limits,
+            *(Path(folder) / "south" / name for name in (identity.SITE_CERTIFICATE, identity.SITE_KEY)),
+            lambda: {"north": Neighbour(north, "")}, limits,
             lambda peer, frame: encode(Kind.ACKNOWLEDGED, reply),
         )  # fmt: skip
         port = await service.start("127.0.0.1:0")

@@ -97,7 +97,10 @@ class Site:
             self.settings.name, certificate, self.key, self.limits, self._authenticate,
             self._stream_opened, self._frame, self._stream_closed,
         )  # fmt: skip
-        self.service = PeerService(certificate, self.key, lambda: self.neighbours, self.limits, self._from_peer)
+        self.service = PeerService(
+            self.home / identity.SITE_CERTIFICATE, self.home / identity.SITE_KEY, lambda: self.neighbours, self.limits,
+            self._from_peer,
+        )  # fmt: skip
         await _listening(self.streams.start(f"{listen.host}:{listen.clients}"), listen.clients)
         await _listening(self.service.start(f"{listen.host}:{listen.peers}"), listen.peers)
         for name, neighbour in self.neighbours.items():
@@ -384,7 +387,7 @@ class Site:
 async def _listening(starting: Any, port: int) -> None:
     try:
         await starting
-    except RuntimeError as error:
+    except (RuntimeError, OSError) as error:
         raise NetworkError(f"Port {port} cannot be listened on; is another site running, or the host wrong?") from error
 
 
