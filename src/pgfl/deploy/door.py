@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pgfl.deploy import processes
 from pgfl.deploy.identity import SiteCertificate
 
 log = logging.getLogger(__name__)
@@ -53,9 +54,7 @@ class Door:
     def open(self, address: str, inside: int) -> int:
         """Listen; returns the port. Raises `OSError` where one cannot listen."""
         host, _, port = address.rpartition(":")
-        self._inside, host = inside, host.strip("[]")
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        self._socket = socket.create_server((host, int(port)), family=family, backlog=100)
+        self._inside, self._socket = inside, processes.listen(host, int(port))
         self._socket.setblocking(False)
         self._keep(self._accept())
         return int(self._socket.getsockname()[1])

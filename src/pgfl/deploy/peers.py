@@ -57,8 +57,9 @@ class PeerService:
         self._server = grpc.aio.server(options=server_options(self.limits.frame_bytes))
         self._server.add_generic_rpc_handlers((handlers(SERVICE, Greet=self._greet, Publish=self._publish),))
         inside = self._server.add_insecure_port("127.0.0.1:0")  # behind the door, which does TLS
+        port = self.door.open(address, inside)
         await self._server.start()
-        return self.door.open(address, inside)
+        return port
 
     async def stop(self) -> None:
         """Stop listening."""
