@@ -105,7 +105,7 @@ def main() -> int:
     remarks.append(
         "Flower's and FedJAX's servers keep the duals, which favours them: a client only solves its problem."
     )
-    return harness.show("peers", harness.publish("peers", "make bench-peers", rows, remarks), chosen.json)
+    return harness.show("peers", harness.publish("peers", rows, remarks), chosen.json)
 
 
 if __name__ == "__main__":
