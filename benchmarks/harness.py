@@ -20,7 +20,7 @@ from typing import Literal
 import numpy as np
 
 HERE = Path(__file__).parent
-PACKAGES = ("pgfl", "numpy", "scipy", "numba", "jax", "opendp", "flwr", "ray", "nvflare", "pfl", "fedjax")
+PACKAGES = ("pgfl", "numpy", "scipy", "numba", "jax", "opendp", "mpi4py")
 
 
 @dataclass
@@ -116,7 +116,7 @@ def machine() -> dict[str, object]:
 
 
 def versions() -> dict[str, str]:
-    """What of the compared packages is installed."""
+    """What our own side runs on, as installed."""
     found = {}
     for package in PACKAGES:
         try:
@@ -150,7 +150,7 @@ def publish(part: Part, command: str, rows: Sequence[Row], remarks: Sequence[str
             sections.append(_section(title, json.loads(kept.read_text())))
     intro = (
         "# Results\n\nMade by `make bench` and `make bench-peers`. Ratios are medians over turns, with quartiles; the "
-        "two sides of a row take turns in one process. Rows can come from different runs (`--only` measures some "
+        "two sides of a row take turns in one run. Rows can come from different runs (`--only` measures some "
         "anew), and the machine's load is that of the latest. Absolute times mean little on a shared machine.\n"
     )
     (HERE / "RESULTS.md").write_text("\n".join([intro, *sections]))
