@@ -21,7 +21,7 @@ from typing import Literal
 import numpy as np
 
 HERE = Path(__file__).parent
-PACKAGES = ("pgfl", "numpy", "scipy", "numba", "jax", "opendp", "flwr", "ray", "nvflare", "pfl", "fedjax")
+PACKAGES = ("pgfl", "numpy", "scipy", "numba", "jax", "opendp", "mpi4py")
 
 
 @dataclass
@@ -120,7 +120,7 @@ def machine() -> dict[str, object]:
 
 
 def versions() -> dict[str, str]:
-    """What of the compared packages is installed."""
+    """What our own side runs on, as installed."""
     found = {}
     for package in PACKAGES:
         try:
