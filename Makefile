@@ -1,7 +1,7 @@
 # Everything runs in .venv, which is built once from requirements.lock.
 SHELL := /bin/bash
 .DELETE_ON_ERROR:
-.PHONY: install run test check bench bench-peers clean
+.PHONY: install run test check bench bench-peers bench-network clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -37,6 +37,9 @@ bench: install
 
 bench-peers: install
 	@$(BIN)/python benchmarks/peers.py $(ARGS)
+
+bench-network: install
+	@$(BIN)/python benchmarks/network.py $(ARGS)
 
 clean:
 	rm -rf $(VENV) .venv-peers* results dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -6,12 +6,13 @@ is measured, which another process cannot take away; else wall time. Start-up is
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import platform
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -20,7 +21,7 @@ from typing import Literal
 import numpy as np
 
 HERE = Path(__file__).parent
-PACKAGES = ("pgfl", "numpy", "scipy", "numba", "jax", "opendp", "flwr", "ray", "nvflare", "pfl", "fedjax")
+PACKAGES = ("pgfl", "numpy", "scipy", "numba", "jax", "opendp", "mpi4py")
 
 
 @dataclass
@@ -45,6 +46,8 @@ class Row:
     @property
     def met(self) -> bool:
         """Whether the median reaches the goal."""
+        if self.goal == "—":
+            return True
         sense, number = self.goal.split()[:2]
         limit = float(number.rstrip("×%s").replace(",", ""))
         return bool(self.ratio >= limit if sense == "≥" else self.ratio <= limit)
@@ -59,14 +62,15 @@ class Turns:
 
     def faster(self) -> tuple[float, float, float]:
         """How many times faster ours is: median and quartiles."""
-        return _quartiles(self.theirs / self.ours)
+        return quartiles(self.theirs / self.ours)
 
     def slower(self) -> tuple[float, float, float]:
         """How many times ours takes of theirs."""
-        return _quartiles(self.ours / self.theirs)
+        return quartiles(self.ours / self.theirs)
 
 
-def _quartiles(ratios: np.ndarray) -> tuple[float, float, float]:
+def quartiles(ratios: np.ndarray) -> tuple[float, float, float]:
+    """The median, and the quartiles around it."""
     low, middle, high = np.percentile(ratios, [25, 50, 75])
     return float(middle), float(low), float(high)
 
@@ -116,7 +120,7 @@ def machine() -> dict[str, object]:
 
 
 def versions() -> dict[str, str]:
-    """What of the compared packages is installed."""
+    """What our own side runs on, as installed."""
     found = {}
     for package in PACKAGES:
         try:
@@ -126,17 +130,39 @@ def versions() -> dict[str, str]:
     return found
 
 
-Part = Literal["bench", "peers"]
-TITLES = {"bench": "Beside plain loops, limits and itself", "peers": "Beside other federated-learning simulators"}
+Part = Literal["bench", "peers", "network"]
+TITLES: dict[Part, str] = {
+    "bench": "Beside plain loops, limits and itself",
+    "peers": "Beside other federated-learning simulators",
+    "network": "The real network, beside bare Flower",
+}
+COMMANDS: dict[Part, str] = {"bench": "make bench", "peers": "make bench-peers", "network": "make bench-network"}
+Cases = Mapping[str, Callable[[], Iterator[Row]]]
 
 
-def publish(part: Part, command: str, rows: Sequence[Row], remarks: Sequence[str]) -> dict:
-    """Write this part's figures, keep rows that were not measured anew, and rebuild RESULTS.md from both parts."""
+def main(part: Part, about: str | None, cases: Cases, remarks: Sequence[str]) -> int:
+    """Measure all cases or those after `--only`, showing each row as it comes; 1 if a goal was missed."""
+    parser = argparse.ArgumentParser(description=about)
+    parser.add_argument("--only", choices=cases, nargs="+", help="measure some of the cases anew")
+    parser.add_argument("--json", action="store_true", help="figures for machines")
+    chosen = parser.parse_args()
+    rows, figures = [], {}
+    for name in chosen.only or cases:
+        sys.stderr.write(f"{name} …\n")
+        for row in cases[name]():
+            rows.append(row)
+            sys.stderr.write(f"{row.name:24s} {row.ratio:10.3g} ({row.low:.3g}–{row.high:.3g})  goal {row.goal}\n")
+        figures = publish(part, rows, remarks)
+    return show(part, figures, chosen.json)
+
+
+def publish(part: Part, rows: Sequence[Row], remarks: Sequence[str]) -> dict:
+    """Write this part's figures, keep rows that were not measured anew, and rebuild RESULTS.md from all parts."""
     kept = HERE / f"results-{part}.json"
     before = json.loads(kept.read_text())["rows"] if kept.exists() else []
     measured = {row.name: asdict(row) | {"met": row.met} for row in rows}
     figures = {
-        "command": command,
+        "command": COMMANDS[part],
         "machine": machine(),
         "versions": versions(),
         "rows": [measured.pop(row["name"], row) for row in before] + list(measured.values()),
@@ -149,9 +175,10 @@ def publish(part: Part, command: str, rows: Sequence[Row], remarks: Sequence[str
         if kept.exists():
             sections.append(_section(title, json.loads(kept.read_text())))
     intro = (
-        "# Results\n\nMade by `make bench` and `make bench-peers`. Ratios are medians over turns, with quartiles; the "
-        "two sides of a row take turns in one process. Rows can come from different runs (`--only` measures some "
-        "anew), and the machine's load is that of the latest. Absolute times mean little on a shared machine.\n"
+        "# Results\n\nMade by `make bench`, `make bench-peers` and `make bench-network`. Ratios are medians over "
+        "turns, with quartiles; the two sides of a row take turns in one run. Rows can come from different runs "
+        "(`--only` measures some anew), and the machine's load is that of the latest. Absolute times mean little on a "
+        "shared machine.\n"
     )
     (HERE / "RESULTS.md").write_text("\n".join([intro, *sections]))
     return figures

@@ -1,13 +1,7 @@
-"""The paper's round on Flower's simulation engine: the same mathematics, its own virtual clients and scheduling.
-
-Run inside the peers' environment, with the clients' data as an npz file; prints seconds of every round as JSON. The
-server keeps the duals, which favours Flower: a client only solves its primal problem.
-"""
+"""The paper's round on Flower's simulation engine: its own virtual clients, messages and scheduling."""
 
 from __future__ import annotations
 
-import json
-import sys
 import time
 
 import numpy as np
@@ -16,62 +10,51 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 from flwr.simulation import run_simulation
 
-FILE, ROUNDS, OUT = sys.argv[1], int(sys.argv[2]), sys.argv[3]
-DATA = dict(np.load(FILE))
-RHO, TAU = float(DATA["rho"]), float(DATA["tau"])
+from peers_round import Servers, problem, rounds_on_demand
+
 client, server = ClientApp(), ServerApp()
+
+
+def message_of(vector, **where) -> Message:
+    return Message(RecordDict({"content": ArrayRecord({"vector": Array(vector)})}), **where)
+
+
+def vector_of(message: Message):
+    return message.content["content"]["vector"].numpy()
+
+
+def client_of(context: Context) -> int:
+    return int(context.node_config["partition-id"])
+
+
+@client.query()
+def who(message: Message, context: Context) -> Message:
+    return message_of(np.array(client_of(context)), reply_to=message)
 
 
 @client.train()
 def train(message: Message, context: Context) -> Message:
-    k = int(context.node_config["partition-id"])
-    data = dict(np.load(FILE)) if "inverse" not in _CACHE else _CACHE
-    _CACHE.update(data)
-    pull = message.content["pull"]["vector"].numpy()
-    model = data["inverse"][k] @ (data["right"][k] + pull)
-    return Message(RecordDict({"model": ArrayRecord({"vector": Array(model)})}), reply_to=message)
+    return message_of(problem().solve(client_of(context), vector_of(message)), reply_to=message)
 
 
-_CACHE: dict[str, np.ndarray] = {}
+def clients_of_nodes(grid: Grid) -> dict[int, int]:
+    """Which client a node is: the order of the nodes does not say."""
+    while len(nodes := list(grid.get_node_ids())) < problem().clients:
+        time.sleep(0.1)
+    asked = [message_of(np.array(0), dst_node_id=node, message_type="query") for node in nodes]
+    return {reply.metadata.src_node_id: int(vector_of(reply)) for reply in grid.send_and_receive(asked)}
 
 
 @server.main()
 def main(grid: Grid, context: Context) -> None:
-    clients = len(DATA["server"])
-    while len(list(grid.get_node_ids())) < clients:
-        time.sleep(0.1)
-    nodes = sorted(grid.get_node_ids())
-    pair = DATA["server"] * DATA["clusters"] + DATA["cluster"]
-    members = np.bincount(pair)
-    mixing = DATA["mixing"]
-    dimension = DATA["right"].shape[1]
-    servers, dual, model = (
-        np.zeros((len(members), dimension)),
-        np.zeros((clients, dimension)),
-        np.zeros((clients, dimension)),
-    )
-    stamps = []
-    for _ in range(ROUNDS):
-        began = time.perf_counter()
-        pulls = dual + RHO * servers[pair]
-        messages = [
-            Message(
-                RecordDict({"pull": ArrayRecord({"vector": Array(pulls[i])})}), dst_node_id=node, message_type="train"
-            )
-            for i, node in enumerate(nodes)
-        ]
-        place = {node: i for i, node in enumerate(nodes)}
+    servers, place = Servers(), clients_of_nodes(grid)
+    for _ in rounds_on_demand(servers):
+        pulls = servers.pulls()
+        messages = [message_of(pulls[k], dst_node_id=node, message_type="train") for node, k in place.items()]
         for reply in grid.send_and_receive(messages):
-            model[place[reply.metadata.src_node_id]] = reply.content["model"]["vector"].numpy()
-        aggregate = np.zeros_like(servers)
-        np.add.at(aggregate, pair, model - dual / RHO)
-        mixed = np.einsum("sp,pqd->sqd", mixing, (aggregate / members[:, None]).reshape(len(mixing), -1, dimension))
-        others = (mixed.sum(axis=1, keepdims=True) - mixed) / (mixed.shape[1] - 1)
-        servers = ((1 - TAU) * mixed + TAU * others).reshape(servers.shape)
-        dual += RHO * (servers[pair] - model)
-        stamps.append(time.perf_counter() - began)
-    with open(OUT, "w") as file:
-        json.dump({"seconds": stamps}, file)
+            servers.client_models[place[reply.metadata.src_node_id]] = vector_of(reply)
+        servers.finish(servers.sums())
 
 
-run_simulation(server, client, num_supernodes=len(DATA["server"]), backend_config={"client_resources": {"num_cpus": 1}})
+if __name__ == "__main__":
+    run_simulation(server, client, problem().clients, backend_config={"client_resources": {"num_cpus": 1}})

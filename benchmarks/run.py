@@ -3,10 +3,8 @@
 # ruff: noqa: E402 (threads of BLAS are set before NumPy is loaded)
 from __future__ import annotations
 
-import argparse
 import os
 import sys
-from collections.abc import Callable, Iterator
 
 for pool in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(pool, "1")
@@ -18,7 +16,7 @@ import rounds
 import scale
 import start_up
 
-CASES: dict[str, Callable[[], Iterator[harness.Row]]] = {
+CASES: harness.Cases = {
     "start-up": start_up.imports,
     "paper": rounds.paper_round,
     "batched": rounds.batched_runs,
@@ -44,19 +42,5 @@ REMARKS = [
 ]
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", choices=CASES, nargs="+", help="measure some of the cases anew")
-    parser.add_argument("--json", action="store_true", help="figures for machines")
-    chosen = parser.parse_args()
-    rows, figures = [], {}
-    for name in chosen.only or CASES:
-        for row in CASES[name]():
-            rows.append(row)
-            sys.stderr.write(f"{row.name:18s} {row.ratio:10.3g} ({row.low:.3g}–{row.high:.3g})  goal {row.goal}\n")
-        figures = harness.publish("bench", "make bench", rows, REMARKS)
-    return harness.show("bench", figures, chosen.json)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(harness.main("bench", __doc__, CASES, REMARKS))

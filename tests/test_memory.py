@@ -39,6 +39,19 @@ def test_a_run_that_does_not_fit_is_refused_before_anything_is_made(monkeypatch)
         run(config)
 
 
+def test_a_table_that_does_not_fit_is_refused_before_its_features_are_read(monkeypatch, tmp_path):
+    rows = [f"k{k // 4},s{k // 20},c{k // 4 % 2},1," + ",".join(["0.5"] * 50) for k in range(400)]
+    header = "client,server,cluster,y," + ",".join(f"x{i}" for i in range(50))
+    (tmp_path / "clients.csv").write_text("\n".join([header, *rows]))
+    config = parse({"data": {"kind": "table", "clients": str(tmp_path / "clients.csv"), "intercept": True}})
+    shape = expected_shape(config)
+    assert (shape.clients, shape.rows, shape.dimension, shape.pairs) == (100, 400, 51, 40)
+    monkeypatch.setattr(memory, "available_memory", lambda: 2**20)
+    monkeypatch.setattr("pgfl.data.tables.read_federation", None)
+    with pytest.raises(ConfigError, match=r"needs about 0\.3 GiB .* lower dtype .*, the rows of data\.clients or "):
+        run(config)
+
+
 def test_a_federation_that_is_too_large_is_refused_when_it_is_handed_over(monkeypatch):
     made = synthetic_regression(servers=3, clients_per_server=4, dimension=5, graph="ring", seed=0)
     monkeypatch.setattr(memory, "available_memory", lambda: 2**20)

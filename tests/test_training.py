@@ -236,6 +236,30 @@ def test_resumed_runs_are_the_same_bits(tmp_path, algorithm):
         np.testing.assert_array_equal(a["rho"], b["rho"])
 
 
+def test_an_interrupt_waits_for_the_round_and_keeps_it(tmp_path):
+    with pytest.raises(KeyboardInterrupt):
+        train(
+            small(), PGFL(5.0), rounds=30, checkpoints=checkpoints(tmp_path, 1000),
+            progress=lambda *_: signal.raise_signal(signal.SIGINT),
+        )  # fmt: skip
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    (kept,) = tmp_path.iterdir()
+    with np.load(kept) as arrays:
+        assert arrays["round"] == 2  # interrupted after the first
+    resumed = train(small(), PGFL(5.0), rounds=30, checkpoints=checkpoints(tmp_path, 1000), resume=True)
+    same_bits(resumed, train(small(), PGFL(5.0), rounds=30))
+
+
+def test_a_second_interrupt_does_not_wait(tmp_path):
+    def twice(*_):
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        train(small(), PGFL(5.0), rounds=30, checkpoints=checkpoints(tmp_path, 1000), progress=twice)
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_checkpoint_of_another_config_or_a_damaged_one_is_refused(tmp_path):
     train(small(), PGFL(5.0), rounds=5, checkpoints=checkpoints(tmp_path, 5))
     with pytest.raises(ResultError, match="another config"):

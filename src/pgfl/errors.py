@@ -53,3 +53,9 @@ class Diverged(PgflError):
     """Training left the finite numbers or grew without bound."""
 
     exit_code = 1
+
+
+class Interrupted(PgflError):
+    """The user stopped a run; the message says how to go on."""
+
+    exit_code = 130

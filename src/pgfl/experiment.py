@@ -44,7 +44,7 @@ def run(config: Config, *, out: Path | None = None, resume: bool = False, progre
         begin_folder(out, config)
         checkpoints = Checkpoints(*_checkpointing(config, out))
     check_threads(config.threads)
-    memory.check(expected_shape(config))
+    check_memory(config)
     federation_of = federations(config)
     first = federation_of(0, None)
     result = train(
@@ -81,8 +81,8 @@ def run_on_ranks(
         ranks.together(lambda: begin_folder(out, config) if ranks.first else None)
         checkpoints = RankCheckpoints(ranks, *_checkpointing(config, out))
     ranks.together(lambda: check_threads(config.threads))
-    part = _part_of(expected_shape(config), ranks.size, ranks.beside)
-    ranks.together(lambda: memory.check(part))
+    beside = ranks.beside
+    ranks.together(lambda: check_memory(config, ranks.size, beside))
     federation_of, shape_of = ranks.together(lambda: federations(config)), shapes(config)
     owners: dict[int, NDArray[np.int64]] = {}
 
@@ -147,26 +147,33 @@ def _noted(result: Result, config: Config) -> Result:
 
 
 def expected_shape(config: Config) -> memory.Shape:
-    """How large a generated federation will be, before it is; a table is measured once it is read."""
+    """How large a federation will be, before it is made or read; digits are few."""
     data = config.data
-    if not isinstance(data, SyntheticData):
+    if isinstance(data, MnistData):
         return memory.Shape(0, 0, 1, 0)
-    clients = data.servers * data.clients_per_server
-    return memory.Shape(
-        clients=clients,
-        rows=clients * sum(data.samples) // 2,
-        dimension=data.dimension,
-        pairs=min(data.servers * data.clusters, clients * data.servers),
-        dtype=config.dtype,
-        engine=KERNELS.get(config.engine, config.engine),
-        private=config.privacy.enabled,
-    )
+    if isinstance(data, TableData):
+        from pgfl.data.tables import read_extent
+
+        extent = read_extent(data.clients, data.target, data.intercept)
+    else:
+        clients = data.servers * data.clients_per_server
+        extent = {
+            "clients": clients,
+            "rows": clients * sum(data.samples) // 2,
+            "dimension": data.dimension,
+            "pairs": min(data.servers * data.clusters, clients * data.servers),
+        }
+    kernels = KERNELS.get(config.engine, config.engine)
+    return memory.Shape(**extent, dtype=config.dtype, engine=kernels, private=config.privacy.enabled)
 
 
-def _part_of(shape: memory.Shape, ranks: int, beside: int) -> memory.Shape:
-    """What the ranks on one machine hold together, of a federation that is split over all."""
-    held = {name: -(-getattr(shape, name) // ranks) for name in ("clients", "rows", "pairs")}
-    return replace(shape, runs_together=beside, **held)
+def check_memory(config: Config, ranks: int = 1, beside: int = 1) -> None:
+    """Refuse a run that would not fit; of one that is split over ranks, the part of those `beside` on this machine."""
+    whole = expected_shape(config)
+    held = {name: -(-getattr(whole, name) // ranks) for name in ("clients", "rows", "pairs")}
+    keys = ("data.clients_per_server", "data.servers", "data.samples")
+    lower = ("the rows of data.clients",) if isinstance(config.data, TableData) else keys
+    memory.check(replace(whole, runs_together=beside, **held), lower=lower)
 
 
 def federations(config: Config) -> Callable[[int, Sequence[int] | None], Federation]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Literal
@@ -156,7 +157,7 @@ class Training:
         self.objectives = _constrained(objectives, settings.privacy)
         self.xp = _namespace(settings.engine)
         self.warnings: list[str] = []
-        self._finished = 0
+        self._finished, self._report_due = 0, 0.0
 
     def result(self, resume: bool = False) -> Result:
         """Train, and gather what is left."""
@@ -307,19 +308,27 @@ class Training:
         engine, recorder, settings = batch.engine, batch.recorder, self.settings
         if not (resume and self.checkpoints and self.checkpoints.restore(engine, recorder, batch.plan)):
             recorder.record()
-        runs, total, due = len(batch.layout.runs), settings.runs * settings.rounds, 0.0
-        while engine.state.round < settings.rounds:
-            round = engine.play().round
-            if round % settings.record_every == 0 or round == settings.rounds:
-                recorder.record()
-            if self.checkpoints and self.checkpoints.due(round, settings.rounds):
-                engine.check_finite()
-                self.checkpoints.save(engine, recorder, batch.plan)
-            if self.progress and (round == settings.rounds or time.monotonic() >= due):
-                due = time.monotonic() + BETWEEN_REPORTS
-                self.progress(self._finished + runs * round, total, self._latest(recorder, batch.plan))
+        with self.checkpoints.patient() if self.checkpoints else nullcontext():
+            while engine.state.round < settings.rounds:
+                self._advance(batch)
         engine.check_finite()
-        self._finished += runs * settings.rounds
+        self._finished += len(batch.layout.runs) * settings.rounds
+
+    def _advance(self, batch: Batch) -> None:
+        """One round, and what is due after it: measures, a checkpoint, a word on the progress."""
+        engine, recorder, settings = batch.engine, batch.recorder, self.settings
+        round = engine.play().round
+        if round % settings.record_every == 0 or round == settings.rounds:
+            recorder.record()
+        if self.checkpoints and self.checkpoints.due(round, settings.rounds):
+            engine.check_finite()
+            self.checkpoints.save(engine, recorder, batch.plan)
+            if self.checkpoints.stopping:
+                raise KeyboardInterrupt
+        if self.progress and (round == settings.rounds or time.monotonic() >= self._report_due):
+            self._report_due = time.monotonic() + BETWEEN_REPORTS
+            done, total = self._finished + len(batch.layout.runs) * round, settings.runs * settings.rounds
+            self.progress(done, total, self._latest(recorder, batch.plan))
 
     def _models(self, batch: Batch, run: RunLayout) -> RunModels:
         state, layout, federation = batch.engine.state, batch.layout, run.federation

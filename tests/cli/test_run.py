@@ -133,6 +133,19 @@ def test_resume_takes_the_folder_s_config_and_finished_runs_are_shown_again(expe
     assert "--resume needs --out" in one_sentence(pgfl("run", "--resume")[2])
 
 
+def test_the_progress_bar_shows_what_training_tells():
+    from pgfl import Huber, Privacy, synthetic_regression, train
+    from pgfl.cli.show import figures
+
+    told = []
+    federation = synthetic_regression(servers=4, clients_per_server=3, dimension=4, samples=(2, 4))
+    privacy = Privacy(phi0=1e-3, zeta=0.99, x_norm=1.0)
+    for settings in ({}, {"objective": Huber(), "privacy": privacy}):
+        train(federation, rounds=2, progress=lambda done, total, info: told.append(figures(info)), **settings)
+    assert "NMSD" in told[0]
+    assert "spent ε" in told[-1]
+
+
 def test_an_interrupt_tells_how_to_go_on(experiment, pgfl, tmp_path):
     experiment.failure = KeyboardInterrupt()
     code, _, err = pgfl("run", "fedavg", "--out", "o")

@@ -5,11 +5,15 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import socket
+import subprocess
+import sys
 
 import pytest
 
 from pgfl.cli import main
 from pgfl.cli.network import demo_federation, demo_training
+from pgfl.deploy import processes
 from pgfl.deploy.local import LocalNetwork
 from pgfl.deploy.settings import load_client, load_site
 from pgfl.deploy.site import Site
@@ -38,6 +42,29 @@ def test_a_site_is_set_up_with_a_few_commands(tmp_path, capsys):
     assert pgfl("site", "status", "--home", north) == 0
     assert "ann" in capsys.readouterr().out
     assert pgfl("site", "expel", "ann", "--home", north) == 0
+
+
+@pytest.mark.parametrize("port", ["flower", "clients", "peers"])
+def test_a_port_in_use_is_one_sentence(tmp_path, port):
+    pgfl("site", "init", "north", "--home", tmp_path)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        ports = {name: processes.free_port() for name in ("flower", "clients", "peers")}
+        ports[port] = taken.getsockname()[1]
+        written = (tmp_path / "site.toml").read_text()
+        for name, default in (("flower", 9092), ("clients", 9093), ("peers", 9094)):
+            written = written.replace(f"{name} = {default}", f"{name} = {ports[name]}")
+        (tmp_path / "site.toml").write_text(written.replace("0.0.0.0", "127.0.0.1"))
+        serve = [sys.executable, "-c", "from pgfl.cli import main; main()", "site", "serve", tmp_path / "site.toml"]
+        ended = subprocess.run(serve, capture_output=True, text=True, timeout=60)
+    assert ended.returncode == 2
+    assert f"pgfl: Port {ports[port]} cannot be listened on" in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+@pytest.mark.parametrize(("sites", "clients", "clusters"), [(1, 1, 1), (1, 2, 2), (4, 1, 2)])
+def test_the_demo_fits_any_size(sites, clients, clusters):
+    federation = demo_federation(sites, clients, "huber", seed=0)
+    assert len(demo_training(federation, "huber", 3).clusters) == clusters
 
 
 def test_the_templates_are_valid(tmp_path):

@@ -71,16 +71,15 @@ class Aborted(Exception):
 
 
 class FakeContext:
-    """A gRPC context whose peer is authenticated."""
+    """A gRPC context of a caller that came through the door."""
 
-    def __init__(self, pem):
-        self.pem, self.codes = pem, []
+    port = 1
+
+    def __init__(self):
+        self.codes = []
 
     def peer(self):
-        return "ipv4:127.0.0.1:1"
-
-    def auth_context(self):
-        return {"x509_pem_cert": [self.pem]}
+        return f"ipv4:127.0.0.1:{self.port}"
 
     async def abort(self, code, details):
         self.codes.append(code)
@@ -95,8 +94,9 @@ def test_the_peer_service_survives(tmp_path):
         taken.append(frame)
         return b"ok"
 
-    service = PeerService(certificate.pem, b"", lambda: {"north": Neighbour(certificate, "x")}, LIMITS, receive)
-    context = FakeContext(certificate.pem)
+    service = PeerService(tmp_path, tmp_path, lambda: {"north": Neighbour(certificate, "x")}, LIMITS, receive)
+    context = FakeContext()
+    service.door._guests[FakeContext.port] = certificate
 
     async def scenario():
         for data in hostile(1):

@@ -189,6 +189,7 @@ def test_a_site_that_is_not_linked_is_refused(network, tmp_path):
     asyncio.run(call())
     assert down
     assert not replies
+    assert "127.0.0.1 is refused: the certificate that it shows is not linked" in network.log(NORTH)
 
 
 def test_status_tells_what_is(network):

@@ -31,7 +31,10 @@ class Place:
         self.neighbours = {}
         self.inbox, self.replies, self.down = [], [], []
         self.refuse = None
-        self.service = PeerService(self.certificate.pem, self.key, lambda: self.neighbours, LIMITS, self.receive)
+        self.service = PeerService(
+            folder / identity.SITE_CERTIFICATE, folder / identity.SITE_KEY, lambda: self.neighbours, LIMITS,
+            self.receive,
+        )  # fmt: skip
 
     async def listen(self):
         self.port = await self.service.start("127.0.0.1:0")
@@ -127,7 +130,7 @@ def impostor(tmp_path, name):
     return certificate.pem, (tmp_path / "impostor" / identity.SITE_KEY).read_bytes()
 
 
-def test_a_caller_with_a_certificate_that_is_not_linked_is_refused(pair, tmp_path):
+def test_a_caller_with_a_certificate_that_is_not_linked_is_refused(pair, tmp_path, caplog):
     north, south = pair
     pem, key = impostor(tmp_path, "north")
 
@@ -137,13 +140,18 @@ def test_a_caller_with_a_certificate_that_is_not_linked_is_refused(pair, tmp_pat
         south.neighbours["north"] = Neighbour(north.certificate, "127.0.0.1:1")
         link = north.link("south", certificate=pem, key=key)
         link.start()
-        await until(lambda: north.down)
+        await until(lambda: len(north.down) > 2)
         await link.stop()
         await south.service.stop()
 
-    asyncio.run(scenario())
+    with caplog.at_level(logging.WARNING):
+        asyncio.run(scenario())
     assert not south.inbox
     assert not north.replies
+    assert caplog.messages == [
+        "a site that calls from 127.0.0.1 is refused: the certificate that it shows is not linked, or not valid today"
+    ], "said once, however often it tries"
+    assert south.service.refused["certificate"] > 2
 
 
 def test_a_server_with_another_certificate_than_the_pinned_is_refused(pair, tmp_path):
@@ -165,22 +173,89 @@ def test_a_server_with_another_certificate_than_the_pinned_is_refused(pair, tmp_
     assert "CERTIFICATE_VERIFY_FAILED" in north.down[0][1] or "UNAVAILABLE" in north.down[0][1]
 
 
-def test_a_caller_without_a_certificate_is_refused(pair):
+async def call_without_certificate(south, trusted):
+    """What becomes of a greeting from somebody who shows no certificate and trusts `trusted`."""
+    credentials = grpc.ssl_channel_credentials(trusted)
+    options = [("grpc.ssl_target_name_override", south.certificate.tls_name)]
+    async with grpc.aio.secure_channel(f"127.0.0.1:{south.port}", credentials, options=options) as channel:
+        with pytest.raises(grpc.aio.AioRpcError) as refusal:
+            await channel.unary_unary(f"/{SERVICE}/Greet")(south.greeting(), timeout=5)
+    return refusal.value.code()
+
+
+def test_a_caller_without_a_certificate_is_refused(pair, caplog):
     north, south = pair
 
     async def scenario():
         await south.listen()
         south.neighbours["north"] = Neighbour(north.certificate, "127.0.0.1:1")
-        credentials = grpc.ssl_channel_credentials(south.certificate.pem)
-        options = [("grpc.ssl_target_name_override", south.certificate.tls_name)]
-        async with grpc.aio.secure_channel(f"127.0.0.1:{south.port}", credentials, options=options) as channel:
+        code = await call_without_certificate(south, south.certificate.pem)
+        await south.service.stop()
+        return code
+
+    with caplog.at_level(logging.WARNING):
+        assert asyncio.run(scenario()) is grpc.StatusCode.UNAVAILABLE
+    assert not south.inbox
+    assert "a site that calls from 127.0.0.1 is refused: it shows no certificate" in caplog.text
+
+
+def test_a_caller_that_does_not_trust_the_site_is_told_of(pair, tmp_path, caplog):
+    _, south = pair
+
+    async def scenario():
+        await south.listen()
+        await call_without_certificate(south, impostor(tmp_path, "south")[0])
+        await south.service.stop()
+
+    with caplog.at_level(logging.WARNING):
+        asyncio.run(scenario())
+    assert "127.0.0.1 is refused: it hung up in the TLS handshake, as one that does not trust" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [(b"GET / HTTP/1.1\r\n\r\n", "does not speak TLS"), (b"\x16\x03\x01\xff", "TLS handshake"), (b"", "TLS handshake")],
+)
+def test_what_is_no_tls_is_refused_and_hurts_nobody(pair, caplog, said, why):
+    north, south = pair
+
+    async def scenario():
+        await south.listen()
+        _, writer = await asyncio.open_connection("127.0.0.1", south.port)
+        writer.write(said)
+        writer.write_eof()
+        await until(lambda: south.service.refused["certificate"])
+        writer.close()
+        north.knows(south)
+        south.neighbours["north"] = Neighbour(north.certificate, "127.0.0.1:1")
+        link = north.link("south")
+        link.start()
+        await until(lambda: north.replies)
+        await link.stop()
+        await south.service.stop()
+
+    with caplog.at_level(logging.WARNING):
+        asyncio.run(scenario())
+    assert "a site that calls from 127.0.0.1 is refused" in caplog.text
+    assert why in caplog.text
+
+
+def test_behind_the_door_nobody_is_heard_who_did_not_come_through_it(pair, caplog):
+    north, south = pair
+
+    async def scenario():
+        await south.listen()
+        south.neighbours["north"] = Neighbour(north.certificate, "127.0.0.1:1")
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{south.service.door._inside}") as channel:
             with pytest.raises(grpc.aio.AioRpcError) as refusal:
                 await channel.unary_unary(f"/{SERVICE}/Greet")(north.greeting(), timeout=5)
         await south.service.stop()
         return refusal.value.code()
 
-    assert asyncio.run(scenario()) is grpc.StatusCode.UNAVAILABLE
+    with caplog.at_level(logging.WARNING):
+        assert asyncio.run(scenario()) is grpc.StatusCode.FAILED_PRECONDITION
     assert not south.inbox
+    assert "did not come through the door" in caplog.text
 
 
 def test_a_linked_site_cannot_speak_for_another(pair, caplog):

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import signal
 import sys
 
 import numpy as np
@@ -61,6 +62,17 @@ def test_a_killed_rank_ends_the_run_with_a_sentence(killed):
     said = [f"pgfl: A rank died before the end, which stopped the others; go on with {advice}."]
     assert sentences(done) == said
     assert not (out / SUMMARY).exists()
+
+
+def test_an_interrupt_says_how_to_go_on(tmp_path):
+    path, out = written(tmp_path, "private", **LONG), tmp_path / "out"
+    job = start(MPIEXEC, "-n", 2, *RUN, path, "--out", out)
+    wait_for(lambda: list(out.glob("simulation_only/checkpoint/run-0/round-*")))
+    job.send_signal(signal.SIGINT)
+    done = finish(job)
+    (sentence,) = sentences(done)
+    assert done.returncode == 130
+    assert f"Interrupted; go on with `mpiexec -n 2 pgfl run --engine mpi --resume --out {out}`." in sentence
 
 
 @pytest.mark.parametrize("count", [1, 2])

@@ -163,6 +163,16 @@ def test_a_new_ledger_never_replaces_one(filled):
         assert ledger.count == 4
 
 
+def test_an_acceptance_is_noted_with_the_next_release_or_not_at_all(path):
+    with Ledger.create(path, "ann", POLICY) as ledger:
+        ledger.release("r1", 0.2, payload)
+        ledger.release("r2", 0.2, payload, accepted=["r1"])
+        with pytest.raises(LedgerError, match="no release for round r7"):
+            ledger.release("r3", 0.2, payload, accepted=["r2", "r7"])
+        assert [row.accepted for row in ledger.rows()] == [True, False]
+        ledger.verify()
+
+
 def test_open_or_create_begins_one(path):
     path.touch()
     with Ledger.open_or_create(path, "ann", POLICY) as ledger:
@@ -305,7 +315,8 @@ def test_a_ledger_put_back_from_a_backup_is_found(path, tmp_path):
     backup = tmp_path / "backup"
     with Ledger.create(path, "ann", POLICY) as ledger:
         ledger.release("r1", 0.2, payload)
-        shutil.copy(path, backup)
+    shutil.copy(path, backup)
+    with Ledger.open(path, "ann") as ledger:
         ledger.release("r2", 0.2, payload)
         known_by_the_site = ledger.count
         ledger.check_known(known_by_the_site)
@@ -314,6 +325,72 @@ def test_a_ledger_put_back_from_a_backup_is_found(path, tmp_path):
         ledger.check_known(1)
         with pytest.raises(LedgerError, match="backup"):
             ledger.check_known(known_by_the_site)
+
+
+def test_at_rest_a_ledger_is_one_file(filled):
+    assert {file.name for file in filled.parent.iterdir()} <= {"ann.ledger", "ann.ledger.lock"}
+
+
+@pytest.mark.parametrize("looked_at", [False, True])
+def test_a_copy_without_its_log_is_refused_and_again(filled, tmp_path, looked_at):
+    """Killed, then moved without the log: the last release would be forgotten."""
+    subprocess.run([sys.executable, "-c", _KILLED, str(filled)], check=False)
+    moved = tmp_path / "moved"
+    shutil.copy(filled, moved)
+    for _ in range(2):
+        if looked_at:
+            Ledger.read(moved).close()
+        with pytest.raises(LedgerError, match="lacks its log"):
+            Ledger.open(moved, "ann")
+        with pytest.raises(LedgerError, match="lacks its log"):
+            Ledger.open_or_create(moved, "ann", POLICY)
+    shutil.copy(f"{filled}-wal", f"{moved}-wal")
+    for ledger in (Ledger.read(filled), Ledger.open(filled, "ann"), Ledger.open(moved, "ann")):
+        with ledger:
+            assert ledger.count == 5
+
+
+def test_a_refusal_after_a_crash_takes_nothing_away(filled):
+    subprocess.run([sys.executable, "-c", _KILLED, str(filled)], check=False)
+    with pytest.raises(LedgerError, match="not of bob"):
+        Ledger.open(filled, "bob")
+    with Ledger.open(filled, "ann") as ledger:
+        assert ledger.count == 5
+
+
+def test_a_reader_that_closes_last_leaves_a_ledger_that_opens(filled):
+    ledger = Ledger.open(filled, "ann")
+    with Ledger.read(filled) as reader:
+        ledger.release("r9", 0.2, payload)
+        assert reader.count == 5
+        ledger.close()
+        assert reader.count == 5
+    with Ledger.open(filled, "ann") as ledger:
+        assert ledger.count == 5
+    test_at_rest_a_ledger_is_one_file(filled)
+
+
+def test_no_room_to_close_leaves_a_ledger_that_opens(filled):
+    ledger = Ledger.open(filled, "ann")
+    ledger.release("r9", 0.2, payload)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))
+    try:
+        ledger.close()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    with Ledger.open(filled, "ann") as ledger:
+        assert ledger.count == 5
+
+
+def test_another_database_is_left_as_it_is(tmp_path):
+    other = tmp_path / "other"
+    _edit(other, "PRAGMA user_version = 7", "CREATE TABLE mine (x)")
+    before = other.read_bytes()
+    for attempt in (Ledger.create, Ledger.open, Ledger.open_or_create):
+        with pytest.raises(LedgerError):
+            attempt(other, "ann", POLICY)
+    assert other.read_bytes() == before
 
 
 def test_one_process_at_a_time_and_readers_beside_it(filled):
@@ -343,6 +420,14 @@ _HOLD = textwrap.dedent("""
     ledger.release("held", 0.2, lambda upcoming: b"held")
     print("open", flush=True)
     sys.stdin.read()
+""")
+
+
+_KILLED = textwrap.dedent("""
+    import os, signal, sys
+    from pgfl.privacy.ledger import Ledger
+    Ledger.open(sys.argv[1], "ann").release("last", 0.2, lambda upcoming: b"last")
+    os.kill(os.getpid(), signal.SIGKILL)
 """)
 
 
@@ -379,6 +464,15 @@ def test_a_slow_reader_does_not_stop_the_client(filled):
         next(rows)
         ledger.release("r9", 0.2, payload)
         assert reader.count == 5
+
+
+def test_a_ledger_is_verified_as_of_one_moment_while_its_client_releases(filled):
+    with Ledger.open(filled, "ann") as ledger, Ledger.read(filled) as reader:
+        reader._connection.set_trace_callback(
+            lambda statement: ledger.release("meanwhile", 0.2, payload) if "FROM state" in statement else None
+        )
+        reader.verify()
+        assert ledger.count == 5
 
 
 def test_threads_of_one_process_release_one_after_the_other(path):

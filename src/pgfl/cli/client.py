@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import logging
 import signal
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from pgfl.cli.logs import show_log
 from pgfl.cli.options import Json
 
 app = typer.Typer(no_args_is_help=True, help="A client: its key, its own privacy policy, and taking part.")
@@ -38,9 +38,7 @@ def join(settings: Annotated[Path, typer.Argument(help="client.toml")]) -> None:
     from pgfl.deploy.settings import load_client
     from pgfl.deploy.store import only_one
 
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", force=True)
-    for noisy in ("httpx", "httpcore", "flwr"):
-        logging.getLogger(noisy).setLevel(logging.WARNING)
+    show_log()
     loaded = load_client(settings)
     with only_one(Path(loaded.home) / LOCK, f"Client {loaded.name}"):
         participant = Participant(loaded, load_samples(loaded))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import tempfile
 import time
 from collections.abc import Mapping
@@ -55,6 +56,7 @@ def demo(
         raise NetworkError(f"--objective is huber, ridge or logistic; got {objective!r}.")
     federation = demo_federation(sites, clients, objective, seed)  # type: ignore[arg-type]
     with ExitStack() as stack:
+        stack.callback(signal.signal, signal.SIGTERM, signal.signal(signal.SIGTERM, signal.default_int_handler))
         folder = keep or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="pgfl-demo-")))
         if folder.exists() and any(folder.iterdir()):
             raise NetworkError(f"{folder} is not empty; give a new folder to --keep.")
@@ -81,14 +83,14 @@ def demo(
 
 
 def demo_federation(sites: int, clients: int, objective: Kind, seed: int, dimension: int = 5) -> Federation:
-    """Made-up data on a line of sites, in two clusters."""
+    """Made-up data on a line of sites, in two clusters where there are two clients."""
     from pgfl.data.synthetic import synthetic_regression
     from pgfl.topology import line
 
     federation = synthetic_regression(
         servers=sites,
         clients_per_server=clients,
-        clusters=2,
+        clusters=min(2, sites * clients),
         dimension=dimension,
         samples=(20, 40),
         graph=line(sites),
@@ -217,7 +219,8 @@ def _tell(outcome: Mapping[str, Any]) -> None:
 
     console = Console(highlight=False)
     worst = max(value for value in outcome["epsilon"].values() if value is not None)
-    console.print(f"{outcome['sites']} sites, {outcome['clients']} clients, {outcome['seconds']:.1f} s in all.")
+    here = [f"{count} {what}{'s' * (count > 1)}" for what in ("site", "client") if (count := outcome[f"{what}s"])]
+    console.print(f"{', '.join(here)}, {outcome['seconds']:.1f} s in all.")
     console.print(f"Worst ε of a client: {worst:.4g} at δ = 1e-5.")
     if outcome["difference"] is None:
         console.print("Not compared with the simulator: " + "; ".join(outcome["not_compared_because"]) + ".")

@@ -23,6 +23,8 @@ def run_on_ranks(
     An error that all ranks know of is raised on all, so that they end in an orderly way. One that a single rank meets
     ends the job at once: others may be waiting for that rank.
     """
+    from pgfl.cli.run import interrupted
+
     ranks = world()
     watch, folder = None, None
     try:
@@ -35,6 +37,8 @@ def run_on_ranks(
         if folder and ranks.first:
             abandon_folder(folder)
         raise agreed.error from None
+    except KeyboardInterrupt as error:
+        ranks.abort(interrupted(folder, _command(config, ranks)) if folder else error)
     except BaseException as error:
         ranks.abort(error)
     finally:
@@ -69,5 +73,8 @@ def _for_ranks(config: Config, ranks: Ranks) -> Config:
 def _watch(config: Config, folder: Path, ranks: Ranks) -> Watch:
     from pgfl.experiment import checkpoint_folder
 
-    again = f"mpiexec -n {ranks.size} pgfl run --engine {config.engine} --resume --out {folder}"
-    return Watch(checkpoint_folder(config, folder), again)
+    return Watch(checkpoint_folder(config, folder), f"{_command(config, ranks)} --resume --out {folder}")
+
+
+def _command(config: Config, ranks: Ranks) -> str:
+    return f"mpiexec -n {ranks.size} pgfl run --engine {config.engine}"

@@ -16,11 +16,11 @@ from pgfl.cli.options import Json
 
 if TYPE_CHECKING:
     from pgfl.config import Config
+    from pgfl.errors import Interrupted
     from pgfl.result import Result
 
 DEFAULT_PRESET = "private-huber"
 RESULTS = Path("results")
-INTERRUPTED = 130
 
 app = typer.Typer(add_completion=False)
 Progress = Callable[[int, int, dict[str, Any]], None]
@@ -109,7 +109,7 @@ def _folder(out: Path | None, resume: bool, config: Config) -> Path:
 
 def _train(config: Config, folder: Path, resume: bool, quiet: bool) -> Result:
     from pgfl import experiment
-    from pgfl.folder import abandon_folder, checkpoint_folders, is_complete
+    from pgfl.folder import abandon_folder, is_complete
 
     try:
         with bar(shown=not quiet) as progress:
@@ -118,13 +118,20 @@ def _train(config: Config, folder: Path, resume: bool, quiet: bool) -> Result:
         abandon_folder(folder)
         if not isinstance(error, KeyboardInterrupt):
             raise
-        kept = any(place.exists() for place in checkpoint_folders(folder))
-        where = f"go on with `pgfl run --resume --out {folder}`" if kept else "nothing was kept"
-        typer.echo(f"pgfl: Interrupted; {where}.", err=True)
-        raise typer.Exit(INTERRUPTED) from None
+        raise interrupted(folder, "pgfl run") from None
     if not is_complete(folder):
         result.save(folder)
     return result
+
+
+def interrupted(folder: Path, command: str) -> Interrupted:
+    """What to say after Ctrl-C: how to go on, where there is something to go on with."""
+    from pgfl.errors import Interrupted
+    from pgfl.folder import checkpoint_folders
+
+    kept = any(place.exists() for place in checkpoint_folders(folder))
+    then = f"go on with `{command} --resume --out {folder}`" if kept else "nothing was kept"
+    return Interrupted(f"Interrupted; {then}.")
 
 
 def finished(folder: Path, config: Config) -> Result:

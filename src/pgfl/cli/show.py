@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,16 +20,16 @@ MOST_CLUSTERS = 12
 def figures(info: Mapping[str, Any]) -> str:
     """What the progress bar says besides rounds.
 
-    >>> figures({"nmsd_db": -10.0, "accuracy": 0.914, "rho_worst": 0.25})
-    'NMSD -10.00 dB  accuracy 91.4%  spent ρ 0.25'
+    >>> figures({"nmsd": 0.1, "accuracy": 0.914, "epsilon": 0.25, "memory_gib": 2.31})
+    'NMSD -10.00 dB  accuracy 91.4 %  spent ε 0.25  2.3 GiB'
     """
-    parts = [
-        ("nmsd_db", "NMSD {:.2f} dB"),
-        ("accuracy", "accuracy {:.1%}"),
-        ("rho_worst", "spent ρ {:.3g}"),
-        ("memory_gib", "{:.1f} GiB"),
-    ]
-    return "  ".join(form.format(info[key]) for key, form in parts if key in info)
+    parts: dict[str, tuple[str, Callable[[float], str]]] = {
+        "nmsd": ("NMSD {}", partial(figure, "nmsd")),
+        "accuracy": ("accuracy {}", partial(figure, "accuracy")),
+        "epsilon": ("spent ε {}", short),
+        "memory_gib": ("{} GiB", "{:.1f}".format),
+    }
+    return "  ".join(words.format(form(info[key])) for key, (words, form) in parts.items() if key in info)
 
 
 def show_result(result: Result, folder: Path) -> None:

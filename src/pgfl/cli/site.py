@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 import signal
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from pgfl.cli.logs import show_log
 from pgfl.cli.options import Json
 from pgfl.errors import NetworkError
 
@@ -86,7 +86,7 @@ def serve(settings: Annotated[Path, typer.Argument(help="site.toml")]) -> None:
     from pgfl.deploy.site import LOCK, Site
     from pgfl.deploy.store import only_one
 
-    _log_lines()
+    show_log()
     loaded = load_site(settings)
     with only_one(Path(loaded.home) / LOCK, f"Site {loaded.name}"):
         site = Site(loaded)
@@ -165,9 +165,3 @@ def _store(home: Path) -> Any:
     if not (home / SITE_CERTIFICATE).exists():
         raise NetworkError(f"{home} is not a site's folder; `pgfl site init NAME` makes one.")
     return closing(SiteStore(home / STORE))
-
-
-def _log_lines() -> None:
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", force=True)
-    for noisy in ("httpx", "httpcore", "flwr"):
-        logging.getLogger(noisy).setLevel(logging.WARNING)

@@ -116,6 +116,15 @@ def read_shape(
     return _server_graph(graph, server_ids, average_degree, seed, 0), counts
 
 
+def read_extent(clients: str | os.PathLike[str], target: str, intercept: bool) -> dict[str, int]:
+    """How large the federation of a table will be, without reading its features: clients, rows, dimension, pairs."""
+    table = TableFile(clients)
+    table.require(*_ID_COLUMNS, target)
+    rows, (clients_named, servers, clusters) = table.counts(_ID_COLUMNS)
+    dimension = len(table.columns) - len(_ID_COLUMNS) - 1 + intercept
+    return {"clients": clients_named, "rows": rows, "dimension": dimension, "pairs": servers * clusters}
+
+
 def read_edges(path: str | os.PathLike[str], servers: Iterable[str] | None = None) -> list[tuple[str, str]]:
     """The edges of a csv or parquet file with the columns source and target, both server ids.
 

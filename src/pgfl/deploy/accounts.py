@@ -24,7 +24,6 @@ from pgfl.roles import Client, Vector
 from pgfl.solvers import tolerance_for
 
 _STATE = "client"
-_MARKED_TOGETHER = 50
 Drawn = Callable[[int, Vector, Vector], None]
 
 
@@ -98,7 +97,9 @@ class PrivateAccount:
             upcoming.state[_STATE] = state
             return payload
 
-        return self.ledger.release(key, sensitivity, made).payload
+        released = self.ledger.release(key, sensitivity, made, accepted=self._unmarked)
+        self._unmarked.clear()
+        return released.payload
 
     def sensitivity(self, client: Client, server_clients: int) -> float:
         """Δ of the problem that this request makes the client solve."""
@@ -108,20 +109,13 @@ class PrivateAccount:
         return float(self.noise.widen(plain)[0])
 
     def confirm(self, key: str) -> None:
-        """The site took it. A mark costs as much as a release, so marks are made some at a time."""
+        """The site took it. This is noted with the next release: alone it would cost as much as one."""
         if self.ledger.find(key) is None:
             raise LedgerError(
                 f"The site accepted {key}, which {self.ledger.path} does not know: it was put back from a backup and "
                 "would spend again what is spent; find the newer file, or leave the federation."
             )
         self._unmarked.append(key)
-        if len(self._unmarked) >= _MARKED_TOGETHER:
-            self._mark()
-
-    def _mark(self) -> None:
-        while self._unmarked:
-            self.ledger.confirm(self._unmarked[-1])
-            self._unmarked.pop()
 
     def check_known(self, releases: int) -> None:
         """A ledger from a backup undercounts; stop."""
@@ -135,7 +129,8 @@ class PrivateAccount:
     def close(self) -> None:
         """Let go of the ledger."""
         with suppress(LedgerError):
-            self._mark()
+            for key in self._unmarked:
+                self.ledger.confirm(key)
         self.ledger.close()
 
 

@@ -12,12 +12,13 @@ from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import grpc
 import grpc.aio
 
-from pgfl.deploy.identity import SiteCertificate
+from pgfl.deploy.door import Door
 from pgfl.deploy.store import Neighbour
 from pgfl.deploy.wire import Frame, Kind, Limits, Malformed, decode
 
@@ -41,30 +42,32 @@ Receive = Callable[[str, Frame], bytes]
 class PeerService:
     """Answers neighbours. `receive` gets the authenticated neighbour's name and a valid frame, and gives the reply."""
 
-    certificate: bytes
-    key: bytes
+    certificate: Path
+    key: Path
     neighbours: Callable[[], Mapping[str, Neighbour]]
     limits: Limits
     receive: Receive
     refused: Counter[str] = field(default_factory=Counter)
 
+    def __post_init__(self) -> None:
+        self.door = Door(self.certificate, self.key, self._pinned, self.refused)
+
     async def start(self, address: str) -> int:
         """Listen; returns the port."""
         self._server = grpc.aio.server(options=server_options(self.limits.frame_bytes))
         self._server.add_generic_rpc_handlers((handlers(SERVICE, Greet=self._greet, Publish=self._publish),))
-        credentials = grpc.dynamic_ssl_server_credentials(self._tls(), self._tls, True)
-        port = self._server.add_secure_port(address, credentials)
+        inside = self._server.add_insecure_port("127.0.0.1:0")  # behind the door, which does TLS
+        port = self.door.open(address, inside)
         await self._server.start()
-        return int(port)
+        return port
 
     async def stop(self) -> None:
         """Stop listening."""
         await self._server.stop(0.5)
+        await self.door.close()
 
-    def _tls(self) -> grpc.ServerCertificateConfiguration:
-        """Asked for at every new connection, so a neighbour that is linked meanwhile gets in."""
-        roots = b"".join(neighbour.certificate.pem for neighbour in self.neighbours().values())
-        return grpc.ssl_server_certificate_configuration([(self.key, self.certificate)], roots or self.certificate)
+    def _pinned(self) -> bytes:
+        return b"".join(neighbour.certificate.pem for neighbour in self.neighbours().values())
 
     async def _greet(self, data: bytes, context: Any) -> bytes:
         return await self._take(data, context, _GREETING)
@@ -91,11 +94,9 @@ class PeerService:
         raise AssertionError("abort raises")
 
     def _who(self, context: Any) -> str:
-        offered = context.auth_context().get("x509_pem_cert", [b""])[0]
-        try:
-            certificate = SiteCertificate.parse(offered)
-        except ValueError as error:
-            raise Refused("its certificate cannot be read") from error
+        certificate = self.door.guest(context.peer())
+        if certificate is None:
+            raise Refused("it did not come through the door")
         pinned = self.neighbours().get(certificate.name)
         if pinned is None or pinned.certificate.pem != certificate.pem:
             raise Refused(f"its certificate names {certificate.name!r} and is not the one that is linked")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import atexit
 import contextlib
 import os
@@ -26,11 +27,30 @@ os.execvp(sys.argv[2], sys.argv[2:])
 _children: set[subprocess.Popen[bytes]] = set()
 
 
+def listen(host: str, port: int) -> socket.socket:
+    """A listening socket; raises `OSError` where one cannot listen."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    return socket.create_server((host.strip("[]"), port), family=family)
+
+
 def free_port(host: str = "127.0.0.1") -> int:
     """A port that was free a moment ago."""
     with socket.socket() as probe:
         probe.bind((host, 0))
         return int(probe.getsockname()[1])
+
+
+async def until_free(host: str, port: int, patience: float) -> None:
+    """Wait until one can listen there; raises `OSError` when patience is over."""
+    until = time.monotonic() + patience
+    while True:
+        try:
+            listen(host, port).close()
+            return
+        except OSError:
+            if time.monotonic() > until:
+                raise
+        await asyncio.sleep(0.1)
 
 
 def start(command: Sequence[str], log: Path, environment: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:

@@ -10,11 +10,11 @@ import secrets
 import time
 import zlib
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import Any
 
-from pgfl.deploy import identity
+from pgfl.deploy import identity, processes
 from pgfl.deploy.client_streams import ClientStreams, Unwelcome
 from pgfl.deploy.flower_site import Membership, SuperLink
 from pgfl.deploy.identity import ClientKey, SiteCertificate
@@ -34,6 +34,7 @@ STORE, LOCK, LIVE = "site.db", "site.lock", "live.json"
 _INVITE_AFTER_SECONDS = 8.0  # a client that had a stream is given so long to come back by itself
 _LOOK_SECONDS = 1.0  # how often new admissions and links are looked for
 _LINGER_SECONDS = 20.0
+_ORPHAN_SECONDS = 10.0  # after a kill, the SuperLink of the site before may still hold its port
 
 
 class Site:
@@ -97,32 +98,30 @@ class Site:
             self.settings.name, certificate, self.key, self.limits, self._authenticate,
             self._stream_opened, self._frame, self._stream_closed,
         )  # fmt: skip
-        self.service = PeerService(certificate, self.key, lambda: self.neighbours, self.limits, self._from_peer)
-        await _listening(self.streams.start(f"{listen.host}:{listen.clients}"), listen.clients)
-        await _listening(self.service.start(f"{listen.host}:{listen.peers}"), listen.peers)
-        for name, neighbour in self.neighbours.items():
-            self._link(name, neighbour)
-        membership = self._membership() if self.invite else None
-        if membership is not None:
-            membership.start()
-        log.info("site %s serves from round %d on", self.settings.name, self.rounds.round)
-        watcher = self._loop.create_task(self._watch())
-        try:
+        self.service = PeerService(
+            self.home / identity.SITE_CERTIFICATE, self.home / identity.SITE_KEY, lambda: self.neighbours, self.limits,
+            self._from_peer,
+        )  # fmt: skip
+        async with AsyncExitStack() as ending:
+            ending.callback(self.store.close)
+            await _listening(self.streams.start(f"{listen.host}:{listen.clients}"), listen.clients)
+            ending.push_async_callback(self.streams.stop)
+            await _listening(self.service.start(f"{listen.host}:{listen.peers}"), listen.peers)
+            ending.push_async_callback(self.service.stop)
+            if self.invite:
+                await _listening(processes.until_free(listen.host, listen.flower, _ORPHAN_SECONDS), listen.flower)
+                membership = self._membership()
+                membership.start()
+                ending.push_async_callback(asyncio.to_thread, membership.stop)
+            ending.push_async_callback(self._hang_up)
+            for name, neighbour in self.neighbours.items():
+                self._link(name, neighbour)
+            log.info("site %s serves from round %d on", self.settings.name, self.rounds.round)
+            self._watcher = self._loop.create_task(self._watch())
             self._apply(self.rounds.start(time.monotonic()))
             reason = await self._over
             await self._farewell(reason)
-            return reason
-        finally:
-            watcher.cancel()
-            if self._timer is not None:
-                self._timer.cancel()
-            for link in self._links.values():
-                await link.stop()
-            await self.streams.stop()
-            await self.service.stop()
-            if membership is not None:
-                await asyncio.to_thread(membership.stop)
-            self.store.close()
+        return reason
 
     def stop(self, reason: str) -> None:
         """End soon; what is saved stays saved, and the next start goes on from there."""
@@ -147,6 +146,13 @@ class Site:
         ):
             await asyncio.sleep(0.05)
         await asyncio.sleep(0.3)
+
+    async def _hang_up(self) -> None:
+        self._watcher.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
+        for link in self._links.values():
+            await link.stop()
 
     # the protocol's effects -------------------------------------------------------------------------------------------
 
@@ -384,7 +390,7 @@ class Site:
 async def _listening(starting: Any, port: int) -> None:
     try:
         await starting
-    except RuntimeError as error:
+    except (RuntimeError, OSError) as error:
         raise NetworkError(f"Port {port} cannot be listened on; is another site running, or the host wrong?") from error
 
 

@@ -3,14 +3,8 @@
 A release is written down, with the very bytes, and committed before it can be sent. A retry resends those bytes and
 spends nothing. Past the budget there is no release.
 
-**Durability.** A rollback journal with `synchronous=EXTRA`. Unlike a write-ahead log it leaves one file at rest, so a
-copied ledger is a whole ledger; a copy that misses its log would undercount. EXTRA also syncs the folder after the
-journal is unlinked, for otherwise a power cut could bring the journal back and undo a release that was already sent.
-A process killed at any point leaves either the old state or the new one.
-
-**Two processes.** A writer holds a lock for as long as it has the ledger open; the kernel drops it when the process
-ends, however it ends. The lock is on a file beside the ledger, so that a ledger in use can still be read. Safety does
-not hang on it: each release is one immediate transaction that reads the account afresh.
+The file beneath (`ledger_file.py`) makes a commit durable and keeps out a second process. Safety does not hang on the
+latter: each release is one immediate transaction that reads the account afresh.
 
 **Tampering.** Every row carries a digest over its own content and the digest before it, starting from the client and
 its policy; the head keeps the count. `verify` recomputes all of it, and that the sums and variances follow from the
@@ -24,18 +18,18 @@ import json
 import math
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 from pgfl.errors import BudgetSpent, LedgerError, PrivacyError
-from pgfl.privacy import accounting
+from pgfl.privacy import accounting, ledger_file
+from pgfl.privacy.ledger_file import plain_errors
 from pgfl.privacy.mechanism import sigma_for
 
 FORMAT = 1
-_APPLICATION = 0x7067666C  # "pgfl", at a fixed place in the file's header
 _TABLES = """
 CREATE TABLE about (format INTEGER NOT NULL, client TEXT NOT NULL, policy TEXT NOT NULL, digest BLOB NOT NULL);
 CREATE TABLE head (releases INTEGER NOT NULL, accepted INTEGER NOT NULL, kept INTEGER NOT NULL, digest BLOB NOT NULL);
@@ -46,7 +40,6 @@ CREATE TABLE releases (
 CREATE TABLE state (key TEXT PRIMARY KEY, value BLOB NOT NULL, digest BLOB NOT NULL);
 """
 _COLUMNS = "number, round_key, phi, rho, sensitivity, sigma, payload, digest, accepted"
-_PATIENCE = 10.0  # seconds that a commit waits for a reader
 _SUM_TOLERANCE = 1e-9
 
 
@@ -147,34 +140,16 @@ class Ledger:
         self._connection = connection
         self._lock = lock
         self._one_thread = threading.RLock()
-        if _is_blank(connection, path):
-            raise LedgerError(f"There is no ledger at {path}; create it, or check the name.")
-        with _plain_errors(path):
+        self._closed = False
+        with plain_errors(path):
+            _check_format(connection, path)
             self.client, policy, self._root = self._about()
         self.policy = Policy(**json.loads(policy))
 
     @classmethod
     def create(cls, path: str | Path, client: str, policy: Policy) -> Self:
         """A new ledger. An existing file is never replaced."""
-        path = Path(path).resolve()
-        lock, connection = _lock(path), None
-        try:
-            connection = _connect(path)
-            if not _is_blank(connection, path):
-                raise LedgerError(f"{path} exists already; open it, or choose another place for a new ledger.")
-            text = policy.text()
-            client, root = str(client), _digest(b"pgfl ledger", FORMAT, str(client), text)
-            with _plain_errors(path), _transaction(connection):
-                for statement in _TABLES.split(";\n"):
-                    if statement.strip():
-                        connection.execute(statement)
-                connection.execute("INSERT INTO about VALUES (?, ?, ?, ?)", (FORMAT, client, text, root))
-                connection.execute("INSERT INTO head VALUES (0, 0, 0, ?)", (root,))
-                connection.execute(f"PRAGMA application_id = {_APPLICATION}")
-            return cls(path, connection, lock)
-        except BaseException:
-            _close(connection, lock)
-            raise
+        return cls._to_write(path, client, policy, may_exist=False, may_be_new=True)
 
     @classmethod
     def open(cls, path: str | Path, client: str, policy: Policy | None = None) -> Self:
@@ -182,45 +157,69 @@ class Ledger:
 
         With a `policy`, one made under another is refused too: a promise is not changed under way.
         """
-        path = Path(path).resolve()
-        _check_present(path)
-        lock, connection = _lock(path), None
-        try:
-            connection = _connect(path)
-            ledger = cls(path, connection, lock)
-            if ledger.client != client:
-                raise LedgerError(f"{path} is the ledger of client {ledger.client}, not of {client}; open your own.")
-            if policy is not None and policy.text() != ledger.policy.text():
-                raise LedgerError(f"{path} was made under another policy; keep that one, or begin a new ledger.")
-            ledger.verify()
-            return ledger
-        except BaseException:
-            _close(connection, lock)
-            raise
+        _check_present(Path(path).resolve())
+        return cls._to_write(path, client, policy, may_exist=True, may_be_new=False)
 
     @classmethod
     def open_or_create(cls, path: str | Path, client: str, policy: Policy) -> Self:
         """The client's ledger, new the first time; a creation that was killed half-way counts as none."""
-        path = Path(path).resolve()
-        with closing(_connect(path)) as connection:
-            fresh = _is_blank(connection, path)
-        return cls.create(path, client, policy) if fresh else cls.open(path, client, policy)
+        return cls._to_write(path, client, policy, may_exist=True, may_be_new=True)
 
     @classmethod
     def read(cls, path: str | Path) -> Self:
         """Any client's ledger, to look at; works while its client has it open."""
         path = Path(path).resolve()
         _check_present(path)
-        connection = _connect(path, read_only=True)
+        connection = ledger_file.open_for_reading(path)
         try:
+            if ledger_file.is_blank(connection, path):
+                raise _absent(path)
             return cls(path, connection, None)
         except BaseException:
             connection.close()
             raise
 
+    @classmethod
+    def _to_write(
+        cls, path: str | Path, client: str, policy: Policy | None, *, may_exist: bool, may_be_new: bool
+    ) -> Self:
+        path = Path(path).resolve()
+        lock, connection = ledger_file.take_lock(path), None
+        try:
+            connection = ledger_file.open_for_writing(path)
+            blank = ledger_file.is_blank(connection, path)
+            if blank and (policy is None or not may_be_new):
+                raise _absent(path)
+            with plain_errors(path):
+                if blank and policy is not None:
+                    _begin(connection, str(client), policy)
+                ledger = cls(path, connection, lock)
+                if not blank and not may_exist:
+                    raise LedgerError(f"{path} exists already; open it, or choose another place for a new ledger.")
+                ledger._check_own(client, policy)
+                ledger_file.start_log(connection, path)
+            return ledger
+        except BaseException:
+            if connection is not None:
+                ledger_file.put_to_rest(connection, path)
+            lock.close()
+            raise
+
+    def _check_own(self, client: str, policy: Policy | None) -> None:
+        if self.client != client:
+            raise LedgerError(f"{self.path} is the ledger of client {self.client}, not of {client}; open your own.")
+        if policy is not None and policy.text() != self.policy.text():
+            raise LedgerError(f"{self.path} was made under another policy; keep that one, or begin a new ledger.")
+        self.verify()
+
     def close(self) -> None:
         """Let go of the file and of the lock."""
-        _close(self._connection, self._lock)
+        if self._lock is None:
+            self._connection.close()
+        elif not self._closed:
+            self._closed = True
+            ledger_file.put_to_rest(self._connection, self.path)
+            self._lock.close()
 
     def __enter__(self) -> Self:
         return self
@@ -260,7 +259,7 @@ class Ledger:
 
     def state(self, key: str) -> Any:
         """What was stored under a key with a release or by `keep`."""
-        with _plain_errors(self.path):
+        with plain_errors(self.path):
             row = self._connection.execute("SELECT value FROM state WHERE key = ?", (key,)).fetchone()
         return None if row is None else row[0]
 
@@ -281,14 +280,19 @@ class Ledger:
 
     # Writing ---------------------------------------------------------------------------------------------------------
 
-    def release(self, round_key: str, sensitivity: float, make: Callable[[Next], bytes]) -> Release:
+    def release(
+        self, round_key: str, sensitivity: float, make: Callable[[Next], bytes], accepted: Iterable[str] = ()
+    ) -> Release:
         """Release once for `round_key`: `make` is told φ and σ and returns the bytes, which are stored, then returned.
 
         Asked again for the same round it returns the stored bytes and spends nothing, whatever else is passed. Past
-        the budget it raises `BudgetSpent`, before `make` is called and draws anything.
+        the budget it raises `BudgetSpent`, before `make` is called and draws anything. `accepted` are earlier rounds
+        that the server is now known to have used; noting them with the release costs no second commit.
         """
         round_key, sensitivity = str(round_key), float(sensitivity)
         with self._transaction():
+            for earlier in accepted:
+                self._mark_accepted(earlier)
             known = self._row("round_key = ?", round_key)
             if known is not None:
                 return Release(**{**vars(known), "repeated": True})
@@ -312,13 +316,7 @@ class Ledger:
     def confirm(self, round_key: str, state: Mapping[str, bytes] | None = None) -> None:
         """Note that the server used this round's release, and store `state` with that. Twice is as good as once."""
         with self._transaction():
-            known = self._row("round_key = ?", round_key)
-            if known is None:
-                raise LedgerError(f"{self.path} has no release for round {round_key}, so none can have been accepted.")
-            if not known.accepted:
-                mark = _digest(known.digest, "accepted")
-                self._connection.execute("UPDATE releases SET accepted = ? WHERE number = ?", (mark, known.number))
-                self._connection.execute("UPDATE head SET accepted = accepted + 1")
+            self._mark_accepted(round_key)
             self._write_state(state or {})
 
     def keep(self, state: Mapping[str, bytes]) -> None:
@@ -329,8 +327,11 @@ class Ledger:
     # Checking --------------------------------------------------------------------------------------------------------
 
     def verify(self) -> None:
-        """Recompute every row; raise `LedgerError` at the first that is damaged, altered, missing or out of order."""
-        with _plain_errors(self.path):
+        """Recompute every row; raise `LedgerError` at the first that is damaged, altered, missing or out of order.
+
+        All of it is read as of one moment, so this works on a ledger whose client is releasing.
+        """
+        with self._one_thread, plain_errors(self.path), ledger_file.snapshot(self._connection):
             problem = self._connection.execute("PRAGMA integrity_check").fetchone()[0]
             if problem != "ok":
                 raise LedgerError(
@@ -409,14 +410,14 @@ class Ledger:
         return client, policy, root
 
     def _head(self) -> _Head:
-        with _plain_errors(self.path):
+        with plain_errors(self.path):
             rows = self._connection.execute("SELECT releases, accepted, kept, digest FROM head").fetchall()
         if len(rows) != 1:
             raise LedgerError(f"{self.path}: the count of releases was altered; do not release from it.")
         return _Head(*rows[0])
 
     def _raw_rows(self) -> list[tuple[Any, ...]]:
-        with _plain_errors(self.path):
+        with plain_errors(self.path):
             return self._connection.execute(f"SELECT {_COLUMNS} FROM releases ORDER BY number").fetchall()
 
     @contextmanager
@@ -424,8 +425,17 @@ class Ledger:
         """One writing transaction at a time, with errors as sentences."""
         if self._lock is None:
             raise LedgerError(f"{self.path} was opened to be read; open it as its client to release.")
-        with self._one_thread, _plain_errors(self.path), _transaction(self._connection):
+        with self._one_thread, plain_errors(self.path), ledger_file.writing(self._connection):
             yield
+
+    def _mark_accepted(self, round_key: str) -> None:
+        known = self._row("round_key = ?", round_key)
+        if known is None:
+            raise LedgerError(f"{self.path} has no release for round {round_key}, so none can have been accepted.")
+        if not known.accepted:
+            mark = _digest(known.digest, "accepted")
+            self._connection.execute("UPDATE releases SET accepted = ? WHERE number = ?", (mark, known.number))
+            self._connection.execute("UPDATE head SET accepted = accepted + 1")
 
     def _write_state(self, state: Mapping[str, bytes]) -> None:
         for key, value in state.items():
@@ -437,7 +447,7 @@ class Ledger:
             self._connection.execute("UPDATE head SET kept = (SELECT count(*) FROM state)")
 
     def _row(self, where: str, value: object) -> Release | None:
-        with _plain_errors(self.path):
+        with plain_errors(self.path):
             row = self._connection.execute(f"SELECT {_COLUMNS} FROM releases WHERE {where}", (value,)).fetchone()
         return None if row is None else _release(row)
 
@@ -457,92 +467,32 @@ def _digest(*parts: object) -> bytes:
     return seal.digest()
 
 
-def _connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
-    """A connection with the durability that the ledger promises, to a file that is a ledger of a known format."""
-    address = f"{path.as_uri()}?mode={'rw' if read_only else 'rwc'}"  # a reader, too, may have to roll back a crash
-    with _plain_errors(path):
-        connection = sqlite3.connect(
-            address, uri=True, isolation_level=None, timeout=_PATIENCE, check_same_thread=False
-        )
-    try:
-        with _plain_errors(path):
-            if read_only:
-                connection.execute("PRAGMA query_only = ON")
-            else:
-                connection.execute("PRAGMA journal_mode = DELETE")
-                connection.execute("PRAGMA synchronous = EXTRA")
-                connection.execute("PRAGMA fullfsync = ON")
-            tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-            application = connection.execute("PRAGMA application_id").fetchone()[0]
-            if tables and (application != _APPLICATION or not {"about", "head", "releases", "state"} <= tables):
-                raise LedgerError(f"{path} is a database, but not a pgfl ledger; name the right file.")
-            for (form,) in connection.execute("SELECT format FROM about") if tables else ():
-                if form != FORMAT:
-                    raise LedgerError(f"{path} has ledger format {form}; this pgfl knows {FORMAT}, so use a newer one.")
-    except BaseException:
-        connection.close()
-        raise
-    return connection
+def _begin(connection: sqlite3.Connection, client: str, policy: Policy) -> None:
+    text = policy.text()
+    root = _digest(b"pgfl ledger", FORMAT, client, text)
+    with ledger_file.writing(connection):
+        for statement in _TABLES.split(";\n"):
+            if statement.strip():
+                connection.execute(statement)
+        connection.execute("INSERT INTO about VALUES (?, ?, ?, ?)", (FORMAT, client, text, root))
+        connection.execute("INSERT INTO head VALUES (0, 0, 0, ?)", (root,))
+        connection.execute(f"PRAGMA application_id = {ledger_file.APPLICATION}")
 
 
-def _lock(path: Path) -> sqlite3.Connection:
-    """Hold an exclusive lock on a file beside the ledger until the returned connection closes."""
-    beside = path.with_name(path.name + ".lock")
-    try:
-        lock = sqlite3.connect(beside, isolation_level=None, timeout=0, check_same_thread=False)
-        lock.execute("BEGIN EXCLUSIVE")
-    except sqlite3.OperationalError as error:
-        if "locked" in str(error):
-            raise LedgerError(f"{path} is in use by another process; one client has one process.") from None
-        raise LedgerError(f"{path} cannot be opened for writing ({error}); check its folder.") from None
-    return lock
-
-
-@contextmanager
-def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    """All of it or nothing, and durable once it is left."""
-    connection.execute("BEGIN IMMEDIATE")
-    try:
-        yield
-        connection.execute("COMMIT")
-    except BaseException:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-        raise
-
-
-@contextmanager
-def _plain_errors(path: Path) -> Iterator[None]:
-    """SQLite's errors as one sentence."""
-    try:
-        yield
-    except sqlite3.Error as error:
-        name = getattr(error, "sqlite_errorname", "")
-        if name == "SQLITE_FULL" or name.startswith("SQLITE_IOERR"):
-            told = (
-                f"{path} could not be written ({error}); nothing was released; make room on the disk, then try again."
-            )
-        elif name.startswith("SQLITE_BUSY"):
-            told = f"{path} is in use by another process; try again when it is done."
-        elif name.startswith(("SQLITE_CANTOPEN", "SQLITE_READONLY")):
-            told = f"{path} cannot be opened or written ({error}); check that it exists and who may write it."
-        else:
-            told = f"{path} is damaged or no pgfl ledger ({error}); put back a whole copy that is not older."
-        raise LedgerError(told) from None
-
-
-def _close(*connections: sqlite3.Connection | None) -> None:
-    for connection in connections:
-        if connection is not None:
-            connection.close()
+def _check_format(connection: sqlite3.Connection, path: Path) -> None:
+    tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    application = connection.execute("PRAGMA application_id").fetchone()[0]
+    if application != ledger_file.APPLICATION or not {"about", "head", "releases", "state"} <= tables:
+        raise LedgerError(f"{path} is a database, but not a pgfl ledger; name the right file.")
+    for (form,) in connection.execute("SELECT format FROM about"):
+        if form != FORMAT:
+            raise LedgerError(f"{path} has ledger format {form}; this pgfl knows {FORMAT}, so use a newer one.")
 
 
 def _check_present(path: Path) -> None:
     if not path.is_file() or not path.stat().st_size:
-        raise LedgerError(f"There is no ledger at {path}; create it, or check the name.")
+        raise _absent(path)
 
 
-def _is_blank(connection: sqlite3.Connection, path: Path) -> bool:
-    """Whether a file holds no table, as a creation leaves it that was killed before its commit."""
-    with _plain_errors(path):
-        return not connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+def _absent(path: Path) -> LedgerError:
+    return LedgerError(f"There is no ledger at {path}; create it, or check the name.")

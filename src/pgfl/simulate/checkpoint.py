@@ -6,10 +6,13 @@ One file a batch of runs, replaced as a whole: a kill at any moment leaves the l
 from __future__ import annotations
 
 import json
+import signal
+import threading
 import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -30,10 +33,31 @@ class Checkpoints:
 
     def __init__(self, folder: Path, fingerprint: str, every: int, keep_clean: bool = True) -> None:
         self.folder, self.fingerprint, self.every, self.keep_clean = folder, fingerprint, every, keep_clean
+        self.stopping = False
+
+    @contextmanager
+    def patient(self) -> Iterator[None]:
+        """Within, an interrupt (Ctrl-C) waits for the round to end, whose checkpoint is then due; a second does not."""
+        ours = self.every > 0 and threading.current_thread() is threading.main_thread()
+        if not ours or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+            yield
+            return
+
+        def stop(number: int, frame: FrameType | None) -> None:
+            self.stopping = True
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+
+        signal.signal(signal.SIGINT, stop)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+        if self.stopping:
+            raise KeyboardInterrupt
 
     def due(self, round: int, last: int) -> bool:
         """Whether a checkpoint is to be written after this round."""
-        return self.every > 0 and (round % self.every == 0 or round == last)
+        return self.stopping or (self.every > 0 and (round % self.every == 0 or round == last))
 
     def save(self, engine: Engine, recorder: Recorder, plan: Plan | None) -> None:
         """Put everything down that the next round depends on."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -44,20 +45,21 @@ class Shape:
         return INTERPRETER + copies * self.data + self.runs_together * each
 
 
-def check(shape: Shape, held: int = 0) -> None:
+def check(shape: Shape, held: int = 0, lower: Sequence[str] = ("the number of clients", "their samples")) -> None:
     """Refuse, with the figure and what to lower, a simulation that would not fit; `held` bytes of it exist already."""
     free = available_memory()
     if free is None or shape.total <= free + held:
         return
     free += held
-    advice = ["data.clients_per_server", "data.servers", "data.samples"]
+    advice = list(lower)
     if shape.dtype == "float64":
         advice.insert(0, "dtype (to float32)")
     if shape.engine != "numba":
         advice.append("the copies that the numpy engine makes (--engine numba makes none)")
+    *more, last = advice
     raise ConfigError(
         f"This run needs about {shape.total / 2**30:.1f} GiB of memory and {free / 2**30:.1f} GiB are free; lower "
-        f"{', '.join(advice[:-1])} or {advice[-1]}."
+        f"{', '.join(more) + ' or ' if more else ''}{last}."
     )
 
 

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +35,11 @@ class RankCheckpoints(Checkpoints):
     def __init__(self, ranks: Ranks, folder: Path, fingerprint: str, every: int, keep_clean: bool = True) -> None:
         super().__init__(folder, fingerprint, every, keep_clean)
         self.ranks = ranks
+
+    @contextmanager
+    def patient(self) -> Iterator[None]:
+        """An interrupt ends all ranks at once: the launcher tells each of them, and not in the same round."""
+        yield
 
     def save(self, engine: Engine, recorder: Recorder, plan: Plan | None) -> None:
         """All ranks write; when all have, the round's folder is put in its place and older ones are removed."""

@@ -1,0 +1,141 @@
+"""The links of the network by themselves: between neighbouring sites, and from a site to many simulated streams."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import grpc
+import grpc.aio
+import numpy as np
+
+from harness import Row, quartiles
+from network_rounds import DIMENSION, SITE, one_site
+from pgfl.deploy import identity, processes
+from pgfl.deploy.client_streams import SERVICE
+from pgfl.deploy.local import LocalNetwork
+from pgfl.deploy.messages import encode_publication
+from pgfl.deploy.peers import PeerLink, PeerService
+from pgfl.deploy.site import STORE
+from pgfl.deploy.store import Neighbour, SiteStore
+from pgfl.deploy.wire import Kind, Limits, decode, encode
+from pgfl.roles import Publication
+
+EXCHANGES, WINDOWS, WINDOW_SECONDS = 300, 5, 2.0
+SERVE = (
+    "import asyncio, sys; from pathlib import Path; from pgfl.deploy.settings import load_site; "
+    "from pgfl.deploy.site import Site; asyncio.run(Site(load_site(Path(sys.argv[1])), invite=False).run())"
+)
+
+
+def peers() -> Iterator[Row]:
+    """Publication to acknowledgement between ready neighbours, over TLS on loopback."""
+    for dimension in (60, 7840):
+        milliseconds = 1e3 * asyncio.run(_exchange(dimension))
+        slow = f"p95 {np.quantile(milliseconds, 0.95):.2g} ms"
+        median = quartiles(milliseconds)
+        yield Row(
+            f"peers-{dimension}", f"an exchange between neighbours, d = {dimension:,}, 3 clusters: milliseconds", "—",
+            "≤ 20 ms", *median, f"{median[0]:.3g} ms", "—", slow, "wall",
+        )  # fmt: skip
+
+
+async def _exchange(dimension: int) -> np.ndarray:
+    limits, digest = Limits(dimension, frozenset({"a", "b", "c"})), "00" * 32
+    reply = {"site": "south", "training": digest, "round": 0, "degree": 1, "finished": False}
+    hello = {"site": "north", "training": digest, "round": 0, "degree": 1, "heard": 0}
+    with tempfile.TemporaryDirectory() as folder:
+        homes = [Path(folder) / name for name in ("north", "south")]
+        north, south = (identity.create_site(home, home.name, []) for home in homes)
+        key = (homes[0] / identity.SITE_KEY).read_bytes()
+        service = PeerService(
+            homes[1] / identity.SITE_CERTIFICATE, homes[1] / identity.SITE_KEY,
+            lambda: {"north": Neighbour(north, "")}, limits, lambda peer, frame: encode(Kind.ACKNOWLEDGED, reply),
+        )  # fmt: skip
+        port = await service.start("127.0.0.1:0")
+        heard = asyncio.Event()
+        link = PeerLink(
+            "south", Neighbour(south, f"127.0.0.1:{port}"), north.pem, key, limits,
+            lambda: encode(Kind.PEER_HELLO, hello), lambda *_: heard.set(), print,
+        )  # fmt: skip
+        link.start()
+        await heard.wait()
+        times = []
+        models = {cluster: np.random.default_rng(0).normal(size=dimension) for cluster in "abc"}
+        for round in range(1, EXCHANGES + 1):
+            heard.clear()
+            began = time.perf_counter()
+            link.publish(round, encode_publication("north", digest, Publication(round, 1, models)))
+            await heard.wait()
+            times.append(time.perf_counter() - began)
+        await link.stop()
+        await service.stop()
+    return np.array(times)
+
+
+def streams() -> Iterator[Row]:
+    """Rounds a second of one site; its clients are coroutines of this process that answer at once."""
+    for size in (10, 50, 100, 200):
+        with tempfile.TemporaryDirectory() as folder:
+            network = one_site(Path(folder), size, "without noise")
+            home = network.home(SITE)
+            store = SiteStore(home / STORE)
+            for client in network.federation.client_ids:
+                store.give_token(client, client)
+            store.close()
+            child = processes.start([sys.executable, "-c", SERVE, str(home / "site.toml")], home / "log.txt")
+            try:
+                rates = quartiles(asyncio.run(_rates(network)))
+            finally:
+                processes.stop(child)
+        yield Row(
+            f"streams-{size}", f"a site with {size} simulated streams: rounds a second", "—", "—", *rates,
+            f"{rates[0]:.3g}/s", "—", f"{rates[0] * size:,.0f} answers a second", "wall",
+        )  # fmt: skip
+
+
+async def _rates(network: LocalNetwork) -> np.ndarray:
+    tasks = [asyncio.create_task(_answering(network, client)) for client in network.federation.client_ids]
+    deadline = time.monotonic() + 120
+    while network.round_of(SITE) < 5:
+        if time.monotonic() > deadline:
+            raise TimeoutError(network.log(SITE)[-2000:])
+        await asyncio.sleep(0.2)
+    rates = []
+    for _ in range(WINDOWS):
+        before, began = network.round_of(SITE), time.monotonic()
+        await asyncio.sleep(WINDOW_SECONDS)
+        rates.append((network.round_of(SITE) - before) / (time.monotonic() - began))
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    return np.array(rates)
+
+
+async def _answering(network: LocalNetwork, client: str) -> None:
+    """A client without arithmetic."""
+    site = identity.SiteCertificate.read(network.home(SITE) / identity.SITE_CERTIFICATE)
+    key = identity.read_client_key(network.home(client) / identity.CLIENT_KEY)
+    limits, vectors = Limits(DIMENSION), np.ones((2, DIMENSION))
+    options = [("grpc.ssl_target_name_override", site.tls_name)]
+    address = f"127.0.0.1:{network.ports[SITE][1]}"
+    while True:
+        async with grpc.aio.secure_channel(address, grpc.ssl_channel_credentials(site.pem), options=options) as channel:
+            call = channel.stream_stream(f"/{SERVICE}/Stream")()
+            try:
+                async for data in call:
+                    frame = decode(data, limits, frozenset(Kind))
+                    if frame.kind is Kind.CHALLENGE:
+                        nonce = bytes.fromhex(frame.header["nonce"])
+                        signature = identity.sign_challenge(key, site.fingerprint, nonce).hex()
+                        fields = {"key": identity.public_key_of(key).line, "token": client, "signature": signature}
+                        await call.write(encode(Kind.HELLO, {**fields, "releases": 0}))
+                    elif frame.kind is Kind.REQUEST:
+                        answer = {"round": frame.header["round"], "release": 1}
+                        await call.write(encode(Kind.ANSWER, answer, vectors))
+            except grpc.aio.AioRpcError:
+                await asyncio.sleep(0.5)

@@ -1,0 +1,161 @@
+"""The file beneath a ledger: one sync a commit, whole at rest, one writer, and errors as sentences.
+
+**Durability.** While its client has it open, a ledger is written through SQLite's write-ahead log with
+`synchronous=FULL`: a commit syncs the log once, and has happened when it returns. At rest the log is folded in and the
+ledger is one file.
+
+**A log that is lost.** A copy of the file without its log would undercount. So the file says in its header
+(`user_version`) that there is a log. This is brought into the file itself before anything can be released, and taken
+back by the log's own last commit. A file that speaks of a log that is not there is refused.
+
+**One writer.** A lock on a file beside the ledger is held as long as it is open for writing; the kernel drops it when
+the process ends, however it ends. Readers open the file read-only, so that none of them ever folds the log in.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+
+from pgfl.errors import LedgerError
+
+APPLICATION = 0x7067666C  # "pgfl", at a fixed place in the file's header
+_PATIENCE = 10.0  # seconds that a writer waits for a reader
+_HAS_LOG = 1
+
+
+def open_for_writing(path: Path) -> sqlite3.Connection:
+    """The file, or an empty new one, in rollback mode or with the log that a crash left; refused if that log is lost.
+
+    It is to be closed by `put_to_rest`.
+    """
+    with_log = _beside(path, "-wal").exists() and _beside(path, "-wal").stat().st_size > 0
+    connection = _connect(path, "rwc")
+    try:
+        with plain_errors(path):
+            if _says_log(connection) and not with_log:
+                raise LedgerError(
+                    f"{path} lacks its log, {path.name}-wal, so it may have forgotten releases; put the log back "
+                    "beside it, or leave the federation."
+                )
+            for setting in ("synchronous = FULL", "fullfsync = ON", "checkpoint_fullfsync = ON"):
+                connection.execute(f"PRAGMA {setting}")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def open_for_reading(path: Path) -> sqlite3.Connection:
+    """The file, to look at, whether or not its client has it open."""
+    if _beside(path, "-journal").exists():  # a creation or an opening was cut off, and a reader may not mend it
+        with plain_errors(path), closing(_connect(path, "rw")) as mending:
+            mending.execute("SELECT count(*) FROM sqlite_master")
+    return _connect(path, "ro")
+
+
+def start_log(connection: sqlite3.Connection, path: Path) -> None:
+    """From here on commits go to a log, and the file itself says so."""
+    if connection.execute("PRAGMA journal_mode = WAL").fetchone()[0] != "wal":
+        raise LedgerError(f"{path} cannot keep a log there; put it on a local disk.")
+    connection.execute(f"PRAGMA user_version = {_HAS_LOG}")
+    busy, logged, folded_in = connection.execute("PRAGMA wal_checkpoint(FULL)").fetchone()
+    if busy or logged != folded_in:
+        raise LedgerError(f"{path} is being read by another process; try again when it is done.")
+
+
+def put_to_rest(connection: sqlite3.Connection, path: Path) -> None:
+    """Close it, with the log folded in; where that is not possible now, the log stays for the next opening."""
+    try:
+        if _says_log(connection):
+            connection.execute("PRAGMA user_version = 0")
+            with suppress(sqlite3.Error):  # a reader is there
+                connection.execute("PRAGMA journal_mode = DELETE")
+    except sqlite3.Error:  # no room, perhaps: the last to close must be one who leaves the log alone
+        with suppress(LedgerError, sqlite3.Error), closing(_connect(path, "ro")) as guard:
+            guard.execute("SELECT count(*) FROM sqlite_master")
+            connection.close()
+    finally:
+        connection.close()
+
+
+def take_lock(path: Path) -> sqlite3.Connection:
+    """Hold an exclusive lock on a file beside the ledger until the returned connection closes."""
+    try:
+        lock = sqlite3.connect(_beside(path, ".lock"), isolation_level=None, timeout=0, check_same_thread=False)
+        lock.execute("BEGIN EXCLUSIVE")
+    except sqlite3.OperationalError as error:
+        if "locked" in str(error):
+            raise LedgerError(f"{path} is in use by another process; one client has one process.") from None
+        raise LedgerError(f"{path} cannot be opened for writing ({error}); check its folder.") from None
+    return lock
+
+
+def is_blank(connection: sqlite3.Connection, path: Path) -> bool:
+    """Whether a file holds no table, as a creation leaves it that was killed before its commit."""
+    with plain_errors(path):
+        return not connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+
+
+@contextmanager
+def writing(connection: sqlite3.Connection) -> Iterator[None]:
+    """All of it or nothing, and durable once it is left."""
+    with _transaction(connection, "IMMEDIATE"):
+        yield
+
+
+@contextmanager
+def snapshot(connection: sqlite3.Connection) -> Iterator[None]:
+    """What is read inside is as of one moment, whoever writes meanwhile."""
+    with _transaction(connection, "DEFERRED"):
+        yield
+
+
+@contextmanager
+def plain_errors(path: Path) -> Iterator[None]:
+    """SQLite's errors as one sentence."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        name = getattr(error, "sqlite_errorname", "")
+        if name == "SQLITE_FULL" or name.startswith("SQLITE_IOERR"):
+            told = (
+                f"{path} could not be written ({error}); nothing was released; make room on the disk, then try again."
+            )
+        elif name.startswith("SQLITE_BUSY"):
+            told = f"{path} is in use by another process; try again when it is done."
+        elif name.startswith(("SQLITE_CANTOPEN", "SQLITE_READONLY")):
+            told = f"{path} cannot be opened or written ({error}); check that it exists and who may write it."
+        else:
+            told = f"{path} is damaged or no pgfl ledger ({error}); put back a whole copy that is not older."
+        raise LedgerError(told) from None
+
+
+@contextmanager
+def _transaction(connection: sqlite3.Connection, kind: str) -> Iterator[None]:
+    connection.execute(f"BEGIN {kind}")
+    try:
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+
+
+def _connect(path: Path, mode: str) -> sqlite3.Connection:
+    with plain_errors(path):
+        return sqlite3.connect(
+            f"{path.as_uri()}?mode={mode}", uri=True, isolation_level=None, timeout=_PATIENCE, check_same_thread=False
+        )
+
+
+def _says_log(connection: sqlite3.Connection) -> bool:
+    mark, owner = (connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("user_version", "application_id"))
+    return bool(mark) and owner == APPLICATION
+
+
+def _beside(path: Path, ending: str) -> Path:
+    return path.with_name(path.name + ending)
