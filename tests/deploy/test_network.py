@@ -149,7 +149,9 @@ def test_a_client_admitted_while_training_runs_takes_part(network):
     network.start(name)
     network.wait(lambda: "is not admitted" in network.log(SOUTH), 30, "the stream to be refused")
     assert key.fingerprint[:16] in network.log(SOUTH)
-    network.wait(lambda: "SuperNode ended with code" in network.log(name), 40, "Flower to refuse it")
+    network.wait(
+        lambda: "SuperNode ended: the site has not admitted this client" in network.log(name), 40, "Flower to refuse it"
+    )
     flower_said = (network.home(SOUTH) / "superlink.log").read_text()
     assert f"{key.fingerprint[:16]}… is refused: it is not admitted" in flower_said
     assert not any(name in row["accepted"] for row in network.history(SOUTH))
