@@ -16,7 +16,7 @@ from pgfl.deploy.store import SiteStore
 def train_in_process(network, seconds=60.0):
     """Prepare a `LocalNetwork` and train it here; returns why each site and client ended."""
     network.prepare()
-    clients = [_participant(network, client) for client in network.federation.client_ids]
+    clients = [participant(network, client) for client in network.federation.client_ids]
     ends: dict[str, str] = {}
 
     def take_part(name, participant):
@@ -43,12 +43,13 @@ def train_in_process(network, seconds=60.0):
     return ends
 
 
-def _participant(network, client):
+def participant(network, client):
+    """A client that holds the token of an invitation."""
     settings = load_client(Path(network.home(client)) / "client.toml")
-    participant = Participant(settings, load_samples(settings))
+    joining = Participant(settings, load_samples(settings))
     site = next(site for site in network.federation.server_ids if client in network.clients_of(site))
     store = SiteStore(network.home(site) / STORE)
     store.give_token(client, f"token of {client}")
     store.close()
-    participant.remember(Invitation(f"127.0.0.1:{network.ports[site][1]}", f"token of {client}"))
-    return participant
+    joining.remember(Invitation(f"127.0.0.1:{network.ports[site][1]}", f"token of {client}"))
+    return joining

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -148,7 +149,11 @@ def test_a_client_admitted_while_training_runs_takes_part(network):
     network.start(name)
     network.wait(lambda: "is not admitted" in network.log(SOUTH), 30, "the stream to be refused")
     assert key.fingerprint[:16] in network.log(SOUTH)
-    network.wait(lambda: "SuperNode ended with code" in network.log(name), 40, "Flower to refuse it")
+    network.wait(
+        lambda: "SuperNode ended: the site has not admitted this client" in network.log(name), 40, "Flower to refuse it"
+    )
+    flower_said = (network.home(SOUTH) / "superlink.log").read_text()
+    assert f"{key.fingerprint[:16]}… is refused: it is not admitted" in flower_said
     assert not any(name in row["accepted"] for row in network.history(SOUTH))
     admit = [
         *PGFL,
@@ -162,6 +167,27 @@ def test_a_client_admitted_while_training_runs_takes_part(network):
     ]
     assert "newcomer is admitted" in subprocess.run(admit, capture_output=True, text=True, check=True).stdout
     network.wait(lambda: name in last(network, SOUTH)["accepted"], 60, "it to take part")
+
+
+def test_a_ledger_put_back_from_a_backup_stops_its_client(network):
+    """And with the newer file it takes part again."""
+    client = network.clients_of(NORTH)[1]
+    ledger, old, new = (network.home(client) / name for name in ("ledger.db", "old.db", "new.db"))
+    network.terminate(client)
+    shutil.copy(ledger, old)
+    network.start(client)
+    network.wait(lambda: client in last(network, NORTH)["accepted"], 60, "it to be back")
+    network.terminate(client)
+    ledger.rename(new)
+    shutil.copy(old, ledger)
+    network.start(client)
+    ended = network.running.pop(client)
+    assert ended.wait(60) == 2
+    assert "put back from a backup" in network.log(client).splitlines()[-1]
+    new.rename(ledger)
+    network.start(client)
+    network.wait(lambda: client in last(network, NORTH)["accepted"], 60, "it to be back")
+    accounts_are_right(network)
 
 
 def test_a_site_that_is_not_linked_is_refused(network, tmp_path):

@@ -327,6 +327,13 @@ def test_a_ledger_put_back_from_a_backup_is_found(path, tmp_path):
             ledger.check_known(known_by_the_site)
 
 
+def test_a_commit_is_synced_before_it_returns(filled):
+    """One sync of a log (WAL, FULL = 2); with NORMAL a power cut could undo a release that was already sent."""
+    with Ledger.open(filled, "ann") as ledger:
+        told = [ledger._connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("journal_mode", "synchronous")]
+    assert told == ["wal", 2]
+
+
 def test_at_rest_a_ledger_is_one_file(filled):
     assert {file.name for file in filled.parent.iterdir()} <= {"ann.ledger", "ann.ledger.lock"}
 

@@ -32,6 +32,11 @@ def be_quiet() -> None:
         os.environ.setdefault(name, off)
 
 
+def in_brief(error: Exception) -> str:
+    """An error for a log line; those of HTTP run over several."""
+    return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]:.200s}"
+
+
 def secret_file(path: Path) -> Path:
     """A file with a fresh secret that only its owner can read."""
     path.unlink(missing_ok=True)

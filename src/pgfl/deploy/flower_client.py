@@ -19,6 +19,11 @@ from pgfl.deploy import flower, processes
 
 log = logging.getLogger(__name__)
 _POLL_SECONDS = 0.5
+_REASONS = {
+    "CERTIFICATE_VERIFY_FAILED": "the site shows another certificate than the one that this client pins",
+    "activate SuperNode": "the site has not admitted this client, or still holds its session before",
+    "Invalid SuperNode authentication": "the site does not accept the signature; is this machine's clock right?",
+}
 _RESTART_SECONDS, _LONGEST_RESTART_SECONDS = 5.0, 20.0
 
 
@@ -55,6 +60,7 @@ class SuperNode:
     def start(self) -> None:
         """Start it, or start it again, on a port of its own."""
         self.port = processes.free_port()
+        self._said_before = self._log.stat().st_size if self._log.exists() else 0
         self.secret = flower.secret_file(self.home / "engine.secret")
         command = [
             *(processes.executable("flower-supernode"), "--superlink", self.superlink),
@@ -63,7 +69,7 @@ class SuperNode:
             *("--superexec-auth-secret-file", self.secret),
         ]
         self._child = processes.start(
-            [str(part) for part in command], self.home / "supernode.log", flower.environment(self.home / "flower")
+            [str(part) for part in command], self._log, flower.environment(self.home / "flower")
         )
 
     @property
@@ -72,9 +78,17 @@ class SuperNode:
         return self._child is not None and self._child.poll() is None
 
     @property
-    def exit_code(self) -> int | None:
-        """With which code it ended."""
-        return None if self._child is None else self._child.poll()
+    def why_it_ended(self) -> str:
+        """What its own log says, in words of ours where we know them."""
+        with suppress(OSError), self._log.open("rb") as said:
+            said.seek(self._said_before)
+            text = said.read().decode(errors="replace")
+            return next((why for words, why in _REASONS.items() if words in text), "see supernode.log")
+        return "see supernode.log"
+
+    @property
+    def _log(self) -> Path:
+        return self.home / "supernode.log"
 
     def stop(self) -> None:
         """End it; the SuperLink is told."""
@@ -114,13 +128,9 @@ class Worker:
                         if token is not None:
                             self._take(token)
             except Exception as error:
-                log.warning("Flower is interrupted (%s: %.200s); trying again", type(error).__name__, error)
+                log.warning("Flower is interrupted (%s); trying again", flower.in_brief(error))
             if not self._over.is_set():
-                log.warning(
-                    "the SuperNode ended with code %s (not admitted, or still held from before); again in %g s",
-                    self.node.exit_code,
-                    pause,
-                )
+                log.warning("the SuperNode ended: %s; again in %g s", self.node.why_it_ended, pause)
                 self.node.stop()
                 self._over.wait(pause)
                 pause = min(2 * pause, _LONGEST_RESTART_SECONDS)

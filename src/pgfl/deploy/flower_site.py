@@ -142,7 +142,7 @@ class Membership:
                     self._invite(grid)
             except Exception as error:
                 if not self._over.is_set():
-                    log.warning("Flower is interrupted (%s: %.200s); trying again", type(error).__name__, error)
+                    log.warning("Flower is interrupted (%s); trying again", flower.in_brief(error))
                     self._over.wait(1.0)
             finally:
                 if grid is not None:

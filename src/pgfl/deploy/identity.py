@@ -99,7 +99,12 @@ class ClientKey:
         key = serialization.load_ssh_public_key(line)
         if not isinstance(key, ec.EllipticCurvePublicKey) or not isinstance(key.curve, ec.SECP384R1):
             raise ValueError("not an ECDSA key on P-384")
-        return cls(_openssh(key))
+        return cls.of(key)
+
+    @classmethod
+    def of(cls, key: ec.EllipticCurvePublicKey) -> ClientKey:
+        """From the key itself."""
+        return cls(key.public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH).decode())
 
     @property
     def public(self) -> ec.EllipticCurvePublicKey:
@@ -168,7 +173,7 @@ def create_client(home: Path, name: str) -> ClientKey:
     home.mkdir(parents=True, exist_ok=True)
     key = ec.generate_private_key(ec.SECP384R1())
     _write_private(home / CLIENT_KEY, _pem(key, serialization.PrivateFormat.OpenSSH))
-    public = ClientKey(_openssh(key.public_key()))
+    public = ClientKey.of(key.public_key())
     (home / CLIENT_PUBLIC).write_text(f"{public.line} {name}\n")
     return public
 
@@ -188,11 +193,7 @@ def read_client_key(path: Path) -> ec.EllipticCurvePrivateKey:
 
 def public_key_of(key: ec.EllipticCurvePrivateKey) -> ClientKey:
     """The public half."""
-    return ClientKey(_openssh(key.public_key()))
-
-
-def _openssh(key: ec.EllipticCurvePublicKey) -> str:
-    return key.public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH).decode()
+    return ClientKey.of(key.public_key())
 
 
 def _pem(key: ec.EllipticCurvePrivateKey, form: serialization.PrivateFormat) -> bytes:

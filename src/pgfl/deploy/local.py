@@ -105,6 +105,10 @@ class LocalNetwork:
         """kill -9."""
         processes.kill(self.running.pop(name))
 
+    def terminate(self, name: str) -> None:
+        """Ask one to end, and wait until it has."""
+        processes.stop(self.running.pop(name))
+
     def stop(self) -> None:
         """Stop everything."""
         processes.stop(*self.running.values())

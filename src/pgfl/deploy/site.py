@@ -34,7 +34,7 @@ STORE, LOCK, LIVE = "site.db", "site.lock", "live.json"
 _INVITE_AFTER_SECONDS = 8.0  # a client that had a stream is given so long to come back by itself
 _LOOK_SECONDS = 1.0  # how often new admissions and links are looked for
 _LINGER_SECONDS = 20.0
-_ORPHAN_SECONDS = 10.0  # after a kill, the SuperLink of the site before may still hold its port
+_ORPHAN_SECONDS = 6.0  # after a kill, the SuperLink of the site before may still hold its port
 
 
 class Site:
@@ -328,10 +328,10 @@ class Site:
         while True:
             await asyncio.sleep(_LOOK_SECONDS)
             with suppress(NetworkError):
-                self._take_over_changes()
+                await self._take_over_changes()
             self._write_live()
 
-    def _take_over_changes(self) -> None:
+    async def _take_over_changes(self) -> None:
         clients, now = self._known_clients(), time.monotonic()
         if clients != self.role.clients:
             gone = set(self.role.clients) - set(clients)
@@ -344,13 +344,18 @@ class Site:
             for client in sorted(set(clients) - self.rounds.admitted):
                 log.info("client %s is admitted to cluster %s", client, clients[client])
                 self._apply(self.rounds.admit(client, now))
-        neighbours = self.store.neighbours()
-        for name in sorted(set(neighbours) - set(self.neighbours)):
-            self.neighbours = neighbours
-            self.role.server.neighbours = tuple(sorted(neighbours))
-            log.info("site %s is linked", name)
-            self._link(name, neighbours[name])
-            self._apply(self.rounds.link(name, now))
+        known, self.neighbours = self.neighbours, self.store.neighbours()
+        self.role.server.neighbours = tuple(sorted(self.neighbours))
+        for name, neighbour in self.neighbours.items():
+            if neighbour == known.get(name):
+                continue
+            log.info("site %s is linked, at %s", name, neighbour.address)
+            if name in known:
+                await self._links[name].stop()
+                self._link(name, neighbour)
+            else:
+                self._link(name, neighbour)
+                self._apply(self.rounds.link(name, now))
 
     def _known_clients(self) -> dict[str, str]:
         clients = {name: client.cluster for name, client in self.store.clients().items()}
