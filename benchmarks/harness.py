@@ -44,7 +44,9 @@ class Row:
 
     @property
     def met(self) -> bool:
-        """Whether the median reaches the goal."""
+        """Whether the median reaches the goal; a row without one (—) tells what is."""
+        if self.goal == "—":
+            return True
         sense, number = self.goal.split()[:2]
         limit = float(number.rstrip("×%s").replace(",", ""))
         return bool(self.ratio >= limit if sense == "≥" else self.ratio <= limit)
