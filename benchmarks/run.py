@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 for pool in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(pool, "1")
 
+import bounds
 import digits
 import harness
 import mpi_scaling
@@ -21,6 +22,7 @@ import start_up
 
 CASES: dict[str, Callable[[], Iterator[harness.Row]]] = {
     "start-up": start_up.imports,
+    "bounds": bounds.bounds,
     "paper": rounds.paper_round,
     "batched": rounds.batched_runs,
     "private": rounds.private_round,
