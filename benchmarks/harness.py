@@ -45,7 +45,7 @@ class Row:
 
     @property
     def met(self) -> bool:
-        """Whether the median reaches the goal."""
+        """Whether the median reaches the goal; a row without one (—) tells what is."""
         if self.goal == "—":
             return True
         sense, number = self.goal.split()[:2]

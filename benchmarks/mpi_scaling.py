@@ -19,13 +19,17 @@ import platform
 import subprocess
 import sys
 import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+import harness
+
 CLIENTS_A_SERVER, CLUSTERS, DIMENSION = 100, 3, 60
 ROUNDS, WARM_UP, EXCHANGES = 12, 3, 200
+SCALINGS = ("weak", "strong", "tiny")
 TINY = 2_000  # clients of a federation whose round is mostly exchange and overhead
 
 
@@ -99,6 +103,36 @@ def launch(ranks: int, **settings: Any) -> dict[str, Any]:
     return json.loads(done.stdout)
 
 
+def take_turns(scaling: str, kernels: str, clients: int, counts: Sequence[int], turns: int) -> list[list[dict]]:
+    """Figures of each number of ranks, turn by turn."""
+    clients = TINY if scaling == "tiny" else clients
+    settings = {"scaling": scaling, "kernels": kernels}
+    sizes = [clients * (n if scaling == "weak" else 1) for n in counts]
+    return [[launch(n, clients=size, **settings) for n, size in zip(counts, sizes, strict=True)] for _ in range(turns)]
+
+
+def efficiency(alone: dict[str, Any], many: dict[str, Any], by: str = "round") -> float:
+    """One rank's time over that of many, and over their number where they share the same clients."""
+    return alone[by] / many[by] / (1 if many["scaling"] == "weak" else many["ranks"])
+
+
+def scaling(clients: int = 50_000, turns: int = 5) -> Iterator[harness.Row]:
+    """Weak and strong scaling on two ranks, and what an exchange between them costs."""
+    exchanges = []
+    for name, told in (("weak", "as many clients again on a second rank"), ("strong", "the same clients on two ranks")):
+        found = take_turns(name, "numba", clients, (1, 2), turns)
+        one, two = (np.array([turn[i]["round"] for turn in found]) for i in (0, 1))
+        exchanges += [turn[1] for turn in found]
+        measured = np.percentile([efficiency(*turn) for turn in found], [50, 25, 75])
+        yield harness.Row(f"mpi-{name}", f"a round of {clients:,} clients on one rank: efficiency with {told}",
+                          "one rank, one thread a rank", "—", *measured, harness.seconds(float(np.median(two))),
+                          harness.seconds(float(np.median(one))), clock="wall")  # fmt: skip
+    micros = np.percentile([1e6 * turn["exchange"] for turn in exchanges], [50, 25, 75])
+    rows = "–".join(f"{rows:,}" for rows in sorted({turn["rows_exchanged"] for turn in exchanges}))
+    yield harness.Row("mpi-exchange", f"an exchange of two ranks, {rows} rows of 61 numbers: µs", "—", "—", *micros,
+                      f"{micros[0]:.0f} µs", "—", clock="wall")  # fmt: skip
+
+
 def table(rows: list[dict[str, Any]], cores: int) -> str:
     lines = [
         f"Python {platform.python_version()}, NumPy {np.__version__}, {cores} cores; ridge, d = {DIMENSION}, "
@@ -133,28 +167,17 @@ def main() -> None:
         if MPI.COMM_WORLD.rank == 0:
             print(json.dumps(figures))
         return
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = harness.machine()["cores"]
     counts = sorted({1, 2, *(n for n in (4, 8, 16, 32, 64) if n <= cores)})
     rows = []
     for kernels in options.kernels:
-        for scaling in ("weak", "strong", "tiny"):
-            clients = TINY if scaling == "tiny" else options.clients
-            tasks = [
-                {
-                    "ranks": n,
-                    "scaling": scaling,
-                    "kernels": kernels,
-                    "clients": clients * (n if scaling == "weak" else 1),
-                }
-                for n in counts
-            ]
-            found = [[launch(**task) for task in tasks] for _ in range(options.repeat)]
-            best = [dict(column[0]) for column in zip(*found, strict=True)]
-            for row, column in zip(best, zip(*found, strict=True), strict=True):
-                share = 1 if scaling == "weak" else row["ranks"]
+        for scaling in SCALINGS:
+            turns = take_turns(scaling, kernels, options.clients, counts, options.repeat)
+            best = [dict(column[0]) for column in zip(*turns, strict=True)]
+            for row, column in zip(best, zip(*turns, strict=True), strict=True):
                 row |= {name: min(other[name] for other in column) for name in ("round", "work", "exchange")}
-                row["efficiency"] = best[0]["round"] / row["round"] / share
-                row["efficiency_by_work"] = best[0]["work"] / row["work"] / share
+                row["efficiency"] = efficiency(best[0], row)
+                row["efficiency_by_work"] = efficiency(best[0], row, "work")
             rows += best
     print(json.dumps(rows, indent=2) if options.json else table(rows, cores))
 

@@ -1,4 +1,4 @@
-"""A million clients: time beside the fused loop and a bare read of the data, memory, and growth from 10³ on."""
+"""A million clients: time beside the fused loop and a bare read of the data, memory, growth from 10³ on; tables."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -52,23 +53,49 @@ def million() -> Iterator[Row]:
 
 
 def growth() -> Iterator[Row]:
-    measured = [_apart(size) for size in SIZES]
-    clients = np.log([m["clients"] for m in measured])
-    for name, key in (("time a round", "seconds"), ("memory beyond the interpreter's", "grown")):
-        exponent = float(np.polyfit(clients, np.log([m[key] for m in measured]), 1)[0])
-        shown = ", ".join(f"{m[key]:.3g}" for m in measured)
-        yield Row(f"growth-{key}", f"growth of {name} from 10³ to 10⁶ clients: fitted exponent", "linear", "≤ 1.05",
-                  exponent, exponent, exponent, shown, "—", clock="CPU")  # fmt: skip
+    measured = [apart("train_as_a_user", size) for size in SIZES]
+    single = [apart("train_as_a_user", size, 1) for size in SIZES]
+    for row, name, key, found, goal in (
+        ("growth-seconds", "time a round, as many threads as pay off,", "seconds", measured, "≤ 1.05"),
+        ("growth-one-thread", "time a round, one thread at every size,", "seconds", single, "—"),
+        ("growth-grown", "memory beyond the interpreter's", "grown", measured, "≤ 1.05"),
+    ):
+        exponent = float(np.polyfit(np.log(SIZES), np.log([m[key] for m in found]), 1)[0])
+        shown = ", ".join(f"{m[key]:.3g}" if key == "grown" else seconds(m[key]) for m in found)
+        yield Row(row, f"growth of {name} from 10³ to 10⁶ clients: fitted exponent", "linear", goal, exponent,
+                  exponent, exponent, shown, "—", clock="wall" if key == "seconds" else "")  # fmt: skip
     largest = measured[-1]
-    ratio = largest["peak"] / largest["data"]
-    yield Row("million-memory", "memory of a whole `train` of 1,000,000 clients", "its data, float32", "≤ 2×", ratio,
-              ratio, ratio, f"{largest['peak'] / 2**30:.2f} GiB", f"{largest['data'] / 2**30:.2f} GiB")  # fmt: skip
+    yield _memory("million-memory", "memory of a whole `train` of 1,000,000 clients", "≤ 2×", largest["peak"], largest)
 
 
-def _apart(clients: int) -> dict[str, float]:
-    """One size in a process of its own, so that memory is its own."""
+def parquet(clients: int = 200_000) -> Iterator[Row]:
+    import polars as pl
+
+    made = data(clients // CLIENTS_PER_SERVER)
+    client = np.repeat(np.arange(made.size), np.diff(made.offsets))
+    shuffled = np.random.default_rng(0).permutation(len(client))
+    where = {"server": made.client_server, "cluster": made.client_cluster}
+    ids = {"client": client[shuffled]} | {name: of[client[shuffled]] for name, of in where.items()}
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "clients.parquet"
+        columns = {f"x{i}": made.features[shuffled, i] for i in range(made.dimension)}
+        pl.DataFrame(ids | {"y": made.targets[shuffled]} | columns).write_parquet(path)
+        found = apart("read_table", str(path))
+    told = f"memory of reading {clients:,} clients from a shuffled Parquet file, beyond the interpreter's"
+    yield _memory("parquet", told, "≤ 2×", found["grown"], found)
+
+
+def _memory(name: str, told: str, goal: str, held: float, found: dict[str, float]) -> Row:
+    ratio = held / found["data"]
+    return Row(name, told, "its data, float32", goal, ratio, ratio, ratio, f"{held / 2**30:.2f} GiB",
+               f"{found['data'] / 2**30:.2f} GiB")  # fmt: skip
+
+
+def apart(function: str, *arguments: object) -> dict[str, float]:
+    """What a function of this file measures in a process of its own, so that memory is its own."""
     here = Path(__file__)
-    code = f"import sys; sys.path.insert(0, {str(here.parent)!r}); import scale; scale.measure({clients})"
+    given = ", ".join(map(repr, arguments))
+    code = f"import sys; sys.path.insert(0, {str(here.parent)!r}); import scale; scale.{function}({given})"
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     return json.loads(done.stdout)
 
@@ -79,28 +106,42 @@ def memory(name: str) -> int:
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(name))
 
 
-def measure(clients: int) -> None:
-    """Train `clients` clients as a user would, and print time a round and peak memory."""
+def train_as_a_user(clients: int, threads: int | None = None) -> None:
+    """Train `clients` clients as a user would, and print the fastest round and the memory."""
     from pgfl import PGFL, Ridge, train
+    from pgfl.simulate.engine import Engine
 
     train(data(1), rounds=1, engine="numba", dtype=np.float32)
     before = memory("VmRSS")
     made = data(clients // CLIENTS_PER_SERVER)
     stamps: list[float] = []
-    rounds = 12 if clients > 100_000 else 40
-    from pgfl.simulate.engine import Engine
-
     played = Engine.play
 
     def timed(self):
-        began = time.process_time()
+        began = time.perf_counter()
         state = played(self)
-        stamps.append(time.process_time() - began)
+        stamps.append(time.perf_counter() - began)
         return state
 
     Engine.play = timed
+    rounds = 12 if clients > 100_000 else 40
     train(made, PGFL(5.0, 0.4), Ridge(0.01), rounds=rounds, record_every=rounds, metrics=("nmsd", "residuals"),
-          engine="numba", dtype=np.float32)  # fmt: skip
+          engine="numba", dtype=np.float32, threads=threads)  # fmt: skip
+    _print_memory(before, made.features.nbytes, seconds=min(stamps))
+
+
+def read_table(path: str) -> None:
+    """Read a table, and print the memory that it took."""
+    import polars as pl
+
+    from pgfl import read_federation
+
+    pl.DataFrame({"x": [1.0]}).lazy().collect()
+    before = memory("VmRSS")
+    made = read_federation(path, dtype=np.float32)
+    _print_memory(before, made.features.nbytes)
+
+
+def _print_memory(before: int, data: int, **more: float) -> None:
     peak = memory("VmHWM")
-    print(json.dumps({"clients": clients, "seconds": min(stamps), "peak": peak, "grown": peak - before,
-                      "data": made.features.nbytes}))  # fmt: skip
+    print(json.dumps({"peak": peak, "grown": peak - before, "data": data, **more}))

@@ -146,6 +146,23 @@ def test_the_progress_bar_shows_what_training_tells():
     assert "spent ε" in told[-1]
 
 
+def test_where_there_is_no_terminal_progress_is_told_in_lines(capsys, monkeypatch):
+    from pgfl.cli import progress
+
+    monkeypatch.setattr(progress, "BETWEEN_LINES", 0.0)
+    with progress.bar(shown=True) as tell:
+        for done in (1, 2, 4):
+            tell(done, 4, {"memory_gib": 2.3})
+    first, second = capsys.readouterr().err.splitlines()  # after one round nobody knows what is left
+    assert first.startswith("pgfl: round 2 of 4, ") and first.endswith(" left  2.3 GiB")
+    assert second.startswith("pgfl: round 4 of 4, 0:00:00 left")
+    monkeypatch.setattr(progress, "BETWEEN_LINES", 60.0)
+    with progress.bar(shown=True) as tell:
+        tell(1, 4, {})
+        tell(2, 4, {})
+    assert capsys.readouterr().err == ""
+
+
 def test_an_interrupt_tells_how_to_go_on(experiment, pgfl, tmp_path):
     experiment.failure = KeyboardInterrupt()
     code, _, err = pgfl("run", "fedavg", "--out", "o")

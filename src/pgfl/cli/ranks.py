@@ -49,7 +49,8 @@ def run_on_ranks(
 
 def _result(config: Config, folder: Path, ranks: Ranks, resume: bool, quiet: bool) -> Result | None:
     from pgfl import experiment
-    from pgfl.cli.run import bar, finished
+    from pgfl.cli.progress import bar
+    from pgfl.cli.run import finished
     from pgfl.folder import is_complete
 
     if ranks.from_first(lambda: resume and is_complete(folder)):

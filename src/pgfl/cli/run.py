@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -23,7 +21,6 @@ DEFAULT_PRESET = "private-huber"
 RESULTS = Path("results")
 
 app = typer.Typer(add_completion=False)
-Progress = Callable[[int, int, dict[str, Any]], None]
 
 
 class Engine(StrEnum):
@@ -109,6 +106,7 @@ def _folder(out: Path | None, resume: bool, config: Config) -> Path:
 
 def _train(config: Config, folder: Path, resume: bool, quiet: bool) -> Result:
     from pgfl import experiment
+    from pgfl.cli.progress import bar
     from pgfl.folder import abandon_folder, is_complete
 
     try:
@@ -142,27 +140,3 @@ def finished(folder: Path, config: Config) -> Result:
     begin_folder(folder, config)
     typer.echo(f"{folder} is complete; there is nothing to go on with.", err=True)
     return Result.load(folder)
-
-
-@contextmanager
-def bar(*, shown: bool) -> Iterator[Progress | None]:
-    """A progress bar on stderr with rounds and the time left."""
-    if not shown:
-        yield None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-    from rich.progress import Progress as Bar
-
-    from pgfl.cli.show import figures
-
-    columns = [
-        TextColumn("rounds"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-        TextColumn("{task.description}"),
-    ]
-    with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("", total=None)
-        yield lambda done, total, info: bar.update(task, completed=done, total=total, description=figures(info))
