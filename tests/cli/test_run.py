@@ -150,14 +150,14 @@ def test_where_there_is_no_terminal_progress_is_told_in_lines(capsys, monkeypatc
     from pgfl.cli import progress
 
     monkeypatch.setattr(progress, "BETWEEN_LINES", 0.0)
-    with progress.bar(shown=True) as tell:
+    with progress.rounds(shown=True) as tell:
         for done in (1, 2, 4):
             tell(done, 4, {"memory_gib": 2.3})
     first, second = capsys.readouterr().err.splitlines()  # after one round nobody knows what is left
     assert first.startswith("pgfl: round 2 of 4, ") and first.endswith(" left  2.3 GiB")
     assert second.startswith("pgfl: round 4 of 4, 0:00:00 left")
     monkeypatch.setattr(progress, "BETWEEN_LINES", 60.0)
-    with progress.bar(shown=True) as tell:
+    with progress.rounds(shown=True) as tell:
         tell(1, 4, {})
         tell(2, 4, {})
     assert capsys.readouterr().err == ""
@@ -248,3 +248,14 @@ def test_a_closed_pipe_is_no_error():
     done = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)
     assert done.stdout == "e"
     assert done.stderr == ""
+
+
+def test_progress_that_is_not_counted_is_told_in_per_cent(capsys, monkeypatch):
+    from pgfl.cli import progress
+
+    monkeypatch.setattr(progress, "BETWEEN_LINES", 0.0)
+    with progress.bar(None, shown=True) as tell:
+        for done in (0.0, 1.5, 3.0):
+            tell(done, 6.0, "fig1")
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("pgfl: 50 %, 0:00:0") and line.endswith(" left  fig1")

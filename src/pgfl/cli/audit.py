@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -24,10 +22,11 @@ def audit(
     as_json: Json = False,
 ) -> None:
     """Measure the privacy loss of the shipped mechanism as a lying server; exit code 1 if anything is wrong."""
+    from pgfl.cli.progress import bar
     from pgfl.privacy.audit import FULL, QUICK
     from pgfl.privacy.audit import audit as attack_everything
 
-    with _bar(shown=not as_json) as progress:
+    with bar("attack", shown=not as_json) as progress:
         report = attack_everything(QUICK if quick else FULL, seed=seed, progress=progress)
     if as_json:
         typer.echo(json.dumps(report.described(), indent=2))
@@ -60,18 +59,3 @@ def _show(report: Report) -> None:
         style="green" if report.passed else "bold red",
         soft_wrap=True,
     )
-
-
-@contextmanager
-def _bar(*, shown: bool) -> Iterator[Callable[[int, int, str], None] | None]:
-    """A progress bar on stderr."""
-    if not shown:
-        yield None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = [BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}")]
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("", total=None)
-        yield lambda done, total, what: bar.update(task, completed=done, total=total, description=what)

@@ -1,51 +1,66 @@
-"""How far a run is, on stderr: a bar on a terminal, now and then a line elsewhere (a log, or under mpiexec)."""
+"""How far something slow is, on stderr: a bar on a terminal, elsewhere (a log, mpiexec) a line now and then."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from datetime import timedelta
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
 from pgfl.cli.show import figures
 
-Progress = Callable[[int, int, dict[str, Any]], None]
+Progress = Callable[[float, float, Any], None]
 BETWEEN_LINES = 10.0  # seconds
 
 
 @contextmanager
-def bar(*, shown: bool) -> Iterator[Progress | None]:
-    """What to call with rounds done, rounds in all and figures; it shows them with the time left."""
+def bar(
+    unit: str | None, waiting: str = "", words: Callable[[Any], str] = str, *, shown: bool
+) -> Iterator[Progress | None]:
+    """What to call with how much is done, how much there is in all, and what `words` makes words of.
+
+    It shows them with the time left: counted in `unit`s, or in per cent if there is none; `waiting` until the first.
+    """
     console = Console(stderr=True)
     if not shown:
         yield None
     elif not console.is_terminal:
-        yield _lines(console)
+        yield _lines(console, unit, words)
     else:
-        columns = (BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.description}"))
-        with Bar(TextColumn("rounds"), *columns, console=console, transient=True) as live:
-            task = live.add_task("making the data and factoring the problems", total=None)
-            yield lambda done, total, info: live.update(task, completed=done, total=total, description=figures(info))
+        amount = (
+            (TextColumn(f"{unit}s"), BarColumn(), MofNCompleteColumn()) if unit else (BarColumn(), TaskProgressColumn())
+        )
+        columns = (*amount, TimeRemainingColumn(), TextColumn("{task.description}"))
+        with Bar(*columns, console=console, transient=True) as live:
+            task = live.add_task(waiting, total=None)
+            yield lambda done, total, said: live.update(task, completed=done, total=total, description=words(said))
 
 
-def _lines(console: Console) -> Progress:
+def rounds(*, shown: bool) -> AbstractContextManager[Progress | None]:
+    """The bar of a training."""
+    return bar("round", "making the data and factoring the problems", figures, shown=shown)
+
+
+def _lines(console: Console, unit: str | None, words: Callable[[Any], str]) -> Progress:
     began = told = time.monotonic()
-    before = 0
+    before = 0.0
 
-    def tell(done: int, total: int, info: dict[str, Any]) -> None:
+    def tell(done: float, total: float, said: Any) -> None:
         nonlocal began, told, before
         now = time.monotonic()
         if not before:
             began, before = now, done
-        elif now - told >= BETWEEN_LINES:
+        elif now - told >= BETWEEN_LINES and done > before:
             told = now
-            left = (now - began) / (done - before) * (total - done)
-            line = f"pgfl: round {done} of {total}, {timedelta(seconds=round(left))} left"
-            console.print("  ".join(filter(None, [line, figures(info)])), highlight=False, soft_wrap=True)
+            left = timedelta(seconds=round((now - began) / (done - before) * (total - done)))
+            far = f"{unit} {done} of {total}" if unit else f"{100 * done / total:.0f} %"
+            console.print(
+                "  ".join(filter(None, [f"pgfl: {far}, {left} left", words(said)])), highlight=False, soft_wrap=True
+            )
 
     return tell

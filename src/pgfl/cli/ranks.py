@@ -49,14 +49,14 @@ def run_on_ranks(
 
 def _result(config: Config, folder: Path, ranks: Ranks, resume: bool, quiet: bool) -> Result | None:
     from pgfl import experiment
-    from pgfl.cli.progress import bar
+    from pgfl.cli import progress
     from pgfl.cli.run import finished
     from pgfl.folder import is_complete
 
     if ranks.from_first(lambda: resume and is_complete(folder)):
         return ranks.together(lambda: finished(folder, config) if ranks.first else None)
-    with bar(shown=ranks.first and not quiet) as progress:
-        result = experiment.run_on_ranks(config, ranks, out=folder, resume=resume, progress=progress)
+    with progress.rounds(shown=ranks.first and not quiet) as told:
+        result = experiment.run_on_ranks(config, ranks, out=folder, resume=resume, progress=told)
     if result is not None:
         result.save(folder)
     return result

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,7 +11,7 @@ import typer
 from pgfl.cli.options import Json
 
 if TYPE_CHECKING:
-    from pgfl.paper.reproduce import Progress, Reproduction
+    from pgfl.paper.reproduce import Reproduction
 
 app = typer.Typer(add_completion=False)
 DEFAULT_OUT = Path("results/reproduction")
@@ -42,11 +40,12 @@ def reproduce(
     ITEM is fig1 … fig9, theorem1 … theorem3, network, beyond, or all. Everything runs offline; all of it takes half an
     hour on two cores, with --quick a minute or two.
     """
+    from pgfl.cli.progress import bar
     from pgfl.paper.items import Effort
     from pgfl.paper.reproduce import reproduce as carry_out
 
     effort = Effort.of(runs, quick, None if mnist is None else str(mnist))
-    with _bar(shown=not as_json) as progress:
+    with bar(None, "making ready", shown=not as_json) as progress:
         found = carry_out(items, effort, out, progress=progress)
     if as_json:
         typer.echo(json.dumps(found.as_json() | {"out": str(out)}, indent=2, ensure_ascii=False))
@@ -70,26 +69,3 @@ def _show(found: Reproduction) -> None:
     console = Console()
     console.print(table)
     console.print(f"The page: {found.folder}.md; pictures, tables and claims: {found.folder}", markup=False)
-
-
-@contextmanager
-def _bar(*, shown: bool) -> Iterator[Progress | None]:
-    """A progress bar on stderr with the time left."""
-    if not shown:
-        yield None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-    from rich.progress import Progress as Bar
-
-    columns = [
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TaskProgressColumn(),
-        TimeElapsedColumn(),
-        TextColumn("left:"),
-        TimeRemainingColumn(),
-    ]
-    with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("reproducing", total=None)
-        yield lambda done, total, what: bar.update(task, completed=done, total=total, description=f"{what:<9}")

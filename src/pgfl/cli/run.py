@@ -106,12 +106,12 @@ def _folder(out: Path | None, resume: bool, config: Config) -> Path:
 
 def _train(config: Config, folder: Path, resume: bool, quiet: bool) -> Result:
     from pgfl import experiment
-    from pgfl.cli.progress import bar
+    from pgfl.cli import progress
     from pgfl.folder import abandon_folder, is_complete
 
     try:
-        with bar(shown=not quiet) as progress:
-            result = experiment.run(config, out=folder, resume=resume, progress=progress)
+        with progress.rounds(shown=not quiet) as told:
+            result = experiment.run(config, out=folder, resume=resume, progress=told)
     except BaseException as error:
         abandon_folder(folder)
         if not isinstance(error, KeyboardInterrupt):
