@@ -78,8 +78,9 @@ REMARKS = [
     f"Start-up is from the launch of the process to the end of its first round. The two sides take {TURNS} turns; "
     f"after the last, the peer's models must be those of our engine to {TOLERANCE:g}, or there is no row.",
     "FLARE's simulator keeps a process for each of its clients, so one of its clients stands for the fifteen of a "
-    "server, which favours it. With a process a client (its limit of 100 raised) 85 of 150 gave up connecting on two "
-    "cores. pfl-research runs in its NumPy mode, and its aggregator adds up by server and cluster.",
+    "server, which favours it. With a process a client (its limit of 100 raised) workers gave up connecting to the "
+    "server on two busy cores, tried once and stopped after two minutes. pfl-research runs in its NumPy mode, and its "
+    "aggregator adds up by server and cluster.",
 ]
 
 
