@@ -70,22 +70,24 @@ def batched_runs() -> Iterator[Row]:
 def private_round() -> Iterator[Row]:
     data = federation(x_norm=1.0)
     privacy = Privacy(x_norm=1.0, phi0=1e-4, zeta=0.9999)
-    private = engine([data], Huber(LAM), privacy=privacy, participants=3)
-    plain = engine([data], Huber(LAM), participants=3)
-    for _ in range(70):
-        private.play(), plain.play()
-    turns = take_turns(private.play, plain.play, 30, (64, 64), time.process_time)
-    yield Row("private", "a private Huber round, 3 of 15 clients", "the same round without privacy", "≤ 1.3×",
-              *turns.slower(), seconds(np.median(turns.ours)), seconds(np.median(turns.theirs)),
-              clock="CPU")  # fmt: skip
-    noise, flat, later = private.noise, private.taking_part, iter(range(1, 10**9))
-    models, sigma = np.zeros((len(flat), data.dimension)), np.ones(len(flat))
-    turns = take_turns(
-        lambda: noise.release(models, sigma, flat, next(later)), private.play, 30, (64, 64), time.process_time
-    )
-    yield Row("noise", "its seeded noise: per cent", "the whole private round", "≤ 15 %",
-              *(100 * value for value in turns.slower()), seconds(np.median(turns.ours)),
-              seconds(np.median(turns.theirs)), clock="CPU")  # fmt: skip
+    for library, name in (("numpy", ""), ("numba", "-numba")):
+        private = engine([data], Huber(LAM), library=library, privacy=privacy, participants=3)
+        plain = engine([data], Huber(LAM), library=library, participants=3)
+        for _ in range(70):
+            private.play(), plain.play()
+        turns = take_turns(private.play, plain.play, 30, (64, 64), time.process_time)
+        yield Row(f"private{name}", f"a private Huber round, 3 of 15 clients, {library}",
+                  "the same round without privacy", "≤ 1.3×", *turns.slower(), seconds(np.median(turns.ours)),
+                  seconds(np.median(turns.theirs)), clock="CPU")  # fmt: skip
+        noise, flat, later = private.noise, private.taking_part, iter(range(1, 10**9))
+        models, sigma = np.zeros((len(flat), data.dimension)), np.ones(len(flat))
+        turns = take_turns(
+            lambda: noise.release(models, sigma, flat, next(later)),  # noqa: B023
+            private.play, 30, (64, 64), time.process_time,
+        )  # fmt: skip
+        yield Row(f"noise{name}", f"its seeded noise, {library}: per cent", "the whole private round", "≤ 15 %",
+                  *(100 * value for value in turns.slower()), seconds(np.median(turns.ours)),
+                  seconds(np.median(turns.theirs)), clock="CPU")  # fmt: skip
 
 
 def sweep(values: int = 20, runs: int = 100, rounds: int = 200) -> Iterator[Row]:

@@ -12,7 +12,7 @@ import numpy as np
 
 from pgfl import equations as eq
 from pgfl import margins, solvers
-from pgfl.algorithms import Algorithm, ServerState
+from pgfl.algorithms import KINDS, Algorithm, ServerState
 from pgfl.kernels import Linear, pick, put
 from pgfl.simulate.engine import Engine, Part, Turnout
 from pgfl.simulate.network import Around
@@ -127,13 +127,17 @@ class JaxEngine(Engine):
     """`Engine` in four compiled pieces; between the first two the host checks the solutions and adds noise.
 
     Clients that JAX cannot compile, or of whom every round would take another number from each of several buckets,
-    are computed step by step.
+    are computed step by step; so is an algorithm of one's own, which need not be pure.
     """
 
     _last_around: tuple[Around, Around] | None = None
 
+    @property
+    def _pure(self) -> bool:
+        return type(self.algorithm) in KINDS.values()
+
     def _client_phase(self, part: Part, number: int) -> Array:
-        if not len(part.flat) or not _compilable(part.problem):
+        if not (len(part.flat) and self._pure and _compilable(part.problem)):
             return super()._client_phase(part, number)
         state, index = self.state, part.index
         model, error = _client_phase(self.algorithm, part.problem, state.server_models, state.dual, part.pair, index)
@@ -147,7 +151,7 @@ class JaxEngine(Engine):
         return _contributions(self.algorithm, released, state.dual, index, part.mean)
 
     def _server_phase(self, turnout: Turnout, means: list[Array], tau: float) -> ServerState:
-        if means[0] is None:
+        if means[0] is None or not self._pure:
             return super()._server_phase(turnout, means, tau)
         around = self._on_device(self.network.around(turnout.contributing))
         known, (part,) = self.network.known.astype(self.dtype), turnout.parts
@@ -158,7 +162,9 @@ class JaxEngine(Engine):
 
     def _settle(self, part: Part) -> None:
         state = self.state
-        if len(part.flat):
+        if not self._pure:
+            super()._settle(part)
+        elif len(part.flat):
             state.dual = _settled(
                 self.algorithm, state.dual, state.server_models, state.released, part.pair, part.index
             )
