@@ -346,7 +346,8 @@ def test_a_copy_without_its_log_is_refused_and_again(filled, tmp_path, looked_at
     shutil.copy(filled, moved)
     for _ in range(2):
         if looked_at:
-            Ledger.read(moved).close()
+            with Ledger.read(moved) as ledger, pytest.raises(LedgerError, match="lacks its log"):
+                ledger.verify()
         with pytest.raises(LedgerError, match="lacks its log"):
             Ledger.open(moved, "ann")
         with pytest.raises(LedgerError, match="lacks its log"):

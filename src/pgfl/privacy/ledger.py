@@ -332,6 +332,7 @@ class Ledger:
         All of it is read as of one moment, so this works on a ledger whose client is releasing.
         """
         with self._one_thread, plain_errors(self.path), ledger_file.snapshot(self._connection):
+            ledger_file.check_log(self._connection, self.path)
             problem = self._connection.execute("PRAGMA integrity_check").fetchone()[0]
             if problem != "ok":
                 raise LedgerError(

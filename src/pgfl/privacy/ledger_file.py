@@ -31,15 +31,10 @@ def open_for_writing(path: Path) -> sqlite3.Connection:
 
     It is to be closed by `put_to_rest`.
     """
-    with_log = _beside(path, "-wal").exists() and _beside(path, "-wal").stat().st_size > 0
     connection = _connect(path, "rwc")
     try:
         with plain_errors(path):
-            if _says_log(connection) and not with_log:
-                raise LedgerError(
-                    f"{path} lacks its log, {path.name}-wal, so it may have forgotten releases; put the log back "
-                    "beside it, or leave the federation."
-                )
+            check_log(connection, path)
             for setting in ("synchronous = FULL", "fullfsync = ON", "checkpoint_fullfsync = ON"):
                 connection.execute(f"PRAGMA {setting}")
     except BaseException:
@@ -54,6 +49,16 @@ def open_for_reading(path: Path) -> sqlite3.Connection:
         with plain_errors(path), closing(_connect(path, "rw")) as mending:
             mending.execute("SELECT count(*) FROM sqlite_master")
     return _connect(path, "ro")
+
+
+def check_log(connection: sqlite3.Connection, path: Path) -> None:
+    """Refuse a file that speaks of a log that is not beside it."""
+    log = _beside(path, "-wal")
+    if _says_log(connection) and not (log.exists() and log.stat().st_size):
+        raise LedgerError(
+            f"{path} lacks its log, {log.name}, so it may have forgotten releases; put the log back beside it, or "
+            "leave the federation."
+        )
 
 
 def start_log(connection: sqlite3.Connection, path: Path) -> None:
