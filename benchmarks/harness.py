@@ -152,14 +152,16 @@ def main(part: Part, about: str | None, cases: Cases, remarks: Sequence[str]) ->
         for row in cases[name]():
             rows.append(row)
             sys.stderr.write(f"{row.name:24s} {row.ratio:10.3g} ({row.low:.3g}–{row.high:.3g})  goal {row.goal}\n")
-        figures = publish(part, rows, remarks)
+        figures = publish(part, rows, remarks, keep=True)
+    if not chosen.only:
+        figures = publish(part, rows, remarks, keep=False)
     return show(part, figures, chosen.json)
 
 
-def publish(part: Part, rows: Sequence[Row], remarks: Sequence[str]) -> dict:
-    """Write this part's figures, keep rows that were not measured anew, and rebuild RESULTS.md from all parts."""
+def publish(part: Part, rows: Sequence[Row], remarks: Sequence[str], *, keep: bool) -> dict:
+    """Write this part's figures and rebuild RESULTS.md from all parts; may `keep` rows that were not measured anew."""
     kept = HERE / f"results-{part}.json"
-    before = json.loads(kept.read_text())["rows"] if kept.exists() else []
+    before = json.loads(kept.read_text())["rows"] if keep and kept.exists() else []
     measured = {row.name: asdict(row) | {"met": row.met} for row in rows}
     figures = {
         "command": COMMANDS[part],

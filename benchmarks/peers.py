@@ -211,7 +211,7 @@ def main() -> int:
         except (PeerFailed, subprocess.CalledProcessError, OSError) as error:
             tell(str(error))
             remarks.append(f"No row for {name}: {error}.")
-    return harness.show("peers", harness.publish("peers", rows, remarks), chosen.json)
+    return harness.show("peers", harness.publish("peers", rows, remarks, keep=bool(chosen.only)), chosen.json)
 
 
 if __name__ == "__main__":
