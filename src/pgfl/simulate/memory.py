@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from pgfl.errors import ConfigError
+from pgfl.kernels import GATHER_LIMIT, SPARSE
 
 INTERPRETER = 2**28  # Python and the libraries
 PER_CLIENT = 150  # indices, names, accounts
@@ -38,11 +39,12 @@ class Shape:
     def total(self) -> int:
         """Bytes at the highest point: data, factors, models, duals, results and the interpreter."""
         item, mean = np.dtype(self.dtype).itemsize, self.rows / max(self.clients, 1)
-        copies = 1 if self.engine == "numba" else 2
+        compressed = 1.5 * SPARSE if mean * self.dimension > GATHER_LIMIT else 0.0
+        copies = 1.0 if self.engine == "numba" else 2.0 + compressed
         factors = int(self.rows * min(1.3 * mean, self.dimension)) * item
         vectors = self.clients * (4 if self.private else 3) + 8 * self.pairs
         each = factors + vectors * self.dimension * item + PER_CLIENT * self.clients
-        return INTERPRETER + copies * self.data + self.runs_together * each
+        return INTERPRETER + int(copies * self.data) + self.runs_together * each
 
 
 def check(shape: Shape, held: int = 0, lower: Sequence[str] = ("the number of clients", "their samples")) -> None:
