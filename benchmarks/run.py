@@ -38,7 +38,7 @@ REMARKS = [
     "“solves every client in every round” forms and solves each client's normal equations anew, as a first "
     "version would; “inverts beforehand” multiplies by a stored inverse. Both do the servers' side pair by "
     "pair in Python. With the servers' side vectorised, as the loop was first written, the ratios were about "
-    "64 and 11.2: then both are missed.",
+    "64 and 11.2 when our own round still took 117 µs.",
     "The sweep was 80 before the batch size was tuned on this same case.",
     "Growth is by the fastest round of each size. With one thread at every size it is that of the memory hierarchy: "
     "10³ clients lie in cache, 10⁶ do not. Threads start to pay off between the two, which makes up for it.",
