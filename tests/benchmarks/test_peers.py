@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("numba")
 HERE = Path(__file__).parent
 
 

@@ -70,6 +70,15 @@ async def until(condition, seconds=10.0):
     raise AssertionError("waited in vain")
 
 
+async def call(north, south, happened, **shown):
+    """North calls, showing its own certificate or another, until something has happened; then both are done."""
+    link = north.link("south", **shown)
+    link.start()
+    await until(happened)
+    await link.stop()
+    await south.service.stop()
+
+
 @pytest.fixture
 def pair(tmp_path):
     return Place(tmp_path / "n", "north"), Place(tmp_path / "s", "south")
@@ -138,11 +147,7 @@ def test_a_caller_with_a_certificate_that_is_not_linked_is_refused(pair, tmp_pat
         await south.listen()
         north.knows(south)
         south.neighbours["north"] = Neighbour(north.certificate, "127.0.0.1:1")
-        link = north.link("south", certificate=pem, key=key)
-        link.start()
-        await until(lambda: len(north.down) > 2)
-        await link.stop()
-        await south.service.stop()
+        await call(north, south, lambda: len(north.down) > 2, certificate=pem, key=key)
 
     with caplog.at_level(logging.WARNING):
         asyncio.run(scenario())
@@ -162,11 +167,7 @@ def test_a_server_with_another_certificate_than_the_pinned_is_refused(pair, tmp_
         await south.listen()
         north.knows(south, certificate=identity.SiteCertificate("south", pem))
         south.neighbours["north"] = Neighbour(north.certificate, "127.0.0.1:1")
-        link = north.link("south")
-        link.start()
-        await until(lambda: north.down)
-        await link.stop()
-        await south.service.stop()
+        await call(north, south, lambda: north.down)
 
     asyncio.run(scenario())
     assert not south.inbox
@@ -228,11 +229,7 @@ def test_what_is_no_tls_is_refused_and_hurts_nobody(pair, caplog, said, why):
         writer.close()
         north.knows(south)
         south.neighbours["north"] = Neighbour(north.certificate, "127.0.0.1:1")
-        link = north.link("south")
-        link.start()
-        await until(lambda: north.replies)
-        await link.stop()
-        await south.service.stop()
+        await call(north, south, lambda: north.replies)
 
     with caplog.at_level(logging.WARNING):
         asyncio.run(scenario())
@@ -266,11 +263,7 @@ def test_a_linked_site_cannot_speak_for_another(pair, caplog):
         north.knows(south)
         south.neighbours["north"] = Neighbour(north.certificate, "127.0.0.1:1")
         north.name = "east"
-        link = north.link("south")
-        link.start()
-        await until(lambda: north.down)
-        await link.stop()
-        await south.service.stop()
+        await call(north, south, lambda: north.down)
 
     with caplog.at_level(logging.WARNING):
         asyncio.run(scenario())
@@ -286,11 +279,7 @@ def test_a_refusal_names_who_and_why_on_both_sides(pair, caplog):
         await south.listen()
         north.knows(south)
         south.neighbours["north"] = Neighbour(north.certificate, "127.0.0.1:1")
-        link = north.link("south")
-        link.start()
-        await until(lambda: north.down)
-        await link.stop()
-        await south.service.stop()
+        await call(north, south, lambda: north.down)
 
     with caplog.at_level(logging.WARNING):
         asyncio.run(scenario())

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -357,21 +358,12 @@ class Figure5:
 
     def grid(self, effort: Effort, kind: Kind) -> Grid:
         """Observation noise × φ⁽⁰⁾; a cell holds null and fixed τ."""
-
-        def cell(noise: float, phi0: float) -> list[Experiment]:
-            moved = replace(kind, privacy=replace(kind.privacy, phi0=phi0))
-            return [moved.pgfl(tau, gamma=DIFFERENT, observation_noise=noise) for tau in (0.0, TAU)]
-
-        return Grid("observation noise (sd)", r"$\phi^{(0)}$", *around(effort, kind), cell)
+        return noise_and_privacy(effort, kind, (0.0, TAU), gamma=DIFFERENT)
 
     def experiments(self, effort: Effort) -> dict[Experiment, int]:
         """Both kinds, and their maps."""
-        wanted: dict[Experiment, int] = {}
-        for kind in KINDS:
-            wanted |= self.grid(effort, kind).experiments(effort.grid)
-        for kind in KINDS:
-            wanted |= dict.fromkeys(self.trials(kind).values(), effort.regression)
-        return wanted
+        curves = [trial for kind in KINDS for trial in self.trials(kind).values()]
+        return maps_and_curves(effort, [self.grid(effort, kind) for kind in KINDS], curves)
 
     def outcome(self, effort: Effort, measured: Lookup) -> Outcome:
         """Four claims for each kind; two of them with a map."""
@@ -429,11 +421,28 @@ def _rank_panel(ranks: Measured) -> Lines:
     return Lines(rf"observability: rank out of $d = {ranks['dimension'][0]}$", "network", "rank", series)
 
 
-def around(effort: Effort, kind: Kind) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Observation noises and φ⁽⁰⁾ of a map around a kind's setting."""
+def noise_and_privacy(effort: Effort, kind: Kind, taus: Sequence[float], **changes: Any) -> Grid:
+    """A map around a kind's setting, observation noise × φ⁽⁰⁾; a cell holds a trial for every τ."""
+
+    def cell(noise: float, phi0: float) -> list[Experiment]:
+        moved = replace(kind, privacy=replace(kind.privacy, phi0=phi0))
+        return [moved.pgfl(tau, observation_noise=noise, **changes) for tau in taus]
+
     if kind is PRINTED:
-        return effort.thinned((0.1, 0.4, 0.7, 1.0, 1.3), (0.1, 1.0)), effort.thinned((0.003, 0.03, 0.3), (0.03,))
-    return effort.thinned((0.1, 1.0), (1.0,)), effort.thinned((0.01, 0.1, 1.0, 10.0, 100.0), (0.1, 100.0))
+        noises = effort.thinned((0.1, 0.4, 0.7, 1.0, 1.3), (0.1, 1.0))
+        phis = effort.thinned((0.003, 0.03, 0.3), (0.03,))
+    else:
+        noises = effort.thinned((0.1, 1.0), (1.0,))
+        phis = effort.thinned((0.01, 0.1, 1.0, 10.0, 100.0), (0.1, 100.0))
+    return Grid("observation noise (sd)", r"$\phi^{(0)}$", noises, phis, cell)
+
+
+def maps_and_curves(effort: Effort, maps: Sequence[Grid], curves: Sequence[Experiment]) -> dict[Experiment, int]:
+    """How often each is run; what is in both is run as often as a curve."""
+    wanted: dict[Experiment, int] = {}
+    for grid in maps:
+        wanted |= grid.experiments(effort.grid)
+    return wanted | dict.fromkeys(curves, effort.regression)
 
 
 def _at(kind: Kind, rho: float, phi0: float | None) -> Trial:

@@ -230,15 +230,7 @@ def _fixed_points(plain: dict[float, Measured], exact: dict[float, Measured]) ->
         _against_rho("as written: disagreement", last(plain, "disagreement"), Look(GREEN, "-", "^")),
         _against_rho("exact mixing: distance", last(exact, "distance"), Look(PURPLE, "--", "s")),
     ]
-    return Lines(
-        "fixed point",
-        r"$\rho$",
-        "relative to the optimum [dB]",
-        series,
-        log_x=True,
-        error_bars=True,
-        bound_y=(-460.0, 20.0),
-    )
+    return _over_rho("fixed point", "relative to the optimum [dB]", series)
 
 
 def _excesses(plain: dict[float, Measured], exact: dict[float, Measured]) -> Lines:
@@ -250,15 +242,11 @@ def _excesses(plain: dict[float, Measured], exact: dict[float, Measured]) -> Lin
     for i, colour in ((0, PURPLE), (1, RED), (2, GREY)):
         values = {rho: one["excess"][:, i] for rho, one in exact.items()}
         series.append(_against_rho(f"exact mixing: {OBJECTIVES[i]}", values, Look(colour, "--", "s")))
-    return Lines(
-        "excess objective $F(w)/F^* - 1$",
-        r"$\rho$",
-        "excess [dB]",
-        series,
-        log_x=True,
-        error_bars=True,
-        bound_y=(-460.0, 20.0),
-    )
+    return _over_rho("excess objective $F(w)/F^* - 1$", "excess [dB]", series)
+
+
+def _over_rho(title: str, label: str, series: list[Series]) -> Lines:
+    return Lines(title, r"$\rho$", label, series, log_x=True, error_bars=True, bound_y=(-460.0, 20.0))
 
 
 def _notes() -> list[str]:

@@ -11,7 +11,7 @@ import numpy as np
 from pgfl.paper.claims import claim
 from pgfl.paper.experiments import Experiment, Measured, Trial
 from pgfl.paper.items import Effort, Lookup, epsilon_text
-from pgfl.paper.learning_curves import NMSD, around, final
+from pgfl.paper.learning_curves import NMSD, final, maps_and_curves, noise_and_privacy
 from pgfl.paper.maps import Grid, judged_on
 from pgfl.paper.outcome import Outcome
 from pgfl.paper.panels import BLUE, RED, Lines, Look, Series
@@ -42,21 +42,12 @@ class Figure4:
 
     def grid(self, effort: Effort, kind: Kind) -> Grid:
         """Observation noise × φ⁽⁰⁾; a cell holds τ = 0, both ends of the paper's interval, 0.4 and 0.8."""
-
-        def cell(noise: float, phi0: float) -> list[Experiment]:
-            moved = replace(kind, privacy=replace(kind.privacy, phi0=phi0))
-            return [moved.pgfl(tau, rounds=ROUNDS, observation_noise=noise) for tau in (0.0, 0.15, 0.45, TAU, 0.8)]
-
-        return Grid("observation noise (sd)", r"$\phi^{(0)}$", *around(effort, kind), cell)
+        return noise_and_privacy(effort, kind, (0.0, 0.15, 0.45, TAU, 0.8), rounds=ROUNDS)
 
     def experiments(self, effort: Effort) -> dict[Experiment, int]:
         """Both kinds, and the map."""
-        wanted: dict[Experiment, int] = {}
-        for kind in KINDS:
-            wanted |= self.grid(effort, kind).experiments(effort.grid)
-        for kind in KINDS:
-            wanted |= dict.fromkeys(self.trials(effort, kind).values(), effort.regression)
-        return wanted
+        curves = [trial for kind in KINDS for trial in self.trials(effort, kind).values()]
+        return maps_and_curves(effort, [self.grid(effort, kind) for kind in KINDS], curves)
 
     def outcome(self, effort: Effort, measured: Lookup) -> Outcome:
         """Every τ in (0.1, 0.5) beats 0; too large a τ is worse."""
