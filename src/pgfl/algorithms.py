@@ -124,6 +124,10 @@ class _Admm:
         model = eq.clip_update(model, centre, problem.update_norm)
         return ClientStep(model, release(model), error)
 
+    def reach(self, weight: Array) -> Array:
+        """How far a client's model moves for every unit that its gradient changes: 1/m."""
+        return 1.0 / weight
+
     def contribution(self, released: Array, dual: Array) -> Array:
         """What the server averages."""
         return eq.contribution(released, dual)
@@ -238,6 +242,10 @@ class FedAvg:
             model = eq.gradient_step(model, problem.gradient(model), self.step)
         model = eq.clip_update(model, server_model, problem.update_norm)
         return ClientStep(model, release(model), 0.0 * model[..., 0])
+
+    def reach(self, weight: Array) -> float:
+        """How far a client's model moves for every unit that its gradient changes: step by step."""
+        return self.step * self.local_steps
 
     def contribution(self, released: Array, dual: Array) -> Array:
         """The released model itself."""

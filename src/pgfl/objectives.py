@@ -59,8 +59,13 @@ class Objective(ABC):
         """∇ of the mean loss."""
         return self.value_and_gradient(w, features, targets, counts)[1]
 
+    @property
+    def domain(self) -> float | None:
+        """The norm that solutions are constrained to; bounds on the gradient hold within it. None is everywhere."""
+        return None
+
     def gradient_bound(self, bounds: Bounds) -> float | None:
-        """C_k of Assumption 3: sup ‖∇ℓ(z; w)‖ over records within the bounds and all w; None if there is none."""
+        """C_k of Assumption 3: sup ‖∇ℓ(z; w)‖ over records within the bounds and w in the domain, if there is one."""
         return None
 
     def gradient_change(self, bounds: Bounds) -> float | None:
@@ -170,6 +175,21 @@ class Ridge(MarginObjective):
     def curvature(self, margin: Array, target: Array) -> Array:
         """2 everywhere."""
         return 2.0 + 0.0 * margin
+
+    @property
+    def domain(self) -> float | None:
+        """W: beyond it the gradient has no bound."""
+        return self.w_norm
+
+    def gradient_bound(self, bounds: Bounds) -> float | None:
+        """2B(BW + Y)."""
+        if bounds.x_norm is None or bounds.y_bound is None or self.w_norm is None:
+            return None
+        return 2.0 * bounds.x_norm * (bounds.x_norm * self.w_norm + bounds.y_bound)
+
+    def smoothness(self, bounds: Bounds) -> float | None:
+        """2B²."""
+        return None if bounds.x_norm is None else 2.0 * bounds.x_norm**2
 
     def gradient_change(self, bounds: Bounds) -> float | None:
         """2B(BW + 2Y): ‖xxᵀ − x'x'ᵀ‖ ≤ B² for two rows, and ‖w‖ ≤ W by the constraint."""

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pgfl import equations as eq
-from pgfl.algorithms import Algorithm
+from pgfl.algorithms import Algorithm, FedAvg
+from pgfl.assured import EPS, DescentPromise, Magnitudes, PrimalPromise, Promise, Refusal, Terms, finite_or_none
 from pgfl.errors import DataError, SolverError
 from pgfl.objectives import Objective
 from pgfl.schedules import tau_at
@@ -23,7 +25,7 @@ from pgfl.solvers import Prepared, tolerance_for
 from pgfl.topology import neighbour_weight
 
 Vector = NDArray[np.float64]
-ROUNDING_SHARE = 0.5  # of the tolerance that a sensitivity counts with; the solver may use the rest
+ROUNDING_SHARE = 0.5  # of the radius that updates are clipped to
 
 
 @dataclass(frozen=True)
@@ -65,6 +67,9 @@ class Publication:
 class Client:
     """Settle the dual, solve, release, answer.
 
+    With `terms` a request is judged by what is public before data is touched (`refusal`), and an answer is as accurate
+    as they promise. Without them nothing is promised, and an unsolved problem is a `SolverError`.
+
     >>> from pgfl import PGFL, Ridge
     >>> client = Client(Ridge(lam=0.0), PGFL(rho=2.0), [[1.0], [1.0]], [3.0, 5.0])
     >>> client.answer(RoundRequest(1, server_clients=1, model=None), release=lambda model: model).model
@@ -78,31 +83,89 @@ class Client:
         features: ArrayLike,
         targets: ArrayLike,
         update_norm: float | None = None,
+        terms: Terms | None = None,
     ) -> None:
         self._features = np.asarray(features, dtype=float)[None]
         self._targets = np.asarray(targets, dtype=float)[None]
-        self.objective, self.algorithm, self.update_norm = objective, algorithm, update_norm
+        self.objective, self.algorithm, self.update_norm, self.terms = objective, algorithm, update_norm, terms
         objective.check_targets(self._targets[0])
         self.dual: Vector = np.zeros(self._features.shape[-1])
         self.sent: tuple[int, Vector] | None = None
         self.settled_round = 0
         self._problem: _OneClient | None = None
 
+    @property
+    def records(self) -> int:
+        """D_k, which is public."""
+        return int(self._features.shape[1])
+
     def answer(self, request: RoundRequest, release: Callable[[Vector], Vector]) -> Answer:
         """The answer to a request; `release` perturbs the solution and accounts for it before it may be seen."""
+        if refusal := self.refusal(request):
+            raise DataError(f"Nothing was released: {refusal}.")
         self.settle(request.accepted)
         problem = self._problem_at(request.server_clients)
-        model = np.zeros_like(self.dual) if request.model is None else self._received(request.model)
-        self._check_size(model)
+        model = self._model_of(request)
         step = self.algorithm.client_step(problem, model[None], self.dual[None], lambda m: release(m[0])[None])
         self.sent = (request.round, step.released[0])
         return Answer(request.round, step.released[0], self.dual)
 
+    def refusal(self, request: RoundRequest) -> Refusal | None:
+        """Why this request is not answered: decided by public quantities alone, so it tells nothing about the data."""
+        if request.server_clients < 1:
+            raise DataError(f"A server with a client has at least one client; it claims {request.server_clients}.")
+        with np.errstate(over="ignore", invalid="ignore"):
+            return self._refusal(self._model_of(request), self._settled(request.accepted), request.server_clients)
+
+    def _refusal(self, model: Vector, dual: Vector, server_clients: int) -> Refusal | None:
+        if self.update_norm is not None:
+            rounding = EPS * len(model) ** 0.5 * float(np.linalg.norm(model) + np.linalg.norm(dual))
+            if not rounding <= ROUNDING_SHARE * self.update_norm:
+                return Refusal.TOO_LONG
+        promise = self.promise(server_clients)
+        if promise is None:
+            clipped_or_free = self.update_norm is not None or self.terms is None
+            return None if clipped_or_free else Refusal.UNBOUNDED
+        if isinstance(promise, DescentPromise):
+            return promise.refusal(float(np.linalg.norm(model)))
+        weight = np.float64(promise.modulus)
+        return promise.refusal(float(np.linalg.norm(eq.client_centre(model, dual, self.algorithm.rho, weight))))
+
+    def promise(self, server_clients: int) -> Promise | None:
+        """What is promised of a solution with this |C_s|; None where nothing can be, or nothing needs to be."""
+        if self.terms is None or not self.objective.convex:
+            return None
+        sizes = Magnitudes.of(self.objective, self.terms.bounds, self.records, len(self.dual))
+        if sizes is None:
+            return None
+        tolerance = self.tolerance(server_clients)
+        if isinstance(self.algorithm, FedAvg):
+            penalty = 2.0 * self.objective.lam / server_clients
+            return DescentPromise(sizes, self.algorithm.step, self.algorithm.local_steps, penalty, tolerance)
+        return PrimalPromise(sizes, self.strong_convexity(server_clients), tolerance, self.terms.most_steps)
+
+    def tolerance(self, server_clients: int) -> float:
+        """How far a released solution may be from the exact one; a calibration counts with the same."""
+        if self.terms is None:
+            return tolerance_for(self.objective, np.float64, np)
+        reach = float(self.algorithm.reach(self.strong_convexity(server_clients)))
+        return self.terms.tolerance_for(self.objective, reach, self.records)
+
     def settle(self, accepted: Accepted | None) -> None:
         """ClientDualUpdate with the model of the round that was accepted, once; an answer that was not is forgotten."""
-        if accepted is not None and self.sent is not None and accepted.round == self.sent[0] > self.settled_round:
-            self.dual = self.algorithm.settle(self.dual, self._received(accepted.model), self.sent[1])
-            self.settled_round = accepted.round
+        if self._unsettled(accepted):
+            assert accepted is not None
+            self.dual, self.settled_round = self._settled(accepted), accepted.round
+
+    def _unsettled(self, accepted: Accepted | None) -> bool:
+        return accepted is not None and self.sent is not None and accepted.round == self.sent[0] > self.settled_round
+
+    def _settled(self, accepted: Accepted | None) -> Vector:
+        """The dual as it will be once `accepted` is settled."""
+        if not self._unsettled(accepted):
+            return self.dual
+        assert accepted is not None and self.sent is not None
+        return np.asarray(self.algorithm.settle(self.dual, self._received(accepted.model), self.sent[1]))
 
     def state(self) -> dict[str, Any]:
         """What must survive a restart."""
@@ -116,39 +179,21 @@ class Client:
         """m of the problem that would be solved; a calibration uses the same."""
         return float(eq.strong_convexity(self.algorithm.rho, self.objective.lam, server_clients))
 
+    def _model_of(self, request: RoundRequest) -> Vector:
+        return np.zeros_like(self.dual) if request.model is None else self._received(request.model)
+
     def _received(self, values: Vector) -> Vector:
         model = np.asarray(values, dtype=float)
         if model.shape != self.dual.shape:
             raise DataError(f"The server's model has {model.size} coefficients, this client's data {self.dual.size}.")
         return model
 
-    def _check_size(self, model: Vector) -> None:
-        """Refuse a centre so large that rounding would pass what the sensitivity allows for.
-
-        It is decided by what the server knows, so a refusal tells nothing about the data.
-        """
-        with np.errstate(over="ignore"):
-            size = float(np.linalg.norm(model) + np.linalg.norm(self.dual))
-        rounding = np.finfo(float).eps * len(model) ** 0.5 * size
-        allowed = [tolerance_for(self.objective, np.float64, np)] if self.objective.convex else []
-        allowed += [self.update_norm] if self.update_norm is not None else []
-        if allowed and not rounding <= ROUNDING_SHARE * min(allowed):
-            raise DataError(
-                f"The server's model is so large that rounding ({rounding:.1e}) is not well below {min(allowed):.1e}, "
-                "which the sensitivity counts with; nothing was released."
-            )
-
     def _problem_at(self, server_clients: int) -> _OneClient:
-        if server_clients < 1:
-            raise DataError(f"A server with a client has at least one client; it claims {server_clients}.")
         if self._problem is None or self._problem.server_clients != server_clients:
-            counts = np.array([float(self._features.shape[1])])
+            data = (self._features, self._targets, np.array([float(self.records)]))
             weight = np.array([self.strong_convexity(server_clients)])
-            prepared = self.objective.prepare(self._features, self._targets, counts, weight)
-            data = (self._features, self._targets, counts)
-            self._problem = _OneClient(
-                self.objective, prepared, data, weight[:, None], server_clients, self.update_norm
-            )
+            promise = self.promise(server_clients)
+            self._problem = _OneClient(self.objective, data, weight, server_clients, self.update_norm, promise)
         return self._problem
 
 
@@ -157,19 +202,39 @@ class _OneClient:
     """A `Problem` of one client."""
 
     objective: Objective
-    prepared: Prepared
     data: tuple[Vector, Vector, Vector]
-    weight: Vector
+    weights: Vector
     server_clients: int
     update_norm: float | None
+    promise: Promise | None
+
+    @property
+    def weight(self) -> Vector:
+        return self.weights[:, None]
+
+    @cached_property
+    def prepared(self) -> Prepared:
+        """Factored when first needed, since a fast solver may fail even at that."""
+        return self.objective.prepare(*self.data, self.weights)
 
     def solve(self, centre: Vector) -> tuple[Vector, Vector]:
-        """The solution, if it is certified to what rounding leaves of the tolerance; a release comes after it."""
+        """The solution as promised. An update to be clipped may be any, so it never fails; else it is certified."""
+        if isinstance(self.promise, PrimalPromise):
+            model = self.promise.solve(centre[0], self._loss_gradient, lambda: self._fast(centre))
+            return model[None], np.array([self.promise.tolerance])
+        if self.update_norm is not None:
+            found = finite_or_none(lambda: self._fast(centre))
+            return (centre if found is None else found[None]), np.zeros(1)
         model, error = self.prepared.solve(centre)
-        allowed = (1.0 - ROUNDING_SHARE) * tolerance_for(self.objective, np.float64, np)
-        if self.objective.convex and not error[0] <= allowed:
+        if self.objective.convex and not error[0] <= tolerance_for(self.objective, np.float64, np):
             raise SolverError(f"The primal problem was solved only to {error[0]:.1e}; nothing was released.")
         return model, error
+
+    def _fast(self, centre: Vector) -> Vector:
+        return np.asarray(self.prepared.solve(centre)[0])[0]
+
+    def _loss_gradient(self, w: Vector) -> Vector:
+        return np.asarray(self.objective.gradient(w[None], *self.data))[0]
 
     def gradient(self, w: Vector) -> Vector:
         gradient = self.objective.gradient(w, *self.data)

@@ -9,8 +9,10 @@ from hypothesis import strategies as st
 
 from pgfl import PGFL, FedAvg, Huber, Logistic, Privacy, Ridge, margins, train
 from pgfl import equations as eq
+from pgfl.assured import Terms
 from pgfl.errors import DataError, SolverError
 from pgfl.federation import ClientData, Federation
+from pgfl.objectives import Bounds
 from pgfl.privacy.sensitivity import clip_rows
 from pgfl.roles import Accepted, Client, RoundRequest
 
@@ -24,17 +26,20 @@ class Forbidden:
         raise AssertionError("something was released")
 
 
-def client(objective, algorithm=None, update_norm=None):
+TERMS = Terms(Bounds(x_norm=1.0, y_bound=1.0), tolerance=1e-10)
+
+
+def client(objective, algorithm=None, update_norm=None, terms=TERMS):
     rng = np.random.default_rng(3)
-    features = clip_rows(rng.standard_normal((5, 4)), 1.0)
-    return Client(objective, algorithm or PGFL(rho=2.0), features, (rng.random(5) < 0.5).astype(float), update_norm)
+    features, targets = clip_rows(rng.standard_normal((5, 4)), 1.0), (rng.random(5) < 0.5).astype(float)
+    return Client(objective, algorithm or PGFL(rho=2.0), features, targets, update_norm, terms)
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES, ids=lambda o: o.kind)
 @pytest.mark.parametrize("size", [1e6, 1e12, 1e300, np.inf, np.nan])
 def test_a_huge_model_is_refused_before_anything_is_released(objective, size):
     one = client(objective)
-    with pytest.raises(DataError, match="nothing was released"):
+    with pytest.raises(DataError, match="Nothing was released"):
         one.answer(RoundRequest(1, 3, np.array([0.0, size, 0.0, 0.0])), Forbidden())
     assert one.sent is None
 
@@ -43,7 +48,7 @@ def test_a_huge_model_is_refused_before_anything_is_released(objective, size):
 def test_a_huge_dual_is_refused_too(objective):
     one = client(objective)
     one.answer(RoundRequest(1, 3, np.ones(4)), lambda model: model)
-    with pytest.raises(DataError, match="nothing was released"):
+    with pytest.raises(DataError, match="Nothing was released"):
         one.answer(RoundRequest(2, 3, np.ones(4), Accepted(1, np.full(4, 1e12))), Forbidden())
 
 
@@ -56,7 +61,7 @@ def test_the_refusal_depends_on_the_message_alone():
     """The largest accepted message is the same whatever the data is."""
 
     def limit(features):
-        one = Client(Huber(), PGFL(rho=2.0), features, np.zeros(len(features)))
+        one = Client(Huber(), PGFL(rho=2.0), features, np.zeros(len(features)), terms=TERMS)
         low, high = 1.0, 1e12
         while high / low > 1.0001:
             middle = (low * high) ** 0.5
@@ -67,7 +72,7 @@ def test_the_refusal_depends_on_the_message_alone():
                 high = middle
         return low
 
-    assert limit([[1.0, 0.0]]) == limit([[1e-9, 0.5], [0.0, 1.0]])
+    assert limit([[1.0, 0.0], [0.0, 1e-3]]) == limit([[1e-9, 0.5], [0.0, 1.0]])
 
 
 def test_an_accepted_model_of_another_length_is_refused():
@@ -77,10 +82,10 @@ def test_an_accepted_model_of_another_length_is_refused():
         one.answer(RoundRequest(2, 3, np.ones(4), Accepted(1, np.ones(1))), Forbidden())
 
 
-def test_an_unsolved_problem_is_refused_before_anything_is_released(monkeypatch):
+def test_without_terms_an_unsolved_problem_is_refused_before_anything_is_released(monkeypatch):
     monkeypatch.setattr(margins, "NEWTON_STEPS", 1)
     with pytest.raises(SolverError, match="nothing was released"):
-        client(Logistic(lam=0.1)).answer(RoundRequest(1, 3, np.ones(4)), Forbidden())
+        client(Logistic(lam=0.1), terms=None).answer(RoundRequest(1, 3, np.ones(4)), Forbidden())
 
 
 @given(
@@ -97,7 +102,7 @@ def test_a_clipped_update_is_within_its_radius_in_exact_arithmetic(centre, move,
 
 @pytest.mark.parametrize("algorithm", [PGFL(rho=2.0), FedAvg(step=0.1, local_steps=2)], ids=lambda a: a.kind)
 def test_a_huge_model_around_which_updates_are_clipped_is_refused(algorithm):
-    with pytest.raises(DataError, match="nothing was released"):
+    with pytest.raises(DataError, match="Nothing was released"):
         client(Ridge(lam=0.0), algorithm, update_norm=1e-3).answer(RoundRequest(1, 3, np.full(4, 1e13)), Forbidden())
 
 

@@ -91,12 +91,11 @@ class Privacy:
     ) -> NDArray[np.float64]:
         """Δ_k of what is released, for clients with `counts` records and m_k = `weight`."""
         if self.guarantee == "none":
-            reach = algorithm.step * algorithm.local_steps if isinstance(algorithm, FedAvg) else 1.0 / weight
-            return np.asarray(2.0 * self.nominal_gradient * reach / counts)
+            return np.asarray(2.0 * self.nominal_gradient * algorithm.reach(weight) / counts)
 
         def unclipped() -> NDArray[np.float64]:
             if isinstance(algorithm, FedAvg):
-                return self._fedavg_sensitivity(objective, algorithm, counts)
+                return self._fedavg_sensitivity(objective, algorithm, counts, tolerance)
             return sensitivity.update_sensitivity(objective, self.bounds, counts, weight, tolerance)
 
         if self.update_norm is None:
@@ -110,11 +109,14 @@ class Privacy:
             return clipped
 
     def _fedavg_sensitivity(
-        self, objective: Objective, algorithm: FedAvg, counts: NDArray[np.int64]
+        self, objective: Objective, algorithm: FedAvg, counts: NDArray[np.int64], rounding: float
     ) -> NDArray[np.float64]:
-        """Steps on a convex smooth loss do not spread apart while step ≤ 2/L, so Δ = steps · step · change/D."""
+        """Steps on a convex smooth loss do not spread apart while step ≤ 2/L, so Δ = steps · step · change/D.
+
+        What rounding may add in either world comes on top.
+        """
         change, smoothness = objective.gradient_change(self.bounds), objective.smoothness(self.bounds)
-        if change is None or smoothness is None:
+        if change is None or smoothness is None or objective.domain is not None:
             raise PrivacyError(
                 f"FedAvg with {objective.kind} has no bounded update; set privacy.update_norm, or use huber."
             )
@@ -123,7 +125,7 @@ class Privacy:
                 f"FedAvg's step {algorithm.step:g} is too long for a bounded sensitivity; use at most "
                 f"{2.0 / (smoothness + 2.0 * objective.lam):.3g}, or set privacy.update_norm."
             )
-        return np.asarray(algorithm.local_steps * algorithm.step * change / counts, dtype=float)
+        return np.asarray(algorithm.reach(1.0) * change / counts + 2.0 * rounding, dtype=float)
 
     def plan(self, deltas: NDArray[np.float64], rounds: int) -> Plan:
         """The account of all clients, given their sensitivities."""
