@@ -27,6 +27,7 @@ EPS = float(np.finfo(float).eps)
 RELATIVE_TOLERANCE = 1e-6  # of the sensitivity, which it widens by twice that
 LEAST_TOLERANCE = 1e-10
 MOST_STEPS = 10_000
+LARGEST = 1e100  # of anything that is squared on the way
 CERTIFIED = 0.49  # of the tolerance: half, less the rounding of a norm
 SHORTER = 1.0 - 4.0 * EPS  # a step of 1/(L + m) must not come out longer
 
@@ -84,7 +85,9 @@ class Magnitudes:
         return cls(records, dimension, gradient, smoothness, objective.domain)
 
     def gradient_rounding(self, size: float) -> float:
-        """What floating point can add to the mean gradient at a model with ‖w‖ ≤ size."""
+        """What floating point can add to the mean gradient at a model with ‖w‖ ≤ size; infinite if it may overflow."""
+        if not max(size, self.gradient, self.smoothness * size) <= LARGEST:
+            return math.inf
         return EPS * ((self.dimension + 4) * self.smoothness * size + (self.records + 8) * self.gradient)
 
 
@@ -127,7 +130,7 @@ class PrimalPromise:
         """Why a request with ‖c‖ = centre cannot be answered as promised, whatever the data is."""
         if not self.steps <= self.most_steps:
             return Refusal.TOO_MANY_STEPS
-        return None if self.rounding(centre) <= 0.5 * self.tolerance else Refusal.TOO_LONG
+        return None if _below(self.rounding(centre), 0.5 * self.tolerance) else Refusal.TOO_LONG
 
     @property
     def _start_distance(self) -> float:
@@ -186,10 +189,17 @@ class DescentPromise:
 
     def refusal(self, start: float) -> Refusal | None:
         """Why a request from a model with ‖w‖ = start cannot be answered as promised."""
-        return None if self.rounding(start) <= self.tolerance else Refusal.TOO_LONG
+        if not self.step * (self.sizes.smoothness + self.penalty) <= 2.0:
+            return Refusal.UNBOUNDED
+        return None if _below(self.rounding(start), self.tolerance) else Refusal.TOO_LONG
 
 
 Promise = PrimalPromise | DescentPromise
+
+
+def _below(value: float, limit: float) -> bool:
+    """Whether a bound is met, which an infinite one never is."""
+    return math.isfinite(value) and value <= limit
 
 
 def finite_or_none(fast: Callable[[], Vector]) -> Vector | None:

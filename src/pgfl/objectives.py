@@ -137,16 +137,28 @@ class MarginObjective(Objective):
 
     def value_and_gradient(self, w: Array, features: Array, targets: Array, counts: Array) -> tuple[Array, Array]:
         """The mean loss and its gradient, from the margins."""
-        xp = w.__array_namespace__()
-        margin = xp.matmul(features, w[..., None])[..., 0]
-        inside = solvers.within(features.shape[-2], counts, xp)
-        value = xp.sum(self.scalar_loss(margin, targets) * inside, axis=-1) / counts
+        return self.loss(w, features, targets, counts), self.gradient(w, features, targets, counts)
+
+    def loss(self, w: Array, features: Array, targets: Array, counts: Array) -> Array:
+        """The mean of h over a client's own rows."""
+        margin, inside = _margins(w, features, counts)
+        return w.__array_namespace__().sum(self.scalar_loss(margin, targets) * inside, axis=-1) / counts
+
+    def gradient(self, w: Array, features: Array, targets: Array, counts: Array) -> Array:
+        """The mean of h′(u, y)·x over a client's own rows."""
+        margin, inside = _margins(w, features, counts)
         slope = self.slope(margin, targets) * inside
-        return value, xp.matmul(slope[..., None, :], features)[..., 0, :] / counts[..., None]
+        return w.__array_namespace__().matmul(slope[..., None, :], features)[..., 0, :] / counts[..., None]
 
     def prepare(self, features: Array, targets: Array, counts: Array, weight: Array) -> solvers.Prepared:
         """A Newton method in the smaller of sample and feature space."""
         return margins.on_margins(self, features, targets, counts, weight)
+
+
+def _margins(w: Array, features: Array, counts: Array) -> tuple[Array, Array]:
+    """Xw, and 1 for a client's own rows."""
+    xp = w.__array_namespace__()
+    return xp.matmul(features, w[..., None])[..., 0], solvers.within(features.shape[-2], counts, xp)
 
 
 @dataclass(frozen=True)

@@ -49,6 +49,19 @@ def join(settings: Annotated[Path, typer.Argument(help="client.toml")]) -> None:
 
 
 @app.command()
+def accept(settings: Annotated[Path, typer.Argument(help="client.toml")]) -> None:
+    """Accept the changed training that the site offered last; the next join takes part in it."""
+    from pgfl.deploy import acceptance
+    from pgfl.deploy.settings import load_client
+
+    loaded = load_client(settings)
+    offer, changes = acceptance.accept(Path(loaded.home))
+    for change in changes:
+        typer.echo(change)
+    typer.echo(f"{loaded.name} accepts {offer.training.digest[:16]}: {offer.training.described(offer.cluster)}.")
+
+
+@app.command()
 def status(settings: Annotated[Path, typer.Argument(help="client.toml")], as_json: Json = False) -> None:
     """What the client has released and spent."""
     from pgfl.deploy.settings import load_client

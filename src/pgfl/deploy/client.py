@@ -14,17 +14,21 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from pgfl.assured import Terms
+from pgfl.data.frames import TableFile
 from pgfl.deploy import identity
+from pgfl.deploy.acceptance import Offer, check_accepted
 from pgfl.deploy.accounts import OpenAccount, PrivateAccount
 from pgfl.deploy.client_rounds import ClientRounds
 from pgfl.deploy.flower_client import Invitation, SuperNode, Worker
 from pgfl.deploy.identity import SiteCertificate
 from pgfl.deploy.messages import read_request
-from pgfl.deploy.settings import ClientSettings, Training
+from pgfl.deploy.settings import TASK_OF, ClientSettings, Training
 from pgfl.deploy.site_stream import Ended, SiteStream
 from pgfl.deploy.wire import Frame, Kind, Limits
 from pgfl.errors import DataError, NetworkError, PgflError
-from pgfl.privacy.sensitivity import clip_labels, clip_rows
+from pgfl.objectives import Bounds, Logistic
+from pgfl.privacy.sensitivity import LABEL_BOUND, clip_labels, clip_rows
 from pgfl.roles import Client
 
 log = logging.getLogger(__name__)
@@ -42,8 +46,6 @@ class Samples:
 
 def load_samples(settings: ClientSettings) -> Samples:
     """The table of one client: its target column, all other columns are features; rows and labels are clipped."""
-    from pgfl.data.frames import TableFile
-
     table = TableFile(settings.data)
     table.require(settings.target)
     names = [name for name in table.columns if name != settings.target]
@@ -58,8 +60,21 @@ def load_samples(settings: ClientSettings) -> Samples:
             raise table.refuse(row, f"column {name} holds no finite number; remove or fill it.")
     if not len(columns[settings.target]):
         raise DataError(f"{settings.data} has no samples; a client needs at least one.")
+    _check_task(settings, table, columns[settings.target], filled)
     features = np.column_stack([columns[name] for name in names] + [np.ones(int(filled.sum()))] * settings.intercept)
     return clipped(settings, features, columns[settings.target])
+
+
+def _check_task(
+    settings: ClientSettings, table: TableFile, targets: NDArray[np.float64], filled: NDArray[np.bool_]
+) -> None:
+    """Labels that do not suit the owner's own task end the client here, before it says a word to anyone."""
+    wrong = ~Logistic().suitable(targets)
+    if settings.task == "classification" and wrong.any():
+        row = int(np.flatnonzero(filled)[np.argmax(wrong)])
+        raise table.refuse(
+            row, f'{settings.target} is not 0 or 1, which task = "classification" needs; recode it, or change the task.'
+        )
 
 
 def clipped(settings: ClientSettings, features: NDArray[np.float64], targets: NDArray[np.float64]) -> Samples:
@@ -67,8 +82,8 @@ def clipped(settings: ClientSettings, features: NDArray[np.float64], targets: ND
     privacy = settings.privacy
     if privacy.enabled and privacy.x_norm is not None:
         features = clip_rows(features, privacy.x_norm).astype(np.float64)
-    if privacy.enabled and privacy.y_bound is not None:
-        targets = clip_labels(targets, privacy.y_bound).astype(np.float64)
+    if privacy.enabled:
+        targets = clip_labels(targets, privacy.y_bound or LABEL_BOUND).astype(np.float64)
     return Samples(features, targets)
 
 
@@ -170,7 +185,29 @@ class Participant:
         return reply
 
     def _welcomed(self, frame: Frame) -> None:
-        training, cluster = Training.parse(frame.header["training"]), frame.header["cluster"]
+        offer = Offer(Training.parse(frame.header["training"]), frame.header["cluster"])
+        self._check(offer)
+        if self.rounds is None or self.rounds.training != offer.training.digest:
+            self.rounds = self._begin(offer)
+        self.rounds.welcomed(frame.header["releases"])
+        log.info(
+            "welcome as %s in cluster %s; %d releases so far",
+            *(frame.header["client"], offer.cluster, self.account.releases),
+        )
+
+    def _check(self, offer: Offer) -> None:
+        """Whether the owner takes part in this: declarations are compared, data is not looked at."""
+        training, cluster = offer.training, offer.cluster
+        if cluster not in training.clusters:
+            raise NetworkError(f"The site put this client in cluster {cluster!r}, which its training does not have.")
+        kind = training.objective.of(cluster).kind
+        if TASK_OF[kind] != self.settings.task:
+            raise NetworkError(
+                f'The site trains with {kind}, which is {TASK_OF[kind]}, but client.toml says task = "'
+                f'{self.settings.task}"; ask its operator, or change the task if your data suits it.'
+            )
+        if refused := self.settings.limits.refused(training, cluster):
+            raise NetworkError(f"{refused} Ask the site's operator, or widen your limits in client.toml.")
         if training.dimension != self.dimension:
             raise DataError(
                 f"The site trains models of dimension {training.dimension}, but {self.settings.data} has "
@@ -181,19 +218,18 @@ class Participant:
                 f"The site's training configuration is {training.digest[:16]}…, but client.toml insists on "
                 f"{self.settings.training[:16]}…; ask its operator."
             )
-        if cluster not in training.clusters:
-            raise NetworkError(f"The site put this client in cluster {cluster!r}, which its training does not have.")
-        if self.rounds is None or self.rounds.training != training.digest:
-            self.rounds = self._begin(training, cluster)
-        self.rounds.welcomed(frame.header["releases"])
-        log.info(
-            "welcome as %s in cluster %s; %d releases so far", frame.header["client"], cluster, self.account.releases
-        )
+        if check_accepted(self.home, offer):
+            log.warning("accepted and pinned %s: %s", training.digest[:16], training.described(cluster))
 
-    def _begin(self, training: Training, cluster: str) -> ClientRounds:
-        own_bound = self.settings.privacy.w_norm if self.settings.privacy.enabled else None
-        objective = training.build_objective(cluster, own_bound)
-        role = Client(objective, training.build_algorithm(), self.samples.features, self.samples.targets)
+    def _begin(self, offer: Offer) -> ClientRounds:
+        training, privacy, limits = offer.training, self.settings.privacy, self.settings.limits
+        terms, own_bound = None, None
+        if privacy.enabled:
+            bounds, own_bound = Bounds(privacy.x_norm, privacy.y_bound, privacy.w_norm), privacy.w_norm
+            terms = Terms(bounds, limits.tolerance, limits.solver_steps)
+        objective = training.build_objective(offer.cluster, own_bound)
+        data = (self.samples.features, self.samples.targets)
+        role = Client(objective, training.build_algorithm(), *data, terms=terms)
         if isinstance(self.account, PrivateAccount):
             self.account.sensitivity(role, 1)  # refuse now, in one sentence, what could never be released
         return ClientRounds(role, self.account, training.digest)
@@ -202,7 +238,7 @@ class Participant:
         path, privacy = Path(self.settings.ledger), self.settings.privacy
         if not privacy.enabled:
             log.warning("privacy is off: this client's models leave it without noise")
-            return OpenAccount(path)
+            return OpenAccount.open(path, self.settings.name)
         account = PrivateAccount.open(path, self.settings.name, privacy, len(self.samples.targets), self.dimension)
         if self.settings.record_noise is not None:
             account.drawn = _Recorder(Path(self.settings.record_noise))

@@ -1,43 +1,71 @@
 """A client's side of the rounds, without a network: a request goes in, bytes come out.
 
-The order is what makes it safe. What an answer needs is checked and paid for in the client's own account first; the
-bytes are stored there in the same transaction; only then they may leave. A round number that comes again gets the same
-bytes, whatever model comes with it. Nothing that a site sends reaches the account except the round's number.
+The order is what makes it safe. A request is judged by public quantities; then it is paid for in the client's own
+account, durably, before anything is computed; the bytes are stored there; only then they may leave. A round number
+that comes again gets the same bytes, whatever model comes with it, or a refusal if they were lost in a crash. Nothing
+that a site sends reaches the account except the round's number.
 """
 
 from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 
+from pgfl.assured import Refusal
 from pgfl.deploy.wire import Kind, encode
-from pgfl.errors import BudgetSpent, DataError, LedgerError, PrivacyError, SolverError
+from pgfl.errors import BudgetSpent, SolverError
 from pgfl.roles import Answer, Client, RoundRequest, Vector
 
 log = logging.getLogger(__name__)
-Perturb = Callable[[Vector], Vector]
-Make = Callable[[int, Perturb], tuple[bytes, bytes]]
+
+
+class Paid(Protocol):
+    """A release that is paid for, whatever becomes of it."""
+
+    number: int
+    payload: bytes | None
+    state: bytes | None
+
+    def perturb(self, model: Vector) -> Vector:
+        """The model with the noise that was paid for."""
+        ...
+
+
+class Kept(Protocol):
+    """What the account knows of a round: its bytes, or none if they were lost after they were paid for."""
+
+    @property
+    def payload(self) -> bytes | None:
+        """The bytes that were released."""
+        ...
 
 
 class Account(Protocol):
-    """Where a client writes down what it releases: its ledger, or a plain journal where its owner wants no noise."""
+    """Where a client writes down what it releases, with noise or, where its owner wants none, without."""
 
     @property
     def releases(self) -> int:
-        """How many releases were made."""
+        """How many releases were paid for."""
         ...
 
-    def find(self, key: str) -> bytes | None:
-        """The bytes that were released under this key."""
+    def find(self, key: str) -> Kept | None:
+        """What was released under this key."""
         ...
 
-    def release(self, key: str, client: Client, server_clients: int, make: Make) -> bytes:
-        """Pay, call `make(number, perturb) → (bytes, state)`, store both, and only then give the bytes."""
+    def refusal(self, client: Client, server_clients: int) -> Refusal | None:
+        """Why a release cannot be calibrated, on public grounds."""
+        ...
+
+    def reserve(self, key: str, client: Client, server_clients: int) -> AbstractContextManager[Paid]:
+        """Pay durably before the body runs; what the body leaves in `payload` and `state` is stored after it.
+
+        `BudgetSpent` is raised before anything is written. Nothing that happens in the body gives the payment back.
+        """
         ...
 
     def confirm(self, key: str) -> None:
@@ -74,33 +102,36 @@ class ClientRounds:
         return f"{self.training[:16]}/{round}"
 
     def welcomed(self, releases: int) -> None:
-        """The site says how many releases it has accepted; `LedgerError` if the account knows of fewer."""
+        """The site says which release it has seen last; `LedgerError` if the account knows of fewer."""
         self.account.check_known(releases)
 
     def answer(self, request: RoundRequest) -> bytes:
         """A frame to send: the answer, the same answer again, or a refusal. `LedgerError` means stop."""
-        stored = self.account.find(self.key(request.round))
-        if stored is not None:
-            return stored
-        last = 0 if self.role.sent is None else self.role.sent[0]
-        if request.round <= last:
-            return decline(request.round, f"round {last} was answered already")
+        known = self.account.find(self.key(request.round))
+        if known is not None:
+            return known.payload or decline(request.round, Refusal.LOST_ROUND)
+        if self.role.sent is not None and request.round <= self.role.sent[0]:
+            return decline(request.round, Refusal.OLD_ROUND)
+        self._confirm(request)
+        refusal = self.role.refusal(request) or self.account.refusal(self.role, request.server_clients)
+        return decline(request.round, refusal) if refusal else self._release(request)
+
+    def _release(self, request: RoundRequest) -> bytes:
         before = self.role.state()
         try:
-            self._confirm(request)
-            return self.account.release(
-                self.key(request.round), self.role, request.server_clients, lambda *given: self._make(request, *given)
-            )
-        except LedgerError:
+            with self.account.reserve(self.key(request.round), self.role, request.server_clients) as paid:
+                answer = self.role.answer(request, paid.perturb)
+                payload = encode_answer(answer, paid.number)
+                paid.payload, paid.state = payload, pack_state(self.training, self.role.state())
+            return payload
+        except BudgetSpent:
+            return decline(request.round, Refusal.SPENT, final=True)
+        except SolverError:  # only where nothing is promised, so where privacy is off
+            self.role.restore(before)
+            return decline(request.round, Refusal.UNSOLVED)
+        except BaseException:
             self.role.restore(before)
             raise
-        except BudgetSpent as error:
-            self.role.restore(before)
-            return decline(request.round, str(error), final=True)
-        except (PrivacyError, SolverError, DataError, ArithmeticError, np.linalg.LinAlgError) as error:
-            self.role.restore(before)
-            log.warning("round %d is declined: %s", request.round, error)
-            return decline(request.round, str(error))
 
     def _confirm(self, request: RoundRequest) -> None:
         if request.accepted is not None:
@@ -109,10 +140,6 @@ class ClientRounds:
                 self.account.confirm(key)
                 self._confirmed = key
 
-    def _make(self, request: RoundRequest, number: int, perturb: Perturb) -> tuple[bytes, bytes]:
-        answer = self.role.answer(request, perturb)
-        return encode_answer(answer, number), pack_state(self.training, self.role.state())
-
 
 def encode_answer(answer: Answer, number: int) -> bytes:
     """The frame of an answer."""
@@ -120,9 +147,10 @@ def encode_answer(answer: Answer, number: int) -> bytes:
     return encode(Kind.ANSWER, header, np.stack([answer.model, answer.dual]))
 
 
-def decline(round: int, reason: str, final: bool = False) -> bytes:
-    """The frame of a refusal."""
-    return encode(Kind.DECLINE, {"round": round, "reason": reason[:300], "final": final})
+def decline(round: int, reason: Refusal, final: bool = False) -> bytes:
+    """The frame of a refusal. Its text is one of a few constants, so that it cannot carry anything of the data."""
+    log.warning("round %d is declined: %s", round, reason)
+    return encode(Kind.DECLINE, {"round": round, "reason": str(reason), "final": final})
 
 
 def pack_state(training: str, state: dict[str, Any]) -> bytes:

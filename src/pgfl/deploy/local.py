@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from pgfl.deploy import identity, processes
-from pgfl.deploy.settings import Training
+from pgfl.deploy.settings import TASK_OF, Training
 from pgfl.deploy.site import LIVE, STORE
 from pgfl.deploy.store import SiteStore
 from pgfl.errors import NetworkError
@@ -64,7 +64,8 @@ class LocalNetwork:
         rows = [",".join(map(repr, row)) for row in np.column_stack([targets, features]).tolist()]
         (self.home(client) / "data.csv").write_text("\n".join([header, *rows]) + "\n")
         settings = {
-            "name": client, "data": "data.csv", "record_noise": "noise" if self.record_noise else None,
+            "name": client, "data": "data.csv", "task": TASK_OF[self.training.objective.of(cluster).kind],
+            "record_noise": "noise" if self.record_noise else None,
             "site": {
                 "certificate": str((self.home(site) / identity.SITE_CERTIFICATE).resolve()),
                 "superlink": f"127.0.0.1:{self.ports[site][0]}",

@@ -13,9 +13,10 @@ from typing import Annotated, Any, Literal, Self, TypeVar
 from pydantic import Field, ValidationError, model_validator
 
 from pgfl.algorithms import Algorithm
+from pgfl.assured import LEAST_TOLERANCE, MOST_STEPS
 from pgfl.config import AlgorithmSettings, ObjectiveSettings, PrivacySettings
 from pgfl.config.building import build_algorithm, build_objective
-from pgfl.config.schema import Count, NotNegative, Positive, Section
+from pgfl.config.schema import TRAINED_BY_GRADIENT, Count, NotNegative, Positive, Section
 from pgfl.config.sentences import one_line, sentence
 from pgfl.errors import ConfigError, NetworkError
 from pgfl.objectives import MarginObjective, Ridge
@@ -71,9 +72,33 @@ class Training(Section):
         return build_algorithm(self.algorithm, self.mixing)
 
     def build_objective(self, cluster: str, w_norm: float | None = None) -> MarginObjective:
-        """A cluster's objective; `w_norm` is the client's own bound on a ridge solution."""
-        objective = build_objective(self.objective.of(cluster))
+        """A cluster's objective; `w_norm` is the client's own bound on a ridge solution.
+
+        How accurately it is solved is the client's to say as well, so the tolerance of the training is not used.
+        """
+        own = self.objective.of(cluster).model_copy(update={"tolerance": LEAST_TOLERANCE})
+        objective = build_objective(own)
         return replace(objective, w_norm=w_norm) if isinstance(objective, Ridge) and w_norm else objective
+
+    def differences(self, other: Training) -> list[str]:
+        """What another training has otherwise, one line per key."""
+        mine, theirs = _flat(self.model_dump(mode="json")), _flat(other.model_dump(mode="json"))
+        keys = sorted(key for key in mine.keys() | theirs.keys() if mine.get(key) != theirs.get(key))
+        return [f"{key}: {mine.get(key)} -> {theirs.get(key)}" for key in keys]
+
+    def described(self, cluster: str) -> str:
+        """One line for people."""
+        objective, algorithm = self.objective.of(cluster), self.algorithm
+        extra = f", kappa {objective.kappa:g}" if objective.kind == "huber" else ""
+        how = (
+            f"step {algorithm.step:g}, {algorithm.local_steps} local steps"
+            if algorithm.kind == TRAINED_BY_GRADIENT
+            else f"rho {algorithm.rho:g}"
+        )
+        return (
+            f"{algorithm.kind} ({how}) with {objective.kind} (lam {objective.lam:g}{extra}), {self.rounds} rounds, "
+            f"dimension {self.dimension}, cluster {cluster}"
+        )
 
 
 class Listening(Section):
@@ -113,16 +138,66 @@ class SiteAddress(Section):
     superlink: str
 
 
+Task = Literal["regression", "classification"]
+TASK_OF: dict[str, Task] = {"ridge": "regression", "huber": "regression", "logistic": "classification"}
+Range = Annotated[tuple[NotNegative, NotNegative], Field(description="least and most")]
+
+
+class TrainingLimits(Section):
+    """Which trainings the owner takes part in: the site proposes one, and what is outside of these is refused."""
+
+    objectives: tuple[Literal["ridge", "huber", "logistic"], ...] = ("ridge", "huber", "logistic")
+    algorithms: tuple[Literal["pgfl", "pgfl-exact", "pgfl-onestep", "fedavg"], ...] = (
+        *("pgfl", "pgfl-exact", "pgfl-onestep", "fedavg"),
+    )
+    rho: Range = (0.01, 1000.0)
+    lam: Range = (0.0, 100.0)
+    kappa: Range = (0.001, 1000.0)
+    step: Range = (1e-6, 10.0)
+    local_steps: Count = 100
+    rounds: Count = 100_000
+    dimension: Count = 1_000_000
+    solver_steps: Count = MOST_STEPS
+    tolerance: Positive | None = None  # of a solution; a millionth of the sensitivity if not given
+
+    def refused(self, training: Training, cluster: str) -> str | None:
+        """The first key of a training that is outside, in one sentence; None if it is all within."""
+        objective, algorithm = training.objective.of(cluster), training.algorithm
+        for key, value, allowed in (
+            ("objectives", objective.kind, self.objectives),
+            ("algorithms", algorithm.kind, self.algorithms),
+        ):
+            if value not in allowed:
+                return f"The site trains with {value}, but `limits.{key}` allows {', '.join(allowed)}."
+        by_gradient = algorithm.kind == TRAINED_BY_GRADIENT
+        ranges = (
+            {"lam": objective.lam, "kappa": objective.kappa} if objective.kind == "huber" else {"lam": objective.lam}
+        )
+        ranges |= {"step": algorithm.step} if by_gradient else {"rho": algorithm.rho}
+        for key, number in ranges.items():
+            least, most = getattr(self, key)
+            if not least <= number <= most:
+                return f"The site trains with {key} = {number:g}, but `limits.{key}` allows {least:g} to {most:g}."
+        counts = {"rounds": training.rounds, "dimension": training.dimension}
+        counts |= {"local_steps": algorithm.local_steps} if by_gradient else {}
+        for key, count in counts.items():
+            if count > getattr(self, key):
+                return f"The site trains with {key} = {count}, but `limits.{key}` allows at most {getattr(self, key)}."
+        return None
+
+
 class ClientSettings(Section):
-    """`client.toml`. The privacy table is the owner's alone; nothing that a site sends changes it."""
+    """`client.toml`. Privacy, task and limits are the owner's alone; nothing that a site sends changes them."""
 
     name: Name
     home: str = "."
     data: str
     target: str = "y"
     intercept: bool = False
+    task: Task = "regression"  # classification: labels 0 and 1; checked when the data is loaded
     site: SiteAddress
     privacy: PrivacySettings
+    limits: TrainingLimits = Field(default_factory=TrainingLimits)
     ledger: str = "ledger.db"
     training: str | None = None  # hash of the training configuration, where the owner insists on one
     record_noise: str | None = None  # demonstrations with made-up data only: whoever reads this file undoes the noise
@@ -193,6 +268,13 @@ def _unknown(error: ValidationError, section: type[Section]) -> str | None:
         advice = f"did you mean `{'.'.join([*where, near[0]])}`?" if near else f"the keys there are {', '.join(known)}."
         return f"unknown key `{'.'.join([*where, leaf])}`; {advice}"
     return None
+
+
+def _flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in table.items():
+        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) and value else {f"{prefix}{key}": value}
+    return flat
 
 
 def _tuples(value: Any) -> Any:

@@ -40,9 +40,10 @@ participants = "all"      # or how many clients of a site take part in a round
 
 CLIENT = """\
 name = "{name}"
-data = "data.csv"         # csv or parquet, one row a sample
+data = "data.csv"         # csv or parquet, one row per sample
 target = "y"              # all other columns are features
 intercept = false
+task = "regression"       # or "classification", with labels 0 and 1
 
 [site]
 certificate = "site.crt"  # from the site's operator; compare its fingerprint by telephone
@@ -57,6 +58,18 @@ zeta = 0.99               # the noise variance is multiplied by this from releas
 x_norm = 1.0              # rows are clipped to this norm
 # y_bound = 1.0           # ridge needs these two as well
 # w_norm = 5.0
+
+[limits]                  # which trainings you take part in; a site that asks for another one is refused
+objectives = ["huber"]    # "ridge" | "huber" | "logistic"
+algorithms = ["pgfl", "pgfl-exact", "pgfl-onestep", "fedavg"]
+rho = [0.01, 1000.0]      # [least, most]
+lam = [0.0, 100.0]
+kappa = [0.001, 1000.0]
+step = [1e-6, 10.0]       # FedAvg
+local_steps = 100         # FedAvg, at most
+rounds = 100_000          # at most
+dimension = 1_000_000     # at most
+solver_steps = 10_000     # at most, where the fast solver is not enough
 """
 
 

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.float64]
 
+LABEL_BOUND = 1e6  # where no y_bound is stated: no label may be of a size that shows in how a problem is solved
+
 _BLOCK_BYTES = 4 << 20
 _SPLITTER = 134217729.0  # 2²⁷ + 1, cuts a double into two halves whose products are exact
 

@@ -60,6 +60,11 @@ class Privacy:
         """The bounds that are enforced."""
         return Bounds(self.x_norm, self.y_bound, self.w_norm, self.update_norm)
 
+    @property
+    def label_bound(self) -> float | None:
+        """What labels are clipped to, stated or not, where a guarantee is given."""
+        return sensitivity.LABEL_BOUND if self.y_bound is None and self.guarantee == "required" else self.y_bound
+
     def bounded(self, federation: Federation, dtype: Any = None) -> Federation:
         """The federation with rows and labels clipped, in the precision of `dtype`; the same one if nothing changes.
 
@@ -69,8 +74,8 @@ class Privacy:
         features, targets = (v.astype(precision, copy=False) for v in (federation.features, federation.targets))
         if self.x_norm is not None:
             features = sensitivity.clip_rows(features, self.x_norm)
-        if self.y_bound is not None:
-            targets = sensitivity.clip_labels(targets, self.y_bound)
+        if self.label_bound is not None:
+            targets = sensitivity.clip_labels(targets, self.label_bound)
         if features is federation.features and targets is federation.targets:
             return federation
         return federation.replace(features=features, targets=targets)
