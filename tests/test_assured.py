@@ -107,8 +107,8 @@ def test_the_number_of_steps_is_enough_and_not_many_times_too_many(kind):
         promise = PrimalPromise(Magnitudes.of(objective, BOUNDS, 1, 2), m, tolerance, 10_000)
         centre = np.array([3.0, -2.0])
 
-        def gradient(w, data=(rows[None], targets[None], np.ones(1))):
-            return objective.gradient(w[None], *data)[0]
+        def gradient(w, rows=rows, targets=targets):
+            return objective.gradient(w[None], rows[None], targets[None], np.array([1.0]))[0]
 
         needed = next(
             n
