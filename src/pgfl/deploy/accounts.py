@@ -6,7 +6,6 @@ is that of the very problem that is solved, with the |C_s| of the request, so a 
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -17,7 +16,7 @@ import numpy as np
 from pgfl.config import PrivacySettings
 from pgfl.deploy.client_rounds import Make
 from pgfl.errors import LedgerError, PrivacyError
-from pgfl.privacy.ledger import Ledger, Next, Policy
+from pgfl.privacy.ledger import Ledger, Policy
 from pgfl.privacy.noise import NoiseSource, SecureNoise
 from pgfl.privacy.settings import Privacy
 from pgfl.roles import Client, Vector
@@ -44,29 +43,15 @@ def policy_of(settings: PrivacySettings) -> Policy:
 
 
 @dataclass
-class PrivateAccount:
-    """An `Account` on a `Ledger`."""
+class LedgerAccount:
+    """What every `Account` on a `Ledger` does alike."""
 
     ledger: Ledger
-    privacy: Privacy
-    samples: int
-    noise: NoiseSource
-    drawn: Drawn | None = None  # told release, clean and released model; demonstrations only
-    _unmarked: list[str] = field(default_factory=list)
-
-    @classmethod
-    def open(cls, path: Path, client: str, settings: PrivacySettings, samples: int, dimension: int) -> PrivateAccount:
-        """The client's ledger, new the first time."""
-        policy = policy_of(settings)
-        privacy = Privacy(
-            phi0=policy.phi0, zeta=policy.zeta, delta=policy.delta, max_releases=policy.max_releases, index="release",
-            x_norm=settings.x_norm, y_bound=settings.y_bound, w_norm=settings.w_norm, noise="secure",
-        )  # fmt: skip
-        return cls(Ledger.open_or_create(path, client, policy), privacy, samples, SecureNoise(dimension))
+    _unmarked: list[str] = field(default_factory=list, kw_only=True)
 
     @property
     def releases(self) -> int:
-        """How many releases were made."""
+        """How many releases were charged."""
         return self.ledger.count
 
     @property
@@ -75,38 +60,9 @@ class PrivateAccount:
         return self.ledger.epsilon()
 
     def find(self, key: str) -> bytes | None:
-        """The bytes released under a key."""
+        """The bytes released under a key; none of them if that release is void."""
         known = self.ledger.find(key)
         return None if known is None else known.payload
-
-    def release(self, key: str, client: Client, server_clients: int, make: Make) -> bytes:
-        """Pay first, then solve and perturb, store, and give the bytes."""
-        sensitivity = self.sensitivity(client, server_clients)
-
-        def made(upcoming: Next) -> bytes:
-            def perturb(model: Vector) -> Vector:
-                sigma = np.array([upcoming.sigma])
-                released: Vector = self.noise.release(model[None], sigma, np.zeros(1, dtype=np.int64), upcoming.number)[
-                    0
-                ]
-                if self.drawn is not None:
-                    self.drawn(upcoming.number, model, released)
-                return released
-
-            payload, state = make(upcoming.number, perturb)
-            upcoming.state[_STATE] = state
-            return payload
-
-        released = self.ledger.release(key, sensitivity, made, accepted=self._unmarked)
-        self._unmarked.clear()
-        return released.payload
-
-    def sensitivity(self, client: Client, server_clients: int) -> float:
-        """Δ of the problem that this request makes the client solve."""
-        counts, weight = np.array([self.samples]), np.array([client.strong_convexity(server_clients)])
-        tolerance = tolerance_for(client.objective, np.float64, np)
-        plain = self.privacy.sensitivity(client.objective, client.algorithm, counts, weight, tolerance)
-        return float(self.noise.widen(plain)[0])
 
     def confirm(self, key: str) -> None:
         """The site took it. This is noted with the next release: alone it would cost as much as one."""
@@ -122,7 +78,7 @@ class PrivateAccount:
         self.ledger.check_known(releases)
 
     def state(self) -> bytes | None:
-        """The client's state as of the last release."""
+        """The client's state as of the last release that is not void."""
         stored = self.ledger.state(_STATE)
         return None if stored is None else bytes(stored)
 
@@ -135,64 +91,59 @@ class PrivateAccount:
 
 
 @dataclass
-class OpenAccount:
-    """An `Account` without noise, where the owner switched privacy off; answers are stored for retries all the same."""
+class PrivateAccount(LedgerAccount):
+    """An `Account` that pays for its releases and perturbs them."""
 
-    path: Path
-    epsilon: float = field(default=float("inf"), init=False)
+    privacy: Privacy
+    samples: int
+    noise: NoiseSource
+    drawn: Drawn | None = None  # told release, clean and released model; demonstrations only
 
-    def __post_init__(self) -> None:
-        self._db = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False)
-        self._db.execute("PRAGMA journal_mode = WAL")
-        self._db.execute("PRAGMA synchronous = FULL")
-        self._db.execute(
-            "CREATE TABLE IF NOT EXISTS answers (number INTEGER PRIMARY KEY, key TEXT UNIQUE, payload BLOB, state BLOB)"
-        )
-
-    @property
-    def releases(self) -> int:
-        """How many answers were made."""
-        return int(self._db.execute("SELECT coalesce(max(number), 0) FROM answers").fetchone()[0])
-
-    def find(self, key: str) -> bytes | None:
-        """The bytes of an answer."""
-        row = self._db.execute("SELECT payload FROM answers WHERE key = ?", (key,)).fetchone()
-        return bytes(row[0]) if row is not None and row[0] else None
+    @classmethod
+    def open(cls, path: Path, client: str, settings: PrivacySettings, samples: int, dimension: int) -> PrivateAccount:
+        """The client's ledger, new the first time."""
+        policy = policy_of(settings)
+        privacy = Privacy(
+            phi0=policy.phi0, zeta=policy.zeta, delta=policy.delta, max_releases=policy.max_releases, index="release",
+            x_norm=settings.x_norm, y_bound=settings.y_bound, w_norm=settings.w_norm, noise="secure",
+        )  # fmt: skip
+        return cls(Ledger.open_or_create(path, client, policy), privacy, samples, SecureNoise(dimension))
 
     def release(self, key: str, client: Client, server_clients: int, make: Make) -> bytes:
-        """Solve, store, give the bytes."""
-        number = self.releases + 1
-        payload, state = make(number, lambda model: model)
-        try:
-            self._db.execute("BEGIN")
-            self._db.execute("INSERT INTO answers VALUES (?, ?, ?, ?)", (number, key, payload, state))
-            self._db.execute("UPDATE answers SET payload = x'', state = x'' WHERE number = ?", (number - 2,))
-            self._db.execute("COMMIT")
-        except sqlite3.Error as error:
-            if self._db.in_transaction:
-                self._db.execute("ROLLBACK")
-            raise LedgerError(f"The journal {self.path} cannot be written ({error}); nothing was sent.") from error
-        return payload
+        """Pay first, then solve and perturb, store, and give the bytes."""
+        with self.ledger.reserve(key, self.sensitivity(client, server_clients), self._unmarked) as slot:
+            self._unmarked.clear()
 
-    def confirm(self, key: str) -> None:
-        """The site took it."""
-        if self._db.execute("SELECT 1 FROM answers WHERE key = ?", (key,)).fetchone() is None:
-            raise LedgerError(
-                f"The site accepted {key}, which {self.path} does not know: it was restored from a backup."
-            )
+            def perturb(model: Vector) -> Vector:
+                sigma, one = np.array([slot.sigma]), np.zeros(1, dtype=np.int64)
+                released: Vector = self.noise.release(model[None], sigma, one, slot.number)[0]
+                if self.drawn is not None:
+                    self.drawn(slot.number, model, released)
+                return released
 
-    def check_known(self, releases: int) -> None:
-        """A journal from a backup would repeat answers differently; stop."""
-        if self.releases < releases:
-            raise LedgerError(
-                f"The site has accepted {releases} answers, {self.path} knows {self.releases}: it is from a backup."
-            )
+            slot.payload, slot.state[_STATE] = make(slot.number, perturb)
+        return slot.payload
 
-    def state(self) -> bytes | None:
-        """The client's state as of the last answer."""
-        row = self._db.execute("SELECT state FROM answers ORDER BY number DESC LIMIT 1").fetchone()
-        return None if row is None else bytes(row[0])
+    def sensitivity(self, client: Client, server_clients: int) -> float:
+        """Δ of the problem that this request makes the client solve."""
+        counts, weight = np.array([self.samples]), np.array([client.strong_convexity(server_clients)])
+        tolerance = tolerance_for(client.objective, np.float64, np)
+        plain = self.privacy.sensitivity(client.objective, client.algorithm, counts, weight, tolerance)
+        return float(self.noise.widen(plain)[0])
 
-    def close(self) -> None:
-        """Close the file."""
-        self._db.close()
+
+@dataclass
+class OpenAccount(LedgerAccount):
+    """An `Account` without noise, where the owner switched privacy off: its ledger says ε = ∞ for good."""
+
+    @classmethod
+    def open(cls, path: Path, client: str) -> OpenAccount:
+        """The client's ledger, whatever it has promised so far; new, without a promise, the first time."""
+        return cls(Ledger.open_or_create(path, client, None))
+
+    def release(self, key: str, client: Client, server_clients: int, make: Make) -> bytes:
+        """Write down that a release leaves without noise, then solve, store, and give the bytes."""
+        with self.ledger.reserve_unprotected(key, self._unmarked) as slot:
+            self._unmarked.clear()
+            slot.payload, slot.state[_STATE] = make(slot.number, lambda model: model)
+        return slot.payload

@@ -202,7 +202,7 @@ class Participant:
         path, privacy = Path(self.settings.ledger), self.settings.privacy
         if not privacy.enabled:
             log.warning("privacy is off: this client's models leave it without noise")
-            return OpenAccount(path)
+            return OpenAccount.open(path, self.settings.name)
         account = PrivateAccount.open(path, self.settings.name, privacy, len(self.samples.targets), self.dimension)
         if self.settings.record_noise is not None:
             account.drawn = _Recorder(Path(self.settings.record_noise))

@@ -20,6 +20,7 @@ from pgfl.errors import BudgetSpent, DataError, LedgerError, PrivacyError, Solve
 from pgfl.roles import Answer, Client, RoundRequest, Vector
 
 log = logging.getLogger(__name__)
+ROUND_LOST = "this round was paid for, but its answer was lost; it is not made again"
 Perturb = Callable[[Vector], Vector]
 Make = Callable[[int, Perturb], tuple[bytes, bytes]]
 
@@ -81,7 +82,7 @@ class ClientRounds:
         """A frame to send: the answer, the same answer again, or a refusal. `LedgerError` means stop."""
         stored = self.account.find(self.key(request.round))
         if stored is not None:
-            return stored
+            return stored or decline(request.round, ROUND_LOST)
         last = 0 if self.role.sent is None else self.role.sent[0]
         if request.round <= last:
             return decline(request.round, f"round {last} was answered already")
