@@ -75,7 +75,7 @@ class ClientRounds:
         return f"{self.training[:16]}/{round}"
 
     def welcomed(self, releases: int) -> None:
-        """The site says how many releases it has accepted; `LedgerError` if the account knows of fewer."""
+        """The site says how many releases it has heard of; `LedgerError` if the account knows of fewer."""
         self.account.check_known(releases)
 
     def answer(self, request: RoundRequest) -> bytes:
