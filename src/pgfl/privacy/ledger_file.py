@@ -133,6 +133,7 @@ def take_lock(path: Path) -> sqlite3.Connection:
     """Hold an exclusive lock on a file beside the ledger until the returned connection closes."""
     try:
         lock = sqlite3.connect(beside(path, ".lock"), isolation_level=None, timeout=0, check_same_thread=False)
+        lock.execute("PRAGMA journal_mode = MEMORY")
         lock.execute("BEGIN EXCLUSIVE")
         with suppress(OSError):
             beside(path, ".lock").chmod(0o600)
