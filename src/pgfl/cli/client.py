@@ -80,5 +80,5 @@ def status(settings: Annotated[Path, typer.Argument(help="client.toml")], as_jso
     else:
         typer.echo(
             f"{loaded.name}: {summary['releases']} releases, {summary['accepted']} of them confirmed by the site; "
-            f"epsilon {summary['epsilon']:.4g} at delta {summary['delta']:g}."
+            f"epsilon {float(summary['epsilon']):.4g} at delta {summary['delta'] or loaded.privacy.delta:g}."
         )

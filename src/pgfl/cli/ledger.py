@@ -16,6 +16,7 @@ Client = Annotated[
     str | None, typer.Option("--client", help="Refuse the ledger of any other client.", show_default=False)
 ]
 SHOWN = 20
+APART = {"void": "void", "unprotected": "without noise"}
 
 
 @app.command()
@@ -46,7 +47,8 @@ def verify(file: File, client: Client = None, as_json: Json = False) -> None:
         typer.echo(json.dumps({"file": str(file), "whole": True} | summary, indent=2, ensure_ascii=False))
     else:
         typer.echo(
-            f"{file} is whole: {summary['releases']} releases of client {summary['client']}, ρ {summary['rho']:.6g}."
+            f"{file} is whole: {summary['releases']} releases of client {summary['client']}{_apart(summary)}, "
+            f"ρ {_figure(summary['rho'])}."
         )
 
 
@@ -63,16 +65,16 @@ def _show(summary: dict[str, Any], rows: list[dict[str, Any]]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    console, policy = Console(), summary["policy"]
+    console, policy = Console(), summary["policy"] or dict.fromkeys(("max_releases", "rho_budget"))
     table = Table(show_header=False, box=None, pad_edge=False)
     most = "" if policy["max_releases"] is None else f" of at most {policy['max_releases']}"
     budget = "" if policy["rho_budget"] is None else f" of at most {policy['rho_budget']:.6g}"
     for name, value in (
         ("client", summary["client"]),
-        ("releases", f"{summary['releases']}{most}, {summary['accepted']} accepted"),
-        ("ρ of zCDP", f"{summary['rho']:.6g}{budget}"),
-        ("ε, exact", f"{summary['epsilon']:.6g} at δ = {summary['delta']:g}"),
-        ("ε, by the paper's formula", f"{summary['epsilon_paper']:.6g}"),
+        ("releases", f"{summary['releases']}{most}, {summary['accepted']} accepted{_apart(summary)}"),
+        ("ρ of zCDP", f"{_figure(summary['rho'])}{budget}"),
+        ("ε, exact", _figure(summary["epsilon"]) + _at(summary["delta"])),
+        ("ε, by the paper's formula", _figure(summary["epsilon_paper"])),
         ("budget", "spent" if summary["spent"] else "left for another release"),
     ):
         table.add_row(name, value)
@@ -80,17 +82,32 @@ def _show(summary: dict[str, Any], rows: list[dict[str, Any]]) -> None:
     if not rows:
         return
     releases = Table(box=None, pad_edge=False)
-    for name in ("release", "round", "φ", "ρ so far", "σ", "accepted"):
-        releases.add_column(name, justify="left" if name in ("round", "accepted") else "right")
+    for name in ("release", "round", "φ", "ρ so far", "σ", "accepted", ""):
+        releases.add_column(name, justify="left" if name in ("round", "accepted", "") else "right")
     for row in rows[-SHOWN:]:
         releases.add_row(
             str(row["number"]),
             row["round_key"],
-            f"{row['phi']:.4g}",
-            f"{row['rho']:.4g}",
-            f"{row['sigma']:.4g}",
+            _figure(row["phi"], 4),
+            _figure(row["rho"], 4),
+            _figure(row["sigma"], 4),
             "yes" if row["accepted"] else "no",
+            ", ".join(told for name, told in APART.items() if row[name]),
         )
     if len(rows) > SHOWN:
         console.print(f"The last {SHOWN} releases:", highlight=False)
     console.print(releases)
+
+
+def _figure(value: float | str, digits: int = 6) -> str:
+    """A number, or the infinity that JSON has no number for."""
+    return "∞" if value == "inf" else f"{value:.{digits}g}"
+
+
+def _at(delta: float | None) -> str:
+    return "" if delta is None else f" at δ = {delta:g}"
+
+
+def _apart(summary: dict[str, Any]) -> str:
+    """The releases that are not like the others."""
+    return "".join(f", {summary[name]} {told}" for name, told in APART.items() if summary[name])

@@ -157,7 +157,7 @@ def _table(network: LocalNetwork) -> Table:
         live, members = network.live(site), network.clients_of(site)
         history = network.history(site)[-1:] if live else []
         last = history[0] if history else {}
-        spent = [ledger["epsilon"] for client in members if (ledger := _spending(network, client))]
+        spent = [float(ledger["epsilon"]) for client in members if (ledger := _spending(network, client))]
         table.add_row(
             site,
             f"{live.get('round', 0)}/{network.training.rounds}",

@@ -137,8 +137,7 @@ class PrivateAccount(LedgerAccount):
             sensitivity = self.sensitivity(client, server_clients)
         except PrivacyError:
             return Refusal.UNBOUNDED
-        policy = self.ledger.policy
-        phi = accounting.phi(policy.phi0, policy.zeta, self.releases + 1)
+        phi = accounting.phi(self.privacy.phi0, self.privacy.zeta, self.releases + 1)
         try:
             self.noise.check(sigma_for([sensitivity], phi))
         except PrivacyError:

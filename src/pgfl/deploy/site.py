@@ -236,6 +236,7 @@ class Site:
             raise Unwelcome(f"the signature for client {client.name} is wrong")
         if not self.store.takes_token(client.name, hello.header["token"]):
             raise Unwelcome(f"the token of client {client.name} is not that of its last invitation")
+        self.store.saw_release(client.name, hello.header["releases"])
         return client.name
 
     def _stream_opened(self, client: str) -> None:
@@ -262,6 +263,11 @@ class Site:
     def _frame(self, client: str, frame: Frame) -> None:
         now, header = time.monotonic(), frame.header
         if frame.kind is Kind.ANSWER:
+            try:
+                self.store.saw_release(client, header["release"])
+            except NetworkError as error:
+                self._fail(error)
+                return
             self._apply(self.rounds.answered(client, header["round"], read_answer(frame), now))
         else:
             self._apply(self.rounds.declined(client, header["round"], header["final"], header["reason"], now))

@@ -1,8 +1,8 @@
 """What a site must not forget, in one SQLite file: whom it admitted, whom it is linked to, and the last round.
 
 A round is saved in one transaction: the models, who was accepted, the figures. After a crash at any point the file
-holds the last completed round, whole. The count of accepted releases of a client lives here too; a client whose ledger
-knows of fewer was restored from a backup.
+holds the last completed round, whole. The largest number of a release that a client has told of lives here too, be it
+accepted, late or expelled since; a client whose ledger knows of fewer was restored from a backup.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS clients (
     name TEXT PRIMARY KEY, key TEXT NOT NULL UNIQUE, cluster TEXT NOT NULL, admitted REAL NOT NULL,
     token TEXT, invited TEXT, releases INTEGER NOT NULL DEFAULT 0, accepted INTEGER);
+CREATE TABLE IF NOT EXISTS expelled (key TEXT PRIMARY KEY, releases INTEGER NOT NULL);
 CREATE TABLE IF NOT EXISTS neighbours (name TEXT PRIMARY KEY, pem BLOB NOT NULL, address TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS state (
     only INTEGER PRIMARY KEY CHECK (only = 1), round INTEGER NOT NULL, arrays BLOB NOT NULL);
@@ -44,7 +45,7 @@ CREATE TABLE IF NOT EXISTS rounds (round INTEGER PRIMARY KEY, finished REAL NOT 
 
 @dataclass(frozen=True)
 class Admitted:
-    """One admitted client."""
+    """One admitted client; `releases` is the largest number of a release it told of, `accepted` its last round."""
 
     name: str
     key: ClientKey
@@ -93,14 +94,18 @@ class SiteStore:
                 if line != key.line:
                     raise NetworkError(f"Client {name} is admitted with another key; `pgfl site expel {name}` first.")
             self._db.execute(
-                "INSERT INTO clients (name, key, cluster, admitted) VALUES (?, ?, ?, ?) "
+                "INSERT INTO clients (name, key, cluster, admitted, releases) "
+                "VALUES (?, ?, ?, ?, coalesce((SELECT releases FROM expelled WHERE key = ?), 0)) "
                 "ON CONFLICT (name) DO UPDATE SET cluster = excluded.cluster",
-                (name, key.line, cluster, time.time()),
+                (name, key.line, cluster, time.time(), key.line),
             )
 
     def expel(self, name: str) -> None:
-        """A client takes no part any more."""
+        """A client takes no part any more; what it released is remembered, should it come back."""
         with self._transaction():
+            self._db.execute(
+                "INSERT OR REPLACE INTO expelled SELECT key, releases FROM clients WHERE name = ?", (name,)
+            )
             if not self._db.execute("DELETE FROM clients WHERE name = ?", (name,)).rowcount:
                 raise NetworkError(f"No client {name} is admitted here.")
 
@@ -111,6 +116,14 @@ class SiteStore:
                 "SELECT name, key, cluster, releases, accepted FROM clients ORDER BY name"
             ).fetchall()
         return {row[0]: Admitted(row[0], ClientKey(row[1]), *row[2:]) for row in rows}
+
+    def saw_release(self, client: str, number: int) -> None:
+        """Remember that a client has made so many releases, whatever becomes of them.
+
+        A kill does not undo this. It costs no sync: the round's commit, which follows, is one.
+        """
+        with self._transaction(synced=False):
+            self._db.execute("UPDATE clients SET releases = max(releases, ?) WHERE name = ?", (number, client))
 
     def link(self, neighbour: SiteCertificate, address: str) -> None:
         """Trust this certificate as a neighbour; linking again changes its address."""
@@ -169,8 +182,7 @@ class SiteStore:
                 (round, packed.getbuffer()),
             )
             self._db.executemany(
-                "UPDATE clients SET releases = releases + 1, accepted = ? WHERE name = ?",
-                [(round, client) for client in accepted],
+                "UPDATE clients SET accepted = ? WHERE name = ?", [(round, client) for client in accepted]
             )
             self._db.execute(
                 "INSERT OR REPLACE INTO rounds VALUES (?, ?, ?)", (round, time.time(), json.dumps(dict(figures)))
@@ -214,8 +226,9 @@ class SiteStore:
         return None if row is None else str(row[0])
 
     @contextmanager
-    def _transaction(self) -> Iterator[None]:
+    def _transaction(self, *, synced: bool = True) -> Iterator[None]:
         with self._telling():
+            self._db.execute(f"PRAGMA synchronous = {'FULL' if synced else 'NORMAL'}")
             self._db.execute("BEGIN IMMEDIATE")
             try:
                 yield

@@ -1,14 +1,19 @@
-"""A device's durable account of its releases: one SQLite file a client.
+"""A device's durable account of its releases: one SQLite file per client, and an anchor beside it.
 
-A release is written down, with the very bytes, and committed before it can be sent. A retry resends those bytes and
-spends nothing. Past the budget there is no release.
+**Pay first.** `reserve` commits the charge before anything is computed. The bytes follow in a second commit; only then
+may they leave. What fails or is killed in between leaves the release *void*: charged for good, without bytes, never
+made anew. A retry resends the stored bytes. Past the budget there is no release.
 
-The file beneath (`ledger_file.py`) makes a commit durable and keeps out a second process. Safety does not hang on the
-latter: each release is one immediate transaction that reads the account afresh.
+**Without noise.** A release whose owner switched privacy off is written down as costing ρ = ∞. From then on the ledger
+says ε = ∞, and no private release is made from it.
+
+**Going back.** The file beneath (`ledger_file.py`) makes a commit durable and keeps out a second process. A ledger with
+fewer releases than its anchor says (`anchor.py`) is refused, and so is one without an anchor: a copy takes both. Who
+puts back older copies of both is found by what a site remembers (`check_known`).
 
 **Tampering.** Every row carries a digest over its own content and the digest before it, starting from the client and
-its policy; the head keeps the count. `verify` recomputes all of it, and that the sums and variances follow from the
-policy. Who rewrites the whole chain is not found by this; what a site remembers (`check_known`) then is.
+its policy, and seals for its bytes and its acceptance; the head keeps the counts. `verify` recomputes all of it, and
+that the sums and variances follow from the policy. Who rewrites the whole chain is not found by this.
 """
 
 from __future__ import annotations
@@ -25,21 +30,26 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 from pgfl.errors import BudgetSpent, LedgerError, PrivacyError
-from pgfl.privacy import accounting, ledger_file
+from pgfl.privacy import accounting, anchor, ledger_file
+from pgfl.privacy.anchor import Anchor
 from pgfl.privacy.ledger_file import plain_errors
 from pgfl.privacy.mechanism import sigma_for
 
-FORMAT = 1
+FORMAT = 2
+BUDGET_SPENT = "The privacy budget of this client is spent; it takes no more part."
 _TABLES = """
 CREATE TABLE about (format INTEGER NOT NULL, client TEXT NOT NULL, policy TEXT NOT NULL, digest BLOB NOT NULL);
-CREATE TABLE head (releases INTEGER NOT NULL, accepted INTEGER NOT NULL, kept INTEGER NOT NULL, digest BLOB NOT NULL);
+CREATE TABLE head (
+    releases INTEGER NOT NULL, filled INTEGER NOT NULL, accepted INTEGER NOT NULL, kept INTEGER NOT NULL,
+    digest BLOB NOT NULL
+);
 CREATE TABLE releases (
     number INTEGER PRIMARY KEY, round_key TEXT NOT NULL UNIQUE, phi REAL NOT NULL, rho REAL NOT NULL,
-    sensitivity REAL NOT NULL, sigma REAL NOT NULL, payload BLOB NOT NULL, digest BLOB NOT NULL, accepted BLOB
+    sensitivity REAL NOT NULL, sigma REAL NOT NULL, digest BLOB NOT NULL, payload BLOB, seal BLOB, accepted BLOB
 );
 CREATE TABLE state (key TEXT PRIMARY KEY, value BLOB NOT NULL, digest BLOB NOT NULL);
 """
-_COLUMNS = "number, round_key, phi, rho, sensitivity, sigma, payload, digest, accepted"
+_COLUMNS = "number, round_key, phi, rho, sensitivity, sigma, digest, payload, seal, accepted"
 _SUM_TOLERANCE = 1e-9
 
 
@@ -88,9 +98,12 @@ class Policy:
         return json.dumps(asdict(self), sort_keys=True)
 
 
-@dataclass(frozen=True)
-class Next:
-    """The release about to be made. What `state` is given is stored in the same transaction as the release."""
+NO_POLICY = json.dumps(None)  # of a ledger that was begun with privacy off
+
+
+@dataclass
+class Slot:
+    """A release that is paid for. Give it its `payload`, and in `state` what is to be stored together with it."""
 
     number: int
     round_key: str
@@ -98,12 +111,16 @@ class Next:
     rho: float
     sensitivity: float
     sigma: float
+    payload: bytes | None = None
     state: dict[str, bytes] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Release:
-    """A release that is written down: number n, its φ, the ρ spent up to and with it, its noise, and the bytes."""
+    """A release that is written down: number n, its φ, the ρ spent up to and with it, its noise, and the bytes.
+
+    A void one has none: it was charged, but failed or was killed before its bytes were stored.
+    """
 
     number: int
     round_key: str
@@ -111,22 +128,33 @@ class Release:
     rho: float
     sensitivity: float
     sigma: float
-    payload: bytes
     digest: bytes
+    payload: bytes
     accepted: bool
-    repeated: bool = False
+
+    @property
+    def void(self) -> bool:
+        """Whether it is charged without bytes, for good."""
+        return not self.payload
+
+    @property
+    def unprotected(self) -> bool:
+        """Whether it left without noise."""
+        return math.isinf(self.phi)
 
     def described(self) -> dict[str, Any]:
-        """The row for people and JSON, without the bytes themselves."""
-        shown = ("number", "round_key", "phi", "rho", "sensitivity", "sigma", "accepted")
-        figures = {name: getattr(self, name) for name in shown}
-        return {**figures, "bytes": len(self.payload), "digest": self.digest.hex()}
+        """The row for people and JSON, without the bytes themselves; what is infinite is "inf"."""
+        figures = {name: _told(getattr(self, name)) for name in ("phi", "rho", "sensitivity", "sigma")}
+        marks = {name: getattr(self, name) for name in ("accepted", "void", "unprotected")}
+        named = {"number": self.number, "round_key": self.round_key}
+        return {**named, **figures, **marks, "bytes": len(self.payload), "digest": self.digest.hex()}
 
 
 class _Head(NamedTuple):
-    """How many releases there are, how many are accepted, how much state is kept, and the last release's digest."""
+    """How many releases there are, have their bytes, are accepted; how much state is kept; the last row's digest."""
 
     releases: int
+    filled: int
     accepted: int
     kept: int
     digest: bytes
@@ -141,27 +169,29 @@ class Ledger:
         self._lock = lock
         self._one_thread = threading.RLock()
         self._closed = False
-        with plain_errors(path):
+        noted = anchor.read(path)  # before the ledger: a client that is releasing writes its anchor last
+        with plain_errors(path), ledger_file.snapshot(connection):
             _check_format(connection, path)
-            self.client, policy, self._root = self._about()
-        self.policy = Policy(**json.loads(policy))
+            ledger_file.check_log(connection, path)
+            self.client, self._policy_text, self._root = self._about()
+            self._check_anchor(noted)
+        self.policy = None if self._policy_text == NO_POLICY else Policy(**json.loads(self._policy_text))
 
     @classmethod
-    def create(cls, path: str | Path, client: str, policy: Policy) -> Self:
-        """A new ledger. An existing file is never replaced."""
+    def create(cls, path: str | Path, client: str, policy: Policy | None) -> Self:
+        """A new ledger, without a policy if privacy is off. An existing file is never replaced."""
         return cls._to_write(path, client, policy, may_exist=False, may_be_new=True)
 
     @classmethod
     def open(cls, path: str | Path, client: str, policy: Policy | None = None) -> Self:
-        """The ledger of `client`, for writing, verified; refused if it is another's, damaged, newer or in use.
+        """The ledger of `client`, for writing, verified; refused if it is another's, damaged, older or in use.
 
-        With a `policy`, one made under another is refused too: a promise is not changed under way.
+        With a `policy`, one made under another or none is refused too: a promise is not changed under way.
         """
-        _check_present(Path(path).resolve())
         return cls._to_write(path, client, policy, may_exist=True, may_be_new=False)
 
     @classmethod
-    def open_or_create(cls, path: str | Path, client: str, policy: Policy) -> Self:
+    def open_or_create(cls, path: str | Path, client: str, policy: Policy | None) -> Self:
         """The client's ledger, new the first time; a creation that was killed half-way counts as none."""
         return cls._to_write(path, client, policy, may_exist=True, may_be_new=True)
 
@@ -172,8 +202,6 @@ class Ledger:
         _check_present(path)
         connection = ledger_file.open_for_reading(path)
         try:
-            if ledger_file.is_blank(connection, path):
-                raise _absent(path)
             return cls(path, connection, None)
         except BaseException:
             connection.close()
@@ -184,31 +212,39 @@ class Ledger:
         cls, path: str | Path, client: str, policy: Policy | None, *, may_exist: bool, may_be_new: bool
     ) -> Self:
         path = Path(path).resolve()
-        lock, connection = ledger_file.take_lock(path), None
+        lock = ledger_file.take_lock(path)
         try:
-            connection = ledger_file.open_for_writing(path)
-            blank = ledger_file.is_blank(connection, path)
-            if blank and (policy is None or not may_be_new):
-                raise _absent(path)
+            if may_be_new and not (may_exist and path.exists()):
+                _begin(path, str(client), policy)
+            with cls.read(path) as looked_at:  # a reader changes nothing, so a refusal takes nothing away
+                looked_at._check_own(client, policy)
+            return cls._started(path, lock)
+        except BaseException:
+            lock.close()
+            raise
+
+    @classmethod
+    def _started(cls, path: Path, lock: sqlite3.Connection) -> Self:
+        connection = ledger_file.open_for_writing(path)
+        try:
             with plain_errors(path):
-                if blank and policy is not None:
-                    _begin(connection, str(client), policy)
-                ledger = cls(path, connection, lock)
-                if not blank and not may_exist:
-                    raise LedgerError(f"{path} exists already; open it, or choose another place for a new ledger.")
-                ledger._check_own(client, policy)
                 ledger_file.start_log(connection, path)
+            ledger = cls(path, connection, lock)
+            ledger._advance_anchor()
             return ledger
         except BaseException:
-            if connection is not None:
-                ledger_file.put_to_rest(connection, path)
-            lock.close()
+            ledger_file.put_to_rest(connection, path)
             raise
 
     def _check_own(self, client: str, policy: Policy | None) -> None:
         if self.client != client:
             raise LedgerError(f"{self.path} is the ledger of client {self.client}, not of {client}; open your own.")
-        if policy is not None and policy.text() != self.policy.text():
+        if policy is not None and self.policy is None:
+            raise LedgerError(
+                f"{self.path} was begun with privacy off and can promise nothing; leave privacy off, or begin a new "
+                "ledger, which does not take back what was sent."
+            )
+        if policy is not None and policy.text() != self._policy_text:
             raise LedgerError(f"{self.path} was made under another policy; keep that one, or begin a new ledger.")
         self.verify()
 
@@ -231,7 +267,7 @@ class Ledger:
 
     @property
     def count(self) -> int:
-        """How many releases were made."""
+        """How many releases were charged."""
         return self._head().releases
 
     @property
@@ -241,77 +277,109 @@ class Ledger:
 
     @property
     def rho(self) -> float:
-        """What they spent, in zCDP."""
+        """What they spent, in zCDP; infinite for good once one left without noise."""
         last = self._row("number = ?", self.count)
         return 0.0 if last is None else last.rho
 
     def epsilon(self, delta: float | None = None) -> float:
         """What they spent as ε, exactly, at δ (the policy's, unless told)."""
-        return float(accounting.exact_epsilon(self.rho, self.policy.delta if delta is None else delta))
+        return self._as_epsilon(accounting.exact_epsilon, delta)
+
+    def _as_epsilon(self, convert: Callable[[float, float], Any], delta: float | None = None) -> float:
+        rho = self.rho
+        delta = self.policy.delta if delta is None and self.policy is not None else delta
+        return rho if delta is None or math.isinf(rho) else float(convert(rho, delta))
 
     def rows(self) -> list[Release]:
         """Every release, in order."""
         return [_release(row) for row in self._raw_rows()]
 
     def find(self, round_key: str) -> Release | None:
-        """The release made for a round, if there is one."""
+        """The release charged for a round, if there is one; it may be void."""
         return self._row("round_key = ?", round_key)
 
     def state(self, key: str) -> Any:
-        """What was stored under a key with a release or by `keep`."""
+        """What was stored under a key with the bytes of a release or by `keep`."""
         with plain_errors(self.path):
             row = self._connection.execute("SELECT value FROM state WHERE key = ?", (key,)).fetchone()
         return None if row is None else row[0]
 
     def summary(self) -> dict[str, Any]:
-        """The account for people and JSON."""
-        rho, delta = self.rho, self.policy.delta
+        """The account for people and JSON; what is infinite is "inf"."""
+        head, rho = self._head(), self.rho
         return {
             "client": self.client,
-            "policy": asdict(self.policy),
-            "releases": self.count,
-            "accepted": self.accepted,
-            "rho": rho,
-            "delta": delta,
-            "epsilon": float(accounting.exact_epsilon(rho, delta)),
-            "epsilon_paper": float(accounting.paper_epsilon(rho, delta)),
-            "spent": self._refusal(self.count + 1, rho) is not None,
+            "policy": None if self.policy is None else asdict(self.policy),
+            "releases": head.releases,
+            "accepted": head.accepted,
+            "void": head.releases - head.filled,
+            "unprotected": self._unprotected(),
+            "rho": _told(rho),
+            "delta": None if self.policy is None else self.policy.delta,
+            "epsilon": _told(self.epsilon()),
+            "epsilon_paper": _told(self._as_epsilon(accounting.paper_epsilon)),
+            "spent": not self._affords(head.releases + 1, rho),
         }
 
     # Writing ---------------------------------------------------------------------------------------------------------
 
-    def release(
-        self, round_key: str, sensitivity: float, make: Callable[[Next], bytes], accepted: Iterable[str] = ()
-    ) -> Release:
-        """Release once for `round_key`: `make` is told φ and σ and returns the bytes, which are stored, then returned.
+    @contextmanager
+    def reserve(self, round_key: str, sensitivity: float, accepted: Iterable[str] = ()) -> Iterator[Slot]:
+        """Pay for the one release of `round_key`, then let it be made: the slot tells φ and σ and takes the bytes.
 
-        Asked again for the same round it returns the stored bytes and spends nothing, whatever else is passed. Past
-        the budget it raises `BudgetSpent`, before `make` is called and draws anything. `accepted` are earlier rounds
-        that the server is now known to have used; noting them with the release costs no second commit.
+        The charge is committed before the body runs, and nothing gives it back: a body that raises, is killed or sets
+        no payload leaves the release void. Past the budget `BudgetSpent` is raised and nothing is written. `accepted`
+        are earlier rounds that the server is now known to have used; noting them here costs no commit of their own.
         """
-        round_key, sensitivity = str(round_key), float(sensitivity)
-        with self._transaction():
-            for earlier in accepted:
-                self._mark_accepted(earlier)
-            known = self._row("round_key = ?", round_key)
-            if known is not None:
-                return Release(**{**vars(known), "repeated": True})
-            upcoming = self._next(round_key, sensitivity)
-            payload = make(upcoming)
-            if not isinstance(payload, bytes) or not payload:
-                raise PrivacyError("A release must be bytes, and not empty; nothing was released.")
-            before = self._head()
-            number, phi, rho, sigma = upcoming.number, upcoming.phi, upcoming.rho, upcoming.sigma
-            if before.releases + 1 != number:
-                raise LedgerError(f"{self.path} changed while a release was made; nothing was released.")
-            digest = _digest(before.digest, number, round_key, phi, rho, sensitivity, sigma, payload)
+        if not (sensitivity > 0.0 and math.isfinite(sensitivity)):
+            raise PrivacyError(f"The sensitivity of a release must be a positive number, not {sensitivity!r}.")
+        slot = self._charge(str(round_key), accepted, lambda: self._next(str(round_key), float(sensitivity)))
+        yield slot
+        self._fill(slot)
+
+    @contextmanager
+    def reserve_unprotected(self, round_key: str, accepted: Iterable[str] = ()) -> Iterator[Slot]:
+        """The same for a release without noise, where the owner switched privacy off: it costs ρ = ∞."""
+        slot = self._charge(str(round_key), accepted, lambda: self._next_unprotected(str(round_key)))
+        yield slot
+        self._fill(slot)
+
+    def _charge(self, round_key: str, accepted: Iterable[str], upcoming: Callable[[], Slot]) -> Slot:
+        with self._one_thread:
+            with self._transaction():
+                if self.find(round_key) is not None:
+                    raise LedgerError(
+                        f"{self.path} has a release for round {round_key} already; resend its bytes if it has any."
+                    )
+                slot = upcoming()
+                for earlier in accepted:
+                    self._mark_accepted(earlier)
+                charge = (slot.number, slot.round_key, slot.phi, slot.rho, slot.sensitivity, slot.sigma)
+                digest = _digest(self._head().digest, *charge)
+                self._connection.execute(
+                    f"INSERT INTO releases ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, NULL, NULL, NULL)",
+                    (*charge, digest),
+                )
+                self._connection.execute("UPDATE head SET releases = ?, digest = ?", (slot.number, digest))
+            self._advance_anchor()
+        return slot
+
+    def _fill(self, slot: Slot) -> None:
+        """The bytes are not synced: a power cut may void a release that was sent, which costs nothing but its retry."""
+        if slot.payload is None:
+            return
+        if not isinstance(slot.payload, bytes) or not slot.payload:
+            raise PrivacyError("A release must be bytes, and not empty; it is charged, and void.")
+        with self._transaction(synced=False):
+            known = self._row("number = ?", slot.number)
+            if known is None or known.round_key != slot.round_key or not known.void:
+                raise LedgerError(f"{self.path} changed while a release was made; do not release from it.")
+            seal = _digest(known.digest, "payload", slot.payload)
             self._connection.execute(
-                f"INSERT INTO releases ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, NULL)",
-                (number, round_key, phi, rho, sensitivity, sigma, payload, digest),
+                "UPDATE releases SET payload = ?, seal = ? WHERE number = ?", (slot.payload, seal, slot.number)
             )
-            self._connection.execute("UPDATE head SET releases = ?, digest = ?", (number, digest))
-            self._write_state(upcoming.state)
-        return Release(number, round_key, phi, rho, sensitivity, sigma, payload, digest, accepted=False)
+            self._connection.execute("UPDATE head SET filled = filled + 1")
+            self._write_state(slot.state)
 
     def confirm(self, round_key: str, state: Mapping[str, bytes] | None = None) -> None:
         """Note that the server used this round's release, and store `state` with that. Twice is as good as once."""
@@ -339,23 +407,24 @@ class Ledger:
                     f"{self.path} is damaged ({problem.splitlines()[-1]}); put back a whole copy that is not older."
                 )
             client, policy, root = self._about()
-            if (client, policy, root) != (self.client, self.policy.text(), self._root):
+            if (client, policy, root) != (self.client, self._policy_text, self._root):
                 raise LedgerError(f"{self.path} was replaced while it was open; do not release from it.")
-            digest, rho, number, accepted = root, 0.0, 0, 0
+            digest, rho, number, filled, accepted = root, 0.0, 0, 0, 0
             for row in self._raw_rows():
                 number += 1
                 if row[0] != number:
                     raise LedgerError(f"{self.path}: release {number} is missing; do not release from it.")
-                digest, marks = _digest(digest, *row[:7]), (None, _digest(row[7], "accepted"))
-                if digest != row[7] or row[8] not in marks or not self._follows(_release(row), rho):
+                digest = _digest(digest, *row[:6])
+                if digest != row[6] or not _sealed(*row[6:]) or not self._follows(_release(row), rho):
                     raise LedgerError(f"{self.path}: release {number} was altered; do not release from it.")
                 rho = row[3]
-                accepted += row[8] is not None
+                filled += row[7] is not None
+                accepted += row[9] is not None
             kept = self._connection.execute("SELECT key, value, digest FROM state").fetchall()
             for key, value, seal in kept:
                 if seal != _digest(root, key, value):
                     raise LedgerError(f"{self.path}: the stored {key} was altered; do not release from it.")
-            if _Head(number, accepted, len(kept), digest) != self._head():
+            if _Head(number, filled, accepted, len(kept), digest) != self._head():
                 raise LedgerError(
                     f"{self.path}: the last releases or other entries are missing; do not release from it."
                 )
@@ -368,39 +437,65 @@ class Ledger:
                 "backup and would spend again what is spent; find the newer file, or leave the federation."
             )
 
+    def _check_anchor(self, noted: Anchor | None) -> None:
+        """Refuse a ledger that is older than its anchor, or not the one that its anchor was made for."""
+        if noted is None:
+            raise LedgerError(
+                f"{self.path} lacks its anchor, {self.path.name}{anchor.ENDING}, so it may be an older copy; put the "
+                "anchor back beside it, or leave the federation."
+            )
+        if noted.releases > self.count:
+            raise LedgerError(
+                f"{self.path} has {self.count} releases, but its anchor says {noted.releases}: the last are missing, "
+                "as in an older copy or with a log cut short; put back the newest ledger and log, or leave the "
+                "federation."
+            )
+        row = self._row("number = ?", noted.releases)
+        if noted.root != self._root or noted.digest != (self._root if row is None else row.digest):
+            raise LedgerError(
+                f"{self.path} and its anchor are not of one ledger, or release {noted.releases} was altered; put back "
+                "ledger and anchor together, or leave the federation."
+            )
+
+    def _advance_anchor(self) -> None:
+        head = self._head()
+        anchor.advance(self.path, Anchor(self._root, head.releases, head.digest))
+
     def _follows(self, row: Release, before: float) -> bool:
         """Whether a row is what the policy makes of its number and the ρ before it: its φ, ρ and σ, within budget."""
+        if row.unprotected:
+            return (row.rho, row.sensitivity, row.sigma) == (math.inf, math.inf, 0.0)
+        if self.policy is None or not self._affords(row.number, before):
+            return False
         phi = float(accounting.phi(self.policy.phi0, self.policy.zeta, row.number))
         sigma = float(sigma_for(row.sensitivity, row.phi))
         return (
             math.isclose(row.phi, phi, rel_tol=_SUM_TOLERANCE)
             and row.rho == before + row.phi
             and math.isclose(row.sigma, sigma, rel_tol=_SUM_TOLERANCE)
-            and (self.policy.max_releases is None or row.number <= self.policy.max_releases)
-            and (self.policy.rho_budget is None or row.rho <= self.policy.rho_budget)
         )
 
     # Inside ----------------------------------------------------------------------------------------------------------
 
-    def _next(self, round_key: str, sensitivity: float) -> Next:
-        if not (sensitivity > 0.0 and math.isfinite(sensitivity)):
-            raise PrivacyError(f"The sensitivity of a release must be a positive number, not {sensitivity!r}.")
+    def _next(self, round_key: str, sensitivity: float) -> Slot:
         number, before = self.count + 1, self.rho
-        if refusal := self._refusal(number, before):
-            raise BudgetSpent(f"Client {self.client} has spent its privacy budget ({refusal}); it takes no more part.")
+        if self.policy is None or not self._affords(number, before):
+            raise BudgetSpent(BUDGET_SPENT)
         accounting.check_schedule(self.policy.phi0, self.policy.zeta, number)
         phi = float(accounting.phi(self.policy.phi0, self.policy.zeta, number))
-        return Next(number, round_key, phi, before + phi, sensitivity, float(sigma_for(sensitivity, phi)))
+        return Slot(number, round_key, phi, before + phi, sensitivity, float(sigma_for(sensitivity, phi)))
 
-    def _refusal(self, number: int, spent: float) -> str | None:
-        """Why release `number` cannot be paid for, or None."""
+    def _next_unprotected(self, round_key: str) -> Slot:
+        return Slot(self.count + 1, round_key, phi=math.inf, rho=math.inf, sensitivity=math.inf, sigma=0.0)
+
+    def _affords(self, number: int, spent: float) -> bool:
+        """Whether private release `number` can be paid for."""
+        if self.policy is None or math.isinf(spent):
+            return False
         most, budget = self.policy.max_releases, self.policy.rho_budget
         if most is not None and number > most:
-            return f"all {most} releases are made"
-        phi = float(accounting.phi(self.policy.phi0, self.policy.zeta, number))
-        if budget is not None and not spent + phi <= budget:
-            return f"rho is {spent:.6g} of {budget:.6g} and the next release costs {phi:.6g}"
-        return None
+            return False
+        return budget is None or spent + float(accounting.phi(self.policy.phi0, self.policy.zeta, number)) <= budget
 
     def _about(self) -> tuple[str, str, bytes]:
         """The client, its policy, and the digest over both that the chain starts from."""
@@ -412,21 +507,25 @@ class Ledger:
 
     def _head(self) -> _Head:
         with plain_errors(self.path):
-            rows = self._connection.execute("SELECT releases, accepted, kept, digest FROM head").fetchall()
+            rows = self._connection.execute("SELECT releases, filled, accepted, kept, digest FROM head").fetchall()
         if len(rows) != 1:
             raise LedgerError(f"{self.path}: the count of releases was altered; do not release from it.")
         return _Head(*rows[0])
+
+    def _unprotected(self) -> int:
+        with plain_errors(self.path):
+            return int(self._connection.execute("SELECT count(*) FROM releases WHERE sigma = 0").fetchone()[0])
 
     def _raw_rows(self) -> list[tuple[Any, ...]]:
         with plain_errors(self.path):
             return self._connection.execute(f"SELECT {_COLUMNS} FROM releases ORDER BY number").fetchall()
 
     @contextmanager
-    def _transaction(self) -> Iterator[None]:
+    def _transaction(self, *, synced: bool = True) -> Iterator[None]:
         """One writing transaction at a time, with errors as sentences."""
         if self._lock is None:
             raise LedgerError(f"{self.path} was opened to be read; open it as its client to release.")
-        with self._one_thread, plain_errors(self.path), ledger_file.writing(self._connection):
+        with self._one_thread, plain_errors(self.path), ledger_file.writing(self._connection, synced=synced):
             yield
 
     def _mark_accepted(self, round_key: str) -> None:
@@ -454,8 +553,19 @@ class Ledger:
 
 
 def _release(row: tuple[Any, ...]) -> Release:
-    number, round_key, phi, rho, sensitivity, sigma, payload, digest, accepted = row
-    return Release(number, round_key, phi, rho, sensitivity, sigma, payload, digest, accepted is not None)
+    number, round_key, phi, rho, sensitivity, sigma, digest, payload, _, accepted = row
+    return Release(number, round_key, phi, rho, sensitivity, sigma, digest, payload or b"", accepted is not None)
+
+
+def _sealed(digest: bytes, payload: bytes | None, seal: bytes | None, accepted: bytes | None) -> bool:
+    """Whether a row's bytes and acceptance are those that were written, where there are any."""
+    filled = None if payload is None else _digest(digest, "payload", payload)
+    return seal == filled and accepted in (None, _digest(digest, "accepted"))
+
+
+def _told(value: float) -> float | str:
+    """A figure for JSON, which has no infinity."""
+    return value if math.isfinite(value) else str(value)
 
 
 def _digest(*parts: object) -> bytes:
@@ -468,16 +578,28 @@ def _digest(*parts: object) -> bytes:
     return seal.digest()
 
 
-def _begin(connection: sqlite3.Connection, client: str, policy: Policy) -> None:
-    text = policy.text()
+def _begin(path: Path, client: str, policy: Policy | None) -> None:
+    """Make a new ledger; its anchor is there first, so that none is ever without."""
+    text = NO_POLICY if policy is None else policy.text()
     root = _digest(b"pgfl ledger", FORMAT, client, text)
-    with ledger_file.writing(connection):
+
+    def fill(connection: sqlite3.Connection) -> None:
         for statement in _TABLES.split(";\n"):
             if statement.strip():
                 connection.execute(statement)
         connection.execute("INSERT INTO about VALUES (?, ?, ?, ?)", (FORMAT, client, text, root))
-        connection.execute("INSERT INTO head VALUES (0, 0, 0, ?)", (root,))
+        connection.execute("INSERT INTO head VALUES (0, 0, 0, 0, ?)", (root,))
         connection.execute(f"PRAGMA application_id = {ledger_file.APPLICATION}")
+
+    if path.exists():
+        raise LedgerError(f"{path} exists already; open it, or choose another place for a new ledger.")
+    noted = anchor.read(path)
+    if (noted is not None and noted.releases) or ledger_file.log_size(path):
+        raise LedgerError(
+            f"{path} is missing, but its anchor or log is there: it had releases; put it back, or leave the federation."
+        )
+    anchor.begin(path, Anchor(root, 0, root))
+    ledger_file.create(path, fill)
 
 
 def _check_format(connection: sqlite3.Connection, path: Path) -> None:
@@ -487,13 +609,15 @@ def _check_format(connection: sqlite3.Connection, path: Path) -> None:
         raise LedgerError(f"{path} is a database, but not a pgfl ledger; name the right file.")
     for (form,) in connection.execute("SELECT format FROM about"):
         if form != FORMAT:
-            raise LedgerError(f"{path} has ledger format {form}; this pgfl knows {FORMAT}, so use a newer one.")
+            advice = "use a newer one" if form > FORMAT else "go on with the pgfl that made it, or begin a new ledger"
+            raise LedgerError(f"{path} has ledger format {form} and this pgfl knows only {FORMAT}; {advice}.")
 
 
 def _check_present(path: Path) -> None:
-    if not path.is_file() or not path.stat().st_size:
-        raise _absent(path)
-
-
-def _absent(path: Path) -> LedgerError:
-    return LedgerError(f"There is no ledger at {path}; create it, or check the name.")
+    if not path.is_file():
+        raise LedgerError(f"There is no ledger at {path}; create it, or check the name.")
+    if not path.stat().st_size:
+        raise LedgerError(
+            f"{path} is empty, which a ledger never is: its content was lost; put back the newest copy and its "
+            "anchor, or, if nothing was ever released from it, remove it."
+        )

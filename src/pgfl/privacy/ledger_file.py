@@ -1,8 +1,11 @@
-"""The file beneath a ledger: one sync a commit, whole at rest, one writer, and errors as sentences.
+"""The file beneath a ledger: born whole, one sync per release, whole at rest, one writer, and errors as sentences.
+
+**Birth.** A new ledger is built in a draft beside its place, synced, and linked into it. A creation that is killed
+leaves no ledger, and an empty file is not one.
 
 **Durability.** While its client has it open, a ledger is written through SQLite's write-ahead log with
-`synchronous=FULL`: a commit syncs the log once, and has happened when it returns. At rest the log is folded in and the
-ledger is one file.
+`synchronous=FULL`: a commit syncs the log once, and has happened when it returns. What may be lost in a power cut, the
+bytes of a release that is charged already, is committed without a sync of its own. At rest the log is folded in.
 
 **A log that is lost.** A copy of the file without its log would undercount. So the file says in its header
 (`user_version`) that there is a log. This is brought into the file itself before anything can be released, and taken
@@ -14,27 +17,62 @@ the process ends, however it ends. Readers open the file read-only, so that none
 
 from __future__ import annotations
 
+import os
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 from pgfl.errors import LedgerError
+from pgfl.files import synchronise
 
 APPLICATION = 0x7067666C  # "pgfl", at a fixed place in the file's header
 _PATIENCE = 10.0  # seconds that a writer waits for a reader
 _HAS_LOG = 1
+_DRAFT = ".new"
+
+
+def create(path: Path, fill: Callable[[sqlite3.Connection], None]) -> None:
+    """A new database that `fill` has filled, there as a whole; a file that exists is never replaced."""
+    draft = _draft(path)
+    with plain_errors(path), closing(_connect(draft, "rw")) as connection:
+        connection.execute("PRAGMA journal_mode = MEMORY")
+        connection.execute("PRAGMA synchronous = FULL")
+        with writing(connection):
+            fill(connection)
+    with plain_errors(path):
+        os.link(draft, path)
+        draft.unlink()
+        synchronise(path.parent)
+
+
+def place(path: Path, content: bytes) -> None:
+    """A small file, there as a whole, in place of any other."""
+    draft = _draft(path)
+    with plain_errors(path):
+        with draft.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(path)
+        synchronise(path.parent)
+
+
+def _draft(path: Path) -> Path:
+    """An empty file of the owner's own, to be given its name when it is whole."""
+    draft = beside(path, _DRAFT)
+    with plain_errors(path):
+        draft.unlink(missing_ok=True)
+        os.close(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+    return draft
 
 
 def open_for_writing(path: Path) -> sqlite3.Connection:
-    """The file, or an empty new one, in rollback mode or with the log that a crash left; refused if that log is lost.
-
-    It is to be closed by `put_to_rest`.
-    """
-    connection = _connect(path, "rwc")
+    """The file, in rollback mode or with the log that a crash left; it is to be closed by `put_to_rest`."""
+    beside(path, _DRAFT).unlink(missing_ok=True)  # a second name of the file, if its creation was killed at the end
+    connection = _connect(path, "rw")
     try:
         with plain_errors(path):
-            check_log(connection, path)
             for setting in ("synchronous = FULL", "fullfsync = ON", "checkpoint_fullfsync = ON"):
                 connection.execute(f"PRAGMA {setting}")
     except BaseException:
@@ -45,7 +83,7 @@ def open_for_writing(path: Path) -> sqlite3.Connection:
 
 def open_for_reading(path: Path) -> sqlite3.Connection:
     """The file, to look at, whether or not its client has it open."""
-    if _beside(path, "-journal").exists():  # a creation or an opening was cut off, and a reader may not mend it
+    if beside(path, "-journal").exists():  # a creation or an opening was cut off, and a reader may not mend it
         with plain_errors(path), closing(_connect(path, "rw")) as mending:
             mending.execute("SELECT count(*) FROM sqlite_master")
     return _connect(path, "ro")
@@ -53,12 +91,17 @@ def open_for_reading(path: Path) -> sqlite3.Connection:
 
 def check_log(connection: sqlite3.Connection, path: Path) -> None:
     """Refuse a file that speaks of a log that is not beside it."""
-    log = _beside(path, "-wal")
-    if _says_log(connection) and not (log.exists() and log.stat().st_size):
+    if _says_log(connection) and not log_size(path):
         raise LedgerError(
-            f"{path} lacks its log, {log.name}, so it may have forgotten releases; put the log back beside it, or "
+            f"{path} lacks its log, {path.name}-wal, so it may have forgotten releases; put the log back beside it, or "
             "leave the federation."
         )
+
+
+def log_size(path: Path) -> int:
+    """How many bytes the log has; 0 without one."""
+    log = beside(path, "-wal")
+    return log.stat().st_size if log.exists() else 0
 
 
 def start_log(connection: sqlite3.Connection, path: Path) -> None:
@@ -89,8 +132,11 @@ def put_to_rest(connection: sqlite3.Connection, path: Path) -> None:
 def take_lock(path: Path) -> sqlite3.Connection:
     """Hold an exclusive lock on a file beside the ledger until the returned connection closes."""
     try:
-        lock = sqlite3.connect(_beside(path, ".lock"), isolation_level=None, timeout=0, check_same_thread=False)
+        lock = sqlite3.connect(beside(path, ".lock"), isolation_level=None, timeout=0, check_same_thread=False)
+        lock.execute("PRAGMA journal_mode = MEMORY")
         lock.execute("BEGIN EXCLUSIVE")
+        with suppress(OSError):
+            beside(path, ".lock").chmod(0o600)
     except sqlite3.OperationalError as error:
         if "locked" in str(error):
             raise LedgerError(f"{path} is in use by another process; one client has one process.") from None
@@ -98,17 +144,17 @@ def take_lock(path: Path) -> sqlite3.Connection:
     return lock
 
 
-def is_blank(connection: sqlite3.Connection, path: Path) -> bool:
-    """Whether a file holds no table, as a creation leaves it that was killed before its commit."""
-    with plain_errors(path):
-        return not connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
-
-
 @contextmanager
-def writing(connection: sqlite3.Connection) -> Iterator[None]:
-    """All of it or nothing, and durable once it is left."""
-    with _transaction(connection, "IMMEDIATE"):
-        yield
+def writing(connection: sqlite3.Connection, *, synced: bool = True) -> Iterator[None]:
+    """All of it or nothing, and durable once it is left; if not `synced`, a power cut may still undo it."""
+    if not synced:
+        connection.execute("PRAGMA synchronous = NORMAL")
+    try:
+        with _transaction(connection, "IMMEDIATE"):
+            yield
+    finally:
+        if not synced:
+            connection.execute("PRAGMA synchronous = FULL")
 
 
 @contextmanager
@@ -120,15 +166,17 @@ def snapshot(connection: sqlite3.Connection) -> Iterator[None]:
 
 @contextmanager
 def plain_errors(path: Path) -> Iterator[None]:
-    """SQLite's errors as one sentence."""
+    """The errors of SQLite and of the system as one sentence."""
     try:
         yield
+    except FileExistsError:
+        raise LedgerError(f"{path} exists already; open it, or choose another place for a new ledger.") from None
+    except OSError as error:
+        raise LedgerError(f"{path} cannot be made ({error.strerror}); check its folder and disk.") from None
     except sqlite3.Error as error:
         name = getattr(error, "sqlite_errorname", "")
         if name == "SQLITE_FULL" or name.startswith("SQLITE_IOERR"):
-            told = (
-                f"{path} could not be written ({error}); nothing was released; make room on the disk, then try again."
-            )
+            told = f"{path} could not be written ({error}); nothing was sent; make room on the disk, then try again."
         elif name.startswith("SQLITE_BUSY"):
             told = f"{path} is in use by another process; try again when it is done."
         elif name.startswith(("SQLITE_CANTOPEN", "SQLITE_READONLY")):
@@ -162,5 +210,6 @@ def _says_log(connection: sqlite3.Connection) -> bool:
     return bool(mark) and owner == APPLICATION
 
 
-def _beside(path: Path, ending: str) -> Path:
+def beside(path: Path, ending: str) -> Path:
+    """The file that belongs to a ledger under another ending."""
     return path.with_name(path.name + ending)

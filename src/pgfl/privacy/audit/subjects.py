@@ -9,7 +9,6 @@ import tempfile
 from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -20,7 +19,7 @@ from pgfl.algorithms import Algorithm
 from pgfl.objectives import Objective
 from pgfl.privacy.audit.cases import ROUNDS, Case
 from pgfl.privacy.audit.server import LyingServer
-from pgfl.privacy.ledger import Ledger, Next, Policy
+from pgfl.privacy.ledger import Ledger, Policy
 from pgfl.privacy.mechanism import Plan
 from pgfl.privacy.noise import NoiseSource, SecureNoise, SeededNoise
 from pgfl.privacy.settings import Privacy
@@ -134,20 +133,16 @@ def _with_ledger(case: Case, client: Client, noise: NoiseSource, ledger: Ledger,
     server, accepted = LyingServer(case, 1, SERVER_CLIENTS), None
     for number in range(1, ROUNDS + 1):
         request = RoundRequest(number, SERVER_CLIENTS, server.message()[0], accepted)
-        payload = ledger.release(str(number), delta, partial(_payload, client, request, noise)).payload
-        model, dual = np.frombuffer(payload).reshape(2, 1, -1)
+        with ledger.reserve(str(number), delta) as slot:
+            answer = client.answer(request, _release(noise, slot.sigma, 0, number))
+            slot.payload = np.stack([answer.model, answer.dual]).tobytes()
+        model, dual = np.frombuffer(slot.payload).reshape(2, 1, -1)
         if accepted is not None:
             server.see_dual(dual)
         server.hear(model)
         accepted = Accepted(number, model[0] + PUSH)
         server.expect_dual(accepted.model[None])
     return server
-
-
-def _payload(client: Client, request: RoundRequest, noise: NoiseSource, upcoming: Next) -> bytes:
-    """What a device stores and sends."""
-    answer = client.answer(request, _release(noise, upcoming.sigma, 0, request.round))
-    return np.stack([answer.model, answer.dual]).tobytes()
 
 
 def _release(noise: NoiseSource, sigma: float, client: int, round: int) -> Callable[[Floats], Floats]:
