@@ -231,10 +231,12 @@ class _OneClient:
         return model, error
 
     def _fast(self, centre: Vector) -> Vector:
-        return np.asarray(self.prepared.solve(centre)[0])[0]
+        found: Vector = self.prepared.solve(centre)[0][0]
+        return found
 
     def _loss_gradient(self, w: Vector) -> Vector:
-        return np.asarray(self.objective.gradient(w[None], *self.data))[0]
+        gradient: Vector = self.objective.gradient(w[None], *self.data)[0]
+        return gradient
 
     def gradient(self, w: Vector) -> Vector:
         gradient = self.objective.gradient(w, *self.data)

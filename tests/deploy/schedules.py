@@ -5,12 +5,15 @@ from __future__ import annotations
 import heapq
 import json
 import random
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
 from pgfl.algorithms import PGFL
+from pgfl.deploy.accounts import Paid
 from pgfl.deploy.client_rounds import ClientRounds
 from pgfl.deploy.messages import encode_request, read_answer, read_request
 from pgfl.deploy.site_role import SiteRole
@@ -41,15 +44,20 @@ class MemoryAccount:
         return len(self.stored)
 
     def find(self, key):
-        return self.stored.get(key)
+        return SimpleNamespace(payload=self.stored[key]) if key in self.stored else None
 
-    def release(self, key, client, server_clients, make):
+    def refusal(self, client, server_clients):
+        return None
+
+    @contextmanager
+    def reserve(self, key, client, server_clients):
         assert key not in self.stored, f"{key} would be charged twice"
         if len(self.stored) >= self.budget:
             raise BudgetSpent("spent")
-        payload, state = make(len(self.stored) + 1, lambda model: model)
-        self.stored[key], self.kept = payload, state
-        return payload
+        self.stored[key] = None
+        paid = Paid(len(self.stored), lambda model: model)
+        yield paid
+        self.stored[key], self.kept = paid.payload, paid.state
 
     def confirm(self, key):
         if key not in self.stored:

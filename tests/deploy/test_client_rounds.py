@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 
 from pgfl.algorithms import PGFL
+from pgfl.assured import Refusal, Terms
 from pgfl.config import PrivacySettings
 from pgfl.deploy.accounts import OpenAccount, PrivateAccount
 from pgfl.deploy.client_rounds import ClientRounds, pack_state, unpack_state
 from pgfl.deploy.messages import encode_request, read_answer, read_request
 from pgfl.deploy.wire import Kind, Limits, decode
 from pgfl.errors import LedgerError, PrivacyError
-from pgfl.objectives import Huber, Ridge
+from pgfl.objectives import Bounds, Huber, Ridge
 from pgfl.privacy.ledger import Ledger
 from pgfl.roles import Accepted, Client, RoundRequest
 
@@ -38,7 +39,8 @@ class Device:
 
     def start(self):
         self.account = PrivateAccount.open(self.path, "ann", self.settings, SAMPLES, 3)
-        self.rounds = ClientRounds(Client(self.objective, PGFL(rho=RHO), *data()), self.account, TRAINING)
+        role = Client(self.objective, PGFL(rho=RHO), *data(), terms=Terms(Bounds(x_norm=X_NORM)))
+        self.rounds = ClientRounds(role, self.account, TRAINING)
 
     def restart(self):
         self.account.close()
@@ -78,14 +80,15 @@ def test_the_noise_follows_releases_and_not_the_sites_round_number(device):
         plain = 4 * KAPPA * X_NORM / (SAMPLES * m)
         assert row.phi == pytest.approx(phi)
         assert row.sensitivity >= plain
-        assert row.sigma == pytest.approx(plain / np.sqrt(2 * phi), rel=1e-6)
+        assert row.sigma == pytest.approx(plain / np.sqrt(2 * phi), rel=1e-5)
 
 
 @pytest.mark.parametrize("server_clients", [1, 7, 10**9])
 def test_the_noise_is_calibrated_for_the_problem_that_is_solved(device, server_clients):
     device.ask(1, server_clients=server_clients)
     m = RHO + 2 * LAM / server_clients
-    assert device.account.ledger.rows()[0].sensitivity == pytest.approx(4 * KAPPA * X_NORM / (SAMPLES * m), rel=1e-6)
+    exact = 4 * KAPPA * X_NORM / (SAMPLES * m)
+    assert exact * (1 + 1e-6) < device.account.ledger.rows()[0].sensitivity < exact * (1 + 1e-5)
 
 
 def test_the_budget_ends_and_stays_ended(device):
@@ -95,6 +98,47 @@ def test_the_budget_ends_and_stays_ended(device):
     device.restart()
     assert kind(device.ask(MOST + 9)) is Kind.DECLINE
     assert device.account.releases == MOST
+
+
+@pytest.mark.parametrize("ends", [KeyboardInterrupt, MemoryError, OSError])
+def test_what_is_paid_stays_paid_whatever_happens_then(device, monkeypatch, ends):
+    """A crash between the charge and the answer: the round is lost, and no other answer is ever made for it."""
+
+    def crash(*_):
+        raise ends
+
+    monkeypatch.setattr(device.account.noise, "release", crash)
+    with pytest.raises(ends):
+        device.ask(1)
+    monkeypatch.undo()
+    for _ in range(2):
+        assert device.account.releases == 1
+        frame = decode(device.ask(1, model=np.ones(3)), LIMITS, FRAMES)
+        assert (frame.kind, frame.header["reason"]) == (Kind.DECLINE, Refusal.LOST_ROUND)
+        device.restart()
+    assert kind(device.ask(2)) is Kind.ANSWER
+    assert [row.void for row in device.account.ledger.rows()] == [True, False]
+
+
+def test_the_charge_is_on_disk_before_data_is_touched(device, monkeypatch):
+    seen = []
+
+    def looking(self, *_):
+        with Ledger.read(device.path) as ledger:
+            seen.append(ledger.count)
+        raise np.linalg.LinAlgError
+
+    monkeypatch.setattr(Huber, "prepare", looking)
+    assert kind(device.ask(1)) is Kind.ANSWER, "the fallback does not need what the fast solver prepares"
+    assert seen == [1]
+
+
+def test_noise_finer_than_the_lattice_is_refused_before_it_is_charged(tmp_path):
+    device = Device(tmp_path / "l.db", SETTINGS.model_copy(update={"phi0": 1e30}))
+    frame = decode(device.ask(1), LIMITS, FRAMES)
+    assert (frame.kind, frame.header["reason"]) == (Kind.DECLINE, Refusal.TOO_LITTLE_NOISE)
+    assert device.account.releases == 0
+    device.account.close()
 
 
 def test_an_old_round_is_declined_and_spends_nothing(device):
@@ -120,13 +164,16 @@ def test_the_dual_advances_only_on_confirmed_acceptance_and_once(device):
 
 
 def test_a_restored_ledger_is_exposed(device, tmp_path):
+    """With its anchor put back too, so that only the site knows better."""
+    files = [device.path, device.path.with_name("ledger.db.anchor")]
     device.ask(1)
     device.account.close()
-    shutil.copy(device.path, tmp_path / "backup.db")
+    backups = [shutil.copy(path, tmp_path / f"backup of {path.name}") for path in files]
     device.start()
     device.ask(2)
     device.account.close()
-    shutil.copy(tmp_path / "backup.db", device.path)
+    for backup, path in zip(backups, files, strict=True):
+        shutil.copy(backup, path)
     device.start()
     with pytest.raises(LedgerError, match="backup"):
         device.rounds.welcomed(2)
@@ -157,9 +204,9 @@ def test_ridge_without_its_bounds_is_refused_before_anything_leaves(tmp_path):
 
 
 def test_a_hostile_model_cannot_break_the_client(device):
-    for round, size in enumerate((1e8, 1e-300, 0.0), start=1):
-        assert kind(device.ask(round, model=np.full(3, size))) in (Kind.ANSWER, Kind.DECLINE)
-    assert device.account.releases <= 3
+    kinds = [kind(device.ask(round, model=np.full(3, size))) for round, size in enumerate((1e8, 1e-300, 0.0), start=1)]
+    assert kinds == [Kind.DECLINE, Kind.ANSWER, Kind.ANSWER]
+    assert device.account.releases == 2
 
 
 def test_a_failed_save_releases_nothing_and_forgets_nothing(device, monkeypatch):
@@ -169,7 +216,7 @@ def test_a_failed_save_releases_nothing_and_forgets_nothing(device, monkeypatch)
     def full(*_, **__):
         raise LedgerError("the disk is full")
 
-    monkeypatch.setattr(device.account.ledger, "release", full)
+    monkeypatch.setattr(device.account.ledger, "reserve", full)
     with pytest.raises(LedgerError, match="full"):
         device.ask(2, accepted=Accepted(1, np.ones(3)))
     after = device.rounds.role.state()
@@ -197,15 +244,15 @@ def test_states_come_back_as_they_were():
 
 def test_without_privacy_answers_are_stored_all_the_same(tmp_path):
     path = tmp_path / "journal.db"
-    account = OpenAccount(path)
+    account = OpenAccount.open(path, "ann")
     rounds = ClientRounds(Client(Ridge(), PGFL(rho=RHO), *data()), account, TRAINING)
     answers = [rounds.answer(RoundRequest(round, 1, np.zeros(3))) for round in (1, 2, 3)]
     account.close()
-    account = OpenAccount(path)
+    account = OpenAccount.open(path, "ann")
     rounds = ClientRounds(Client(Ridge(), PGFL(rho=RHO), *data()), account, TRAINING)
     assert rounds.answer(RoundRequest(3, 1, np.ones(3))) == answers[-1]
-    assert kind(rounds.answer(RoundRequest(1, 1, np.ones(3)))) is Kind.DECLINE
-    assert account.releases == 3
+    assert rounds.answer(RoundRequest(1, 1, np.ones(3))) == answers[0]
+    assert (account.releases, account.epsilon) == (3, np.inf)
     with pytest.raises(LedgerError):
         account.check_known(4)
     account.close()

@@ -137,6 +137,7 @@ class PrivateAccount(LedgerAccount):
             sensitivity = self.sensitivity(client, server_clients)
         except PrivacyError:
             return Refusal.UNBOUNDED
+        assert self.privacy.phi0 is not None  # as every policy has it
         phi = accounting.phi(self.privacy.phi0, self.privacy.zeta, self.releases + 1)
         try:
             self.noise.check(sigma_for([sensitivity], phi))
