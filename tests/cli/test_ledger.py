@@ -16,10 +16,25 @@ def ledger(tmp_path):
     path = tmp_path / "ann.ledger"
     with Ledger.create(path, "ann", Policy(phi0=1e-3, zeta=0.9, delta=1e-5, max_releases=3)) as open_ledger:
         for n in range(1, 4):
-            open_ledger.release(f"t/{n}", 0.5, lambda upcoming: b"bytes")
+            with open_ledger.reserve(f"t/{n}", 0.5) as slot:
+                slot.payload = b"bytes"
         open_ledger.confirm("t/1")
-        with pytest.raises(BudgetSpent):
-            open_ledger.release("t/4", 0.5, lambda upcoming: b"bytes")
+        with pytest.raises(BudgetSpent), open_ledger.reserve("t/4", 0.5):
+            pytest.fail("a release past the budget")
+    return path
+
+
+@pytest.fixture
+def mixed(tmp_path):
+    """A ledger with a release, a void one, and then one without noise."""
+    path = tmp_path / "bob.ledger"
+    with Ledger.create(path, "bob", Policy(phi0=1e-3, zeta=0.9, delta=1e-5, max_releases=3)) as open_ledger:
+        with open_ledger.reserve("t/1", 0.5) as slot:
+            slot.payload = b"bytes"
+        with open_ledger.reserve("t/2", 0.5):
+            pass
+        with open_ledger.reserve_unprotected("t/3") as slot:
+            slot.payload = b"bytes"
     return path
 
 
@@ -41,6 +56,53 @@ def test_show_tells_policy_spending_and_rows(capsys, ledger):
     assert code == 0
     for text in ("ann", "3 of at most 3, 1 accepted", "spent", "t/3"):
         assert text in out
+
+
+def strict_json(text):
+    """What any reader of JSON accepts: no Infinity, no NaN."""
+    return json.loads(text, parse_constant=pytest.fail)
+
+
+def test_void_and_unprotected_releases_are_shown_and_infinity_is_said(capsys, mixed):
+    told = strict_json(run(capsys, "ledger", "show", mixed, "--json")[1])
+    assert (told["rho"], told["epsilon"], told["epsilon_paper"], told["spent"]) == ("inf", "inf", "inf", True)
+    assert (told["releases"], told["void"], told["unprotected"]) == (3, 1, 1)
+    assert [(row["void"], row["unprotected"]) for row in told["rows"]] == [(False, False), (True, False), (False, True)]
+    assert [row["rho"] for row in told["rows"]][-1] == "inf"
+    code, out, _ = run(capsys, "ledger", "show", mixed)
+    assert code == 0
+    for text in ("1 void, 1 without noise", "∞ at δ = 1e-05", "spent"):
+        assert text in " ".join(out.split())
+    rows = [line.split() for line in out.splitlines() if "t/" in line]
+    assert [row[-1] for row in rows] == ["no", "void", "noise"]
+
+
+def test_verify_says_void_and_infinite(capsys, mixed):
+    code, out, _ = run(capsys, "ledger", "verify", mixed)
+    assert code == 0
+    assert "3 releases of client bob, 1 void, 1 without noise, ρ ∞." in " ".join(out.split())
+    assert strict_json(run(capsys, "ledger", "verify", mixed, "--json")[1])["epsilon"] == "inf"
+
+
+def test_a_ledger_without_a_policy_is_shown(capsys, tmp_path):
+    with Ledger.create(tmp_path / "off.ledger", "cid", None) as open_ledger:
+        for key in ("t/1", "t/2"):
+            code, out, _ = run(capsys, "ledger", "show", tmp_path / "off.ledger")
+            assert code == 0
+            assert ("∞" in out) == (key == "t/2")
+            with open_ledger.reserve_unprotected(key) as slot:
+                slot.payload = b"bytes"
+    assert strict_json(run(capsys, "ledger", "show", tmp_path / "off.ledger", "--json")[1])["policy"] is None
+
+
+def test_an_older_copy_is_not_shown_as_the_account(capsys, ledger, tmp_path):
+    altered(ledger, "DELETE FROM releases WHERE number = 3")
+    altered(ledger, "UPDATE head SET releases = 2")
+    for command in ("show", "verify"):
+        assert "its anchor says 3" in refused(capsys, "ledger", command, ledger)
+    (tmp_path / "ann.ledger.anchor").unlink()
+    for command in ("show", "verify"):
+        assert "lacks its anchor" in refused(capsys, "ledger", command, ledger)
 
 
 def test_verify_accepts_a_whole_ledger(capsys, ledger):

@@ -1,8 +1,8 @@
 """A client is killed at a few hundred points of its work with the ledger, and the account stays true.
 
 Two ways to be killed. By SIGKILL before or after any system call, which a parent counts with ptrace (Linux): that is
-between any two writes, syncs and unlinks of opening, commit and closing. And by `os._exit` in the middle of an SQL
-statement, at any step of SQLite's virtual machine (everywhere).
+between any two writes, syncs and unlinks of creation, opening, charge, anchor, payload and closing. And by `os._exit`
+in the middle of an SQL statement, at any step of SQLite's virtual machine (everywhere).
 """
 
 import ctypes
@@ -14,18 +14,32 @@ import sys
 import pytest
 
 from pgfl.errors import LedgerError
-from pgfl.privacy import accounting
+from pgfl.privacy import accounting, anchor
 from pgfl.privacy.ledger import Ledger, Policy
 
 POLICY = Policy(phi0=1e-3, zeta=0.9, delta=1e-5, max_releases=9)
 ROUNDS = ("r1", "r2")
+AT_REST = {"ann.ledger", "ann.ledger.anchor", "ann.ledger.lock", "wire"}
+# Releases sent, charged and filled when it was killed: every state that there is, and nothing else.
+STATES = {(0, 0, 0), (0, 1, 0), (0, 1, 1), (1, 1, 1), (1, 2, 1), (1, 2, 2), (2, 2, 2)}
 
 
-def draw(upcoming):
+def drawn():
     """Fresh randomness each time it is called, so that a second draw for the same round cannot go unnoticed."""
-    released = os.urandom(480)
-    upcoming.state["last"] = released
-    return released
+    return os.urandom(480)
+
+
+def release(ledger, key):
+    """The bytes for a round, as a client has them: the stored ones, or new ones that are paid for first.
+
+    None for a void round, which is never made anew.
+    """
+    known = ledger.find(key)
+    if known is not None:
+        return known.payload or None
+    with ledger.reserve(key, 0.2) as slot:
+        slot.payload = slot.state["last"] = drawn()
+    return slot.payload
 
 
 def work(path, wire, prepare=lambda ledger: None):
@@ -33,32 +47,38 @@ def work(path, wire, prepare=lambda ledger: None):
     with Ledger.open_or_create(path, "ann", POLICY) as ledger:
         prepare(ledger)
         for key in ROUNDS:
-            release = ledger.release(key, 0.2, draw)
-            os.write(wire, key.encode() + release.payload)
-            ledger.confirm(key)
+            payload = release(ledger, key)
+            if payload is not None:
+                os.write(wire, key.encode() + payload)
+                ledger.confirm(key)
 
 
 def check(path, wire):
-    """What must hold after a kill, and after the client has come back and finished."""
+    """What must hold after a kill, and after the client has come back and finished; tells what it found."""
     sent = read_wire(wire)
     look(path)
     with Ledger.open_or_create(path, "ann", POLICY) as ledger:
         rows = {row.round_key: row.payload for row in ledger.rows()}
+        filled = {key: payload for key, payload in rows.items() if payload}
         assert len(sent) <= ledger.count <= len(sent) + 1, "a release is lost, or counted twice"
-        assert sent.items() <= rows.items(), "a release that was sent is not in the ledger as it was sent"
+        assert sent.items() <= filled.items(), "a release that was sent is not in the ledger as it was sent"
         assert ledger.rho == pytest.approx(
             float(accounting.rho_total(POLICY.phi0, POLICY.zeta, ledger.count)), rel=1e-12
         )
-        assert ledger.state("last") == (rows[ROUNDS[ledger.count - 1]] if rows else None), "half a transaction"
-        assert ledger.accepted in (ledger.count, ledger.count - 1)
+        assert ledger.state("last") == (list(filled.values())[-1] if filled else None), "half a transaction"
+        assert ledger.accepted in (len(filled), len(filled) - 1)
+        assert anchor.read(path).releases == ledger.count, "the anchor does not follow"
     descriptor = os.open(wire, os.O_WRONLY | os.O_APPEND)
     work(path, descriptor)
     os.close(descriptor)
     for key, payload in rows.items():
-        assert read_wire(wire)[key] == payload, "a retry sent other bytes"
+        assert read_wire(wire).get(key, b"") == payload, "a retry sent other bytes, or a void round was made anew"
     with Ledger.read(path) as ledger:
         assert ledger.count == len(ROUNDS)
+        assert ledger.summary()["void"] == len(rows) - len(filled)
         ledger.verify()
+    assert {file.name for file in path.parent.iterdir()} <= AT_REST, "something is left lying about"
+    return len(sent), len(rows), len(filled)
 
 
 def look(path):
@@ -146,14 +166,23 @@ if sys.platform == "linux":
     def test_killed_at_any_system_call(scene):
         total = killed_at_call(*scene(), stops=None)
         assert total > 300
-        moments, unhurt = set(), 0
-        for stops in spaced(160, total - 1):
+        moments, states, unhurt = set(), set(), 0
+        for stops in spaced(200, total - 1):
             path, wire = scene()
             unhurt += killed_at_call(path, wire, stops) is not None  # a call for memory more or less
             moments.add((len(read_wire(wire)), os.path.exists(f"{path}-wal")))
-            check(path, wire)
+            behind = anchored(path)
+            states.add((*check(path, wire), behind))
         assert moments == {(0, False), (0, True), (1, True), (2, True), (2, False)}
+        assert {state[:3] for state in states} == STATES
+        assert {(0, 1, 0, 0), (1, 2, 1, 1)} & states, "none was killed between a charge and its anchor"
         assert unhurt <= 3
+
+
+def anchored(path):
+    """How many releases the anchor knows of at this moment."""
+    noted = anchor.read(path)
+    return 0 if noted is None else noted.releases
 
 
 # By step of SQLite's virtual machine ---------------------------------------------------------------------------------
@@ -193,38 +222,60 @@ def killed_at_step(path, wire, steps):
 def test_killed_in_the_middle_of_a_statement(scene):
     total = killed_at_step(*scene(), steps=None)
     assert total > 200
+    states = set()
     for steps in spaced(140, total - 1):
         path, wire = scene()
         assert killed_at_step(path, wire, steps) is None
-        check(path, wire)
+        states.add(check(path, wire))
+    assert states >= {(0, 0, 0), (0, 1, 0), (1, 1, 1), (1, 2, 1), (2, 2, 2)}
 
 
 # The check can fail --------------------------------------------------------------------------------------------------
 
 
-class Forgetful(Ledger):
-    """Sends before it writes down: what a ledger must not do."""
-
-    def release(self, round_key, sensitivity, make):
-        release = super().release(round_key, sensitivity, make)
-        self._connection.execute("DELETE FROM releases WHERE number = ?", (release.number,))
-        self._connection.execute("UPDATE head SET releases = releases - 1, kept = 0, digest = ?", (self._root,))
-        self._connection.execute("DELETE FROM state")
-        return release
+def sent_and(path, wire, mischief):
+    """One release on the wire, and then somebody does this to the ledger."""
+    with Ledger.create(path, "ann", POLICY) as ledger:
+        wire.write_bytes(b"r1" + release(ledger, "r1"))
+        mischief(ledger)
 
 
-def test_the_check_finds_a_ledger_that_forgets(scene):
+def forget(ledger):
+    """A charge that is given back."""
+    ledger._connection.execute("DELETE FROM releases")
+    ledger._connection.execute("UPDATE head SET releases = 0, filled = 0, kept = 0, digest = ?", (ledger._root,))
+    ledger._connection.execute("DELETE FROM state")
+    anchor.begin(ledger.path, anchor.Anchor(ledger._root, 0, ledger._root))
+
+
+def empty(ledger):
+    """A charge without the bytes that were sent."""
+    ledger._connection.execute("UPDATE releases SET payload = NULL, seal = NULL")
+    ledger._connection.execute("UPDATE head SET filled = 0")
+
+
+@pytest.mark.parametrize(("mischief", "found"), [(forget, "lost"), (empty, "as it was sent")])
+def test_the_check_finds_a_ledger_that_forgets(scene, mischief, found):
     path, wire = scene()
-    with Forgetful.create(path, "ann", POLICY) as ledger:
-        wire.write_bytes(b"r1" + ledger.release("r1", 0.2, draw).payload)
-    with pytest.raises(AssertionError, match="lost"):
+    sent_and(path, wire, mischief)
+    with pytest.raises(AssertionError, match=found):
         check(path, wire)
 
 
-def test_the_check_finds_a_retry_that_draws_again(scene):
+def test_the_check_finds_a_retry_that_draws_again(scene, monkeypatch):
     path, wire = scene()
     with Ledger.create(path, "ann", POLICY) as ledger:
-        ledger.release("r1", 0.2, draw)
-        wire.write_bytes(b"r1" + os.urandom(480))
+        release(ledger, "r1")
+        wire.write_bytes(b"r1" + drawn())
     with pytest.raises(AssertionError, match="as it was sent"):
+        check(path, wire)
+
+
+def test_the_check_finds_a_void_round_made_anew(scene, monkeypatch):
+    path, wire = scene()
+    with Ledger.create(path, "ann", POLICY) as ledger, ledger.reserve("r1", 0.2):
+        pass
+    again = release
+    monkeypatch.setitem(globals(), "release", lambda ledger, key: again(ledger, key) or drawn())
+    with pytest.raises(AssertionError, match="made anew"):
         check(path, wire)

@@ -453,8 +453,8 @@ class Ledger:
         row = self._row("number = ?", noted.releases)
         if noted.root != self._root or noted.digest != (self._root if row is None else row.digest):
             raise LedgerError(
-                f"{self.path} and its anchor are not of one ledger, or release {noted.releases} was altered; put back "
-                "ledger and anchor together, or leave the federation."
+                f"{self.path} and its anchor are not of one ledger, or release {noted.releases} is missing or altered; "
+                "put back ledger and anchor together, or leave the federation."
             )
 
     def _advance_anchor(self) -> None:
