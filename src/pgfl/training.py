@@ -302,7 +302,9 @@ class Training:
                 tolerance = tolerance_for(objective, self.settings.dtype, np)
                 counts = layout.counts[chosen]
                 deltas[chosen] = privacy.sensitivity(objective, self.algorithm, counts, weight, tolerance)
-        return privacy.plan(noise.widen(deltas), self.settings.rounds), noise
+        plan = privacy.plan(noise.widen(deltas), self.settings.rounds)
+        noise.check(plan.least_sigma)
+        return plan, noise
 
     def _play(self, batch: Batch, resume: bool) -> None:
         engine, recorder, settings = batch.engine, batch.recorder, self.settings

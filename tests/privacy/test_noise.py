@@ -12,8 +12,11 @@ import time
 import numpy as np
 import pytest
 from scipy import stats
+from scipy.optimize import brentq
 
+from pgfl import PGFL, Huber, Privacy, synthetic_regression, train
 from pgfl.errors import PrivacyError
+from pgfl.privacy.accounting import exact_epsilon
 from pgfl.privacy.mechanism import NoiseSchedule
 from pgfl.privacy.noise import SecureNoise, SeededNoise
 from pgfl.streams import Purpose, stream
@@ -22,6 +25,7 @@ FALSE_ALARM = 1e-8
 ROUNDS, CLIENTS, DIMENSION = 6, 30, 20
 SCHEDULE = NoiseSchedule(phi0=1e-3, zeta=0.7, index="round", last=ROUNDS)
 SENSITIVITY = np.linspace(0.5, 2.0, CLIENTS)
+LATTICE = 2.0**-40
 
 
 def normals(clients, round, dimension):
@@ -156,10 +160,75 @@ def test_the_secure_guard_refuses_a_wrong_length_and_a_sigma_below_its_lattice()
     for length in (2, 4):
         with pytest.raises(PrivacyError, match="coordinates"):
             source.release(np.zeros((1, length)), np.ones(1), np.arange(1), 1)
-    with pytest.raises(PrivacyError, match="lattice"):
-        source.release(np.zeros((1, 3)), np.full(1, 1e-13), np.arange(1), 1)
+    with pytest.raises(PrivacyError, match="float-safe"):
+        source.release(np.zeros((1, 3)), np.full(1, 999 * LATTICE), np.arange(1), 1)
+    assert np.isfinite(source.release(np.zeros((1, 3)), np.full(1, 1000 * LATTICE), np.arange(1), 1)).all()
     with pytest.raises(PrivacyError):
         SecureNoise(0)
+
+
+def discrete_epsilon(units, delta=1e-5):
+    """ε of a discrete Gaussian of σ = `units` lattice units, and Δ = σ, by summing what it puts on every point."""
+    points = np.arange(-13 * units, 14 * units + 1, dtype=np.int64)
+    weights = np.exp(-(points**2) / (2.0 * units**2))
+    one, other = (np.exp(-((points - shift) ** 2) / (2.0 * units**2)) / weights.sum() for shift in (0, units))
+
+    def excess(epsilon):
+        return np.maximum(one - math.exp(epsilon) * other, 0.0).sum() - delta
+
+    return brentq(excess, 0.0, 20.0, xtol=1e-12)
+
+
+def test_the_discrete_noise_is_as_private_as_is_stated_from_a_thousand_lattice_units_on():
+    stated = float(exact_epsilon(0.5, 1e-5))
+    assert (round(stated, 3), round(discrete_epsilon(1), 3)) == (4.377, 4.430)
+    assert discrete_epsilon(10) > stated * (1 + 1e-4)
+    least = round(SecureNoise(1).least_sigma / LATTICE)
+    assert discrete_epsilon(least) == pytest.approx(stated, rel=1e-6)
+
+
+def test_a_device_can_refuse_before_it_charges():
+    source = SecureNoise(3)
+    assert source.least_sigma == 1000 * LATTICE
+    source.check(1000 * LATTICE)
+    source.check([1.0, 1000 * LATTICE])
+    for sigma in (999 * LATTICE, [1.0, 999 * LATTICE], 0.0, math.nan, math.inf, -1.0):
+        with pytest.raises(PrivacyError):
+            source.check(sigma)
+
+
+@pytest.mark.parametrize(("index", "max_releases"), [("round", None), ("release", None), ("release", 5)])
+def test_a_run_whose_noise_would_fall_below_the_lattice_is_refused_at_its_start(monkeypatch, index, max_releases):
+    """The last release that can be made decides, by the client with the least noise, though earlier ones would do."""
+    federation = synthetic_regression(
+        servers=2, clients_per_server=3, clusters=1, dimension=4, samples=(3, 9), seed=1, graph="line"
+    )
+    drawn, sensitivities, plan = [], [], Privacy.plan
+
+    def release(self, models, sigma, clients, round):
+        drawn.append(float(np.min(sigma)))
+        return np.array(models)
+
+    def planned(self, deltas, rounds):
+        sensitivities.append(deltas)
+        return plan(self, deltas, rounds)
+
+    monkeypatch.setattr(SecureNoise, "release", release)
+    monkeypatch.setattr(Privacy, "plan", planned)
+
+    def run(phi0):
+        settings = {"zeta": 0.5, "x_norm": 1.0, "index": index, "max_releases": max_releases, "noise": "secure"}
+        return train(federation, PGFL(5.0), Huber(), rounds=8, privacy=Privacy(phi0=phi0, **settings))
+
+    run(1.0)
+    most = 0.5 * (np.min(sensitivities[0]) / (1000 * LATTICE)) ** 2 * 0.5 ** (max_releases or 8)
+    drawn.clear()
+    run(most * 0.999)
+    assert min(drawn) == pytest.approx(1000 * LATTICE, rel=1e-3)
+    drawn.clear()
+    with pytest.raises(PrivacyError, match="float-safe"):
+        run(most * 1.001)
+    assert not drawn
 
 
 def test_seeded_noise_of_the_wrong_shape_is_refused():

@@ -180,6 +180,14 @@ class Plan:
             raise BudgetSpent(f"The noise schedule ends at {self.schedule.index} {self.schedule.last}.")
         return sigma_for(self.sensitivity[clients], price)
 
+    @property
+    def least_sigma(self) -> float:
+        """The smallest standard deviation that any client may draw with before its schedule or releases end."""
+        last = self.schedule.last
+        if self.schedule.index == "release" and self.max_releases is not None:
+            last = min(last, self.max_releases)
+        return float(self.schedule.sigma(self.sensitivity.min(), last))
+
     def spend(self, clients: Integers, round: int) -> None:
         """Count one release of each of `clients`, before it is released; all of them or none."""
         if not _all(self._can_pay(clients, round)):

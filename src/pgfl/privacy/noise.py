@@ -21,6 +21,7 @@ Integers = NDArray[np.integer[Any]]
 Normals = Callable[[Any, int, int], NDArray[np.floating[Any]]]
 
 _LATTICE = -40  # OpenDP's k: values are rounded to multiples of 2⁻⁴⁰
+LEAST_UNITS = 1000  # below, ε of the discrete Gaussian exceeds the stated one: 4.430 for 4.377 at one lattice unit
 _ULPS = 1e-13  # what rounding in a conversion may add to a sensitivity, relatively
 _CACHED = 4096
 
@@ -32,6 +33,9 @@ class NoiseSource(Protocol):
 
     def widen(self, sensitivity: ArrayLike) -> Floats:
         """The sensitivity to calibrate with: Δ, plus what this source itself adds to it."""
+
+    def check(self, sigma: ArrayLike) -> None:
+        """Refuse deviations that this source cannot draw as stated: ask before anything is charged or computed."""
 
     def release(self, models: ArrayLike, sigma: ArrayLike, clients: Integers, round: int) -> Floats:
         """Models (A, d) with noise of standard deviation σ (A,) on every coordinate."""
@@ -48,6 +52,10 @@ class SeededNoise:
     def widen(self, sensitivity: ArrayLike) -> Floats:
         """Δ as it is."""
         return np.asarray(sensitivity, dtype=np.float64)
+
+    def check(self, sigma: ArrayLike) -> None:
+        """Any positive number will do."""
+        _check_sigma(np.asarray(sigma, dtype=np.float64))
 
     def release(self, models: ArrayLike, sigma: ArrayLike, clients: Integers, round: int) -> Floats:
         """PrivacyNoiseAddition: w̃_k = w_k + ξ_k with ξ_k ~ N(0, σ_k² I)."""
@@ -79,6 +87,21 @@ class SecureNoise:
         slack = math.sqrt(self.dimension) * 2.0**_LATTICE
         return np.asarray((np.asarray(sensitivity, dtype=np.float64) + slack) * (1.0 + _ULPS), dtype=np.float64)
 
+    @property
+    def least_sigma(self) -> float:
+        """The least σ at which the discrete noise is as private as the Gaussian that the account states."""
+        return LEAST_UNITS * 2.0**_LATTICE
+
+    def check(self, sigma: ArrayLike) -> None:
+        """Refuse a σ below `least_sigma`; it depends on public quantities alone, so a refusal tells nothing."""
+        scale = np.asarray(sigma, dtype=np.float64)
+        _check_sigma(scale)
+        if (scale < self.least_sigma).any():
+            raise PrivacyError(
+                f"sigma = {scale.min():.3g} is below {self.least_sigma:.3g}, the least that float-safe noise can draw "
+                "as stated; spend less in a release or scale the data up."
+            )
+
     def release(self, models: ArrayLike, sigma: ArrayLike, clients: Integers, round: int) -> Floats:
         """Each model through its own measurement."""
         clean, scale = _checked(models, sigma)
@@ -86,11 +109,7 @@ class SecureNoise:
             raise PrivacyError(
                 f"A model has {clean.shape[1]} coordinates but the noise is for {self.dimension}; nothing was released."
             )
-        if not (scale >= 2.0**_LATTICE).all():
-            raise PrivacyError(
-                f"sigma = {scale.min():g} is below 2^{_LATTICE}, the float-safe lattice; "
-                "spend less in a release or scale the data up."
-            )
+        self.check(scale)
         released = np.empty_like(clean)
         for row, (model, deviation) in enumerate(zip(clean.tolist(), scale.tolist(), strict=True)):
             released[row] = self._measurement(deviation)(model)
@@ -115,9 +134,13 @@ def _checked(models: ArrayLike, sigma: ArrayLike) -> tuple[Floats, Floats]:
     square = np.vdot(clean, clean)  # one pass, and finite only if every coordinate is
     if not (math.isfinite(square) or np.isfinite(clean).all()):
         raise PrivacyError("A model to release holds NaN or infinity; nothing was released.")
+    _check_sigma(scale)
+    return clean, scale
+
+
+def _check_sigma(scale: Floats) -> None:
     if not ((scale > 0.0) & np.isfinite(scale)).all():
         raise PrivacyError("sigma must be a positive number for every client; nothing was released.")
-    return clean, scale
 
 
 def _maker(dimension: int) -> Callable[[float], Any]:

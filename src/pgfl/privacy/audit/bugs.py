@@ -61,6 +61,9 @@ class _Disturbed:
     def widen(self, sensitivity: ArrayLike) -> Floats:
         return self.source.widen(sensitivity)
 
+    def check(self, sigma: ArrayLike) -> None:
+        self.source.check(sigma)
+
     def release(self, models: ArrayLike, sigma: ArrayLike, clients: Any, round: int) -> Floats:
         return self.source.release(models, np.asarray(sigma) * self.factor(round), clients, 1 if self.frozen else round)
 
