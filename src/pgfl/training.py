@@ -183,7 +183,7 @@ class Training:
         assert first is not None
         shown = columns(shown_rows)
         private = self.settings.privacy is not None
-        noise = self.settings.privacy.noise if self.settings.privacy else None
+        noise = self._noise
         clean = {} if noise == "secure" else columns(clean_rows)
         return Result(
             client_ids=self._client_ids(first),
@@ -210,6 +210,12 @@ class Training:
         return [
             range(start, min(start + together, self.settings.runs)) for start in range(0, self.settings.runs, together)
         ]
+
+    @property
+    def _noise(self) -> str | None:
+        """The source of the noise; None without privacy."""
+        privacy = self.settings.privacy
+        return privacy.noise_for(self._first_federation) if privacy else None
 
     def _shape(self, federation: Federation, together: int) -> memory.Shape:
         settings = self.settings
@@ -287,7 +293,7 @@ class Training:
 
         dimension = layout.runs[0].federation.dimension
         normals = ServerNormals(layout, self.settings.participants, self.settings.seed, self.settings.dtype)
-        noise = SecureNoise(dimension) if privacy.noise == "secure" else SeededNoise(normals)
+        noise = SecureNoise(dimension) if self._noise == "secure" else SeededNoise(normals)
         deltas = np.empty(layout.clients)
         for run in layout.runs:
             cluster = run.federation.client_cluster[run.order]
@@ -350,7 +356,7 @@ class Training:
                 np.tile(np.arange(clusters), len(pair_cluster)),
             )
             servers, present = np.repeat(servers, clusters, axis=0), np.repeat(present, clusters)
-        keep_clean = self.settings.privacy is None or self.settings.privacy.noise == "seeded"
+        keep_clean = self._noise != "secure"
         return RunModels(
             clients=clean if keep_clean else None,
             released=released,

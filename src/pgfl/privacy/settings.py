@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -12,7 +12,7 @@ from pgfl.algorithms import Algorithm, FedAvg
 from pgfl.errors import PrivacyError
 from pgfl.federation import Federation
 from pgfl.objectives import Bounds, Objective, Ridge
-from pgfl.privacy import sensitivity
+from pgfl.privacy import rules, sensitivity
 from pgfl.privacy.accounting import Index
 
 if TYPE_CHECKING:
@@ -30,7 +30,12 @@ class Privacy:
 
     `x_norm`, `y_bound`, `w_norm` and `update_norm` are enforced by the package (see `Bounds`). `guarantee="none"` is
     for reproducing the paper's unbounded ridge: the noise is calibrated as if the gradient were at most
-    `nominal_gradient`, and every result says that nothing is promised.
+    `nominal_gradient`, and every result says that nothing is promised. Unless `noise` is given, it is float-safe
+    ("secure") on data of one's own and "seeded" on generated data.
+
+    >>> Privacy(epsilon=2.0, guarantee="yes")
+    Traceback (most recent call last):
+    pgfl.errors.PrivacyError: `privacy.guarantee` must be one of required, none; got the text 'yes'.
     """
 
     phi0: float | None = None
@@ -44,21 +49,24 @@ class Privacy:
     y_bound: float | None = None
     w_norm: float | None = None
     update_norm: float | None = None
-    noise: Noise = "seeded"
+    noise: Noise | None = None
     guarantee: Guarantee = "required"
     nominal_gradient: float = 1.0
 
     def __post_init__(self) -> None:
-        given = [name for name in ("phi0", "phi1", "epsilon") if getattr(self, name) is not None]
-        if len(given) != 1:
-            raise PrivacyError("Give exactly one of phi0, phi1 and epsilon, so that the noise has one level.")
-        if self.guarantee == "none" and self.epsilon is not None:
-            raise PrivacyError('epsilon is a promise that guarantee = "none" does not keep; give phi0 instead.')
+        asked = asdict(self)
+        wrong = [found for key, value in asked.items() if (found := rules.problem(key, value))]
+        if wrong or (wrong := [found] if (found := rules.contradiction(asked)) else []):
+            raise PrivacyError(wrong[0])
 
     @property
     def bounds(self) -> Bounds:
         """The bounds that are enforced."""
         return Bounds(self.x_norm, self.y_bound, self.w_norm, self.update_norm)
+
+    def noise_for(self, federation: Federation) -> Noise:
+        """The noise that is asked for, else float-safe noise unless the data is generated."""
+        return self.noise or ("seeded" if federation.generated else "secure")
 
     def bounded(self, federation: Federation, dtype: Any = None) -> Federation:
         """The federation with rows and labels clipped, in the precision of `dtype`; the same one if nothing changes.
@@ -73,7 +81,7 @@ class Privacy:
             targets = sensitivity.clip_labels(targets, self.y_bound)
         if features is federation.features and targets is federation.targets:
             return federation
-        return federation.replace(features=features, targets=targets)
+        return federation.replace(features=features, targets=targets, generated=federation.generated)
 
     def constrained(self, objective: Objective) -> Objective:
         """The objective with the constraint that its guarantee rests on."""
@@ -147,7 +155,7 @@ class Privacy:
                 deltas,
                 epsilon=self.epsilon,
                 delta=self.delta,
-                max_releases=self.max_releases or rounds,
+                max_releases=rounds if self.max_releases is None else self.max_releases,
                 rounds=rounds,
                 zeta=self.zeta,
                 index=self.index,
