@@ -268,6 +268,9 @@ class Training:
     def _server_sizes(self, federation: Federation) -> NDArray[np.int64]:
         return federation.server_sizes
 
+    def _most_records(self, federation: Federation) -> int:
+        return int(federation.counts.max())
+
     def _engine(self, layout: Layout, threads: int) -> tuple[type[Engine], Sequence[AnyBlock]]:
         """The engine's class, and all problems, factored."""
         settings, rho = self.settings, self.algorithm.rho
@@ -410,6 +413,13 @@ class Training:
                 self.warnings.append(
                     f"{len(small)} servers have fewer than {participants} clients ({federation.server_ids[small[0]]} "
                     f"has {sizes[small[0]]}); there all clients take part."
+                )
+        if (privacy := self.settings.privacy) and privacy.guarantee == "required":
+            records = self._most_records(federation)
+            if privacy.delta * records >= 1.0:
+                self.warnings.append(
+                    f"delta = {privacy.delta:g} is not below 1/D for a client with {records} records: publishing one "
+                    "of them at random would keep such a promise; choose a smaller delta."
                 )
         if not federation.graph.connected:
             self.warnings.append(_components_sentence(federation))
