@@ -129,7 +129,8 @@ def _training(config: Config) -> dict[str, Any]:
 def _checkpointing(config: Config, out: Path) -> tuple[Path, str, int, bool]:
     """Where checkpoints lie, what they belong to, how often they are made, and whether they hold clean models."""
     keep_clean = config.privacy.noise == "seeded" or not config.privacy.enabled
-    return checkpoint_folder(config, out), fingerprint(config), config.checkpoint_every, keep_clean
+    belongs_to = fingerprint(config, of_records=keep_clean)
+    return checkpoint_folder(config, out), belongs_to, config.checkpoint_every, keep_clean
 
 
 def checkpoint_folder(config: Config, out: Path) -> Path:

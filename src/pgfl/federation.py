@@ -39,7 +39,7 @@ class Federation:
 
     The samples of client k are rows `offsets[k]` to `offsets[k+1]` of `features` and `targets`. Indices follow the
     order of the ids sorted as text. `truth` holds the models w_q* that generated the data, where they are known;
-    `tests` one test set a cluster.
+    `tests` one test set a cluster. `generated` says that nobody's records are in it: it is made up, or published.
 
     >>> federation = Federation.from_clients({
     ...     "ann": ClientData("north", "adults", [[1.0, 0.0], [0.0, 1.0]], [1.0, 2.0]),
@@ -62,6 +62,7 @@ class Federation:
     names: tuple[str, ...] | None = None
     truth: NDArray[np.floating] | None = None
     tests: Mapping[str, TestSet] | None = None
+    generated: bool = False
 
     def __post_init__(self) -> None:
         if self.features.ndim != 2 or self.features.shape[1] < 1:
@@ -211,13 +212,15 @@ class Federation:
             client_server=self.client_server[clients],
             client_cluster=self.client_cluster[clients],
             names=tuple(self.client_id(client) for client in clients.tolist()),
+            generated=self.generated,
         )
 
     def replace(self, **changes: object) -> Federation:
-        """A copy with some fields changed (arrays are shared)."""
+        """A copy with some fields changed (arrays are shared); with other records it is no longer `generated`."""
         from dataclasses import replace
 
-        return replace(self, **changes)  # type: ignore[arg-type]
+        own = {"generated": False} if {"features", "targets"} & set(changes) else {}
+        return replace(self, **{**own, **changes})  # type: ignore[arg-type]
 
 
 def numbered(kind: str, index: int, total: int) -> str:

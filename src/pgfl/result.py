@@ -27,6 +27,10 @@ Columns = dict[str, NDArray[Any]]
 """Columns of equal length by name. A history has `run`, `round` and a column a metric."""
 
 RESIDUALS = ("primal_residual", "dual_residual")
+TEST_FIGURES = (
+    "The accuracy is an exact function of the test samples (the table `data.test`), which no guarantee covers; "
+    "test on records that may be known."
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,6 +112,11 @@ class Result:
     def private(self) -> bool:
         """Whether client models left their clients with noise only."""
         return self.models[0].released is not None
+
+    @property
+    def notes(self) -> list[str]:
+        """What must be said beside the figures, so that nobody takes them for more private than they are."""
+        return [TEST_FIGURES] if self.private and "accuracy" in self.metrics else []
 
     def client(self, client: str, run: int = 0) -> Floats:
         """A client's model; with privacy on, the last that it released (NaN if none)."""
@@ -232,6 +241,7 @@ class Result:
             "noise": self.noise,
             "guarantee": self.guarantee,
             "privacy": self.spending(),
+            "notes": self.notes,
             "warnings": list(self.warnings),
         }
 

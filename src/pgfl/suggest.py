@@ -1,7 +1,7 @@
-"""A suggestion for a name that is not known."""
+"""Words for messages: a suggestion for a name that is not known, and a value as it was given."""
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import islice
 
 MOST_COMPARED = 10_000
@@ -15,3 +15,18 @@ def nearest(given: object, known: Iterable[str]) -> str:
     """
     near = difflib.get_close_matches(given, list(islice(known, MOST_COMPARED)), n=1) if isinstance(given, str) else []
     return f" (did you mean {near[0]}?)" if near else ""
+
+
+def shown(value: object) -> str:
+    """A value as a sentence speaks of it, however long or odd it is."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, Mapping):
+        return "a table"
+    if isinstance(value, tuple):
+        return f"a list of {len(value)}"
+    try:
+        text = f"the text {value!r}" if isinstance(value, str) else repr(value)
+    except ValueError:
+        return "a number of too many digits"
+    return text if len(text) <= 60 else text[:57] + "…"

@@ -183,7 +183,7 @@ class Training:
         assert first is not None
         shown = columns(shown_rows)
         private = self.settings.privacy is not None
-        noise = self.settings.privacy.noise if self.settings.privacy else None
+        noise = self._noise
         clean = {} if noise == "secure" else columns(clean_rows)
         return Result(
             client_ids=self._client_ids(first),
@@ -210,6 +210,12 @@ class Training:
         return [
             range(start, min(start + together, self.settings.runs)) for start in range(0, self.settings.runs, together)
         ]
+
+    @property
+    def _noise(self) -> str | None:
+        """The source of the noise; None without privacy."""
+        privacy = self.settings.privacy
+        return privacy.noise_for(self._first_federation) if privacy else None
 
     def _shape(self, federation: Federation, together: int) -> memory.Shape:
         settings = self.settings
@@ -262,6 +268,9 @@ class Training:
     def _server_sizes(self, federation: Federation) -> NDArray[np.int64]:
         return federation.server_sizes
 
+    def _most_records(self, federation: Federation) -> int:
+        return int(federation.counts.max())
+
     def _engine(self, layout: Layout, threads: int) -> tuple[type[Engine], Sequence[AnyBlock]]:
         """The engine's class, and all problems, factored."""
         settings, rho = self.settings, self.algorithm.rho
@@ -287,7 +296,7 @@ class Training:
 
         dimension = layout.runs[0].federation.dimension
         normals = ServerNormals(layout, self.settings.participants, self.settings.seed, self.settings.dtype)
-        noise = SecureNoise(dimension) if privacy.noise == "secure" else SeededNoise(normals)
+        noise = SecureNoise(dimension) if self._noise == "secure" else SeededNoise(normals)
         deltas = np.empty(layout.clients)
         for run in layout.runs:
             cluster = run.federation.client_cluster[run.order]
@@ -350,7 +359,7 @@ class Training:
                 np.tile(np.arange(clusters), len(pair_cluster)),
             )
             servers, present = np.repeat(servers, clusters, axis=0), np.repeat(present, clusters)
-        keep_clean = self.settings.privacy is None or self.settings.privacy.noise == "seeded"
+        keep_clean = self._noise != "secure"
         return RunModels(
             clients=clean if keep_clean else None,
             released=released,
@@ -404,6 +413,13 @@ class Training:
                 self.warnings.append(
                     f"{len(small)} servers have fewer than {participants} clients ({federation.server_ids[small[0]]} "
                     f"has {sizes[small[0]]}); there all clients take part."
+                )
+        if (privacy := self.settings.privacy) and privacy.guarantee == "required":
+            records = self._most_records(federation)
+            if privacy.delta * records >= 1.0:
+                self.warnings.append(
+                    f"delta = {privacy.delta:g} is not below 1/D for a client with {records} records: publishing one "
+                    "of them at random would keep such a promise; choose a smaller delta."
                 )
         if not federation.graph.connected:
             self.warnings.append(_components_sentence(federation))

@@ -8,7 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pgfl import PGFL, Huber, Privacy, train
+from pgfl import PGFL, Huber, Privacy, experiment, train
+from pgfl.config import parse
+from pgfl.errors import ResultError
 from pgfl.federation import ClientData, Federation
 from pgfl.folder import SIMULATION_ONLY
 from pgfl.privacy.audit.bugs import clean_dual
@@ -270,6 +272,93 @@ def test_without_privacy_the_same_comparison_finds_the_difference(tmp_path):
         result.save(tmp_path / name)
     one, other = (files_for_others(tmp_path / name) for name in ("one", "other"))
     assert {path.name for path in one if one[path] != other[path]} >= {"models.npz", "history.csv", "summary.json"}
+
+
+# --- checkpoints of a table ------------------------------------------------------------------------------------------
+
+
+class CutShort(Exception):
+    """The machine went down."""
+
+
+def table_config(path, labels, noise="secure", rows_of_c1=3, **settings):
+    """A run on a table whose records are known but for the first label, which is labels[0]."""
+    records = [("c0", "s0", label) for label in labels] + [("c1", "s1", 0.5)] * rows_of_c1
+    lines = [f"{client},{server},q,{label},{0.1 * row}" for row, (client, server, label) in enumerate(records)]
+    path.write_text("client,server,cluster,y,x\n" + "\n".join(lines) + "\n")
+    return parse(
+        {
+            "rounds": 6,
+            "checkpoint_every": 2,
+            "data": {"kind": "table", "clients": str(path), "test": str(path)},
+            "graph": {"kind": "line"},
+            "objective": {"kind": "huber", "kappa": 5.0},
+            "privacy": {"enabled": True, "phi0": 2.0, "x_norm": 3.0, "noise": noise},
+            **settings,
+        }
+    )
+
+
+@pytest.fixture
+def cut_short(monkeypatch):
+    """Runs a config until round 4, with releases that depend on the client and the round alone; its folder is left."""
+
+    def run(config, out):
+        with monkeypatch.context() as patched:
+            for source in (SeededNoise, SecureNoise):
+                patched.setattr(source, "release", lambda self, *given: SameReleases()(*given))
+            save = Checkpoints.save
+
+            def save_and_go_down(self, engine, recorder, plan):
+                save(self, engine, recorder, plan)
+                if engine.state.round == 4:
+                    raise CutShort
+
+            patched.setattr(Checkpoints, "save", save_and_go_down)
+            with pytest.raises(CutShort):
+                experiment.run(config, out=out)
+        return files_for_others(out)
+
+    return run
+
+
+def test_a_checkpoint_confirms_no_guess_at_a_label(tmp_path, cut_short):
+    """Two worlds that differ in one label, with the same releases, leave the same bytes: no guess can be told apart."""
+    path = tmp_path / "clients.csv"
+    measured = tuple(name for name in METRICS if name != "accuracy")  # which is a figure of data.test, not of a release
+    worlds = [
+        cut_short(table_config(path, [label, 0.25, 0.75], metrics=measured), tmp_path / name)
+        for name, label in (("one", 1.0), ("other", -1.0))
+    ]
+    assert {file.parts[0] for file in worlds[0]} == {"config.toml", "checkpoint"}
+    assert worlds[0] == worlds[1]
+    assert not (tmp_path / "one" / SIMULATION_ONLY).exists()
+
+
+def test_the_same_comparison_finds_a_digest_of_the_records(tmp_path, cut_short):
+    """The check above can fail: seeded checkpoints hold one, and are kept under simulation_only/ therefore."""
+    path, found = tmp_path / "clients.csv", []
+    for name, label in (("one", 1.0), ("other", -1.0)):
+        config = table_config(path, [label, 0.25], noise="seeded")
+        others = cut_short(config, tmp_path / name)
+        assert {file.parts[0] for file in others} == {"config.toml"}
+        (file,) = (tmp_path / name / SIMULATION_ONLY).rglob("runs-*.npz")
+        with np.load(file) as archive:
+            found.append(str(archive["fingerprint"]))
+    assert found[0] != found[1]
+
+
+def test_a_float_safe_run_goes_on_with_its_table_and_not_with_another_one(tmp_path, cut_short):
+    path = tmp_path / "clients.csv"
+    config = table_config(path, [1.0, 0.25])
+    cut_short(config, tmp_path / "out")
+    for other in ({"labels": [1.0, 0.25, 0.5]}, {"labels": [1.0, 0.25], "rows_of_c1": 4}):
+        changed = table_config(path, **other)
+        with pytest.raises(ResultError, match="another config or other data"):
+            experiment.run(changed, out=tmp_path / "out", resume=True)
+    table_config(path, [1.0, 0.25])
+    result = experiment.run(config, out=tmp_path / "out", resume=True)
+    assert result.privacy[0]["releases"].tolist() == [6, 6]
 
 
 CLEAN_MEASURES = {"objective", "primal_residual", "distance"}

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
+import sys
+from collections.abc import Iterator
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -81,10 +84,30 @@ def account(
             "rho": float(rho),
             "epsilon": float(accounting.group_epsilon(figures["rho"], delta, group)),
         }
+    if not all(math.isfinite(value) for value in _numbers(figures)):
+        figures["note"] = BEYOND
     if as_json:
-        typer.echo(json.dumps(figures, indent=2))
+        typer.echo(json.dumps(_strict(figures), indent=2, allow_nan=False))
     else:
         _show(figures)
+
+
+BEYOND = f"A figure without a number is larger than {sys.float_info.max:.2g}, the largest there is: nothing is promised."
+
+
+def _numbers(figures: dict[str, Any]) -> Iterator[float]:
+    for value in figures.values():
+        if isinstance(value, dict):
+            yield from _numbers(value)
+        elif isinstance(value, float):
+            yield value
+
+
+def _strict(value: Any) -> Any:
+    """What JSON can hold: null for a figure that no number holds."""
+    if isinstance(value, dict):
+        return {key: _strict(item) for key, item in value.items()}
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 NAMES = {
@@ -111,13 +134,21 @@ def _show(figures: dict[str, Any]) -> None:
     for key, name in NAMES.items():
         if key in figures:
             value = figures[key]
-            table.add_row(name, f"{value:.6g}" if isinstance(value, float) else str(value))
+            table.add_row(name, _told(value))
     console.print(table)
     console.print("For one record replaced by another.", highlight=False)
     if group := figures.get("group"):
         console.print(
             f"Apart from that, for {group['records']} records replaced together, a weaker promise: "
-            f"ρ {group['rho']:.6g}, ε {group['epsilon']:.6g}.",
+            f"ρ {_told(group['rho'])}, ε {_told(group['epsilon'])}.",
             highlight=False,
             soft_wrap=True,
         )
+    if note := figures.get("note"):
+        console.print(note, highlight=False, soft_wrap=True)
+
+
+def _told(value: Any) -> str:
+    if not isinstance(value, float):
+        return str(value)
+    return f"{value:.6g}" if math.isfinite(value) else "∞"

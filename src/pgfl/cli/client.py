@@ -37,9 +37,12 @@ def join(settings: Annotated[Path, typer.Argument(help="client.toml")]) -> None:
     from pgfl.deploy.client import LOCK, Participant, load_samples, run_client
     from pgfl.deploy.settings import load_client
     from pgfl.deploy.store import only_one
+    from pgfl.privacy.rules import off_although_written
 
     show_log()
     loaded = load_client(settings)
+    if off := off_although_written(dict(loaded.privacy)):
+        typer.echo(off)
     with only_one(Path(loaded.home) / LOCK, f"Client {loaded.name}"):
         participant = Participant(loaded, load_samples(loaded))
         for number in (signal.SIGTERM, signal.SIGINT):

@@ -11,7 +11,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from pgfl.report.figures import SPENDING, figure, guarantee, short
+from pgfl.report.figures import NOISE, SPENDING, figure, guarantee, short
 from pgfl.result import Result
 
 MOST_CLUSTERS = 12
@@ -41,6 +41,8 @@ def show_result(result: Result, folder: Path) -> None:
     console.print(table)
     if result.guarantee:
         console.print(guarantee(result.guarantee), markup=False, highlight=False)
+    for note in result.notes:
+        console.print(f"Note: {note}", markup=False, highlight=False)
     for warning in result.warnings:
         console.print(f"Warning: {warning}", style="yellow", markup=False, highlight=False)
     console.print(f"Result: {folder} (open report.html)", markup=False, highlight=False, soft_wrap=True)
@@ -67,5 +69,5 @@ def _rows(result: Result) -> list[tuple[str, str]]:
         if told := spending.get(name):
             rows.append((label, f"{short(told['worst'])} worst client, {short(told['median'])} median"))
     if result.noise:
-        rows.append(("noise", result.noise))
+        rows.append(("noise", NOISE.get(result.noise, result.noise)))
     return rows

@@ -137,7 +137,7 @@ def _fill(settings: dict[str, Any]) -> dict[str, Any]:
         graph = {"average_degree": nearest} | graph
     settings = settings | {"graph": graph}
     privacy = settings.get("privacy")
-    if isinstance(privacy, dict) and privacy.get("enabled") is True and "epsilon" in privacy:
+    if isinstance(privacy, dict) and privacy.get("enabled", True) is True and "epsilon" in privacy:
         privacy = {"max_releases": settings.get("rounds", Config.model_fields["rounds"].default)} | privacy
         settings["privacy"] = privacy
     return settings

@@ -5,8 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
+from pgfl.privacy import rules
 from pgfl.streams import SEED_LIMIT
 
 DEFAULT_DEGREE = 3.0
@@ -160,42 +171,45 @@ class AlgorithmSettings(Section):
 
 
 class PrivacySettings(Section):
-    """Local differential privacy: a schedule (phi0 or phi1, zeta) or a target (epsilon, delta), and data bounds."""
+    """Local differential privacy: a schedule (phi0 or phi1, zeta) or a target (epsilon, delta), and data bounds.
+
+    Where a schedule or a target is stated, it is on unless `enabled` is false. What may be asked is in `rules`.
+    """
 
     enabled: bool = False
-    phi0: Positive | None = None
-    phi1: Positive | None = None
-    zeta: Annotated[float, Field(gt=0, le=1)] = 0.99
-    epsilon: Positive | None = None
-    delta: Annotated[float, Field(gt=0, lt=1)] = 1e-5
-    max_releases: Count | None = None
+    phi0: float | None = None
+    phi1: float | None = None
+    zeta: float = 0.99
+    epsilon: float | None = None
+    delta: float = 1e-5
+    max_releases: int | None = None
     index: Literal["round", "release"] = "round"
-    x_norm: Positive | None = None
-    y_bound: Positive | None = None
-    w_norm: Positive | None = None
-    update_norm: Positive | None = None
-    noise: Literal["seeded", "secure"] = "seeded"
+    x_norm: float | None = None
+    y_bound: float | None = None
+    w_norm: float | None = None
+    update_norm: float | None = None
+    noise: Literal["seeded", "secure"] | None = None
     guarantee: Literal["required", "none"] = "required"
-    nominal_gradient: Positive = 1.0
+    nominal_gradient: float = 1.0
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _by_the_rules(cls, value: object, about: ValidationInfo) -> object:
+        if found := rules.problem(str(about.field_name), value):
+            raise ValueError(found)
+        return value
+
+    @model_validator(mode="before")
+    @classmethod
+    def _on_where_a_level_is_stated(cls, values: object) -> object:
+        if isinstance(values, Mapping) and any(values.get(key) is not None for key in rules.LEVELS):
+            return {"enabled": True, **values}
+        return values
 
     @model_validator(mode="after")
     def _one_schedule(self) -> Self:
-        if not self.enabled:
-            return self
-        given = [key for key in ("phi0", "phi1", "epsilon") if getattr(self, key) is not None]
-        if not given:
-            raise ValueError(
-                "Privacy is on without a noise level; give `privacy.phi0` (or `phi1`) and `zeta`, "
-                "or a target `privacy.epsilon`."
-            )
-        if len(given) > 1:
-            raise ValueError(
-                f"`privacy.{given[0]}` and `privacy.{given[1]}` both set the noise level; keep one of them."
-            )
-        if self.epsilon is not None and self.guarantee == "none":
-            raise ValueError(
-                '`privacy.epsilon` is a promise that guarantee = "none" does not keep; give `phi0` instead.'
-            )
+        if self.enabled and (found := rules.contradiction(dict(self))):
+            raise ValueError(found)
         return self
 
 
@@ -210,6 +224,12 @@ DATA_SECTIONS: dict[str, type[Section]] = {
     "<table>": TableData,
 }
 DATA_KINDS = tuple(tag.strip("<>") for tag in DATA_SECTIONS)
+
+
+def _with_noise(privacy: PrivacySettings, about: ValidationInfo) -> PrivacySettings:
+    """Of a user's own table float-safe noise, of generated data seeded noise, unless one is asked for."""
+    own = isinstance(about.data.get("data"), TableData)
+    return privacy if privacy.noise else privacy.model_copy(update={"noise": "secure" if own else "seeded"})
 
 
 class Config(Section):
@@ -243,7 +263,9 @@ class Config(Section):
     graph: GraphSettings = Field(default_factory=GraphSettings)
     objective: ObjectiveSettings = Field(default_factory=ObjectiveSettings)
     algorithm: AlgorithmSettings = Field(default_factory=AlgorithmSettings)
-    privacy: PrivacySettings = Field(default_factory=PrivacySettings)
+    privacy: Annotated[PrivacySettings, AfterValidator(_with_noise)] = Field(
+        default_factory=PrivacySettings, validate_default=True
+    )
 
     @model_validator(mode="after")
     def _bounds_of_the_guarantee(self) -> Self:

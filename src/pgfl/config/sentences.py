@@ -20,7 +20,7 @@ from pgfl.config.schema import (
     PrivacySettings,
     Section,
 )
-from pgfl.suggest import nearest
+from pgfl.suggest import nearest, shown
 
 _WANTED = {
     "int": "a whole number",
@@ -43,7 +43,7 @@ def sentence(error: ValidationError) -> str:
     """The most telling of pydantic's errors as one sentence; an unknown key comes first, it explains a missing one."""
     first = min(error.errors(), key=lambda found: found["type"] != "extra_forbidden")
     key = ".".join(str(part) for part in first["loc"] if not str(part).startswith("<"))
-    kind, given = first["type"], _shown(first["input"])
+    kind, given = first["type"], shown(first["input"])
     context = first.get("ctx", {})
     if kind == "extra_forbidden":
         return _unknown(key, [str(part) for part in first["loc"]])
@@ -57,7 +57,7 @@ def sentence(error: ValidationError) -> str:
         wrong = first["input"].get("kind") if isinstance(first["input"], Mapping) else None
         if wrong is None:
             return f"`{key}` must be a table; got {given}."
-        return f"`{key}.kind` must be one of {', '.join(DATA_KINDS)}; got {_shown(wrong)}{nearest(wrong, DATA_KINDS)}."
+        return f"`{key}.kind` must be one of {', '.join(DATA_KINDS)}; got {shown(wrong)}{nearest(wrong, DATA_KINDS)}."
     if kind == "literal_error":
         options = re.findall(r"'([^']*)'", str(context["expected"]))
         if len(options) == 1:
@@ -114,20 +114,6 @@ def _known_keys() -> Iterator[tuple[str, type]]:
     ]
     for prefix, section in sections:
         yield from ((prefix + name, section) for name in section.model_fields)
-
-
-def _shown(value: object) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, Mapping):
-        return "a table"
-    if isinstance(value, tuple):
-        return f"a list of {len(value)}"
-    try:
-        text = f"the text {value!r}" if isinstance(value, str) else repr(value)
-    except ValueError:
-        return "a number of too many digits"
-    return text if len(text) <= 60 else text[:57] + "…"
 
 
 def one_line(error: object) -> str:

@@ -15,17 +15,30 @@ from pgfl.errors import ConfigError
 UNDECIDING_KEYS = ("name", "engine", "threads", "checkpoint_every")
 
 
-def fingerprint(config: Config) -> str:
-    """A digest of all that determines the result: settings and the contents of the files they name, not their place."""
+def fingerprint(config: Config, *, of_records: bool = True) -> str:
+    """A digest of all that determines the result: settings and the contents of the files they name, not their place.
+
+    Without `of_records` it holds of data files only what is public, so that it confirms no guess at a record.
+    """
     settings = config.model_dump(mode="json", exclude=set(UNDECIDING_KEYS))
     for section, key in idle_keys(config):
         del settings[section][key]
     if not config.privacy.enabled:
         del settings["privacy"]
     for section, key in PATH_KEYS:
-        if settings[section].get(key) is not None:
-            settings[section][key] = _content_digest(Path(settings[section][key]))
+        if (path := settings[section].get(key)) is not None:
+            public_only = section == "data" and not of_records
+            settings[section][key] = _public_digest(key, path) if public_only else _content_digest(Path(path))
     return hashlib.blake2b(json.dumps(settings, sort_keys=True).encode(), digest_size=16).hexdigest()
+
+
+def _public_digest(key: str, path: str) -> str:
+    """Of the clients' table who is where with how many records; of test samples and images, that there are some."""
+    if key != "clients":
+        return "given"
+    from pgfl.data.tables import public_digest
+
+    return public_digest(path)
 
 
 def _content_digest(path: Path) -> str:

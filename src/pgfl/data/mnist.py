@@ -85,6 +85,7 @@ def mnist_federation(
         graph=layout.graph,
         names=layout.names,
         tests={name: _test_set(folder, task, held, intercept) for name, task in clusters.items()},
+        generated=True,
     )
 
 

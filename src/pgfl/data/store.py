@@ -64,7 +64,7 @@ def save_federation(federation: Federation, directory: str | os.PathLike[str]) -
     def copy(allocate: Allocate) -> Federation:
         features = allocate(federation.features.shape, federation.features.dtype)
         features[:] = federation.features
-        return federation.replace(features=features)
+        return federation.replace(features=features, generated=federation.generated)
 
     build_stored(directory, copy)
 
@@ -95,6 +95,7 @@ def open_federation(directory: str | os.PathLike[str], *, mmap: bool = True) -> 
                 for i, cluster in enumerate(page["tests"])
             }
             or None,
+            generated=page.get("generated") is True,
         )
     except FileNotFoundError as error:
         raise DataError(f"{folder} is not a saved federation: {Path(error.filename).name} is missing.") from error
@@ -122,6 +123,7 @@ def _write(federation: Federation, folder: Path) -> None:
         "clients": federation.names,
         "truth": federation.truth is not None,
         "tests": [cluster for cluster, _ in tests],
+        "generated": federation.generated,
     }
     (folder / _PAGE).write_text(json.dumps(page, ensure_ascii=False), encoding="utf-8")
 

@@ -114,6 +114,7 @@ def synthetic_regression(
             tests={q: draw.test_set(layout, i, test_samples) for i, q in enumerate(cluster_ids)}
             if test_samples
             else None,
+            generated=True,
         )
 
     return in_memory(generate) if store is None else build_stored(store, generate)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -123,6 +125,19 @@ def read_extent(clients: str | os.PathLike[str], target: str, intercept: bool) -
     rows, (clients_named, servers, clusters) = table.counts(_ID_COLUMNS)
     dimension = len(table.columns) - len(_ID_COLUMNS) - 1 + intercept
     return {"clients": clients_named, "rows": rows, "dimension": dimension, "pairs": servers * clusters}
+
+
+def public_digest(clients: str | os.PathLike[str]) -> str:
+    """A digest of what is public in a table: its columns' names, who is where, and how many records each client has."""
+    table = TableFile(clients)
+    table.require(*_ID_COLUMNS)
+    places = _read_places(table)
+    names = (table.columns, places.clients, places.servers, places.clusters)
+    numbers = (places.client_server, places.client_cluster, np.diff(places.offsets))
+    digest = hashlib.blake2b(json.dumps([list(part) for part in names]).encode(), digest_size=16)
+    for values in numbers:
+        digest.update(values.astype("<i8").tobytes())
+    return digest.hexdigest()
 
 
 def read_edges(path: str | os.PathLike[str], servers: Iterable[str] | None = None) -> list[tuple[str, str]]:

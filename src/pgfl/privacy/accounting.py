@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import erfcx, log_ndtr
 
 from pgfl.errors import PrivacyError
+from pgfl.privacy.rules import MOST_RELEASES
 
 Floats = NDArray[np.float64]
 Index = Literal["round", "release"]
@@ -24,6 +25,7 @@ _LOG_HALF = -math.log(2.0)
 _LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
 _SMALL_MU = 2e-3  # below it the two terms of δ(ε) cancel, and a Taylor series of their difference takes over
 _HUGE_MU = 1e10  # above it the paper's formula, which bounds ε, is within 1e-9 of it
+_MOST_MEMBERS = 10**308  # a larger group has no float; its figures are infinite all the same
 _BLOCK = 1 << 16  # values solved for at once, which keeps the temporaries in cache
 _LOG_TINY = math.log(np.finfo(float).tiny)
 _LOG_HUGE = math.log(np.finfo(float).max)
@@ -43,8 +45,8 @@ def check_schedule(phi0: float, zeta: float, last: int) -> None:
     """
     _check_positive("phi0", phi0)
     check_zeta(zeta)
-    if not isinstance(last, int | np.integer) or last < 1:
-        raise PrivacyError(f"The number of releases must be a whole number of at least 1, not {last!r}.")
+    if not isinstance(last, int | np.integer) or not 1 <= last <= MOST_RELEASES:
+        raise PrivacyError(f"The number of releases must be a whole number from 1 to {MOST_RELEASES}, not {last!r}.")
     decay = last * math.log(zeta)
     total = math.log(phi0) - decay + math.log(last)
     if decay <= _LOG_TINY or total >= _LOG_HUGE:
@@ -104,10 +106,11 @@ def exact_epsilon(rho: ArrayLike, delta: float) -> Floats:
     check_delta(delta)
     spent = _check_rho(rho)
     distinct, place = np.unique(spent, return_inverse=True)
+    mu = _SQRT2 * np.sqrt(distinct)
     solved = np.empty_like(distinct)
     for start in range(0, len(distinct), _BLOCK):
         block = slice(start, start + _BLOCK)
-        solved[block] = _solve_epsilon(np.sqrt(2.0 * distinct[block]), math.log(delta))
+        solved[block] = _solve_epsilon(mu[block], math.log(delta))
     return np.asarray(solved[place].reshape(spent.shape), dtype=np.float64)
 
 
@@ -115,7 +118,8 @@ def paper_epsilon(rho: ArrayLike, delta: float) -> Floats:
     """ρ + 2√(ρ ln 1/δ): the total loss that the paper states after Theorem III. Valid, but larger than need be."""
     check_delta(delta)
     spent = _check_rho(rho)
-    return np.asarray(spent + 2.0 * np.sqrt(spent * -math.log(delta)), dtype=np.float64)
+    with np.errstate(over="ignore"):
+        return np.asarray(spent + 2.0 * np.sqrt(spent) * math.sqrt(-math.log(delta)), dtype=np.float64)
 
 
 def exact_delta(rho: ArrayLike, epsilon: ArrayLike) -> Floats:
@@ -157,11 +161,16 @@ def group_rho(rho: ArrayLike, size: ArrayLike) -> Floats:
     """ρ for `size` records replaced together, a whole client with its D records: μ grows by D, so ρ by D².
 
     The guarantee that everything else here states is for one record. This is another, weaker one, and kept apart.
+    Beyond the floating-point numbers it is infinite.
     """
-    members = np.asarray(size, dtype=np.float64)
+    try:
+        members = np.asarray(size, dtype=np.float64)
+    except OverflowError:
+        members = np.minimum(np.asarray(size, dtype=object), _MOST_MEMBERS).astype(np.float64)
     if not (members >= 1.0).all():
         raise PrivacyError("A group has at least one record.")
-    return np.asarray(_check_rho(rho) * members**2, dtype=np.float64)
+    with np.errstate(over="ignore"):
+        return np.asarray(_check_rho(rho) * members * members, dtype=np.float64)
 
 
 def group_epsilon(rho: ArrayLike, delta: float, size: ArrayLike) -> Floats:
@@ -258,8 +267,8 @@ def _log_delta(mu: Floats, epsilon: Floats) -> tuple[Floats, Floats]:
     at, half = epsilon / mu, 0.5 * mu
     a, b = half - at, -half - at
     left = a <= 0.0
-    log_density = _LOG_HALF - 0.5 * a * a
     with np.errstate(divide="ignore", over="ignore", under="ignore"):
+        log_density = _LOG_HALF - 0.5 * a * a
         log_mills_b = np.log(erfcx(-b / _SQRT2))
         log_mills_a = np.where(left, np.log(erfcx(np.maximum(-a, 0.0) / _SQRT2)), log_ndtr(a) - log_density)
         value = log_density + log_mills_a + np.log(-np.expm1(np.minimum(log_mills_b - log_mills_a, 0.0)))
@@ -284,7 +293,8 @@ def _log_delta_small(at: Floats, half: Floats) -> Floats:
 
 def _solve_epsilon(mu: Floats, log_delta: float) -> Floats:
     """The root in ε of ln δ(ε) = log_delta, by Newton's method kept inside a bracket, for many μ at once."""
-    bound = 0.5 * mu * mu + mu * math.sqrt(-2.0 * log_delta)
+    with np.errstate(over="ignore"):
+        bound = 0.5 * mu * mu + mu * math.sqrt(-2.0 * log_delta)
     answer = np.where(mu < _HUGE_MU, 0.0, bound)
     open_ = np.flatnonzero((mu > 0.0) & (mu < _HUGE_MU))
     open_ = open_[_log_delta(mu[open_], np.zeros(len(open_)))[0] > log_delta]

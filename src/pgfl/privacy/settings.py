@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pgfl.algorithms import Algorithm, FedAvg
+from pgfl.algorithms import PGFL, Algorithm, ExactMixing, FedAvg, OneStep
 from pgfl.errors import PrivacyError
 from pgfl.federation import Federation
 from pgfl.objectives import Bounds, Objective, Ridge
-from pgfl.privacy import sensitivity
+from pgfl.privacy import rules, sensitivity
 from pgfl.privacy.accounting import Index
 
 if TYPE_CHECKING:
@@ -30,7 +30,12 @@ class Privacy:
 
     `x_norm`, `y_bound`, `w_norm` and `update_norm` are enforced by the package (see `Bounds`). `guarantee="none"` is
     for reproducing the paper's unbounded ridge: the noise is calibrated as if the gradient were at most
-    `nominal_gradient`, and every result says that nothing is promised.
+    `nominal_gradient`, and every result says that nothing is promised. Unless `noise` is given, it is float-safe
+    ("secure") on data of one's own and "seeded" on generated data.
+
+    >>> Privacy(epsilon=2.0, guarantee="yes")
+    Traceback (most recent call last):
+    pgfl.errors.PrivacyError: `privacy.guarantee` must be one of required, none; got the text 'yes'.
     """
 
     phi0: float | None = None
@@ -44,16 +49,15 @@ class Privacy:
     y_bound: float | None = None
     w_norm: float | None = None
     update_norm: float | None = None
-    noise: Noise = "seeded"
+    noise: Noise | None = None
     guarantee: Guarantee = "required"
     nominal_gradient: float = 1.0
 
     def __post_init__(self) -> None:
-        given = [name for name in ("phi0", "phi1", "epsilon") if getattr(self, name) is not None]
-        if len(given) != 1:
-            raise PrivacyError("Give exactly one of phi0, phi1 and epsilon, so that the noise has one level.")
-        if self.guarantee == "none" and self.epsilon is not None:
-            raise PrivacyError('epsilon is a promise that guarantee = "none" does not keep; give phi0 instead.')
+        asked = asdict(self)
+        wrong = [found for key, value in asked.items() if (found := rules.problem(key, value))]
+        if wrong or (wrong := [found] if (found := rules.contradiction(asked)) else []):
+            raise PrivacyError(wrong[0])
 
     @property
     def bounds(self) -> Bounds:
@@ -64,6 +68,10 @@ class Privacy:
     def label_bound(self) -> float | None:
         """What labels are clipped to, stated or not, where a guarantee is given."""
         return sensitivity.LABEL_BOUND if self.y_bound is None and self.guarantee == "required" else self.y_bound
+
+    def noise_for(self, federation: Federation) -> Noise:
+        """The noise that is asked for, else float-safe noise unless the data is generated."""
+        return self.noise or ("seeded" if federation.generated else "secure")
 
     def bounded(self, federation: Federation, dtype: Any = None) -> Federation:
         """The federation with rows and labels clipped, in the precision of `dtype`; the same one if nothing changes.
@@ -78,7 +86,7 @@ class Privacy:
             targets = sensitivity.clip_labels(targets, self.label_bound)
         if features is federation.features and targets is federation.targets:
             return federation
-        return federation.replace(features=features, targets=targets)
+        return federation.replace(features=features, targets=targets, generated=federation.generated)
 
     def constrained(self, objective: Objective) -> Objective:
         """The objective with the constraint that its guarantee rests on."""
@@ -101,6 +109,8 @@ class Privacy:
         def unclipped() -> NDArray[np.float64]:
             if isinstance(algorithm, FedAvg):
                 return self._fedavg_sensitivity(objective, algorithm, counts, tolerance)
+            if not isinstance(algorithm, PGFL | ExactMixing | OneStep):
+                raise PrivacyError(f"No sensitivity is derived for {type(algorithm).__name__}; set privacy.update_norm.")
             return sensitivity.update_sensitivity(objective, self.bounds, counts, weight, tolerance)
 
         if self.update_norm is None:
@@ -154,7 +164,7 @@ class Privacy:
                 deltas,
                 epsilon=self.epsilon,
                 delta=self.delta,
-                max_releases=self.max_releases or rounds,
+                max_releases=rounds if self.max_releases is None else self.max_releases,
                 rounds=rounds,
                 zeta=self.zeta,
                 index=self.index,

@@ -13,6 +13,9 @@ SPENDING = {
 }
 """What is told of each client's privacy, and how it is called."""
 
+NOISE = {"seeded": "seeded, for simulations only", "secure": "secure: float-safe, from the system's randomness"}
+"""Where the noise of a run came from."""
+
 
 def figure(metric: str, value: float) -> str:
     """A measured value in the unit one reads it in.

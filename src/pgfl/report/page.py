@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from pgfl.report.figures import SPENDING, figure, guarantee, short
+from pgfl.report.figures import NOISE, SPENDING, figure, guarantee, short
 from pgfl.report.network import legend, picture
 from pgfl.report.panels import EVERYONE, INK, Curve, Panel, cluster_colour, panels
 from pgfl.result import Result
@@ -80,7 +80,8 @@ def _outcome(result: Result) -> str:
     others = [name for name in ("primal_residual", "dual_residual", "disagreement", "distance") if name in final]
     rows = "".join(f"<tr><td>{name.replace('_', ' ')}</td><td>{final[name]:.4g}</td></tr>" for name in others)
     table = f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(body)}</tbody></table>" if columns else ""
-    return f"<div><h2>Outcome</h2>{table}{f'<table><tbody>{rows}</tbody></table>' if rows else ''}</div>"
+    notes = "".join(f"<p>{escape(note)}</p>" for note in result.notes)
+    return f"<div><h2>Outcome</h2>{table}{notes}{f'<table><tbody>{rows}</tbody></table>' if rows else ''}</div>"
 
 
 def _outcome_row(name: str, colour: str, values: Sequence[float], columns: list[str]) -> str:
@@ -110,7 +111,7 @@ def _privacy(result: Result) -> str:
     promise = f"<p>{escape(guarantee(result.guarantee))}</p>" if result.guarantee else ""
     return (
         f"<section><h2>Privacy</h2>{promise}<table><thead><tr><th></th><th>worst client</th><th>median client</th>"
-        f"</tr></thead><tbody>{rows}</tbody></table><p>Noise: {escape(result.noise or 'none')}. "
+        f"</tr></thead><tbody>{rows}</tbody></table><p>Noise: {escape(NOISE.get(result.noise or '', 'none'))}. "
         "Every client's figures are in privacy.csv.</p></section>"
     )
 

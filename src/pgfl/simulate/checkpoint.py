@@ -28,7 +28,8 @@ class Checkpoints:
     """The checkpoints of one experiment; `fingerprint` names everything that determines its result.
 
     `keep_clean=False` leaves out the clean client models, which no later round depends on, and what was measured on
-    them: so it is where noise is float-safe, because then nothing clean may lie on a disk.
+    them: so it is where noise is float-safe, because then nothing clean may lie on a disk. The fingerprint is written
+    as it is, so there it must not be computed from the records either.
     """
 
     def __init__(self, folder: Path, fingerprint: str, every: int, keep_clean: bool = True) -> None:

@@ -147,6 +147,9 @@ class RankTraining(Training):
     def _server_sizes(self, federation: Federation) -> Ints:
         return self.ranks.added(federation.server_sizes)
 
+    def _most_records(self, federation: Federation) -> int:
+        return int(self.ranks.largest([super()._most_records(federation)])[0])
+
     def _client_ids(self, federation: Federation) -> Sequence[str]:
         return self._ids
 

@@ -55,6 +55,7 @@ class Case:
             server_ids=tuple(f"{t:07d}" for t in range(trials)),
             cluster_ids=("q",),
             graph=empty(trials),
+            generated=True,
         )
 
     @property

@@ -1,0 +1,114 @@
+"""What may be asked of privacy: one set of rules, for a config's [privacy] and for the class `Privacy` alike."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from numbers import Integral, Real
+
+from pgfl.suggest import nearest, shown
+
+LEVELS = ("phi0", "phi1", "epsilon")
+BOUNDS = ("x_norm", "y_bound", "w_norm", "update_norm")
+MOST_RELEASES = 2**31 - 1
+MOST_DELTA = 0.01
+"""With probability δ nothing is promised at all; what fails more often than once in a hundred is no guarantee."""
+
+
+@dataclass(frozen=True)
+class _Number:
+    """A finite number above `above`, at least `least` and at most `most`."""
+
+    above: float | None = None
+    least: int | None = None
+    most: float | None = None
+    whole: bool = False
+    may_be_absent: bool = False
+
+    def complaint(self, value: object) -> str | None:
+        if value is None and self.may_be_absent:
+            return None
+        if isinstance(value, bool) or not isinstance(value, Integral if self.whole else Real):
+            return "a whole number" if self.whole else "a number"
+        if not _is_finite(value):
+            return "a finite number"
+        if self.above is not None and not value > self.above:  # type: ignore[operator]
+            return f"above {self.above}"
+        if self.least is not None and not value >= self.least:  # type: ignore[operator]
+            return f"at least {self.least}"
+        if self.most is not None and not value <= self.most:  # type: ignore[operator]
+            return f"at most {self.most}"
+        return None
+
+
+@dataclass(frozen=True)
+class _Choice:
+    """One of a few words."""
+
+    words: tuple[str, ...]
+    may_be_absent: bool = False
+
+    def complaint(self, value: object) -> str | None:
+        if (value is None and self.may_be_absent) or (isinstance(value, str) and value in self.words):
+            return None
+        return f"one of {', '.join(self.words)}"
+
+
+_LEVEL_OR_BOUND = _Number(above=0.0, may_be_absent=True)
+RULES: Mapping[str, _Number | _Choice] = {
+    **dict.fromkeys((*LEVELS, *BOUNDS), _LEVEL_OR_BOUND),
+    "zeta": _Number(above=0.0, most=1.0),
+    "delta": _Number(above=0.0, most=MOST_DELTA),
+    "max_releases": _Number(least=1, most=MOST_RELEASES, whole=True, may_be_absent=True),
+    "nominal_gradient": _Number(above=0.0),
+    "index": _Choice(("round", "release")),
+    "noise": _Choice(("seeded", "secure"), may_be_absent=True),
+    "guarantee": _Choice(("required", "none")),
+}
+
+
+def problem(key: str, value: object) -> str | None:
+    """What is wrong with one value, as a sentence that names its key; nothing if it may be asked for.
+
+    >>> problem("noise", "secur")
+    "`privacy.noise` must be one of seeded, secure; got the text 'secur' (did you mean secure?)."
+    >>> problem("delta", 1e-5)
+    """
+    rule = RULES.get(key)
+    complaint = rule.complaint(value) if rule else None
+    if rule is None or complaint is None:
+        return None
+    advice = nearest(value, rule.words) if isinstance(rule, _Choice) else ""
+    return f"`privacy.{key}` must be {complaint}; got {shown(value)}{advice}."
+
+
+def contradiction(values: Mapping[str, object]) -> str | None:
+    """What is wrong with values that are right one by one: the noise has exactly one level, and ε is a promise."""
+    given = [key for key in LEVELS if values.get(key) is not None]
+    if not given:
+        return (
+            "Privacy is on without a noise level; give `privacy.phi0` (or `phi1`) and `zeta`, "
+            "or a target `privacy.epsilon`."
+        )
+    if len(given) > 1:
+        return f"`privacy.{given[0]}` and `privacy.{given[1]}` both set the noise level; keep one of them."
+    if values.get("epsilon") is not None and values.get("guarantee") == "none":
+        return '`privacy.epsilon` is a promise that guarantee = "none" does not keep; give `phi0` instead.'
+    return None
+
+
+def off_although_written(values: Mapping[str, object]) -> str | None:
+    """That privacy is off although a level or a bound is written, where it is so."""
+    written = [key for key in (*LEVELS, *BOUNDS) if values.get(key) is not None]
+    if values.get("enabled") or not written:
+        return None
+    why = "`privacy.enabled` is false" if written[0] in LEVELS else "no noise level (`phi0`, `phi1`, `epsilon`) is"
+    return f"Privacy is off: {why}, although `privacy.{written[0]}` is written; models are shared without noise."
+
+
+def _is_finite(value: object) -> bool:
+    try:
+        return math.isfinite(value)  # type: ignore[arg-type]
+    except OverflowError:
+        return False
