@@ -155,7 +155,7 @@ class TrainingLimits(Section):
     kappa: Range = (0.001, 1000.0)
     step: Range = (1e-6, 10.0)
     local_steps: Count = 100
-    rounds: Count = 100_000
+    rounds: Count = 1_000_000
     dimension: Count = 1_000_000
     solver_steps: Count = MOST_STEPS
     tolerance: Positive | None = None  # of a solution; a millionth of the sensitivity if not given

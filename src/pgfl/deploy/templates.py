@@ -67,7 +67,7 @@ lam = [0.0, 100.0]
 kappa = [0.001, 1000.0]
 step = [1e-6, 10.0]       # FedAvg
 local_steps = 100         # FedAvg, at most
-rounds = 100_000          # at most
+rounds = 1_000_000        # at most
 dimension = 1_000_000     # at most
 solver_steps = 10_000     # at most, where the fast solver is not enough
 """

@@ -110,7 +110,9 @@ class Privacy:
             if isinstance(algorithm, FedAvg):
                 return self._fedavg_sensitivity(objective, algorithm, counts, tolerance)
             if not isinstance(algorithm, PGFL | ExactMixing | OneStep):
-                raise PrivacyError(f"No sensitivity is derived for {type(algorithm).__name__}; set privacy.update_norm.")
+                raise PrivacyError(
+                    f"No sensitivity is derived for {type(algorithm).__name__}; set privacy.update_norm."
+                )
             return sensitivity.update_sensitivity(objective, self.bounds, counts, weight, tolerance)
 
         if self.update_norm is None:

@@ -36,6 +36,9 @@ class _SumForMean(Huber):
     def prepare(self, features: Array, targets: Array, counts: Array, weight: Array) -> Prepared:
         return super().prepare(features, targets, counts, weight / counts)
 
+    def gradient(self, w: Array, features: Array, targets: Array, counts: Array) -> Array:
+        return super().gradient(w, features, targets, counts) * counts[..., None]
+
 
 class _CleanDual(PGFL):
     """Remembers the clean model and builds the dual from it."""

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pgfl.algorithms import Algorithm
+from pgfl.assured import Terms
 from pgfl.objectives import Objective
 from pgfl.privacy.audit.cases import ROUNDS, Case
 from pgfl.privacy.audit.server import LyingServer
@@ -27,7 +28,6 @@ from pgfl.roles import Accepted, Client, RoundRequest
 from pgfl.simulate.checkpoint import Checkpoints
 from pgfl.simulate.engine import Engine
 from pgfl.simulate.recorder import Recorder
-from pgfl.solvers import tolerance_for
 from pgfl.streams import Purpose, stream
 from pgfl.training import Library, train
 
@@ -55,12 +55,13 @@ class Mechanism:
 
     def client(self, features: NDArray[np.floating], targets: NDArray[np.floating]) -> Client:
         """A device's client for data that is already within bounds."""
-        return Client(self.objective, copy(self.algorithm), features, targets, self.privacy.update_norm)
+        terms = Terms(self.privacy.bounds)
+        return Client(self.objective, copy(self.algorithm), features, targets, self.privacy.update_norm, terms)
 
     def sensitivity(self, client: Client, counts: Integers) -> Floats:
         """Δ as a device calibrates it."""
         weight = np.full(len(counts), client.strong_convexity(SERVER_CLIENTS))
-        tolerance = tolerance_for(self.objective, np.float64, np)
+        tolerance = client.tolerance(SERVER_CLIENTS)
         return self.privacy.sensitivity(self.objective, self.algorithm, counts, weight, tolerance)
 
 
