@@ -58,7 +58,7 @@ class HostileSite:
 
     def __init__(self, rng, config):
         self.rng, self.config = rng, config
-        self.size = 0.0  # of models, where rounding is aimed at
+        self.size, self.tie = 0.0, None  # models that aim at rounding
         self.training = self.any_training()
         self.noted = Counter()
         self.current = None
@@ -151,6 +151,8 @@ class HostileSite:
         return question
 
     def server_clients(self):
+        if self.size and self.chance(0.7):
+            return 1
         return int(self.pick([1, 3, 10**9, int(10 ** self.rng.uniform(0, 9)), self.pick([1, 1, 0, 10**9 + 1])]))
 
     def accepted(self):
@@ -173,6 +175,8 @@ class HostileSite:
             return rng.standard_normal(d)
         if kind == "any size":
             return toward * 10.0 ** rng.uniform(-310, 8.5)
+        if self.tie is not None and self.chance(0.5):
+            return self.tie
         if self.size and self.chance(0.6):
             return rng.choice([-1.0, 1.0], d) * self.size * rng.uniform(0.5, 1.0, d) / d**0.5
         if kind == "far":
@@ -215,23 +219,34 @@ class HostileSite:
             algorithm["kind"] = "pgfl"
         if device.TOLERANCE_IS_SENT:
             objective["tolerance"] = float(rng.choice([1e-10, 1e-10, 1e-5, 10.0 ** rng.uniform(-16, 6)]))
-        if algorithm["kind"] == "fedavg" and self.chance(0.3):
+        if algorithm["kind"] == "fedavg" and self.config.objective != "ridge" and self.chance(0.5):
             self.aim_at_rounding(training)
-        if self.chance(0.1):
+        elif self.chance(0.1):
             objective["clusters"] = {"a": {"lam": self.positive(reach)}}
         return training
 
     def aim_at_rounding(self, training):
-        """Gradient steps of about half a unit in the last place of the models that are sent with them."""
-        coarse = device.TOLERANCE_IS_SENT and self.chance(0.3)
-        self.size = 10.0 ** self.rng.uniform(4, 8.5 if coarse else 5.2)
+        """Models so long that a gradient step loses a record's pull in their last digits, or in their regulariser's."""
+        coarse = device.TOLERANCE_IS_SENT and self.chance(0.4)
+        self.size = 10.0 ** self.rng.uniform(4.5, 8.9 if coarse else 5.3)
         objective, algorithm = training["objective"], training["algorithm"]
         if coarse:
             objective["tolerance"] = 1.0
-        objective["lam"] = 0.0
-        objective["kappa"] = kappa = float(10.0 ** self.rng.uniform(-3, 0))
+        objective["kappa"] = kappa = float(10.0 ** self.rng.uniform(-4, 0))
+        kind = self.pick(["tie", "tie", "small steps", "regulariser"])
+        if kind == "regulariser":
+            objective["lam"] = lam = float(10.0 ** self.rng.uniform(6, 10))
+            algorithm["step"] = float(self.rng.uniform(0.1, 0.9) / (self.config.x_norm**2 + lam))
+            return
         pull = self.config.x_norm * (1.0 if self.config.objective == "logistic" else 2.0 * kappa)
-        algorithm["step"] = float(np.spacing(self.size) * 10.0 ** self.rng.uniform(-1, 1) / pull)
+        objective["lam"] = 0.0
+        algorithm["step"] = float(np.spacing(self.size) * 10.0 ** self.rng.uniform(-1, 0.5) / pull)
+        self.tie = self.rng.choice([-1.0, 1.0], self.config.dimension) * self.size / self.config.dimension**0.5
+        one, other = np.abs(self.config.gradients(kappa, self.tie))
+        at = int(np.argmax(one != other))
+        if kind == "tie" and one[at] + other[at] > 0:
+            algorithm["step"] = float(np.spacing(abs(self.tie[at])) / (one[at] + other[at]))
+            algorithm["local_steps"] = int(self.pick([1, 1, 2, 5]))
 
     def positive(self, reach):
         return float(10.0 ** self.rng.uniform(-reach, reach))
