@@ -20,7 +20,7 @@ REQUIRED = {
     "replay": r"replayed",
     "refused: round was answered already": r"DECLINE .*answered already",
     "refused: model too large": r"DECLINE .*so large",
-    "refused: sensitivity": r"DECLINE .*(bounded|too long|sensitivity)",
+    "refused: no bounded sensitivity": r"exit PrivacyError",
     "spent budget": r"DECLINE final",
     "restart with releases": r"restarted with releases",
     "crash": r"crash",

@@ -28,6 +28,7 @@ class Finding:
 
     kind: str
     detail: str
+    size: float = 0.0
 
 
 def findings(first, second):
@@ -53,11 +54,12 @@ def _alone(trace):
 
 def _rows_of_draws(trace):
     """The row of the final ledger that paid for each draw: the one it was drawn for, or the one its answer names."""
-    named = named_releases(trace)
-    numbers = [
-        draw.charge.number if draw.charge is not None else named.get(draw.released.tobytes()) for draw in trace.draws
-    ]
-    return [trace.charges.get(number) for number in numbers]
+    named, rows = named_releases(trace), []
+    for draw in trace.draws:
+        given = named.get(draw.released.tobytes())
+        answered = given.pop(0) if given else None
+        rows.append(trace.charges.get(answered if draw.charge is None else draw.charge.number))
+    return rows
 
 
 def _between(first, second):
@@ -65,9 +67,10 @@ def _between(first, second):
     for one, other in zip(first.events, second.events, strict=False):
         if one[0] == other[0] == "draw":
             row = next(rows)
-            if row is not None and not _distance(one[1].clean, other[1].clean) <= row.sensitivity * (1 + SLACK):
-                ratio = _distance(one[1].clean, other[1].clean) / row.sensitivity
-                yield Finding(DELTA, f"{ratio:.6g} Δ, Δ = {row.sensitivity:.3g}")
+            apart = math.hypot(*(one[1].clean - other[1].clean))
+            if row is not None and not apart <= row.sensitivity * (1.0 + SLACK):
+                ratio = apart / row.sensitivity
+                yield Finding(DELTA, f"{ratio:.12g} Δ, Δ = {row.sensitivity:.3g}", ratio)
             if one[1].sigma != other[1].sigma:
                 yield Finding(OTHER_NOISE, f"sigma {one[1].sigma:g} and {other[1].sigma:g}")
                 return
@@ -76,10 +79,6 @@ def _between(first, second):
             return
     if len(first.events) != len(second.events):
         yield Finding(EXTRA, f"{len(first.events)} and {len(second.events)} events")
-
-
-def _distance(one, other):
-    return math.hypot(*(one - other))
 
 
 def _difference(one, other):

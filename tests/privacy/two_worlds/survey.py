@@ -25,9 +25,9 @@ class Survey:
         of_sequence = findings(first, second)
         self.found.update({finding.kind for finding in of_sequence})
         for finding in of_sequence:
-            some = self.examples.setdefault(finding.kind, {})
-            if len(some) < EXAMPLES:
-                some.setdefault(number, finding.detail)
+            known = self.examples.setdefault(finding.kind, {}).get(number)
+            if known is None or finding.size > known.size:
+                self.examples[finding.kind][number] = finding
 
     @property
     def missing(self):
@@ -43,5 +43,6 @@ class Survey:
         rows += ["broken promises, in sequences:" if self.found else "no broken promise"]
         for kind, count in self.found.most_common():
             rows.append(f"  {count:7d}  {kind}")
-            rows += [f"             sequence {number}: {detail}" for number, detail in self.examples[kind].items()]
+            worst = sorted(self.examples[kind].items(), key=lambda example: -example[1].size)[:EXAMPLES]
+            rows += [f"             sequence {number}: {finding.detail}" for number, finding in worst]
         return "\n".join(rows)

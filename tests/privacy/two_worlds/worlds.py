@@ -121,17 +121,23 @@ class Noise:
     def _charge(self):
         """The last row of the ledger, unless it paid for something else."""
         charge = device.last_charge(self.trace.home)
-        if charge is None or charge.number in self.used | set(named_releases(self.trace).values()):
+        answered = {number for given in named_releases(self.trace).values() for number in given}
+        if charge is None or charge.number in self.used | answered:
             return None
         self.used.add(charge.number)
         return charge
 
 
 def named_releases(trace):
-    """The number that each released model was given by its answer."""
-    found = [opened(data) for data in (*trace.heard, *trace.unsent)]
-    answers = [(header, numbers) for kind, header, numbers in found if kind is Kind.ANSWER]
-    return {numbers[: len(numbers) // 2].tobytes(): header["release"] for header, numbers in answers}
+    """The numbers that each released model was given by its answers, in order; noise can be lost in a long model."""
+    numbers = {}
+    for data in (*trace.heard, *trace.unsent):
+        kind, header, values = opened(data)
+        if kind is Kind.ANSWER:
+            given = numbers.setdefault(values[: len(values) // 2].tobytes(), [])
+            if header["release"] not in given:
+                given.append(header["release"])
+    return numbers
 
 
 def run_world(home, keys, config, world, make_site, seed, script):
