@@ -1,7 +1,7 @@
 # Everything runs in .venv, which is built once from requirements.lock.
 SHELL := /bin/bash
 .DELETE_ON_ERROR:
-.PHONY: install run test check bench bench-peers bench-network clean
+.PHONY: install run test two-worlds check bench bench-peers bench-network clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -26,6 +26,9 @@ run: install
 
 test: install
 	$(BIN)/python -m pytest -n 2 --dist loadgroup
+
+two-worlds: install
+	PGFL_TWO_WORLDS=12000 $(BIN)/python -m pytest -s tests/privacy/test_two_worlds.py
 
 check: install
 	$(BIN)/ruff check

@@ -1,0 +1,226 @@
+"""Two worlds, one transcript: whatever a site says, one record changes nothing but the noised release, by at most Δ."""
+
+import logging
+import os
+import sqlite3
+from collections import Counter
+from contextlib import closing
+from unittest import mock
+
+import numpy as np
+import pytest
+from two_worlds import comparing, device
+from two_worlds.branches import REQUIRED
+from two_worlds.comparing import findings
+from two_worlds.frames import frame, opened
+from two_worlds.site import HonestSite, usual_training
+from two_worlds.survey import Survey
+from two_worlds.tables import Config, Table
+from two_worlds.worlds import Laboratory
+
+from pgfl.deploy.wire import Kind
+from pgfl.errors import NetworkError
+from pgfl.privacy.noise import SecureNoise
+
+SEQUENCES = int(os.environ.get("PGFL_TWO_WORLDS", "1200"))
+
+
+@pytest.fixture
+def laboratory():
+    logging.disable(logging.CRITICAL)
+    with Laboratory() as opened_laboratory:
+        yield opened_laboratory
+    logging.disable(logging.NOTSET)
+
+
+def test_one_record_changes_nothing_but_releases_and_those_by_delta_at_most(laboratory):
+    survey = Survey()
+    for number in range(SEQUENCES):
+        _, (first, second) = laboratory.hostile_pair(number)
+        survey.add(number, first, second)
+    print("\n" + survey.text)
+    assert not survey.found, survey.text
+    assert not survey.missing, survey.text
+
+
+# attacks that were found by hand --------------------------------------------------------------------------------------
+
+FREE = None if device.LABELS_MAY_BE_UNBOUNDED else 10.0
+ROWS = np.array([[1.0, 0.0], [0.0, 1.0], [0.6, 0.8], [0.8, -0.6]])
+
+
+def settings(objective, *labels, rows=ROWS, y_bound=10.0, w_norm=None):
+    tables = tuple(Table(rows[: len(targets)], np.array(targets)) for targets in labels)
+    return Config(objective, False, 1.0, y_bound, w_norm, 0.1, 1.0, 20, tables)
+
+
+def judged(laboratory, config, training, models):
+    return findings(*laboratory.pair(config, lambda: HonestSite(config, training, models)))
+
+
+@pytest.mark.parametrize("tolerance", [1e-5, None])
+@pytest.mark.parametrize("labels", [[5.0, 1.0, 1.0, 1.0], [-5.0, 1.0, 1.0, 1.0], [1.0003, 1.0, 1.0, 1.0]])
+def test_a_line_search_that_stops_at_the_centre_tells_nothing(laboratory, tolerance, labels):
+    config = settings("huber", [1.0, 1.0, 1.0, 1.0], labels, y_bound=FREE)
+    training = usual_training(config, rho=1e-200)
+    training["objective"] = {"kind": "huber", "lam": 0.0, "kappa": 1e-3}
+    if tolerance is not None:
+        training["objective"]["tolerance"] = tolerance
+    centres = [np.array([0.9995, 0.0]), np.array([1.0, 0.0]), np.array([1.0005, 1.0])]
+    assert not judged(laboratory, config, training, centres)
+
+
+@pytest.mark.parametrize("seed", [1, 2, 4, 6])
+def test_a_huge_label_changes_nothing_but_releases(laboratory, seed):
+    rng = np.random.default_rng(seed)
+    rows, labels = rng.standard_normal((2, 2)), rng.standard_normal(2)
+    config = settings("huber", labels, [1e20, labels[1]], rows=rows, y_bound=FREE)
+    assert not judged(laboratory, config, usual_training(config, rho=0.1), [None, np.ones(2)])
+
+
+def test_a_site_that_asks_for_another_task_does_not_learn_which_labels_there_are(laboratory):
+    config = settings("huber", [0.0, 1.0], [0.5, 1.0])
+    training = usual_training(config)
+    training["objective"]["kind"] = "logistic"
+    assert not judged(laboratory, config, training, [np.ones(2)])
+
+
+# leaks that are planted on purpose ------------------------------------------------------------------------------------
+
+
+def text_carries_data(reply, client):
+    if reply is None or opened(reply)[0] is not Kind.DECLINE:
+        return reply
+    header = opened(reply)[1]
+    return frame(Kind.DECLINE, {**header, "reason": f"{header['reason'][:200]} {client.samples.targets[0]!r}"})
+
+
+def answers_in_one_world(reply, client):
+    return reply if client.samples.targets[0] > 0 else None
+
+
+def says_more_in_one_world(reply, client):
+    extra = frame(Kind.HELLO, {"key": "", "token": "", "signature": "", "releases": 0})
+    return extra if reply is None and client.samples.targets[0] > 0 else reply
+
+
+def answer_or_refusal_depends_on_data(reply, client):
+    refusal = frame(Kind.DECLINE, {"round": 1, "reason": "not now", "final": False})
+    return refusal if reply is not None and client.samples.targets[0] > 0 else reply
+
+
+def dual_carries_data(reply, client):
+    return _answer_with(reply, lambda model, dual: (model, dual + client.samples.targets[0]))
+
+
+def data_is_added_after_the_noise(reply, client):
+    return _answer_with(reply, lambda model, dual: (model + 1e-9 * client.samples.targets[0], dual))
+
+
+def last_coordinate_is_clean(reply, client):
+    clean = np.append(np.zeros(client.dimension - 1), client.samples.targets[0])
+    return _answer_with(reply, lambda model, dual: (np.append(model[:-1], clean[-1:]), dual))
+
+
+def header_carries_data(reply, client):
+    if reply is None or opened(reply)[0] is not Kind.ANSWER:
+        return reply
+    _, header, numbers = opened(reply)
+    return frame(Kind.ANSWER, {**header, "release": int(client.samples.targets[0] > 0)}, numbers)
+
+
+def exit_carries_data(reply, client):
+    if reply is not None:
+        raise NetworkError(f"The labels are {client.samples.targets}.")
+    return reply
+
+
+def file_carries_data(reply, client):
+    (client.home / "notes.txt").write_text(str(client.samples.targets))
+    return reply
+
+
+def noise_is_drawn_unpaid(reply, client):
+    device.draw_noise(client)
+    return reply
+
+
+def charge_is_given_back(reply, client):
+    if reply is not None and opened(reply)[0] is Kind.ANSWER:
+        with closing(sqlite3.connect(client.home / "ledger.db", isolation_level=None)) as ledger:
+            ledger.execute("DELETE FROM releases")
+    return reply
+
+
+def _answer_with(reply, change):
+    if reply is None or opened(reply)[0] is not Kind.ANSWER:
+        return reply
+    _, header, numbers = opened(reply)
+    return frame(Kind.ANSWER, header, *change(*numbers.reshape(2, -1)))
+
+
+PLANTED = {
+    text_carries_data: comparing.REFUSAL,
+    answers_in_one_world: comparing.EXTRA,
+    says_more_in_one_world: comparing.EXTRA,
+    answer_or_refusal_depends_on_data: comparing.ANSWERED,
+    dual_carries_data: comparing.MESSAGE,
+    data_is_added_after_the_noise: comparing.NO_NOISE,
+    last_coordinate_is_clean: comparing.NO_NOISE,
+    header_carries_data: comparing.MESSAGE,
+    exit_carries_data: "exit: differs",
+    file_carries_data: comparing.LEFT,
+    noise_is_drawn_unpaid: comparing.UNPAID,
+    charge_is_given_back: comparing.GIVEN_BACK,
+}
+
+
+def honest_kinds(laboratory):
+    """What the honest site finds, with a record whose pull on the model turns round."""
+    config = settings("huber", [10.0], [-10.0])
+    return {finding.kind for finding in judged(laboratory, config, None, None)}
+
+
+def test_an_honest_site_finds_nothing(laboratory):
+    assert not honest_kinds(laboratory)
+
+
+@pytest.mark.parametrize("plant", PLANTED, ids=lambda plant: plant.__name__)
+def test_a_planted_leak_is_noticed(laboratory, plant):
+    assert PLANTED[plant] not in honest_kinds(laboratory)
+    with device.tampered(plant):
+        assert PLANTED[plant] in honest_kinds(laboratory)
+
+
+def widen_too_little(real):
+    return lambda self, sensitivity: 0.9 * real(self, sensitivity)
+
+
+def no_noise(real):
+    return lambda self, models, sigma, clients, round: np.asarray(models, dtype=float)
+
+
+def half_the_noise(real):
+    return lambda self, models, sigma, clients, round: real(self, models, 0.5 * np.asarray(sigma), clients, round)
+
+
+@pytest.mark.parametrize(
+    ("method", "plant", "kind"),
+    [
+        ("widen", widen_too_little, comparing.DELTA),
+        ("release", no_noise, comparing.NO_NOISE),
+        ("release", half_the_noise, comparing.OTHER_NOISE),
+    ],
+    ids=["Δ is a tenth too small", "no noise", "half the noise"],
+)
+def test_noise_that_is_less_than_what_was_charged_is_noticed(laboratory, method, plant, kind):
+    assert kind not in honest_kinds(laboratory)
+    with mock.patch.object(SecureNoise, method, plant(getattr(SecureNoise, method))):
+        assert kind in honest_kinds(laboratory)
+
+
+def test_a_branch_that_was_not_reached_is_named():
+    survey = Survey()
+    assert survey.missing.keys() == REQUIRED.keys()
+    survey.seen = Counter({"replayed": 1000, "DECLINE final anything": 1000})
+    assert REQUIRED.keys() - survey.missing.keys() == {"replay", "spent budget"}

@@ -1,0 +1,74 @@
+"""Which branches of a client the sequences must reach, and how they are recognised in a trace.
+
+A trace becomes lines, one for each thing that happened; a branch is a pattern over them. The texts of refusals are
+constants of the client, so they are patterns here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+
+from pgfl.deploy.wire import Kind
+from two_worlds.frames import opened
+
+FEWEST = 20
+REQUIRED = {
+    "release": r"released$",
+    "fast solve": r"fast solve",
+    "fallback solve": r"fallback solve",
+    "replay": r"replayed",
+    "refused: round was answered already": r"DECLINE .*answered already",
+    "refused: model too large": r"DECLINE .*so large",
+    "refused: no bounded sensitivity": r"exit PrivacyError",
+    "spent budget": r"DECLINE final",
+    "restart with releases": r"restarted with releases",
+    "crash": r"crash",
+    "crash with void slot": r"void slot",
+    "malformed frame": r"malformed",
+    "flood of malformed frames": r"end lost .*keeps sending",
+    "first frame malformed": r"end lost .*first frame",
+    "stopped by the site": r"end stopped",
+    "refused by the site": r"end refused",
+    "site hung up": r"end lost .*hung up",
+    "changed training": r"said changed training",
+    "wrong task": r"said wrong task",
+    "wrong dimension": r"exit .*dimension",
+    "unknown cluster": r"exit .*cluster",
+    "unreadable training": r"exit .*cannot read",
+    "ledger from a backup": r"exit LedgerError .*backup",
+    **{f"release: {kind}": rf"said released by {kind}$" for kind in ("ridge", "huber", "logistic")},
+    **{f"release: {kind}": rf"said released with {kind}$" for kind in ("pgfl", "pgfl-exact", "pgfl-onestep", "fedavg")},
+}
+
+
+def lines(trace):
+    """What happened, one line each, with how often."""
+    found = Counter({name: count for name, count in trace.counts.items() if count})
+    found.update({f"said {name}": count for name, count in trace.said.items()})
+    found["void slot"] += trace.voids
+    seen = set()
+    for place, event in enumerate(trace.events):
+        if event[0] == "message":
+            kind, header, _ = opened(event[1])
+            if kind is Kind.ANSWER:
+                found["replayed" if event[1] in seen else "released"] += 1
+                seen.add(event[1])
+            elif kind is Kind.DECLINE:
+                found[f"DECLINE {'final ' if header['final'] else ''}{header['reason']}"] += 1
+            elif kind is Kind.HELLO and place and header["releases"] and trace.events[place - 1] == ("start",):
+                found["restarted with releases"] += 1
+        elif event[0] == "end of stream":
+            found[f"end {event[1]} {event[2]}"] += 1
+        elif event[0] == "exit":
+            found[f"exit {event[1]} {event[2]}"] += 1
+    found["fast solve"] += max(0, len(trace.draws) - found["fallback solve"])
+    return found
+
+
+def reached(seen):
+    """How often each required branch was reached, from the lines of all traces."""
+    return {
+        name: sum(count for line, count in seen.items() if re.match(pattern, line))
+        for name, pattern in REQUIRED.items()
+    }

@@ -1,0 +1,205 @@
+"""All that the harness knows about the insides of a client; if the client is rewritten, this file is adapted.
+
+The network is replaced by an iterator of frames, the secure noise and the signatures by recorded ones. Whatever lies
+between is the client as it is deployed: its folder, its settings, its table, its ledger, its stream.
+"""
+
+from __future__ import annotations
+
+import importlib
+import shutil
+import sqlite3
+import warnings
+from contextlib import ExitStack, closing, contextmanager
+from typing import Any, NamedTuple
+from unittest import mock
+
+import numpy as np
+
+from pgfl.config.schema import ObjectiveSettings
+from pgfl.deploy import identity, site_stream
+from pgfl.deploy.client import Participant, load_samples
+from pgfl.deploy.flower_client import Invitation
+from pgfl.deploy.settings import load_client
+from pgfl.deploy.site_stream import Ended
+from pgfl.privacy import noise
+
+TOLERANCE_IS_SENT = "tolerance" in ObjectiveSettings.model_fields
+LABELS_MAY_BE_UNBOUNDED = True
+LONGEST_LOCAL_STEPS = 200  # a client without a cap would work on more for minutes
+COUNTED: dict[str, str] = {}  # branch → "module:Class.method", called once each time the branch is reached
+TOKEN = "token"
+NOT_COMPARED = {"data.csv"}
+
+
+class Charge(NamedTuple):
+    """A row of the ledger, as far as a release must agree with it."""
+
+    number: int
+    sensitivity: float
+    sigma: float
+
+
+def make_keys(folder):
+    """The identity that both worlds share."""
+    identity.create_client(folder, "ann")
+    identity.create_site(folder / "site", "north", [])
+    return {
+        "client.key": (folder / "client.key").read_bytes(),
+        "site.crt": (folder / "site" / "site.crt").read_bytes(),
+    }
+
+
+def write_home(home, keys, config, table):
+    """A client's folder: its keys, its client.toml and its table."""
+    home.mkdir()
+    for name, content in keys.items():
+        (home / name).write_bytes(content)
+    bounds = {name: getattr(config, name) for name in ("x_norm", "y_bound", "w_norm")}
+    privacy = {
+        "phi0": config.phi0, "zeta": config.zeta, "delta": 1e-5, "max_releases": config.max_releases,
+        **{name: bound for name, bound in bounds.items() if bound is not None},
+    }  # fmt: skip
+    lines = ['name = "ann"', 'data = "data.csv"', f"intercept = {str(config.intercept).lower()}", "[site]"]
+    lines += ['certificate = "site.crt"', 'superlink = "localhost:1"', "[privacy]", "enabled = true"]
+    lines += [f"{key} = {value!r}" for key, value in privacy.items()]
+    (home / "client.toml").write_text("\n".join(lines) + "\n")
+    header = ",".join([f"x{column}" for column in range(table.features.shape[1])] + ["y"])
+    rows = np.column_stack([table.features, table.targets]).tolist()
+    (home / "data.csv").write_text("\n".join([header, *(",".join(map(repr, row)) for row in rows)]) + "\n")
+
+
+def live(home, streams, trace):
+    """One process of the client, from its start to its end; everything it says goes into the trace."""
+    settings = load_client(home / "client.toml")
+    participant = Participant(settings, load_samples(settings))
+    participant.remember(Invitation("localhost:1", TOKEN))
+
+    def run(address, token):
+        for frames in streams:
+            ended = participant.stream._converse(frames, token, trace)
+            trace.end(ended.how, ended.reason)
+            if ended.how == "stopped":
+                return ended
+        return Ended("stopped", "no more streams")
+
+    participant.stream.run = run
+    try:
+        trace.exit(participant.take_part())
+    finally:
+        trace.counts["malformed"] += participant.stream.refused["malformed"]
+
+
+@contextmanager
+def tampered(change):
+    """A client whose every reply goes through `change(reply, participant)`: for leaks that are planted on purpose."""
+    real = Participant._handle
+    with mock.patch.object(Participant, "_handle", lambda self, frame: change(real(self, frame), self)):
+        yield
+
+
+def draw_noise(participant):
+    """Noise that nobody has paid for."""
+    participant.account.noise.release(np.zeros((1, participant.dimension)), [1.0], np.zeros(1, dtype=int), 1)
+
+
+@contextmanager
+def recorded(draw, counts):
+    """Noise is what `draw(sigma, model)` says, a challenge is signed once and for all, and branches are counted."""
+    real = noise._maker
+
+    def maker(dimension):
+        return lambda sigma: _Recorded(sigma, draw, lambda: real(dimension)(sigma))
+
+    with ExitStack() as stack:
+        stack.enter_context(warnings.catch_warnings())
+        warnings.simplefilter("ignore")
+        stack.enter_context(mock.patch.object(noise, "_maker", maker))
+        stack.enter_context(mock.patch.object(site_stream, "sign_challenge", _signed))
+        for branch, place in COUNTED.items():
+            stack.enter_context(_counting(branch, place, counts))
+        yield
+
+
+class _Recorded:
+    """OpenDP's measurement, with its randomness taken out."""
+
+    def __init__(self, sigma, draw, real):
+        self.sigma, self.draw, self.real = sigma, draw, real
+
+    def __call__(self, model):
+        return self.draw(self.sigma, np.array(model))
+
+    def map(self, sensitivity):
+        return self.real().map(sensitivity)
+
+
+_real_signature = identity.sign_challenge
+_signatures: dict[tuple[Any, ...], bytes] = {}
+
+
+def _signed(key, site, nonce):
+    place = (site, nonce, key.private_numbers().private_value)
+    if place not in _signatures:
+        _signatures[place] = _real_signature(key, site, nonce)
+    return _signatures[place]
+
+
+@contextmanager
+def _counting(branch, place, counts):
+    module, _, path = place.partition(":")
+    owner = importlib.import_module(module)
+    *parents, name = path.split(".")
+    for parent in parents:
+        owner = getattr(owner, parent)
+    real = getattr(owner, name)
+
+    def counted(*arguments, **named):
+        counts[branch] += 1
+        return real(*arguments, **named)
+
+    with mock.patch.object(owner, name, counted):
+        yield
+
+
+# the ledger -----------------------------------------------------------------------------------------------------------
+
+
+def last_charge(home):
+    """What is committed last, as another process sees it now."""
+    with closing(sqlite3.connect(f"{(home / 'ledger.db').as_uri()}?mode=ro", uri=True)) as database:
+        row = database.execute("SELECT number, sensitivity, sigma FROM releases ORDER BY number DESC").fetchone()
+    return None if row is None else Charge(*row)
+
+
+def charges(home):
+    """Every committed row, by its number."""
+    with closing(sqlite3.connect(home / "ledger.db")) as database:
+        rows = database.execute("SELECT number, sensitivity, sigma FROM releases").fetchall()
+    return {row[0]: Charge(*row) for row in rows}
+
+
+def void_slots(home):
+    """How many rows were charged and never carried an answer."""
+    with closing(sqlite3.connect(home / "ledger.db")) as database:
+        return database.execute("SELECT count(*) FROM releases WHERE length(payload) = 0").fetchone()[0]
+
+
+def remains(home):
+    """All that a client leaves behind, except its table: every row of its ledger, every byte of its other files."""
+    left = {}
+    for path in sorted(home.iterdir()):
+        if path.name.startswith("ledger.db") or path.name in NOT_COMPARED:
+            continue
+        left[path.name] = path.read_bytes()
+    if (home / "ledger.db").exists():
+        with closing(sqlite3.connect(home / "ledger.db")) as database:
+            names = [name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+            for name in sorted(names):
+                left[f"ledger: {name}"] = database.execute(f"SELECT * FROM {name} ORDER BY rowid").fetchall()
+    return left
+
+
+def copied(home, to):
+    """The folder as a power cut would leave it at this moment."""
+    shutil.copytree(home, to)

@@ -1,0 +1,149 @@
+"""Clients' policies, and pairs of tables that differ in one record, chosen to be as far apart as a record can bring."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from two_worlds import device
+
+FAR = 1e20
+
+
+@dataclass(frozen=True)
+class Table:
+    features: Any
+    targets: Any
+
+
+@dataclass(frozen=True)
+class Config:
+    """What both worlds share: the owner's settings; and the two tables in which they differ."""
+
+    objective: str
+    intercept: bool
+    x_norm: float
+    y_bound: float | None
+    w_norm: float | None
+    phi0: float
+    zeta: float
+    max_releases: int
+    tables: tuple[Table, Table] = field(repr=False)
+
+    @property
+    def dimension(self):
+        return self.tables[0].features.shape[1] + self.intercept
+
+    @property
+    def direction(self):
+        """Where the record that differs points to in the first world; a good direction for a hostile centre."""
+        first, second = (table.features for table in self.tables)
+        row = int(np.argmax((first != second).any(axis=1)))
+        return np.append(_unit(first[row]), [1.0] * self.intercept)
+
+    def gradients(self, kappa, w):
+        """The mean gradient at a model in each world, as near as an attacker needs it who knows both tables."""
+        return [self._gradient(table, kappa, w) for table in self.tables]
+
+    def _gradient(self, table, kappa, w):
+        rows = np.column_stack([table.features, np.ones((len(table.targets), int(self.intercept)))])
+        rows = np.array([_unit(row) * min(math.hypot(*row), self.x_norm) for row in rows])
+        if self.objective == "logistic":
+            slopes = 0.5 + 0.5 * np.tanh(0.5 * (rows @ w)) - table.targets
+        else:
+            bound = np.inf if self.y_bound is None else self.y_bound
+            slopes = np.clip(2.0 * (rows @ w - np.clip(table.targets, -bound, bound)), -2.0 * kappa, 2.0 * kappa)
+        return slopes @ rows / len(rows)
+
+
+def hostile_config(rng, objective=None):
+    """A policy and two tables."""
+    objective = objective or rng.choice(["ridge", "huber", "logistic"])
+    regression = objective != "logistic"
+    unbounded = device.LABELS_MAY_BE_UNBOUNDED and objective == "huber" and rng.random() < 0.4
+    return Config(
+        objective=str(objective),
+        intercept=bool(rng.random() < 0.4),
+        x_norm=float(rng.choice([1.0, 1.0, 0.1, 10.0, 1e-3])),
+        y_bound=float(rng.choice([1.0, 10.0, 1e3])) if regression and not unbounded else None,
+        w_norm=float(rng.choice([1.0, 5.0, 100.0])) if objective == "ridge" else None,
+        phi0=float(10.0 ** rng.uniform(-3, 1)),
+        zeta=float(rng.choice([1.0, 0.99, 0.8])),
+        max_releases=int(rng.choice([1, 2, 3, 30], p=[0.05, 0.05, 0.1, 0.8])),
+        tables=neighbours(rng, regression),
+    )
+
+
+def neighbours(rng, regression):
+    """Two tables of 1 to 8 records, rarely of more, with 1 to 4 columns that differ in one record."""
+    records, columns = int(rng.integers(1, 9)), int(rng.integers(1, 5))
+    if rng.random() < 0.1:
+        records = int(rng.integers(20, 60))
+    features = _rows(rng, records, columns)
+    binary = (rng.random(records) < 0.5).astype(float)
+    targets = binary
+    if regression and rng.random() < 0.7:
+        targets = _labels(rng, records)
+    at = int(rng.integers(records))
+    one, other = _records(rng, columns) if regression else _two_classes(rng, columns)
+    worlds = []
+    for row, label in (one, other):
+        x, y = features.copy(), targets.copy()
+        x[at], y[at] = row, label
+        worlds.append(Table(x, y))
+    return worlds[0], worlds[1]
+
+
+def _rows(rng, records, columns):
+    scale = rng.choice([1.0, 1.0, 1e-8, 1e5, 1e150, 1e300, 1e-310], size=(records, 1))
+    return rng.standard_normal((records, columns)) * scale
+
+
+def _labels(rng, records):
+    return rng.choice([-1.0, 1.0], records) * 10.0 ** rng.choice([0.0, -3.0, 1.0, 5.0, 20.0], records)
+
+
+def _records(rng, columns):
+    """Two records of a regression: opposite pulls, turned rows, a row that vanishes, anything."""
+    x, y = _unit(rng.standard_normal(columns)), float(10.0 ** rng.choice([0.0, 1.0, 3.0, 20.0]))
+    kind = rng.integers(6)
+    if kind == 0:
+        return (1e3 * x, y), (1e3 * x * (1 - 1e-9), -y)
+    if kind == 1:
+        return (1e3 * x, y), (-1e3 * x + 1e-3, y)
+    if kind == 2:
+        return (1e3 * x, -y), (1e3 * _across(rng, x), y)
+    if kind == 3:
+        return (0.0 * x, 0.0), (1e3 * x, y)
+    if kind == 4:
+        return (0.3 * x, 0.5), (1e300 * x, FAR)
+    return (rng.standard_normal(columns), rng.standard_normal()), (rng.standard_normal(columns), y)
+
+
+def _two_classes(rng, columns):
+    x = _unit(rng.standard_normal(columns))
+    kind = rng.integers(4)
+    if kind == 0:
+        return (1e3 * x, 0.0), (0.99e3 * x, 1.0)
+    if kind == 1:
+        across = _across(rng, x)
+        return (1e3 * (across + 1e-2 * x), 0.0), (1e3 * (across - 1e-2 * x), 1.0)
+    if kind == 2:
+        return (0.0 * x, 1.0), (1e3 * x, 0.0)
+    return (rng.standard_normal(columns), 1.0), (rng.standard_normal(columns), float(rng.random() < 0.5))
+
+
+def _unit(x):
+    size = np.abs(x).max()
+    return x / size / np.linalg.norm(x / size) if size > 0 else x
+
+
+def _across(rng, x):
+    """A direction at a right angle to x; where there is none, −x/2."""
+    if len(x) == 1:
+        return -0.5 * x
+    other = rng.standard_normal(len(x))
+    return _unit(other - (other @ x) * x)
