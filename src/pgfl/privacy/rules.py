@@ -100,11 +100,14 @@ def contradiction(values: Mapping[str, object]) -> str | None:
 
 def off_although_written(values: Mapping[str, object]) -> str | None:
     """That privacy is off although a level or a bound is written, where it is so."""
-    written = [key for key in (*LEVELS, *BOUNDS) if values.get(key) is not None]
-    if values.get("enabled") or not written:
+    written = next((key for key in (*LEVELS, *BOUNDS) if values.get(key) is not None), None)
+    if values.get("enabled") or written is None:
         return None
-    why = "`privacy.enabled` is false" if written[0] in LEVELS else "no noise level (`phi0`, `phi1`, `epsilon`) is"
-    return f"Privacy is off: {why}, although `privacy.{written[0]}` is written; models are shared without noise."
+    if written in LEVELS:
+        why = f"`privacy.enabled` is false although `privacy.{written}` is written"
+    else:
+        why = f"`privacy.{written}` is written, but no noise level (`phi0`, `phi1` or `epsilon`)"
+    return f"Privacy is off: {why}; models are shared without noise."
 
 
 def _is_finite(value: object) -> bool:
