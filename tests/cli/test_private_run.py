@@ -125,7 +125,8 @@ def shown(capsys, folder, *arguments):
     """What a run says: on the terminal, in summary.json and on the page."""
     code, out, err = run(capsys, "run", *arguments, "--out", folder)
     assert code == 0, err
-    return " ".join(out.split()), json.loads((folder / "summary.json").read_text()), (folder / "report.html").read_text()
+    summary, page = ((folder / name).read_text("utf-8") for name in ("summary.json", "report.html"))
+    return " ".join(out.split()), json.loads(summary), page
 
 
 def test_a_written_budget_is_kept_and_its_noise_is_float_safe_on_a_table(capsys, tmp_path):
@@ -153,7 +154,7 @@ def test_privacy_that_is_off_although_a_budget_is_written_is_said_everywhere(cap
 
 
 def test_figures_of_the_test_table_are_said_to_be_exact(capsys, tmp_path):
-    sentence = "The accuracy is an exact function of the test samples (the table `data.test`), which no guarantee covers"
+    sentence = "The accuracy is an exact function of the test samples (the table `data.test`), which no guarantee"
     terminal, summary, page = shown(capsys, tmp_path / "out", private_table(tmp_path))
     assert "accuracy" in summary["final"]
     assert sentence in terminal

@@ -92,7 +92,9 @@ def account(
         _show(figures)
 
 
-BEYOND = f"A figure without a number is larger than {sys.float_info.max:.2g}, the largest there is: nothing is promised."
+BEYOND = (
+    f"An infinite figure (null in JSON) is beyond {sys.float_info.max:.2g}, the largest number: nothing is promised."
+)
 
 
 def _numbers(figures: dict[str, Any]) -> Iterator[float]:
