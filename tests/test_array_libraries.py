@@ -32,7 +32,7 @@ def test_libraries_agree(library, algorithm, kind):
 
 def federation(run=0):
     made = synthetic_regression(servers=4, clients_per_server=6, dimension=6, samples=(1, 5), seed=4, run=run)
-    return made.replace(targets=(made.targets > 0).astype(float))
+    return made.replace(targets=(made.targets > 0).astype(float), generated=True)
 
 
 CASES = {

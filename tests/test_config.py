@@ -71,7 +71,8 @@ def test_the_contract_s_example_loads_with_paths_relative_to_the_config(config_f
     assert config.graph.edges == str(tmp_path / "edges.csv")
     assert (config.algorithm.rho, config.algorithm.tau, config.algorithm.participants) == (5.0, 0.4, "all")
     assert not config.privacy.enabled
-    assert warnings(config) == []
+    (off,) = warnings(config)
+    assert off.startswith("Privacy is off: `privacy.enabled` is false although `privacy.phi0` is written;")
 
 
 def test_absolute_and_home_paths_stay(config_file, monkeypatch):
@@ -145,7 +146,7 @@ MISTAKES = [
     ("privacy.phi0=0", "`privacy.phi0` must be above 0.0; got 0."),
     ("privacy.zeta=1.01", "`privacy.zeta` must be at most 1.0; got 1.01."),
     ("privacy.zeta=0", "`privacy.zeta` must be above 0.0; got 0."),
-    ("privacy.delta=1", "`privacy.delta` must be below 1.0; got 1."),
+    ("privacy.delta=0.5", "`privacy.delta` must be at most 0.01; got 0.5."),
     ("privacy.delta=0", "`privacy.delta` must be above 0.0; got 0."),
     ("privacy.enabled=true", "Privacy is on without a noise level"),
     ("privacy={enabled=true, phi0=1e-3, epsilon=1}", "`privacy.phi0` and `privacy.epsilon` both set the noise"),
@@ -200,6 +201,46 @@ def test_a_target_without_a_count_of_releases_covers_every_round():
     config = parse({"rounds": 40, "privacy": {"enabled": True, "epsilon": 1.0, "x_norm": 1.0},
                     "objective": {"kind": "huber"}})  # fmt: skip
     assert config.privacy.max_releases == 40
+
+
+TABLE = {"data": {"kind": "table", "clients": "c.csv"}, "objective": {"kind": "huber"}}
+
+
+@pytest.mark.parametrize("level", [{"phi0": 1e-3}, {"phi1": 1e-3}, {"epsilon": 1.0}])
+def test_a_stated_schedule_or_target_is_on_unless_it_is_switched_off(level):
+    def privacy(**more):
+        return parse({**TABLE, "privacy": {"x_norm": 1.0, **level, **more}})
+
+    assert privacy().privacy.enabled
+    assert warnings(privacy()) == []
+    off = privacy(enabled=False)
+    assert not off.privacy.enabled
+    assert f"although `privacy.{next(iter(level))}` is written" in " ".join(warnings(off))
+    for config in (privacy(), off):
+        again = parse(tomllib.loads(to_toml(config)))
+        assert again == config
+        assert warnings(again) == warnings(config)
+    if "epsilon" in level:
+        assert privacy().privacy.max_releases == 300
+
+
+def test_bounds_without_a_noise_level_are_no_privacy_and_that_is_said():
+    config = parse({"privacy": {"x_norm": 1.0}})
+    assert not config.privacy.enabled
+    (told,) = warnings(config)
+    assert told.startswith("Privacy is off: `privacy.x_norm` is written, but no noise level")
+
+
+def test_a_table_gets_float_safe_noise_and_generated_data_seeded_noise_unless_one_is_asked_for():
+    on = {"objective": {"kind": "huber"}, "privacy": {"epsilon": 1.0, "x_norm": 1.0}}
+    assert parse({**TABLE, **on}).privacy.noise == "secure"
+    assert parse(TABLE).privacy.noise == "secure"
+    assert parse(on).privacy.noise == parse({}).privacy.noise == Config().privacy.noise == "seeded"
+    assert parse({"data": {"kind": "mnist"}, **on}).privacy.noise == "seeded"
+    for noise in ("seeded", "secure"):
+        asked = {"privacy": {**on["privacy"], "noise": noise}}
+        assert parse({**TABLE, **asked}).privacy.noise == noise
+        assert parse({**on, **asked}).privacy.noise == noise
 
 
 def test_keys_that_do_nothing_are_pointed_out():

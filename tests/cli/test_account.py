@@ -1,10 +1,16 @@
 """`pgfl account`: figures, schedules and refusals."""
 
+import contextlib
+import io
 import json
+import warnings
 
 import pytest
 from commands import refused, run
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
+from pgfl import cli
 from pgfl.privacy import accounting
 
 NOTES = [  # ζ, φ(1), n, ρ, the paper's ε, exact ε
@@ -82,6 +88,7 @@ def test_people_get_a_table(capsys):
         (["--phi0", "1", "--rounds", "3", "--delta", "0"], "delta must be between 0 and 1"),
         (["--phi0", "1", "--rounds", "3", "--delta", "1"], "delta must be between 0 and 1"),
         (["--phi0", "1", "--rounds", "0"], "at least 1"),
+        (["--phi0", "1", "--rounds", "1" + 400 * "0"], "at most 2147483647"),
         (["--phi0", "1", "--rounds", "5000", "--zeta", "0.5"], "underflows"),
         (["--phi0", "1"], "--rounds is missing"),
         (["--rounds", "3"], "exactly one of --phi0, --phi1 and --target-epsilon"),
@@ -100,3 +107,77 @@ def test_people_get_a_table(capsys):
 )
 def test_wrong_input_is_one_sentence(capsys, arguments, words):
     assert words in refused(capsys, "account", *arguments)
+
+
+def no_number(name):
+    raise AssertionError(f"{name} is not JSON")
+
+
+def strictly(text):
+    """What JSON holds, which NaN and Infinity are not."""
+    return json.loads(text, parse_constant=no_number)
+
+
+@pytest.mark.parametrize("zeros", [200, 308, 309, 400])
+def test_a_group_beyond_all_numbers_is_infinite_in_words(capsys, zeros):
+    group = 10**zeros
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        code, out, err = run(capsys, "account", "--phi1", 1e-3, "--rounds", 10, "--group", group, "--json")
+        assert (code, err) == (0, "")
+        told = strictly(out)
+        assert told["group"] == {"records": group, "rho": None, "epsilon": None}
+        assert told["epsilon"] > 0.0
+        assert "nothing is promised" in told["note"]
+        _, out, err = run(capsys, "account", "--phi1", 1e-3, "--rounds", 10, "--group", group)
+    assert "ρ ∞, ε ∞" in out
+    assert "nothing is promised" in out
+    assert err == ""
+
+
+def test_large_figures_are_told_while_there_are_numbers_for_them(capsys):
+    told = figures(capsys, "--target-epsilon", 1e308, "--rounds", 1)
+    assert told["epsilon"] == pytest.approx(1e308)
+    assert told["epsilon_paper"] >= told["rho"] == pytest.approx(1e308)
+    tiny = figures(capsys, "--phi0", 1e-300, "--zeta", 1, "--rounds", 1, "--group", 10**200)
+    assert tiny["group"]["rho"] == pytest.approx(1e100)
+    assert "note" not in tiny
+
+
+numbers = st.floats() | st.sampled_from(
+    [0.0, 5e-324, 1e-320, 1e-300, 1e-12, 1e-5, 1e-3, 0.5, 0.99, 0.999999999, 1.0, 2.0, 1e10, 1e154, 1e200, 1.7e308]
+)
+whole = st.integers(-1, 400) | st.sampled_from([10**9, 2**31 - 1, 2**31, 2**63, 10**154, 10**155, 10**308, 10**400])
+levels = st.tuples(st.sampled_from(["--phi0", "--phi1", "--target-epsilon"]), numbers)
+others = st.fixed_dictionaries(
+    {"--rounds": whole},
+    optional={
+        "--zeta": numbers,
+        "--delta": numbers,
+        "--max-releases": whole,
+        "--index": st.sampled_from(["round", "release"]),
+        "--group": whole,
+    },
+)
+
+
+@settings(max_examples=200, deadline=None, derandomize=True)
+@given(levels, others)
+@example(("--phi0", 1.7e308), {"--rounds": 1, "--zeta": 1.0})
+@example(("--target-epsilon", 1.7e308), {"--rounds": 1, "--group": 2})
+@example(("--phi0", 1.0), {"--rounds": 10**400})
+@example(("--phi1", 5e-324), {"--rounds": 1, "--zeta": 1.0, "--group": 10**400})
+def test_json_is_strict_and_mistakes_are_one_sentence_whatever_is_asked(level, asked):
+    out, err = io.StringIO(), io.StringIO()
+    arguments = [str(part) for pair in (level, *asked.items()) for part in pair]
+    with warnings.catch_warnings(), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        warnings.simplefilter("error")
+        code = cli.execute(["account", "--json", *arguments])
+    if code == 0:
+        assert err.getvalue() == ""
+        told = strictly(out.getvalue())
+        assert told["epsilon"] is None or told["epsilon"] >= 0.0
+        assert ("note" in told) == (None in (*told.values(), *told.get("group", {}).values()))
+    else:
+        assert (code, out.getvalue()) == (2, "")
+        assert len(err.getvalue().strip().splitlines()) == 1

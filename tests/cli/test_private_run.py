@@ -40,7 +40,8 @@ def table(**keys):
         ([table(phi0=1.0, zeta=0.0)], "`privacy.zeta` must be above 0"),
         ([table(phi0=1.0, zeta=1.5)], "`privacy.zeta` must be at most 1"),
         ([table(phi0=1.0, delta=0.0)], "`privacy.delta` must be above 0"),
-        ([table(phi0=1.0, delta=1.0)], "`privacy.delta` must be below 1"),
+        ([table(phi0=1.0, delta=0.5)], "`privacy.delta` must be at most 0.01"),
+        ([table(phi0=1.0, noise='"secur"')], "(did you mean secure?)"),
         ([table(phi0=1.0, x_norm=None)], "`privacy.x_norm` is missing"),
         ([table(phi0=1.0, x_norm=0.0)], "`privacy.x_norm` must be above 0"),
         ([table()], "without a noise level"),
@@ -104,6 +105,66 @@ def test_float_safe_noise_in_a_run_leaves_nothing_clean(capsys, tmp_path):
     assert not (folder / SIMULATION_ONLY).exists()
     assert not (folder / CHECKPOINT).exists()
     assert not {"objective", "primal_residual"} & set(rows(folder / "history.csv")[0])
+
+
+def private_table(folder, **privacy):
+    """A config on a table of one's own, with test samples."""
+    rows = [f"c{k},s{k % 2},q,{(k + n) % 2},{0.1 * k},{0.2 * n}" for k in range(4) for n in range(3)]
+    (folder / "clients.csv").write_text("client,server,cluster,y,a,b\n" + "\n".join(rows) + "\n")
+    keys = {"epsilon": 2.0, "x_norm": 1.0, **privacy}
+    lines = [f"{key} = {json.dumps(value)}" for key, value in keys.items()]
+    config = folder / "mine.toml"
+    config.write_text(
+        'rounds = 2\n[data]\nkind = "table"\nclients = "clients.csv"\ntest = "clients.csv"\n'
+        '[graph]\nkind = "line"\n[objective]\nkind = "logistic"\n[privacy]\n' + "\n".join(lines) + "\n"
+    )
+    return config
+
+
+def shown(capsys, folder, *arguments):
+    """What a run says: on the terminal, in summary.json and on the page."""
+    code, out, err = run(capsys, "run", *arguments, "--out", folder)
+    assert code == 0, err
+    summary, page = ((folder / name).read_text("utf-8") for name in ("summary.json", "report.html"))
+    return " ".join(out.split()), json.loads(summary), page
+
+
+def test_a_written_budget_is_kept_and_its_noise_is_float_safe_on_a_table(capsys, tmp_path):
+    terminal, summary, page = shown(capsys, tmp_path / "out", private_table(tmp_path))
+    assert (summary["private"], summary["noise"]) == (True, "secure")
+    assert "noise secure: float-safe" in terminal
+    assert "Noise: secure: float-safe" in page
+    assert "Privacy is off" not in terminal
+    assert not (tmp_path / "out" / SIMULATION_ONLY).exists()
+
+
+def test_seeded_noise_on_a_table_must_be_asked_for(capsys, tmp_path):
+    terminal, summary, _ = shown(capsys, tmp_path / "out", private_table(tmp_path, noise="seeded"))
+    assert summary["noise"] == "seeded"
+    assert "noise seeded, for simulations only" in terminal
+
+
+def test_privacy_that_is_off_although_a_budget_is_written_is_said_everywhere(capsys, tmp_path):
+    terminal, summary, page = shown(capsys, tmp_path / "out", private_table(tmp_path, enabled=False))
+    sentence = "Privacy is off: `privacy.enabled` is false although `privacy.epsilon` is written;"
+    assert not summary["private"]
+    assert sentence in terminal
+    assert any(warning.startswith(sentence) for warning in summary["warnings"])
+    assert sentence in page
+
+
+def test_figures_of_the_test_table_are_said_to_be_exact(capsys, tmp_path):
+    sentence = "The accuracy is an exact function of the test samples (the table `data.test`), which no guarantee"
+    terminal, summary, page = shown(capsys, tmp_path / "out", private_table(tmp_path))
+    assert "accuracy" in summary["final"]
+    assert sentence in terminal
+    assert any(note.startswith(sentence) for note in summary["notes"])
+    assert sentence in page
+    for name, changes in (("open", ["privacy.enabled=false"]), ("untested", ['metrics=["disagreement"]'])):
+        overrides = [part for change in changes for part in ("--set", change)]
+        terminal, summary, page = shown(capsys, tmp_path / name, private_table(tmp_path), *overrides)
+        assert summary["notes"] == []
+        assert sentence not in terminal + page
 
 
 def test_seeded_noise_is_labelled(capsys, tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from pgfl.cli import execute
 from pgfl.deploy.local import to_toml
 from pgfl.deploy.settings import Training, load_client, load_site
 from pgfl.errors import ConfigError, NetworkError
@@ -67,6 +68,22 @@ def test_a_wrong_site_file_is_one_sentence(tmp_path, change, words):
 def test_a_wrong_client_file_is_one_sentence(tmp_path, change, words):
     with pytest.raises(ConfigError, match=words):
         load_client(written(tmp_path, {**CLIENT, "privacy": {**CLIENT["privacy"], **change}}))
+
+
+def test_a_stated_budget_is_on_unless_the_owner_switches_it_off(tmp_path):
+    stated = {key: value for key, value in CLIENT["privacy"].items() if key != "enabled"}
+    assert load_client(written(tmp_path, {**CLIENT, "privacy": stated})).privacy.enabled
+    assert not load_client(written(tmp_path, {**CLIENT, "privacy": {**stated, "enabled": False}})).privacy.enabled
+    with pytest.raises(ConfigError, match="x_norm"):
+        load_client(written(tmp_path, {**CLIENT, "privacy": {**stated, "x_norm": None}}))
+
+
+def test_a_client_that_joins_without_its_written_budget_is_told(tmp_path, capsys):
+    path = written(tmp_path, {**CLIENT, "privacy": {**CLIENT["privacy"], "enabled": False}})
+    assert execute(["client", "join", str(path)]) == 2  # there is no data yet
+    assert "Privacy is off: `privacy.enabled` is false although `privacy.epsilon` is written" in capsys.readouterr().out
+    execute(["client", "join", str(written(tmp_path, CLIENT))])
+    assert "Privacy is off" not in capsys.readouterr().out
 
 
 def test_files_that_are_none(tmp_path):

@@ -93,7 +93,7 @@ def account(
 
 
 BEYOND = (
-    f"A figure without a number is larger than {sys.float_info.max:.2g}, the largest there is: nothing is promised."
+    f"An infinite figure (null in JSON) is beyond {sys.float_info.max:.2g}, the largest number: nothing is promised."
 )
 
 

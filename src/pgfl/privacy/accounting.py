@@ -25,7 +25,6 @@ _LOG_HALF = -math.log(2.0)
 _LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
 _SMALL_MU = 2e-3  # below it the two terms of δ(ε) cancel, and a Taylor series of their difference takes over
 _HUGE_MU = 1e10  # above it the paper's formula, which bounds ε, is within 1e-9 of it
-_MOST_MEMBERS = 10**308  # a larger group has no float; its figures are infinite all the same
 _BLOCK = 1 << 16  # values solved for at once, which keeps the temporaries in cache
 _LOG_TINY = math.log(np.finfo(float).tiny)
 _LOG_HUGE = math.log(np.finfo(float).max)
@@ -45,8 +44,10 @@ def check_schedule(phi0: float, zeta: float, last: int) -> None:
     """
     _check_positive("phi0", phi0)
     check_zeta(zeta)
-    if not isinstance(last, int | np.integer) or not 1 <= last <= MOST_RELEASES:
-        raise PrivacyError(f"The number of releases must be a whole number from 1 to {MOST_RELEASES}, not {last!r}.")
+    if not isinstance(last, int | np.integer) or last < 1:
+        raise PrivacyError(f"The number of releases must be a whole number of at least 1, not {last!r}.")
+    if last > MOST_RELEASES:
+        raise PrivacyError(f"The number of releases must be at most {MOST_RELEASES}.")
     decay = last * math.log(zeta)
     total = math.log(phi0) - decay + math.log(last)
     if decay <= _LOG_TINY or total >= _LOG_HUGE:
@@ -163,14 +164,15 @@ def group_rho(rho: ArrayLike, size: ArrayLike) -> Floats:
     The guarantee that everything else here states is for one record. This is another, weaker one, and kept apart.
     Beyond the floating-point numbers it is infinite.
     """
+    spent = _check_rho(rho)
     try:
         members = np.asarray(size, dtype=np.float64)
-    except OverflowError:
-        members = np.minimum(np.asarray(size, dtype=object), _MOST_MEMBERS).astype(np.float64)
+    except OverflowError:  # a whole number that no float holds
+        members = np.asarray(np.inf)
     if not (members >= 1.0).all():
         raise PrivacyError("A group has at least one record.")
-    with np.errstate(over="ignore"):
-        return np.asarray(_check_rho(rho) * members * members, dtype=np.float64)
+    with np.errstate(over="ignore", invalid="ignore"):
+        return np.where(spent > 0.0, spent * members * members, 0.0)
 
 
 def group_epsilon(rho: ArrayLike, delta: float, size: ArrayLike) -> Floats:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from numbers import Integral, Real
+from typing import Any
 
 from pgfl.suggest import nearest, shown
 
@@ -31,15 +32,14 @@ class _Number:
             return None
         if isinstance(value, bool) or not isinstance(value, Integral if self.whole else Real):
             return "a whole number" if self.whole else "a number"
-        if not _is_finite(value):
+        number: Any = value
+        if not _is_finite(number):
             return "a finite number"
-        if self.above is not None and not value > self.above:  # type: ignore[operator]
+        if self.above is not None and not number > self.above:
             return f"above {self.above}"
-        if self.least is not None and not value >= self.least:  # type: ignore[operator]
+        if self.least is not None and not number >= self.least:
             return f"at least {self.least}"
-        if self.most is not None and not value <= self.most:  # type: ignore[operator]
-            return f"at most {self.most}"
-        return None
+        return f"at most {self.most}" if self.most is not None and not number <= self.most else None
 
 
 @dataclass(frozen=True)
@@ -100,15 +100,18 @@ def contradiction(values: Mapping[str, object]) -> str | None:
 
 def off_although_written(values: Mapping[str, object]) -> str | None:
     """That privacy is off although a level or a bound is written, where it is so."""
-    written = [key for key in (*LEVELS, *BOUNDS) if values.get(key) is not None]
-    if values.get("enabled") or not written:
+    written = next((key for key in (*LEVELS, *BOUNDS) if values.get(key) is not None), None)
+    if values.get("enabled") or written is None:
         return None
-    why = "`privacy.enabled` is false" if written[0] in LEVELS else "no noise level (`phi0`, `phi1`, `epsilon`) is"
-    return f"Privacy is off: {why}, although `privacy.{written[0]}` is written; models are shared without noise."
+    if written in LEVELS:
+        why = f"`privacy.enabled` is false although `privacy.{written}` is written"
+    else:
+        why = f"`privacy.{written}` is written, but no noise level (`phi0`, `phi1` or `epsilon`)"
+    return f"Privacy is off: {why}; models are shared without noise."
 
 
-def _is_finite(value: object) -> bool:
+def _is_finite(number: Any) -> bool:
     try:
-        return math.isfinite(value)  # type: ignore[arg-type]
+        return math.isfinite(number)
     except OverflowError:
         return False
