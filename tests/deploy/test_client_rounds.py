@@ -10,7 +10,7 @@ import pytest
 from pgfl.algorithms import PGFL
 from pgfl.config import PrivacySettings
 from pgfl.deploy.accounts import OpenAccount, PrivateAccount
-from pgfl.deploy.client_rounds import ClientRounds, pack_state, unpack_state
+from pgfl.deploy.client_rounds import ROUND_LOST, ClientRounds, pack_state, unpack_state
 from pgfl.deploy.messages import encode_request, read_answer, read_request
 from pgfl.deploy.wire import Kind, Limits, decode
 from pgfl.errors import LedgerError, PrivacyError
@@ -122,11 +122,13 @@ def test_the_dual_advances_only_on_confirmed_acceptance_and_once(device):
 def test_a_restored_ledger_is_exposed(device, tmp_path):
     device.ask(1)
     device.account.close()
-    shutil.copy(device.path, tmp_path / "backup.db")
+    for ending in ("", ".anchor"):
+        shutil.copy(f"{device.path}{ending}", tmp_path / f"backup.db{ending}")
     device.start()
     device.ask(2)
     device.account.close()
-    shutil.copy(tmp_path / "backup.db", device.path)
+    for ending in ("", ".anchor"):
+        shutil.copy(tmp_path / f"backup.db{ending}", f"{device.path}{ending}")
     device.start()
     with pytest.raises(LedgerError, match="backup"):
         device.rounds.welcomed(2)
@@ -169,7 +171,7 @@ def test_a_failed_save_releases_nothing_and_forgets_nothing(device, monkeypatch)
     def full(*_, **__):
         raise LedgerError("the disk is full")
 
-    monkeypatch.setattr(device.account.ledger, "release", full)
+    monkeypatch.setattr(device.account.ledger, "reserve", full)
     with pytest.raises(LedgerError, match="full"):
         device.ask(2, accepted=Accepted(1, np.ones(3)))
     after = device.rounds.role.state()
@@ -195,17 +197,44 @@ def test_states_come_back_as_they_were():
     assert unpack_state(pack_state("ff", {**state, "sent": None}))[1]["sent"] is None
 
 
+def test_a_round_that_was_paid_for_and_lost_is_declined_for_good(device, monkeypatch):
+    monkeypatch.setattr(device.rounds.role, "answer", lambda *_: 1 / 0)
+    device.ask(1)
+    monkeypatch.undo()
+    for _ in range(2):
+        frame = decode(device.ask(1), LIMITS, FRAMES)
+        assert (frame.kind, frame.header["reason"], frame.header["final"]) == (Kind.DECLINE, ROUND_LOST, False)
+        device.restart()
+    assert device.account.releases == 1, "it is charged, once"
+    assert kind(device.ask(2)) is Kind.ANSWER
+    assert device.account.releases == 2
+
+
+def test_privacy_off_and_on_again_is_infinite_for_good(device):
+    """Clean models had left, and the ledger said 0.28."""
+    device.ask(1)
+    device.account.close()
+    account = OpenAccount.open(device.path, "ann")
+    rounds = ClientRounds(Client(device.objective, PGFL(rho=RHO), *data()), account, TRAINING)
+    assert kind(rounds.answer(RoundRequest(2, 1, np.zeros(3)))) is Kind.ANSWER
+    account.close()
+    device.start()
+    assert device.account.epsilon == np.inf
+    frame = decode(device.ask(3), LIMITS, FRAMES)
+    assert (frame.kind, frame.header["final"]) == (Kind.DECLINE, True)
+
+
 def test_without_privacy_answers_are_stored_all_the_same(tmp_path):
-    path = tmp_path / "journal.db"
-    account = OpenAccount(path)
+    path = tmp_path / "ledger.db"
+    account = OpenAccount.open(path, "ann")
     rounds = ClientRounds(Client(Ridge(), PGFL(rho=RHO), *data()), account, TRAINING)
     answers = [rounds.answer(RoundRequest(round, 1, np.zeros(3))) for round in (1, 2, 3)]
     account.close()
-    account = OpenAccount(path)
+    account = OpenAccount.open(path, "ann")
     rounds = ClientRounds(Client(Ridge(), PGFL(rho=RHO), *data()), account, TRAINING)
     assert rounds.answer(RoundRequest(3, 1, np.ones(3))) == answers[-1]
-    assert kind(rounds.answer(RoundRequest(1, 1, np.ones(3)))) is Kind.DECLINE
-    assert account.releases == 3
+    assert rounds.answer(RoundRequest(1, 1, np.ones(3))) == answers[0]
+    assert (account.releases, account.epsilon) == (3, np.inf)
     with pytest.raises(LedgerError):
         account.check_known(4)
     account.close()
