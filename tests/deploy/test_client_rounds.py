@@ -242,6 +242,20 @@ def test_states_come_back_as_they_were():
     assert unpack_state(pack_state("ff", {**state, "sent": None}))[1]["sent"] is None
 
 
+def test_privacy_off_and_on_again_is_infinite_for_good(device):
+    """Clean models had left, and the ledger said 0.28."""
+    device.ask(1)
+    device.account.close()
+    account = OpenAccount.open(device.path, "ann")
+    rounds = ClientRounds(Client(device.objective, PGFL(rho=RHO), *data()), account, TRAINING)
+    assert kind(rounds.answer(RoundRequest(2, 1, np.zeros(3)))) is Kind.ANSWER
+    account.close()
+    device.start()
+    assert device.account.epsilon == np.inf
+    frame = decode(device.ask(3), LIMITS, FRAMES)
+    assert (frame.kind, frame.header["final"]) == (Kind.DECLINE, True)
+
+
 def test_without_privacy_answers_are_stored_all_the_same(tmp_path):
     path = tmp_path / "journal.db"
     account = OpenAccount.open(path, "ann")

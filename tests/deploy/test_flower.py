@@ -29,7 +29,7 @@ clientapp = "evil:client"
 }
 
 
-def wait(condition, seconds=40.0):
+def wait(condition, seconds=120.0):
     import time
 
     until = time.monotonic() + seconds

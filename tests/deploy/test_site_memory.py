@@ -1,0 +1,126 @@
+"""A site tells a returning client the largest number of a release it has ever heard from it; an older ledger stops."""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from inprocess import participant
+
+from pgfl.cli.network import demo_federation, demo_training
+from pgfl.deploy.local import LocalNetwork
+from pgfl.deploy.messages import encode_request
+from pgfl.deploy.settings import load_site
+from pgfl.deploy.site import Site
+from pgfl.deploy.wire import Kind, Limits, decode
+from pgfl.errors import LedgerError, NetworkError
+from pgfl.roles import RoundRequest
+
+POLICY = {"enabled": True, "phi0": 1e-7, "zeta": 1.0, "max_releases": 9, "x_norm": 3.0}
+SITE = "server-0"
+FILES = ("ledger.db", "ledger.db.anchor")
+
+
+class Quiet(Site):
+    """A site's real store and handlers, without sockets: what it would send is kept."""
+
+    def __init__(self, settings):
+        super().__init__(settings, invite=False)
+        self.sent, self.failed = [], []
+        self.streams = SimpleNamespace(send=lambda client, data: self.sent.append(data), refused=Counter())
+        self.service = SimpleNamespace(refused=Counter())
+        self._over = SimpleNamespace(done=lambda: True)
+
+    def _fail(self, error):
+        self.failed.append(error)
+
+    def welcome(self, client):
+        self._stream_opened(client)
+        return self.sent.pop()
+
+
+@pytest.fixture
+def network(tmp_path):
+    federation = demo_federation(1, 1, "huber", seed=0)
+    network = LocalNetwork(tmp_path, federation, demo_training(federation, "huber", 9), POLICY)
+    network.prepare()
+    return network
+
+
+@pytest.fixture
+def client(network):
+    return network.federation.client_ids[0]
+
+
+@pytest.fixture
+def site(network):
+    site = Quiet(load_site(network.home(SITE) / "site.toml"))
+    yield site
+    site.store.close()
+
+
+def read(network, data):
+    return decode(data, Limits(network.federation.dimension), frozenset(Kind))
+
+
+def asked(network, device, round):
+    request = RoundRequest(round, 1, np.zeros(network.federation.dimension))
+    return read(network, device.stream.handle(read(network, encode_request(request))))
+
+
+def copy(network, client, here, there):
+    for name in FILES:
+        shutil.copy(network.home(client) / here / name, network.home(client) / there / name)
+
+
+def test_an_answer_that_is_not_accepted_is_remembered_and_an_older_ledger_stops(network, site, client):
+    """Nobody asked for these answers, so none is accepted; each carries the number of its release all the same."""
+    (network.home(client) / "older").mkdir()
+    participant(network, client).account.close()
+    copy(network, client, ".", "older")
+    device = participant(network, client)
+    device.stream.handle(read(network, site.welcome(client)))
+    for round in (7, 8):
+        site._frame(client, asked(network, device, round))
+    device.account.close()
+    assert site.rounds.refused["late"] == 2
+    assert site.store.clients()[client].accepted is None
+    again = Quiet(load_site(network.home(SITE) / "site.toml"))  # the first was killed: nothing was closed or saved
+    welcome = read(network, again.welcome(client))
+    again.store.close()
+    assert welcome.header["releases"] == 2
+    device = participant(network, client)
+    device.stream.handle(welcome)
+    device.account.close()
+    copy(network, client, "older", ".")
+    device = participant(network, client)
+    with pytest.raises(LedgerError, match=r"has 0 releases but the site has received 2.*backup"):
+        device.stream.handle(welcome)
+    device.account.close()
+
+
+def test_what_a_client_says_of_itself_at_the_door_is_remembered(network, site, client):
+    """An answer may be lost on the way, or refused as malformed; the next hello tells of it."""
+    device = participant(network, client)
+    device.stream.handle(read(network, site.welcome(client)))
+    asked(network, device, 1)
+    nonce = bytes(32)
+    hello = read(network, device.stream._hello(nonce, f"token of {client}"))
+    assert site._authenticate(hello, nonce) == client
+    assert read(network, site.welcome(client)).header["releases"] == 1
+    device.account.close()
+
+
+def test_a_site_that_cannot_remember_stops(network, site, client):
+    device = participant(network, client)
+    device.stream.handle(read(network, site.welcome(client)))
+    site.store._db.execute(
+        "CREATE TRIGGER full BEFORE UPDATE ON clients BEGIN SELECT RAISE(ABORT, 'disk is full'); END"
+    )
+    site._frame(client, asked(network, device, 1))
+    assert [type(error) for error in site.failed] == [NetworkError]
+    assert not site.rounds.refused
+    device.account.close()
