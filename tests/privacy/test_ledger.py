@@ -234,23 +234,26 @@ def infinite(ledger):
     return figures == (math.inf, math.inf, math.inf, "inf", "inf", "inf") and told["spent"]
 
 
-def test_a_release_without_noise_makes_it_infinite_for_good(filled):
+def test_a_release_without_noise_makes_it_infinite_for_good(path):
     """Privacy on, off, on again: three clean models had left, and the ledger said 0.28."""
-    with Ledger.open_or_create(filled, "ann", None) as ledger:
+    with Ledger.open_or_create(path, "ann", POLICY) as ledger:
+        release(ledger, "r1")
+    with Ledger.open_or_create(path, "ann", None) as ledger:
         assert ledger.epsilon() < 1.0
-        assert unprotected(ledger, "c1").number == 5
+        assert unprotected(ledger, "c1").number == 2
         assert ledger.find("c1").payload == b"clean bytes"
         assert infinite(ledger)
-    with Ledger.open_or_create(filled, "ann", POLICY) as ledger:
+    with Ledger.open_or_create(path, "ann", POLICY) as ledger:
         assert infinite(ledger)
-        with pytest.raises(BudgetSpent, match=BUDGET_SPENT), ledger.reserve("r9", 0.2):
+        with pytest.raises(BudgetSpent, match=BUDGET_SPENT), ledger.reserve("r2", 0.2):
             pytest.fail("noise was drawn")
-        assert unprotected(ledger, "c2").number == 6, "past max_releases too: there is nothing left to protect"
-        assert [row.unprotected for row in ledger.rows()] == [False] * 4 + [True] * 2
-    with Ledger.read(filled) as ledger:
+        for number in range(3, 8):  # past max_releases too: there is nothing left to protect
+            assert unprotected(ledger, f"c{number}").number == number
+    with Ledger.read(path) as ledger:
         ledger.verify()
         assert infinite(ledger)
-        assert ledger.summary()["unprotected"] == 2
+        assert [row.unprotected for row in ledger.rows()] == [False] + [True] * 6
+        assert ledger.summary()["unprotected"] == 6
 
 
 def test_a_release_without_noise_that_failed_counts_as_one(filled):
@@ -494,13 +497,17 @@ def _forgiven(row):
     return {"phi": phi, "rho": 0.1, "sensitivity": 0.2, "sigma": 0.2 / math.sqrt(2 * phi)} if row["number"] == 6 else {}
 
 
+def _discounted(row):
+    return {"rho": 0.1} if row["number"] == 6 else {}
+
+
 def test_a_ledger_can_be_rewritten_so_that_only_a_site_would_know(mixed):
     """The next test means something: what it rewrites is refused for what it says, not for how."""
     _rewritten(mixed, lambda row: {})
     Ledger.open(mixed, "ann").close()
 
 
-@pytest.mark.parametrize(("change", "number"), [(_halved, 4), (_forgiven, 6)])
+@pytest.mark.parametrize(("change", "number"), [(_halved, 4), (_forgiven, 6), (_discounted, 6)])
 def test_a_row_that_breaks_the_policy_is_found_even_with_its_digest_right(mixed, change, number):
     _rewritten(mixed, change)
     with pytest.raises(LedgerError, match=f"release {number} was altered"):
