@@ -128,10 +128,10 @@ def test_a_group_beyond_all_numbers_is_infinite_in_words(capsys, zeros):
         told = strictly(out)
         assert told["group"] == {"records": group, "rho": None, "epsilon": None}
         assert told["epsilon"] > 0.0
-        assert "nothing is promised" in told["note"]
+        assert "An infinite figure" in told["note"]
         _, out, err = run(capsys, "account", "--phi1", 1e-3, "--rounds", 10, "--group", group)
     assert "ρ ∞, ε ∞" in out
-    assert "nothing is promised" in out
+    assert "An infinite figure" in out
     assert err == ""
 
 

@@ -92,9 +92,7 @@ def account(
         _show(figures)
 
 
-BEYOND = (
-    f"An infinite figure (null in JSON) is beyond {sys.float_info.max:.2g}, the largest number: nothing is promised."
-)
+BEYOND = f"An infinite figure (null in JSON) is beyond {sys.float_info.max:.2g}, the largest number: no promise."
 
 
 def _numbers(figures: dict[str, Any]) -> Iterator[float]:
