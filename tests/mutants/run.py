@@ -18,8 +18,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 
-from mutants.attack_one import NOT_KEPT
-from mutants.planted import PLANTED, Mutant
+from mutants.planted import NOT_KEPT, PLANTED, Mutant
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 COPIED = ("src", "tests", "docs", "examples", "benchmarks", "pyproject.toml", "README.md", "Makefile", "CHANGELOG.md")
