@@ -1,7 +1,7 @@
 # Everything runs in .venv, which is built once from requirements.lock.
 SHELL := /bin/bash
 .DELETE_ON_ERROR:
-.PHONY: install run test two-worlds check bench bench-peers bench-network clean
+.PHONY: install run test two-worlds mutants check bench bench-peers bench-network clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -34,6 +34,9 @@ check: install
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
+
+mutants: install
+	@PYTHONPATH=tests $(BIN)/python -m mutants.run $(ARGS)
 
 bench: install
 	@$(BIN)/python benchmarks/run.py $(ARGS)

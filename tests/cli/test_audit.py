@@ -7,7 +7,7 @@ from commands import refused, run
 
 from pgfl.privacy import audit as package
 from pgfl.privacy.audit import bugs, report
-from pgfl.privacy.audit.cases import cases
+from pgfl.privacy.audit.cases import DEPLOYED_MU, MU, cases, deployed_cases
 
 
 def test_the_quick_audit_passes_and_lists_everything(capsys):
@@ -16,16 +16,19 @@ def test_the_quick_audit_passes_and_lists_everything(capsys):
     told = json.loads(out)
     assert told["passed"] is True
     assert told["false_alarm_probability"] <= 1e-3
-    assert {entry["subject"] for entry in told["objectives"]} == {case.name for case in cases()}
-    assert {entry["path"] for entry in told["objectives"]} == {"simulator", "compiled", "device", "safe-noise"}
+    assert {entry["subject"] for entry in told["objectives"]} == {case.name for case in cases() + deployed_cases()}
+    paths = {"simulator", "compiled", "device", "safe-noise", "deployed"}
+    assert {entry["path"] for entry in told["objectives"]} == paths
     for entry in told["objectives"]:
         assert entry["verdict"] == "holds"
         assert entry["confidence"] > 0.999
-        assert 0 < entry["mu_lower"] <= entry["claimed_mu"] == pytest.approx(3.0)
+        claimed = DEPLOYED_MU if entry["path"] == "deployed" else MU
+        assert 0 <= entry["mu_lower"] <= entry["claimed_mu"] == pytest.approx(claimed)
     reached = {entry["subject"] for entry in told["objectives"] if entry["ratio"] >= 0.9}
     assert reached == {case.name for case in cases() if case.attained}
     assert {(entry["bug"], entry["path"]) for entry in told["planted_bugs"]} == {
-        (bug, path) for bug in bugs.PLANTED for path in ("simulator", "device")
+        *((bug, path) for bug in bugs.PLANTED for path in ("simulator", "device")),
+        *((bug, "deployed") for bug in bugs.IN_THE_FIELD),
     }
     for entry in told["planted_bugs"]:
         assert entry["verdict"] == "flagged"

@@ -149,7 +149,7 @@ def test_a_client_survives(tmp_path):
 
     while frames:
         ends.append(
-            stream._converse(iter([challenge, *(frames.popleft() for _ in range(min(50, len(frames))))]), "t", Outbox())
+            stream.converse(iter([challenge, *(frames.popleft() for _ in range(min(50, len(frames))))]), "t", Outbox())
         )
     assert stream.refused["malformed"] > 0.5 * MESSAGES * 20 / 50
     assert {ended.how for ended in ends} <= {"lost", "stopped", "refused"}
@@ -160,4 +160,4 @@ def test_a_client_survives(tmp_path):
 def test_a_malformed_challenge_gets_no_signature(tmp_path, first):
     certificate = identity.create_site(tmp_path / "n", "north", [])
     stream = SiteStream(certificate, None, LIMITS, lambda: 0, None)
-    assert stream._converse(iter([first]), "t", None).how == "lost"
+    assert stream.converse(iter([first]), "t", None).how == "lost"

@@ -8,7 +8,7 @@ from scipy.stats import binomtest
 from pgfl.privacy import sensitivity
 from pgfl.privacy.audit import bugs, report
 from pgfl.privacy.audit.bounds import mu_lower, rate_upper
-from pgfl.privacy.audit.cases import MU, ROUNDS, Welsch, cases, huber
+from pgfl.privacy.audit.cases import DEPLOYED_MU, MU, ROUNDS, Welsch, cases, deployed_cases, huber, scattered
 from pgfl.privacy.audit.report import ENOUGH, FULL, QUICK, Scale, attack, audit
 from pgfl.privacy.audit.subjects import SERVER_CLIENTS, Mechanism, clean_models
 from pgfl.privacy.noise import SeededNoise
@@ -44,7 +44,7 @@ def test_an_attack_that_shows_nothing_has_the_bound_zero():
 # --- the cases -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("case", cases(), ids=lambda case: case.name)
+@pytest.mark.parametrize("case", [*cases(), scattered()], ids=lambda case: case.name)
 def test_the_canary_moves_a_model_by_the_sensitivity_that_is_claimed(case):
     """The worst case is real: the shift is at most Δ, and reaches it where the sensitivity is said to be attained."""
     mechanism = Mechanism.shipped(case)
@@ -56,7 +56,7 @@ def test_the_canary_moves_a_model_by_the_sensitivity_that_is_claimed(case):
     assert ratio > (0.99 if case.attained else 0.85)
 
 
-@pytest.mark.parametrize("case", cases(), ids=lambda case: case.name)
+@pytest.mark.parametrize("case", [*cases(), scattered()], ids=lambda case: case.name)
 def test_the_worlds_differ_in_one_record(case):
     one, other = (case.federation(np.array([world])) for world in (0, 1))
     rows = [np.column_stack([data.features, data.targets]) for data in (one, other)]
@@ -133,6 +133,28 @@ def test_float_safe_noise_and_ledgers_are_attacked_too():
     found = attack(huber(), "ledger", 15, ALPHA)
     assert found.claimed_mu == pytest.approx(MU)
     assert found.false_alarms + found.misses < 10
+
+
+# --- a real client ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("case", deployed_cases(), ids=lambda case: case.name)
+def test_a_deployed_client_is_attacked_by_its_bytes_and_keeps_its_ledger_s_claim(case):
+    found = attack(case, "deployed", 60, ALPHA)
+    assert found.verdict == "holds"
+    assert found.claimed_mu == pytest.approx(DEPLOYED_MU)
+    assert found.false_alarms + found.misses < 0.47 * 120, "the attack sees something"
+
+
+@pytest.mark.parametrize("bug", bugs.IN_THE_FIELD)
+def test_a_bug_in_a_deployed_client_is_found(bug):
+    found = attack(scattered(), "deployed", 60, ALPHA, bug=bug)
+    assert found.verdict == "flagged"
+    assert bug != "last coordinate clean" or found.by == "coordinate 3"
+
+
+def test_the_deployed_bugs_are_these():
+    assert set(bugs.IN_THE_FIELD) == {"no noise", "noise a millionth", "last coordinate clean"}
 
 
 # --- the audit can fail ----------------------------------------------------------------------------------------------

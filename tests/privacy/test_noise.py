@@ -44,10 +44,12 @@ def faults(noise: np.ndarray, sigma: np.ndarray) -> set[str]:
     z = noise / sigma[..., None]
     rounds, _, dimension = z.shape
     found = set()
-    for part, parts in [(z, 1), *((z[n], rounds) for n in range(rounds))]:
-        tail = stats.chi2(part.size).cdf(np.sum(part**2))
-        if min(tail, 1 - tail) < FALSE_ALARM / parts / 4:
-            found.add("variance")
+    by_round, by_coordinate = [z[n] for n in range(rounds)], [z[..., j] for j in range(dimension)]
+    for name, parts in {"variance": [z], "variance of a round": by_round, "one coordinate": by_coordinate}.items():
+        for part in parts:
+            chi2 = stats.chi2(part.size)
+            if min(chi2.cdf(np.sum(part**2)), chi2.sf(np.sum(part**2))) < FALSE_ALARM / len(parts) / 6:
+                found.add(name)
     if stats.kstest(z.ravel(), "norm").pvalue < FALSE_ALARM:
         found.add("shape")
     if _correlated(z.reshape(-1, dimension)):
@@ -98,6 +100,15 @@ def test_a_deviation_decayed_in_place_of_the_variance_is_rejected(kind):
 def test_an_index_off_by_one_is_rejected(kind):
     """φ(0) for the first release: the whole schedule is late by one, and under-reported."""
     assert "variance" in faults(draw(SOURCES[kind]()), np.stack([right(1) / 0.7**0.5, *EXPECTED[:-1]]))
+
+
+@pytest.mark.parametrize("kind", SOURCES)
+@pytest.mark.parametrize("factor", [1e-9, 0.1, 0.5, 2.0])
+def test_a_coordinate_with_other_noise_is_rejected(kind, factor):
+    for coordinate in (0, -1):
+        noise = draw(SOURCES[kind]())
+        noise[..., coordinate] *= factor
+        assert "one coordinate" in faults(noise, EXPECTED)
 
 
 @pytest.mark.parametrize("kind", SOURCES)

@@ -65,7 +65,7 @@ class SiteStream:
                     return Ended("stopped", "closed here")
                 self._call = method(iter(outbox.get, None))
             try:
-                return self._converse(self._call, token, outbox)
+                return self.converse(self._call, token, outbox)
             except grpc.RpcError as error:
                 if self._closed:
                     return Ended("stopped", "closed here")
@@ -75,7 +75,8 @@ class SiteStream:
                 outbox.put(None)
                 self._call.cancel()
 
-    def _converse(self, frames: Iterator[bytes], token: str, outbox: queue.SimpleQueue[bytes | None]) -> Ended:
+    def converse(self, frames: Iterator[bytes], token: str, outbox: queue.SimpleQueue[bytes | None]) -> Ended:
+        """Answer frames, wherever they come from, into the outbox, until it is over."""
         first = next(frames, None)
         if first is None:
             return Ended("lost", "the site hung up")

@@ -71,6 +71,25 @@ class _Disturbed:
         return self.source.release(models, np.asarray(sigma) * self.factor(round), clients, 1 if self.frozen else round)
 
 
+class _Bare:
+    """A noise source that leaves some coordinates, or all, without noise."""
+
+    def __init__(self, source: NoiseSource, coordinates: slice) -> None:
+        self.source, self.coordinates = source, coordinates
+        self.label = source.label
+
+    def widen(self, sensitivity: ArrayLike) -> Floats:
+        return self.source.widen(sensitivity)
+
+    def check(self, sigma: ArrayLike) -> None:
+        self.source.check(sigma)
+
+    def release(self, models: ArrayLike, sigma: ArrayLike, clients: Any, round: int) -> Floats:
+        released = self.source.release(models, sigma, clients, round)
+        released[:, self.coordinates] = np.asarray(models)[:, self.coordinates]
+        return released
+
+
 def sensitivity_halved(mechanism: Mechanism) -> Mechanism:
     """Δ/2, as if one record could move a model to one side only."""
     return replace(mechanism, privacy=_as(_HalvedSensitivity, mechanism.privacy))
@@ -107,18 +126,29 @@ def clean_dual(mechanism: Mechanism) -> Mechanism:
     return replace(mechanism, algorithm=_as(_CleanDual, mechanism.algorithm))
 
 
-PLANTED: dict[str, Plant] = {
-    plant.__name__.replace("_", " "): plant
-    for plant in (
-        sensitivity_halved,
-        variance_halved,
-        deviation_decayed,
-        rows_unclipped,
-        sum_for_mean,
-        noise_reused,
-        clean_dual,
-    )
-}
+def no_noise(mechanism: Mechanism) -> Mechanism:
+    """The clean model is released."""
+    return replace(mechanism, disturb=lambda source: _Bare(source, slice(None)))
+
+
+def noise_a_millionth(mechanism: Mechanism) -> Mechanism:
+    """σ · 10⁻⁶."""
+    return replace(mechanism, disturb=lambda source: _Disturbed(source, lambda round: 1e-6))
+
+
+def last_coordinate_clean(mechanism: Mechanism) -> Mechanism:
+    """All coordinates but the last have noise."""
+    return replace(mechanism, disturb=lambda source: _Bare(source, slice(-1, None)))
+
+
+def _named(*plants: Plant) -> dict[str, Plant]:
+    return {plant.__name__.replace("_", " "): plant for plant in plants}
+
+
+PLANTED: dict[str, Plant] = _named(
+    sensitivity_halved, variance_halved, deviation_decayed, rows_unclipped, sum_for_mean, noise_reused, clean_dual
+)
+IN_THE_FIELD: dict[str, Plant] = _named(no_noise, noise_a_millionth, last_coordinate_clean)  # in a deployed client
 
 
 def _as(kind: type[Any], part: Any) -> Any:

@@ -6,7 +6,7 @@ the data bounds on purpose: the package has to clip them, and clipped they are t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -23,6 +23,7 @@ Floats = NDArray[np.float64]
 Array = Any
 
 MU = 3.0  # the loss that the schedules below add up to; attacks have most power around it
+DEPLOYED_MU = 1.5  # the same for real clients, of which there are few: a smaller claim is refuted by fewer trials
 ROUNDS = 3
 ZETA = 0.5  # a strong decay, so that a wrong one shows
 BEYOND = 5.0  # how many times past its bound the canary is handed in
@@ -40,6 +41,7 @@ class Case:
     canaries: tuple[tuple[Floats, float], tuple[Floats, float]]  # the record of world 0, and of world 1
     centre: Floats
     attained: bool = True  # whether the sensitivity is reached, not only bounded
+    intercept: bool = False  # whether the last column, of ones, is the client's own doing
 
     def federation(self, worlds: NDArray[np.int64]) -> Federation:
         """A server with one client for every entry of `worlds`, as raw data; nobody talks to anybody."""
@@ -92,6 +94,12 @@ def cases() -> list[Case]:
     return [huber(), logistic(), bounded_ridge(), clipped(), fedavg()]
 
 
+def deployed_cases() -> list[Case]:
+    """What real clients are attacked with."""
+    ridge = bounded_ridge()
+    return [scattered(), replace(ridge, privacy=replace(ridge.privacy, phi1=_first(DEPLOYED_MU), index="release"))]
+
+
 def huber() -> Case:
     """Opposite residuals beyond κ, of a row of full length: Δ = 4κB/(D m) is attained."""
     return Case(
@@ -102,6 +110,25 @@ def huber() -> Case:
         _others(),
         ((BEYOND * _axis(0), 3.0), (BEYOND * _axis(0), -3.0)),
         centre=400.0 * _axis(1),
+    )
+
+
+def scattered() -> Case:
+    """Huber with κ = 2 on a device, where the record moves several coordinates, the intercept's among them.
+
+    λ is large beside ρ, so that m depends much on |C_s|, and rows are long before they are clipped.
+    """
+    rows, labels = _others()
+    canary = np.array([0.75, 0.0, 1.0])
+    return Case(
+        "huber, scattered",
+        Huber(lam=4.0, kappa=2.0),
+        PGFL(rho=0.5),
+        Privacy(phi1=_first(DEPLOYED_MU), zeta=ZETA, x_norm=0.2, y_bound=10.0, index="release"),
+        (np.column_stack([rows[:, :2], np.ones(len(rows))]), labels),
+        ((canary, BEYOND * 10.0), (canary, -BEYOND * 10.0)),
+        centre=400.0 * _axis(1),
+        intercept=True,
     )
 
 
@@ -168,8 +195,12 @@ def clipped() -> Case:
 
 
 def _privacy(**bounds: Any) -> Privacy:
-    first = 0.5 * MU**2 / float(accounting.growth(ZETA, 0, ROUNDS - 1))
-    return Privacy(phi1=first, zeta=ZETA, **bounds)
+    return Privacy(phi1=_first(MU), zeta=ZETA, **bounds)
+
+
+def _first(mu: float) -> float:
+    """φ(1) of the schedule that adds up to a loss of μ."""
+    return 0.5 * mu**2 / float(accounting.growth(ZETA, 0, ROUNDS - 1))
 
 
 def _others() -> tuple[Floats, Floats]:

@@ -12,22 +12,32 @@ import numpy as np
 
 from pgfl.privacy.audit import subjects
 from pgfl.privacy.audit.bounds import mu_lower
-from pgfl.privacy.audit.bugs import PLANTED
-from pgfl.privacy.audit.cases import Case, cases, huber, logistic
+from pgfl.privacy.audit.bugs import IN_THE_FIELD, PLANTED
+from pgfl.privacy.audit.cases import Case, cases, deployed_cases, huber, logistic, scattered
 from pgfl.privacy.audit.scores import scores
 from pgfl.privacy.audit.subjects import Mechanism, Played
 
-Path = Literal["simulator", "compiled", "device", "safe-noise", "ledger"]
+Path = Literal["simulator", "compiled", "device", "safe-noise", "ledger", "deployed"]
 Progress = Callable[[int, int, str], None]
 
 FALSE_ALARM = 1e-3  # the probability that a right mechanism seems to leak anywhere in one audit
 REQUIRED = 0.9  # the share of the claim that the bound must reach where the sensitivity is attained
+
+
+def _deployed(*given: Any) -> Played:
+    """A real client; it is imported here because most audits do without the network's packages."""
+    from pgfl.privacy.audit import deployed
+
+    return deployed.play(*given)
+
+
 PLAY: dict[Path, Callable[..., Played]] = {
     "simulator": subjects.in_simulator,
     "compiled": subjects.in_compiled_simulator,
     "device": subjects.on_devices,
     "safe-noise": subjects.with_safe_noise,
     "ledger": subjects.with_ledgers,
+    "deployed": _deployed,
 }
 
 
@@ -40,10 +50,14 @@ class Scale:
     bugs: int
 
 
-QUICK = Scale("quick", {"simulator": 20_000, "compiled": 20_000, "device": 1_000, "safe-noise": 1_000}, bugs=1_000)
+QUICK = Scale(
+    "quick",
+    {"simulator": 20_000, "compiled": 20_000, "device": 1_000, "safe-noise": 1_000, "deployed": 100},
+    bugs=1_000,
+)
 FULL = Scale(
     "full",
-    {"simulator": 100_000, "compiled": 100_000, "device": 12_000, "safe-noise": 12_000, "ledger": 600},
+    {"simulator": 100_000, "compiled": 100_000, "device": 12_000, "safe-noise": 12_000, "ledger": 600, "deployed": 800},
     bugs=4_000,
 )
 ENOUGH = 8_000  # trials a world from which on a tight mechanism reaches 90 % all but surely
@@ -135,7 +149,7 @@ def audit(scale: Scale = QUICK, *, seed: int = 0, progress: Progress | None = No
     for number, (case, path, bug) in enumerate(jobs):
         if progress:
             progress(number, len(jobs), f"{case.name}, {path}" + (f": {bug}" if bug else ""))
-        trials = scale.trials[path] if bug is None else scale.bugs
+        trials = scale.trials[path] if bug is None or path == "deployed" else scale.bugs
         findings.append(attack(case, path, trials, alpha, bug=bug, seed=seed + number))
     if progress:
         progress(len(jobs), len(jobs), "done")
@@ -146,10 +160,10 @@ def attack(case: Case, path: Path, trials: int, alpha: float, *, bug: str | None
     """One mechanism, as shipped or with a planted bug, in both worlds."""
     mechanism = Mechanism.shipped(case)
     if bug is not None:
-        mechanism = PLANTED[bug](mechanism)
+        mechanism = (PLANTED | IN_THE_FIELD)[bug](mechanism)
     worlds = np.repeat([0, 1], trials)
     server, rho = PLAY[path](case, mechanism, worlds, seed)
-    server_clients = 1 if path == "simulator" else subjects.SERVER_CLIENTS
+    server_clients = 1 if path in ("simulator", "compiled") else subjects.SERVER_CLIENTS
     found = scores(server, subjects.clean_models(case, mechanism, server_clients))
     bounds = []
     for name, score in found.items():
@@ -177,5 +191,10 @@ def _jobs(scale: Scale) -> list[tuple[Case, Path, str | None]]:
     jobs: list[tuple[Case, Path, str | None]] = [(case, path, None) for case in cases() for path in everywhere]
     jobs += [(huber(), "compiled", None), (logistic(), "compiled", None)] if find_spec("numba") else []
     jobs += [(huber(), "safe-noise", None), (huber(), "ledger", None)]
+    networked = find_spec("flwr") is not None
+    jobs += [(case, "deployed", None) for case in deployed_cases()] if networked else []
     jobs = [job for job in jobs if job[1] in scale.trials]
-    return jobs + [(huber(), path, bug) for bug in PLANTED for path in everywhere]
+    jobs += [(huber(), path, bug) for bug in PLANTED for path in everywhere]
+    if networked and "deployed" in scale.trials:
+        jobs += [(scattered(), "deployed", bug) for bug in IN_THE_FIELD]
+    return jobs

@@ -1,7 +1,8 @@
 """What the transcript says about which world it is: positive for world 1. Any score gives a valid bound.
 
-`likelihood` is the log-likelihood ratio if the noise is what it should be. The other two are for noise that is not:
-`cancelled` sees a draw that was used twice, `dual` a dual that was built from the clean model.
+`likelihood` is the log-likelihood ratio if the noise is what it should be. The others are for noise that is not:
+`cancelled` sees a draw that was used twice, `dual` a dual that was built from the clean model, and, where the record
+moves several coordinates, each of them alone shows whether its noise is weaker than the others'.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 from pgfl.privacy.audit.server import LyingServer
 
 Floats = NDArray[np.float64]
+PART = 0.1  # of the worlds' distance, from which on a coordinate is worth a look of its own
 NOTICED = 1e-6  # how far, relative to the worlds' distance, an implied model must be from the released one to be news
 
 
@@ -24,9 +26,18 @@ def scores(server: LyingServer, clean: tuple[Floats, Floats]) -> dict[str, Float
     standard = heard * np.sqrt(phi)
     growth = np.diff(np.sqrt(phi))
     found = {"likelihood": heard @ phi, "cancelled": np.diff(standard, axis=1) @ growth}
+    found |= _by_coordinate(server, middle, along)
     found["dual"] = np.zeros(len(heard))
     for implied, released in zip(server.implied, server.released, strict=False):
         news = np.linalg.norm(implied - released, axis=1) > NOTICED * np.linalg.norm(apart)
         first = news & (found["dual"] == 0.0)  # a dual that is not as expected moves the centre of the rounds after it
         found["dual"] += np.where(first, (implied - middle) @ along, 0.0)
     return found
+
+
+def _by_coordinate(server: LyingServer, middle: Floats, along: Floats) -> dict[str, Floats]:
+    telling = np.flatnonzero(np.abs(along) > PART)
+    if len(telling) < 2:
+        return {}
+    weighted = sum(phi * (released - middle) for phi, released in zip(server.case.phi, server.released, strict=True))
+    return {f"coordinate {place + 1}": weighted[:, place] * along[place] for place in telling.tolist()}

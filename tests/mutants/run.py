@@ -1,0 +1,207 @@
+"""`make mutants`: plant every bug in a copy of the source, and see which tests and attacks notice it.
+
+The work tree is never touched. The named tests and attacks run first; only if none of them notices, all others do.
+Before anything is planted they run on an unchanged copy, because a test that fails anyway catches nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass
+from pathlib import Path
+
+from mutants.planted import NOT_KEPT, PLANTED, Mutant
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+COPIED = ("src", "tests", "docs", "examples", "benchmarks", "pyproject.toml", "README.md", "Makefile", "CHANGELOG.md")
+WIDER = ("tests/privacy", "tests/test_roles.py", "tests/test_training.py", "tests/data", "tests/cli", "tests/deploy")
+TRIALS = 500  # a world, for an attack
+PATIENCE = 900.0  # seconds for one command
+FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+?)(?:\[| |$)", flags=re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of one mutant: `caught`, `caught elsewhere`, `survived`, `does not fit` or `hung`."""
+
+    mutant: Mutant
+    verdict: str
+    by: tuple[str, ...] = ()
+    seconds: float = 0.0
+
+    @property
+    def good(self) -> bool:
+        return self.verdict.startswith("caught")
+
+
+@dataclass(frozen=True)
+class Copy:
+    """A copy of the repository, in which commands run."""
+
+    folder: Path
+
+    @classmethod
+    def made_in(cls, folder: Path) -> Copy:
+        folder.mkdir(parents=True)
+        ignored = shutil.ignore_patterns("__pycache__", "*.pyc", "reproduction")
+        for name in COPIED:
+            source = REPOSITORY / name
+            if source.is_dir():
+                shutil.copytree(source, folder / name, ignore=ignored)
+            elif source.exists():
+                shutil.copy(source, folder / name)
+        return cls(folder)
+
+    def plant(self, mutant: Mutant) -> bool:
+        """Edit the copy; False if the text does not stand there exactly once."""
+        path = self.folder / "src" / "pgfl" / mutant.file
+        edited = planted_text(mutant, path)
+        if edited is not None:
+            path.write_text(edited, "utf-8")
+        return edited is not None
+
+    def failures(self, *tests: str, few: bool = False) -> tuple[str, ...]:
+        """The tests that fail; a run that cannot even collect them fails as a whole."""
+        options = ("-q", "--tb=no", "-rfE", "-p", "no:xdist", *(("--maxfail=3",) if few else ()))
+        done = self._python("-m", "pytest", *options, *tests)
+        found = tuple(dict.fromkeys(FAILED.findall(done.stdout)))
+        return found or (("pytest itself",) if done.returncode else ())
+
+    def leaks(self, *attacks: str) -> tuple[str, ...]:
+        """Those of the audit's attacks that measure more than is claimed, or cannot go on."""
+        codes = {attack: self._python("-m", "mutants.attack_one", attack, str(TRIALS)).returncode for attack in attacks}
+        crashed = {attack: "" if code == NOT_KEPT else " (crashed)" for attack, code in codes.items() if code}
+        return tuple(f"audit {attack}{ending}" for attack, ending in crashed.items())
+
+    def _python(self, *command: str) -> subprocess.CompletedProcess[str]:
+        environment = {k: v for k, v in os.environ.items() if not k.startswith(("PYTEST_", "COV_"))}
+        environment["PYTHONPATH"] = os.pathsep.join([str(self.folder / "src"), str(self.folder / "tests")])
+        environment.setdefault("OMP_NUM_THREADS", "1")
+        return subprocess.run(
+            [sys.executable, *command],
+            cwd=self.folder, env=environment, capture_output=True, text=True, timeout=PATIENCE, check=False,
+        )  # fmt: skip
+
+
+def planted_text(mutant: Mutant, path: Path) -> str | None:
+    """The edited source, or None if the edit does not fit exactly once."""
+    text = path.read_text("utf-8") if path.exists() else ""
+    return text.replace(mutant.old, mutant.new) if text.count(mutant.old) == 1 else None
+
+
+def caught_by_named(copy: Copy, mutant: Mutant) -> tuple[str, ...]:
+    """Those of the named tests and attacks that notice."""
+    failed = copy.failures(*mutant.tests) if mutant.tests else ()
+    return failed + copy.leaks(*mutant.attacks)
+
+
+def judged(mutant: Mutant, folder: Path, *, wider: tuple[str, ...] = WIDER) -> Outcome:
+    """Plant one mutant in a fresh copy under `folder` and look for who notices."""
+    began, copy = time.monotonic(), Copy.made_in(folder / mutant.name)
+    try:
+        if not copy.plant(mutant):
+            return Outcome(mutant, "does not fit")
+        if by := caught_by_named(copy, mutant):
+            return Outcome(mutant, "caught", by, time.monotonic() - began)
+        for tests in wider:
+            failed = copy.failures(tests, few=True)
+            if by := tuple(test for test in failed if not unchanged(folder).failures(test)):
+                return Outcome(mutant, "caught elsewhere", by, time.monotonic() - began)
+        return Outcome(mutant, "survived", (), time.monotonic() - began)
+    except subprocess.TimeoutExpired:
+        return Outcome(mutant, "hung", (), time.monotonic() - began)
+    finally:
+        shutil.rmtree(copy.folder, ignore_errors=True)
+
+
+def unchanged(folder: Path) -> Copy:
+    """A copy without any bug."""
+    place = folder / "unchanged"
+    return Copy(place) if place.exists() else Copy.made_in(place)
+
+
+def failing_anyway(mutants: list[Mutant], folder: Path) -> tuple[str, ...]:
+    """The named tests and attacks that fail on an unchanged copy."""
+    copy = unchanged(folder)
+    tests = tuple(dict.fromkeys(test for mutant in mutants for test in mutant.tests))
+    attacks = dict.fromkeys(attack for mutant in mutants for attack in mutant.attacks)
+    failed = copy.failures(*tests) if tests else ()
+    return failed + copy.leaks(*attacks)
+
+
+def table(outcomes: list[Outcome]) -> str:
+    """Who caught what, as Markdown."""
+    lines = ["| planted bug | where | verdict | caught by |", "|---|---|---|---|"]
+    for outcome in outcomes:
+        by = ", ".join(f"`{name}`" for name in outcome.by) or "nobody"
+        lines.append(f"| {outcome.mutant.title} | `{outcome.mutant.file}` | {outcome.verdict} | {by} |")
+    return "\n".join(lines) + "\n"
+
+
+def page(outcomes: list[Outcome]) -> str:
+    """docs/mutants.md."""
+    return (
+        "# Planted bugs\n\n"
+        "Each row is a small edit of the source that would break the promise of [privacy.md](privacy.md), applied to\n"
+        "a copy and run against the tests and attacks that must notice it. The list is `tests/mutants/planted.py`;\n"
+        "`make mutants ARGS=--write` writes this page.\n\n"
+        f"{sum(outcome.good for outcome in outcomes)} of {len(outcomes)} are caught.\n\n{table(outcomes)}"
+    )
+
+
+def chosen(names: list[str] | None) -> list[Mutant]:
+    known = {mutant.name: mutant for mutant in PLANTED}
+    if unknown := [name for name in names or () if name not in known]:
+        raise SystemExit(f"There is no planted bug called {unknown[0]}; --list names them all.")
+    return [known[name] for name in names] if names else list(PLANTED)
+
+
+def run(mutants: list[Mutant], jobs: int) -> list[Outcome]:
+    """All outcomes, in the order of the list; progress on the way."""
+    outcomes: dict[str, Outcome] = {}
+    with tempfile.TemporaryDirectory(prefix="pgfl-mutants-") as folder, ThreadPoolExecutor(jobs) as pool:
+        if failing := failing_anyway(mutants, Path(folder)):
+            raise SystemExit(f"These fail without any bug planted: {', '.join(failing)}; mend them first.")
+        print(f"All named tests and attacks pass on the unchanged source; {len(mutants)} bugs to plant.", flush=True)
+        waiting = [pool.submit(judged, mutant, Path(folder)) for mutant in mutants]
+        for done in as_completed(waiting):
+            outcome = done.result()
+            outcomes[outcome.mutant.name] = outcome
+            by = f" by {outcome.by[0]}" if outcome.by else ""
+            count = f"{len(outcomes)}/{len(mutants)}"
+            print(f"{count} {outcome.mutant.name}: {outcome.verdict}{by} ({outcome.seconds:.0f} s)", flush=True)
+    return [outcomes[mutant.name] for mutant in mutants]
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="make mutants", description=__doc__)
+    parser.add_argument("--only", action="append", metavar="NAME", help="plant this one; may be given several times")
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="how many to judge at the same time")
+    parser.add_argument("--list", action="store_true", help="name all planted bugs and end")
+    parser.add_argument("--write", action="store_true", help="write the table to docs/mutants.md")
+    options = parser.parse_args(arguments)
+    mutants = chosen(options.only)
+    if options.list:
+        for mutant in mutants:
+            print(f"{mutant.name}: {mutant.title} ({mutant.file})")
+        return 0
+    outcomes = run(mutants, max(1, options.jobs))
+    print(f"\n{table(outcomes)}")
+    if options.write:
+        (REPOSITORY / "docs" / "mutants.md").write_text(page(outcomes), "utf-8")
+    wrong = [outcome for outcome in outcomes if not outcome.good]
+    for outcome in wrong:
+        print(f"{outcome.mutant.name}: {outcome.verdict}. {outcome.mutant.why}")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
