@@ -40,7 +40,7 @@ def _show(report: Report) -> None:
     from rich.table import Table
 
     console = Console()
-    table = Table(box=None, pad_edge=False)
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
     for name in ("mechanism", "path", "claimed", "at least", "ratio", "trials", "verdict"):
         justify: Literal["left", "right"] = "left" if name in ("mechanism", "path", "verdict") else "right"
         table.add_column(name, justify=justify, no_wrap=True)

@@ -219,7 +219,7 @@ class Participant:
                 f"{self.settings.training[:16]}…; ask its operator."
             )
         if check_accepted(self.home, offer):
-            log.warning("accepted and pinned %s: %s", training.digest[:16], training.described(cluster))
+            log.info("accepted and pinned %s: %s", training.digest[:16], training.described(cluster))
 
     def _begin(self, offer: Offer) -> ClientRounds:
         training, privacy, limits = offer.training, self.settings.privacy, self.settings.limits

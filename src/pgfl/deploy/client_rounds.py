@@ -149,7 +149,7 @@ def encode_answer(answer: Answer, number: int) -> bytes:
 
 def decline(round: int, reason: Refusal, final: bool = False) -> bytes:
     """The frame of a refusal. Its text is one of a few constants, so that it cannot carry anything of the data."""
-    log.warning("round %d is declined: %s", round, reason)
+    log.info("round %d is declined: %s", round, reason)
     return encode(Kind.DECLINE, {"round": round, "reason": str(reason), "final": final})
 
 

@@ -26,7 +26,7 @@ from pgfl.deploy.accounts import PrivateAccount
 from pgfl.deploy.client import Participant, Samples, load_samples
 from pgfl.deploy.local import to_toml
 from pgfl.deploy.messages import encode_request, read_answer
-from pgfl.deploy.settings import Training, load_client
+from pgfl.deploy.settings import TASK_OF, Training, load_client
 from pgfl.deploy.wire import Frame, Kind, Limits, decode, encode
 from pgfl.errors import PrivacyError
 from pgfl.objectives import Huber
@@ -190,6 +190,7 @@ def _client_settings(case: Case, certificate: Path) -> dict[str, Any]:
         "name": CLIENT,
         "data": "data.csv",
         "intercept": case.intercept,
+        "task": TASK_OF[case.objective.kind],
         "site": {"certificate": str(certificate), "superlink": "localhost:1"},
         "privacy": {
             "enabled": True,
