@@ -33,7 +33,7 @@ def test_what_a_simulated_release_tells_is_what_its_account_says(algorithm, lam,
         return right(self, models, sigma, clients, round)
 
     monkeypatch.setattr(SeededNoise, "release", listening)
-    privacy = Privacy(phi0=PHI, zeta=1.0, x_norm=2.0)
+    privacy = Privacy(phi0=PHI, zeta=1.0, x_norm=2.0, noise="seeded")
     for label in (-1e3, 1e3):
         train(federation(label), algorithm, Huber(lam=lam, kappa=KAPPA), rounds=1, privacy=privacy, metrics=(), seed=1)
     (one, sigma), (other, again) = heard
