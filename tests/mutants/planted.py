@@ -461,7 +461,7 @@ PLANTED: tuple[Mutant, ...] = (
         "simulate/engine.py",
         "dual, released = pick(state.dual, part.index), pick(state.released, part.index)",
         "dual, released = pick(state.dual, part.index), pick(state.model, part.index)",
-        ("tests/privacy/test_leaks.py",),
+        ("tests/privacy/test_leaks.py::test_a_simulated_dual_gives_the_clean_model_away_only_if_it_is_planted",),
         ("huber/simulator",),
     ),
     Mutant(
@@ -471,7 +471,7 @@ PLANTED: tuple[Mutant, ...] = (
         "simulate/engine.py",
         "self.algorithm.contribution(step.released, dual)",
         "self.algorithm.contribution(step.model, dual)",
-        ("tests/privacy/test_leaks.py",),
+        ("tests/privacy/test_leaks.py::test_files_for_others_are_a_function_of_the_releases",),
     ),
     Mutant(
         "clean-checkpoint",

@@ -2,8 +2,8 @@
 
 A `Participant` starts as `pgfl client join` starts it, from a folder with client.toml, a table and a key, and a site
 talks to it in frames. Only the network between them is replaced, by a queue. The site asks for every round twice, ends
-the client and starts it again before the last round, and asks once more when the budget is spent: whatever it hears
-beyond one answer a round it averages with that answer, so a second draw or a clean model is used.
+the client and starts it again before the last round, and asks once more when the budget is spent. It averages the two
+answers of a round, so that a second draw counts, and keeps every answer, so that a single clean one is seen.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ from pgfl.roles import Accepted, Answer, RoundRequest
 
 Floats = NDArray[np.float64]
 CLIENT, SITE, CLUSTER, TOKEN = "ann", "north", "q", "an invitation"
+MOST_ANSWERS = 2 * (ROUNDS + 1)
 IN_MEMORY = Path("/dev/shm")  # a disk whose syncs cost nothing, so that thousands of ledgers can be written
 
 
@@ -45,6 +46,7 @@ def play(case: Case, mechanism: Mechanism, worlds: Integers, seed: int) -> Playe
     """A client a trial; ρ is the largest sum of the φ in a ledger."""
     whole = LyingServer(case, 0, SERVER_CLIENTS)
     heard: list[LyingServer] = []
+    answers = np.full((len(worlds), MOST_ANSWERS, len(case.centre)), np.nan)
     samples: dict[int, Samples] = {}
     rho = 0.0
     place = IN_MEMORY if os.access(IN_MEMORY, os.W_OK) else None
@@ -57,10 +59,12 @@ def play(case: Case, mechanism: Mechanism, worlds: Integers, seed: int) -> Playe
             for rounds in (range(1, ROUNDS), range(ROUNDS, ROUNDS + 2)):
                 _talk(Participant(settings, samples[world]), site, rounds, mechanism)
             heard.append(site.server)
+            answers[trial, : len(site.answers)] = site.answers
             with Ledger.read(home / "ledger.db") as ledger:
                 rho = max(rho, sum(row.phi for row in ledger.rows()))
     whole.released = [np.concatenate(parts) for parts in zip(*(server.released for server in heard), strict=True)]
     whole.implied = [np.concatenate(parts) for parts in zip(*(server.implied for server in heard), strict=True)]
+    whole.answers = answers
     return whole, rho
 
 
@@ -113,6 +117,7 @@ class _Site:
     shared: _Shared
     server: LyingServer = field(init=False)
     accepted: Accepted | None = None
+    answers: list[Floats] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.server = LyingServer(self.shared.case, 1, SERVER_CLIENTS)
@@ -135,9 +140,8 @@ class _Site:
         yield encode(Kind.STOP, {"reason": "the audit is over"})
 
     def _write_down(self, number: int, answers: list[Answer]) -> None:
+        self.answers += [answer.model for answer in answers]
         if number > ROUNDS:
-            for answer in answers:
-                self.server.released[-1] = 0.5 * (self.server.released[-1] + answer.model)
             return
         if not answers:
             raise PrivacyError("The audited client declined a round that it has a budget for.")

@@ -22,6 +22,7 @@ class LyingServer:
         self.dual: Floats = np.zeros((trials, len(case.centre)))
         self.released: list[Floats] = []
         self.implied: list[Floats] = []
+        self.answers: Floats | None = None  # (trials, answers, d): all that was heard, NaN where nothing was
         self._weight = eq.strong_convexity(case.algorithm.rho, case.objective.lam, server_clients)
 
     def message(self) -> Floats:
