@@ -170,7 +170,7 @@ def attack(case: Case, path: Path, trials: int, alpha: float, *, bug: str | None
         says_one = score > 0.0
         false_alarms, misses = int(says_one[:trials].sum()), int((~says_one[trials:]).sum())
         bounds.append((mu_lower(false_alarms, misses, trials, alpha / len(found)), name, false_alarms, misses))
-    best = max(bounds)
+    best = max(bounds, key=lambda bound: (bound[0], -bound[2] - bound[3]))
     return Finding(
         subject=case.name,
         path=path,
