@@ -12,6 +12,7 @@ from two_worlds.worlds import named_releases
 SLACK = 1e-12
 DELTA = "models differ by more than the Δ that was charged"
 UNPAID = "noise was drawn before its charge was committed"
+USED_UNPAID = "data was used before its charge was committed"
 GIVEN_BACK = "noise was drawn and no charge remains"
 OTHER_NOISE = "noise of another size than was charged"
 NO_NOISE = "a model left that is no release"
@@ -39,6 +40,8 @@ def findings(first, second):
 def _alone(trace):
     released = {draw.released.tobytes() for draw in trace.draws}
     rows = _rows_of_draws(trace)
+    if trace.unpaid:
+        yield Finding(USED_UNPAID, f"{trace.unpaid} times")
     for draw, row in zip(trace.draws, rows, strict=True):
         if draw.charge is None:
             yield Finding(UNPAID, f"sigma {draw.sigma:g}")

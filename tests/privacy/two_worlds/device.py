@@ -17,19 +17,24 @@ from unittest import mock
 import numpy as np
 
 from pgfl.config.schema import ObjectiveSettings
-from pgfl.deploy import identity, site_stream
+from pgfl.deploy import acceptance, identity, site_stream
 from pgfl.deploy.client import Participant, load_samples
 from pgfl.deploy.flower_client import Invitation
 from pgfl.deploy.settings import load_client
 from pgfl.deploy.site_stream import Ended
+from pgfl.errors import NetworkError
 from pgfl.privacy import noise
 
 TOLERANCE_IS_SENT = "tolerance" in ObjectiveSettings.model_fields
 LABELS_MAY_BE_UNBOUNDED = True
 LONGEST_LOCAL_STEPS = 200  # a client without a cap would work on more for minutes
-COUNTED: dict[str, str] = {}  # branch → "module:Class.method", called once each time the branch is reached
+COUNTED = {  # branch → "module:Class.method", called once each time the branch is reached
+    "solve": "pgfl.assured:PrimalPromise.solve",
+    "fallback solve": "pgfl.assured:PrimalPromise.slow_but_sure",
+}
+COMPUTED = ("pgfl.roles:_OneClient.solve", "pgfl.roles:_OneClient.gradient")  # where data meets a request
 TOKEN = "token"
-NOT_COMPARED = {"data.csv"}
+NOT_COMPARED = {"data.csv", "ledger.db", "ledger.db-wal", "ledger.db-shm"}  # of the ledger, every row is compared
 
 
 class Charge(NamedTuple):
@@ -60,19 +65,33 @@ def write_home(home, keys, config, table):
         "phi0": config.phi0, "zeta": config.zeta, "delta": 1e-5, "max_releases": config.max_releases,
         **{name: bound for name, bound in bounds.items() if bound is not None},
     }  # fmt: skip
-    lines = ['name = "ann"', 'data = "data.csv"', f"intercept = {str(config.intercept).lower()}", "[site]"]
-    lines += ['certificate = "site.crt"', 'superlink = "localhost:1"', "[privacy]", "enabled = true"]
-    lines += [f"{key} = {value!r}" for key, value in privacy.items()]
+    lines = ['name = "ann"', 'data = "data.csv"', f"intercept = {str(config.intercept).lower()}"]
+    lines += [f'task = "{config.task}"', "[site]", 'certificate = "site.crt"', 'superlink = "localhost:1"']
+    lines += ["[privacy]", "enabled = true", *(f"{key} = {value!r}" for key, value in privacy.items())]
+    lines += ["[limits]", *(f"{key} = {value!r}" for key, value in config.limits.items())]
     (home / "client.toml").write_text("\n".join(lines) + "\n")
     header = ",".join([f"x{column}" for column in range(table.features.shape[1])] + ["y"])
     rows = np.column_stack([table.features, table.targets]).tolist()
     (home / "data.csv").write_text("\n".join([header, *(",".join(map(repr, row)) for row in rows)]) + "\n")
 
 
-def live(home, streams, trace):
+def owner_accepts(home):
+    """The owner takes what the site offered last, if anything; what they are told of it."""
+    try:
+        offer, changes = acceptance.accept(home)
+    except NetworkError as error:
+        return "nothing", str(error)
+    return "a change", offer.text, changes
+
+
+def read_table(home):
+    """The client's table, as it is read at a start; reading it again would say the same."""
+    return load_samples(load_client(home / "client.toml"))
+
+
+def live(home, samples, streams, trace):
     """One process of the client, from its start to its end; everything it says goes into the trace."""
-    settings = load_client(home / "client.toml")
-    participant = Participant(settings, load_samples(settings))
+    participant = Participant(load_client(home / "client.toml"), samples)
     participant.remember(Invitation("localhost:1", TOKEN))
 
     def run(address, token):
@@ -104,8 +123,11 @@ def draw_noise(participant):
 
 
 @contextmanager
-def recorded(draw, counts):
-    """Noise is what `draw(sigma, model)` says, a challenge is signed once and for all, and branches are counted."""
+def recorded(draw, computing, counts):
+    """Noise is what `draw(sigma, model)` says, a challenge is signed once and for all, and branches are counted.
+
+    `computing()` is called before anything is computed from the data.
+    """
     real = noise._maker
 
     def maker(dimension):
@@ -117,7 +139,9 @@ def recorded(draw, counts):
         stack.enter_context(mock.patch.object(noise, "_maker", maker))
         stack.enter_context(mock.patch.object(site_stream, "sign_challenge", _signed))
         for branch, place in COUNTED.items():
-            stack.enter_context(_counting(branch, place, counts))
+            stack.enter_context(_before(place, lambda branch=branch: counts.update({branch: 1})))
+        for place in COMPUTED:
+            stack.enter_context(_before(place, computing))
         yield
 
 
@@ -146,7 +170,7 @@ def _signed(key, site, nonce):
 
 
 @contextmanager
-def _counting(branch, place, counts):
+def _before(place, notice):
     module, _, path = place.partition(":")
     owner = importlib.import_module(module)
     *parents, name = path.split(".")
@@ -154,11 +178,11 @@ def _counting(branch, place, counts):
         owner = getattr(owner, parent)
     real = getattr(owner, name)
 
-    def counted(*arguments, **named):
-        counts[branch] += 1
+    def noticed(*arguments, **named):
+        notice()
         return real(*arguments, **named)
 
-    with mock.patch.object(owner, name, counted):
+    with mock.patch.object(owner, name, noticed):
         yield
 
 
@@ -182,16 +206,12 @@ def charges(home):
 def void_slots(home):
     """How many rows were charged and never carried an answer."""
     with closing(sqlite3.connect(home / "ledger.db")) as database:
-        return database.execute("SELECT count(*) FROM releases WHERE length(payload) = 0").fetchone()[0]
+        return database.execute("SELECT count(*) FROM releases WHERE payload IS NULL").fetchone()[0]
 
 
 def remains(home):
     """All that a client leaves behind, except its table: every row of its ledger, every byte of its other files."""
-    left = {}
-    for path in sorted(home.iterdir()):
-        if path.name.startswith("ledger.db") or path.name in NOT_COMPARED:
-            continue
-        left[path.name] = path.read_bytes()
+    left = {path.name: path.read_bytes() for path in home.iterdir() if path.name not in NOT_COMPARED}
     if (home / "ledger.db").exists():
         with closing(sqlite3.connect(home / "ledger.db")) as database:
             names = [name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]

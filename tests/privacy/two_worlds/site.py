@@ -15,6 +15,7 @@ from two_worlds import device
 from two_worlds.frames import challenge, frame, opened, refused, request, stop, welcome
 
 NONCES = ("00", "ab" * 32)
+PLACES = ("computing", "drawing", "sending")
 CRASHES = ("interrupted", "failed", "out of memory", "arithmetic", "killed", "killed")
 
 
@@ -29,16 +30,16 @@ def usual_training(config, **algorithm):
 
 
 class HonestSite:
-    """A site that asks as it should, once for too much; the client has two lives of two rounds each."""
+    """A site that asks as it should, but for one round too late; the client has two lives."""
 
     def __init__(self, config, training=None, models=None):
         self.config, self.training = config, training or usual_training(config)
-        self.models = models or [np.zeros(config.dimension), None, np.full(config.dimension, 1e8)]
+        self.models = models or [np.zeros(config.dimension), None, np.ones(config.dimension)]
         self.noted, self.round = Counter(), 0
 
     def plan(self):
-        """No crash."""
-        return [(), ()]
+        """No crash, and nothing to accept."""
+        return [((), False), ((), False)]
 
     def streams(self, heard):
         """One stream a life."""
@@ -49,8 +50,9 @@ class HonestSite:
         yield challenge(NONCES[0])
         yield welcome(self.training)
         for model in self.models:
-            self.round += 1
+            self.round += 2
             yield request(self.round, 3, model)
+        yield request(self.round - 1, 3, self.models[-1])
 
 
 class HostileSite:
@@ -68,14 +70,14 @@ class HostileSite:
         self.round = 0
 
     def plan(self):
-        """How many lives the client gets, and where and how each of them crashes, if it does."""
-        lives = int(self.rng.integers(1, 5))
+        """How many lives the client gets; where and how each of them crashes, if it does; who accepts before it."""
         return [
-            (str(self.pick(["drawing", "sending"])), int(self.rng.integers(3)), str(self.pick(CRASHES)))
-            if self.chance(0.3)
-            else ()
-            for _ in range(lives)
+            (self.crash() if self.chance(0.3) else (), life > 0 and self.chance(0.6))
+            for life in range(int(self.rng.integers(1, 5)))
         ]
+
+    def crash(self):
+        return str(self.pick(PLACES)), int(self.rng.integers(3)), str(self.pick(CRASHES))
 
     def streams(self, heard):
         """The streams of one life."""
@@ -107,6 +109,9 @@ class HostileSite:
         yield challenge(str(self.pick(NONCES)))
         if self.chance(0.96):
             yield self.welcome(self.training)
+        if self.asked and self.chance(0.4):
+            self.noted["replay"] += 1
+            yield self.asked[-1]
         for _ in range(int(self.rng.integers(2, 11))):
             yield self.next_frame()
             if self.chance(0.01):
@@ -131,10 +136,8 @@ class HostileSite:
             return self.ask(int(self.rng.integers(1, self.round + 1)))
         if action == "garbage":
             return self.garbage()
-        if action == "changed training":
-            return self.welcome(self.nearly(self.training))
-        if action == "hostile training":
-            return self.welcome(self.any_training())
+        if action in ("changed training", "hostile training"):
+            return self.insist(self.nearly(self.training) if action == "changed training" else self.any_training())
         if action == "hostile welcome":
             return self.hostile_welcome()
         if action == "stop":
@@ -197,6 +200,12 @@ class HostileSite:
         answers = len(self.answers)
         releases = self.pick([0, answers, answers, answers]) if self.chance(0.98) else answers + 1 + 10**6
         return welcome(training, releases=releases)
+
+    def insist(self, training):
+        """A welcome to another training, which is often kept to: the owner may accept it."""
+        if self.chance(0.6):
+            self.training = training
+        return self.welcome(training)
 
     # trainings --------------------------------------------------------------------------------------------------------
 

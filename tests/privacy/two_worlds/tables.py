@@ -11,6 +11,7 @@ import numpy as np
 from two_worlds import device
 
 FAR = 1e20
+WIDE = {**dict.fromkeys(("rho", "lam", "kappa", "step"), [0.0, 1e308]), "local_steps": 10**6}
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,11 @@ class Config:
     zeta: float
     max_releases: int
     tables: tuple[Table, Table] = field(repr=False)
+    limits: dict[str, Any] = field(default_factory=lambda: WIDE)
+
+    @property
+    def task(self):
+        return "classification" if self.objective == "logistic" else "regression"
 
     @property
     def dimension(self):
@@ -74,7 +80,18 @@ def hostile_config(rng, objective=None):
         zeta=float(rng.choice([1.0, 0.99, 0.8])),
         max_releases=int(rng.choice([1, 2, 3, 30], p=[0.05, 0.05, 0.1, 0.8])),
         tables=neighbours(rng, regression),
+        limits=_limits(rng),
     )
+
+
+def _limits(rng):
+    """Mostly so wide that any training passes; else what an owner has who states none."""
+    if rng.random() < 0.12:
+        return {}
+    limits = dict(WIDE, solver_steps=int(rng.choice([100, 1000, 10_000], p=[0.3, 0.55, 0.15])))
+    if rng.random() < 0.3:
+        limits["tolerance"] = float(rng.choice([1e-12, 1e-11, 1e-4, 10.0 ** rng.uniform(-15, 2)]))
+    return limits
 
 
 def neighbours(rng, regression):
