@@ -7,6 +7,7 @@ between is the client as it is deployed: its folder, its settings, its table, it
 from __future__ import annotations
 
 import importlib
+import json
 import shutil
 import sqlite3
 import warnings
@@ -16,14 +17,17 @@ from unittest import mock
 
 import numpy as np
 
+from pgfl.assured import MOST_STEPS, Refusal, Terms
 from pgfl.config.schema import ObjectiveSettings
 from pgfl.deploy import acceptance, identity, site_stream
 from pgfl.deploy.client import Participant, load_samples
 from pgfl.deploy.flower_client import Invitation
-from pgfl.deploy.settings import load_client
+from pgfl.deploy.settings import Training, load_client
 from pgfl.deploy.site_stream import Ended
 from pgfl.errors import NetworkError
+from pgfl.objectives import Bounds
 from pgfl.privacy import noise
+from pgfl.roles import Client, RoundRequest
 
 TOLERANCE_IS_SENT = "tolerance" in ObjectiveSettings.model_fields
 LABELS_MAY_BE_UNBOUNDED = True
@@ -84,14 +88,15 @@ def owner_accepts(home):
     return "a change", offer.text, changes
 
 
-def read_table(home):
-    """The client's table, as it is read at a start; reading it again would say the same."""
-    return load_samples(load_client(home / "client.toml"))
+def read_home(home):
+    """The client's settings and table, as they are read at each start; reading them again would say the same."""
+    settings = load_client(home / "client.toml")
+    return settings, load_samples(settings)
 
 
-def live(home, samples, streams, trace):
+def live(read, streams, trace):
     """One process of the client, from its start to its end; everything it says goes into the trace."""
-    participant = Participant(load_client(home / "client.toml"), samples)
+    participant = Participant(*read)
     participant.remember(Invitation("localhost:1", TOKEN))
 
     def run(address, token):
@@ -184,6 +189,38 @@ def _before(place, notice):
 
     with mock.patch.object(owner, name, noticed):
         yield
+
+
+# what a site can work out ---------------------------------------------------------------------------------------------
+
+
+def longest_model(config, training, server_clients, longest=1e9):
+    """The length from which on a model is refused as too long, to the last digit; None if there is none such.
+
+    A site may ask the client's own code: the owner's settings and the number of records are public.
+    """
+    told = Training.parse(json.dumps(training))
+    bounds, steps = Bounds(config.x_norm, config.y_bound, config.w_norm), config.limits.get("solver_steps", MOST_STEPS)
+    terms = Terms(bounds, config.limits.get("tolerance"), steps)
+    rows = np.zeros((config.records, config.dimension))
+    client = Client(told.build_objective("a", config.w_norm), told.build_algorithm(), rows, rows[:, 0], terms=terms)
+    along = np.eye(1, config.dimension)[0]
+
+    def answered(length):
+        return client.refusal(RoundRequest(1, server_clients, length * along)) is None
+
+    if not answered(0.0) or client.refusal(RoundRequest(1, server_clients, longest * along)) is not Refusal.TOO_LONG:
+        return None
+    return _last(answered, longest)
+
+
+def _last(holds, most):
+    """The largest number below `most` for which it holds, by bisection of their bits."""
+    low, high = 0, int(np.float64(most).view(np.int64))
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if holds(float(np.int64(middle).view(np.float64))) else (low, middle)
+    return float(np.int64(low).view(np.float64))
 
 
 # the ledger -----------------------------------------------------------------------------------------------------------

@@ -61,6 +61,8 @@ class HostileSite:
     def __init__(self, rng, config):
         self.rng, self.config = rng, config
         self.size, self.tie = 0.0, None  # models that aim at rounding
+        self.steepest = False
+        self.longest = {}  # by training and |C_s|
         self.training = self.any_training()
         self.noted = Counter()
         self.current = None
@@ -121,8 +123,8 @@ class HostileSite:
     def next_frame(self):
         """The next lie."""
         actions = {
-            "request": 62, "replay": 9, "old round": 4, "garbage": 8, "welcome": 4, "changed training": 2,
-            "hostile welcome": 4, "hostile training": 3, "stop": 2, "refused": 1,
+            "request": 64, "replay": 9, "old round": 4, "garbage": 7, "welcome": 3, "changed training": 2,
+            "hostile welcome": 5, "hostile training": 2, "stop": 2, "refused": 1,
         }  # fmt: skip
         weights = np.array(list(actions.values()), dtype=float)
         action = str(self.rng.choice(list(actions), p=weights / weights.sum()))
@@ -148,13 +150,14 @@ class HostileSite:
 
     def ask(self, round):
         """A round, with any model, any |C_s| and anything accepted."""
-        model = None if self.chance(0.15) else self.model()
-        question = request(round, self.server_clients(), model, self.accepted())
+        clients = self.server_clients()
+        model = None if self.chance(0.15) else self.edge(clients) if self.chance(0.15) else self.model()
+        question = request(round, clients, model, self.accepted())
         self.asked.append(question)
         return question
 
     def server_clients(self):
-        if self.size and self.chance(0.7):
+        if (self.size or self.steepest) and self.chance(0.7):
             return 1
         return int(self.pick([1, 3, 10**9, int(10 ** self.rng.uniform(0, 9)), self.pick([1, 1, 0, 10**9 + 1])]))
 
@@ -174,7 +177,7 @@ class HostileSite:
             p=[0.34, 0.12, 0.16, 0.12, 0.04, 0.12, 0.04, 0.04, 0.02],
         )
         toward = self.config.direction if self.chance(0.5) else rng.standard_normal(d)
-        if kind == "small" or (kind == "released" and not self.answers):
+        if kind == "small" or (kind == "released" and not self.answers) or (self.config.fine and self.chance(0.6)):
             return rng.standard_normal(d)
         if kind == "any size":
             return toward * 10.0 ** rng.uniform(-310, 8.5)
@@ -193,6 +196,23 @@ class HostileSite:
         if kind == "not finite":
             return np.full(d, self.pick([np.nan, np.inf]))
         return np.full(d, 0.0 if kind == "zero" else 5e-324)
+
+    def edge(self, server_clients):
+        """A model as long as the client just answers, or just not."""
+        key = (json.dumps(self.training), server_clients)
+        if key not in self.longest:
+            usable = 1 <= server_clients <= 10**9 and self.chance(0.7)
+            self.longest[key] = device.longest_model(self.config, self.training, server_clients) if usable else None
+        toward = self.config.direction if self.chance(0.5) else self.rng.standard_normal(self.config.dimension)
+        length = self.longest[key]
+        if length is None or not np.any(toward):
+            return self.model()
+        return (
+            toward
+            / np.linalg.norm(toward)
+            * length
+            * (1.0 + self.rng.uniform(-1, 1) * 10.0 ** self.rng.uniform(-16, -1))
+        )
 
     def welcome(self, training):
         """A welcome as it is to be, but for what the site says it has received."""
@@ -218,6 +238,9 @@ class HostileSite:
             rng.choice(["pgfl", "pgfl-exact", "pgfl-onestep", "fedavg"], p=[0.35, 0.15, 0.15, 0.35])
         )
         algorithm["rho"] = self.positive(reach)
+        if self.chance(0.8 if self.config.fine else 0.4):
+            least, most = (-0.7, 2.0) if self.config.fine else (-1.7, 0.5)
+            algorithm["rho"] = self.config.smoothness * float(10.0 ** rng.uniform(least, most))
         algorithm["step"] = 0.05 * self.positive(reach) / max(1.0, self.config.x_norm) ** 2
         algorithm["local_steps"] = int(
             rng.choice([1, 2, 5, 30, device.LONGEST_LOCAL_STEPS], p=[0.3, 0.3, 0.2, 0.15, 0.05])
@@ -229,15 +252,25 @@ class HostileSite:
         if device.TOLERANCE_IS_SENT:
             objective["tolerance"] = float(rng.choice([1e-10, 1e-10, 1e-5, 10.0 ** rng.uniform(-16, 6)]))
         if algorithm["kind"] == "fedavg" and self.config.objective != "ridge" and self.chance(0.5):
-            self.aim_at_rounding(training)
+            (self.aim_at_the_longest_step if self.chance(0.2) else self.aim_at_rounding)(training)
         elif self.chance(0.1):
             objective["clusters"] = {"a": {"lam": self.positive(reach)}}
         return training
 
+    def aim_at_the_longest_step(self, training):
+        """A step that is as long as allowed but for a last digit: 2/s is not normal any more, and rounded up."""
+        self.steepest = True
+        while True:
+            lam = float(self.rng.uniform(0.6, 0.89)) * 1e308
+            whole = self.config.smoothness + 2.0 * lam
+            if (2.0 / whole) * whole > 2.0:
+                training["objective"]["lam"], training["algorithm"]["step"] = lam, 2.0 / whole
+                return
+
     def aim_at_rounding(self, training):
         """Models so long that a gradient step loses a record's pull in their last digits, or in their regulariser's."""
         coarse = device.TOLERANCE_IS_SENT and self.chance(0.4)
-        self.size = 10.0 ** self.rng.uniform(4.5, 8.9 if coarse else 5.3)
+        self.size = 10.0 ** self.rng.uniform(4.5, 8.9 if coarse or self.chance(0.3) else 5.3)
         objective, algorithm = training["objective"], training["algorithm"]
         if coarse:
             objective["tolerance"] = 1.0
@@ -276,7 +309,11 @@ class HostileSite:
         other = "logistic" if "logistic" in kinds and self.chance(0.7) else str(self.pick(sorted(kinds)))
         wrong_task = {**self.training, "objective": {**self.training["objective"], "kind": other}}
         sneaked = {**self.training["objective"], "clusters": {"a": {"kind": other}}}
-        kind = str(self.rng.choice(["task", "task", "task in cluster", "dimension", "cluster", "text", "key", "value"]))
+        kind = str(
+            self.rng.choice(
+                ["task", "task", "task in cluster", "dimension", "cluster", "cluster", "moved", "text", "key", "value"]
+            )
+        )
         self.noted["wrong task" if kind.startswith("task") else kind] += 1
         if kind == "task":
             self.current = wrong_task
@@ -286,8 +323,8 @@ class HostileSite:
             return welcome(self.current)
         if kind == "dimension":
             return welcome({**self.training, "dimension": self.config.dimension + 1})
-        if kind == "cluster":
-            return welcome(self.training, cluster="c")
+        if kind in ("cluster", "moved"):
+            return welcome(self.training, cluster="c" if kind == "cluster" else "b")
         if kind == "text":
             return welcome(str(self.pick(["", "{", "[]", "nonsense", '{"rounds": 1}'])))
         if kind == "key":

@@ -11,7 +11,7 @@ import numpy as np
 from two_worlds import device
 
 FAR = 1e20
-WIDE = {**dict.fromkeys(("rho", "lam", "kappa", "step"), [0.0, 1e308]), "local_steps": 10**6}
+WIDE = {"local_steps": 10**6, **{key: [0.0, 1e308] for key in ("rho", "lam", "kappa", "step")}}
 
 
 @dataclass(frozen=True)
@@ -44,6 +44,19 @@ class Config:
         return self.tables[0].features.shape[1] + self.intercept
 
     @property
+    def records(self):
+        return len(self.tables[0].targets)
+
+    @property
+    def fine(self):
+        """Whether the owner wants solutions so accurate that the fast solver often misses it."""
+        return self.limits.get("tolerance", 1.0) < 1e-10
+
+    @property
+    def smoothness(self):
+        return (0.25 if self.objective == "logistic" else 2.0) * self.x_norm**2
+
+    @property
     def direction(self):
         """Where the record that differs points to in the first world; a good direction for a hostile centre."""
         first, second = (table.features for table in self.tables)
@@ -73,7 +86,7 @@ def hostile_config(rng, objective=None):
     return Config(
         objective=str(objective),
         intercept=bool(rng.random() < 0.4),
-        x_norm=float(rng.choice([1.0, 1.0, 0.1, 10.0, 1e-3])),
+        x_norm=float(rng.choice([1.0, 1.0, 1.0, 0.1, 10.0, 1e-3])),
         y_bound=float(rng.choice([1.0, 10.0, 1e3])) if regression and not unbounded else None,
         w_norm=float(rng.choice([1.0, 5.0, 100.0])) if objective == "ridge" else None,
         phi0=float(10.0 ** rng.uniform(-3, 1)),
@@ -89,8 +102,8 @@ def _limits(rng):
     if rng.random() < 0.12:
         return {}
     limits = dict(WIDE, solver_steps=int(rng.choice([100, 1000, 10_000], p=[0.3, 0.55, 0.15])))
-    if rng.random() < 0.3:
-        limits["tolerance"] = float(rng.choice([1e-12, 1e-11, 1e-4, 10.0 ** rng.uniform(-15, 2)]))
+    if rng.random() < 0.5:
+        limits["tolerance"] = float(10.0 ** (rng.uniform(-12.7, -11.2) if rng.random() < 0.8 else rng.uniform(-15, 2)))
     return limits
 
 

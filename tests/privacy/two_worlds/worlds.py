@@ -162,20 +162,20 @@ def run_world(home, keys, config, world, make_site, seed, script):
     device.write_home(home, keys, config, config.tables[world])
     trace, site = Trace(home), make_site()
     noise = Noise(trace, np.random.default_rng([*seed, 1]), script)
-    samples = device.read_table(home)
+    read = device.read_home(home)
     with device.recorded(noise.draw, trace.computing, trace.counts):
         for fate, accepts in site.plan():
             trace.begin(Fate(*fate), accepts)
-            _one_life(home, samples, site, trace)
+            _one_life(home, read, site, trace)
     trace.events.append(("remains", device.remains(home)))
     trace.charges, trace.voids = device.charges(home), device.void_slots(home)
     trace.said = site.noted
     return trace
 
 
-def _one_life(home, samples, site, trace):
+def _one_life(home, read, site, trace):
     try:
-        device.live(home, samples, site.streams(trace.heard), trace)
+        device.live(read, site.streams(trace.heard), trace)
     except Exception as error:
         trace.exit(str(error), type(error).__name__)
     except (KeyboardInterrupt, Killed) as error:
