@@ -30,7 +30,6 @@ from pgfl.privacy import noise
 from pgfl.roles import Client, RoundRequest
 
 TOLERANCE_IS_SENT = "tolerance" in ObjectiveSettings.model_fields
-LABELS_MAY_BE_UNBOUNDED = True
 LONGEST_LOCAL_STEPS = 200  # a client without a cap would work on more for minutes
 COUNTED = {  # branch → "module:Class.method", called once each time the branch is reached
     "solve": "pgfl.assured:PrimalPromise.solve",
