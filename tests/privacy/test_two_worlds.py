@@ -10,7 +10,7 @@ from unittest import mock
 import numpy as np
 import pytest
 from two_worlds import comparing, device
-from two_worlds.branches import REQUIRED
+from two_worlds.branches import FEWEST, REQUIRED
 from two_worlds.comparing import findings
 from two_worlds.frames import frame, opened
 from two_worlds.site import HonestSite, usual_training
@@ -18,6 +18,7 @@ from two_worlds.survey import Survey
 from two_worlds.tables import Config, Table
 from two_worlds.worlds import Laboratory
 
+from pgfl.assured import Refusal
 from pgfl.deploy.wire import Kind
 from pgfl.errors import NetworkError
 from pgfl.privacy.noise import SecureNoise
@@ -94,6 +95,13 @@ def text_carries_data(reply, client):
     return frame(Kind.DECLINE, {**header, "reason": f"{header['reason'][:200]} {client.samples.targets[0]!r}"})
 
 
+def text_is_no_constant(reply, client):
+    if reply is None or opened(reply)[0] is not Kind.DECLINE:
+        return reply
+    header = opened(reply)[1]
+    return frame(Kind.DECLINE, {**header, "reason": f"{header['reason']}, for {client.dimension} features"})
+
+
 def answers_in_one_world(reply, client):
     return reply if client.samples.targets[0] > 0 else None
 
@@ -139,6 +147,12 @@ def file_carries_data(reply, client):
     return reply
 
 
+def data_is_used_unpaid(reply, client):
+    if client.rounds is not None:
+        client.rounds.role._problem_at(1).gradient(np.zeros((1, client.dimension)))
+    return reply
+
+
 def noise_is_drawn_unpaid(reply, client):
     device.draw_noise(client)
     return reply
@@ -160,6 +174,7 @@ def _answer_with(reply, change):
 
 PLANTED = {
     text_carries_data: comparing.REFUSAL,
+    text_is_no_constant: comparing.TEXT,
     answers_in_one_world: comparing.EXTRA,
     says_more_in_one_world: comparing.EXTRA,
     answer_or_refusal_depends_on_data: comparing.ANSWERED,
@@ -169,6 +184,7 @@ PLANTED = {
     header_carries_data: comparing.MESSAGE,
     exit_carries_data: "exit: differs",
     file_carries_data: comparing.LEFT,
+    data_is_used_unpaid: comparing.USED_UNPAID,
     noise_is_drawn_unpaid: comparing.UNPAID,
     charge_is_given_back: comparing.GIVEN_BACK,
 }
@@ -221,5 +237,5 @@ def test_noise_that_is_less_than_what_was_charged_is_noticed(laboratory, method,
 def test_a_branch_that_was_not_reached_is_named():
     survey = Survey()
     assert survey.missing.keys() == REQUIRED.keys()
-    survey.seen = Counter({"replayed": 1000, "DECLINE final anything": 1000})
-    assert REQUIRED.keys() - survey.missing.keys() == {"replay", "spent budget"}
+    survey.seen = Counter({"replayed": FEWEST, "crash": FEWEST - 1, f"DECLINE final {Refusal.SPENT}": FEWEST})
+    assert REQUIRED.keys() - survey.missing.keys() == {"replay", "refused: SPENT"}

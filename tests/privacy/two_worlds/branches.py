@@ -22,7 +22,7 @@ REQUIRED = {
     "gradient steps": r"said released with fedavg$",
     "replay": r"replayed",
     **{f"refused: {name}": rf"DECLINE {re.escape(Refusal[name])}$" for name in REFUSALS},
-    "refused: SPENT, and finally": rf"DECLINE final {re.escape(Refusal.SPENT)}$",
+    "refused: SPENT": rf"DECLINE final {re.escape(Refusal.SPENT)}$",
     "restart with releases": r"restarted with releases",
     "crash": r"crash",
     "crash with void slot": r"void slot",

@@ -68,13 +68,14 @@ class HostileSite:
         self.current = None
         self.asked = []
         self.answers = []  # (training, round, released model)
+        self.dual = np.zeros(config.dimension)  # as the client last told it
         self.seen = 0
         self.round = 0
 
     def plan(self):
         """How many lives the client gets; where and how each of them crashes, if it does; who accepts before it."""
         return [
-            (self.crash() if self.chance(0.3) else (), life > 0 and self.chance(0.6))
+            (self.crash() if self.chance(0.35) else (), life > 0 and self.chance(0.6))
             for life in range(int(self.rng.integers(1, 5)))
         ]
 
@@ -97,6 +98,8 @@ class HostileSite:
         known = {(round, model.tobytes()) for _, round, model in self.answers}
         for kind, header, numbers in map(opened, heard[self.seen :]):
             model = numbers[: len(numbers) // 2]
+            if kind is Kind.ANSWER and len(model) == len(self.dual):
+                self.dual = numbers[len(model) :]
             if kind is Kind.ANSWER and (header["round"], model.tobytes()) not in known:
                 self.answers.append((self.current, header["round"], model))
                 self.noted[f"released by {self.current['objective']['kind']}"] += 1
@@ -111,7 +114,7 @@ class HostileSite:
         yield challenge(str(self.pick(NONCES)))
         if self.chance(0.96):
             yield self.welcome(self.training)
-        if self.asked and self.chance(0.4):
+        if self.asked and self.chance(0.6):
             self.noted["replay"] += 1
             yield self.asked[-1]
         for _ in range(int(self.rng.integers(2, 11))):
@@ -151,8 +154,10 @@ class HostileSite:
     def ask(self, round):
         """A round, with any model, any |C_s| and anything accepted."""
         clients = self.server_clients()
-        model = None if self.chance(0.15) else self.edge(clients) if self.chance(0.15) else self.model()
-        question = request(round, clients, model, self.accepted())
+        if self.chance(0.25) and (edge := self.edge(clients)) is not None:
+            question = request(round, clients, edge)
+        else:
+            question = request(round, clients, None if self.chance(0.15) else self.model(), self.accepted())
         self.asked.append(question)
         return question
 
@@ -198,21 +203,16 @@ class HostileSite:
         return np.full(d, 0.0 if kind == "zero" else 5e-324)
 
     def edge(self, server_clients):
-        """A model as long as the client just answers, or just not."""
+        """A model that makes the centre as long as the client just answers, or just not; None if there is none."""
         key = (json.dumps(self.training), server_clients)
         if key not in self.longest:
             usable = 1 <= server_clients <= 10**9 and self.chance(0.7)
             self.longest[key] = device.longest_model(self.config, self.training, server_clients) if usable else None
         toward = self.config.direction if self.chance(0.5) else self.rng.standard_normal(self.config.dimension)
-        length = self.longest[key]
-        if length is None or not np.any(toward):
-            return self.model()
-        return (
-            toward
-            / np.linalg.norm(toward)
-            * length
-            * (1.0 + self.rng.uniform(-1, 1) * 10.0 ** self.rng.uniform(-16, -1))
-        )
+        if self.longest[key] is None or not toward.any():
+            return None
+        off = self.rng.uniform(-1, 1) * 10.0 ** self.rng.uniform(-16, -1)
+        return toward / np.linalg.norm(toward) * self.longest[key] * (1.0 + off) - self.dual
 
     def welcome(self, training):
         """A welcome as it is to be, but for what the site says it has received."""
@@ -270,7 +270,7 @@ class HostileSite:
     def aim_at_rounding(self, training):
         """Models so long that a gradient step loses a record's pull in their last digits, or in their regulariser's."""
         coarse = device.TOLERANCE_IS_SENT and self.chance(0.4)
-        self.size = 10.0 ** self.rng.uniform(4.5, 8.9 if coarse or self.chance(0.3) else 5.3)
+        self.size = 10.0 ** self.rng.uniform(4.5, 8.9 if coarse or self.chance(0.5) else 5.3)
         objective, algorithm = training["objective"], training["algorithm"]
         if coarse:
             objective["tolerance"] = 1.0
@@ -311,7 +311,19 @@ class HostileSite:
         sneaked = {**self.training["objective"], "clusters": {"a": {"kind": other}}}
         kind = str(
             self.rng.choice(
-                ["task", "task", "task in cluster", "dimension", "cluster", "cluster", "moved", "text", "key", "value"]
+                [
+                    "task",
+                    "task",
+                    "task in cluster",
+                    "dimension",
+                    "dimension",
+                    "cluster",
+                    "cluster",
+                    "moved",
+                    "text",
+                    "key",
+                    "value",
+                ]
             )
         )
         self.noted["wrong task" if kind.startswith("task") else kind] += 1
