@@ -16,6 +16,7 @@ from two_worlds.frames import challenge, frame, opened, refused, request, stop, 
 
 NONCES = ("00", "ab" * 32)
 PLACES = ("computing", "drawing", "sending")
+WELCOMES = ("task", "task", "task in cluster", *2 * ("dimension", "cluster"), "moved", "text", "key", "value")
 CRASHES = ("interrupted", "failed", "out of memory", "arithmetic", "killed", "killed")
 
 
@@ -154,7 +155,7 @@ class HostileSite:
     def ask(self, round):
         """A round, with any model, any |C_s| and anything accepted."""
         clients = self.server_clients()
-        if self.chance(0.25) and (edge := self.edge(clients)) is not None:
+        if self.chance(0.7 if self.config.theme == "edges" else 0.1) and (edge := self.edge(clients)) is not None:
             question = request(round, clients, edge)
         else:
             question = request(round, clients, None if self.chance(0.15) else self.model(), self.accepted())
@@ -206,12 +207,12 @@ class HostileSite:
         """A model that makes the centre as long as the client just answers, or just not; None if there is none."""
         key = (json.dumps(self.training), server_clients)
         if key not in self.longest:
-            usable = 1 <= server_clients <= 10**9 and self.chance(0.7)
+            usable = 1 <= server_clients <= 10**9
             self.longest[key] = device.longest_model(self.config, self.training, server_clients) if usable else None
         toward = self.config.direction if self.chance(0.5) else self.rng.standard_normal(self.config.dimension)
         if self.longest[key] is None or not toward.any():
             return None
-        off = self.rng.uniform(-1, 1) * 10.0 ** self.rng.uniform(-16, -1)
+        off = self.rng.uniform(-1, 1) * 10.0 ** self.rng.uniform(-16, -2)
         return toward / np.linalg.norm(toward) * self.longest[key] * (1.0 + off) - self.dual
 
     def welcome(self, training):
@@ -235,7 +236,7 @@ class HostileSite:
         reach = float(rng.choice([0.5, 6.0, 300.0], p=[0.6, 0.25, 0.15]))
         algorithm, objective = training["algorithm"], training["objective"]
         algorithm["kind"] = str(
-            rng.choice(["pgfl", "pgfl-exact", "pgfl-onestep", "fedavg"], p=[0.35, 0.15, 0.15, 0.35])
+            rng.choice(["pgfl", "pgfl-exact", "pgfl-onestep", "fedavg"], p=[0.45, 0.15, 0.15, 0.25])
         )
         algorithm["rho"] = self.positive(reach)
         if self.chance(0.8 if self.config.fine else 0.4):
@@ -251,8 +252,13 @@ class HostileSite:
             algorithm["kind"] = "pgfl"
         if device.TOLERANCE_IS_SENT:
             objective["tolerance"] = float(rng.choice([1e-10, 1e-10, 1e-5, 10.0 ** rng.uniform(-16, 6)]))
-        if algorithm["kind"] == "fedavg" and self.config.objective != "ridge" and self.chance(0.5):
-            (self.aim_at_the_longest_step if self.chance(0.2) else self.aim_at_rounding)(training)
+        if self.config.theme == "rounding":
+            algorithm["kind"] = "fedavg"
+            self.aim_at_rounding(training)
+        elif self.config.theme == "fallback":
+            algorithm["kind"] = str(self.pick(["pgfl", "pgfl-exact", "pgfl-onestep"]))
+        elif algorithm["kind"] == "fedavg" and self.config.objective != "ridge" and self.chance(0.3):
+            self.aim_at_the_longest_step(training)
         elif self.chance(0.1):
             objective["clusters"] = {"a": {"lam": self.positive(reach)}}
         return training
@@ -283,7 +289,10 @@ class HostileSite:
         pull = self.config.x_norm * (1.0 if self.config.objective == "logistic" else 2.0 * kappa)
         objective["lam"] = 0.0
         algorithm["step"] = float(np.spacing(self.size) * 10.0 ** self.rng.uniform(-1, 0.5) / pull)
-        self.tie = self.rng.choice([-1.0, 1.0], self.config.dimension) * self.size / self.config.dimension**0.5
+        signs = (
+            np.ones(self.config.dimension) if self.chance(0.5) else self.rng.choice([-1.0, 1.0], self.config.dimension)
+        )
+        self.tie = signs * self.size / self.config.dimension**0.5
         one, other = np.abs(self.config.gradients(kappa, self.tie))
         at = int(np.argmax(one != other))
         if kind == "tie" and one[at] + other[at] > 0:
@@ -309,23 +318,7 @@ class HostileSite:
         other = "logistic" if "logistic" in kinds and self.chance(0.7) else str(self.pick(sorted(kinds)))
         wrong_task = {**self.training, "objective": {**self.training["objective"], "kind": other}}
         sneaked = {**self.training["objective"], "clusters": {"a": {"kind": other}}}
-        kind = str(
-            self.rng.choice(
-                [
-                    "task",
-                    "task",
-                    "task in cluster",
-                    "dimension",
-                    "dimension",
-                    "cluster",
-                    "cluster",
-                    "moved",
-                    "text",
-                    "key",
-                    "value",
-                ]
-            )
-        )
+        kind = str(self.rng.choice(WELCOMES))
         self.noted["wrong task" if kind.startswith("task") else kind] += 1
         if kind == "task":
             self.current = wrong_task
