@@ -1,5 +1,6 @@
 """Two worlds, one transcript: whatever a site says, one record changes nothing but the noised release, by at most Δ."""
 
+import itertools
 import logging
 import os
 import sqlite3
@@ -10,12 +11,12 @@ from unittest import mock
 import numpy as np
 import pytest
 from two_worlds import comparing, device
-from two_worlds.branches import FEWEST, REQUIRED
+from two_worlds.branches import FEWEST, REQUIRED, lines
 from two_worlds.comparing import findings
 from two_worlds.frames import frame, opened
 from two_worlds.site import HonestSite, usual_training
 from two_worlds.survey import Survey
-from two_worlds.tables import Config, Table
+from two_worlds.tables import WIDE, Config, Table
 from two_worlds.worlds import Laboratory
 
 from pgfl.assured import Refusal
@@ -49,9 +50,14 @@ def test_one_record_changes_nothing_but_releases_and_those_by_delta_at_most(labo
 ROWS = np.array([[1.0, 0.0], [0.0, 1.0], [0.6, 0.8], [0.8, -0.6]])
 
 
-def settings(objective, *labels, rows=ROWS, y_bound=10.0, w_norm=None):
+def settings(objective, *labels, rows=ROWS, **changes):
     tables = tuple(Table(rows[: len(targets)], np.array(targets)) for targets in labels)
-    return Config(objective, False, 1.0, y_bound, w_norm, 0.1, 1.0, 20, tables)
+    return between(objective, *tables, **changes)
+
+
+def between(objective, *tables, y_bound=10.0, phi0=0.1, **changes):
+    w_norm = 2.0 if objective == "ridge" else None
+    return Config(objective, False, 1.0, y_bound, w_norm, phi0, 1.0, 30, tables, **changes)
 
 
 def judged(laboratory, config, training, models):
@@ -83,6 +89,49 @@ def test_a_site_that_asks_for_another_task_does_not_learn_which_labels_there_are
     training = usual_training(config)
     training["objective"]["kind"] = "logistic"
     assert not judged(laboratory, config, training, [np.ones(2)])
+
+
+@pytest.mark.parametrize(
+    ("objective", "algorithm"),
+    [*itertools.product(("ridge", "huber", "logistic"), ("pgfl",)), ("huber", "fedavg"), ("logistic", "fedavg")],
+)
+@pytest.mark.parametrize("tolerance", [1e-11, 1e-8])
+def test_a_model_on_the_edge_of_a_refusal_tells_nothing_of_a_record(laboratory, objective, algorithm, tolerance):
+    tables = [Table(size * np.ones((1, 2)), np.zeros(1)) for size in (0.0, 1.0)]
+    config = between(objective, *tables, limits={**WIDE, "tolerance": tolerance})
+    training = usual_training(config, kind=algorithm, step=0.1, local_steps=2)
+    longest = device.longest_model(config, training, 3)
+    off = np.array([sign * 10.0**-digits for digits in range(2, 16, 2) for sign in (-1, 1)])
+    models = [length * np.array([0.6, 0.8]) for length in longest * (1.0 + off)]
+    first, second = laboratory.pair(config, lambda: HonestSite(config, training, models))
+    assert not findings(first, second)
+    assert lines(first)["released"] >= 7 and lines(first)[f"DECLINE {Refusal.TOO_LONG}"] >= 7
+
+
+@pytest.mark.parametrize("objective", ["ridge", "huber", "logistic"])
+def test_a_fast_solver_that_fails_in_one_world_moves_the_model_by_delta_at_most(laboratory, objective):
+    rows, labels = np.ones((40, 1)), np.ones(40)
+    tables = [Table(np.append(rows, [[last]], axis=0), np.append(labels, 1.0)) for last in (1.0, 0.5)]
+    config = between(objective, *tables, theme="fallback")
+    models = list(np.random.default_rng(1).uniform(-1, 0, (10, 1)))
+    first, second = laboratory.pair(config, lambda: HonestSite(config, usual_training(config, rho=0.5), models))
+    assert 0 < first.counts["fallback solve"] < first.counts["solve"] == 20
+    assert 0 < second.counts["fallback solve"] < second.counts["solve"] == 20
+    assert not findings(first, second)
+
+
+@pytest.mark.parametrize(("size", "answered"), [(1e4, True), (1e7, False), (1e8, False)])
+def test_a_model_so_long_that_steps_are_lost_in_its_last_digits_is_not_answered(laboratory, size, answered):
+    rows, labels = np.ones((40, 1)), np.zeros(40)
+    tables = [Table(np.append(rows, [[last]], axis=0), np.append(labels, 0.0)) for last in (1.0, -1.0)]
+    config = between("logistic", *tables, phi0=1e-3)
+    model = np.array([float(size)])
+    pulls = np.abs(config.gradients(1.0, model)).sum()
+    training = usual_training(config, kind="fedavg", step=float(np.spacing(size) / pulls), local_steps=1)
+    training["objective"]["lam"] = 0.0
+    first, second = laboratory.pair(config, lambda: HonestSite(config, training, [model]))
+    assert not findings(first, second)
+    assert bool(first.draws) is answered
 
 
 # leaks that are planted on purpose ------------------------------------------------------------------------------------

@@ -36,6 +36,7 @@ COUNTED = {  # branch → "module:Class.method", called once each time the branc
     "fallback solve": "pgfl.assured:PrimalPromise.slow_but_sure",
 }
 COMPUTED = ("pgfl.roles:_OneClient.solve", "pgfl.roles:_OneClient.gradient")  # where data meets a request
+FAST = "pgfl.roles:_OneClient._fast"
 TOKEN = "token"
 NOT_COMPARED = {"data.csv", "ledger.db", "ledger.db-wal", "ledger.db-shm"}  # of the ledger, every row is compared
 
@@ -127,10 +128,11 @@ def draw_noise(participant):
 
 
 @contextmanager
-def recorded(draw, computing, counts):
+def recorded(draw, computing, fails, counts):
     """Noise is what `draw(sigma, model)` says, a challenge is signed once and for all, and branches are counted.
 
-    `computing()` is called before anything is computed from the data.
+    `computing()` is called before anything is computed from the data. The fast solver fails where `fails()`: what
+    makes it fail is a matter of the data, and of the libraries beneath it.
     """
     real = noise._maker
 
@@ -144,6 +146,7 @@ def recorded(draw, computing, counts):
         stack.enter_context(mock.patch.object(site_stream, "sign_challenge", _signed))
         for branch, place in COUNTED.items():
             stack.enter_context(_before(place, lambda branch=branch: counts.update({branch: 1})))
+        stack.enter_context(_before(FAST, lambda: _fail_if(fails())))
         for place in COMPUTED:
             stack.enter_context(_before(place, computing))
         yield
@@ -171,6 +174,11 @@ def _signed(key, site, nonce):
     if place not in _signatures:
         _signatures[place] = _real_signature(key, site, nonce)
     return _signatures[place]
+
+
+def _fail_if(now):
+    if now:
+        raise np.linalg.LinAlgError("a failure on purpose")
 
 
 @contextmanager

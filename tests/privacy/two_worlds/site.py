@@ -239,7 +239,7 @@ class HostileSite:
             rng.choice(["pgfl", "pgfl-exact", "pgfl-onestep", "fedavg"], p=[0.45, 0.15, 0.15, 0.25])
         )
         algorithm["rho"] = self.positive(reach)
-        if self.chance(0.8 if self.config.fine else 0.4):
+        if self.chance(0.8 if self.config.fine or self.config.unlucky else 0.4):
             least, most = (-0.7, 2.0) if self.config.fine else (-1.7, 0.5)
             algorithm["rho"] = self.config.smoothness * float(10.0 ** rng.uniform(least, most))
         algorithm["step"] = 0.05 * self.positive(reach) / max(1.0, self.config.x_norm) ** 2

@@ -35,6 +35,11 @@ class Config:
     theme: str = "anything"
 
     @property
+    def unlucky(self):
+        """How often the fast solver fails, in either world on its own."""
+        return 0.4 if self.theme == "fallback" else 0.0
+
+    @property
     def task(self):
         return "classification" if self.objective == "logistic" else "regression"
 
@@ -101,11 +106,11 @@ def _limits(rng, theme):
     """Mostly so wide that any training passes; else what an owner has who states none."""
     if theme == "anything" and rng.random() < 0.2:
         return {}
-    limits = dict(WIDE, solver_steps=int(rng.choice([100, 1000, 10_000], p=[0.3, 0.55, 0.15])))
-    if theme == "fallback" or rng.random() < 0.2:
+    limits = dict(WIDE, solver_steps=int(rng.choice([100, 1000, 10_000], p=[0.3, 0.6, 0.1])))
+    if rng.random() < 0.25:
         limits["tolerance"] = float(10.0 ** rng.uniform(-12.7, -11.2))
-    elif rng.random() < 0.2:
-        limits["tolerance"] = float(10.0 ** rng.uniform(-15, 2))
+    elif rng.random() < (0.7 if theme == "edges" else 0.2):
+        limits["tolerance"] = float(10.0 ** (rng.uniform(-12, -7) if theme == "edges" else rng.uniform(-15, 2)))
     return limits
 
 

@@ -162,8 +162,8 @@ def run_world(home, keys, config, world, make_site, seed, script):
     device.write_home(home, keys, config, config.tables[world])
     trace, site = Trace(home), make_site()
     noise = Noise(trace, np.random.default_rng([*seed, 1]), script)
-    read = device.read_home(home)
-    with device.recorded(noise.draw, trace.computing, trace.counts):
+    read, luck = device.read_home(home), np.random.default_rng([*seed, 4, world])
+    with device.recorded(noise.draw, trace.computing, lambda: luck.random() < config.unlucky, trace.counts):
         for fate, accepts in site.plan():
             trace.begin(Fate(*fate), accepts)
             _one_life(home, read, site, trace)
