@@ -86,6 +86,16 @@ def test_a_client_that_joins_without_its_written_budget_is_told(tmp_path, capsys
     assert "Privacy is off" not in capsys.readouterr().out
 
 
+def test_a_bound_that_would_change_the_labels_of_a_classification_is_refused_whatever_they_are(tmp_path):
+    def client(**privacy):
+        return written(tmp_path, {**CLIENT, "task": "classification", "privacy": {**CLIENT["privacy"], **privacy}})
+
+    with pytest.raises(ConfigError, match=r"y_bound.*below 1"):
+        load_client(client(y_bound=0.5))
+    for harmless in (None, 1.0, 10.0):
+        load_client(client(y_bound=harmless))
+
+
 def test_files_that_are_none(tmp_path):
     with pytest.raises(ConfigError, match="cannot be read"):
         load_site(tmp_path / "none.toml")

@@ -1,5 +1,6 @@
 """Two worlds, one transcript: whatever a site says, one record changes nothing but the noised release, by at most Δ."""
 
+import itertools
 import logging
 import os
 import sqlite3
@@ -10,14 +11,15 @@ from unittest import mock
 import numpy as np
 import pytest
 from two_worlds import comparing, device
-from two_worlds.branches import REQUIRED
+from two_worlds.branches import FEWEST, REQUIRED, lines
 from two_worlds.comparing import findings
 from two_worlds.frames import frame, opened
 from two_worlds.site import HonestSite, usual_training
 from two_worlds.survey import Survey
-from two_worlds.tables import Config, Table
+from two_worlds.tables import WIDE, Config, Table
 from two_worlds.worlds import Laboratory
 
+from pgfl.assured import Refusal
 from pgfl.deploy.wire import Kind
 from pgfl.errors import NetworkError
 from pgfl.privacy.noise import SecureNoise
@@ -45,13 +47,17 @@ def test_one_record_changes_nothing_but_releases_and_those_by_delta_at_most(labo
 
 # attacks that were found by hand --------------------------------------------------------------------------------------
 
-FREE = None if device.LABELS_MAY_BE_UNBOUNDED else 10.0
 ROWS = np.array([[1.0, 0.0], [0.0, 1.0], [0.6, 0.8], [0.8, -0.6]])
 
 
-def settings(objective, *labels, rows=ROWS, y_bound=10.0, w_norm=None):
+def settings(objective, *labels, rows=ROWS, **changes):
     tables = tuple(Table(rows[: len(targets)], np.array(targets)) for targets in labels)
-    return Config(objective, False, 1.0, y_bound, w_norm, 0.1, 1.0, 20, tables)
+    return between(objective, *tables, **changes)
+
+
+def between(objective, *tables, y_bound=10.0, phi0=0.1, **changes):
+    w_norm = 2.0 if objective == "ridge" else None
+    return Config(objective, False, 1.0, y_bound, w_norm, phi0, 1.0, 30, tables, **changes)
 
 
 def judged(laboratory, config, training, models):
@@ -61,7 +67,7 @@ def judged(laboratory, config, training, models):
 @pytest.mark.parametrize("tolerance", [1e-5, None])
 @pytest.mark.parametrize("labels", [[5.0, 1.0, 1.0, 1.0], [-5.0, 1.0, 1.0, 1.0], [1.0003, 1.0, 1.0, 1.0]])
 def test_a_line_search_that_stops_at_the_centre_tells_nothing(laboratory, tolerance, labels):
-    config = settings("huber", [1.0, 1.0, 1.0, 1.0], labels, y_bound=FREE)
+    config = settings("huber", [1.0, 1.0, 1.0, 1.0], labels, y_bound=None)
     training = usual_training(config, rho=1e-200)
     training["objective"] = {"kind": "huber", "lam": 0.0, "kappa": 1e-3}
     if tolerance is not None:
@@ -74,7 +80,7 @@ def test_a_line_search_that_stops_at_the_centre_tells_nothing(laboratory, tolera
 def test_a_huge_label_changes_nothing_but_releases(laboratory, seed):
     rng = np.random.default_rng(seed)
     rows, labels = rng.standard_normal((2, 2)), rng.standard_normal(2)
-    config = settings("huber", labels, [1e20, labels[1]], rows=rows, y_bound=FREE)
+    config = settings("huber", labels, [1e20, labels[1]], rows=rows, y_bound=None)
     assert not judged(laboratory, config, usual_training(config, rho=0.1), [None, np.ones(2)])
 
 
@@ -85,6 +91,49 @@ def test_a_site_that_asks_for_another_task_does_not_learn_which_labels_there_are
     assert not judged(laboratory, config, training, [np.ones(2)])
 
 
+@pytest.mark.parametrize(
+    ("objective", "algorithm"),
+    [*itertools.product(("ridge", "huber", "logistic"), ("pgfl",)), ("huber", "fedavg"), ("logistic", "fedavg")],
+)
+@pytest.mark.parametrize("tolerance", [1e-11, 1e-8])
+def test_a_model_on_the_edge_of_a_refusal_tells_nothing_of_a_record(laboratory, objective, algorithm, tolerance):
+    tables = [Table(size * np.ones((1, 2)), np.zeros(1)) for size in (0.0, 1.0)]
+    config = between(objective, *tables, limits={**WIDE, "tolerance": tolerance})
+    training = usual_training(config, kind=algorithm, step=0.1, local_steps=2)
+    longest = device.longest_model(config, training, 3)
+    off = np.array([sign * 10.0**-digits for digits in range(2, 16, 2) for sign in (-1, 1)])
+    models = [length * np.array([0.6, 0.8]) for length in longest * (1.0 + off)]
+    first, second = laboratory.pair(config, lambda: HonestSite(config, training, models))
+    assert not findings(first, second)
+    assert lines(first)["released"] >= 7 and lines(first)[f"DECLINE {Refusal.TOO_LONG}"] >= 7
+
+
+@pytest.mark.parametrize("objective", ["ridge", "huber", "logistic"])
+def test_a_fast_solver_that_fails_in_one_world_moves_the_model_by_delta_at_most(laboratory, objective):
+    rows, labels = np.ones((40, 1)), np.ones(40)
+    tables = [Table(np.append(rows, [[last]], axis=0), np.append(labels, 1.0)) for last in (1.0, 0.5)]
+    config = between(objective, *tables, theme="fallback")
+    models = list(np.random.default_rng(1).uniform(-1, 0, (10, 1)))
+    first, second = laboratory.pair(config, lambda: HonestSite(config, usual_training(config, rho=0.5), models))
+    assert 0 < first.counts["fallback solve"] < first.counts["solve"] == 20
+    assert 0 < second.counts["fallback solve"] < second.counts["solve"] == 20
+    assert not findings(first, second)
+
+
+@pytest.mark.parametrize(("size", "answered"), [(1e4, True), (1e7, False), (1e8, False)])
+def test_a_model_so_long_that_steps_are_lost_in_its_last_digits_is_not_answered(laboratory, size, answered):
+    rows, labels = np.ones((40, 1)), np.zeros(40)
+    tables = [Table(np.append(rows, [[last]], axis=0), np.append(labels, 0.0)) for last in (1.0, -1.0)]
+    config = between("logistic", *tables, phi0=1e-3)
+    model = np.array([float(size)])
+    pulls = np.abs(config.gradients(1.0, model)).sum()
+    training = usual_training(config, kind="fedavg", step=float(np.spacing(size) / pulls), local_steps=1)
+    training["objective"]["lam"] = 0.0
+    first, second = laboratory.pair(config, lambda: HonestSite(config, training, [model]))
+    assert not findings(first, second)
+    assert bool(first.draws) is answered
+
+
 # leaks that are planted on purpose ------------------------------------------------------------------------------------
 
 
@@ -93,6 +142,13 @@ def text_carries_data(reply, client):
         return reply
     header = opened(reply)[1]
     return frame(Kind.DECLINE, {**header, "reason": f"{header['reason'][:200]} {client.samples.targets[0]!r}"})
+
+
+def text_is_no_constant(reply, client):
+    if reply is None or opened(reply)[0] is not Kind.DECLINE:
+        return reply
+    header = opened(reply)[1]
+    return frame(Kind.DECLINE, {**header, "reason": f"{header['reason']}, for {client.dimension} features"})
 
 
 def answers_in_one_world(reply, client):
@@ -140,6 +196,12 @@ def file_carries_data(reply, client):
     return reply
 
 
+def data_is_used_unpaid(reply, client):
+    if client.rounds is not None:
+        client.rounds.role._problem_at(1).gradient(np.zeros((1, client.dimension)))
+    return reply
+
+
 def noise_is_drawn_unpaid(reply, client):
     device.draw_noise(client)
     return reply
@@ -161,6 +223,7 @@ def _answer_with(reply, change):
 
 PLANTED = {
     text_carries_data: comparing.REFUSAL,
+    text_is_no_constant: comparing.TEXT,
     answers_in_one_world: comparing.EXTRA,
     says_more_in_one_world: comparing.EXTRA,
     answer_or_refusal_depends_on_data: comparing.ANSWERED,
@@ -170,6 +233,7 @@ PLANTED = {
     header_carries_data: comparing.MESSAGE,
     exit_carries_data: "exit: differs",
     file_carries_data: comparing.LEFT,
+    data_is_used_unpaid: comparing.USED_UNPAID,
     noise_is_drawn_unpaid: comparing.UNPAID,
     charge_is_given_back: comparing.GIVEN_BACK,
 }
@@ -222,5 +286,5 @@ def test_noise_that_is_less_than_what_was_charged_is_noticed(laboratory, method,
 def test_a_branch_that_was_not_reached_is_named():
     survey = Survey()
     assert survey.missing.keys() == REQUIRED.keys()
-    survey.seen = Counter({"replayed": 1000, "DECLINE final anything": 1000})
-    assert REQUIRED.keys() - survey.missing.keys() == {"replay", "spent budget"}
+    survey.seen = Counter({"replayed": FEWEST, "crash": FEWEST - 1, f"DECLINE final {Refusal.SPENT}": FEWEST})
+    assert REQUIRED.keys() - survey.missing.keys() == {"replay", "refused: SPENT"}

@@ -214,6 +214,11 @@ class ClientSettings(Section):
             raise ValueError(
                 "`privacy.x_norm` is missing; it bounds the norm of every row, and rows are clipped to it."
             )
+        if self.task == "classification" and self.privacy.y_bound is not None and self.privacy.y_bound < 1.0:
+            raise ValueError(
+                "`privacy.y_bound` is below 1, so clipping would change the labels 0 and 1 of a classification; raise "
+                "it to 1, or leave it out."
+            )
         if self.privacy.update_norm is not None:
             raise ValueError(
                 "`privacy.update_norm` is for objectives that are not convex; the network trains convex ones."

@@ -9,19 +9,20 @@ from __future__ import annotations
 import re
 from collections import Counter
 
+from pgfl.assured import Refusal
 from pgfl.deploy.wire import Kind
 from two_worlds.frames import opened
 
 FEWEST = 20
+REFUSALS = ("TOO_LONG", "TOO_MANY_STEPS", "UNBOUNDED", "TOO_LITTLE_NOISE", "OLD_ROUND", "LOST_ROUND")
 REQUIRED = {
     "release": r"released$",
     "fast solve": r"fast solve",
     "fallback solve": r"fallback solve",
+    "gradient steps": r"said released with fedavg$",
     "replay": r"replayed",
-    "refused: round was answered already": r"DECLINE .*answered already",
-    "refused: model too large": r"DECLINE .*so large",
-    "refused: no bounded sensitivity": r"exit PrivacyError",
-    "spent budget": r"DECLINE final",
+    **{f"refused: {name}": rf"DECLINE {re.escape(Refusal[name])}$" for name in REFUSALS},
+    "refused: SPENT": rf"DECLINE final {re.escape(Refusal.SPENT)}$",
     "restart with releases": r"restarted with releases",
     "crash": r"crash",
     "crash with void slot": r"void slot",
@@ -31,11 +32,15 @@ REQUIRED = {
     "stopped by the site": r"end stopped",
     "refused by the site": r"end refused",
     "site hung up": r"end lost .*hung up",
-    "changed training": r"said changed training",
-    "wrong task": r"said wrong task",
-    "wrong dimension": r"exit .*dimension",
-    "unknown cluster": r"exit .*cluster",
-    "unreadable training": r"exit .*cannot read",
+    "changed training refused": r"exit NetworkError The site has changed the training",
+    "changed training accepted": r"owner accepts a change",
+    "release after an accepted change": r"released after a change",
+    "outside the limits": r"exit NetworkError .* but `limits\.",
+    "wrong task": r"exit NetworkError .* but client\.toml says task",
+    "no bounded sensitivity": r"exit PrivacyError",
+    "wrong dimension": r"exit DataError The site trains models of dimension",
+    "unknown cluster": r"exit NetworkError The site put this client in cluster",
+    "unreadable training": r"exit NetworkError .*cannot read",
     "ledger from a backup": r"exit LedgerError .*backup",
     **{f"release: {kind}": rf"said released by {kind}$" for kind in ("ridge", "huber", "logistic")},
     **{f"release: {kind}": rf"said released with {kind}$" for kind in ("pgfl", "pgfl-exact", "pgfl-onestep", "fedavg")},
@@ -47,22 +52,26 @@ def lines(trace):
     found = Counter({name: count for name, count in trace.counts.items() if count})
     found.update({f"said {name}": count for name, count in trace.said.items()})
     found["void slot"] += trace.voids
-    seen = set()
+    seen, accepted = set(), False
     for place, event in enumerate(trace.events):
         if event[0] == "message":
             kind, header, _ = opened(event[1])
             if kind is Kind.ANSWER:
                 found["replayed" if event[1] in seen else "released"] += 1
+                found["released after a change"] += accepted and event[1] not in seen
                 seen.add(event[1])
             elif kind is Kind.DECLINE:
                 found[f"DECLINE {'final ' if header['final'] else ''}{header['reason']}"] += 1
             elif kind is Kind.HELLO and place and header["releases"] and trace.events[place - 1] == ("start",):
                 found["restarted with releases"] += 1
+        elif event[0] == "owner":
+            found[f"owner accepts {event[1]}"] += 1
+            accepted = accepted or event[1] == "a change"
         elif event[0] == "end of stream":
             found[f"end {event[1]} {event[2]}"] += 1
         elif event[0] == "exit":
             found[f"exit {event[1]} {event[2]}"] += 1
-    found["fast solve"] += max(0, len(trace.draws) - found["fallback solve"])
+    found["fast solve"] = found["solve"] - found["fallback solve"]
     return found
 
 

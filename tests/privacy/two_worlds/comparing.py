@@ -5,18 +5,22 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from pgfl.assured import Refusal
 from pgfl.deploy.wire import Kind
 from two_worlds.frames import opened
 from two_worlds.worlds import named_releases
 
 SLACK = 1e-12
+CONSTANTS = set(Refusal) - {Refusal.UNSOLVED}  # a client with privacy solves all that it accepts
 DELTA = "models differ by more than the Δ that was charged"
 UNPAID = "noise was drawn before its charge was committed"
+USED_UNPAID = "data was used before its charge was committed"
 GIVEN_BACK = "noise was drawn and no charge remains"
 OTHER_NOISE = "noise of another size than was charged"
 NO_NOISE = "a model left that is no release"
 EXTRA = "one world says or does something that the other does not"
 ANSWERED = "an answer in one world, a refusal in the other"
+TEXT = "a refusal whose text is none of the constants"
 REFUSAL = "refusals that differ in their text"
 MESSAGE = "other messages that differ"
 LEFT = "ledgers or files that differ"
@@ -39,6 +43,8 @@ def findings(first, second):
 def _alone(trace):
     released = {draw.released.tobytes() for draw in trace.draws}
     rows = _rows_of_draws(trace)
+    if trace.unpaid:
+        yield Finding(USED_UNPAID, f"{trace.unpaid} times")
     for draw, row in zip(trace.draws, rows, strict=True):
         if draw.charge is None:
             yield Finding(UNPAID, f"sigma {draw.sigma:g}")
@@ -47,7 +53,9 @@ def _alone(trace):
         elif row.sigma != draw.sigma:
             yield Finding(OTHER_NOISE, f"sigma {draw.sigma:g} instead of {row.sigma:g}")
     for data in trace.heard:
-        kind, _, numbers = opened(data)
+        kind, header, numbers = opened(data)
+        if kind is Kind.DECLINE and header["reason"] not in CONSTANTS:
+            yield Finding(TEXT, header["reason"])
         if kind is Kind.ANSWER and numbers[: len(numbers) // 2].tobytes() not in released:
             yield Finding(NO_NOISE, f"{numbers}")
 

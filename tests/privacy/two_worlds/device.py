@@ -7,6 +7,7 @@ between is the client as it is deployed: its folder, its settings, its table, it
 from __future__ import annotations
 
 import importlib
+import json
 import shutil
 import sqlite3
 import warnings
@@ -16,20 +17,28 @@ from unittest import mock
 
 import numpy as np
 
+from pgfl.assured import MOST_STEPS, Refusal, Terms
 from pgfl.config.schema import ObjectiveSettings
-from pgfl.deploy import identity, site_stream
+from pgfl.deploy import acceptance, identity, site_stream
 from pgfl.deploy.client import Participant, load_samples
 from pgfl.deploy.flower_client import Invitation
-from pgfl.deploy.settings import load_client
+from pgfl.deploy.settings import Training, load_client
 from pgfl.deploy.site_stream import Ended
+from pgfl.errors import NetworkError
+from pgfl.objectives import Bounds
 from pgfl.privacy import noise
+from pgfl.roles import Client, RoundRequest
 
 TOLERANCE_IS_SENT = "tolerance" in ObjectiveSettings.model_fields
-LABELS_MAY_BE_UNBOUNDED = True
 LONGEST_LOCAL_STEPS = 200  # a client without a cap would work on more for minutes
-COUNTED: dict[str, str] = {}  # branch → "module:Class.method", called once each time the branch is reached
+COUNTED = {  # branch → "module:Class.method", called once each time the branch is reached
+    "solve": "pgfl.assured:PrimalPromise.solve",
+    "fallback solve": "pgfl.assured:PrimalPromise.slow_but_sure",
+}
+COMPUTED = ("pgfl.roles:_OneClient.solve", "pgfl.roles:_OneClient.gradient")  # where data meets a request
+FAST = "pgfl.roles:_OneClient._fast"
 TOKEN = "token"
-NOT_COMPARED = {"data.csv"}
+NOT_COMPARED = {"data.csv", "ledger.db", "ledger.db-wal", "ledger.db-shm"}  # of the ledger, every row is compared
 
 
 class Charge(NamedTuple):
@@ -60,24 +69,39 @@ def write_home(home, keys, config, table):
         "phi0": config.phi0, "zeta": config.zeta, "delta": 1e-5, "max_releases": config.max_releases,
         **{name: bound for name, bound in bounds.items() if bound is not None},
     }  # fmt: skip
-    lines = ['name = "ann"', 'data = "data.csv"', f"intercept = {str(config.intercept).lower()}", "[site]"]
-    lines += ['certificate = "site.crt"', 'superlink = "localhost:1"', "[privacy]", "enabled = true"]
-    lines += [f"{key} = {value!r}" for key, value in privacy.items()]
+    lines = ['name = "ann"', 'data = "data.csv"', f"intercept = {str(config.intercept).lower()}"]
+    lines += [f'task = "{config.task}"', "[site]", 'certificate = "site.crt"', 'superlink = "localhost:1"']
+    lines += ["[privacy]", "enabled = true", *(f"{key} = {value!r}" for key, value in privacy.items())]
+    lines += ["[limits]", *(f"{key} = {value!r}" for key, value in config.limits.items())]
     (home / "client.toml").write_text("\n".join(lines) + "\n")
     header = ",".join([f"x{column}" for column in range(table.features.shape[1])] + ["y"])
     rows = np.column_stack([table.features, table.targets]).tolist()
     (home / "data.csv").write_text("\n".join([header, *(",".join(map(repr, row)) for row in rows)]) + "\n")
 
 
-def live(home, streams, trace):
-    """One process of the client, from its start to its end; everything it says goes into the trace."""
+def owner_accepts(home):
+    """The owner takes what the site offered last, if anything; what they are told of it."""
+    try:
+        offer, changes = acceptance.accept(home)
+    except NetworkError as error:
+        return "nothing", str(error)
+    return "a change", offer.text, changes
+
+
+def read_home(home):
+    """The client's settings and table, as they are read at each start; reading them again would say the same."""
     settings = load_client(home / "client.toml")
-    participant = Participant(settings, load_samples(settings))
+    return settings, load_samples(settings)
+
+
+def live(read, streams, trace):
+    """One process of the client, from its start to its end; everything it says goes into the trace."""
+    participant = Participant(*read)
     participant.remember(Invitation("localhost:1", TOKEN))
 
     def run(address, token):
         for frames in streams:
-            ended = participant.stream._converse(frames, token, trace)
+            ended = participant.stream.converse(frames, token, trace)
             trace.end(ended.how, ended.reason)
             if ended.how == "stopped":
                 return ended
@@ -104,8 +128,12 @@ def draw_noise(participant):
 
 
 @contextmanager
-def recorded(draw, counts):
-    """Noise is what `draw(sigma, model)` says, a challenge is signed once and for all, and branches are counted."""
+def recorded(draw, computing, fails, counts):
+    """Noise is what `draw(sigma, model)` says, a challenge is signed once and for all, and branches are counted.
+
+    `computing()` is called before anything is computed from the data. The fast solver fails where `fails()`: what
+    makes it fail is a matter of the data, and of the libraries beneath it.
+    """
     real = noise._maker
 
     def maker(dimension):
@@ -117,7 +145,10 @@ def recorded(draw, counts):
         stack.enter_context(mock.patch.object(noise, "_maker", maker))
         stack.enter_context(mock.patch.object(site_stream, "sign_challenge", _signed))
         for branch, place in COUNTED.items():
-            stack.enter_context(_counting(branch, place, counts))
+            stack.enter_context(_before(place, lambda branch=branch: counts.update({branch: 1})))
+        stack.enter_context(_before(FAST, lambda: _fail_if(fails())))
+        for place in COMPUTED:
+            stack.enter_context(_before(place, computing))
         yield
 
 
@@ -145,8 +176,13 @@ def _signed(key, site, nonce):
     return _signatures[place]
 
 
+def _fail_if(now):
+    if now:
+        raise np.linalg.LinAlgError("a failure on purpose")
+
+
 @contextmanager
-def _counting(branch, place, counts):
+def _before(place, notice):
     module, _, path = place.partition(":")
     owner = importlib.import_module(module)
     *parents, name = path.split(".")
@@ -154,12 +190,44 @@ def _counting(branch, place, counts):
         owner = getattr(owner, parent)
     real = getattr(owner, name)
 
-    def counted(*arguments, **named):
-        counts[branch] += 1
+    def noticed(*arguments, **named):
+        notice()
         return real(*arguments, **named)
 
-    with mock.patch.object(owner, name, counted):
+    with mock.patch.object(owner, name, noticed):
         yield
+
+
+# what a site can work out ---------------------------------------------------------------------------------------------
+
+
+def longest_model(config, training, server_clients, longest=1e9):
+    """The length from which on a model is refused as too long, to the last digit; None if there is none such.
+
+    A site may ask the client's own code: the owner's settings and the number of records are public.
+    """
+    told = Training.parse(json.dumps(training))
+    bounds, steps = Bounds(config.x_norm, config.y_bound, config.w_norm), config.limits.get("solver_steps", MOST_STEPS)
+    terms = Terms(bounds, config.limits.get("tolerance"), steps)
+    rows = np.zeros((config.records, config.dimension))
+    client = Client(told.build_objective("a", config.w_norm), told.build_algorithm(), rows, rows[:, 0], terms=terms)
+    along = np.eye(1, config.dimension)[0]
+
+    def answered(length):
+        return client.refusal(RoundRequest(1, server_clients, length * along)) is None
+
+    if not answered(0.0) or client.refusal(RoundRequest(1, server_clients, longest * along)) is not Refusal.TOO_LONG:
+        return None
+    return _last(answered, longest)
+
+
+def _last(holds, most):
+    """The largest number below `most` for which it holds, by bisection of their bits."""
+    low, high = 0, int(np.float64(most).view(np.int64))
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if holds(float(np.int64(middle).view(np.float64))) else (low, middle)
+    return float(np.int64(low).view(np.float64))
 
 
 # the ledger -----------------------------------------------------------------------------------------------------------
@@ -182,16 +250,12 @@ def charges(home):
 def void_slots(home):
     """How many rows were charged and never carried an answer."""
     with closing(sqlite3.connect(home / "ledger.db")) as database:
-        return database.execute("SELECT count(*) FROM releases WHERE length(payload) = 0").fetchone()[0]
+        return database.execute("SELECT count(*) FROM releases WHERE payload IS NULL").fetchone()[0]
 
 
 def remains(home):
     """All that a client leaves behind, except its table: every row of its ledger, every byte of its other files."""
-    left = {}
-    for path in sorted(home.iterdir()):
-        if path.name.startswith("ledger.db") or path.name in NOT_COMPARED:
-            continue
-        left[path.name] = path.read_bytes()
+    left = {path.name: path.read_bytes() for path in home.iterdir() if path.name not in NOT_COMPARED}
     if (home / "ledger.db").exists():
         with closing(sqlite3.connect(home / "ledger.db")) as database:
             names = [name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]

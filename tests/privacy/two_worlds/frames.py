@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
+from functools import lru_cache
 
 import numpy as np
 
@@ -19,6 +20,7 @@ def frame(kind, header, *vectors, magic=b"PGFL", version=1):
     return _PREFIX.pack(magic, version, kind, len(text)) + text + payload
 
 
+@lru_cache(maxsize=1024)
 def opened(data):
     """(kind, header, numbers) of a frame that a client sent."""
     _, _, kind, length = _PREFIX.unpack_from(data)

@@ -15,6 +15,8 @@ from two_worlds import device
 from two_worlds.frames import challenge, frame, opened, refused, request, stop, welcome
 
 NONCES = ("00", "ab" * 32)
+PLACES = ("computing", "drawing", "sending")
+WELCOMES = ("task", "task", "task in cluster", *2 * ("dimension", "cluster"), "moved", "text", "key", "value")
 CRASHES = ("interrupted", "failed", "out of memory", "arithmetic", "killed", "killed")
 
 
@@ -29,16 +31,16 @@ def usual_training(config, **algorithm):
 
 
 class HonestSite:
-    """A site that asks as it should, once for too much; the client has two lives of two rounds each."""
+    """A site that asks as it should, but for one round too late; the client has two lives."""
 
     def __init__(self, config, training=None, models=None):
         self.config, self.training = config, training or usual_training(config)
-        self.models = models or [np.zeros(config.dimension), None, np.full(config.dimension, 1e8)]
+        self.models = models or [np.zeros(config.dimension), None, np.ones(config.dimension)]
         self.noted, self.round = Counter(), 0
 
     def plan(self):
-        """No crash."""
-        return [(), ()]
+        """No crash, and nothing to accept."""
+        return [((), False), ((), False)]
 
     def streams(self, heard):
         """One stream a life."""
@@ -49,8 +51,9 @@ class HonestSite:
         yield challenge(NONCES[0])
         yield welcome(self.training)
         for model in self.models:
-            self.round += 1
+            self.round += 2
             yield request(self.round, 3, model)
+        yield request(self.round - 1, 3, self.models[-1])
 
 
 class HostileSite:
@@ -59,23 +62,26 @@ class HostileSite:
     def __init__(self, rng, config):
         self.rng, self.config = rng, config
         self.size, self.tie = 0.0, None  # models that aim at rounding
+        self.steepest = False
+        self.longest = {}  # by training and |C_s|
         self.training = self.any_training()
         self.noted = Counter()
         self.current = None
         self.asked = []
         self.answers = []  # (training, round, released model)
+        self.dual = np.zeros(config.dimension)  # as the client last told it
         self.seen = 0
         self.round = 0
 
     def plan(self):
-        """How many lives the client gets, and where and how each of them crashes, if it does."""
-        lives = int(self.rng.integers(1, 5))
+        """How many lives the client gets; where and how each of them crashes, if it does; who accepts before it."""
         return [
-            (str(self.pick(["drawing", "sending"])), int(self.rng.integers(3)), str(self.pick(CRASHES)))
-            if self.chance(0.3)
-            else ()
-            for _ in range(lives)
+            (self.crash() if self.chance(0.35) else (), life > 0 and self.chance(0.6))
+            for life in range(int(self.rng.integers(1, 5)))
         ]
+
+    def crash(self):
+        return str(self.pick(PLACES)), int(self.rng.integers(3)), str(self.pick(CRASHES))
 
     def streams(self, heard):
         """The streams of one life."""
@@ -93,6 +99,8 @@ class HostileSite:
         known = {(round, model.tobytes()) for _, round, model in self.answers}
         for kind, header, numbers in map(opened, heard[self.seen :]):
             model = numbers[: len(numbers) // 2]
+            if kind is Kind.ANSWER and len(model) == len(self.dual):
+                self.dual = numbers[len(model) :]
             if kind is Kind.ANSWER and (header["round"], model.tobytes()) not in known:
                 self.answers.append((self.current, header["round"], model))
                 self.noted[f"released by {self.current['objective']['kind']}"] += 1
@@ -107,6 +115,9 @@ class HostileSite:
         yield challenge(str(self.pick(NONCES)))
         if self.chance(0.96):
             yield self.welcome(self.training)
+        if self.asked and self.chance(0.6):
+            self.noted["replay"] += 1
+            yield self.asked[-1]
         for _ in range(int(self.rng.integers(2, 11))):
             yield self.next_frame()
             if self.chance(0.01):
@@ -116,8 +127,8 @@ class HostileSite:
     def next_frame(self):
         """The next lie."""
         actions = {
-            "request": 62, "replay": 9, "old round": 4, "garbage": 8, "welcome": 4, "changed training": 2,
-            "hostile welcome": 4, "hostile training": 3, "stop": 2, "refused": 1,
+            "request": 64, "replay": 9, "old round": 4, "garbage": 7, "welcome": 3, "changed training": 2,
+            "hostile welcome": 5, "hostile training": 2, "stop": 2, "refused": 1,
         }  # fmt: skip
         weights = np.array(list(actions.values()), dtype=float)
         action = str(self.rng.choice(list(actions), p=weights / weights.sum()))
@@ -131,10 +142,8 @@ class HostileSite:
             return self.ask(int(self.rng.integers(1, self.round + 1)))
         if action == "garbage":
             return self.garbage()
-        if action == "changed training":
-            return self.welcome(self.nearly(self.training))
-        if action == "hostile training":
-            return self.welcome(self.any_training())
+        if action in ("changed training", "hostile training"):
+            return self.insist(self.nearly(self.training) if action == "changed training" else self.any_training())
         if action == "hostile welcome":
             return self.hostile_welcome()
         if action == "stop":
@@ -145,13 +154,16 @@ class HostileSite:
 
     def ask(self, round):
         """A round, with any model, any |C_s| and anything accepted."""
-        model = None if self.chance(0.15) else self.model()
-        question = request(round, self.server_clients(), model, self.accepted())
+        clients = self.server_clients()
+        if self.chance(0.7 if self.config.theme == "edges" else 0.1) and (edge := self.edge(clients)) is not None:
+            question = request(round, clients, edge)
+        else:
+            question = request(round, clients, None if self.chance(0.15) else self.model(), self.accepted())
         self.asked.append(question)
         return question
 
     def server_clients(self):
-        if self.size and self.chance(0.7):
+        if (self.size or self.steepest) and self.chance(0.7):
             return 1
         return int(self.pick([1, 3, 10**9, int(10 ** self.rng.uniform(0, 9)), self.pick([1, 1, 0, 10**9 + 1])]))
 
@@ -171,7 +183,7 @@ class HostileSite:
             p=[0.34, 0.12, 0.16, 0.12, 0.04, 0.12, 0.04, 0.04, 0.02],
         )
         toward = self.config.direction if self.chance(0.5) else rng.standard_normal(d)
-        if kind == "small" or (kind == "released" and not self.answers):
+        if kind == "small" or (kind == "released" and not self.answers) or (self.config.fine and self.chance(0.6)):
             return rng.standard_normal(d)
         if kind == "any size":
             return toward * 10.0 ** rng.uniform(-310, 8.5)
@@ -191,12 +203,30 @@ class HostileSite:
             return np.full(d, self.pick([np.nan, np.inf]))
         return np.full(d, 0.0 if kind == "zero" else 5e-324)
 
+    def edge(self, server_clients):
+        """A model that makes the centre as long as the client just answers, or just not; None if there is none."""
+        key = (json.dumps(self.training), server_clients)
+        if key not in self.longest:
+            usable = 1 <= server_clients <= 10**9
+            self.longest[key] = device.longest_model(self.config, self.training, server_clients) if usable else None
+        toward = self.config.direction if self.chance(0.5) else self.rng.standard_normal(self.config.dimension)
+        if self.longest[key] is None or not toward.any():
+            return None
+        off = self.rng.uniform(-1, 1) * 10.0 ** self.rng.uniform(-16, -2)
+        return toward / np.linalg.norm(toward) * self.longest[key] * (1.0 + off) - self.dual
+
     def welcome(self, training):
         """A welcome as it is to be, but for what the site says it has received."""
         self.current = training
         answers = len(self.answers)
         releases = self.pick([0, answers, answers, answers]) if self.chance(0.98) else answers + 1 + 10**6
         return welcome(training, releases=releases)
+
+    def insist(self, training):
+        """A welcome to another training, which is often kept to: the owner may accept it."""
+        if self.chance(0.6):
+            self.training = training
+        return self.welcome(training)
 
     # trainings --------------------------------------------------------------------------------------------------------
 
@@ -206,9 +236,12 @@ class HostileSite:
         reach = float(rng.choice([0.5, 6.0, 300.0], p=[0.6, 0.25, 0.15]))
         algorithm, objective = training["algorithm"], training["objective"]
         algorithm["kind"] = str(
-            rng.choice(["pgfl", "pgfl-exact", "pgfl-onestep", "fedavg"], p=[0.35, 0.15, 0.15, 0.35])
+            rng.choice(["pgfl", "pgfl-exact", "pgfl-onestep", "fedavg"], p=[0.45, 0.15, 0.15, 0.25])
         )
         algorithm["rho"] = self.positive(reach)
+        if self.chance(0.8 if self.config.fine or self.config.unlucky else 0.4):
+            least, most = (-0.7, 2.0) if self.config.fine else (-1.7, 0.5)
+            algorithm["rho"] = self.config.smoothness * float(10.0 ** rng.uniform(least, most))
         algorithm["step"] = 0.05 * self.positive(reach) / max(1.0, self.config.x_norm) ** 2
         algorithm["local_steps"] = int(
             rng.choice([1, 2, 5, 30, device.LONGEST_LOCAL_STEPS], p=[0.3, 0.3, 0.2, 0.15, 0.05])
@@ -219,16 +252,31 @@ class HostileSite:
             algorithm["kind"] = "pgfl"
         if device.TOLERANCE_IS_SENT:
             objective["tolerance"] = float(rng.choice([1e-10, 1e-10, 1e-5, 10.0 ** rng.uniform(-16, 6)]))
-        if algorithm["kind"] == "fedavg" and self.config.objective != "ridge" and self.chance(0.5):
+        if self.config.theme == "rounding":
+            algorithm["kind"] = "fedavg"
             self.aim_at_rounding(training)
+        elif self.config.theme == "fallback":
+            algorithm["kind"] = str(self.pick(["pgfl", "pgfl-exact", "pgfl-onestep"]))
+        elif algorithm["kind"] == "fedavg" and self.config.objective != "ridge" and self.chance(0.3):
+            self.aim_at_the_longest_step(training)
         elif self.chance(0.1):
             objective["clusters"] = {"a": {"lam": self.positive(reach)}}
         return training
 
+    def aim_at_the_longest_step(self, training):
+        """A step that is as long as allowed but for a last digit: 2/s is not normal any more, and rounded up."""
+        self.steepest = True
+        while True:
+            lam = float(self.rng.uniform(0.6, 0.89)) * 1e308
+            whole = self.config.smoothness + 2.0 * lam
+            if (2.0 / whole) * whole > 2.0:
+                training["objective"]["lam"], training["algorithm"]["step"] = lam, 2.0 / whole
+                return
+
     def aim_at_rounding(self, training):
         """Models so long that a gradient step loses a record's pull in their last digits, or in their regulariser's."""
         coarse = device.TOLERANCE_IS_SENT and self.chance(0.4)
-        self.size = 10.0 ** self.rng.uniform(4.5, 8.9 if coarse else 5.3)
+        self.size = 10.0 ** self.rng.uniform(4.5, 8.9 if coarse or self.chance(0.5) else 5.3)
         objective, algorithm = training["objective"], training["algorithm"]
         if coarse:
             objective["tolerance"] = 1.0
@@ -241,7 +289,10 @@ class HostileSite:
         pull = self.config.x_norm * (1.0 if self.config.objective == "logistic" else 2.0 * kappa)
         objective["lam"] = 0.0
         algorithm["step"] = float(np.spacing(self.size) * 10.0 ** self.rng.uniform(-1, 0.5) / pull)
-        self.tie = self.rng.choice([-1.0, 1.0], self.config.dimension) * self.size / self.config.dimension**0.5
+        signs = (
+            np.ones(self.config.dimension) if self.chance(0.5) else self.rng.choice([-1.0, 1.0], self.config.dimension)
+        )
+        self.tie = signs * self.size / self.config.dimension**0.5
         one, other = np.abs(self.config.gradients(kappa, self.tie))
         at = int(np.argmax(one != other))
         if kind == "tie" and one[at] + other[at] > 0:
@@ -267,7 +318,7 @@ class HostileSite:
         other = "logistic" if "logistic" in kinds and self.chance(0.7) else str(self.pick(sorted(kinds)))
         wrong_task = {**self.training, "objective": {**self.training["objective"], "kind": other}}
         sneaked = {**self.training["objective"], "clusters": {"a": {"kind": other}}}
-        kind = str(self.rng.choice(["task", "task", "task in cluster", "dimension", "cluster", "text", "key", "value"]))
+        kind = str(self.rng.choice(WELCOMES))
         self.noted["wrong task" if kind.startswith("task") else kind] += 1
         if kind == "task":
             self.current = wrong_task
@@ -277,8 +328,8 @@ class HostileSite:
             return welcome(self.current)
         if kind == "dimension":
             return welcome({**self.training, "dimension": self.config.dimension + 1})
-        if kind == "cluster":
-            return welcome(self.training, cluster="c")
+        if kind in ("cluster", "moved"):
+            return welcome(self.training, cluster="c" if kind == "cluster" else "b")
         if kind == "text":
             return welcome(str(self.pick(["", "{", "[]", "nonsense", '{"rounds": 1}'])))
         if kind == "key":

@@ -8,9 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from two_worlds import device
-
 FAR = 1e20
+WIDE = {"local_steps": 10**6, **{key: [0.0, 1e308] for key in ("rho", "lam", "kappa", "step")}}
 
 
 @dataclass(frozen=True)
@@ -32,10 +31,34 @@ class Config:
     zeta: float
     max_releases: int
     tables: tuple[Table, Table] = field(repr=False)
+    limits: dict[str, Any] = field(default_factory=lambda: WIDE)
+    theme: str = "anything"
+
+    @property
+    def unlucky(self):
+        """How often the fast solver fails, in either world on its own."""
+        return 0.4 if self.theme == "fallback" else 0.0
+
+    @property
+    def task(self):
+        return "classification" if self.objective == "logistic" else "regression"
 
     @property
     def dimension(self):
         return self.tables[0].features.shape[1] + self.intercept
+
+    @property
+    def records(self):
+        return len(self.tables[0].targets)
+
+    @property
+    def fine(self):
+        """Whether the owner wants solutions so accurate that the fast solver often misses it."""
+        return self.limits.get("tolerance", 1.0) < 1e-10
+
+    @property
+    def smoothness(self):
+        return (0.25 if self.objective == "logistic" else 2.0) * self.x_norm**2
 
     @property
     def direction(self):
@@ -59,36 +82,50 @@ class Config:
         return slopes @ rows / len(rows)
 
 
-def hostile_config(rng, objective=None):
-    """A policy and two tables."""
-    objective = objective or rng.choice(["ridge", "huber", "logistic"])
-    regression = objective != "logistic"
-    unbounded = device.LABELS_MAY_BE_UNBOUNDED and objective == "huber" and rng.random() < 0.4
+def hostile_config(rng):
+    """A policy and two tables; in some sequences all is chosen for one attack."""
+    theme = str(rng.choice(["anything", "edges", "rounding", "fallback"], p=[0.55, 0.15, 0.15, 0.15]))
+    objective = str(rng.choice(["huber", "logistic"] if theme == "rounding" else ["ridge", "huber", "logistic"]))
+    unbounded = objective != "ridge" and rng.random() < 0.4
     return Config(
-        objective=str(objective),
-        intercept=bool(rng.random() < 0.4),
-        x_norm=float(rng.choice([1.0, 1.0, 0.1, 10.0, 1e-3])),
-        y_bound=float(rng.choice([1.0, 10.0, 1e3])) if regression and not unbounded else None,
+        objective=objective,
+        intercept=bool(theme != "edges" and rng.random() < 0.4),
+        x_norm=float(rng.choice([1.0, 1.0, 1.0, 0.1, 10.0, 1e-3])),
+        y_bound=None if unbounded else float(rng.choice([1.0, 10.0, 1e3])),
         w_norm=float(rng.choice([1.0, 5.0, 100.0])) if objective == "ridge" else None,
         phi0=float(10.0 ** rng.uniform(-3, 1)),
         zeta=float(rng.choice([1.0, 0.99, 0.8])),
         max_releases=int(rng.choice([1, 2, 3, 30], p=[0.05, 0.05, 0.1, 0.8])),
-        tables=neighbours(rng, regression),
+        tables=neighbours(rng, objective != "logistic", theme),
+        limits=_limits(rng, theme),
+        theme=theme,
     )
 
 
-def neighbours(rng, regression):
-    """Two tables of 1 to 8 records, rarely of more, with 1 to 4 columns that differ in one record."""
+def _limits(rng, theme):
+    """Mostly so wide that any training passes; else what an owner has who states none."""
+    if theme == "anything" and rng.random() < 0.2:
+        return {}
+    limits = dict(WIDE, solver_steps=int(rng.choice([100, 1000, 10_000], p=[0.3, 0.6, 0.1])))
+    if rng.random() < 0.25:
+        limits["tolerance"] = float(10.0 ** rng.uniform(-12.7, -11.2))
+    elif rng.random() < (0.7 if theme == "edges" else 0.2):
+        limits["tolerance"] = float(10.0 ** (rng.uniform(-12, -7) if theme == "edges" else rng.uniform(-15, 2)))
+    return limits
+
+
+def neighbours(rng, regression, theme):
+    """Two tables of 1 to 8 records, sometimes of more, with 1 to 4 columns that differ in one record."""
     records, columns = int(rng.integers(1, 9)), int(rng.integers(1, 5))
-    if rng.random() < 0.1:
+    if theme in ("rounding", "fallback") or rng.random() < 0.1:
         records = int(rng.integers(20, 60))
-    features = _rows(rng, records, columns)
-    binary = (rng.random(records) < 0.5).astype(float)
-    targets = binary
+    features, targets = _rows(rng, records, columns), (rng.random(records) < 0.5).astype(float)
     if regression and rng.random() < 0.7:
         targets = _labels(rng, records)
+    if theme in ("rounding", "fallback"):  # all pull the same way, as far from the centre as they can
+        features, targets = np.abs(features), np.full(records, 1e3 if regression else float(rng.integers(2)))
     at = int(rng.integers(records))
-    one, other = _records(rng, columns) if regression else _two_classes(rng, columns)
+    one, other = _records(rng, columns, theme) if regression else _two_classes(rng, columns, theme)
     worlds = []
     for row, label in (one, other):
         x, y = features.copy(), targets.copy()
@@ -106,10 +143,10 @@ def _labels(rng, records):
     return rng.choice([-1.0, 1.0], records) * 10.0 ** rng.choice([0.0, -3.0, 1.0, 5.0, 20.0], records)
 
 
-def _records(rng, columns):
+def _records(rng, columns, theme):
     """Two records of a regression: opposite pulls, turned rows, a row that vanishes, anything."""
     x, y = _unit(rng.standard_normal(columns)), float(10.0 ** rng.choice([0.0, 1.0, 3.0, 20.0]))
-    kind = rng.integers(6)
+    kind = rng.integers(6) if theme != "edges" else rng.integers(3, 5)
     if kind == 0:
         return (1e3 * x, y), (1e3 * x * (1 - 1e-9), -y)
     if kind == 1:
@@ -123,9 +160,9 @@ def _records(rng, columns):
     return (rng.standard_normal(columns), rng.standard_normal()), (rng.standard_normal(columns), y)
 
 
-def _two_classes(rng, columns):
+def _two_classes(rng, columns, theme):
     x = _unit(rng.standard_normal(columns))
-    kind = rng.integers(4)
+    kind = rng.integers(4) if theme != "edges" else 2
     if kind == 0:
         return (1e3 * x, 0.0), (0.99e3 * x, 1.0)
     if kind == 1:

@@ -60,7 +60,17 @@ class Trace:
     said: Counter = field(default_factory=Counter)
     charges: dict[int, device.Charge] = field(default_factory=dict)
     voids: int = 0
+    unpaid: int = 0
+    used: set[int] = field(default_factory=set)
+    computed: bool = False
     fate: Fate | None = None
+
+    def begin(self, fate, accepts):
+        """Another life; before it the owner may accept a changed training."""
+        self.fate, self.computed = fate, False
+        if accepts:
+            self.events.append(("owner", *device.owner_accepts(self.home)))
+        self.events.append(("start",))
 
     def put(self, data):
         """The client's outbox."""
@@ -71,6 +81,20 @@ class Trace:
             self.crash()
         self.heard.append(data)
         self.events.append(("message", data))
+
+    def computing(self):
+        """The client is about to use its data for an answer."""
+        if not self.computed:
+            self.computed = True
+            self.unpaid += self.fresh_charge() is None
+            if self.fate.strikes("computing"):
+                self.crash()
+
+    def fresh_charge(self):
+        """The last row of the ledger, unless it paid for something else."""
+        charge = device.last_charge(self.home)
+        answered = {number for given in named_releases(self).values() for number in given}
+        return None if charge is None or charge.number in self.used | answered else charge
 
     def crash(self):
         """The fate of this life."""
@@ -88,7 +112,7 @@ class Trace:
 
 @dataclass
 class Fate:
-    """Where a life crashes, if it does: at its n-th draw of noise, or when its n-th answer is about to be sent."""
+    """Where a life crashes, if it does: n answers pass before it does when one is computed, noised or sent."""
 
     where: str = "nowhere"
     count: int = 0
@@ -105,27 +129,20 @@ class Noise:
 
     def __init__(self, trace, rng, script):
         self.trace, self.rng, self.script = trace, rng, script
-        self.used = set()
 
     def draw(self, sigma, clean):
         trace, place = self.trace, len(self.trace.draws)
         noise = sigma * self.rng.standard_normal(len(clean))
         coupled = place < len(self.script) and len(self.script[place]) == len(clean)
         released = self.script[place] if coupled else clean + noise
-        trace.draws.append(Draw(sigma, clean, released, self._charge()))
+        charge = trace.fresh_charge()
+        trace.used |= {charge.number} if charge else set()
+        trace.draws.append(Draw(sigma, clean, released, charge))
         trace.events.append(("draw", trace.draws[-1]))
+        trace.computed = False
         if trace.fate.strikes("drawing"):
             trace.crash()
         return released.tolist()
-
-    def _charge(self):
-        """The last row of the ledger, unless it paid for something else."""
-        charge = device.last_charge(self.trace.home)
-        answered = {number for given in named_releases(self.trace).values() for number in given}
-        if charge is None or charge.number in self.used | answered:
-            return None
-        self.used.add(charge.number)
-        return charge
 
 
 def named_releases(trace):
@@ -145,20 +162,20 @@ def run_world(home, keys, config, world, make_site, seed, script):
     device.write_home(home, keys, config, config.tables[world])
     trace, site = Trace(home), make_site()
     noise = Noise(trace, np.random.default_rng([*seed, 1]), script)
-    with device.recorded(noise.draw, trace.counts):
-        for fate in site.plan():
-            trace.fate = Fate(*fate)
-            trace.events.append(("start",))
-            _one_life(home, site, trace)
+    read, luck = device.read_home(home), np.random.default_rng([*seed, 4, world])
+    with device.recorded(noise.draw, trace.computing, lambda: luck.random() < config.unlucky, trace.counts):
+        for fate, accepts in site.plan():
+            trace.begin(Fate(*fate), accepts)
+            _one_life(home, read, site, trace)
     trace.events.append(("remains", device.remains(home)))
     trace.charges, trace.voids = device.charges(home), device.void_slots(home)
     trace.said = site.noted
     return trace
 
 
-def _one_life(home, site, trace):
+def _one_life(home, read, site, trace):
     try:
-        device.live(home, site.streams(trace.heard), trace)
+        device.live(read, site.streams(trace.heard), trace)
     except Exception as error:
         trace.exit(str(error), type(error).__name__)
     except (KeyboardInterrupt, Killed) as error:
