@@ -169,6 +169,27 @@ def test_ridge_without_its_bounds_is_refused_by_a_constant():
     assert one.refusal(RoundRequest(1, 1, np.zeros(1))) is Refusal.UNBOUNDED
 
 
+@pytest.mark.parametrize("kind", OBJECTIVES)
+def test_the_rounding_of_a_gradient_is_within_its_bound(kind):
+    """The mean gradient in doubles beside the same in 60 digits, at models of every length."""
+    objective = OBJECTIVES[kind]
+    for seed, size in enumerate((1e-3, 1.0, objective.domain or 1e3, objective.domain or 1e9)):
+        rows, targets = drawn(kind, seed, 40, 6)
+        model = np.random.default_rng(seed).standard_normal(6)
+        model *= min(size, objective.domain or size) / np.linalg.norm(model)
+        found = objective.gradient(model[None], rows[None], targets[None], np.array([40.0]))[0]
+        with mp.workdps(60):
+            slopes = [
+                slope(objective, mp.fdot(map(mpf, x), map(mpf, model)), mpf(t))
+                for x, t in zip(rows.tolist(), targets.tolist(), strict=True)
+            ]
+            exact = [
+                mp.fsum(s * mpf(v) for s, v in zip(slopes, rows[:, j].tolist(), strict=True)) / 40 for j in range(6)
+            ]
+            off = float(mp.norm([mpf(a) - b for a, b in zip(found.tolist(), exact, strict=True)]))
+        assert 0 < off <= Magnitudes.of(objective, BOUNDS, 40, 6).gradient_rounding(float(np.linalg.norm(model)))
+
+
 @pytest.mark.parametrize("kind", ["huber", "logistic"])
 def test_rounding_of_gradient_steps_stays_within_what_is_promised(kind):
     """FedAvg in doubles beside the same steps in 60 digits, at the largest model that is not refused."""

@@ -41,7 +41,8 @@ LEDGERS: tuple[Mutant, ...] = (
         "A site that accepts nothing is answered for ever.",
         LEDGER,
         "        if self.policy is None or not self._affords(number, before):\n            raise BudgetSpent",
-        "        if self.policy is None or not self._affords(self.accepted + 1, before):\n            raise BudgetSpent",
+        "        if self.policy is None or not self._affords(self.accepted + 1, before):\n"
+        "            raise BudgetSpent",
         (SPENT,),
         worst=True,
     ),
@@ -88,9 +89,9 @@ LEDGERS: tuple[Mutant, ...] = (
         "a round that has a release can have another one",
         "A retry draws noise again.",
         LEDGER,
-        "                if self.find(round_key) is not None:\n",
-        "                round_key += f' ({self.count})' if self.find(round_key) is not None else ''\n"
-        "                if False:\n",
+        RESERVED,
+        "        while self.find(str(round_key)) is not None:\n            round_key = f'{round_key} again'\n"
+        + RESERVED,
         (TESTS + "test_a_retry_returns_the_same_bytes_and_spends_nothing",),
     ),
     Mutant(
