@@ -152,6 +152,20 @@ def test_no_training_and_no_model_breaks_the_judgement(kind, rho, lam, kappa, se
     assert outcomes[0] is None or isinstance(outcomes[0], Refusal)
 
 
+def test_a_client_solves_for_the_size_that_it_is_told_each_time():
+    """m depends on |C_s|, so the problem of the round before is not this round's."""
+
+    def answers(*sizes):
+        one = Client(Huber(lam=3.0), PGFL(rho=0.3), *drawn("huber", 1, 4, 2), terms=Terms(BOUNDS))
+        return [
+            one.answer(RoundRequest(n, size, np.ones(2)), lambda clean: clean).model for n, size in enumerate(sizes)
+        ]
+
+    assert (answers(1, 10**9)[1] == answers(10**9)[0]).all()
+    assert (answers(10**9, 1)[1] == answers(1)[0]).all()
+    assert (answers(1)[0] != answers(10**9)[0]).all()
+
+
 def test_the_attack_of_the_review_is_refused_before_data_is_touched():
     objective = Huber(lam=0.0, kappa=1e-3, tolerance=1e-5)
     one = Client(objective, PGFL(rho=1e-200), [[1.0]], [0.123456], terms=Terms(Bounds(x_norm=1.0)))

@@ -125,6 +125,14 @@ def test_what_leaves_is_what_float_safe_noise_gave_for_the_sigma_that_is_paid(de
         assert (answer.model != clean).all()
 
 
+def test_the_first_release_spends_phi1_where_its_owner_states_it(tmp_path):
+    device = Device(tmp_path / "l.db", SETTINGS.model_copy(update={"phi0": None, "phi1": 2e-3}))
+    for round in (1, 2):
+        device.ask(round)
+    assert [row.phi for row in device.account.ledger.rows()] == pytest.approx([2e-3, 2e-3 / 0.9], rel=1e-14)
+    device.account.close()
+
+
 def test_the_lattice_of_the_noise_is_counted_in_the_sensitivity(device):
     device.ask(1)
     inexact = 4 * KAPPA * X_NORM / (SAMPLES * (RHO + 2 * LAM / 4)) + 2 * device.rounds.role.tolerance(4)

@@ -144,6 +144,15 @@ NOISE = (
         (STREAM,),
     ),
     Mutant(
+        "device-phi1-for-phi0",
+        "a device takes φ(1) for φ(0)",
+        "Every release spends 1/ζ times what its owner stated.",
+        ACCOUNTS,
+        "float(settings.phi1 or 0.0) * settings.zeta",
+        "float(settings.phi1 or 0.0)",
+        (ROUNDS + "test_the_first_release_spends_phi1_where_its_owner_states_it",),
+    ),
+    Mutant(
         "device-tolerance-forgotten",
         "a device's Δ does not count that solutions are inexact",
         "Two worlds may end on different sides of their argmins.",
@@ -262,10 +271,7 @@ PROMISED = (
         "roles.py",
         "if self._problem is None or self._problem.server_clients != server_clients:",
         "if self._problem is None:",
-        (
-            "tests/privacy/test_sensitivity.py::test_no_replaced_record_and_no_message_moves_the_solution_further"
-            "[huber, one record]",
-        ),
+        (ASSURED + "test_a_client_solves_for_the_size_that_it_is_told_each_time",),
     ),
     Mutant(
         "device-clean-dual",

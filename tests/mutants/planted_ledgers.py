@@ -81,6 +81,7 @@ LEDGERS: tuple[Mutant, ...] = (
         "                self._connection.execute('DELETE FROM releases WHERE number = ?', (slot.number,))\n"
         "                digest = self._root if before is None else before.digest\n"
         "                self._connection.execute('UPDATE head SET releases = releases - 1, digest = ?', (digest,))\n"
+        "            anchor.begin(self.path, Anchor(self._root, slot.number - 1, digest))\n"
         "            raise\n",
         (TESTS + "test_nothing_gives_a_charge_back",),
     ),
@@ -154,11 +155,13 @@ LEDGERS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "ledger-without-an-anchor",
-        "a ledger without an anchor is opened",
+        "a ledger without an anchor is given a new one",
         "Who removes the anchor can put back any copy.",
         LEDGER,
         "        if noted is None:\n            raise LedgerError(",
-        "        if noted is None:\n            return\n            raise LedgerError(",
+        "        if noted is None:\n"
+        "            return anchor.begin(self.path, Anchor(self._root, self.count, self._head().digest))\n"
+        "            raise LedgerError(",
         (TESTS + "test_a_copy_takes_both_ledger_and_anchor",),
     ),
     Mutant(
@@ -193,7 +196,7 @@ LEDGERS: tuple[Mutant, ...] = (
     Mutant(
         "ledger-without-its-log",
         "a copy without its log is opened",
-        "The last releases are in the log.",
+        "The last release may be in the log only, and not in the anchor yet.",
         "privacy/ledger_file.py",
         "    if _says_log(connection) and not log_size(path):\n",
         "    if False:\n",
