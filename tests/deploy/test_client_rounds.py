@@ -17,6 +17,7 @@ from pgfl.deploy.wire import Kind, Limits, decode
 from pgfl.errors import LedgerError, PrivacyError
 from pgfl.objectives import Bounds, Huber, Ridge
 from pgfl.privacy.ledger import Ledger
+from pgfl.privacy.noise import SecureNoise
 from pgfl.roles import Accepted, Client, RoundRequest
 
 TRAINING, FRAMES, LIMITS = "cd" * 32, frozenset(Kind), Limits(3)
@@ -33,14 +34,17 @@ def data(seed=0):
 class Device:
     """A client's process: opens its ledger, can be killed and started again."""
 
-    def __init__(self, path, settings=SETTINGS, objective=None):
+    def __init__(self, path, settings=SETTINGS, objective=None, seed=0):
         self.path, self.settings, self.objective = path, settings, objective or Huber(lam=LAM, kappa=KAPPA)
+        self.seed = seed
         self.start()
 
     def start(self):
         self.account = PrivateAccount.open(self.path, "ann", self.settings, SAMPLES, 3)
-        role = Client(self.objective, PGFL(rho=RHO), *data(), terms=Terms(Bounds(x_norm=X_NORM)))
-        self.rounds = ClientRounds(role, self.account, TRAINING)
+        self.rounds = ClientRounds(self.role(), self.account, TRAINING)
+
+    def role(self):
+        return Client(self.objective, PGFL(rho=RHO), *data(self.seed), terms=Terms(Bounds(x_norm=X_NORM)))
 
     def restart(self):
         self.account.close()
@@ -50,6 +54,19 @@ class Device:
         """Over the wire and back, as a site would."""
         request = RoundRequest(round, server_clients, np.zeros(3) if model is None else model, accepted)
         return self.rounds.answer(read_request(decode(encode_request(request), LIMITS, FRAMES)))
+
+
+class Watched:
+    """A source of noise, with all that it is asked for and gives."""
+
+    def __init__(self, source):
+        self.source, self.label, self.seen = source, source.label, []
+        self.widen, self.check = source.widen, source.check
+
+    def release(self, models, sigma, clients, round):
+        given = self.source.release(models, sigma, clients, round)
+        self.seen.append((models.copy(), sigma.copy(), given.copy()))
+        return given
 
 
 @pytest.fixture
@@ -89,6 +106,38 @@ def test_the_noise_is_calibrated_for_the_problem_that_is_solved(device, server_c
     m = RHO + 2 * LAM / server_clients
     exact = 4 * KAPPA * X_NORM / (SAMPLES * m)
     assert exact * (1 + 1e-6) < device.account.ledger.rows()[0].sensitivity < exact * (1 + 1e-5)
+
+
+def test_what_leaves_is_what_float_safe_noise_gave_for_the_sigma_that_is_paid(device):
+    """Bit for bit, in every round, the first and the one after a restart included."""
+    clean = device.role().answer(RoundRequest(1, 4, np.zeros(3)), lambda model: model).model
+    for round, starts_again in ((3, False), (4, False), (700, True), (701, False)):
+        if starts_again:
+            device.restart()
+        source = getattr(device.account.noise, "source", device.account.noise)
+        assert type(source) is SecureNoise
+        device.account.noise = watched = Watched(source)
+        answer = read_answer(decode(device.ask(round), LIMITS, FRAMES))
+        ((model, sigma, given),) = watched.seen
+        assert (model == clean).all()
+        assert sigma.tolist() == [device.account.ledger.rows()[-1].sigma]
+        assert (answer.model == given).all()
+        assert (answer.model != clean).all()
+
+
+def test_the_first_release_spends_phi1_where_its_owner_states_it(tmp_path):
+    device = Device(tmp_path / "l.db", SETTINGS.model_copy(update={"phi0": None, "phi1": 2e-3}))
+    for round in (1, 2):
+        device.ask(round)
+    assert [row.phi for row in device.account.ledger.rows()] == pytest.approx([2e-3, 2e-3 / 0.9], rel=1e-14)
+    device.account.close()
+
+
+def test_the_lattice_of_the_noise_is_counted_in_the_sensitivity(device):
+    device.ask(1)
+    inexact = 4 * KAPPA * X_NORM / (SAMPLES * (RHO + 2 * LAM / 4)) + 2 * device.rounds.role.tolerance(4)
+    slack = device.account.ledger.rows()[0].sensitivity - inexact
+    assert slack == pytest.approx(np.sqrt(3) * 2.0**-40, rel=0.1)
 
 
 def test_the_budget_ends_and_stays_ended(device):
@@ -139,6 +188,22 @@ def test_noise_finer_than_the_lattice_is_refused_before_it_is_charged(tmp_path):
     assert (frame.kind, frame.header["reason"]) == (Kind.DECLINE, Refusal.TOO_LITTLE_NOISE)
     assert device.account.releases == 0
     device.account.close()
+
+
+def test_refusals_are_the_same_bytes_whatever_the_data_is(tmp_path):
+    """A refusal costs nothing, so its text must not tell anything."""
+    worlds = []
+    for seed in (0, 1):
+        device = Device(tmp_path / f"{seed}.db", seed=seed)
+        refused = [device.ask(1, model=np.full(3, 1e8))]
+        answered = [device.ask(round) for round in range(2, MOST + 2)]
+        refused += [device.ask(1), device.ask(MOST + 2)]
+        device.account.close()
+        assert {kind(frame) for frame in answered} == {Kind.ANSWER}
+        worlds.append(refused)
+    reasons = [decode(frame, LIMITS, FRAMES).header["reason"] for frame in worlds[0]]
+    assert reasons == [Refusal.TOO_LONG, Refusal.OLD_ROUND, Refusal.SPENT]
+    assert worlds[0] == worlds[1]
 
 
 def test_an_old_round_is_declined_and_spends_nothing(device):

@@ -2,7 +2,7 @@
 
 import sys
 
-from mutants.planted import NOT_KEPT
+from mutants.mutant import NOT_KEPT
 from pgfl.privacy.audit.cases import cases, deployed_cases
 from pgfl.privacy.audit.report import attack
 

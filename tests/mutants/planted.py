@@ -2,31 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from mutants.mutant import Mutant
+from mutants.planted_devices import DEVICES
+from mutants.planted_ledgers import LEDGERS
+from mutants.planted_slips import SLIPS
 
-NOT_KEPT = 3  # how an attack ends that measures more than is claimed; a crash ends otherwise
 NOISE = "tests/privacy/test_noise.py::test_the_right_noise_is_accepted"
 LATTICE = "tests/privacy/test_noise.py::test_secure_noise_reaches_the_same_numbers_from_every_model"
 SEARCH = "tests/privacy/test_sensitivity.py::test_no_replaced_record_and_no_message_moves_the_solution_further"
 CLIPPED = "tests/privacy/test_sensitivity.py::test_clipped_rows_are_within_the_bound_exactly_and_as_computed"
 
 
-@dataclass(frozen=True)
-class Mutant:
-    """One edit: in `file` of src/pgfl the text `old`, which stands there once, becomes `new`."""
-
-    name: str
-    title: str
-    why: str
-    file: str
-    old: str
-    new: str
-    tests: tuple[str, ...] = ()  # pytest ids, run first
-    attacks: tuple[str, ...] = ()  # "case/path" of the audit, run first as well
-    worst: bool = False  # one of the ten that run with all other tests
-
-
-PLANTED: tuple[Mutant, ...] = (
+MECHANISM: tuple[Mutant, ...] = (
     # --- noise ------------------------------------------------------------------------------------------------------
     Mutant(
         "safe-noise-none",
@@ -37,7 +24,6 @@ PLANTED: tuple[Mutant, ...] = (
         "released[row] = model",
         (NOISE,),
         ("huber/safe-noise",),
-        worst=True,
     ),
     Mutant(
         "safe-noise-tiny",
@@ -57,7 +43,6 @@ PLANTED: tuple[Mutant, ...] = (
         "released[row] = self._measurement(deviation)(model)",
         "released[row] = self._measurement(deviation)(model)\n            released[row, -1] = model[-1]",
         (NOISE,),
-        worst=True,
     ),
     Mutant(
         "safe-noise-last-tenth",
@@ -68,7 +53,6 @@ PLANTED: tuple[Mutant, ...] = (
         "released[row] = self._measurement(deviation)(model)\n"
         "            released[row, -1] = model[-1] + 0.1 * (released[row, -1] - model[-1])",
         (NOISE,),
-        worst=True,
     ),
     Mutant(
         "seeded-noise-last-clean",
@@ -132,7 +116,7 @@ PLANTED: tuple[Mutant, ...] = (
         'noise = "secure" draws seeded noise',
         "A run that is labelled float-safe is not.",
         "training.py",
-        'noise = SecureNoise(dimension) if privacy.noise == "secure" else SeededNoise(normals)',
+        'noise = SecureNoise(dimension) if self._noise == "secure" else SeededNoise(normals)',
         "noise = SeededNoise(normals)",
         ("tests/privacy/test_calibration.py::test_a_simulation_that_asks_for_float_safe_noise_gets_it",),
     ),
@@ -146,7 +130,6 @@ PLANTED: tuple[Mutant, ...] = (
         "np.asarray(0.5 * change / (records * strength) + 2.0 * error",
         (SEARCH,),
         ("huber/simulator",),
-        worst=True,
     ),
     Mutant(
         "tolerance-forgotten",
@@ -164,7 +147,7 @@ PLANTED: tuple[Mutant, ...] = (
         "objectives.py",
         "2.0 * self.kappa * bounds.x_norm",
         "2.0 * bounds.x_norm",
-        (SEARCH,),
+        (f"{SEARCH}[huber, kappa 7.0]",),
         worst=True,
     ),
     Mutant(
@@ -183,7 +166,7 @@ PLANTED: tuple[Mutant, ...] = (
         "objectives.py",
         "if self.w_norm is not None:\n            return solvers.constrained_ridge",
         "if False:\n            return solvers.constrained_ridge",
-        (SEARCH,),
+        (f"{SEARCH}[ridge, held by rho]", f"{SEARCH}[ridge, moved by data]"),
         worst=True,
     ),
     Mutant(
@@ -239,7 +222,6 @@ PLANTED: tuple[Mutant, ...] = (
         "if algorithm.step > 2.0 / (smoothness + 2.0 * objective.lam):",
         "if False:",
         ("tests/privacy/test_sensitivity.py::test_longer_steps_of_fedavg_spread_models_and_are_refused",),
-        worst=True,
     ),
     Mutant(
         "fedavg-limit-without-lambda",
@@ -255,7 +237,7 @@ PLANTED: tuple[Mutant, ...] = (
         "FedAvg's Δ is that of one step",
         "Every local step moves the model once more.",
         "privacy/settings.py",
-        "algorithm.local_steps * algorithm.step * change / counts",
+        "algorithm.reach(1.0) * change / counts",
         "algorithm.step * change / counts",
         (SEARCH,),
     ),
@@ -279,14 +261,13 @@ PLANTED: tuple[Mutant, ...] = (
         "        if False:\n            features",
         (),
         ("huber/simulator",),
-        worst=True,
     ),
     Mutant(
         "labels-unclipped",
         "a simulation does not clip labels",
         "Ridge's Δ is no bound for larger labels.",
         "privacy/settings.py",
-        "        if self.y_bound is not None:\n            targets",
+        "        if self.label_bound is not None:\n            targets",
         "        if False:\n            targets",
         (),
         ("ridge, bounded/simulator",),
@@ -329,7 +310,6 @@ PLANTED: tuple[Mutant, ...] = (
         "np.sqrt(4.0 * np.asarray(phi))",
         ("tests/privacy/test_mechanism.py::test_calibration_is_theorem_three",),
         ("huber/simulator",),
-        worst=True,
     ),
     Mutant(
         "deviation-decayed",
@@ -413,8 +393,8 @@ PLANTED: tuple[Mutant, ...] = (
         "ε is computed from μ = √ρ",
         "The stated ε is far below the true one.",
         "privacy/accounting.py",
-        "_solve_epsilon(np.sqrt(2.0 * distinct[block])",
-        "_solve_epsilon(np.sqrt(1.0 * distinct[block])",
+        "mu = _SQRT2 * np.sqrt(distinct)",
+        "mu = np.sqrt(distinct)",
         ("tests/privacy/test_accounting.py",),
     ),
     Mutant(
@@ -440,8 +420,8 @@ PLANTED: tuple[Mutant, ...] = (
         "ρ of a group grows with its size and not with the square of it",
         "A whole client is said to be far better protected than it is.",
         "privacy/accounting.py",
-        "_check_rho(rho) * members**2",
-        "_check_rho(rho) * members",
+        "spent * members * members",
+        "spent * members",
         ("tests/privacy/test_accounting.py", "tests/cli/test_account.py"),
     ),
     Mutant(
@@ -483,3 +463,5 @@ PLANTED: tuple[Mutant, ...] = (
         ("tests/privacy/test_leaks.py::test_float_safe_noise_leaves_nothing_clean_anywhere",),
     ),
 )
+
+PLANTED = (*MECHANISM, *DEVICES, *LEDGERS, *SLIPS)

@@ -18,12 +18,15 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 
-from mutants.planted import NOT_KEPT, PLANTED, Mutant
+from mutants.mutant import NOT_KEPT, Mutant
+from mutants.planted import PLANTED
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 COPIED = ("src", "tests", "docs", "examples", "benchmarks", "pyproject.toml", "README.md", "Makefile", "CHANGELOG.md")
 WIDER = ("tests/privacy", "tests/test_roles.py", "tests/test_training.py", "tests/data", "tests/cli", "tests/deploy")
 TRIALS = 500  # a world, for an attack
+DEPLOYED_TRIALS = 100  # the same for a real client, each of which costs a ledger
+SHOWN = 3  # of those who caught a bug, in a table
 PATIENCE = 900.0  # seconds for one command
 FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+?)(?:\[| |$)", flags=re.MULTILINE)
 
@@ -77,7 +80,10 @@ class Copy:
 
     def leaks(self, *attacks: str) -> tuple[str, ...]:
         """Those of the audit's attacks that measure more than is claimed, or cannot go on."""
-        codes = {attack: self._python("-m", "mutants.attack_one", attack, str(TRIALS)).returncode for attack in attacks}
+        codes = {
+            attack: self._python("-m", "mutants.attack_one", attack, str(trials_of(attack))).returncode
+            for attack in attacks
+        }
         crashed = {attack: "" if code == NOT_KEPT else " (crashed)" for attack, code in codes.items() if code}
         return tuple(f"audit {attack}{ending}" for attack, ending in crashed.items())
 
@@ -89,6 +95,11 @@ class Copy:
             [sys.executable, *command],
             cwd=self.folder, env=environment, capture_output=True, text=True, timeout=PATIENCE, check=False,
         )  # fmt: skip
+
+
+def trials_of(attack: str) -> int:
+    """How many trials a world an attack has."""
+    return DEPLOYED_TRIALS if attack.endswith("/deployed") else TRIALS
 
 
 def planted_text(mutant: Mutant, path: Path) -> str | None:
@@ -139,21 +150,36 @@ def failing_anyway(mutants: list[Mutant], folder: Path) -> tuple[str, ...]:
 
 def table(outcomes: list[Outcome]) -> str:
     """Who caught what, as Markdown."""
-    lines = ["| planted bug | where | verdict | caught by |", "|---|---|---|---|"]
+    lines = ["| name | planted bug | file | caught by |", "|---|---|---|---|"]
     for outcome in outcomes:
-        by = ", ".join(f"`{name}`" for name in outcome.by) or "nobody"
-        lines.append(f"| {outcome.mutant.title} | `{outcome.mutant.file}` | {outcome.verdict} | {by} |")
+        mutant, title = outcome.mutant, outcome.mutant.title.replace("|", "\\|")
+        lines.append(f"| {mutant.name} | {title} | `{mutant.file}` | {told(outcome)} |")
     return "\n".join(lines) + "\n"
+
+
+def told(outcome: Outcome) -> str:
+    """Who caught it, in a few words."""
+    if not outcome.good:
+        return f"nobody: {outcome.verdict}"
+    named = ", ".join(f"`{name}`" for name in outcome.by[:SHOWN])
+    more = f" and {len(outcome.by) - SHOWN} more" if len(outcome.by) > SHOWN else ""
+    return named + more
 
 
 def page(outcomes: list[Outcome]) -> str:
     """docs/mutants.md."""
+    caught = sum(outcome.good for outcome in outcomes)
     return (
         "# Planted bugs\n\n"
-        "Each row is a small edit of the source that would break the promise of [privacy.md](privacy.md), applied to\n"
-        "a copy and run against the tests and attacks that must notice it. The list is `tests/mutants/planted.py`;\n"
-        "`make mutants ARGS=--write` writes this page.\n\n"
-        f"{sum(outcome.good for outcome in outcomes)} of {len(outcomes)} are caught.\n\n{table(outcomes)}"
+        "Would anyone notice if the promise of [privacy.md](privacy.md) were broken? Each row below is a small edit\n"
+        "of the source that breaks it. It was made in a copy, and the tests and attacks that must notice it were run.\n"
+        "All of them pass without the edit; those in the last column failed with it. `audit huber/simulator` is an\n"
+        "attack of `pgfl audit` that measured more than the account claims.\n\n"
+        f"{caught} of {len(outcomes)} planted bugs were caught.\n\n"
+        "The list is in `tests/mutants`. `make mutants` plants all of them, `make mutants ARGS='--only NAME'` plants\n"
+        "one, and `make mutants ARGS=--write` writes this page. Ten of the worst are planted with every run of the\n"
+        "tests.\n\n"
+        f"{table(outcomes)}"
     )
 
 
@@ -189,6 +215,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--write", action="store_true", help="write the table to docs/mutants.md")
     options = parser.parse_args(arguments)
     mutants = chosen(options.only)
+    if options.write and options.only:
+        raise SystemExit("--write writes the page of all planted bugs; leave out --only.")
     if options.list:
         for mutant in mutants:
             print(f"{mutant.name}: {mutant.title} ({mutant.file})")

@@ -31,7 +31,7 @@ def test_an_edit_fits_exactly_once_and_leaves_python(mutant):
 @pytest.mark.parametrize("mutant", PLANTED, ids=lambda mutant: mutant.name)
 def test_who_must_notice_exists(mutant):
     for test in mutant.tests:
-        file, _, name = test.partition("::")
+        file, _, name = test.partition("[")[0].partition("::")
         tree = ast.parse((run.REPOSITORY / file).read_text("utf-8"))
         assert not name or name in {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
     known = {case.name for case in [*cases(), *deployed_cases()]}
@@ -83,4 +83,19 @@ def test_the_exit_code_says_whether_all_are_caught(verdict, code, monkeypatch, c
     outcome = run.Outcome(HARMLESS, verdict, ("tests/a.py::test_b",) if code == 0 else ())
     monkeypatch.setattr(run, "run", lambda mutants, jobs: [outcome])
     assert run.main(["--only", PLANTED[0].name]) == code
-    assert f"| {verdict} | {'`tests/a.py::test_b`' if code == 0 else 'nobody'} |" in capsys.readouterr().out
+    assert f"| {'`tests/a.py::test_b`' if code == 0 else f'nobody: {verdict}'} |" in capsys.readouterr().out
+
+
+def test_the_page_has_one_row_per_bug_and_says_who_caught_it():
+    caught = run.Outcome(HARMLESS, "caught", tuple(f"tests/a.py::test_{n}" for n in range(5)))
+    with_bars = replace(HARMLESS, name="bars", title="m at |C_s| = 1")
+    rows = run.page([caught, run.Outcome(with_bars, "survived")]).splitlines()
+    assert "1 of 2 planted bugs were caught." in rows
+    named = ", ".join(f"`tests/a.py::test_{n}`" for n in range(3))
+    assert rows[-2] == f"| harmless | {HARMLESS.title} | `{HARMLESS.file}` | {named} and 2 more |"
+    assert rows[-1] == rf"| bars | m at \|C_s\| = 1 | `{HARMLESS.file}` | nobody: survived |"
+
+
+def test_a_part_of_the_list_is_not_written_as_the_page():
+    with pytest.raises(SystemExit, match="leave out --only"):
+        run.main(["--write", "--only", PLANTED[0].name])

@@ -7,6 +7,7 @@ import pytest
 from neighbours import Neighbours, Searched, furthest
 from pgfl.algorithms import PGFL, FedAvg
 from pgfl.errors import PrivacyError
+from pgfl.federation import ClientData, Federation
 from pgfl.objectives import Bounds, Huber, Logistic, Objective, Ridge
 from pgfl.privacy.audit.cases import Welsch
 from pgfl.privacy.sensitivity import clip_labels, clip_rows, update_sensitivity
@@ -44,6 +45,16 @@ def test_the_papers_objectives():
 def test_an_inexact_solver_adds_twice_its_tolerance():
     exact = update_sensitivity(Logistic(), Bounds(x_norm=1.0), 10, 2.0)
     assert update_sensitivity(Logistic(), Bounds(x_norm=1.0), 10, 2.0, 1e-3) == pytest.approx(exact + 2e-3, rel=1e-14)
+
+
+def test_rounding_widens_the_sensitivity_of_fedavg():
+    """What floating point may add to either of two neighbours comes on top of their distance."""
+    privacy, algorithm = Privacy(phi0=1.0, x_norm=1.0), FedAvg(step=0.1, local_steps=5)
+    exact, rounded = (
+        privacy.sensitivity(Huber(), algorithm, np.array([10]), np.ones(1), tolerance) for tolerance in (0.0, 1e-3)
+    )
+    assert exact == pytest.approx(5 * 0.1 * 4 / 10, rel=1e-14)
+    assert rounded == pytest.approx(exact + 2e-3, rel=1e-14)
 
 
 def test_clipped_updates_of_a_non_convex_objective_depend_on_nothing_else():
@@ -299,3 +310,11 @@ def test_labels():
     single = clip_labels(np.array([5.0, -5.0], dtype=np.float32), 0.1)
     assert single.dtype == np.float32
     assert (np.abs(single.astype(float)) <= 0.1).all()
+
+
+def test_labels_are_clipped_where_no_bound_is_stated_but_a_guarantee_is_given():
+    """A label of any size would show in how its problem is solved."""
+    own = Federation.from_clients({"c": ClientData("s", "q", np.ones((3, 1)), np.array([1e20, -1e20, 0.5]))})
+    assert Privacy(phi0=1.0, x_norm=1.0).bounded(own).targets.tolist() == [1e6, -1e6, 0.5]
+    assert Privacy(phi0=1.0, x_norm=1.0, y_bound=2.0).bounded(own).targets.tolist() == [2.0, -2.0, 0.5]
+    assert Privacy(phi0=1.0, guarantee="none").bounded(own).targets is own.targets

@@ -1,0 +1,131 @@
+"""Planted bugs by which privacy is lost through a slip, or through what lies on a disk."""
+
+from __future__ import annotations
+
+from mutants.mutant import Mutant
+
+RULES = "tests/privacy/test_rules.py::"
+WRONG = RULES + "test_a_wrong_value_is_refused_by_config_and_class_with_its_name"
+OWN = RULES + "test_data_of_ones_own_gets_float_safe_noise_unless_seeded_noise_is_asked_for"
+RUN = "tests/cli/test_private_run.py::"
+
+SLIPS: tuple[Mutant, ...] = (
+    Mutant(
+        "lattice-limit-lowered",
+        "float-safe noise may have σ of one lattice unit",
+        "There ε is 4.430 and the account says 4.377.",
+        "privacy/noise.py",
+        "LEAST_UNITS = 1000 ",
+        "LEAST_UNITS = 1 ",
+        (
+            "tests/privacy/test_noise.py::test_the_discrete_noise_is_as_private_as_is_stated_from_a_thousand_lattice_units_on",
+        ),
+    ),
+    Mutant(
+        "lattice-limit-unchecked",
+        "float-safe noise is drawn with any σ",
+        "As above.",
+        "privacy/noise.py",
+        "        if (scale < self.least_sigma).any():\n",
+        "        if False:\n",
+        (
+            "tests/privacy/test_noise.py::test_a_device_can_refuse_before_it_charges",
+            "tests/deploy/test_client_rounds.py::test_noise_finer_than_the_lattice_is_refused_before_it_is_charged",
+        ),
+    ),
+    Mutant(
+        "checkpoint-with-a-digest",
+        "a checkpoint of a float-safe run holds a digest of the table",
+        "Who knows all records but one confirms a guess at it.",
+        "experiment.py",
+        "belongs_to = fingerprint(config, of_records=keep_clean)",
+        "belongs_to = fingerprint(config)",
+        ("tests/privacy/test_leaks.py::test_a_checkpoint_confirms_no_guess_at_a_label",),
+    ),
+    Mutant(
+        "class-without-rules",
+        "`Privacy` takes what a config refuses",
+        'noise="secur" draws seeded noise and prints the guarantee.',
+        "privacy/settings.py",
+        "        if wrong or (wrong := [found] if (found := rules.contradiction(asked)) else []):\n",
+        "        if False:\n",
+        (WRONG,),
+    ),
+    Mutant(
+        "delta-of-a-half",
+        "δ may be 0.5",
+        "Then half of all clients are promised nothing.",
+        "privacy/rules.py",
+        "MOST_DELTA = 0.01\n",
+        "MOST_DELTA = 0.5\n",
+        (WRONG,),
+    ),
+    Mutant(
+        "no-releases-at-most",
+        "max_releases may be 0",
+        "It meant all rounds.",
+        "privacy/rules.py",
+        '"max_releases": _Number(least=1,',
+        '"max_releases": _Number(least=0,',
+        (WRONG,),
+    ),
+    Mutant(
+        "budget-off-by-default",
+        "a [privacy] table with a budget is off unless it says `enabled = true`",
+        "Models are shared without noise, and nothing is said.",
+        "config/schema.py",
+        '            return {"enabled": True, **values}\n',
+        "            return values\n",
+        ("tests/deploy/test_settings.py::test_a_stated_budget_is_on_unless_the_owner_switches_it_off",),
+    ),
+    Mutant(
+        "off-without-a-word",
+        "privacy that is off although a budget is written is not mentioned",
+        "The owner believes that it is on.",
+        "privacy/rules.py",
+        '    if values.get("enabled") or written is None:\n',
+        "    if True:\n",
+        (
+            RUN + "test_privacy_that_is_off_although_a_budget_is_written_is_said_everywhere",
+            "tests/deploy/test_settings.py::test_a_client_that_joins_without_its_written_budget_is_told",
+        ),
+    ),
+    Mutant(
+        "own-data-seeded",
+        "training from Python on data of one's own draws seeded noise",
+        "Who knows the seed takes the noise out.",
+        "privacy/settings.py",
+        'return self.noise or ("seeded" if federation.generated else "secure")',
+        'return self.noise or "seeded"',
+        (OWN,),
+    ),
+    Mutant(
+        "own-table-seeded",
+        "a run on a table of one's own draws seeded noise",
+        "As above.",
+        "config/schema.py",
+        'update={"noise": "secure" if own else "seeded"}',
+        'update={"noise": "seeded"}',
+        (RUN + "test_a_written_budget_is_kept_and_its_noise_is_float_safe_on_a_table",),
+    ),
+    Mutant(
+        "own-records-counted-as-generated",
+        "generated data with one's own records put in still counts as generated",
+        "It gets seeded noise.",
+        "federation.py",
+        'own = {"generated": False} if {"features", "targets"} & set(changes) else {}',
+        "own: dict[str, object] = {}",
+        (RULES + "test_generated_data_with_ones_own_records_put_in_is_ones_own",),
+    ),
+    Mutant(
+        "simulator-labels-without-a-bound",
+        "a simulation clips labels only where a bound is stated",
+        "A label of 10²⁰ shows in how a problem is solved.",
+        "privacy/settings.py",
+        'return sensitivity.LABEL_BOUND if self.y_bound is None and self.guarantee == "required" else self.y_bound',
+        "return self.y_bound",
+        (
+            "tests/privacy/test_sensitivity.py::test_labels_are_clipped_where_no_bound_is_stated_but_a_guarantee_is_given",
+        ),
+    ),
+)
