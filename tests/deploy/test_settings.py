@@ -96,6 +96,16 @@ def test_a_bound_that_would_change_the_labels_of_a_classification_is_refused_wha
         load_client(client(y_bound=harmless))
 
 
+@pytest.mark.parametrize(
+    ("limits", "words"),
+    [({"rho": [10, 1]}, "descends"), ({"rho": [1]}, "limits.rho"), ({"rhos": [1, 2]}, "did you mean `limits.rho`")],
+)
+def test_wrong_limits_are_one_sentence(tmp_path, limits, words):
+    with pytest.raises(ConfigError, match=words):
+        load_client(written(tmp_path, {**CLIENT, "limits": limits}))
+    assert load_client(written(tmp_path, {**CLIENT, "limits": {"rho": [1, 10]}})).limits.rho == (1.0, 10.0)
+
+
 def test_files_that_are_none(tmp_path):
     with pytest.raises(ConfigError, match="cannot be read"):
         load_site(tmp_path / "none.toml")

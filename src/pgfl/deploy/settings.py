@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import AfterValidator, Field, ValidationError, model_validator
 
 from pgfl.algorithms import Algorithm
 from pgfl.assured import LEAST_TOLERANCE, MOST_STEPS
@@ -140,7 +140,15 @@ class SiteAddress(Section):
 
 Task = Literal["regression", "classification"]
 TASK_OF: dict[str, Task] = {"ridge": "regression", "huber": "regression", "logistic": "classification"}
-Range = Annotated[tuple[NotNegative, NotNegative], Field(description="least and most")]
+
+
+def _ascending(ends: tuple[float, float]) -> tuple[float, float]:
+    if ends[0] > ends[1]:
+        raise ValueError(f"A range of `limits` must be [least, most], but {list(ends)} descends.")
+    return ends
+
+
+Range = Annotated[tuple[NotNegative, NotNegative], AfterValidator(_ascending)]
 
 
 class TrainingLimits(Section):
