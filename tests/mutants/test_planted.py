@@ -1,6 +1,7 @@
 """The list of planted bugs fits the source, the runner tells the truth, and the ten worst are caught."""
 
 import ast
+import re
 from collections import Counter
 from dataclasses import replace
 
@@ -99,3 +100,8 @@ def test_the_page_has_one_row_per_bug_and_says_who_caught_it():
 def test_a_part_of_the_list_is_not_written_as_the_page():
     with pytest.raises(SystemExit, match="leave out --only"):
         run.main(["--write", "--only", PLANTED[0].name])
+
+
+def test_the_page_has_a_row_for_every_planted_bug():
+    page = (run.REPOSITORY / "docs" / "mutants.md").read_text("utf-8")
+    assert re.findall(r"^\| ([\w-]+) \|", page, flags=re.MULTILINE)[1:] == [mutant.name for mutant in PLANTED]
