@@ -52,37 +52,38 @@ class _CleanDual(PGFL):
         return super().settle(dual, server_model, self.__dict__["clean"].reshape(released.shape))
 
 
-class _Disturbed:
+class _Wrapped:
+    """A noise source around another one."""
+
+    def __init__(self, source: NoiseSource) -> None:
+        self.source, self.label = source, source.label
+
+    def widen(self, sensitivity: ArrayLike) -> Floats:
+        return self.source.widen(sensitivity)
+
+    def check(self, sigma: ArrayLike) -> None:
+        self.source.check(sigma)
+
+
+class _Disturbed(_Wrapped):
     """A noise source whose σ is multiplied, or whose round stands still."""
 
     def __init__(
         self, source: NoiseSource, factor: Callable[[int], float] = lambda round: 1.0, *, frozen: bool = False
     ) -> None:
-        self.source, self.factor, self.frozen = source, factor, frozen
-        self.label = source.label
-
-    def widen(self, sensitivity: ArrayLike) -> Floats:
-        return self.source.widen(sensitivity)
-
-    def check(self, sigma: ArrayLike) -> None:
-        self.source.check(sigma)
+        super().__init__(source)
+        self.factor, self.frozen = factor, frozen
 
     def release(self, models: ArrayLike, sigma: ArrayLike, clients: Any, round: int) -> Floats:
         return self.source.release(models, np.asarray(sigma) * self.factor(round), clients, 1 if self.frozen else round)
 
 
-class _Bare:
+class _Bare(_Wrapped):
     """A noise source that leaves some coordinates, or all, without noise."""
 
     def __init__(self, source: NoiseSource, coordinates: slice) -> None:
-        self.source, self.coordinates = source, coordinates
-        self.label = source.label
-
-    def widen(self, sensitivity: ArrayLike) -> Floats:
-        return self.source.widen(sensitivity)
-
-    def check(self, sigma: ArrayLike) -> None:
-        self.source.check(sigma)
+        super().__init__(source)
+        self.coordinates = coordinates
 
     def release(self, models: ArrayLike, sigma: ArrayLike, clients: Any, round: int) -> Floats:
         released = self.source.release(models, sigma, clients, round)
