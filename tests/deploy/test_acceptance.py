@@ -93,6 +93,14 @@ def test_the_first_training_is_pinned_and_another_one_needs_the_owner(joined, tm
     assert "no changed training" in refused(capsys, "client", "accept", tmp_path / "client.toml")
 
 
+def test_an_offer_that_the_site_took_back_cannot_be_accepted(joined, tmp_path, capsys):
+    joined._handle(welcome(training()))
+    with pytest.raises(NetworkError, match="pgfl client accept"):
+        joined._handle(welcome(training(algorithm={"rho": 2.0})))
+    joined._handle(welcome(training()))
+    assert "no changed training" in refused(capsys, "client", "accept", tmp_path / "client.toml")
+
+
 def test_another_cluster_needs_the_owner_too(joined):
     joined._handle(welcome(training()))
     with pytest.raises(NetworkError, match="cluster: a -> b"):

@@ -23,6 +23,8 @@ from pgfl.streams import SEED_LIMIT
 DEFAULT_DEGREE = 3.0
 TRAINED_BY_GRADIENT = "fedavg"
 
+ObjectiveKind = Literal["ridge", "huber", "logistic"]
+AlgorithmKind = Literal["pgfl", "pgfl-exact", "pgfl-onestep", "fedavg"]
 Positive = Annotated[float, Field(gt=0)]
 NotNegative = Annotated[float, Field(ge=0)]
 MOST = 2**31 - 1
@@ -117,7 +119,7 @@ class GraphSettings(Section):
 class ClusterObjective(Section):
     """What one cluster does differently; a key left out is that of [objective]."""
 
-    kind: Literal["ridge", "huber", "logistic"] | None = None
+    kind: ObjectiveKind | None = None
     lam: NotNegative | None = None
     kappa: Positive | None = None
     tolerance: Positive | None = None
@@ -126,7 +128,7 @@ class ClusterObjective(Section):
 class ObjectiveSettings(Section):
     """The loss, λ of λ/|C_s|·‖w‖², Huber's κ, and how exactly a primal problem is solved."""
 
-    kind: Literal["ridge", "huber", "logistic"] = "ridge"
+    kind: ObjectiveKind = "ridge"
     lam: NotNegative = 0.01
     kappa: Positive = 1.0
     tolerance: Positive = 1e-10
@@ -157,7 +159,7 @@ def _participants_shape(value: object) -> str:
 class AlgorithmSettings(Section):
     """Which algorithm, the ADMM penalty ρ, inter-cluster learning τ, and how many clients of a server take part."""
 
-    kind: Literal["pgfl", "pgfl-exact", "pgfl-onestep", "fedavg"] = "pgfl"
+    kind: AlgorithmKind = "pgfl"
     rho: Positive = 5.0
     tau: Annotated[
         Annotated[float, Field(ge=0, lt=1), Tag("<number>")] | Annotated[Decay, Tag("<decay>")],

@@ -44,6 +44,7 @@ def check_accepted(home: Path, offer: Offer) -> bool:
             f"The site has changed the training ({'; '.join(changes)}); if you agree, run `pgfl client accept` with "
             "your client.toml and join again, else ask the site's operator."
         )
+    (home / OFFERED).unlink(missing_ok=True)  # the site took it back
     return False
 
 

@@ -8,7 +8,7 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, TypeVar
+from typing import Annotated, Any, Literal, Self, TypeVar, get_args
 
 from pydantic import AfterValidator, Field, ValidationError, model_validator
 
@@ -16,7 +16,15 @@ from pgfl.algorithms import Algorithm
 from pgfl.assured import LEAST_TOLERANCE, MOST_STEPS
 from pgfl.config import AlgorithmSettings, ObjectiveSettings, PrivacySettings
 from pgfl.config.building import build_algorithm, build_objective
-from pgfl.config.schema import TRAINED_BY_GRADIENT, Count, NotNegative, Positive, Section
+from pgfl.config.schema import (
+    TRAINED_BY_GRADIENT,
+    AlgorithmKind,
+    Count,
+    NotNegative,
+    ObjectiveKind,
+    Positive,
+    Section,
+)
 from pgfl.config.sentences import one_line, sentence
 from pgfl.errors import ConfigError, NetworkError
 from pgfl.objectives import MarginObjective, Ridge
@@ -154,10 +162,8 @@ Range = Annotated[tuple[NotNegative, NotNegative], AfterValidator(_ascending)]
 class TrainingLimits(Section):
     """Which trainings the owner takes part in: the site proposes one, and what is outside of these is refused."""
 
-    objectives: tuple[Literal["ridge", "huber", "logistic"], ...] = ("ridge", "huber", "logistic")
-    algorithms: tuple[Literal["pgfl", "pgfl-exact", "pgfl-onestep", "fedavg"], ...] = (
-        *("pgfl", "pgfl-exact", "pgfl-onestep", "fedavg"),
-    )
+    objectives: tuple[ObjectiveKind, ...] = get_args(ObjectiveKind)
+    algorithms: tuple[AlgorithmKind, ...] = get_args(AlgorithmKind)
     rho: Range = (0.01, 1000.0)
     lam: Range = (0.0, 100.0)
     kappa: Range = (0.001, 1000.0)
@@ -178,10 +184,8 @@ class TrainingLimits(Section):
             if value not in allowed:
                 return f"The site trains with {value}, but `limits.{key}` allows {', '.join(allowed)}."
         by_gradient = algorithm.kind == TRAINED_BY_GRADIENT
-        ranges = (
-            {"lam": objective.lam, "kappa": objective.kappa} if objective.kind == "huber" else {"lam": objective.lam}
-        )
-        ranges |= {"step": algorithm.step} if by_gradient else {"rho": algorithm.rho}
+        ranges = {"lam": objective.lam, **({"step": algorithm.step} if by_gradient else {"rho": algorithm.rho})}
+        ranges |= {"kappa": objective.kappa} if objective.kind == "huber" else {}
         for key, number in ranges.items():
             least, most = getattr(self, key)
             if not least <= number <= most:
