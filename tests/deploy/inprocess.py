@@ -13,7 +13,7 @@ from pgfl.deploy.site import STORE, Site
 from pgfl.deploy.store import SiteStore
 
 
-def train_in_process(network, seconds=60.0):
+def train_in_process(network, seconds=400.0):
     """Prepare a `LocalNetwork` and train it here; returns why each site and client ended."""
     network.prepare()
     clients = [participant(network, client) for client in network.federation.client_ids]

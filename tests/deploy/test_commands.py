@@ -55,7 +55,7 @@ def test_a_port_in_use_is_one_sentence(tmp_path, port):
             written = written.replace(f"{name} = {default}", f"{name} = {ports[name]}")
         (tmp_path / "site.toml").write_text(written.replace("0.0.0.0", "127.0.0.1"))
         serve = [sys.executable, "-c", "from pgfl.cli import main; main()", "site", "serve", tmp_path / "site.toml"]
-        ended = subprocess.run(serve, capture_output=True, text=True, timeout=60)
+        ended = subprocess.run(serve, capture_output=True, text=True, timeout=400)
     assert ended.returncode == 2
     assert f"pgfl: Port {ports[port]} cannot be listened on" in ended.stderr
     assert "Traceback" not in ended.stderr
@@ -111,7 +111,7 @@ def test_neighbours_with_another_training_configuration_are_refused_by_name(tmp_
     async def both():
         sites = [Site(load_site(tmp_path / name / "site.toml"), invite=False) for name in federation.server_ids]
         running = [asyncio.create_task(site.run()) for site in sites]
-        for _ in range(200):
+        for _ in range(4000):
             await asyncio.sleep(0.05)
             if all(site.service.refused["refused"] for site in sites):
                 break

@@ -39,7 +39,7 @@ def unlink_all(network, *sites):
         database.close()
 
 
-async def until(condition, seconds=30.0):
+async def until(condition, seconds=240.0):
     for _ in range(int(seconds / 0.05)):
         if condition():
             return

@@ -9,6 +9,7 @@ import grpc
 import grpc.aio
 import numpy as np
 import pytest
+from wires import Cable
 
 from pgfl.deploy import identity
 from pgfl.deploy.messages import encode_publication, read_publication
@@ -62,7 +63,7 @@ class Place:
         return encode(Kind.PEER_HELLO, header)
 
 
-async def until(condition, seconds=10.0):
+async def until(condition, seconds=120.0):
     for _ in range(int(seconds / 0.02)):
         if condition():
             return
@@ -134,6 +135,20 @@ def test_a_neighbour_that_comes_back_gets_what_waited(pair):
     assert rounds == [3, 4, 5], "the newest few"
 
 
+def test_a_neighbour_far_away_is_reached(pair):
+    """Half a second there and back, which a TLS handshake takes three times."""
+    north, south = pair
+
+    async def scenario():
+        await south.listen()
+        north.knows(south, port=Cable(south.port, delay=0.25).port)
+        south.neighbours["north"] = Neighbour(north.certificate, "127.0.0.1:1")
+        await call(north, south, lambda: north.replies)
+
+    asyncio.run(scenario())
+    assert south.inbox[0][0] == "north"
+
+
 def impostor(tmp_path, name):
     certificate = identity.create_site(tmp_path / "impostor", name, [])
     return certificate.pem, (tmp_path / "impostor" / identity.SITE_KEY).read_bytes()
@@ -147,7 +162,9 @@ def test_a_caller_with_a_certificate_that_is_not_linked_is_refused(pair, tmp_pat
         await south.listen()
         north.knows(south)
         south.neighbours["north"] = Neighbour(north.certificate, "127.0.0.1:1")
-        await call(north, south, lambda: len(north.down) > 2, certificate=pem, key=key)
+        await call(
+            north, south, lambda: south.service.refused["certificate"] > 2 and north.down, certificate=pem, key=key
+        )
 
     with caplog.at_level(logging.WARNING):
         asyncio.run(scenario())
@@ -156,7 +173,6 @@ def test_a_caller_with_a_certificate_that_is_not_linked_is_refused(pair, tmp_pat
     assert caplog.messages == [
         "a site that calls from 127.0.0.1 is refused: the certificate that it shows is not linked, or not valid today"
     ], "said once, however often it tries"
-    assert south.service.refused["certificate"] > 2
 
 
 def test_a_server_with_another_certificate_than_the_pinned_is_refused(pair, tmp_path):
@@ -180,7 +196,7 @@ async def call_without_certificate(south, trusted):
     options = [("grpc.ssl_target_name_override", south.certificate.tls_name)]
     async with grpc.aio.secure_channel(f"127.0.0.1:{south.port}", credentials, options=options) as channel:
         with pytest.raises(grpc.aio.AioRpcError) as refusal:
-            await channel.unary_unary(f"/{SERVICE}/Greet")(south.greeting(), timeout=5)
+            await channel.unary_unary(f"/{SERVICE}/Greet")(south.greeting(), timeout=60)
     return refusal.value.code()
 
 
@@ -245,7 +261,7 @@ def test_behind_the_door_nobody_is_heard_who_did_not_come_through_it(pair, caplo
         south.neighbours["north"] = Neighbour(north.certificate, "127.0.0.1:1")
         async with grpc.aio.insecure_channel(f"127.0.0.1:{south.service.door._inside}") as channel:
             with pytest.raises(grpc.aio.AioRpcError) as refusal:
-                await channel.unary_unary(f"/{SERVICE}/Greet")(north.greeting(), timeout=5)
+                await channel.unary_unary(f"/{SERVICE}/Greet")(north.greeting(), timeout=60)
         await south.service.stop()
         return refusal.value.code()
 

@@ -1,17 +1,18 @@
-"""A cable between two sites that a test can cut: a TCP forwarder."""
+"""A cable between two sites that a test can cut, or make long: a TCP forwarder."""
 
 from __future__ import annotations
 
 import contextlib
 import socket
 import threading
+import time
 
 
 class Cable:
     """Forwards connections to a port; while it is cut, connections break and new ones are refused."""
 
-    def __init__(self, target):
-        self.target, self.is_cut, self.pairs = target, False, []
+    def __init__(self, target, delay=0.0):
+        self.target, self.delay, self.is_cut, self.pairs = target, delay, False, []
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.port = self.listener.getsockname()[1]
         threading.Thread(target=self._accept, daemon=True).start()
@@ -43,10 +44,10 @@ class Cable:
             for source, sink in ((here, there), (there, here)):
                 threading.Thread(target=self._pump, args=(source, sink), daemon=True).start()
 
-    @staticmethod
-    def _pump(source, sink):
+    def _pump(self, source, sink):
         with contextlib.suppress(OSError):
             while data := source.recv(65536):
+                time.sleep(self.delay)
                 sink.sendall(data)
         for end in (source, sink):
             with contextlib.suppress(OSError):

@@ -12,7 +12,7 @@ from pathlib import Path
 HERE = Path(__file__).parent
 MPIEXEC = Path(sys.executable).with_name("mpiexec")
 PGFL = (sys.executable, "-c", "import sys; from pgfl.cli import main; sys.argv[0] = 'pgfl'; main()")
-SECONDS = 120
+SECONDS = 400
 MARK = "PGFL_TEST_JOB"
 
 

@@ -224,7 +224,7 @@ def channel_options(frame_bytes: int) -> list[tuple[str, int]]:
         ("grpc.http2.max_pings_without_data", 0),
         ("grpc.keepalive_permit_without_calls", 1),
         ("grpc.initial_reconnect_backoff_ms", 200),
-        ("grpc.min_reconnect_backoff_ms", 200),
+        ("grpc.min_reconnect_backoff_ms", 20_000),  # the time that an attempt to connect may take, too
         ("grpc.max_reconnect_backoff_ms", 3_000),
         ("grpc.enable_retries", 0),
     ]

@@ -6,6 +6,7 @@ import asyncio
 import atexit
 import contextlib
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -24,6 +25,8 @@ if os.getppid() != int(sys.argv[1]):
     sys.exit(1)
 os.execvp(sys.argv[2], sys.argv[2:])
 """  # run in the child, because Python code between fork and exec can hang where gRPC has threads
+_PORTS = (20_000, 32_000)  # below 32768, where Linux begins with the ports of outgoing connections
+_given_ports: set[int] = set()
 _children: set[subprocess.Popen[bytes]] = set()
 
 
@@ -34,10 +37,16 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def free_port(host: str = "127.0.0.1") -> int:
-    """A port that was free a moment ago."""
-    with socket.socket() as probe:
-        probe.bind((host, 0))
-        return int(probe.getsockname()[1])
+    """A port that is free, is not among those that systems give to outgoing connections, and is not returned twice."""
+    for _ in range(1000):
+        port = random.SystemRandom().randrange(*_PORTS)
+        if port in _given_ports:
+            continue
+        with contextlib.suppress(OSError):
+            listen(host, port).close()
+            _given_ports.add(port)
+            return port
+    raise NetworkError(f"No free port was found on {host} between {_PORTS[0]} and {_PORTS[1] - 1}.")
 
 
 async def until_free(host: str, port: int, patience: float) -> None:
