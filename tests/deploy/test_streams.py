@@ -7,6 +7,7 @@ import threading
 
 import numpy as np
 import pytest
+from wires import Cable
 
 from pgfl.deploy import identity
 from pgfl.deploy.client_streams import ClientStreams, Unwelcome
@@ -91,6 +92,15 @@ def test_a_conversation(tmp_path, key):
     assert (ended.how, ended.reason) == ("stopped", "done")
     assert [frame.vectors[1, 0] for frame in host.answers] == [1, 2, 3, 4, 5]
     assert host.gone == ["ann"]
+
+
+def test_a_site_far_away_is_reached(tmp_path, key):
+    """Half a second there and back, which a TLS handshake takes three times."""
+    with Host(tmp_path / "n", identity.public_key_of(key), questions=2) as host:
+        cable = Cable(host.port, delay=0.25)
+        ended = stream(host, key, echo).run(f"127.0.0.1:{cable.port}", TOKEN)
+    assert (ended.how, ended.reason) == ("stopped", "done")
+    assert [frame.vectors[1, 0] for frame in host.answers] == [1, 2]
 
 
 def test_a_key_that_is_not_admitted_is_refused(tmp_path, key):

@@ -1,4 +1,4 @@
-"""A cable between two sites that a test can cut, or make long: a TCP forwarder."""
+"""A cable that a test can cut, or make long: a TCP forwarder."""
 
 from __future__ import annotations
 

@@ -179,14 +179,16 @@ def test_state_is_stored_with_the_bytes_or_not_at_all(path):
         release(ledger, "r1")
         void(ledger, "r2")
         assert (ledger.count, ledger.state("dual")) == (2, b"dual after 1")
-        with pytest.raises(LedgerError, match="bytes"):
-            ledger.keep({"warm": b"w", "dual": "text"})
-        assert ledger.state("warm") is None
-        ledger.keep({"warm": b"w"})
-        ledger.confirm("r1", {"dual": b"settled"})
+        with pytest.raises(LedgerError, match="bytes"), ledger.reserve("r3", 0.2) as slot:
+            slot.payload, slot.state = b"sent", {"warm": b"w", "dual": "text"}
+        assert (ledger.count, ledger.state("dual"), ledger.state("warm")) == (3, b"dual after 1", None)
+        with ledger.reserve("r4", 0.2) as slot:
+            slot.payload, slot.state = b"sent", {"warm": b"w", "dual": b"settled"}
+        ledger.confirm("r1")
         ledger.confirm("r1")
         assert ledger.accepted == 1
-        assert [row.accepted for row in ledger.rows()] == [True, False]
+        assert [row.accepted for row in ledger.rows()] == [True, False, False, False]
+        assert [row.void for row in ledger.rows()] == [False, True, True, False]
     with Ledger.open(path, "ann") as ledger:
         assert (ledger.state("dual"), ledger.state("warm")) == (b"settled", b"w")
         with pytest.raises(LedgerError, match="no release"):
@@ -830,7 +832,6 @@ def test_a_reader_cannot_release(filled):
             lambda: release(reader, "r9"),
             lambda: unprotected(reader, "r9"),
             lambda: reader.confirm("r1"),
-            lambda: reader.keep({"dual": b""}),
         ):
             with pytest.raises(LedgerError, match="read"):
                 call()

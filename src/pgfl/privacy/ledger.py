@@ -299,7 +299,7 @@ class Ledger:
         return self._row("round_key = ?", round_key)
 
     def state(self, key: str) -> Any:
-        """What was stored under a key with the bytes of a release or by `keep`."""
+        """What was stored under a key with the bytes of a release."""
         with plain_errors(self.path):
             row = self._connection.execute("SELECT value FROM state WHERE key = ?", (key,)).fetchone()
         return None if row is None else row[0]
@@ -381,16 +381,10 @@ class Ledger:
             self._connection.execute("UPDATE head SET filled = filled + 1")
             self._write_state(slot.state)
 
-    def confirm(self, round_key: str, state: Mapping[str, bytes] | None = None) -> None:
-        """Note that the server used this round's release, and store `state` with that. Twice is as good as once."""
+    def confirm(self, round_key: str) -> None:
+        """Note that the server used this round's release. Twice is as good as once."""
         with self._transaction():
             self._mark_accepted(round_key)
-            self._write_state(state or {})
-
-    def keep(self, state: Mapping[str, bytes]) -> None:
-        """Store state of the client's own that needs no release."""
-        with self._transaction():
-            self._write_state(state)
 
     # Checking --------------------------------------------------------------------------------------------------------
 
@@ -540,7 +534,7 @@ class Ledger:
     def _write_state(self, state: Mapping[str, bytes]) -> None:
         for key, value in state.items():
             if not isinstance(value, bytes):
-                raise LedgerError(f"State to keep must be bytes, and {key} is not; nothing was written.")
+                raise LedgerError(f"The state of a release must be bytes, and {key} is not; it is charged, and void.")
             sealed = (key, value, _digest(self._root, key, value))
             self._connection.execute("INSERT OR REPLACE INTO state VALUES (?, ?, ?)", sealed)
         if state:
