@@ -36,7 +36,7 @@ check: install
 	$(BIN)/mypy
 
 mutants: install
-	@PYTHONPATH=tests $(BIN)/python -m mutants.run $(ARGS)
+	@$(BIN)/python -m tests.mutants.run $(ARGS)
 
 bench: install
 	@$(BIN)/python benchmarks/run.py $(ARGS)

@@ -14,7 +14,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from pgfl.deploy import flower, identity, processes
+from pgfl.deploy import identity, processes
+from pgfl.deploy.flower import flower
 from pgfl.deploy.local import to_toml
 
 APP = {

@@ -35,14 +35,14 @@ TINY = 2_000  # clients of a federation whose round is mostly exchange and overh
 
 def measure(settings: dict[str, Any]) -> dict[str, Any] | None:
     """On every rank: play rounds and exchanges; the first rank has the figures."""
-    from pgfl.algorithms import PGFL
-    from pgfl.data.layout import lay_out
+    from pgfl.core.algorithms import PGFL
+    from pgfl.data.placement import lay_out
     from pgfl.data.synthetic import synthetic_regression
     from pgfl.objectives import Ridge
-    from pgfl.simulate.mpi import RankTraining
-    from pgfl.simulate.partition import edges_between, partition
-    from pgfl.simulate.ranks import world
-    from pgfl.training import Settings
+    from pgfl.simulate.mpi.communicator import world
+    from pgfl.simulate.mpi.partition import edges_between, partition
+    from pgfl.simulate.mpi.rank_training import RankTraining
+    from pgfl.simulate.training import Settings
 
     ranks = world()
     servers, kernels = settings["clients"] // CLIENTS_A_SERVER, settings["kernels"]

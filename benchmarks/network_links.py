@@ -15,20 +15,20 @@ import numpy as np
 
 from harness import Row, quartiles
 from network_rounds import DIMENSION, SITE, one_site
+from pgfl.core.roles import Publication
 from pgfl.deploy import identity, processes
-from pgfl.deploy.client_streams import SERVICE
 from pgfl.deploy.local import LocalNetwork
 from pgfl.deploy.messages import encode_publication
-from pgfl.deploy.peers import PeerLink, PeerService
-from pgfl.deploy.site import STORE
-from pgfl.deploy.store import Neighbour, SiteStore
+from pgfl.deploy.site.peer_links import PeerLink, PeerService
+from pgfl.deploy.site.site import STORE
+from pgfl.deploy.site.site_store import Neighbour, SiteStore
+from pgfl.deploy.streams_of_site import SERVICE
 from pgfl.deploy.wire import Kind, Limits, decode, encode
-from pgfl.roles import Publication
 
 EXCHANGES, WINDOWS, WINDOW_SECONDS = 300, 5, 2.0
 SERVE = (
-    "import asyncio, sys; from pathlib import Path; from pgfl.deploy.settings import load_site; "
-    "from pgfl.deploy.site import Site; asyncio.run(Site(load_site(Path(sys.argv[1])), invite=False).run())"
+    "import asyncio, sys; from pathlib import Path; from pgfl.deploy.training_files import load_site; "
+    "from pgfl.deploy.site.site import Site; asyncio.run(Site(load_site(Path(sys.argv[1])), invite=False).run())"
 )
 
 

@@ -11,7 +11,7 @@ from fused_loop import FusedLoop
 from harness import Row, seconds, take_turns
 from pgfl import PGFL, Federation, Huber, Privacy, Ridge, synthetic_regression, train
 from pgfl.simulate.engine import Engine
-from pgfl.training import Settings, Training
+from pgfl.simulate.training import Settings, Training
 from plain_loops import PlainLoop
 
 RHO, TAU, LAM = 5.0, 0.4, 0.01

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
-import oracle
-from pgfl import algorithms, objectives
-from pgfl.federation import ClientData, Federation
-from pgfl.kernels import is_jax
+from pgfl import objectives
+from pgfl.arrays import is_jax
+from pgfl.core import algorithms
+from pgfl.core.federation import ClientData, Federation
 from pgfl.simulate.engine import Engine
-from pgfl.simulate.jax import JaxEngine
-from pgfl.simulate.layout import lay_out
+from pgfl.simulate.flat_layout import lay_out
+from pgfl.simulate.jax_engine import JaxEngine
 from pgfl.simulate.problems import prepare
+from tests import oracle
 
 
 def federation(problem: oracle.Problem) -> Federation:

@@ -8,7 +8,7 @@ from itertools import combinations
 import numpy as np
 from hypothesis import strategies as st
 
-from oracle import Client, Noise, Objective, Participants, Problem
+from tests.oracle import Client, Noise, Objective, Participants, Problem
 
 KINDS = ("ridge", "huber", "logistic", "mixed")
 SHAPES = (

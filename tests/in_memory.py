@@ -6,9 +6,8 @@ from collections import Counter
 
 import numpy as np
 
-import bridges
-import oracle
-from pgfl.roles import Accepted, Client, RoundRequest, Server
+from pgfl.core.roles import Accepted, Client, RoundRequest, Server
+from tests import bridges, oracle
 
 
 class InMemoryNetwork:

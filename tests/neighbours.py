@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pgfl import equations as eq
+from pgfl.core import equations as eq
+from pgfl.objectives.solvers import tolerance_for
 from pgfl.privacy.sensitivity import clip_labels, clip_rows
-from pgfl.solvers import tolerance_for
 
 DIMENSION = 3
 MOST_CLIENTS = 1e9
@@ -115,11 +115,11 @@ class _Problems:
     update_norm: float | None
 
     @property
-    def weight(self):
+    def modulus(self):
         return eq.strong_convexity(self.rho, self.objective.lam, self.server_clients)[:, None]
 
     def solve(self, centre):
-        return self.objective.prepare(self.features, self.targets, self.counts, self.weight[:, 0]).solve(centre)
+        return self.objective.prepare(self.features, self.targets, self.counts, self.modulus[:, 0]).solve(centre)
 
     def gradient(self, w):
         pull = 2.0 * self.objective.lam / self.server_clients[:, None]

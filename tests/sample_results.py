@@ -3,7 +3,7 @@
 import numpy as np
 
 from pgfl.config import parse
-from pgfl.result import Network, Result, RunModels
+from pgfl.results.result import Network, Result, RunModels
 
 CLUSTERS = ("adults", "children", "<b>odd & ends</b>")
 

@@ -65,7 +65,7 @@ def test_names_on_the_notation_page_exist():
 
 
 def test_equations_import_nothing_of_ours():
-    assert imported(SOURCE / "equations.py") == set()
+    assert imported(SOURCE / "core/equations.py") == set()
 
 
 @pytest.mark.parametrize(("room", "forbidden"), [("simulate", "pgfl.deploy"), ("deploy", "pgfl.simulate")])
@@ -92,7 +92,7 @@ MODEL_NAMES = {
 @pytest.mark.parametrize("room", ["simulate", "deploy"])
 def test_rooms_that_move_models_do_no_arithmetic_on_them(room):
     """No product, quotient or power has a model for an operand: that is the equations' work."""
-    measuring = {"recorder.py", "problems.py", "network.py", "jax.py"}
+    measuring = {"recorder.py", "problems.py", "neighbourhoods.py", "jax_engine.py"}
     for path in modules(room):
         if path.name in measuring:
             continue
@@ -103,10 +103,12 @@ def test_rooms_that_move_models_do_no_arithmetic_on_them(room):
                 assert not names & MODEL_NAMES, f"{path.name}:{node.lineno}"
 
 
-@pytest.mark.parametrize("room", ["report", "paper"])
+@pytest.mark.parametrize("room", ["results", "paper"])
 def test_report_and_paper_never_reach_into_an_engine(room):
     for path in modules(room):
-        inside = [name for name in imported(path) if name.startswith(("pgfl.simulate.engine", "pgfl.simulate.network"))]
+        inside = [
+            name for name in imported(path) if name.startswith(("pgfl.simulate.engine", "pgfl.simulate.neighbourhoods"))
+        ]
         assert not inside, path
 
 

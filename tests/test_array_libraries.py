@@ -4,12 +4,12 @@ import array_api_strict
 import numpy as np
 import pytest
 
-import bridges
-from federations import random_case
 from pgfl import PGFL, FedAvg, Huber, Logistic, Privacy, Ridge, synthetic_regression, train
-from pgfl.algorithms import OneStep
-from pgfl.schedules import Decaying
-from pgfl.simulate import jax as pgfl_jax
+from pgfl.core.algorithms import OneStep
+from pgfl.core.schedules import Decaying
+from pgfl.simulate import jax_engine as pgfl_jax
+from tests import bridges
+from tests.federations import random_case
 
 LIBRARIES = {"array-api-strict": lambda: array_api_strict, "jax": pgfl_jax.namespace}
 

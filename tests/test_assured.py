@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from mpmath import mp, mpf
 
 from pgfl import PGFL, FedAvg, Huber, Logistic, Ridge
-from pgfl.assured import Magnitudes, PrimalPromise, Refusal, Terms
+from pgfl.core.assured import Magnitudes, PrimalPromise, Refusal, Terms
+from pgfl.core.roles import Client, RoundRequest
 from pgfl.objectives import Bounds
-from pgfl.roles import Client, RoundRequest
 
 BOUNDS = Bounds(x_norm=1.5, y_bound=3.0)
 OBJECTIVES = {

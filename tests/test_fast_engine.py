@@ -3,14 +3,14 @@
 import numpy as np
 import pytest
 
-import bridges
-import oracle
-from federations import SHAPES, random_case
-from pgfl import PGFL, FedAvg, Huber, Logistic, Privacy, Ridge, synthetic_regression, train, training
+from pgfl import PGFL, FedAvg, Huber, Logistic, Privacy, Ridge, synthetic_regression, train
 from pgfl.errors import SolverError
 from pgfl.objectives import Objective
-from pgfl.simulate import fast
-from pgfl.simulate.layout import lay_out
+from pgfl.simulate import numba_engine as fast
+from pgfl.simulate import training
+from pgfl.simulate.flat_layout import lay_out
+from tests import bridges, oracle
+from tests.federations import SHAPES, random_case
 
 ROUNDS = 30
 

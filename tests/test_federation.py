@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 
+from pgfl.core.federation import ClientData, Federation, TestSet, numbered
+from pgfl.core.topology import Graph, ring
 from pgfl.errors import DataError, PgflError, TopologyError
-from pgfl.federation import ClientData, Federation, TestSet, numbered
-from pgfl.topology import Graph, ring
 
 
 def two_clients(**changes):

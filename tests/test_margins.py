@@ -5,7 +5,7 @@ import pytest
 from scipy.optimize import minimize
 
 from pgfl import Huber, Logistic
-from pgfl.kernels import OwnRows, own_rows, rows_times, times_rows
+from pgfl.arrays import OwnRows, own_rows, rows_times, times_rows
 
 RHO = 3.0
 

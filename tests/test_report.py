@@ -8,12 +8,12 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
-from pgfl import report
-from pgfl.report.curves import draw
-from pgfl.report.network import picture
-from pgfl.report.page import page
-from pgfl.report.panels import MOST_POINTS, panels
-from sample_results import CLUSTERS, sample_result
+from pgfl.results import report
+from pgfl.results.report.curves import draw
+from pgfl.results.report.network_picture import picture
+from pgfl.results.report.page import page
+from pgfl.results.report.panels import MOST_POINTS, panels
+from tests.sample_results import CLUSTERS, sample_result
 
 VOID = {"meta", "br", "img", "link"}
 

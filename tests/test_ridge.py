@@ -5,10 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-import bridges
-from federations import random_problem
 from pgfl import Ridge
 from pgfl.errors import SolverError
+from tests import bridges
+from tests.federations import random_problem
 
 
 def solved(clients=7, rows=4, dimension=9, scale=1.0):

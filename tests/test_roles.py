@@ -3,13 +3,12 @@
 import numpy as np
 import pytest
 
-import bridges
-import oracle
-from federations import random_case
-from in_memory import InMemoryNetwork
 from pgfl import PGFL, Huber
+from pgfl.core.roles import Accepted, Client, RoundRequest, Server
 from pgfl.errors import DataError
-from pgfl.roles import Accepted, Client, RoundRequest, Server
+from tests import bridges, oracle
+from tests.federations import random_case
+from tests.in_memory import InMemoryNetwork
 
 
 @pytest.mark.parametrize("algorithm", ["pgfl", "pgfl-exact", "pgfl-onestep", "fedavg"])
@@ -76,7 +75,7 @@ def test_server_goes_on_with_the_neighbours_that_answer():
 
 
 def client_answer(model):
-    from pgfl.roles import Answer
+    from pgfl.core.roles import Answer
 
     return Answer(1, model, np.zeros(len(model)))
 

@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-import bridges
-import oracle
-from federations import SHAPES, cases, random_case
+from tests import bridges, oracle
+from tests.federations import SHAPES, cases, random_case
 
 ALGORITHMS = ("pgfl", "pgfl-exact", "pgfl-onestep", "fedavg")
 ROUNDS = 50

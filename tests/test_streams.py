@@ -3,8 +3,8 @@ from itertools import product
 import numpy as np
 import pytest
 
+from pgfl.core.streams import SEED_LIMIT, Purpose, stream
 from pgfl.errors import ConfigError
-from pgfl.streams import SEED_LIMIT, Purpose, stream
 
 
 def test_the_same_arguments_give_the_same_numbers_whatever_was_drawn_before():

@@ -3,14 +3,13 @@
 import numpy as np
 import pytest
 
-import bridges
-import oracle
-from federations import random_problem
 from pgfl import PGFL, ClientData, ExactMixing, Federation, Huber, OneStep, Ridge, synthetic_regression, train
-from pgfl import equations as eq
+from pgfl.core import equations as eq
+from pgfl.core.metrics import decibels
+from pgfl.core.theory import cluster_objective, maximum_cluster_distance, theorem_two_bound
 from pgfl.errors import Diverged
-from pgfl.metrics import decibels
-from pgfl.theory import cluster_objective, maximum_cluster_distance, theorem_two_bound
+from tests import bridges, oracle
+from tests.federations import random_problem
 
 
 def distance(federation, algorithm, rounds, every=None):

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pgfl import topology
+from pgfl.core import topology
+from pgfl.core.topology import Graph
 from pgfl.errors import TopologyError
-from pgfl.topology import Graph
 
 CONNECTED_KINDS = [kind for kind in topology.KINDS if kind != "none"]
 

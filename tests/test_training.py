@@ -45,8 +45,7 @@ def test_runs_do_not_depend_on_their_batch(algorithm, private):
 
 
 def test_batches_and_threads_do_not_change_a_bit(monkeypatch):
-    from pgfl import training
-    from pgfl.simulate import problems
+    from pgfl.simulate import problems, training
 
     reference = train(small, PGFL(5.0, 0.3), Ridge(), runs=5, rounds=10, participants=3)
     monkeypatch.setattr(problems, "BLOCK_ELEMENTS", 150)
@@ -56,7 +55,7 @@ def test_batches_and_threads_do_not_change_a_bit(monkeypatch):
 
 
 def test_scheduling_draws_exactly_m_a_server_and_everyone_in_time():
-    from pgfl.schedules import Scheduler
+    from pgfl.core.schedules import Scheduler
 
     members = [np.arange(0, 5), np.arange(5, 7), np.arange(7, 7)]
     scheduler = Scheduler(3, members, [(0, 0), (0, 1), (0, 2)], seed=1)
@@ -287,7 +286,7 @@ def test_a_full_disk_keeps_the_last_good_checkpoint(tmp_path, monkeypatch):
 KILLED = """
     import os, signal, sys
     import pgfl
-    from pgfl import files
+    from pgfl import atomic_files as files
     from pgfl.simulate.checkpoint import Checkpoints
     from pathlib import Path
 

@@ -7,18 +7,18 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pgfl.algorithms import PGFL, ExactMixing, FedAvg, OneStep
+    from pgfl.core.algorithms import PGFL, ExactMixing, FedAvg, OneStep
+    from pgfl.core.federation import ClientData, Federation, TestSet
+    from pgfl.core.schedules import Decaying
+    from pgfl.core.topology import Graph
     from pgfl.data.mnist import mnist_federation
-    from pgfl.data.store import open_federation, save_federation
+    from pgfl.data.storage import open_federation, save_federation
     from pgfl.data.synthetic import synthetic_regression
     from pgfl.data.tables import read_federation
-    from pgfl.federation import ClientData, Federation, TestSet
     from pgfl.objectives import Bounds, Huber, Logistic, MarginObjective, Objective, Ridge
-    from pgfl.privacy.settings import Privacy
-    from pgfl.result import Result
-    from pgfl.schedules import Decaying
-    from pgfl.topology import Graph
-    from pgfl.training import train
+    from pgfl.privacy.request import Privacy
+    from pgfl.results.result import Result
+    from pgfl.simulate.training import train
 
 __version__ = "0.1.0"
 __all__ = [
@@ -48,18 +48,18 @@ __all__ = [
 ]
 
 _HOMES = {
-    "pgfl.algorithms": ("PGFL", "ExactMixing", "FedAvg", "OneStep"),
+    "pgfl.core.algorithms": ("PGFL", "ExactMixing", "FedAvg", "OneStep"),
     "pgfl.data.mnist": ("mnist_federation",),
-    "pgfl.data.store": ("open_federation", "save_federation"),
+    "pgfl.data.storage": ("open_federation", "save_federation"),
     "pgfl.data.synthetic": ("synthetic_regression",),
     "pgfl.data.tables": ("read_federation",),
-    "pgfl.federation": ("ClientData", "Federation", "TestSet"),
+    "pgfl.core.federation": ("ClientData", "Federation", "TestSet"),
     "pgfl.objectives": ("Bounds", "Huber", "Logistic", "MarginObjective", "Objective", "Ridge"),
-    "pgfl.privacy.settings": ("Privacy",),
-    "pgfl.result": ("Result",),
-    "pgfl.schedules": ("Decaying",),
-    "pgfl.topology": ("Graph",),
-    "pgfl.training": ("train",),
+    "pgfl.privacy.request": ("Privacy",),
+    "pgfl.results.result": ("Result",),
+    "pgfl.core.schedules": ("Decaying",),
+    "pgfl.core.topology": ("Graph",),
+    "pgfl.simulate.training": ("train",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

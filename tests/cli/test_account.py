@@ -6,12 +6,12 @@ import json
 import warnings
 
 import pytest
-from commands import refused, run
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from pgfl import cli
 from pgfl.privacy import accounting
+from tests.cli.commands import refused, run
 
 NOTES = [  # ζ, φ(1), n, ρ, the paper's ε, exact ε
     (0.99, 1e-3, 100, 0.1715, 2.982, 2.379),

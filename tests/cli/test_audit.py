@@ -3,11 +3,12 @@
 import json
 
 import pytest
-from commands import refused, run
 
-from pgfl.privacy import audit as package
-from pgfl.privacy.audit import bugs, report
-from pgfl.privacy.audit.cases import DEPLOYED_MU, MU, cases, deployed_cases
+from pgfl import audit as package
+from pgfl.audit import findings as report
+from pgfl.audit import planted_bugs as bugs
+from pgfl.audit.cases import DEPLOYED_MU, MU, cases, deployed_cases
+from tests.cli.commands import refused, run
 
 
 def test_the_quick_audit_passes_and_lists_everything(capsys):

@@ -11,9 +11,10 @@ import time
 import numpy as np
 import pytest
 
-from pgfl import cli, files
+from pgfl import atomic_files as files
+from pgfl import cli
 from pgfl.config import presets
-from pgfl.result import Result
+from pgfl.results.result import Result
 
 CLIENTS = """client,server,cluster,y,age,dose
 ann,north,adults,1.0,0.5,1.0
@@ -213,7 +214,7 @@ def test_a_full_disk_keeps_the_last_checkpoint(uninterrupted, pgfl, tmp_path, mo
 def test_another_config_or_changed_data_is_refused(pgfl, study, tmp_path, monkeypatch):
     config = CONFIG.replace("rounds = 12", "rounds = 12\ncheckpoint_every = 1")
     with monkeypatch.context() as patch:
-        patch.setattr("pgfl.result.Result.save", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        patch.setattr("pgfl.results.result.Result.save", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         assert pgfl("run", study(config=config), "--out", tmp_path / "o", "--json")[0] == 130
     code, _, err = pgfl("run", study(config=config.replace("2.0", "3.0")), "--out", tmp_path / "o", "--resume")
     assert code == 2

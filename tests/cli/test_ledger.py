@@ -4,10 +4,10 @@ import json
 import sqlite3
 
 import pytest
-from commands import refused, run
 
 from pgfl.errors import BudgetSpent
 from pgfl.privacy.ledger import Ledger, Policy
+from tests.cli.commands import refused, run
 
 
 @pytest.fixture

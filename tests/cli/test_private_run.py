@@ -4,9 +4,9 @@ import csv
 import json
 
 import pytest
-from commands import refused, run
 
-from pgfl.folder import CHECKPOINT, SIMULATION_ONLY
+from pgfl.results.folder import CHECKPOINT, SIMULATION_ONLY
+from tests.cli.commands import refused, run
 
 SMALL = {
     "rounds": 3,

@@ -11,13 +11,13 @@ import pytest
 from pgfl import cli
 from pgfl.config import Config
 from pgfl.errors import Diverged
-from pgfl.folder import CHECKPOINT, begin_folder
-from pgfl.result import Result
-from sample_results import sample_result
+from pgfl.results.folder import CHECKPOINT, begin_folder
+from pgfl.results.result import Result
+from tests.sample_results import sample_result
 
 
 class Experiment:
-    """Stands in for `pgfl.experiment`."""
+    """Stands in for `pgfl.simulate.experiment`."""
 
     def __init__(self):
         self.calls, self.failure, self.noise = [], None, None
@@ -37,10 +37,10 @@ class Experiment:
 @pytest.fixture
 def experiment(monkeypatch, tmp_path):
     made = Experiment()
-    module = types.ModuleType("pgfl.experiment")
+    module = types.ModuleType("pgfl.simulate.experiment")
     module.run = made.run
-    monkeypatch.setitem(sys.modules, "pgfl.experiment", module)
-    monkeypatch.setattr("pgfl.experiment", module, raising=False)
+    monkeypatch.setitem(sys.modules, "pgfl.simulate.experiment", module)
+    monkeypatch.setattr("pgfl.simulate.experiment", module, raising=False)
     monkeypatch.chdir(tmp_path)
     return made
 

@@ -4,9 +4,9 @@ import json
 import numpy as np
 import pytest
 
+from pgfl.core.federation import ClientData, Federation, TestSet
 from pgfl.data import open_federation, save_federation, synthetic_regression
 from pgfl.errors import DataError
-from pgfl.federation import ClientData, Federation, TestSet
 
 
 @pytest.fixture

@@ -1,10 +1,10 @@
 import numpy as np
 import pytest
 
+from pgfl.core.streams import Purpose, stream
+from pgfl.core.topology import ring
 from pgfl.data import synthetic_regression
 from pgfl.errors import PgflError
-from pgfl.streams import Purpose, stream
-from pgfl.topology import ring
 
 SMALL = {"servers": 4, "clients_per_server": 5, "dimension": 6, "graph": "ring"}
 

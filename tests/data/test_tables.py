@@ -4,9 +4,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from pgfl.core.topology import ring
 from pgfl.data import open_federation, read_edges, read_federation
 from pgfl.errors import DataError, PgflError, TopologyError
-from pgfl.topology import ring
 
 HEADER = "client,server,cluster,y,x1,x2\n"
 GOOD = HEADER + "bob,south,old,1,1.5,2\nann,north,young,2,3,4\nbob,south,old,3,-5e-1,6\ncid,west,old,0,7,8\n"

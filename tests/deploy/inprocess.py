@@ -6,11 +6,11 @@ import asyncio
 import threading
 from pathlib import Path
 
-from pgfl.deploy.client import Participant, load_samples
-from pgfl.deploy.flower_client import Invitation
-from pgfl.deploy.settings import load_client, load_site
-from pgfl.deploy.site import STORE, Site
-from pgfl.deploy.store import SiteStore
+from pgfl.deploy.client.client import Participant, load_samples
+from pgfl.deploy.flower.flower_client import Invitation
+from pgfl.deploy.site.site import STORE, Site
+from pgfl.deploy.site.site_store import SiteStore
+from pgfl.deploy.training_files import load_client, load_site
 
 
 def train_in_process(network, seconds=400.0):

@@ -12,17 +12,17 @@ from typing import Any
 
 import numpy as np
 
-from pgfl.algorithms import PGFL
-from pgfl.deploy.accounts import Paid
-from pgfl.deploy.client_rounds import ClientRounds
+from pgfl.core.algorithms import PGFL
+from pgfl.core.federation import Federation
+from pgfl.core.roles import Client, Server
+from pgfl.deploy.client.accounts import Paid
+from pgfl.deploy.client.client_rounds import ClientRounds
 from pgfl.deploy.messages import encode_request, read_answer, read_request
-from pgfl.deploy.site_role import SiteRole
-from pgfl.deploy.site_rounds import Ask, Completed, Finished, Phase, Publish, SiteRounds, Timing
+from pgfl.deploy.site.site_role import SiteRole
+from pgfl.deploy.site.site_rounds import Ask, Completed, Finished, Phase, Publish, SiteRounds, Timing
 from pgfl.deploy.wire import Kind, Limits, decode
 from pgfl.errors import BudgetSpent, LedgerError
-from pgfl.federation import Federation
 from pgfl.objectives import Ridge
-from pgfl.roles import Client, Server
 
 ALGORITHM = PGFL(rho=2.0, tau=0.2)
 OBJECTIVE = Ridge(lam=0.01)
@@ -312,8 +312,8 @@ class World:
 
 
 def small_federation(seed=0, sites=3, clients=2):
+    from pgfl.core.topology import line
     from pgfl.data.synthetic import synthetic_regression
-    from pgfl.topology import line
 
     return synthetic_regression(
         servers=sites, clients_per_server=clients, clusters=2, dimension=2, samples=(4, 6), graph=line(sites), seed=seed

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from client_folders import client_folder
-from commands import refused, run
 
-from pgfl.deploy import acceptance
-from pgfl.deploy.acceptance import Offer
-from pgfl.deploy.client import Participant, load_samples
-from pgfl.deploy.settings import Training, TrainingLimits, load_client
+from pgfl.deploy.client import acceptance
+from pgfl.deploy.client.acceptance import Offer
+from pgfl.deploy.client.client import Participant, load_samples
+from pgfl.deploy.training_files import Training, TrainingLimits, load_client
 from pgfl.deploy.wire import Frame, Kind
 from pgfl.errors import DataError, NetworkError
+from tests.cli.commands import refused, run
+from tests.deploy.client_folders import client_folder
 
 HUBER = {"rounds": 5, "dimension": 2, "clusters": ["a", "b"], "objective": {"kind": "huber"}}
 

@@ -7,18 +7,18 @@ import shutil
 import numpy as np
 import pytest
 
-from pgfl.algorithms import PGFL
-from pgfl.assured import Refusal, Terms
 from pgfl.config import PrivacySettings
-from pgfl.deploy.accounts import OpenAccount, PrivateAccount
-from pgfl.deploy.client_rounds import ClientRounds, pack_state, unpack_state
+from pgfl.core.algorithms import PGFL
+from pgfl.core.assured import Refusal, Terms
+from pgfl.core.roles import Accepted, Client, RoundRequest
+from pgfl.deploy.client.accounts import OpenAccount, PrivateAccount
+from pgfl.deploy.client.client_rounds import ClientRounds, pack_state, unpack_state
 from pgfl.deploy.messages import encode_request, read_answer, read_request
 from pgfl.deploy.wire import Kind, Limits, decode
 from pgfl.errors import LedgerError, PrivacyError
 from pgfl.objectives import Bounds, Huber, Ridge
 from pgfl.privacy.ledger import Ledger
 from pgfl.privacy.noise import SecureNoise
-from pgfl.roles import Accepted, Client, RoundRequest
 
 TRAINING, FRAMES, LIMITS = "cd" * 32, frozenset(Kind), Limits(3)
 RHO, LAM, X_NORM, KAPPA, SAMPLES, MOST = 2.0, 0.1, 1.5, 1.0, 8, 5

@@ -15,8 +15,8 @@ from pgfl.cli import main
 from pgfl.cli.network import demo_federation, demo_training
 from pgfl.deploy import processes
 from pgfl.deploy.local import LocalNetwork
-from pgfl.deploy.settings import load_client, load_site
-from pgfl.deploy.site import Site
+from pgfl.deploy.site.site import Site
+from pgfl.deploy.training_files import load_client, load_site
 
 
 def pgfl(*arguments):

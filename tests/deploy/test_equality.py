@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from inprocess import train_in_process
 
 from pgfl.cli.network import demo_federation, demo_privacy, demo_training, largest_difference
 from pgfl.deploy.local import LocalNetwork
-from pgfl.deploy.settings import Training
+from pgfl.deploy.training_files import Training
+from tests.deploy.inprocess import train_in_process
 
 ROUNDS = 6
 

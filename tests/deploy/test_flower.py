@@ -10,9 +10,10 @@ import threading
 import httpx
 import pytest
 
-from pgfl.deploy import flower, identity, processes
-from pgfl.deploy.flower_client import Invitation, SuperNode, Worker
-from pgfl.deploy.flower_site import Membership, SuperLink
+from pgfl.deploy import identity, processes
+from pgfl.deploy.flower import flower
+from pgfl.deploy.flower.flower_client import Invitation, SuperNode, Worker
+from pgfl.deploy.flower.flower_site import Membership, SuperLink
 
 pytestmark = pytest.mark.xdist_group("real processes")  # one at a time: they need the cores
 HOSTILE = {

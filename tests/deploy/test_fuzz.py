@@ -10,14 +10,14 @@ from collections import deque
 import grpc
 import numpy as np
 import pytest
-from test_wire import ALL, GOOD, LIMITS, MALFORMED
 
 from pgfl.deploy import identity
-from pgfl.deploy.client_streams import ClientStreams
-from pgfl.deploy.peers import PeerService
-from pgfl.deploy.site_stream import SiteStream
-from pgfl.deploy.store import Neighbour
+from pgfl.deploy.site.peer_links import PeerService
+from pgfl.deploy.site.site_store import Neighbour
+from pgfl.deploy.stream_of_client import SiteStream
+from pgfl.deploy.streams_of_site import ClientStreams
 from pgfl.deploy.wire import Kind, Malformed, decode, encode
+from tests.deploy.test_wire import ALL, GOOD, LIMITS, MALFORMED
 
 MESSAGES = 20_000
 

@@ -10,14 +10,13 @@ import time
 from itertools import pairwise
 from types import SimpleNamespace
 
-from inprocess import participant, train_in_process
-
 from pgfl.cli.network import demo_federation, demo_training, largest_difference
 from pgfl.deploy import identity
 from pgfl.deploy.local import LocalNetwork
-from pgfl.deploy.settings import load_site
-from pgfl.deploy.site import STORE, Site
-from pgfl.deploy.store import SiteStore
+from pgfl.deploy.site.site import STORE, Site
+from pgfl.deploy.site.site_store import SiteStore
+from pgfl.deploy.training_files import load_site
+from tests.deploy.inprocess import participant, train_in_process
 
 OPEN = {"enabled": False}
 FIRST, MIDDLE, NEW = "server-0", "server-1", "server-2"
@@ -99,7 +98,7 @@ def test_a_clock_that_jumps_changes_nothing(tmp_path, monkeypatch):
     ours = [module for name, module in sys.modules.items() if name.startswith("pgfl.") and hasattr(module, "time")]
     for module in ours:
         monkeypatch.setattr(module, "time", jumping)
-    assert {"pgfl.deploy.site", "pgfl.deploy.store"} <= {module.__name__ for module in ours}
+    assert {"pgfl.deploy.site.site", "pgfl.deploy.site.site_store"} <= {module.__name__ for module in ours}
     ends = train_in_process(network)
     assert set(ends.values()) == {"all rounds are done"}
     assert all(network.round_of(site) == 8 for site in federation.server_ids)

@@ -11,7 +11,7 @@ print(sum(int(line.split()[1]) for line in open("/proc/self/smaps_rollup") if li
 print(*(name for name in ("jax", "pgfl.simulate", "matplotlib", "ray", "scipy.stats") if name in sys.modules))
 """
 FLOWER = "import flwr.supernode.runtime.run_clientapp\n"
-CLIENT = "import pgfl.deploy.client\nfrom pgfl.privacy.noise import SecureNoise\nSecureNoise(60)\n"
+CLIENT = "import pgfl.deploy.client.client\nfrom pgfl.privacy.noise import SecureNoise\nSecureNoise(60)\n"
 
 
 def measured(code):

@@ -11,16 +11,16 @@ import subprocess
 import sys
 
 import pytest
-from wires import Cable
 
 from pgfl.cli.network import demo_federation, demo_training
 from pgfl.deploy import identity
 from pgfl.deploy.local import LocalNetwork, to_toml
-from pgfl.deploy.peers import PeerLink
-from pgfl.deploy.site import STORE
-from pgfl.deploy.store import SiteStore
+from pgfl.deploy.site.peer_links import PeerLink
+from pgfl.deploy.site.site import STORE
+from pgfl.deploy.site.site_store import SiteStore
 from pgfl.deploy.wire import Kind, Limits, encode
 from pgfl.privacy.ledger import Ledger
+from tests.deploy.wires import Cable
 
 pytestmark = pytest.mark.xdist_group("real processes")  # one at a time: they need the cores
 PGFL = [sys.executable, "-c", "from pgfl.cli import main; main()"]

@@ -9,14 +9,14 @@ import grpc
 import grpc.aio
 import numpy as np
 import pytest
-from wires import Cable
 
+from pgfl.core.roles import Publication
 from pgfl.deploy import identity
 from pgfl.deploy.messages import encode_publication, read_publication
-from pgfl.deploy.peers import SERVICE, PeerLink, PeerService, Refused
-from pgfl.deploy.store import Neighbour
+from pgfl.deploy.site.peer_links import SERVICE, PeerLink, PeerService, Refused
+from pgfl.deploy.site.site_store import Neighbour
 from pgfl.deploy.wire import Kind, Limits, encode
-from pgfl.roles import Publication
+from tests.deploy.wires import Cable
 
 LIMITS = Limits(dimension=4, clusters=frozenset({"a", "b"}), norm=1e6)
 TRAINING = "00" * 32

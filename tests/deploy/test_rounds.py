@@ -6,13 +6,13 @@ import random
 
 import numpy as np
 import pytest
-from schedules import ALGORITHM, OBJECTIVE, Faults, World, small_federation
 
-from pgfl.deploy.site_rounds import Ask, Completed, Finished, Note, Phase, Publish, SiteRounds, Timing, asked
-from pgfl.schedules import Scheduler
+from pgfl.core.schedules import Scheduler
+from pgfl.deploy.site.site_rounds import Ask, Completed, Finished, Note, Phase, Publish, SiteRounds, Timing, asked
 from pgfl.simulate.engine import Engine
-from pgfl.simulate.layout import lay_out
+from pgfl.simulate.flat_layout import lay_out
 from pgfl.simulate.problems import prepare
+from tests.deploy.schedules import ALGORITHM, OBJECTIVE, Faults, World, small_federation
 
 SCHEDULES = 2000
 FEDERATION = small_federation()

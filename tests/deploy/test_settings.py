@@ -6,7 +6,7 @@ import pytest
 
 from pgfl.cli import execute
 from pgfl.deploy.local import to_toml
-from pgfl.deploy.settings import Training, load_client, load_site
+from pgfl.deploy.training_files import Training, load_client, load_site
 from pgfl.errors import ConfigError, NetworkError
 
 SITE = {"name": "north", "training": {"rounds": 3, "dimension": 2, "clusters": ["b", "a"]}}

@@ -8,16 +8,16 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from inprocess import participant
 
 from pgfl.cli.network import demo_federation, demo_training
+from pgfl.core.roles import RoundRequest
 from pgfl.deploy.local import LocalNetwork
 from pgfl.deploy.messages import encode_request
-from pgfl.deploy.settings import load_site
-from pgfl.deploy.site import Site
+from pgfl.deploy.site.site import Site
+from pgfl.deploy.training_files import load_site
 from pgfl.deploy.wire import Kind, Limits, decode
 from pgfl.errors import LedgerError, NetworkError
-from pgfl.roles import RoundRequest
+from tests.deploy.inprocess import participant
 
 POLICY = {"enabled": True, "phi0": 1e-7, "zeta": 1.0, "max_releases": 9, "x_norm": 3.0}
 SITE = "server-0"

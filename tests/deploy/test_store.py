@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pgfl.deploy import identity
-from pgfl.deploy.store import SiteStore, only_one
+from pgfl.deploy.site.site_store import SiteStore, only_one
 from pgfl.errors import NetworkError
 
 

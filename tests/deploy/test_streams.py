@@ -7,14 +7,14 @@ import threading
 
 import numpy as np
 import pytest
-from wires import Cable
 
+from pgfl.core.roles import RoundRequest
 from pgfl.deploy import identity
-from pgfl.deploy.client_streams import ClientStreams, Unwelcome
 from pgfl.deploy.messages import encode_request
-from pgfl.deploy.site_stream import SiteStream
+from pgfl.deploy.stream_of_client import SiteStream
+from pgfl.deploy.streams_of_site import ClientStreams, Unwelcome
 from pgfl.deploy.wire import Kind, Limits, encode
-from pgfl.roles import RoundRequest
+from tests.deploy.wires import Cable
 
 LIMITS = Limits(dimension=3)
 TOKEN = "t" * 40

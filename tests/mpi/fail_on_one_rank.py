@@ -4,7 +4,7 @@ import sys
 
 from pgfl.cli import main
 from pgfl.errors import SolverError
-from pgfl.simulate.mpi import RankEngine
+from pgfl.simulate.mpi.rank_training import RankEngine
 
 if __name__ == "__main__":
     play = RankEngine.play

@@ -17,7 +17,7 @@ MARK = "PGFL_TEST_JOB"
 
 
 def start(*command: object, **more: str) -> subprocess.Popen:
-    paths = os.pathsep.join([str(HERE), str(HERE.parents[1] / "src")])
+    paths = os.pathsep.join([str(HERE.parents[1]), str(HERE.parents[1] / "src")])
     environment = os.environ | {"PYTHONPATH": paths, "OMP_NUM_THREADS": "1"} | more
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     return subprocess.Popen([str(part) for part in command], env=environment, **pipes)

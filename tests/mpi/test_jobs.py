@@ -7,15 +7,15 @@ import sys
 
 import numpy as np
 import pytest
-from rank_cases import config
-from rank_jobs import HERE, MARK, MPIEXEC, PGFL, finish, kill_rank, launch, sentences, start, wait_for
 
-from pgfl import experiment
 from pgfl.config import to_toml
 from pgfl.errors import ConfigError, MissingExtra
-from pgfl.folder import SUMMARY
-from pgfl.result import Result
-from pgfl.simulate import ranks
+from pgfl.results.folder import SUMMARY
+from pgfl.results.result import Result
+from pgfl.simulate import experiment
+from pgfl.simulate.mpi import communicator as ranks
+from tests.mpi.rank_cases import config
+from tests.mpi.rank_jobs import HERE, MARK, MPIEXEC, PGFL, finish, kill_rank, launch, sentences, start, wait_for
 
 RUN = (*PGFL, "run", "--engine", "mpi", "--json")
 LONG = {"rounds": 1200, "record_every": 50, "checkpoint_every": 20}

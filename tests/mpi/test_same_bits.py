@@ -5,10 +5,10 @@ import sys
 
 import numpy as np
 import pytest
-from rank_cases import CASES, config, write_tables
-from rank_jobs import HERE, launch
 
-from pgfl import experiment
+from pgfl.simulate import experiment
+from tests.mpi.rank_cases import CASES, config, write_tables
+from tests.mpi.rank_jobs import HERE, launch
 
 
 @pytest.fixture(scope="module")

@@ -7,10 +7,9 @@ import pickle
 import sys
 from pathlib import Path
 
-from rank_cases import CASES, ON_RANKS, config
-
-from pgfl import experiment
-from pgfl.simulate import ranks
+from pgfl.simulate import experiment
+from pgfl.simulate.mpi import communicator as ranks
+from tests.mpi.rank_cases import CASES, ON_RANKS, config
 
 
 def main(folder: Path, target: Path) -> None:

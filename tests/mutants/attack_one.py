@@ -2,9 +2,9 @@
 
 import sys
 
-from mutants.mutant import NOT_KEPT
-from pgfl.privacy.audit.cases import cases, deployed_cases
-from pgfl.privacy.audit.report import attack
+from pgfl.audit.cases import cases, deployed_cases
+from pgfl.audit.findings import attack
+from tests.mutants.mutant import NOT_KEPT
 
 ALPHA = 1e-6  # so unlikely that no right mechanism fails here
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mutants.mutant import Mutant
+from tests.mutants.mutant import Mutant
 
 ROUNDS = "tests/deploy/test_client_rounds.py::"
 NOISED = ROUNDS + "test_what_leaves_is_what_float_safe_noise_gave_for_the_sigma_that_is_paid"
@@ -19,7 +19,11 @@ ACCEPTANCE = "tests/deploy/test_acceptance.py::"
 WITHIN = ACCEPTANCE + "test_rows_and_labels_are_within_bounds_after_the_intercept_is_added"
 TABLE = "tests/deploy/test_client_data.py::test_csv_and_parquet_are_the_same_and_rows_are_clipped"
 STREAM = "huber, scattered/deployed"
-ACCOUNTS, CLIENT, CLIENT_ROUNDS = "deploy/accounts.py", "deploy/client.py", "deploy/client_rounds.py"
+ACCOUNTS, CLIENT, CLIENT_ROUNDS = (
+    "deploy/client/accounts.py",
+    "deploy/client/client.py",
+    "deploy/client/client_rounds.py",
+)
 DRAWN = "        released: Vector = self.noise.release(model[None], sigma, nobody, slot.number)[0]\n"
 
 NOISE = (
@@ -168,7 +172,7 @@ PROMISED = (
         "certificate-unchecked",
         "the fast solver's answer is believed",
         "Where it stops early depends on the data, and by more than Δ counts.",
-        "assured.py",
+        "core/assured.py",
         "if quick is not None and self._certified(quick, centre, gradient):",
         "if quick is not None:",
         (ACCURATE,),
@@ -178,7 +182,7 @@ PROMISED = (
         "certificate-without-conditioning",
         "the certificate takes the last step for the distance to the solution",
         "In an ill-conditioned problem short steps remain far from it.",
-        "assured.py",
+        "core/assured.py",
         "return left * self.steepest <= CERTIFIED * self.tolerance * self.modulus",
         "return left <= CERTIFIED * self.tolerance",
         (ACCURATE,),
@@ -187,7 +191,7 @@ PROMISED = (
         "fallback-to-the-centre",
         "where the certificate fails, the centre is released",
         "One world jumps to it and the other does not.",
-        "assured.py",
+        "core/assured.py",
         "        return self.slow_but_sure(centre, gradient)\n",
         "        return self._projected(centre)\n",
         (ACCURATE,),
@@ -196,7 +200,7 @@ PROMISED = (
         "fallback-half-the-steps",
         "the fallback makes half of the steps that the worst data needs",
         "It ends outside of the tolerance for some data.",
-        "assured.py",
+        "core/assured.py",
         "for _ in range(int(self.steps)):",
         "for _ in range(int(self.steps) // 2):",
         (ACCURATE,),
@@ -205,7 +209,7 @@ PROMISED = (
         "fallback-leaves-the-ball",
         "the fallback does not keep to ridge's ‖w‖ ≤ W",
         "Δ is that of the constrained problem.",
-        "assured.py",
+        "core/assured.py",
         "return model if radius is None or length <= radius else model * (radius / length)",
         "return model",
         (ACCURATE,),
@@ -214,7 +218,7 @@ PROMISED = (
         "solver-failure-shows",
         "an error of the fast solver ends the round",
         "Whether it fails depends on the data.",
-        "assured.py",
+        "core/assured.py",
         "np.linalg.LinAlgError):\n        return None\n",
         "np.linalg.LinAlgError):\n        raise\n",
         (ACCURATE,),
@@ -223,7 +227,7 @@ PROMISED = (
         "steps-unlimited",
         "a training may need any number of steps",
         "Then the answer is as late, or as inexact, as the data makes it.",
-        "assured.py",
+        "core/assured.py",
         "if not self.steps <= self.most_steps:",
         "if False:",
         (ASSURED + "test_a_step_cap_is_the_owners",),
@@ -232,7 +236,7 @@ PROMISED = (
         "rounding-unbounded",
         "a model of any length is computed with",
         "Rounding takes the two worlds further apart than Δ.",
-        "assured.py",
+        "core/assured.py",
         "return None if _below(self.rounding(centre), 0.5 * self.tolerance) else Refusal.TOO_LONG",
         "return None",
         (HUGE,),
@@ -241,7 +245,7 @@ PROMISED = (
         "rounding-of-the-gradient-dropped",
         "rounding in the gradient is not counted",
         "It grows with the model, and so may be larger than Δ.",
-        "assured.py",
+        "core/assured.py",
         "return EPS * ((self.dimension + 4) * self.smoothness * size + (self.records + 8) * self.gradient)",
         "return 0.0",
         (GRADIENT,),
@@ -250,7 +254,7 @@ PROMISED = (
         "fedavg-rounding-unbounded",
         "FedAvg starts from a model of any length",
         "Rounding takes the two worlds further apart than Δ.",
-        "assured.py",
+        "core/assured.py",
         "return None if _below(self.rounding(start), self.tolerance) else Refusal.TOO_LONG",
         "return None",
         (DESCENT,),
@@ -259,7 +263,7 @@ PROMISED = (
         "fedavg-rounding-uncounted",
         "FedAvg's Δ has no term for rounding",
         "Two worlds were 45,517 Δ apart.",
-        "privacy/settings.py",
+        "privacy/request.py",
         "algorithm.reach(1.0) * change / counts + 2.0 * rounding",
         "algorithm.reach(1.0) * change / counts + 0.0 * rounding",
         ("tests/privacy/test_sensitivity.py::test_rounding_widens_the_sensitivity_of_fedavg",),
@@ -268,7 +272,7 @@ PROMISED = (
         "problem-of-another-size",
         "the problem of the last |C_s| is solved again",
         "A smaller m than the one that Δ is computed with.",
-        "roles.py",
+        "core/roles.py",
         "if self._problem is None or self._problem.server_clients != server_clients:",
         "if self._problem is None:",
         (ASSURED + "test_a_client_solves_for_the_size_that_it_is_told_each_time",),
@@ -277,7 +281,7 @@ PROMISED = (
         "device-clean-dual",
         "a device's dual is built from the clean model",
         "The next answer gives the clean model away.",
-        "roles.py",
+        "core/roles.py",
         "self.sent = (request.round, step.released[0])",
         "self.sent = (request.round, step.model[0])",
         (ROUNDS + "test_the_dual_advances_only_on_confirmed_acceptance_and_once",),
@@ -352,7 +356,7 @@ ANSWERS = (
         "device-refuses-by-its-data",
         "whether a model is too long is decided by the loss at it",
         "Answer or refusal is a free question about the data.",
-        "roles.py",
+        "core/roles.py",
         "            return self._refusal(self._model_of(request), self._settled(request.accepted), "
         "request.server_clients)\n",
         "            model, dual = self._model_of(request), self._settled(request.accepted)\n"
@@ -446,7 +450,7 @@ ACCEPTED = (
         "device-limits-of-another-cluster",
         "limits are compared with the training of all clusters, not with the client's own",
         "A site hides what it asks for in the table of one cluster.",
-        "deploy/settings.py",
+        "deploy/training_files.py",
         "objective, algorithm = training.objective.of(cluster), training.algorithm",
         "objective, algorithm = training.objective, training.algorithm",
         (ACCEPTANCE + "test_a_training_outside_the_limits_is_refused_by_its_key",),
@@ -473,7 +477,7 @@ ACCEPTED = (
         "device-training-not-pinned",
         "a changed training is taken without asking the owner",
         "A site changes its terms after it was trusted.",
-        "deploy/acceptance.py",
+        "deploy/client/acceptance.py",
         "    if changes:\n",
         "    if False:\n",
         (ACCEPTANCE + "test_the_first_training_is_pinned_and_another_one_needs_the_owner",),
@@ -482,7 +486,7 @@ ACCEPTED = (
         "device-cluster-not-pinned",
         "another cluster is taken without asking the owner",
         "A cluster may have an objective of its own.",
-        "deploy/acceptance.py",
+        "deploy/client/acceptance.py",
         "moved = [] if self.cluster == other.cluster else [",
         "moved = [] if True else [",
         (ACCEPTANCE + "test_another_cluster_needs_the_owner_too",),
@@ -491,7 +495,7 @@ ACCEPTED = (
         "device-damaged-pin-is-none",
         "a pinned training that cannot be read counts as none",
         "The next training, whatever it is, is pinned silently.",
-        "deploy/acceptance.py",
+        "deploy/client/acceptance.py",
         "    except FileNotFoundError:\n        return None\n    except (",
         "    except (FileNotFoundError, ValueError, KeyError):\n        return None\n    except (",
         (ACCEPTANCE + "test_a_damaged_pin_is_not_an_invitation",),
@@ -509,7 +513,7 @@ ACCEPTED = (
         "device-objective-with-the-tolerance-of-the-site",
         "the training's tolerance reaches the fast solver",
         "As above.",
-        "deploy/settings.py",
+        "deploy/training_files.py",
         'model_copy(update={"tolerance": LEAST_TOLERANCE})',
         "model_copy()",
         (ACCEPTANCE + "test_the_sites_tolerance_is_not_used",),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mutants.mutant import Mutant
+from tests.mutants.mutant import Mutant
 
 TESTS = "tests/privacy/test_ledger.py::"
 SPENT = TESTS + "test_past_the_budget_nothing_is_drawn_or_written_and_retries_still_work"
@@ -254,7 +254,7 @@ LEDGERS: tuple[Mutant, ...] = (
         "site-remembers-accepted-only",
         "a site remembers the releases of clients that it has accepted only",
         "A client restored from a backup is not told of answers that came too late.",
-        "deploy/store.py",
+        "deploy/site/site_store.py",
         "UPDATE clients SET releases = max(releases, ?) WHERE name = ?",
         "UPDATE clients SET releases = max(releases, ?) WHERE name = ? AND accepted IS NOT NULL",
         (MEMORY + "test_an_answer_that_is_not_accepted_is_remembered_and_an_older_ledger_stops",),
@@ -263,7 +263,7 @@ LEDGERS: tuple[Mutant, ...] = (
         "site-remembers-the-last",
         "a site remembers the last number of a release and not the largest",
         "An old answer that is sent again hides what came after it.",
-        "deploy/store.py",
+        "deploy/site/site_store.py",
         "SET releases = max(releases, ?) WHERE",
         "SET releases = ? WHERE",
         (STORE,),
@@ -272,7 +272,7 @@ LEDGERS: tuple[Mutant, ...] = (
         "site-forgets-the-expelled",
         "a client that was expelled and admitted again has released nothing",
         "An expulsion is a way to spend again.",
-        "deploy/store.py",
+        "deploy/site/site_store.py",
         "coalesce((SELECT releases FROM expelled WHERE key = ?), 0)",
         "coalesce((SELECT 0 FROM expelled WHERE key = ?), 0)",
         (STORE,),
@@ -281,7 +281,7 @@ LEDGERS: tuple[Mutant, ...] = (
         "site-ignores-a-hello",
         "a site does not remember what a client says of itself when it comes",
         "An answer that was lost on the way is known to nobody but the client.",
-        "deploy/site.py",
+        "deploy/site/site.py",
         '        self.store.saw_release(client.name, hello.header["releases"])\n',
         "",
         (MEMORY + "test_what_a_client_says_of_itself_at_the_door_is_remembered",),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mutants.mutant import Mutant
+from tests.mutants.mutant import Mutant
 
 RULES = "tests/privacy/test_rules.py::"
 WRONG = RULES + "test_a_wrong_value_is_refused_by_config_and_class_with_its_name"
@@ -37,7 +37,7 @@ SLIPS: tuple[Mutant, ...] = (
         "checkpoint-with-a-digest",
         "a checkpoint of a float-safe run holds a digest of the table",
         "Who knows all records but one confirms a guess at it.",
-        "experiment.py",
+        "simulate/experiment.py",
         "belongs_to = fingerprint(config, of_records=keep_clean)",
         "belongs_to = fingerprint(config)",
         ("tests/privacy/test_leaks.py::test_a_checkpoint_confirms_no_guess_at_a_label",),
@@ -46,7 +46,7 @@ SLIPS: tuple[Mutant, ...] = (
         "class-without-rules",
         "`Privacy` takes what a config refuses",
         'noise="secur" draws seeded noise and prints the guarantee.',
-        "privacy/settings.py",
+        "privacy/request.py",
         "        if wrong or (wrong := [found] if (found := rules.contradiction(asked)) else []):\n",
         "        if False:\n",
         (WRONG,),
@@ -94,7 +94,7 @@ SLIPS: tuple[Mutant, ...] = (
         "own-data-seeded",
         "training from Python on data of one's own draws seeded noise",
         "Who knows the seed takes the noise out.",
-        "privacy/settings.py",
+        "privacy/request.py",
         'return self.noise or ("seeded" if federation.generated else "secure")',
         'return self.noise or "seeded"',
         (OWN,),
@@ -112,7 +112,7 @@ SLIPS: tuple[Mutant, ...] = (
         "own-records-counted-as-generated",
         "generated data with one's own records put in still counts as generated",
         "It gets seeded noise.",
-        "federation.py",
+        "core/federation.py",
         'own = {"generated": False} if {"features", "targets"} & set(changes) else {}',
         "own: dict[str, object] = {}",
         (RULES + "test_generated_data_with_ones_own_records_put_in_is_ones_own",),
@@ -121,7 +121,7 @@ SLIPS: tuple[Mutant, ...] = (
         "simulator-labels-without-a-bound",
         "a simulation clips labels only where a bound is stated",
         "A label of 10²⁰ shows in how a problem is solved.",
-        "privacy/settings.py",
+        "privacy/request.py",
         'return sensitivity.LABEL_BOUND if self.y_bound is None and self.guarantee == "required" else self.y_bound',
         "return self.y_bound",
         (

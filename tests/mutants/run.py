@@ -18,8 +18,8 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 
-from mutants.mutant import NOT_KEPT, Mutant
-from mutants.planted import PLANTED
+from tests.mutants.mutant import NOT_KEPT, Mutant
+from tests.mutants.planted import PLANTED
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 COPIED = ("src", "tests", "docs", "examples", "benchmarks", "pyproject.toml", "README.md", "Makefile", "CHANGELOG.md")
@@ -81,7 +81,7 @@ class Copy:
     def leaks(self, *attacks: str) -> tuple[str, ...]:
         """Those of the audit's attacks that measure more than is claimed, or cannot go on."""
         codes = {
-            attack: self._python("-m", "mutants.attack_one", attack, str(trials_of(attack))).returncode
+            attack: self._python("-m", "tests.mutants.attack_one", attack, str(trials_of(attack))).returncode
             for attack in attacks
         }
         crashed = {attack: "" if code == NOT_KEPT else " (crashed)" for attack, code in codes.items() if code}
@@ -89,7 +89,7 @@ class Copy:
 
     def _python(self, *command: str) -> subprocess.CompletedProcess[str]:
         environment = {k: v for k, v in os.environ.items() if not k.startswith(("PYTEST_", "COV_"))}
-        environment["PYTHONPATH"] = os.pathsep.join([str(self.folder / "src"), str(self.folder / "tests")])
+        environment["PYTHONPATH"] = os.pathsep.join([str(self.folder / "src"), str(self.folder)])
         environment.setdefault("OMP_NUM_THREADS", "1")
         return subprocess.run(
             [sys.executable, *command],

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from mutants import run
-from mutants.planted import PLANTED
-from pgfl.privacy.audit.cases import cases, deployed_cases
-from pgfl.privacy.audit.report import PLAY
+from pgfl.audit.cases import cases, deployed_cases
+from pgfl.audit.findings import PLAY
+from tests.mutants import run
+from tests.mutants.planted import PLANTED
 
 SOURCE = run.REPOSITORY / "src" / "pgfl"
 WORST = [mutant for mutant in PLANTED if mutant.worst]

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from pgfl.paper import tradeoffs
+from pgfl.paper.conditions import GUARANTEED, PRINTED, TAU, digits
 from pgfl.paper.experiments import Ranks, RegressionData
-from pgfl.paper.laboratory import RUNS_TOGETHER, Laboratory
 from pgfl.paper.learning_curves import TAU_FIXED, Figure3
-from pgfl.paper.settings import GUARANTEED, PRINTED, TAU, digits
+from pgfl.paper.runner import RUNS_TOGETHER, Runner
 
 
 def test_the_point_of_figure_4_is_figure_3_at_that_round() -> None:
@@ -51,7 +51,7 @@ def test_processes_change_nothing_and_every_run_counts() -> None:
     trial, other = (replace(PRINTED.pgfl(tau), rounds=2) for tau in (0.0, TAU))
     wanted = {trial: RUNS_TOGETHER + 2, other: 2}
     told: list[float] = []
-    alone, together = Laboratory(wanted, 1, told.append), Laboratory(wanted, 2, told.append)
+    alone, together = Runner(wanted, 1, told.append), Runner(wanted, 2, told.append)
     with alone, together:
         for one in wanted:
             here, there = alone.measured(one), together.measured(one)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import csv
 
 import pytest
-from shrunk import outcome
 
-from pgfl.paper import catalogue
+from pgfl.paper import registry as registry
 from pgfl.paper.claims import Claim
+from tests.paper.shrunk import outcome
 
-ITEMS = catalogue.items()
+ITEMS = registry.items()
 KINDS = ("printed", "guaranteed")
 CLAIMS = {
     "fig1": [

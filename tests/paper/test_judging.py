@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from pgfl.core.streams import Purpose, stream
 from pgfl.paper.claims import claim, with_region
+from pgfl.paper.claims_page import value_text
 from pgfl.paper.maps import Grid, judged_on, region
-from pgfl.paper.page import value_text
-from pgfl.paper.panels import Heat, words
+from pgfl.paper.plots import Heat, words
 from pgfl.paper.statistics import Interval, band_db, difference_db, interval, rounds_to
-from pgfl.streams import Purpose, stream
 
 
 def test_intervals_cover_as_often_as_they_say() -> None:

@@ -5,12 +5,13 @@ import pytest
 from scipy.special import ndtr
 from scipy.stats import binomtest
 
+from pgfl.audit import findings as report
+from pgfl.audit import planted_bugs as bugs
+from pgfl.audit.cases import DEPLOYED_MU, MU, ROUNDS, Welsch, cases, deployed_cases, huber, scattered
+from pgfl.audit.confidence import mu_lower, rate_upper
+from pgfl.audit.findings import ENOUGH, FULL, QUICK, Scale, attack, audit
+from pgfl.audit.subjects import SERVER_CLIENTS, Mechanism, clean_models
 from pgfl.privacy import sensitivity
-from pgfl.privacy.audit import bugs, report
-from pgfl.privacy.audit.bounds import mu_lower, rate_upper
-from pgfl.privacy.audit.cases import DEPLOYED_MU, MU, ROUNDS, Welsch, cases, deployed_cases, huber, scattered
-from pgfl.privacy.audit.report import ENOUGH, FULL, QUICK, Scale, attack, audit
-from pgfl.privacy.audit.subjects import SERVER_CLIENTS, Mechanism, clean_models
 from pgfl.privacy.noise import SeededNoise
 
 ALPHA = 1e-4

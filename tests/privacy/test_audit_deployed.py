@@ -3,14 +3,14 @@
 import numpy as np
 import pytest
 
+from pgfl.audit.cases import ROUNDS, bounded_ridge, huber, logistic
+from pgfl.audit.lying_server import LyingServer
+from pgfl.audit.subjects import PUSH, SERVER_CLIENTS, Mechanism
 from pgfl.config import PrivacySettings
-from pgfl.deploy.accounts import PrivateAccount
-from pgfl.deploy.client_rounds import ClientRounds
+from pgfl.core.roles import Accepted, RoundRequest
+from pgfl.deploy.client.accounts import PrivateAccount
+from pgfl.deploy.client.client_rounds import ClientRounds
 from pgfl.deploy.wire import Kind, Limits, decode
-from pgfl.privacy.audit.cases import ROUNDS, bounded_ridge, huber, logistic
-from pgfl.privacy.audit.server import LyingServer
-from pgfl.privacy.audit.subjects import PUSH, SERVER_CLIENTS, Mechanism
-from pgfl.roles import Accepted, RoundRequest
 
 
 def deployed(case, world, path):

@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pgfl import PGFL, FedAvg, Huber, Logistic, Privacy, Ridge, margins, train
-from pgfl import equations as eq
-from pgfl.assured import Terms
+from pgfl import PGFL, FedAvg, Huber, Logistic, Privacy, Ridge, train
+from pgfl.core import equations as eq
+from pgfl.core.assured import Terms
+from pgfl.core.federation import ClientData, Federation
+from pgfl.core.roles import Accepted, Client, RoundRequest
 from pgfl.errors import DataError, SolverError
-from pgfl.federation import ClientData, Federation
-from pgfl.objectives import Bounds
+from pgfl.objectives import Bounds, margins
 from pgfl.privacy.sensitivity import clip_rows
-from pgfl.roles import Accepted, Client, RoundRequest
 
 OBJECTIVES = [Huber(lam=0.1), Logistic(lam=0.1), Ridge(lam=0.1, w_norm=1.0)]
 

@@ -8,18 +8,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pgfl import PGFL, Huber, Privacy, experiment, train
+from pgfl import PGFL, Huber, Privacy, train
+from pgfl.audit.cases import huber
+from pgfl.audit.planted_bugs import clean_dual
+from pgfl.audit.subjects import Mechanism
 from pgfl.config import parse
+from pgfl.core.federation import ClientData, Federation
+from pgfl.core.roles import Accepted, Client, RoundRequest, Server
 from pgfl.errors import ResultError
-from pgfl.federation import ClientData, Federation
-from pgfl.folder import SIMULATION_ONLY
-from pgfl.privacy.audit.bugs import clean_dual
-from pgfl.privacy.audit.cases import huber
-from pgfl.privacy.audit.subjects import Mechanism
 from pgfl.privacy.noise import SecureNoise, SeededNoise
-from pgfl.report import write
-from pgfl.result import Result
-from pgfl.roles import Accepted, Client, RoundRequest, Server
+from pgfl.results.folder import SIMULATION_ONLY
+from pgfl.results.report import write
+from pgfl.results.result import Result
+from pgfl.simulate import experiment
 from pgfl.simulate.checkpoint import Checkpoints
 from pgfl.simulate.recorder import METRICS
 

@@ -17,9 +17,10 @@ import numpy as np
 import pytest
 
 from pgfl.errors import BudgetSpent, LedgerError, PrivacyError
-from pgfl.privacy import accounting, anchor
-from pgfl.privacy.anchor import Anchor
+from pgfl.privacy import accounting
+from pgfl.privacy import ledger_anchor as anchor
 from pgfl.privacy.ledger import BUDGET_SPENT, Ledger, Policy, _digest
+from pgfl.privacy.ledger_anchor import Anchor
 
 POLICY = Policy(phi0=1e-3, zeta=0.9, delta=1e-5, max_releases=5, bounds={"x_norm": 1.0, "y_bound": None})
 OPENINGS = (Ledger.open, Ledger.open_or_create, lambda path, *_: Ledger.read(path))

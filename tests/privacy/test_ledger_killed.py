@@ -14,7 +14,8 @@ import sys
 import pytest
 
 from pgfl.errors import LedgerError
-from pgfl.privacy import accounting, anchor
+from pgfl.privacy import accounting
+from pgfl.privacy import ledger_anchor as anchor
 from pgfl.privacy.ledger import Ledger, Policy
 
 POLICY = Policy(phi0=1e-3, zeta=0.9, delta=1e-5, max_releases=9)

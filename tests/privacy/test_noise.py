@@ -15,11 +15,11 @@ from scipy import stats
 from scipy.optimize import brentq
 
 from pgfl import PGFL, Huber, Privacy, synthetic_regression, train
+from pgfl.core.streams import Purpose, stream
 from pgfl.errors import PrivacyError
 from pgfl.privacy.accounting import exact_epsilon
 from pgfl.privacy.mechanism import NoiseSchedule
 from pgfl.privacy.noise import SecureNoise, SeededNoise
-from pgfl.streams import Purpose, stream
 
 FALSE_ALARM = 1e-8
 ROUNDS, CLIENTS, DIMENSION = 6, 30, 20

@@ -4,15 +4,15 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from neighbours import Neighbours, Searched, furthest
-from pgfl.algorithms import PGFL, FedAvg
+from pgfl.audit.cases import Welsch
+from pgfl.core.algorithms import PGFL, FedAvg
+from pgfl.core.federation import ClientData, Federation
+from pgfl.core.roles import Client, RoundRequest
 from pgfl.errors import PrivacyError
-from pgfl.federation import ClientData, Federation
 from pgfl.objectives import Bounds, Huber, Logistic, Objective, Ridge
-from pgfl.privacy.audit.cases import Welsch
+from pgfl.privacy.request import Privacy
 from pgfl.privacy.sensitivity import clip_labels, clip_rows, update_sensitivity
-from pgfl.privacy.settings import Privacy
-from pgfl.roles import Client, RoundRequest
+from tests.neighbours import Neighbours, Searched, furthest
 
 
 class Custom(Objective):

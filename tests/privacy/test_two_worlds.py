@@ -10,19 +10,19 @@ from unittest import mock
 
 import numpy as np
 import pytest
-from two_worlds import comparing, device
-from two_worlds.branches import FEWEST, REQUIRED, lines
-from two_worlds.comparing import findings
-from two_worlds.frames import frame, opened
-from two_worlds.site import HonestSite, usual_training
-from two_worlds.survey import Survey
-from two_worlds.tables import WIDE, Config, Table
-from two_worlds.worlds import Laboratory
 
-from pgfl.assured import Refusal
+from pgfl.core.assured import Refusal
 from pgfl.deploy.wire import Kind
 from pgfl.errors import NetworkError
 from pgfl.privacy.noise import SecureNoise
+from tests.privacy.two_worlds import comparing, device
+from tests.privacy.two_worlds.branches import FEWEST, REQUIRED, lines
+from tests.privacy.two_worlds.comparing import findings
+from tests.privacy.two_worlds.frames import frame, opened
+from tests.privacy.two_worlds.site import HonestSite, usual_training
+from tests.privacy.two_worlds.survey import Survey
+from tests.privacy.two_worlds.tables import WIDE, Config, Table
+from tests.privacy.two_worlds.worlds import Laboratory
 
 SEQUENCES = int(os.environ.get("PGFL_TWO_WORLDS", "1200"))
 

@@ -12,9 +12,9 @@ import click
 import typer
 from typer.core import TyperGroup
 
+from pgfl.did_you_mean import nearest
 from pgfl.errors import PgflError
-from pgfl.launcher import launched_rank
-from pgfl.suggest import nearest
+from pgfl.simulate.mpi.launcher import launched_rank
 
 COMMANDS = {
     "run": ("pgfl.cli.run", "Train as a config or a preset says, and leave a result folder."),

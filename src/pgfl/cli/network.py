@@ -22,8 +22,8 @@ from pgfl.errors import NetworkError
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from pgfl.core.federation import Federation
     from pgfl.deploy.local import LocalNetwork
-    from pgfl.federation import Federation
 
 app = typer.Typer(no_args_is_help=True, help="Try a whole network on this machine.")
 AGREEMENT = 1e-10
@@ -84,8 +84,8 @@ def demo(
 
 def demo_federation(sites: int, clients: int, objective: Kind, seed: int, dimension: int = 5) -> Federation:
     """Made-up data on a line of sites, in two clusters where there are two clients."""
+    from pgfl.core.topology import line
     from pgfl.data.synthetic import synthetic_regression
-    from pgfl.topology import line
 
     federation = synthetic_regression(
         servers=sites,
@@ -103,7 +103,7 @@ def demo_federation(sites: int, clients: int, objective: Kind, seed: int, dimens
 
 def demo_training(federation: Federation, objective: Kind, rounds: int) -> Any:
     """What the sites agree on."""
-    from pgfl.deploy.settings import Training
+    from pgfl.deploy.training_files import Training
 
     return Training.model_validate(
         {
@@ -262,9 +262,9 @@ def largest_difference(network: LocalNetwork) -> float:
 
     The simulator gets the same data, the same participants and, coordinate by coordinate, the noise that was drawn.
     """
-    from pgfl.privacy.settings import Privacy
+    from pgfl.privacy.request import Privacy
     from pgfl.simulate.engine import Engine
-    from pgfl.simulate.layout import lay_out
+    from pgfl.simulate.flat_layout import lay_out
     from pgfl.simulate.problems import prepare
 
     training, asked = network.training, {k: v for k, v in network.privacy.items() if k != "enabled"}

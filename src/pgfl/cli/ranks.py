@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pgfl.errors import ConfigError
-from pgfl.folder import abandon_folder
-from pgfl.simulate.ranks import Agreed, Ranks, Watch, world
+from pgfl.results.folder import abandon_folder
+from pgfl.simulate.mpi.communicator import Agreed, Ranks, Watch, world
 
 if TYPE_CHECKING:
     from pgfl.config import Config
-    from pgfl.result import Result
+    from pgfl.results.result import Result
 
 
 def run_on_ranks(
@@ -48,10 +48,10 @@ def run_on_ranks(
 
 
 def _result(config: Config, folder: Path, ranks: Ranks, resume: bool, quiet: bool) -> Result | None:
-    from pgfl import experiment
     from pgfl.cli import progress
     from pgfl.cli.run import finished
-    from pgfl.folder import is_complete
+    from pgfl.results.folder import is_complete
+    from pgfl.simulate import experiment
 
     if ranks.from_first(lambda: resume and is_complete(folder)):
         return ranks.together(lambda: finished(folder, config) if ranks.first else None)
@@ -72,7 +72,7 @@ def _for_ranks(config: Config, ranks: Ranks) -> Config:
 
 
 def _watch(config: Config, folder: Path, ranks: Ranks) -> Watch:
-    from pgfl.experiment import checkpoint_folder
+    from pgfl.simulate.experiment import checkpoint_folder
 
     return Watch(checkpoint_folder(config, folder), f"{_command(config, ranks)} --resume --out {folder}")
 

@@ -58,7 +58,7 @@ def _show(found: Reproduction) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from pgfl.paper.page import value_text
+    from pgfl.paper.claims_page import value_text
 
     table = Table("item", "claim", "measured", "verdict", title="The paper's claims", title_justify="left")
     colours = {"holds": "green", "does not hold": "red"}

@@ -15,7 +15,7 @@ from pgfl.cli.options import Json
 if TYPE_CHECKING:
     from pgfl.config import Config
     from pgfl.errors import Interrupted
-    from pgfl.result import Result
+    from pgfl.results.result import Result
 
 DEFAULT_PRESET = "private-huber"
 RESULTS = Path("results")
@@ -52,8 +52,8 @@ def run(
 ) -> None:
     """Train as a config or a preset says, and leave a folder with models, history, curves and a page."""
     from pgfl.errors import ConfigError
-    from pgfl.folder import is_complete
-    from pgfl.launcher import launched_size
+    from pgfl.results.folder import is_complete
+    from pgfl.simulate.mpi.launcher import launched_size
 
     if resume and out is None:
         raise ConfigError("--resume needs --out, the folder of the run to go on with.")
@@ -71,7 +71,7 @@ def run(
         folder = choose(config)
         complete = resume and is_complete(folder)
         result = finished(folder, config) if complete else _train(config, folder, resume, as_json)
-    from pgfl.report import write
+    from pgfl.results.report import write
 
     write(result, folder)
     if as_json:
@@ -87,7 +87,7 @@ def _config(
 ) -> Config:
     """The config that is named, else that of the folder to go on with, else the default preset."""
     from pgfl.config import load
-    from pgfl.folder import CONFIG
+    from pgfl.results.folder import CONFIG
 
     if source is None and resumed is not None and (resumed / CONFIG).exists():
         source = str(resumed / CONFIG)
@@ -97,7 +97,7 @@ def _config(
 
 def _folder(out: Path | None, resume: bool, config: Config) -> Path:
     """The folder that is named, if it may be used, or a new one."""
-    from pgfl.folder import check_folder, fresh_folder
+    from pgfl.results.folder import check_folder, fresh_folder
 
     folder = out or fresh_folder(RESULTS, config.name)
     check_folder(folder, resume=resume)
@@ -105,9 +105,9 @@ def _folder(out: Path | None, resume: bool, config: Config) -> Path:
 
 
 def _train(config: Config, folder: Path, resume: bool, quiet: bool) -> Result:
-    from pgfl import experiment
     from pgfl.cli import progress
-    from pgfl.folder import abandon_folder, is_complete
+    from pgfl.results.folder import abandon_folder, is_complete
+    from pgfl.simulate import experiment
 
     try:
         with progress.rounds(shown=not quiet) as told:
@@ -125,7 +125,7 @@ def _train(config: Config, folder: Path, resume: bool, quiet: bool) -> Result:
 def interrupted(folder: Path, command: str) -> Interrupted:
     """What to say after Ctrl-C: how to go on, where there is something to go on with."""
     from pgfl.errors import Interrupted
-    from pgfl.folder import checkpoint_folders
+    from pgfl.results.folder import checkpoint_folders
 
     kept = any(place.exists() for place in checkpoint_folders(folder))
     then = f"go on with `{command} --resume --out {folder}`" if kept else "nothing was kept"
@@ -134,8 +134,8 @@ def interrupted(folder: Path, command: str) -> Interrupted:
 
 def finished(folder: Path, config: Config) -> Result:
     """The result of a run that has already ended."""
-    from pgfl.folder import begin_folder
-    from pgfl.result import Result
+    from pgfl.results.folder import begin_folder
+    from pgfl.results.result import Result
 
     begin_folder(folder, config)
     typer.echo(f"{folder} is complete; there is nothing to go on with.", err=True)

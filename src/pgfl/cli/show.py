@@ -11,8 +11,8 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from pgfl.report.figures import NOISE, SPENDING, figure, guarantee, short
-from pgfl.result import Result
+from pgfl.results.report.figures import NOISE, SPENDING, figure, guarantee, short
+from pgfl.results.result import Result
 
 MOST_CLUSTERS = 12
 

@@ -82,9 +82,9 @@ def expel(name: Annotated[str, typer.Argument(help="The client's name.")], home:
 @app.command()
 def serve(settings: Annotated[Path, typer.Argument(help="site.toml")]) -> None:
     """Run the site until the last round is done; started again, it goes on from the last completed round."""
-    from pgfl.deploy.settings import load_site
-    from pgfl.deploy.site import LOCK, Site
-    from pgfl.deploy.store import only_one
+    from pgfl.deploy.site.site import LOCK, Site
+    from pgfl.deploy.site.site_store import only_one
+    from pgfl.deploy.training_files import load_site
 
     show_log()
     loaded = load_site(settings)
@@ -129,8 +129,8 @@ def status(home: Home = Path("."), as_json: Json = False) -> None:
 
 
 def _status(home: Path) -> dict[str, Any]:
-    from pgfl.deploy.site import LIVE, LOCK
-    from pgfl.deploy.store import only_one
+    from pgfl.deploy.site.site import LIVE, LOCK
+    from pgfl.deploy.site.site_store import only_one
 
     with _store(home) as store:
         clients, neighbours = store.clients().values(), store.neighbours().values()
@@ -159,8 +159,8 @@ def _store(home: Path) -> Any:
     from contextlib import closing
 
     from pgfl.deploy.identity import SITE_CERTIFICATE
-    from pgfl.deploy.site import STORE
-    from pgfl.deploy.store import SiteStore
+    from pgfl.deploy.site.site import STORE
+    from pgfl.deploy.site.site_store import SiteStore
 
     if not (home / SITE_CERTIFICATE).exists():
         raise NetworkError(f"{home} is not a site's folder; `pgfl site init NAME` makes one.")

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from pgfl.algorithms import KINDS as ALGORITHMS
-from pgfl.algorithms import Algorithm, ExactMixing, FedAvg
 from pgfl.config.schema import AlgorithmSettings, Decay, ObjectiveSettings
+from pgfl.core.algorithms import KINDS as ALGORITHMS
+from pgfl.core.algorithms import Algorithm, ExactMixing, FedAvg
+from pgfl.core.schedules import Decaying
+from pgfl.core.topology import Mixing
 from pgfl.objectives import KINDS as OBJECTIVES
 from pgfl.objectives import Huber, MarginObjective
-from pgfl.schedules import Decaying
-from pgfl.topology import Mixing
 
 
 def build_algorithm(settings: AlgorithmSettings, mixing: Mixing) -> Algorithm:

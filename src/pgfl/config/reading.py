@@ -12,10 +12,10 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from pgfl.config.error_messages import one_line, sentence
 from pgfl.config.schema import DEFAULT_DEGREE, PATH_KEYS, Config, Generated, Section
-from pgfl.config.sentences import one_line, sentence
+from pgfl.did_you_mean import nearest
 from pgfl.errors import ConfigError
-from pgfl.suggest import nearest
 
 
 def load(source: str | os.PathLike[str], overrides: Sequence[str] = (), seed: int | None = None) -> Config:

@@ -17,8 +17,8 @@ from pydantic import (
     model_validator,
 )
 
+from pgfl.core.streams import SEED_LIMIT
 from pgfl.privacy import rules
-from pgfl.streams import SEED_LIMIT
 
 DEFAULT_DEGREE = 3.0
 TRAINED_BY_GRADIENT = "fedavg"

@@ -1,7 +1,7 @@
 """Where federations come from: tables, the generator of Section V-A, the digits of Section V-B, a folder on disk."""
 
 from pgfl.data.mnist import mnist_federation
-from pgfl.data.store import open_federation, save_federation
+from pgfl.data.storage import open_federation, save_federation
 from pgfl.data.synthetic import synthetic_regression
 from pgfl.data.tables import read_edges, read_federation
 

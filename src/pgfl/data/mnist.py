@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from pgfl.core.federation import Federation, TestSet
+from pgfl.core.streams import Purpose, stream
+from pgfl.core.topology import Graph
 from pgfl.data.digits import PIXELS, Images, embedded, read_originals
-from pgfl.data.layout import POOLS, Layout, float_type, lay_out, offsets_of
+from pgfl.data.placement import POOLS, Layout, float_type, lay_out, offsets_of
 from pgfl.errors import ConfigError, DataError
-from pgfl.federation import Federation, TestSet
-from pgfl.streams import Purpose, stream
-from pgfl.topology import Graph
 
 Task = tuple[tuple[int, ...], tuple[int, ...]]
 """The digits that are labelled 0, and those that are labelled 1."""

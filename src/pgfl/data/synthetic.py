@@ -8,12 +8,12 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from pgfl.data.layout import SAMPLES, TESTS, Layout, float_type, lay_out, offsets_of
-from pgfl.data.store import Allocate, build_stored, in_memory
+from pgfl.core.federation import Federation, TestSet, numbered
+from pgfl.core.streams import Purpose, stream
+from pgfl.core.topology import Graph
+from pgfl.data.placement import SAMPLES, TESTS, Layout, float_type, lay_out, offsets_of
+from pgfl.data.storage import Allocate, build_stored, in_memory
 from pgfl.errors import ConfigError
-from pgfl.federation import Federation, TestSet, numbered
-from pgfl.streams import Purpose, stream
-from pgfl.topology import Graph
 
 Progress = Callable[[int, int], None]
 

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from pgfl.core.federation import Federation, TestSet, own_servers
+from pgfl.core.streams import Purpose, stream
+from pgfl.core.topology import KINDS, Graph, build
 from pgfl.data.frames import TableFile, quoted
-from pgfl.data.layout import float_type, offsets_of
-from pgfl.data.store import Allocate, build_stored, in_memory
+from pgfl.data.placement import float_type, offsets_of
+from pgfl.data.storage import Allocate, build_stored, in_memory
 from pgfl.errors import DataError, TopologyError
-from pgfl.federation import Federation, TestSet, own_servers
-from pgfl.streams import Purpose, stream
-from pgfl.topology import KINDS, Graph, build
 
 if TYPE_CHECKING:
     import polars as pl

@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy as np
 
+from pgfl.core.federation import Federation
 from pgfl.deploy import identity, processes
-from pgfl.deploy.settings import TASK_OF, Training
-from pgfl.deploy.site import LIVE, STORE
-from pgfl.deploy.store import SiteStore
+from pgfl.deploy.site.site import LIVE, STORE
+from pgfl.deploy.site.site_store import SiteStore
+from pgfl.deploy.training_files import TASK_OF, Training
 from pgfl.errors import NetworkError
-from pgfl.federation import Federation
 
 _COMMAND = "from pgfl.cli import main; main()"
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from pgfl.core.roles import Accepted, Answer, Publication, RoundRequest
 from pgfl.deploy.wire import Frame, Kind, encode
-from pgfl.roles import Accepted, Answer, Publication, RoundRequest
 
 
 def encode_request(request: RoundRequest) -> bytes:

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from pgfl.audit.cases import cases
+from pgfl.audit.findings import FALSE_ALARM, attack
 from pgfl.paper.experiments import Measured
-from pgfl.privacy.audit.cases import cases
-from pgfl.privacy.audit.report import FALSE_ALARM, attack
 
 CASES = {case.name: case for case in cases()}
 __all__ = ["CASES", "FALSE_ALARM", "Audited"]

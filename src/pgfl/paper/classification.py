@@ -7,13 +7,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from pgfl.paper.claims import claim
+from pgfl.paper.conditions import ROUNDS_DIGITS, TAU, digits
 from pgfl.paper.experiments import Experiment, Measured, Trial
 from pgfl.paper.items import Effort, Lookup, accuracy_curve, spent
 from pgfl.paper.learning_curves import LOOKS, ROUND, TAU_FIXED, TAU_ZERO
 from pgfl.paper.maps import Grid, judged_on
 from pgfl.paper.outcome import Outcome
-from pgfl.paper.panels import BLUE, RED, Lines, Look, Series
-from pgfl.paper.settings import ROUNDS_DIGITS, TAU, digits
+from pgfl.paper.plots import BLUE, RED, Lines, Look, Series
 from pgfl.paper.statistics import Floats, Interval, band, interval
 
 ACCURACY = "test accuracy [%]"

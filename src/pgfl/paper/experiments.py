@@ -8,14 +8,14 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from pgfl.algorithms import PGFL, Algorithm, FedAvg
+from pgfl.core.algorithms import PGFL, Algorithm, FedAvg
+from pgfl.core.federation import Federation
+from pgfl.core.schedules import Participants
 from pgfl.data.mnist import mnist_federation
 from pgfl.data.synthetic import synthetic_regression
-from pgfl.federation import Federation
 from pgfl.objectives import Objective, Ridge
-from pgfl.privacy.settings import Privacy
-from pgfl.schedules import Participants
-from pgfl.training import train
+from pgfl.privacy.request import Privacy
+from pgfl.simulate.training import train
 
 Measured = dict[str, NDArray[Any]]
 """By name, what was measured; the first axis is the run."""

@@ -10,7 +10,7 @@ import numpy as np
 
 from pgfl.paper.experiments import Experiment, Measured
 from pgfl.paper.outcome import Outcome
-from pgfl.paper.panels import Look, Series
+from pgfl.paper.plots import Look, Series
 from pgfl.paper.statistics import band, band_db
 
 Lookup = Callable[[Experiment], Measured]

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from pgfl.core.streams import Purpose, stream
 from pgfl.objectives import Bounds, Huber, Logistic, MarginObjective, Ridge
 from pgfl.paper.experiments import Measured
 from pgfl.privacy.sensitivity import update_sensitivity
-from pgfl.streams import Purpose, stream
 
 Floats = NDArray[np.float64]
 RECORDS, DIMENSION, WEIGHT = 3, 4, 10.0

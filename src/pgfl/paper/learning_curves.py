@@ -8,15 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from pgfl.algorithms import PGFL, FedAvg
-from pgfl.paper import settings
+from pgfl.core.algorithms import PGFL, FedAvg
+from pgfl.paper import conditions as settings
 from pgfl.paper.claims import Claim, claim
+from pgfl.paper.conditions import DECREASING, DIFFERENT, KINDS, PRINTED, TAU, Kind, everyone
 from pgfl.paper.experiments import Experiment, Measured, Ranks, Trial
 from pgfl.paper.items import Effort, Lookup, nmsd_curve, spent
 from pgfl.paper.maps import Grid, judged_on
 from pgfl.paper.outcome import Outcome
-from pgfl.paper.panels import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, Lines, Look, Series
-from pgfl.paper.settings import DECREASING, DIFFERENT, KINDS, PRINTED, TAU, Kind, everyone
+from pgfl.paper.plots import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, Lines, Look, Series
 from pgfl.paper.statistics import Floats, Interval, difference_db, interval, rounds_to, worst
 
 LEVEL_DB = -10.0  # convergence speed is the number of rounds until this NMSD

@@ -10,7 +10,7 @@ import numpy as np
 from pgfl.paper.claims import Claim, with_region
 from pgfl.paper.experiments import Experiment, Measured
 from pgfl.paper.items import Lookup
-from pgfl.paper.panels import Heat, words
+from pgfl.paper.plots import Heat, words
 from pgfl.paper.statistics import Interval
 
 Cell = Callable[[float, float], Sequence[Experiment]]

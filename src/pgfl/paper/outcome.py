@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from pgfl.errors import ResultError
 from pgfl.paper.claims import Claim
-from pgfl.paper.panels import GREY, INK, Row, words
+from pgfl.paper.plots import GREY, INK, Row, words
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -8,14 +8,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from pgfl.did_you_mean import nearest
 from pgfl.errors import ConfigError
-from pgfl.paper import catalogue, page
+from pgfl.paper import claims_page as page
+from pgfl.paper import registry as registry
 from pgfl.paper.claims import Claim
 from pgfl.paper.experiments import Experiment
 from pgfl.paper.items import Effort, Item
-from pgfl.paper.laboratory import Laboratory
 from pgfl.paper.outcome import Outcome, writing
-from pgfl.suggest import nearest
+from pgfl.paper.runner import Runner
 
 ALL = "all"
 CLAIMS = "claims.json"
@@ -55,7 +56,7 @@ def _command(names: Sequence[str], effort: Effort) -> str:
 
 def chosen(names: Sequence[str]) -> list[Item]:
     """The items of these names, in the order of the paper; "all" is all of them."""
-    known = catalogue.items()
+    known = registry.items()
     for name in names:
         if name != ALL and name not in known:
             raise ConfigError(
@@ -73,7 +74,7 @@ def reproduce(
         folder.mkdir(parents=True, exist_ok=True)
         (folder / CLAIMS).touch()
     if effort.mnist is not None:
-        catalogue.check_digits(effort.mnist)
+        registry.check_digits(effort.mnist)
     wanted: dict[Experiment, int] = {}
     for item in items:
         for experiment, runs in item.experiments(effort).items():
@@ -84,15 +85,15 @@ def reproduce(
         nonlocal done
         done += cost
         if progress is not None:
-            progress(done, laboratory.cost, doing)
+            progress(done, runner.cost, doing)
 
     outcomes: list[Outcome] = []
-    laboratory = Laboratory(wanted, workers or min(os.cpu_count() or 1, len(wanted) or 1), advance)
-    with laboratory:
+    runner = Runner(wanted, workers or min(os.cpu_count() or 1, len(wanted) or 1), advance)
+    with runner:
         for item in items:
             doing = item.name
             advance(0.0)
-            outcome = item.outcome(effort, laboratory.measured)
+            outcome = item.outcome(effort, runner.measured)
             outcome.save(folder)
             outcomes.append(outcome)
     found = Reproduction(outcomes, effort, folder)

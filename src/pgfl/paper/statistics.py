@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import stdtrit
 
-from pgfl.metrics import decibels
+from pgfl.core.metrics import decibels
 
 Floats = NDArray[np.float64]
 LEVEL = 0.95

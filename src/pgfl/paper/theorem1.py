@@ -6,21 +6,21 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from pgfl.algorithms import PGFL, ExactMixing
-from pgfl.federation import Federation
-from pgfl.metrics import decibels
+from pgfl.core.algorithms import PGFL, ExactMixing
+from pgfl.core.federation import Federation
+from pgfl.core.metrics import decibels
+from pgfl.core.theory import ClusterObjective, cluster_objective
 from pgfl.objectives import Ridge
 from pgfl.paper.claims import Claim, claim
+from pgfl.paper.conditions import PRINTED
 from pgfl.paper.experiments import Experiment, Measured, RegressionData
 from pgfl.paper.items import Effort, Lookup
 from pgfl.paper.outcome import Outcome
-from pgfl.paper.panels import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, Lines, Look, Series
-from pgfl.paper.settings import PRINTED
+from pgfl.paper.plots import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, Lines, Look, Series
 from pgfl.paper.statistics import Floats, band, interval
-from pgfl.privacy.settings import Privacy
-from pgfl.result import Result
-from pgfl.theory import ClusterObjective, cluster_objective
-from pgfl.training import train
+from pgfl.privacy.request import Privacy
+from pgfl.results.result import Result
+from pgfl.simulate.training import train
 
 RHOS = (1.0, 3.0, 10.0, 30.0, 100.0)
 EXACT_RHOS = (1.0, 3.0, 10.0)

@@ -7,22 +7,22 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pgfl.algorithms import PGFL
-from pgfl.federation import Federation
-from pgfl.metrics import squared_norm
+from pgfl.core.algorithms import PGFL
+from pgfl.core.federation import Federation
+from pgfl.core.metrics import squared_norm
+from pgfl.core.schedules import Tau
+from pgfl.core.theory import cluster_objective, maximum_cluster_distance, theorem_two_bound
 from pgfl.objectives import Ridge
 from pgfl.paper.claims import Claim, claim
+from pgfl.paper.conditions import DECREASING, PRINTED
 from pgfl.paper.experiments import Experiment, Measured, RegressionData
 from pgfl.paper.items import Effort, Lookup
 from pgfl.paper.maps import Grid, judged_on
 from pgfl.paper.outcome import Outcome
-from pgfl.paper.panels import BLUE, GREEN, PURPLE, RED, Heat, Lines, Look, Series
-from pgfl.paper.settings import DECREASING, PRINTED
+from pgfl.paper.plots import BLUE, GREEN, PURPLE, RED, Heat, Lines, Look, Series
 from pgfl.paper.statistics import Interval, band, interval
-from pgfl.privacy.settings import Privacy
-from pgfl.schedules import Tau
-from pgfl.theory import cluster_objective, maximum_cluster_distance, theorem_two_bound
-from pgfl.training import train
+from pgfl.privacy.request import Privacy
+from pgfl.simulate.training import train
 
 LOOKED_AT = (1, 2, 5, 10, 20, 50, 100, 200)
 ONCE = 50

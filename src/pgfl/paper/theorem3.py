@@ -13,7 +13,7 @@ from pgfl.paper.experiments import Experiment, Measured
 from pgfl.paper.items import Effort, Lookup
 from pgfl.paper.largest_change import FAR, OBJECTIVES, RECORDS, WEIGHT, LargestChange
 from pgfl.paper.outcome import Drawable, Outcome
-from pgfl.paper.panels import BLUE, RED, Bars, Lines, Look, Series
+from pgfl.paper.plots import BLUE, RED, Bars, Lines, Look, Series
 from pgfl.paper.statistics import Interval, interval
 
 TRIALS, QUICK_TRIALS = 20_000, 2_000

@@ -9,13 +9,13 @@ from itertools import pairwise
 import numpy as np
 
 from pgfl.paper.claims import claim
+from pgfl.paper.conditions import KINDS, PRINTED, TAU, Kind
 from pgfl.paper.experiments import Experiment, Measured, Trial
 from pgfl.paper.items import Effort, Lookup, epsilon_text
 from pgfl.paper.learning_curves import NMSD, final, maps_and_curves, noise_and_privacy
 from pgfl.paper.maps import Grid, judged_on
 from pgfl.paper.outcome import Outcome
-from pgfl.paper.panels import BLUE, RED, Lines, Look, Series
-from pgfl.paper.settings import KINDS, PRINTED, TAU, Kind
+from pgfl.paper.plots import BLUE, RED, Lines, Look, Series
 from pgfl.paper.statistics import band_db, difference_db, worst
 
 ROUNDS = 200

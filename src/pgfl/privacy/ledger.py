@@ -30,8 +30,9 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 from pgfl.errors import BudgetSpent, LedgerError, PrivacyError
-from pgfl.privacy import accounting, anchor, ledger_file
-from pgfl.privacy.anchor import Anchor
+from pgfl.privacy import accounting, ledger_file
+from pgfl.privacy import ledger_anchor as anchor
+from pgfl.privacy.ledger_anchor import Anchor
 from pgfl.privacy.ledger_file import plain_errors
 from pgfl.privacy.mechanism import sigma_for
 

@@ -23,8 +23,8 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
+from pgfl.atomic_files import synchronise
 from pgfl.errors import LedgerError
-from pgfl.files import synchronise
 
 APPLICATION = 0x7067666C  # "pgfl", at a fixed place in the file's header
 _PATIENCE = 10.0  # seconds that a writer waits for a reader

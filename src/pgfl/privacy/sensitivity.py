@@ -29,21 +29,21 @@ def update_sensitivity(
     objective: Objective,
     bounds: Bounds,
     counts: ArrayLike,
-    weight: ArrayLike,
+    modulus: ArrayLike,
     tolerance: ArrayLike = 0.0,
 ) -> Floats:
-    """Δ_k of the released primal update, one per client, for D_k = `counts` rows and m_k = `weight`.
+    """Δ_k of the released primal update, one per client, for D_k = `counts` rows and m_k = `modulus`.
 
     Convex: Δ = gradient change/(D m) + 2·tolerance, where ‖ŵ − argmin‖ ≤ tolerance is certified at every solve.
     Otherwise: Δ = 2R for updates clipped to ‖w − centre‖ ≤ R, whatever the solver does.
     """
     records, strength, error = np.broadcast_arrays(
-        *(np.asarray(value, dtype=np.float64) for value in (counts, weight, tolerance))
+        *(np.asarray(value, dtype=np.float64) for value in (counts, modulus, tolerance))
     )
     if not (records >= 1.0).all():
         raise PrivacyError("Every client needs at least one record before its releases can be calibrated.")
     if not ((strength > 0.0) & np.isfinite(strength)).all():
-        raise PrivacyError("The weight m = rho + 2 lambda/|C_s| must be positive for a bounded sensitivity; raise rho.")
+        raise PrivacyError("The modulus m = rho + 2 lambda/|C_s| must be above 0 for a bounded sensitivity; raise rho.")
     if not ((error >= 0.0) & np.isfinite(error)).all():
         raise PrivacyError("The solver's tolerance must be a finite number that is not negative.")
     name = objective.kind

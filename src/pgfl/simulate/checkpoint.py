@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
+from pgfl.atomic_files import make_folder, write_atomically
 from pgfl.errors import ResultError
-from pgfl.files import make_folder, write_atomically
 from pgfl.privacy.mechanism import Plan
 from pgfl.simulate.engine import Engine
 from pgfl.simulate.recorder import Recorder

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pgfl.schedules import Participants
-from pgfl.simulate.layout import Layout
-from pgfl.streams import Purpose, Streams
+from pgfl.core.schedules import Participants
+from pgfl.core.streams import Purpose, Streams
+from pgfl.simulate.flat_layout import Layout
 
 Ints = NDArray[np.int64]
 ROWS_AHEAD = 64  # setting out on a stream costs as much as some hundred numbers, so several rounds are drawn from one

@@ -14,15 +14,15 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from pgfl import equations as eq
-from pgfl.algorithms import Algorithm, ServerState
+from pgfl.arrays import Linear, pick, put
+from pgfl.core import equations as eq
+from pgfl.core.algorithms import Algorithm, ServerState
+from pgfl.core.schedules import Scheduler, tau_at
 from pgfl.errors import Diverged, SolverError
-from pgfl.kernels import Linear, pick, put
-from pgfl.schedules import Scheduler, tau_at
-from pgfl.simulate.layout import Layout
-from pgfl.simulate.network import Around, Network
+from pgfl.objectives.solvers import norm
+from pgfl.simulate.flat_layout import Layout
+from pgfl.simulate.neighbourhoods import NeighbourhoodOfPairs, Network
 from pgfl.simulate.problems import Block, BlockProblem, mean_of_pairs
-from pgfl.solvers import norm
 
 Array = Any
 Ints = NDArray[np.int64]
@@ -182,16 +182,18 @@ class Engine:
     def _server_phase(self, turnout: Turnout, means: list[Array], tau: float) -> ServerState:
         """The servers' state after the round, from the means of what their clients contribute."""
         aggregate = self._aggregate(turnout, means)
-        servers, published, around = self._exchange(aggregate, turnout.contributing)
-        servers = self.algorithm.combine(servers, published, around, tau)
+        servers, published, neighbourhood = self._exchange(aggregate, turnout.contributing)
+        servers = self.algorithm.combine(servers, published, neighbourhood, tau)
         if not self.network.complete:
             servers["model"] = servers["model"] * self.xp.asarray(self.network.known[:, None].astype(self.dtype))
         return servers
 
-    def _exchange(self, aggregate: Array, contributing: NDArray[np.bool_]) -> tuple[ServerState, Array, Around]:
+    def _exchange(
+        self, aggregate: Array, contributing: NDArray[np.bool_]
+    ) -> tuple[ServerState, Array, NeighbourhoodOfPairs]:
         """The servers' state after publishing, what everyone published, and who hears whom."""
-        around = self.network.around(contributing)
-        return *self.algorithm.publish(self.state.servers, aggregate, around), around
+        neighbourhood = self.network.neighbourhood(contributing)
+        return *self.algorithm.publish(self.state.servers, aggregate, neighbourhood), neighbourhood
 
     def check_finite(self) -> None:
         """Raise `Diverged`, naming the runs, if a model is not finite or has grown beyond reason."""

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
+from pgfl.arrays import GATHER_LIMIT, SPARSE
 from pgfl.errors import ConfigError
-from pgfl.kernels import GATHER_LIMIT, SPARSE
 
 INTERPRETER = 2**28  # Python and the libraries
 PER_CLIENT = 150  # indices, names, accounts

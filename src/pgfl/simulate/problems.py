@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pgfl import equations as eq
+from pgfl.arrays import Linear, column, is_jax, pick, put
+from pgfl.core import equations as eq
 from pgfl.errors import ConfigError
-from pgfl.kernels import Linear, column, is_jax, pick, put
 from pgfl.objectives import Objective
-from pgfl.simulate.layout import Layout, RunLayout
-from pgfl.solvers import Prepared, tolerance_for
+from pgfl.objectives.solvers import Prepared, tolerance_for
+from pgfl.simulate.flat_layout import Layout, RunLayout
 
 Array = Any
 Ints = NDArray[np.int64]
@@ -53,7 +53,7 @@ class Block:
     clients: slice
     pairs: slice
     buckets: tuple[Bucket, ...]
-    weight: Array  # m, a column of every client's or one scalar for all
+    modulus: Array  # m, a column of every client's or one scalar for all
     ridge_weight: Array  # λ/|C_s|, likewise
     update_norm: float | None
     tolerance: NDArray[np.float64]  # of every client's solution; infinite where none can be certified
@@ -76,9 +76,9 @@ class BlockProblem:
     active: Ints | None
 
     @property
-    def weight(self) -> Array:
+    def modulus(self) -> Array:
         """m of every active client."""
-        return self._own(self.block.weight)
+        return self._own(self.block.modulus)
 
     @property
     def update_norm(self) -> float | None:
@@ -191,18 +191,18 @@ def block_of(
                 key = (known.index(objective), int(length))
                 groups.setdefault(key, (objective, []))[1].append((run, places[cluster == q][rows == length]))
     server_clients = layout.server_clients[clients]
-    weight = eq.strong_convexity(rho, lam, server_clients).astype(dtype)
+    modulus = eq.strong_convexity(rho, lam, server_clients).astype(dtype)
     buckets = [
-        _bucket(layout, clients.start, objective, length, members, weight, dtype, xp)
+        _bucket(layout, clients.start, objective, length, members, modulus, dtype, xp)
         for (_, length), (objective, members) in sorted(groups.items(), key=lambda item: item[0])
     ]
     ridge_weight = (lam / server_clients).astype(dtype)
-    weights = (column(weight, xp), column(ridge_weight, xp))
-    tolerance = np.full(len(weight), np.inf)
+    columns = (column(modulus, xp), column(ridge_weight, xp))
+    tolerance = np.full(len(modulus), np.inf)
     for bucket in buckets:
         tolerance[bucket.where] = tolerance_for(bucket.objective, dtype, np) if bucket.objective.convex else np.inf
     pairs = pairs_of(layout, clients)
-    return Block(clients, pairs, tuple(buckets), *weights, update_norm, tolerance, float(tolerance.min()))
+    return Block(clients, pairs, tuple(buckets), *columns, update_norm, tolerance, float(tolerance.min()))
 
 
 def _bucket(
@@ -211,7 +211,7 @@ def _bucket(
     objective: Objective,
     length: int,
     members: Sequence[tuple[RunLayout, Ints]],
-    weight: NDArray[Any],
+    modulus: NDArray[Any],
     dtype: Any,
     xp: Any,
 ) -> Bucket:
@@ -228,9 +228,9 @@ def _bucket(
         features[rows] = federation.features[source] * own[..., None]
         targets[rows] = federation.targets[source] * own
     arrays = (xp.asarray(features), xp.asarray(targets), xp.asarray(counts))
-    prepared = objective.prepare(*arrays, xp.asarray(weight[where]))
+    prepared = objective.prepare(*arrays, xp.asarray(modulus[where]))
     if is_jax(xp):
-        from pgfl.simulate.jax import compiled
+        from pgfl.simulate.jax_engine import compiled
 
         prepared = compiled(prepared)
     return Bucket(where, objective, *arrays, prepared)

@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pgfl import metrics
+from pgfl.core import metrics
+from pgfl.core.theory import cluster_objective
 from pgfl.simulate.engine import Engine
-from pgfl.simulate.layout import RunLayout
+from pgfl.simulate.flat_layout import RunLayout
 from pgfl.simulate.problems import Objectives, objective_of
 from pgfl.simulate.totals import Totals
-from pgfl.theory import cluster_objective
 
 Floats = NDArray[np.floating]
 Columns = dict[str, NDArray[Any]]

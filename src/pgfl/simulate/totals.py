@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pgfl.kernels import Linear
-from pgfl.simulate.layout import Layout
+from pgfl.arrays import Linear
+from pgfl.simulate.flat_layout import Layout
 
 Floats = NDArray[np.floating]
 Ints = NDArray[np.int64]

@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 from collections import Counter
 
-from pgfl.assured import Refusal
+from pgfl.core.assured import Refusal
 from pgfl.deploy.wire import Kind
-from two_worlds.frames import opened
+from tests.privacy.two_worlds.frames import opened
 
 FEWEST = 20
 REFUSALS = ("TOO_LONG", "TOO_MANY_STEPS", "UNBOUNDED", "TOO_LITTLE_NOISE", "OLD_ROUND", "LOST_ROUND")

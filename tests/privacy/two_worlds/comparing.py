@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from pgfl.assured import Refusal
+from pgfl.core.assured import Refusal
 from pgfl.deploy.wire import Kind
-from two_worlds.frames import opened
-from two_worlds.worlds import named_releases
+from tests.privacy.two_worlds.frames import opened
+from tests.privacy.two_worlds.worlds import named_releases
 
 SLACK = 1e-12
 CONSTANTS = set(Refusal) - {Refusal.UNSOLVED}  # a client with privacy solves all that it accepts

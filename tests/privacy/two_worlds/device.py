@@ -17,26 +17,28 @@ from unittest import mock
 
 import numpy as np
 
-from pgfl.assured import MOST_STEPS, Refusal, Terms
 from pgfl.config.schema import ObjectiveSettings
-from pgfl.deploy import acceptance, identity, site_stream
-from pgfl.deploy.client import Participant, load_samples
-from pgfl.deploy.flower_client import Invitation
-from pgfl.deploy.settings import Training, load_client
-from pgfl.deploy.site_stream import Ended
+from pgfl.core.assured import MOST_STEPS, Refusal, Terms
+from pgfl.core.roles import Client, RoundRequest
+from pgfl.deploy import identity
+from pgfl.deploy import stream_of_client as site_stream
+from pgfl.deploy.client import acceptance
+from pgfl.deploy.client.client import Participant, load_samples
+from pgfl.deploy.flower.flower_client import Invitation
+from pgfl.deploy.stream_of_client import Ended
+from pgfl.deploy.training_files import Training, load_client
 from pgfl.errors import NetworkError
 from pgfl.objectives import Bounds
 from pgfl.privacy import noise
-from pgfl.roles import Client, RoundRequest
 
 TOLERANCE_IS_SENT = "tolerance" in ObjectiveSettings.model_fields
 LONGEST_LOCAL_STEPS = 200  # a client without a cap would work on more for minutes
 COUNTED = {  # branch → "module:Class.method", called once each time the branch is reached
-    "solve": "pgfl.assured:PrimalPromise.solve",
-    "fallback solve": "pgfl.assured:PrimalPromise.slow_but_sure",
+    "solve": "pgfl.core.assured:PrimalPromise.solve",
+    "fallback solve": "pgfl.core.assured:PrimalPromise.slow_but_sure",
 }
-COMPUTED = ("pgfl.roles:_OneClient.solve", "pgfl.roles:_OneClient.gradient")  # where data meets a request
-FAST = "pgfl.roles:_OneClient._fast"
+COMPUTED = ("pgfl.core.roles:_OneClient.solve", "pgfl.core.roles:_OneClient.gradient")  # where data meets a request
+FAST = "pgfl.core.roles:_OneClient._fast"
 TOKEN = "token"
 NOT_COMPARED = {"data.csv", "ledger.db", "ledger.db-wal", "ledger.db-shm"}  # of the ledger, every row is compared
 

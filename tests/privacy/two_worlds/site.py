@@ -11,8 +11,8 @@ from collections import Counter
 import numpy as np
 
 from pgfl.deploy.wire import Kind
-from two_worlds import device
-from two_worlds.frames import challenge, frame, opened, refused, request, stop, welcome
+from tests.privacy.two_worlds import device
+from tests.privacy.two_worlds.frames import challenge, frame, opened, refused, request, stop, welcome
 
 NONCES = ("00", "ab" * 32)
 PLACES = ("computing", "drawing", "sending")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
-from two_worlds.branches import FEWEST, REQUIRED, lines, reached
-from two_worlds.comparing import findings
+from tests.privacy.two_worlds.branches import FEWEST, REQUIRED, lines, reached
+from tests.privacy.two_worlds.comparing import findings
 
 EXAMPLES = 3
 

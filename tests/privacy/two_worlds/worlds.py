@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 
 from pgfl.deploy.wire import Kind
-from two_worlds import device
-from two_worlds.frames import opened
-from two_worlds.site import HostileSite
-from two_worlds.tables import hostile_config
+from tests.privacy.two_worlds import device
+from tests.privacy.two_worlds.frames import opened
+from tests.privacy.two_worlds.site import HostileSite
+from tests.privacy.two_worlds.tables import hostile_config
 
 
 class Killed(BaseException):

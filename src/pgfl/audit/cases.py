@@ -1,0 +1,211 @@
+"""What is attacked: for every objective, two records that differ most and the message that makes them matter most.
+
+The others' rows are placed so that the server's centre takes all curvature out of the problem. The records lie beyond
+the data bounds on purpose: the package has to clip them, and clipped they are the worst that the bounds allow.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pgfl.core.algorithms import PGFL, Algorithm, FedAvg
+from pgfl.core.federation import Federation
+from pgfl.core.topology import empty
+from pgfl.objectives import Huber, Logistic, MarginObjective, Objective, Ridge
+from pgfl.privacy import accounting
+from pgfl.privacy.request import Privacy
+
+Floats = NDArray[np.float64]
+Array = Any
+
+MU = 3.0  # the loss that the schedules below add up to; attacks have most power around it
+DEPLOYED_MU = 1.5  # the same for real clients, of which there are few: a smaller claim is refuted by fewer trials
+ROUNDS = 3
+ZETA = 0.5  # a strong decay, so that a wrong one shows
+BEYOND = 5.0  # how many times past its bound the canary is handed in
+
+
+@dataclass(frozen=True)
+class Case:
+    """Client data in two worlds, the shipped parts, and the centre that the server forces in every round."""
+
+    name: str
+    objective: Objective
+    algorithm: Algorithm
+    privacy: Privacy
+    shared: tuple[Floats, Floats]  # the rows and labels of both worlds
+    canaries: tuple[tuple[Floats, float], tuple[Floats, float]]  # the record of world 0, and of world 1
+    centre: Floats
+    attained: bool = True  # whether the sensitivity is reached, not only bounded
+    intercept: bool = False  # whether the last column, of ones, is the client's own doing
+
+    def federation(self, worlds: NDArray[np.int64]) -> Federation:
+        """A server with one client for every entry of `worlds`, as raw data; nobody talks to anybody."""
+        rows = [np.vstack([self.shared[0], canary[0]]) for canary in self.canaries]
+        labels = [np.append(self.shared[1], canary[1]) for canary in self.canaries]
+        size, trials = len(labels[0]), len(worlds)
+        return Federation(
+            features=np.stack(rows)[worlds].reshape(size * trials, -1),
+            targets=np.stack(labels)[worlds].reshape(-1),
+            offsets=np.arange(trials + 1, dtype=np.int64) * size,
+            client_server=np.arange(trials),
+            client_cluster=np.zeros(trials, dtype=np.int64),
+            server_ids=tuple(f"{t:07d}" for t in range(trials)),
+            cluster_ids=("q",),
+            graph=empty(trials),
+            generated=True,
+        )
+
+    @property
+    def phi(self) -> Floats:
+        """What each round spends, as the schedule claims."""
+        assert self.privacy.phi1 is not None
+        return accounting.phi(self.privacy.phi1 * self.privacy.zeta, self.privacy.zeta, np.arange(1, ROUNDS + 1))
+
+
+@dataclass(frozen=True)
+class Welsch(MarginObjective):
+    """κ²(1 − exp(−r²/κ²)) with κ = 1: bounded, and not convex; an objective of one's own as a user may write it."""
+
+    kind: ClassVar[str] = "welsch"
+    convex: bool = False
+
+    def scalar_loss(self, margin: Array, target: Array) -> Array:
+        """1 − exp(−r²)."""
+        return 1.0 - margin.__array_namespace__().exp(-((margin - target) ** 2))
+
+    def slope(self, margin: Array, target: Array) -> Array:
+        """2r exp(−r²), at most 0.86."""
+        rest = margin - target
+        return 2.0 * rest * margin.__array_namespace__().exp(-(rest**2))
+
+    def curvature(self, margin: Array, target: Array) -> Array:
+        """The positive part of the second derivative, so that steps descend."""
+        xp, square = margin.__array_namespace__(), (margin - target) ** 2
+        return xp.clip((2.0 - 4.0 * square) * xp.exp(-square), 0.0, None)
+
+
+def cases() -> list[Case]:
+    """All that is attacked."""
+    return [huber(), logistic(), bounded_ridge(), clipped(), fedavg()]
+
+
+def deployed_cases() -> list[Case]:
+    """What real clients are attacked with."""
+    ridge = bounded_ridge()
+    return [scattered(), replace(ridge, privacy=replace(ridge.privacy, phi1=_first(DEPLOYED_MU), index="release"))]
+
+
+def huber() -> Case:
+    """Opposite residuals beyond κ, of a row of full length: Δ = 4κB/(D m) is attained."""
+    return Case(
+        "huber",
+        Huber(lam=0.01),
+        PGFL(rho=2.0),
+        _privacy(x_norm=1.0),
+        _others(),
+        ((BEYOND * _axis(0), 3.0), (BEYOND * _axis(0), -3.0)),
+        centre=400.0 * _axis(1),
+    )
+
+
+def scattered() -> Case:
+    """Huber with κ = 2 on a device, where the record moves several coordinates, the intercept's among them.
+
+    λ is large beside ρ, so that m depends much on |C_s|. Rows are long before they are clipped. The others come in
+    pairs whose pulls cancel in those coordinates, so that a wrong treatment of rows does not shift both worlds alike.
+    """
+    canary = np.array([0.75, 0.0, 1.0])
+    return Case(
+        "huber, scattered",
+        Huber(lam=4.0, kappa=2.0),
+        PGFL(rho=0.5),
+        Privacy(phi1=_first(DEPLOYED_MU), zeta=ZETA, x_norm=0.2, y_bound=10.0, index="release"),
+        (np.array([[0.0, side, 1.0] for side in (1.0, -1.0, 0.5, -0.5)]), np.zeros(4)),
+        ((canary, BEYOND * 10.0), (canary, -BEYOND * 10.0)),
+        centre=400.0 * _axis(1),
+        intercept=True,
+    )
+
+
+def fedavg() -> Case:
+    """Huber again, by local gradient steps: Δ = steps · step · 4κB/D, attained but for the regulariser's pull."""
+    first = huber()
+    return Case(
+        "huber, fedavg",
+        Huber(lam=0.001),
+        FedAvg(step=0.1, local_steps=5),
+        first.privacy,
+        first.shared,
+        first.canaries,
+        first.centre,
+    )
+
+
+def logistic() -> Case:
+    """Rows nearly alike on either side of a huge model, with the labels it denies: Δ = 2B/(D m) is approached."""
+    tilt, rows = 0.015, _others()[0]
+    ahead = (1.0 - tilt**2) ** 0.5
+    return Case(
+        "logistic",
+        Logistic(lam=0.01),
+        PGFL(rho=2.0),
+        _privacy(x_norm=1.0, index="release"),
+        (rows, np.array([0.0, 1.0, 0.0])),
+        (
+            (BEYOND * (ahead * _axis(0) + tilt * _axis(1)), 0.0),
+            (BEYOND * (ahead * _axis(0) - tilt * _axis(1)), 1.0),
+        ),
+        centre=2000.0 * _axis(1),
+    )
+
+
+def bounded_ridge() -> Case:
+    """The best two records found: at 60° and 120° to a model at the edge of its ball, with opposite labels."""
+    return Case(
+        "ridge, bounded",
+        Ridge(lam=0.01),
+        PGFL(rho=40.0),
+        _privacy(x_norm=1.0, y_bound=1.0, w_norm=1.0),
+        (0.3 * np.tile(_axis(2), (3, 1)), np.zeros(3)),
+        (
+            (BEYOND * (np.cos(np.pi / 3) * _axis(0) + np.sin(np.pi / 3) * _axis(1)), -BEYOND),
+            (BEYOND * (-np.cos(np.pi / 3) * _axis(0) + np.sin(np.pi / 3) * _axis(1)), BEYOND),
+        ),
+        centre=_axis(0),
+        attained=False,
+    )
+
+
+def clipped() -> Case:
+    """A loss that is not convex, with updates pushed past the radius on opposite sides: Δ = 2R is attained."""
+    return Case(
+        "clipped updates",
+        Welsch(lam=0.01),
+        PGFL(rho=2.0),
+        _privacy(update_norm=0.05, index="release"),
+        _others(),
+        ((_axis(0), 0.7), (_axis(0), -0.7)),
+        centre=400.0 * _axis(1),
+    )
+
+
+def _privacy(**bounds: Any) -> Privacy:
+    return Privacy(phi1=_first(MU), zeta=ZETA, **bounds)
+
+
+def _first(mu: float) -> float:
+    """φ(1) of the schedule that adds up to a loss of μ."""
+    return 0.5 * mu**2 / float(accounting.growth(ZETA, 0, ROUNDS - 1))
+
+
+def _others() -> tuple[Floats, Floats]:
+    return np.array([[0.2, 0.6, 0.4], [-0.3, -0.7, 0.1], [0.1, 0.5, -0.6]]), np.array([0.4, -0.2, 1.0])
+
+
+def _axis(number: int) -> Floats:
+    return np.asarray(np.eye(3)[number], dtype=np.float64)

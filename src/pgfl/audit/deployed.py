@@ -1,0 +1,218 @@
+"""A real client under attack: the bytes that leave its stream against what its ledger says they cost.
+
+A `Participant` starts as `pgfl client join` starts it, from a folder with client.toml, a table and a key, and a site
+talks to it in frames. Only the network between them is replaced, by a queue. The site asks for every round twice, ends
+the client and starts it again before the last round, and asks once more when the budget is spent. It averages the two
+answers of a round, so that a second draw counts, and keeps every answer, so that a single clean one is seen.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import tempfile
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pgfl.audit.cases import ROUNDS, Case
+from pgfl.audit.lying_server import LyingServer
+from pgfl.audit.subjects import PUSH, SERVER_CLIENTS, Integers, Mechanism, Played
+from pgfl.core.algorithms import FedAvg
+from pgfl.core.roles import Accepted, Answer, RoundRequest
+from pgfl.deploy import identity
+from pgfl.deploy.client.accounts import PrivateAccount
+from pgfl.deploy.client.client import Participant, Samples, load_samples
+from pgfl.deploy.local import to_toml
+from pgfl.deploy.messages import encode_request, read_answer
+from pgfl.deploy.training_files import TASK_OF, Training, load_client
+from pgfl.deploy.wire import Frame, Kind, Limits, decode, encode
+from pgfl.errors import PrivacyError
+from pgfl.objectives import Huber
+from pgfl.privacy.ledger import Ledger
+
+Floats = NDArray[np.float64]
+CLIENT, SITE, CLUSTER, TOKEN = "ann", "north", "q", "an invitation"
+MOST_ANSWERS = 2 * (ROUNDS + 1)
+IN_MEMORY = Path("/dev/shm")  # a disk whose syncs cost nothing, so that thousands of ledgers can be written
+
+
+def play(case: Case, mechanism: Mechanism, worlds: Integers, seed: int) -> Played:
+    """A client a trial; ρ is the largest sum of the φ in a ledger."""
+    whole = LyingServer(case, 0, SERVER_CLIENTS)
+    heard: list[LyingServer] = []
+    answers = np.full((len(worlds), MOST_ANSWERS, len(case.centre)), np.nan)
+    samples: dict[int, Samples] = {}
+    rho = 0.0
+    place = IN_MEMORY if os.access(IN_MEMORY, os.W_OK) else None
+    with tempfile.TemporaryDirectory(prefix="pgfl-audit-", dir=place) as folder:
+        shared = _Shared.made_in(Path(folder), case)
+        for trial, world in enumerate(worlds.tolist()):
+            home = shared.client_home(Path(folder) / str(trial), world)
+            settings, site = load_client(home / "client.toml"), _Site(shared)
+            samples[world] = samples.get(world) or load_samples(settings)
+            for rounds in (range(1, ROUNDS), range(ROUNDS, ROUNDS + 2)):
+                _talk(Participant(settings, samples[world]), site, rounds, mechanism)
+            heard.append(site.server)
+            answers[trial, : len(site.answers)] = site.answers
+            with Ledger.read(home / "ledger.db") as ledger:
+                rho = max(rho, sum(row.phi for row in ledger.rows()))
+    whole.released = [np.concatenate(parts) for parts in zip(*(server.released for server in heard), strict=True)]
+    whole.implied = [np.concatenate(parts) for parts in zip(*(server.implied for server in heard), strict=True)]
+    whole.answers = answers
+    return whole, rho
+
+
+def _talk(participant: Participant, site: _Site, rounds: Iterable[int], mechanism: Mechanism) -> None:
+    """Let the site talk to the client over these rounds, and end it."""
+    account = participant.account
+    try:
+        assert isinstance(account, PrivateAccount)
+        account.noise = mechanism.disturb(account.noise)
+        outbox: SimpleQueue[bytes | None] = SimpleQueue()
+        ended = participant.stream.converse(site.frames(rounds, outbox), TOKEN, outbox)
+    finally:
+        account.close()
+    if ended.how != "stopped":
+        raise PrivacyError(f"The audited client ended its stream ({ended.reason}); nothing can be said of it.")
+
+
+@dataclass(frozen=True)
+class _Shared:
+    """What all trials have in common: the site's certificate, the client's key, the training, the tables."""
+
+    case: Case
+    certificate: Path
+    key: bytes
+    training: Training
+    tables: tuple[str, str]
+
+    @classmethod
+    def made_in(cls, folder: Path, case: Case) -> _Shared:
+        identity.create_site(folder / SITE, SITE, ["localhost"])
+        identity.create_client(folder / CLIENT, CLIENT)
+        key = (folder / CLIENT / identity.CLIENT_KEY).read_bytes()
+        tables = tuple(_table(case, world) for world in (0, 1))
+        return cls(case, folder / SITE / identity.SITE_CERTIFICATE, key, _training(case), (tables[0], tables[1]))
+
+    def client_home(self, home: Path, world: int) -> Path:
+        """A new client's folder in one of the worlds."""
+        home.mkdir()
+        (home / "data.csv").write_text(self.tables[world])
+        (home / "client.toml").write_text(to_toml(_client_settings(self.case, self.certificate)))
+        with os.fdopen(os.open(home / identity.CLIENT_KEY, os.O_WRONLY | os.O_CREAT, 0o600), "wb") as file:
+            file.write(self.key)
+        return home
+
+
+@dataclass
+class _Site:
+    """The lying site of one game. It outlives the client's restarts."""
+
+    shared: _Shared
+    server: LyingServer = field(init=False)
+    accepted: Accepted | None = None
+    answers: list[Floats] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.server = LyingServer(self.shared.case, 1, SERVER_CLIENTS)
+        self._limits = Limits(len(self.shared.case.centre))
+
+    def frames(self, rounds: Iterable[int], outbox: SimpleQueue[bytes | None]) -> Iterator[bytes]:
+        """What the site sends over one stream; each frame is chosen when the one before has been answered."""
+        nonce = secrets.token_bytes(32)
+        yield encode(Kind.CHALLENGE, {"site": SITE, "nonce": nonce.hex()})
+        self._heard(outbox, Kind.HELLO)
+        yield encode(Kind.WELCOME, self._welcome())
+        for number in rounds:
+            request = RoundRequest(number, SERVER_CLIENTS, self.server.message()[0], self.accepted)
+            answers = []
+            for _ in range(2):
+                yield encode_request(request)
+                frame = self._heard(outbox, Kind.ANSWER, Kind.DECLINE)
+                answers += [read_answer(frame)] if frame.kind is Kind.ANSWER else []
+            self._write_down(number, answers)
+        yield encode(Kind.STOP, {"reason": "the audit is over"})
+
+    def _write_down(self, number: int, answers: list[Answer]) -> None:
+        self.answers += [answer.model for answer in answers]
+        if number > ROUNDS:
+            return
+        if not answers:
+            raise PrivacyError("The audited client declined a round that it has a budget for.")
+        if self.accepted is not None:
+            self.server.see_dual(answers[0].dual[None])
+        released = np.mean([answer.model for answer in answers], axis=0)
+        self.server.hear(released[None])
+        self.accepted = Accepted(number, released + PUSH)
+        self.server.expect_dual(self.accepted.model[None])
+
+    def _welcome(self) -> dict[str, Any]:
+        made = len(self.server.released)
+        told = {"client": CLIENT, "cluster": CLUSTER, "training": self.shared.training.text}
+        return {**told, "releases": made, "round": made}
+
+    def _heard(self, outbox: SimpleQueue[bytes | None], *kinds: Kind) -> Frame:
+        try:
+            data = outbox.get_nowait()
+        except Empty:
+            data = None
+        if data is None:
+            raise PrivacyError("The audited client left a frame unanswered; nothing can be said of it.")
+        return decode(data, self._limits, frozenset(kinds))
+
+
+def _training(case: Case) -> Training:
+    objective, algorithm = case.objective, case.algorithm
+    loss: dict[str, Any] = {"kind": objective.kind, "lam": objective.lam, "tolerance": objective.tolerance}
+    if isinstance(objective, Huber):
+        loss["kappa"] = objective.kappa
+    method: dict[str, Any] = {"kind": algorithm.kind}
+    if isinstance(algorithm, FedAvg):
+        method |= {"step": algorithm.step, "local_steps": algorithm.local_steps}
+    else:
+        method["rho"] = algorithm.rho
+    return Training.model_validate(
+        {
+            "rounds": ROUNDS + 1,
+            "dimension": len(case.centre),
+            "clusters": (CLUSTER,),
+            "objective": loss,
+            "algorithm": method,
+        }
+    )
+
+
+def _client_settings(case: Case, certificate: Path) -> dict[str, Any]:
+    privacy = case.privacy
+    return {
+        "name": CLIENT,
+        "data": "data.csv",
+        "intercept": case.intercept,
+        "task": TASK_OF[case.objective.kind],
+        "site": {"certificate": str(certificate), "superlink": "localhost:1"},
+        "privacy": {
+            "enabled": True,
+            "phi1": privacy.phi1,
+            "zeta": privacy.zeta,
+            "delta": privacy.delta,
+            "max_releases": ROUNDS,
+            "x_norm": privacy.x_norm,
+            "y_bound": privacy.y_bound,
+            "w_norm": privacy.w_norm,
+        },
+    }
+
+
+def _table(case: Case, world: int) -> str:
+    """The raw records of a world, as their owner has them; an intercept is the client's own doing."""
+    federation = case.federation(np.array([world]))
+    features = federation.features[:, :-1] if case.intercept else federation.features
+    header = ",".join(["y", *(f"x{i}" for i in range(features.shape[1]))])
+    rows = [",".join(map(repr, row)) for row in np.column_stack([federation.targets, features]).tolist()]
+    return "\n".join([header, *rows]) + "\n"

@@ -1,0 +1,200 @@
+"""The whole audit: every objective as shipped, every planted bug, numbers and verdicts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from importlib.util import find_spec
+from typing import Any, Literal
+
+import numpy as np
+
+from pgfl.audit import subjects
+from pgfl.audit.cases import Case, cases, deployed_cases, huber, logistic, scattered
+from pgfl.audit.confidence import mu_lower
+from pgfl.audit.planted_bugs import IN_THE_FIELD, PLANTED
+from pgfl.audit.scores import scores
+from pgfl.audit.subjects import Mechanism, Played
+
+Path = Literal["simulator", "compiled", "device", "safe-noise", "ledger", "deployed"]
+Progress = Callable[[int, int, str], None]
+
+FALSE_ALARM = 1e-3  # the probability that a right mechanism seems to leak anywhere in one audit
+REQUIRED = 0.9  # the share of the claim that the bound must reach where the sensitivity is attained
+
+
+def _deployed(*given: Any) -> Played:
+    """A real client; it is imported here because most audits do without the network's packages."""
+    from pgfl.audit import deployed
+
+    return deployed.play(*given)
+
+
+PLAY: dict[Path, Callable[..., Played]] = {
+    "simulator": subjects.in_simulator,
+    "compiled": subjects.in_compiled_simulator,
+    "device": subjects.on_devices,
+    "safe-noise": subjects.with_safe_noise,
+    "ledger": subjects.with_ledgers,
+    "deployed": _deployed,
+}
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How many trials a world each path is given; with too few of them, coming near the claim is not required."""
+
+    name: str
+    trials: Mapping[Path, int]
+    bugs: int
+
+
+QUICK = Scale(
+    "quick",
+    {"simulator": 20_000, "compiled": 20_000, "device": 1_000, "safe-noise": 1_000, "deployed": 100},
+    bugs=1_000,
+)
+FULL = Scale(
+    "full",
+    {"simulator": 100_000, "compiled": 100_000, "device": 12_000, "safe-noise": 12_000, "ledger": 600, "deployed": 800},
+    bugs=4_000,
+)
+ENOUGH = 8_000  # trials a world from which on a tight mechanism reaches 90 % all but surely
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One mechanism under attack. `mu_lower` is exceeded by the true μ but for a probability of `alpha`."""
+
+    subject: str
+    path: Path
+    bug: str | None
+    claimed_mu: float
+    mu_lower: float
+    alpha: float
+    by: str  # the score that gave the bound
+    trials: int  # in each world
+    false_alarms: int
+    misses: int
+    required: float | None
+
+    @property
+    def ratio(self) -> float:
+        """How much of the claim was measured."""
+        return self.mu_lower / self.claimed_mu
+
+    @property
+    def leaks(self) -> bool:
+        """Whether more than the claim was measured."""
+        return self.mu_lower > self.claimed_mu
+
+    @property
+    def as_it_should_be(self) -> bool:
+        """A planted bug is found; what is shipped keeps its claim and, where required, comes near it."""
+        if self.bug is not None:
+            return self.leaks
+        return not self.leaks and (self.required is None or self.ratio >= self.required)
+
+    @property
+    def verdict(self) -> str:
+        """One word or two."""
+        if self.leaks:
+            return "flagged" if self.bug else "leaks"
+        if self.bug:
+            return "missed"
+        return "holds" if self.as_it_should_be else "no power"
+
+    def described(self) -> dict[str, Any]:
+        """For JSON."""
+        return asdict(self) | {
+            "confidence": 1.0 - self.alpha,
+            "ratio": self.ratio,
+            "verdict": self.verdict,
+            "as_it_should_be": self.as_it_should_be,
+        }
+
+
+@dataclass(frozen=True)
+class Report:
+    """All findings of one audit."""
+
+    scale: str
+    seed: int
+    findings: tuple[Finding, ...]
+
+    @property
+    def passed(self) -> bool:
+        """Whether everything is as it should be."""
+        return all(finding.as_it_should_be for finding in self.findings)
+
+    def described(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            "scale": self.scale,
+            "seed": self.seed,
+            "passed": self.passed,
+            "false_alarm_probability": FALSE_ALARM,
+            "required_ratio": REQUIRED,
+            "objectives": [finding.described() for finding in self.findings if finding.bug is None],
+            "planted_bugs": [finding.described() for finding in self.findings if finding.bug is not None],
+        }
+
+
+def audit(scale: Scale = QUICK, *, seed: int = 0, progress: Progress | None = None) -> Report:
+    """Attack everything. A right mechanism is said to leak with probability at most `FALSE_ALARM`."""
+    jobs = _jobs(scale)
+    alpha = FALSE_ALARM / sum(bug is None for _, _, bug in jobs)
+    findings = []
+    for number, (case, path, bug) in enumerate(jobs):
+        if progress:
+            progress(number, len(jobs), f"{case.name}, {path}" + (f": {bug}" if bug else ""))
+        trials = scale.trials[path] if bug is None or path == "deployed" else scale.bugs
+        findings.append(attack(case, path, trials, alpha, bug=bug, seed=seed + number))
+    if progress:
+        progress(len(jobs), len(jobs), "done")
+    return Report(scale.name, seed, tuple(findings))
+
+
+def attack(case: Case, path: Path, trials: int, alpha: float, *, bug: str | None = None, seed: int = 0) -> Finding:
+    """One mechanism, as shipped or with a planted bug, in both worlds."""
+    mechanism = Mechanism.shipped(case)
+    if bug is not None:
+        mechanism = (PLANTED | IN_THE_FIELD)[bug](mechanism)
+    worlds = np.repeat([0, 1], trials)
+    server, rho = PLAY[path](case, mechanism, worlds, seed)
+    server_clients = 1 if path in ("simulator", "compiled") else subjects.SERVER_CLIENTS
+    found = scores(server, subjects.clean_models(case, mechanism, server_clients))
+    bounds = []
+    for name, score in found.items():
+        says_one = score > 0.0
+        false_alarms, misses = int(says_one[:trials].sum()), int((~says_one[trials:]).sum())
+        bounds.append((mu_lower(false_alarms, misses, trials, alpha / len(found)), name, false_alarms, misses))
+    best = max(bounds, key=lambda bound: (bound[0], -bound[2] - bound[3]))
+    return Finding(
+        subject=case.name,
+        path=path,
+        bug=bug,
+        claimed_mu=math.sqrt(2.0 * rho),
+        mu_lower=best[0],
+        alpha=alpha,
+        by=best[1],
+        trials=trials,
+        false_alarms=best[2],
+        misses=best[3],
+        required=REQUIRED if case.attained and trials >= ENOUGH else None,
+    )
+
+
+def _jobs(scale: Scale) -> list[tuple[Case, Path, str | None]]:
+    everywhere: tuple[Path, ...] = ("simulator", "device")
+    jobs: list[tuple[Case, Path, str | None]] = [(case, path, None) for case in cases() for path in everywhere]
+    jobs += [(huber(), "compiled", None), (logistic(), "compiled", None)] if find_spec("numba") else []
+    jobs += [(huber(), "safe-noise", None), (huber(), "ledger", None)]
+    networked = find_spec("flwr") is not None
+    jobs += [(case, "deployed", None) for case in deployed_cases()] if networked else []
+    jobs = [job for job in jobs if job[1] in scale.trials]
+    jobs += [(huber(), path, bug) for bug in PLANTED for path in everywhere]
+    if networked and "deployed" in scale.trials:
+        jobs += [(scattered(), "deployed", bug) for bug in IN_THE_FIELD]
+    return jobs

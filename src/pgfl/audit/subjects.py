@@ -1,0 +1,230 @@
+"""The real code, driven by the lying server: a client's role as on a device, and the simulator from `train` on.
+
+A `Mechanism` names the shipped parts; a planted bug replaces one of them. Nothing here computes a model or noise.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from copy import copy
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pgfl.audit.cases import ROUNDS, Case
+from pgfl.audit.lying_server import LyingServer
+from pgfl.core.algorithms import Algorithm
+from pgfl.core.assured import Terms
+from pgfl.core.roles import Accepted, Client, RoundRequest
+from pgfl.core.streams import Purpose, stream
+from pgfl.objectives import Objective
+from pgfl.privacy.ledger import Ledger, Policy
+from pgfl.privacy.mechanism import Plan
+from pgfl.privacy.noise import NoiseSource, SecureNoise, SeededNoise
+from pgfl.privacy.request import Privacy
+from pgfl.simulate.checkpoint import Checkpoints
+from pgfl.simulate.engine import Engine
+from pgfl.simulate.recorder import Recorder
+from pgfl.simulate.training import Library, train
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+SERVER_CLIENTS = 5  # |C_s| as the server claims it on a device
+PUSH = 0.7  # how far an accepted model is from the released one, so that duals are not zero
+Played = tuple[LyingServer, float]
+"""The server with its transcript, and the ρ that the worst client's account says was spent."""
+
+
+@dataclass(frozen=True)
+class Mechanism:
+    """The parts that a private release is made of."""
+
+    objective: Objective
+    algorithm: Algorithm
+    privacy: Privacy
+    disturb: Callable[[NoiseSource], NoiseSource] = lambda source: source
+
+    @classmethod
+    def shipped(cls, case: Case) -> Self:
+        """As the package has them."""
+        return cls(case.privacy.constrained(case.objective), case.algorithm, case.privacy)
+
+    def client(self, features: NDArray[np.floating], targets: NDArray[np.floating]) -> Client:
+        """A device's client for data that is already within bounds."""
+        terms = Terms(self.privacy.bounds)
+        return Client(self.objective, copy(self.algorithm), features, targets, self.privacy.update_norm, terms)
+
+    def sensitivity(self, client: Client, counts: Integers) -> Floats:
+        """Δ as a device calibrates it."""
+        modulus = np.full(len(counts), client.strong_convexity(SERVER_CLIENTS))
+        tolerance = client.tolerance(SERVER_CLIENTS)
+        return self.privacy.sensitivity(self.objective, self.algorithm, counts, modulus, tolerance)
+
+
+def clean_models(case: Case, mechanism: Mechanism, server_clients: int) -> tuple[Floats, Floats]:
+    """What a client computes in either world at the centre that the server forces: the attacker knows the code."""
+    federation = mechanism.privacy.bounded(case.federation(np.array([0, 1])))
+    message = LyingServer(case, 1, server_clients).message()[0]
+    found = []
+    for world in (0, 1):
+        client = mechanism.client(*federation.rows(world))
+        found.append(client.answer(RoundRequest(1, server_clients, message), release=lambda model: model).model)
+    return found[0], found[1]
+
+
+def on_devices(case: Case, mechanism: Mechanism, worlds: Integers, seed: int) -> Played:
+    """A client role a trial; the server also lies about which models came out of a round."""
+    return _on_devices(case, mechanism, worlds, SeededNoise(_Normals(seed, len(worlds))))
+
+
+def with_safe_noise(case: Case, mechanism: Mechanism, worlds: Integers, seed: int) -> Played:
+    """The same with float-safe noise, which knows no seed."""
+    return _on_devices(case, mechanism, worlds, SecureNoise(len(case.centre)))
+
+
+def _on_devices(case: Case, mechanism: Mechanism, worlds: Integers, source: NoiseSource) -> Played:
+    federation = mechanism.privacy.bounded(case.federation(worlds))
+    clients = [mechanism.client(*federation.rows(trial)) for trial in range(len(worlds))]
+    noise = mechanism.disturb(source)
+    deltas = noise.widen(mechanism.sensitivity(clients[0], federation.counts))
+    plan, everyone = mechanism.privacy.plan(deltas, ROUNDS), np.arange(len(worlds))
+    server = LyingServer(case, len(worlds), SERVER_CLIENTS)
+    accepted: Floats | None = None
+    for number in range(1, ROUNDS + 1):
+        sigma = _paid(plan, everyone, number)
+        message = server.message()
+        released, dual = np.empty_like(message), np.empty_like(message)
+        for trial, client in enumerate(clients):
+            confirmed = None if accepted is None else Accepted(number - 1, accepted[trial])
+            request = RoundRequest(number, SERVER_CLIENTS, message[trial], confirmed)
+            answer = client.answer(request, _release(noise, sigma[trial], trial, number))
+            released[trial], dual[trial] = answer.model, answer.dual
+        if accepted is not None:
+            server.see_dual(dual)
+        server.hear(released)
+        accepted = released + PUSH
+        server.expect_dual(accepted)
+    return server, float(plan.rho.max())
+
+
+def with_ledgers(case: Case, mechanism: Mechanism, worlds: Integers, seed: int) -> Played:
+    """All that a device has: float-safe noise, and a ledger file that is written before anything may leave."""
+    federation = mechanism.privacy.bounded(case.federation(worlds))
+    noise = mechanism.disturb(SecureNoise(federation.dimension))
+    whole = LyingServer(case, 0, SERVER_CLIENTS)
+    played: list[LyingServer] = []
+    rho = 0.0
+    with tempfile.TemporaryDirectory() as folder:
+        for trial in range(len(worlds)):
+            client = mechanism.client(*federation.rows(trial))
+            delta = float(noise.widen(mechanism.sensitivity(client, federation.counts[:1]))[0])
+            with Ledger.create(Path(folder) / f"{trial}.ledger", str(trial), _policy(mechanism.privacy)) as ledger:
+                played.append(_with_ledger(case, client, noise, ledger, delta))
+                rho = max(rho, ledger.rho)
+    whole.released = [np.concatenate(parts) for parts in zip(*(s.released for s in played), strict=True)]
+    whole.implied = [np.concatenate(parts) for parts in zip(*(s.implied for s in played), strict=True)]
+    return whole, rho
+
+
+def _with_ledger(case: Case, client: Client, noise: NoiseSource, ledger: Ledger, delta: float) -> LyingServer:
+    server, accepted = LyingServer(case, 1, SERVER_CLIENTS), None
+    for number in range(1, ROUNDS + 1):
+        request = RoundRequest(number, SERVER_CLIENTS, server.message()[0], accepted)
+        with ledger.reserve(str(number), delta) as slot:
+            answer = client.answer(request, _release(noise, slot.sigma, 0, number))
+            slot.payload = np.stack([answer.model, answer.dual]).tobytes()
+        model, dual = np.frombuffer(slot.payload).reshape(2, 1, -1)
+        if accepted is not None:
+            server.see_dual(dual)
+        server.hear(model)
+        accepted = Accepted(number, model[0] + PUSH)
+        server.expect_dual(accepted.model[None])
+    return server
+
+
+def _release(noise: NoiseSource, sigma: float, client: int, round: int) -> Callable[[Floats], Floats]:
+    """The release of one client in one round."""
+    return lambda model: np.asarray(noise.release(model[None], np.array([sigma]), np.array([client]), round)[0])
+
+
+def in_simulator(case: Case, mechanism: Mechanism, worlds: Integers, seed: int, engine: Library = "numpy") -> Played:
+    """`train` with a server a trial; the wiretap stands where checkpoints are written and swaps the servers' models."""
+    wiretap = _Wiretap(LyingServer(case, len(worlds), 1), mechanism)
+    train(
+        case.federation(worlds),
+        mechanism.algorithm,
+        mechanism.objective,
+        rounds=ROUNDS,
+        privacy=mechanism.privacy,
+        seed=seed,
+        metrics=(),
+        record_every=ROUNDS,
+        engine=engine,
+        checkpoints=wiretap,
+        resume=True,
+    )
+    assert wiretap.plan is not None
+    return wiretap.server, float(wiretap.plan.rho.max())
+
+
+def in_compiled_simulator(case: Case, mechanism: Mechanism, worlds: Integers, seed: int) -> Played:
+    """The same with compiled kernels."""
+    return in_simulator(case, mechanism, worlds, seed, "numba")
+
+
+class _Wiretap(Checkpoints):
+    """Hears everything after each round, and lies before the next."""
+
+    def __init__(self, server: LyingServer, mechanism: Mechanism) -> None:
+        super().__init__(Path(), "", 1)
+        self.server, self.mechanism = server, mechanism
+        self.plan: Plan | None = None
+
+    def restore(self, engine: Engine, recorder: Recorder, plan: Plan | None) -> bool:
+        """Nothing is restored; the first lie is told."""
+        engine.noise = self.mechanism.disturb(engine.noise)  # type: ignore[arg-type]
+        self.plan = plan
+        self._lie(engine)
+        return False
+
+    def save(self, engine: Engine, recorder: Recorder, plan: Plan | None) -> None:
+        """Nothing is written; the round is heard."""
+        state = engine.state
+        self.server.hear(np.asarray(state.released))
+        self.server.expect_dual(np.asarray(state.server_models))
+        self.server.see_dual(np.asarray(state.dual))
+        self._lie(engine)
+
+    def _lie(self, engine: Engine) -> None:
+        engine.state.servers = engine.state.servers | {"model": self.server.message()}
+
+
+class _Normals:
+    """Standard normals for trials: a draw a round, a row a trial."""
+
+    def __init__(self, seed: int, trials: int) -> None:
+        self._seed, self._trials = seed, trials
+        self._drawn: tuple[int, Floats] | None = None
+
+    def __call__(self, clients: Any, round: int, dimension: int) -> Floats:
+        if self._drawn is None or self._drawn[0] != round:
+            generator = stream(self._seed, 0, Purpose.AUDIT, round=round)
+            self._drawn = (round, generator.standard_normal((self._trials, dimension)))
+        return np.asarray(self._drawn[1][clients])
+
+
+def _paid(plan: Plan, clients: Integers, round: int) -> Floats:
+    """σ of a round that everyone has paid for."""
+    assert plan.admit(clients, round).all()
+    sigma = plan.sigma(clients, round)
+    plan.spend(clients, round)
+    return sigma
+
+
+def _policy(privacy: Privacy) -> Policy:
+    assert privacy.phi1 is not None
+    return Policy(privacy.phi1 * privacy.zeta, privacy.zeta, privacy.delta, max_releases=ROUNDS)

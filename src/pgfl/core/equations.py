@@ -1,0 +1,128 @@
+r"""Each update of the paper, one function. Vectors lie on the last axis; leading axes are batch.
+
+Only arithmetic operators and arguments are used, so the same lines run under NumPy, JAX and array-api-strict. What is
+summed over (participants, neighbours, clusters) arrives as an operator, because a simulator sums over a flat network
+and a server over its own messages. Symbols are mapped to names in docs/notation.md; every ``\label`` stands once.
+A client's `dual` is φ_k/ρ throughout: scaled so, ρ is needed in the primal problem alone.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+Array = Any
+Operator = Callable[[Array], Array]
+
+
+def strong_convexity(rho: Array, lam: Array, server_clients: Array) -> Array:
+    """m = ρ + 2λ/|C_s|, the strong convexity of the primal problem with R(w) = ‖w‖²."""
+    return rho + 2.0 * lam / server_clients
+
+
+def client_centre(server_model: Array, dual: Array, rho: float, modulus: Array) -> Array:
+    r"""The centre c of the client primal update, \label{ClientPrimalUpdate} (4).
+
+    Completing the square, argmin f_k(w) − ⟨φ_k, w − w_{q,s}⟩ + (ρ/2)‖w − w_{q,s}‖² with f_k = ℓ_k/D_k + (λ/|C_s|)‖w‖²
+    is argmin ℓ_k/D_k + (m/2)‖w − c‖² with m = ρ + 2λ/|C_s|, c = (w_{q,s} + φ_k/ρ)·ρ/m. The objective solves the rest.
+    """
+    centre = server_model + dual
+    centre *= rho / modulus
+    return centre
+
+
+def simple_client_update(server_model: Array, dual: Array, gradient: Array, rho: float) -> Array:
+    r"""w_k = w_{q,s} + φ_k/ρ − ∇f_k(w_k)/ρ, \label{SimpleClientUpdate} (25): what a solved primal problem satisfies."""
+    return server_model + dual - gradient / rho
+
+
+def client_dual_update(dual: Array, server_model: Array, client_model: Array) -> Array:
+    r"""φ_k⁽ⁿ⁾ = φ_k⁽ⁿ⁻¹⁾ + ρ (w_{q,s}⁽ⁿ⁾ − w_k⁽ⁿ⁾), \label{ClientDualUpdate} (5), divided by ρ.
+
+    With privacy `client_model` must be the *released* w̃_k: a dual built from the clean w_k lets a server recover it.
+    """
+    step = server_model - client_model
+    step += dual
+    return step
+
+
+def privacy_noise_addition(client_model: Array, noise: Array) -> Array:
+    r"""w̃_k⁽ⁿ⁾ = w_k⁽ⁿ⁾ + ξ_k⁽ⁿ⁾, \label{PrivacyNoiseAddition} (11); the noise comes from outside."""
+    return client_model + noise
+
+
+def clip_update(client_model: Array, centre: Array, radius: float | None) -> Array:
+    """The model pulled back into ‖w − centre‖ ≤ radius, if there is one: a projection, so it never spreads models.
+
+    The radius is shortened by what rounding can add, which grows with the centre that a server may have chosen.
+    """
+    if radius is None:
+        return client_model
+    xp = client_model.__array_namespace__()
+    move = client_model - centre
+    length = xp.sum(move * move, axis=-1, keepdims=True) ** 0.5
+    eps = xp.finfo(move.dtype).eps
+    size = xp.sum(centre * centre, axis=-1, keepdims=True) ** 0.5
+    allowed = xp.clip(radius * (1.0 - 16.0 * eps) - 4.0 * eps * size, 0.0, None)
+    return centre + move * xp.where(
+        length > allowed, allowed / xp.where(length > 0, length, 1.0 + length), 1.0 + 0.0 * length
+    )
+
+
+def contribution(client_model: Array, dual: Array) -> Array:
+    """w_k − φ_k/ρ, what one client adds to its server's aggregate."""
+    return client_model - dual
+
+
+def server_aggregation(contributions: Array, mean: Operator) -> Array:
+    r"""w̃_{q,s}: the mean of w_k − φ_k/ρ over the participants of cluster q at server s.
+
+    \label{ServerAggregation} (8) of clean models, \label{PrivateServerAggregation} (12) of released ones.
+    """
+    return mean(contributions)
+
+
+def inter_server_aggregation(aggregates: Array, neighbourhood_average: Operator) -> Array:
+    r"""ŵ_{q,s} = (1/|𝒩_s|) Σ_{p∈𝒩_s} w̃_{q,p}, \label{InterServerAggregation} (9), or with other mixing weights."""
+    return neighbourhood_average(aggregates)
+
+
+def inter_cluster_learning(own: Array, others: Array, tau: Array) -> Array:
+    r"""w_{q,s} = (1 − τ) ŵ_{q,s} + τ · (mean of ŵ_{r,s} over r ≠ q), \label{inter-clusterLearning} (10)."""
+    return (1.0 - tau) * own + tau * others
+
+
+def server_primal(
+    aggregate: Array,
+    server_dual: Array,
+    own: Array,
+    neighbours: Array,
+    degree: Array,
+    others: Array,
+    tau: Array,
+    rho: float,
+) -> Array:
+    r"""The one-step update, \label{ServerPrimal} (6), with the sign of its neighbour term put right.
+
+    `neighbours` is Σ w_{q,p}⁽ⁿ⁻¹⁾ over 𝒩_s⁻. The printed w_s − w_p diverges for every ρ tried; ADMM has w_s + w_p.
+    """
+    pull = 0.5 * rho * (degree * own + neighbours)
+    return (aggregate - 0.5 * server_dual + pull + tau * others) / (1.0 + tau + rho * degree)
+
+
+def server_dual_update(server_dual: Array, own: Array, neighbours: Array, degree: Array, rho: float) -> Array:
+    """ψ_{q,s} += ρ Σ_{p∈𝒩_s⁻} (w_{q,s} − w_{q,p}); the paper prints the opposite sign, which diverges."""
+    return server_dual + rho * (degree * own - neighbours)
+
+
+def exact_local_step(server_model: Array, aggregate: Array, share: Array) -> Array:
+    """t_s = w_s + c_s (w̃_s − w_s): a server's step, as long as its share c_s of the cluster's clients (notes)."""
+    return server_model + share * (aggregate - server_model)
+
+
+def exact_correction(local_step: Array, server_model: Array, previous_step: Array) -> Array:
+    """t⁽ⁿ⁾ + w⁽ⁿ⁻¹⁾ − t⁽ⁿ⁻¹⁾, what exact mixing averages instead of t: it removes the bias of the plain average."""
+    return local_step + server_model - previous_step
+
+
+def gradient_step(model: Array, gradient: Array, step: float) -> Array:
+    """One local step of graph FedAvg."""
+    return model - step * gradient

@@ -1,0 +1,183 @@
+"""A client's own account of what it releases. The policy is local: bounds, schedule and budget are the owner's.
+
+The noise follows the client's count of releases, never a site's round number, and is drawn float-safe. The sensitivity
+is that of the very problem that is solved, with the |C_s| of the request, so a site that lies about it changes both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from pgfl.config import PrivacySettings
+from pgfl.core.assured import Refusal
+from pgfl.core.roles import Client, Vector
+from pgfl.errors import LedgerError, PrivacyError
+from pgfl.privacy import accounting
+from pgfl.privacy.ledger import Ledger, Policy, Release, Slot
+from pgfl.privacy.mechanism import sigma_for
+from pgfl.privacy.noise import NoiseSource, SecureNoise
+from pgfl.privacy.request import Privacy
+
+_STATE = "client"
+Drawn = Callable[[int, Vector, Vector], None]
+
+
+def policy_of(settings: PrivacySettings) -> Policy:
+    """The owner's promise, from `[privacy]` of client.toml."""
+    bounds = {name: getattr(settings, name) for name in ("x_norm", "y_bound", "w_norm")}
+    most = settings.max_releases
+    if most is None:
+        raise PrivacyError("privacy.max_releases is missing; a device needs a budget that ends.")
+    if settings.epsilon is not None:
+        return Policy.from_target(
+            epsilon=settings.epsilon, delta=settings.delta, max_releases=most, zeta=settings.zeta, bounds=bounds
+        )
+    if settings.phi0 is None and settings.phi1 is None:
+        raise PrivacyError("Privacy is on without a noise level; give privacy.epsilon, or phi0 and zeta.")
+    phi0 = settings.phi0 if settings.phi0 is not None else float(settings.phi1 or 0.0) * settings.zeta
+    return Policy(phi0, settings.zeta, settings.delta, most, None, bounds)
+
+
+@dataclass
+class Paid:
+    """A release that is paid for: its number, its noise, and what is to be stored of it."""
+
+    number: int
+    perturb: Callable[[Vector], Vector]
+    payload: bytes | None = None
+    state: bytes | None = None
+
+
+@dataclass
+class LedgerAccount:
+    """What both accounts share: a ledger that knows every release and keeps the client's state."""
+
+    ledger: Ledger
+    _unmarked: list[str] = field(default_factory=list, init=False)
+
+    @property
+    def releases(self) -> int:
+        """How many releases were paid for."""
+        return self.ledger.count
+
+    @property
+    def epsilon(self) -> float:
+        """What they spent."""
+        return self.ledger.epsilon()
+
+    def find(self, key: str) -> Release | None:
+        """What was released under a key."""
+        return self.ledger.find(key)
+
+    def confirm(self, key: str) -> None:
+        """The site took it. This is noted with the next release: alone it would cost as much as one."""
+        if self.ledger.find(key) is None:
+            raise LedgerError(
+                f"The site accepted {key}, which {self.ledger.path} does not know: it was put back from a backup and "
+                "would spend again what is spent; find the newer file, or leave the federation."
+            )
+        self._unmarked.append(key)
+
+    def check_known(self, releases: int) -> None:
+        """A ledger from a backup undercounts; stop."""
+        self.ledger.check_known(releases)
+
+    def state(self) -> bytes | None:
+        """The client's state as of the last release."""
+        stored = self.ledger.state(_STATE)
+        return None if stored is None else bytes(stored)
+
+    def close(self) -> None:
+        """Let go of the ledger."""
+        with suppress(LedgerError):
+            for key in self._unmarked:
+                self.ledger.confirm(key)
+        self.ledger.close()
+
+    @contextmanager
+    def _paid(
+        self, reservation: AbstractContextManager[Slot], perturb: Callable[[Slot, Vector], Vector]
+    ) -> Iterator[Paid]:
+        with reservation as slot:
+            self._unmarked.clear()
+            paid = Paid(slot.number, lambda model: perturb(slot, model))
+            yield paid
+            slot.payload = paid.payload
+            if paid.state is not None:
+                slot.state[_STATE] = paid.state
+
+
+@dataclass
+class PrivateAccount(LedgerAccount):
+    """An `Account` with noise, within the owner's budget."""
+
+    privacy: Privacy
+    samples: int
+    noise: NoiseSource
+    drawn: Drawn | None = None  # told release, clean and released model; demonstrations only
+
+    @classmethod
+    def open(cls, path: Path, client: str, settings: PrivacySettings, samples: int, dimension: int) -> PrivateAccount:
+        """The client's ledger, new the first time."""
+        policy = policy_of(settings)
+        privacy = Privacy(
+            phi0=policy.phi0, zeta=policy.zeta, delta=policy.delta, max_releases=policy.max_releases, index="release",
+            x_norm=settings.x_norm, y_bound=settings.y_bound, w_norm=settings.w_norm, noise="secure",
+        )  # fmt: skip
+        return cls(Ledger.open_or_create(path, client, policy), privacy, samples, SecureNoise(dimension))
+
+    def refusal(self, client: Client, server_clients: int) -> Refusal | None:
+        """No sensitivity, or noise finer than the lattice: both are known before anything is paid."""
+        try:
+            sensitivity = self.sensitivity(client, server_clients)
+        except PrivacyError:
+            return Refusal.UNBOUNDED
+        assert self.privacy.phi0 is not None  # as every policy has it
+        phi = accounting.phi(self.privacy.phi0, self.privacy.zeta, self.releases + 1)
+        try:
+            self.noise.check(sigma_for([sensitivity], phi))
+        except PrivacyError:
+            return Refusal.TOO_LITTLE_NOISE
+        return None
+
+    def reserve(self, key: str, client: Client, server_clients: int) -> AbstractContextManager[Paid]:
+        """Pay for one release of the problem that this request makes the client solve."""
+        sensitivity = self.sensitivity(client, server_clients)
+        return self._paid(self.ledger.reserve(key, sensitivity, self._unmarked), self._perturbed)
+
+    def _perturbed(self, slot: Slot, model: Vector) -> Vector:
+        sigma, nobody = np.array([slot.sigma]), np.zeros(1, dtype=np.int64)
+        released: Vector = self.noise.release(model[None], sigma, nobody, slot.number)[0]
+        if self.drawn is not None:
+            self.drawn(slot.number, model, released)
+        return released
+
+    def sensitivity(self, client: Client, server_clients: int) -> float:
+        """Δ of the problem that this request makes the client solve."""
+        counts, modulus = np.array([self.samples]), np.array([client.strong_convexity(server_clients)])
+        tolerance = client.tolerance(server_clients)
+        plain = self.privacy.sensitivity(client.objective, client.algorithm, counts, modulus, tolerance)
+        return float(self.noise.widen(plain)[0])
+
+
+@dataclass
+class OpenAccount(LedgerAccount):
+    """An `Account` without noise, where the owner switched privacy off: its ledger says ε = ∞ from then on."""
+
+    @classmethod
+    def open(cls, path: Path, client: str) -> OpenAccount:
+        """The client's ledger, new the first time."""
+        return cls(Ledger.open_or_create(path, client, None))
+
+    def refusal(self, client: Client, server_clients: int) -> Refusal | None:
+        """Nothing is calibrated, so nothing is refused."""
+        return None
+
+    def reserve(self, key: str, client: Client, server_clients: int) -> AbstractContextManager[Paid]:
+        """Write down that a clean model leaves."""
+        return self._paid(self.ledger.reserve_unprotected(key, self._unmarked), lambda _, model: model)

@@ -1,0 +1,170 @@
+"""A client's side of the rounds, without a network: a request goes in, bytes come out.
+
+The order is what makes it safe. A request is judged by public quantities; then it is paid for in the client's own
+account, durably, before anything is computed; the bytes are stored there; only then they may leave. A round number
+that comes again gets the same bytes, whatever model comes with it, or a refusal if they were lost in a crash. Nothing
+that a site sends reaches the account except the round's number.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from pgfl.core.assured import Refusal
+from pgfl.core.roles import Answer, Client, RoundRequest, Vector
+from pgfl.deploy.wire import Kind, encode
+from pgfl.errors import BudgetSpent, SolverError
+
+log = logging.getLogger(__name__)
+
+
+class Paid(Protocol):
+    """A release that is paid for, whatever becomes of it."""
+
+    number: int
+    payload: bytes | None
+    state: bytes | None
+
+    def perturb(self, model: Vector) -> Vector:
+        """The model with the noise that was paid for."""
+        ...
+
+
+class Kept(Protocol):
+    """What the account knows of a round: its bytes, or none if they were lost after they were paid for."""
+
+    @property
+    def payload(self) -> bytes | None:
+        """The bytes that were released."""
+        ...
+
+
+class Account(Protocol):
+    """Where a client writes down what it releases, with noise or, where its owner wants none, without."""
+
+    @property
+    def releases(self) -> int:
+        """How many releases were paid for."""
+        ...
+
+    def find(self, key: str) -> Kept | None:
+        """What was released under this key."""
+        ...
+
+    def refusal(self, client: Client, server_clients: int) -> Refusal | None:
+        """Why a release cannot be calibrated, on public grounds."""
+        ...
+
+    def reserve(self, key: str, client: Client, server_clients: int) -> AbstractContextManager[Paid]:
+        """Pay durably before the body runs; what the body leaves in `payload` and `state` is stored after it.
+
+        `BudgetSpent` is raised before anything is written. Nothing that happens in the body gives the payment back.
+        """
+        ...
+
+    def confirm(self, key: str) -> None:
+        """The site took what was released under this key; a key that is not known means a ledger from a backup."""
+        ...
+
+    def check_known(self, releases: int) -> None:
+        """Raise if the site has seen more releases than are written here."""
+        ...
+
+    def state(self) -> bytes | None:
+        """The state stored with the last release."""
+        ...
+
+
+@dataclass
+class ClientRounds:
+    """The state machine around `roles.Client`."""
+
+    role: Client
+    account: Account
+    training: str  # the hash that keys of releases start with
+
+    def __post_init__(self) -> None:
+        stored = self.account.state()
+        if stored is not None:
+            training, state = unpack_state(stored)
+            if training == self.training:
+                self.role.restore(state)
+        self._confirmed: str | None = None
+
+    def key(self, round: int) -> str:
+        """A round of one training configuration; the same number in another one is another round."""
+        return f"{self.training[:16]}/{round}"
+
+    def welcomed(self, releases: int) -> None:
+        """The site says which release it has seen last; `LedgerError` if the account knows of fewer."""
+        self.account.check_known(releases)
+
+    def answer(self, request: RoundRequest) -> bytes:
+        """A frame to send: the answer, the same answer again, or a refusal. `LedgerError` means stop."""
+        known = self.account.find(self.key(request.round))
+        if known is not None:
+            return known.payload or decline(request.round, Refusal.LOST_ROUND)
+        if self.role.sent is not None and request.round <= self.role.sent[0]:
+            return decline(request.round, Refusal.OLD_ROUND)
+        self._confirm(request)
+        refusal = self.role.refusal(request) or self.account.refusal(self.role, request.server_clients)
+        return decline(request.round, refusal) if refusal else self._release(request)
+
+    def _release(self, request: RoundRequest) -> bytes:
+        before = self.role.state()
+        try:
+            with self.account.reserve(self.key(request.round), self.role, request.server_clients) as paid:
+                answer = self.role.answer(request, paid.perturb)
+                payload = encode_answer(answer, paid.number)
+                paid.payload, paid.state = payload, pack_state(self.training, self.role.state())
+            return payload
+        except BudgetSpent:
+            return decline(request.round, Refusal.SPENT, final=True)
+        except SolverError:  # only where nothing is promised, so where privacy is off
+            self.role.restore(before)
+            return decline(request.round, Refusal.UNSOLVED)
+        except BaseException:
+            self.role.restore(before)
+            raise
+
+    def _confirm(self, request: RoundRequest) -> None:
+        if request.accepted is not None:
+            key = self.key(request.accepted.round)
+            if key != self._confirmed:
+                self.account.confirm(key)
+                self._confirmed = key
+
+
+def encode_answer(answer: Answer, number: int) -> bytes:
+    """The frame of an answer."""
+    header = {"round": answer.round, "release": number}
+    return encode(Kind.ANSWER, header, np.stack([answer.model, answer.dual]))
+
+
+def decline(round: int, reason: Refusal, final: bool = False) -> bytes:
+    """The frame of a refusal. Its text is one of a few constants, so that it cannot carry anything of the data."""
+    log.info("round %d is declined: %s", round, reason)
+    return encode(Kind.DECLINE, {"round": round, "reason": str(reason), "final": final})
+
+
+def pack_state(training: str, state: dict[str, Any]) -> bytes:
+    """`Client.state()` as bytes: a line of JSON, then the dual and what was sent as raw float64."""
+    sent_round, sent = state["sent"] or (0, np.zeros_like(state["dual"]))
+    about = {"training": training, "sent_round": sent_round, "settled_round": state["settled_round"]}
+    return json.dumps(about).encode() + b"\n" + np.stack([state["dual"], sent]).astype("<f8").tobytes()
+
+
+def unpack_state(packed: bytes) -> tuple[str, dict[str, Any]]:
+    """The inverse."""
+    text, _, raw = packed.partition(b"\n")
+    about = json.loads(text)
+    dual, sent = np.frombuffer(raw, dtype="<f8").astype(np.float64).reshape(2, -1)
+    sent_round = about["sent_round"]
+    state = {"dual": dual, "sent": (sent_round, sent) if sent_round else None, "settled_round": about["settled_round"]}
+    return about["training"], state

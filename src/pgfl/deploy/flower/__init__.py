@@ -1,0 +1,1 @@
+"""Everything that knows Flower, which brings clients and sites together."""

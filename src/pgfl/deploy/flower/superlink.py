@@ -1,0 +1,96 @@
+"""Flower's SuperLink with its control interface locked: `python -m pgfl.deploy.flower.superlink SECRET_FILE [flags]`.
+
+A SuperLink serves nodes and operators on one port, and without an account system anyone who reaches that port may
+register nodes and start runs. Here every request to the control interface must carry the secret of this site's own
+process; nodes are not affected. Who is refused as a node is logged.
+"""
+
+from __future__ import annotations
+
+import hmac
+import logging
+import sys
+from base64 import b64decode
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from pathlib import Path
+from typing import Any
+
+from pgfl.deploy.identity import ClientKey
+
+log = logging.getLogger(__name__)
+
+CONTROL_HEADER = "x-pgfl-control"
+_CONTROL_PATHS = ("/v1/control", "/docs", "/openapi")
+_NODE_PATHS = "/v1/fleet"
+_REASONS = {
+    401: "its signature is wrong, or its clock is more than 5 s ahead of this one or 5 min behind",
+    412: "it is not admitted, or its session before is not over",
+}
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+
+class ControlLock:
+    """Middleware that answers 403 to a control request without the secret."""
+
+    def __init__(self, app: Callable[[Scope, Receive, Send], Awaitable[None]], secret: str) -> None:
+        self.app = app
+        self.secret = secret.encode()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass on what is not control, or control with the secret."""
+        if scope["type"] == "http" and scope["path"].startswith(_CONTROL_PATHS):
+            offered = dict(scope["headers"]).get(CONTROL_HEADER.encode(), b"")
+            if not hmac.compare_digest(offered, self.secret):
+                await send({"type": "http.response.start", "status": 403, "headers": []})
+                await send({"type": "http.response.body", "body": b"control is locked"})
+                return
+        await self.app(scope, receive, send)
+
+
+class RefusalLog:
+    """Middleware that logs which node Flower refuses: its address and the key that it shows."""
+
+    def __init__(self, app: Callable[[Scope, Receive, Send], Awaitable[None]]) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Look at the answers to nodes."""
+
+        async def telling(message: MutableMapping[str, Any]) -> None:
+            if message["type"] == "http.response.start" and message["status"] >= 400:
+                who, address = _key_shown(dict(scope["headers"])), (scope.get("client") or ("?",))[0]
+                why = _REASONS.get(message["status"], f"status {message['status']} to {scope['path']}")
+                log.warning("a node at %s with %s is refused: %s", address, who, why)
+            await send(message)
+
+        nodes = scope["type"] == "http" and scope["path"].startswith(_NODE_PATHS)
+        await self.app(scope, receive, telling if nodes else send)
+
+
+def _key_shown(headers: Mapping[bytes, bytes]) -> str:
+    from flwr.supercore.constant import FLEET_HTTP_PUBLIC_KEY_HEADER
+    from flwr.supercore.primitives.asymmetric import bytes_to_public_key
+
+    try:
+        key = bytes_to_public_key(b64decode(headers[FLEET_HTTP_PUBLIC_KEY_HEADER.encode()], validate=True))
+        return f"the key with fingerprint {ClientKey.of(key).fingerprint[:16]}…"
+    except Exception:
+        return "a key that cannot be read"
+
+
+def main() -> None:
+    """Run the SuperLink behind the lock."""
+    from flwr.superlink import extensions
+    from flwr.superlink.cli.flower_superlink import flower_superlink
+    from starlette.middleware import Middleware
+
+    secret = Path(sys.argv.pop(1)).read_text().strip()
+    extensions.get_middleware = lambda: (Middleware(RefusalLog), Middleware(ControlLock, secret=secret))
+    flower_superlink()
+
+
+if __name__ == "__main__":
+    main()

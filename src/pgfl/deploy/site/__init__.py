@@ -1,0 +1,1 @@
+"""A site: the server of the network that serves its own clients and talks to its neighbours."""

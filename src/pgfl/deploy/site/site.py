@@ -1,0 +1,412 @@
+"""A running site: it joins the round protocol, the store, the clients' streams, the peer links and Flower."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import secrets
+import time
+import zlib
+from collections.abc import Mapping
+from contextlib import AsyncExitStack, suppress
+from pathlib import Path
+from typing import Any
+
+from pgfl.core.roles import EVERYONE, Server
+from pgfl.core.streams import Purpose, stream
+from pgfl.deploy import identity, processes
+from pgfl.deploy.flower.flower_site import Membership, SuperLink
+from pgfl.deploy.identity import ClientKey, SiteCertificate
+from pgfl.deploy.messages import encode_publication, encode_request, read_answer, read_publication
+from pgfl.deploy.site.peer_links import PeerLink, PeerService, Refused
+from pgfl.deploy.site.site_role import SiteRole
+from pgfl.deploy.site.site_rounds import Ask, Completed, Effect, Finished, Note, Phase, Publish, SiteRounds, Timing
+from pgfl.deploy.site.site_store import Neighbour, SiteStore
+from pgfl.deploy.streams_of_site import ClientStreams, Unwelcome
+from pgfl.deploy.training_files import SiteSettings
+from pgfl.deploy.wire import Frame, Kind, Limits, encode
+from pgfl.errors import NetworkError
+
+log = logging.getLogger(__name__)
+STORE, LOCK, LIVE = "site.db", "site.lock", "live.json"
+_INVITE_AFTER_SECONDS = 8.0  # a client that had a stream is given so long to come back by itself
+_LOOK_SECONDS = 1.0  # how often new admissions and links are looked for
+_LINGER_SECONDS = 20.0
+_ORPHAN_SECONDS = 6.0  # after a kill, the SuperLink of the site before may still hold its port
+
+
+class Site:
+    """One site from its start to its last round."""
+
+    def __init__(self, settings: SiteSettings, invite: bool = True) -> None:
+        """With `invite=False` there is no Flower: only clients that hold a token get in."""
+        self.settings, self.training, self.invite = settings, settings.training, invite
+        self.home = Path(settings.home)
+        self.certificate = SiteCertificate.read(self.home / identity.SITE_CERTIFICATE)
+        if self.certificate.name != settings.name:
+            raise NetworkError(
+                f"site.toml calls this site {settings.name}, its certificate {self.certificate.name}; use one name."
+            )
+        self.key = _read_key(self.home / identity.SITE_KEY)
+        self.store = SiteStore(self.home / STORE)
+        self.digest = self.training.digest
+        self.store.bind_training(self.digest)
+        algorithm = self.training.build_algorithm()
+        clusters = frozenset(self.training.clusters) | ({EVERYONE} if not algorithm.personalised else frozenset())
+        self.limits = Limits(self.training.dimension, clusters, self.training.max_norm)
+        self.neighbours = self.store.neighbours()
+        clients = self._known_clients()
+        server = Server(
+            algorithm,
+            self.training.dimension,
+            self.neighbours,
+            clusters=self.training.clusters,
+            shares=self._shares(clients),
+        )
+        self.role = SiteRole(server, clients)
+        saved = self.store.load_state()
+        if saved is not None:
+            self.role.restore(saved[1])
+        self.rounds = SiteRounds(
+            self.role,
+            self.training.rounds,
+            set(self.neighbours),
+            set(clients),
+            Timing(**settings.timing.model_dump()),
+            choose=self._choose,
+            round=saved[0] if saved is not None else 0,
+        )
+        self._latest: tuple[int, bytes] | None = None
+        self._heard: dict[str, int] = {}
+        self._why_down: dict[str, str] = {}
+        self._invited: dict[str, float] = dict.fromkeys(clients, time.monotonic() if saved is not None else 0.0)
+        self._tokens: dict[str, str] = {}
+        self._round_began = time.monotonic()
+        self._timer: asyncio.TimerHandle | None = None
+        self._links: dict[str, PeerLink] = {}
+
+    # life -------------------------------------------------------------------------------------------------------------
+
+    async def run(self) -> str:
+        """Serve until the last round is done; returns why it ended."""
+        self._loop = asyncio.get_running_loop()
+        self._over: asyncio.Future[str] = self._loop.create_future()
+        listen, certificate = self.settings.listen, self.certificate.pem
+        self.streams = ClientStreams(
+            self.settings.name, certificate, self.key, self.limits, self._authenticate,
+            self._stream_opened, self._frame, self._stream_closed,
+        )  # fmt: skip
+        self.service = PeerService(
+            self.home / identity.SITE_CERTIFICATE, self.home / identity.SITE_KEY, lambda: self.neighbours, self.limits,
+            self._from_peer,
+        )  # fmt: skip
+        async with AsyncExitStack() as ending:
+            ending.callback(self.store.close)
+            await _listening(self.streams.start(f"{listen.host}:{listen.clients}"), listen.clients)
+            ending.push_async_callback(self.streams.stop)
+            await _listening(self.service.start(f"{listen.host}:{listen.peers}"), listen.peers)
+            ending.push_async_callback(self.service.stop)
+            if self.invite:
+                await _listening(processes.until_free(listen.host, listen.flower, _ORPHAN_SECONDS), listen.flower)
+                membership = self._membership()
+                membership.start()
+                ending.push_async_callback(asyncio.to_thread, membership.stop)
+            ending.push_async_callback(self._hang_up)
+            for name, neighbour in self.neighbours.items():
+                self._link(name, neighbour)
+            log.info("site %s serves from round %d on", self.settings.name, self.rounds.round)
+            self._watcher = self._loop.create_task(self._watch())
+            self._apply(self.rounds.start(time.monotonic()))
+            reason = await self._over
+            await self._farewell(reason)
+        return reason
+
+    def stop(self, reason: str) -> None:
+        """End soon; what is saved stays saved, and the next start goes on from there."""
+        if not self._over.done():
+            self._over.set_result(reason)
+
+    def _membership(self) -> Membership:
+        listen = self.settings.listen
+        link = SuperLink(
+            self.home, listen.host, listen.flower, self.home / identity.SITE_CERTIFICATE, self.home / identity.SITE_KEY
+        )
+        keys = lambda: {name: client.key for name, client in self.store.clients().items()}  # noqa: E731
+        return Membership(link, keys, self._invitation)
+
+    async def _farewell(self, reason: str) -> None:
+        """Tell the clients, and stay until the neighbours have the last publication."""
+        for client in list(self.rounds.connected):
+            self.streams.send(client, encode(Kind.STOP, {"reason": reason}))
+        until = time.monotonic() + (_LINGER_SECONDS if self.rounds.phase is Phase.FINISHED else 0.5)
+        while time.monotonic() < until and any(
+            not self._links[peer].drained for peer in self.rounds.up if peer in self._links
+        ):
+            await asyncio.sleep(0.05)
+        await asyncio.sleep(0.3)
+
+    async def _hang_up(self) -> None:
+        self._watcher.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
+        for link in self._links.values():
+            await link.stop()
+
+    # the protocol's effects -------------------------------------------------------------------------------------------
+
+    def _apply(self, effects: list[Effect]) -> None:
+        if self._over.done():
+            return  # as after a crash: what is not saved did not happen
+        for effect in effects:
+            match effect:
+                case Ask(client, request):
+                    self.streams.send(client, encode_request(request))
+                case Publish(round, publication):
+                    self._latest = (round, encode_publication(self.settings.name, self.digest, publication))
+                    for link in self._links.values():
+                        link.publish(*self._latest)
+                case Completed():
+                    self._save(effect)
+                case Finished(round, reason):
+                    log.info("finished after round %d: %s", round, reason)
+                    self.stop(reason)
+                case Note(text):
+                    log.info("%s", text)
+        self._set_timer()
+
+    def _save(self, done: Completed) -> None:
+        now = time.monotonic()
+        figures = {
+            "accepted": list(done.accepted),
+            "late": list(done.late),
+            "neighbours": list(done.neighbours),
+            "absent": list(done.absent),
+            "disagreement": float(done.snapshot["disagreement"]),
+            "seconds": now - self._round_began,
+            "refused": dict(self.rounds.refused + self.streams.refused + self.service.refused),
+        }
+        self._round_began = now
+        try:
+            self.store.save_round(done.round, done.snapshot, done.accepted, figures)
+        except NetworkError as error:
+            self._fail(error)
+            return
+        log.info(
+            "round %d: %d accepted%s%s, disagreement %.3g",
+            done.round,
+            len(done.accepted),
+            f", late {', '.join(done.late)}" if done.late else "",
+            f", without site {', '.join(done.absent)}" if done.absent else "",
+            figures["disagreement"],
+        )
+        self._write_live()
+
+    def _fail(self, error: NetworkError) -> None:
+        if not self._over.done():
+            self._over.set_exception(error)
+
+    def _set_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self.rounds.deadline is not None and self.rounds.phase is not Phase.FINISHED:
+            delay = max(0.0, self.rounds.deadline - time.monotonic())
+            self._timer = self._loop.call_later(delay, lambda: self._apply(self.rounds.tick(time.monotonic())))
+
+    def _choose(self, round: int, able: list[str]) -> list[str]:
+        wanted = self.training.algorithm.participants
+        if wanted == "all" or len(able) <= wanted:
+            return able
+        lots = stream(self.training.seed, 0, Purpose.PARTICIPANTS, zlib.crc32(self.settings.name.encode()), round)
+        return sorted(able[place] for place in lots.permutation(len(able))[:wanted])
+
+    # clients ----------------------------------------------------------------------------------------------------------
+
+    def _authenticate(self, hello: Frame, nonce: bytes) -> str:
+        try:
+            key = ClientKey.parse(hello.header["key"].encode())
+        except Exception as error:
+            raise Unwelcome("its key cannot be read") from error
+        client = next((c for c in self.store.clients().values() if c.key == key), None)
+        if client is None or client.name not in self.rounds.admitted:
+            raise Unwelcome(f"the key with fingerprint {key.fingerprint[:16]}… is not admitted")
+        if not key.verifies(bytes.fromhex(hello.header["signature"]), self.certificate.fingerprint, nonce):
+            raise Unwelcome(f"the signature for client {client.name} is wrong")
+        if not self.store.takes_token(client.name, hello.header["token"]):
+            raise Unwelcome(f"the token of client {client.name} is not that of its last invitation")
+        self.store.saw_release(client.name, hello.header["releases"])
+        return client.name
+
+    def _stream_opened(self, client: str) -> None:
+        self._tokens.pop(client, None)  # the next invitation gets a new one
+        known = self.store.clients()[client]
+        welcome = {
+            "client": client,
+            "cluster": known.cluster,
+            "training": self.training.text,
+            "releases": known.releases,
+            "round": self.rounds.round,
+        }
+        self.streams.send(client, encode(Kind.WELCOME, welcome))
+        log.info("client %s is connected", client)
+        self._apply(self.rounds.client_connected(client, time.monotonic()))
+        self._write_live()
+
+    def _stream_closed(self, client: str) -> None:
+        log.info("client %s is gone", client)
+        self._invited[client] = time.monotonic()
+        self._apply(self.rounds.client_gone(client, time.monotonic()))
+        self._write_live()
+
+    def _frame(self, client: str, frame: Frame) -> None:
+        now, header = time.monotonic(), frame.header
+        if frame.kind is Kind.ANSWER:
+            try:
+                self.store.saw_release(client, header["release"])
+            except NetworkError as error:
+                self._fail(error)
+                return
+            self._apply(self.rounds.answered(client, header["round"], read_answer(frame), now))
+        else:
+            self._apply(self.rounds.declined(client, header["round"], header["final"], header["reason"], now))
+
+    def _invitation(self, client: str) -> Mapping[str, str] | None:
+        """Called by Flower's thread for a node that is online."""
+        now = time.monotonic()
+        if client in self.streams or now - self._invited.get(client, 0.0) < _INVITE_AFTER_SECONDS:
+            return None
+        self._invited[client] = now
+        if client not in self._tokens:
+            self._tokens[client] = secrets.token_urlsafe(32)
+            self.store.give_token(client, self._tokens[client])
+        listen = self.settings.listen
+        return {"address": f"{listen.public or listen.host}:{listen.clients}", "token": self._tokens[client]}
+
+    # neighbours -------------------------------------------------------------------------------------------------------
+
+    def _link(self, name: str, neighbour: Neighbour) -> None:
+        link = self._links[name] = PeerLink(
+            name, neighbour, self.certificate.pem, self.key, self.limits,
+            lambda: self._greeting(name), self._peer_replied, self._peer_down,
+        )  # fmt: skip
+        link.start()
+
+    def _greeting(self, peer: str) -> bytes:
+        header = {"site": self.settings.name, "training": self.digest, "round": self.rounds.round}
+        return encode(Kind.PEER_HELLO, {**header, "degree": len(self.neighbours), "heard": self._heard.get(peer, 0)})
+
+    def _from_peer(self, peer: str, frame: Frame) -> bytes:
+        if frame.header["training"] != self.digest:
+            raise Refused(
+                f"it has another training configuration ({frame.header['training'][:16]}…, here {self.digest[:16]}…)"
+            )
+        if frame.kind is Kind.PUBLICATION:
+            publication = read_publication(frame)
+            self._heard[peer] = max(self._heard.get(peer, 0), publication.round)
+            self._apply(self.rounds.published(peer, publication.round, publication, time.monotonic()))
+        elif self._latest is not None and self._latest[0] > frame.header["heard"] and self._links[peer].drained:
+            self._links[peer].publish(*self._latest)
+        header = {"site": self.settings.name, "training": self.digest, "round": self.rounds.round}
+        finished = self.rounds.phase is Phase.FINISHED
+        return encode(Kind.ACKNOWLEDGED, {**header, "degree": len(self.neighbours), "finished": finished})
+
+    def _peer_replied(self, peer: str, frame: Frame) -> None:
+        if frame.header["training"] != self.digest:
+            self._peer_down(peer, "it has another training configuration")
+            return
+        if self._why_down.pop(peer, None) is not None or peer not in self.rounds.up:
+            log.info("site %s is there, at round %d", peer, frame.header["round"])
+        if peer not in self.rounds.up:
+            self._apply(self.rounds.peer_up(peer, time.monotonic()))
+
+    def _peer_down(self, peer: str, reason: str) -> None:
+        if self._why_down.get(peer) != reason:
+            self._why_down[peer] = reason
+            log.warning("site %s cannot be reached: %s", peer, reason)
+        if peer in self.rounds.up:
+            self._apply(self.rounds.peer_down(peer, time.monotonic()))
+
+    # what the operator changes meanwhile ------------------------------------------------------------------------------
+
+    async def _watch(self) -> None:
+        while True:
+            await asyncio.sleep(_LOOK_SECONDS)
+            with suppress(NetworkError):
+                await self._take_over_changes()
+            self._write_live()
+
+    async def _take_over_changes(self) -> None:
+        clients, now = self._known_clients(), time.monotonic()
+        if clients != self.role.clients:
+            gone = set(self.role.clients) - set(clients)
+            self.role.clients = clients
+            self.role.server.shares = self._shares(clients)
+            for client in gone:
+                log.info("client %s is expelled", client)
+                self.rounds.admitted.discard(client)
+                self.streams.hang_up(client)
+            for client in sorted(set(clients) - self.rounds.admitted):
+                log.info("client %s is admitted to cluster %s", client, clients[client])
+                self._apply(self.rounds.admit(client, now))
+        known, self.neighbours = self.neighbours, self.store.neighbours()
+        self.role.server.neighbours = tuple(sorted(self.neighbours))
+        for name, neighbour in self.neighbours.items():
+            if neighbour == known.get(name):
+                continue
+            log.info("site %s is linked, at %s", name, neighbour.address)
+            if name in known:
+                await self._links[name].stop()
+                self._link(name, neighbour)
+            else:
+                self._link(name, neighbour)
+                self._apply(self.rounds.link(name, now))
+
+    def _known_clients(self) -> dict[str, str]:
+        clients = {name: client.cluster for name, client in self.store.clients().items()}
+        for name, cluster in clients.items():
+            if cluster not in self.training.clusters:
+                raise NetworkError(
+                    f"Client {name} was admitted to cluster {cluster}, which training.clusters does not name."
+                )
+        return clients
+
+    def _shares(self, clients: Mapping[str, str]) -> dict[str, float]:
+        here = list(clients.values())
+        return {q: here.count(q) / most for q, most in self.training.most_clients.items()}
+
+    def _write_live(self) -> None:
+        """A small file for `pgfl site status` and the demo; losing it loses nothing."""
+        live = {
+            "pid": os.getpid(),
+            "site": self.settings.name,
+            "round": self.rounds.round,
+            "rounds": self.training.rounds,
+            "phase": self.rounds.phase.value,
+            "connected": sorted(self.rounds.connected),
+            "waiting_for": sorted(
+                self.rounds.pending if self.rounds.phase is Phase.COLLECTING else self.rounds.awaited
+            ),
+            "up": sorted(self.rounds.up),
+            "disagreement": self.role.disagreement,
+            "refused": dict(self.rounds.refused + self.streams.refused + self.service.refused),
+        }
+        partial = self.home / f"{LIVE}.part"
+        with suppress(OSError):
+            partial.write_text(json.dumps(live))
+            partial.replace(self.home / LIVE)
+
+
+async def _listening(starting: Any, port: int) -> None:
+    try:
+        await starting
+    except (RuntimeError, OSError) as error:
+        raise NetworkError(f"Port {port} cannot be listened on; is another site running, or the host wrong?") from error
+
+
+def _read_key(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise NetworkError(f"The key {path} cannot be read: {error.strerror}; `pgfl site init` makes one.") from error

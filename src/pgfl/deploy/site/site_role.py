@@ -1,0 +1,92 @@
+"""A site's server role with what the network adds: who is admitted, and which model closes each client's dual."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pgfl.core.metrics import disagreement
+from pgfl.core.roles import Accepted, Answer, Publication, RoundRequest, Server
+
+Arrays = dict[str, NDArray[Any]]
+
+
+@dataclass
+class SiteRole:
+    """`site_rounds.SiteRole` on top of `roles.Server`.
+
+    `clients` maps the admitted to their clusters, `accepted` to the last round in which they were accepted. The models
+    of those rounds are kept until nobody needs them.
+    """
+
+    server: Server
+    clients: dict[str, str]
+    accepted: dict[str, int] = field(default_factory=dict)
+    _kept: dict[tuple[int, str], NDArray[np.float64]] = field(default_factory=dict)
+    disagreement: float = 0.0  # between this site's and its neighbours' publications of the last round
+    _contributing: tuple[str, ...] = ()
+    _told: Publication | None = None
+
+    def request(self, client: str, round: int) -> RoundRequest:
+        """|C_s| is the number of admitted clients now, the same for everyone who is asked in this round."""
+        cluster, last = self.clients[client], self.accepted.get(client)
+        closing = self._kept.get((last, cluster)) if last is not None else None
+        accepted = None if last is None or closing is None else Accepted(last, closing)
+        return RoundRequest(round, len(self.clients), self.server.model(cluster), accepted)
+
+    def aggregate(self, round: int, answers: Mapping[str, Answer]) -> Publication:
+        """The server's aggregation, with clients in the order of their names."""
+        self._contributing = tuple(sorted(client for client in answers if client in self.clients))
+        self._told = self.server.aggregate(round, [(self.clients[name], answers[name]) for name in self._contributing])
+        return self._told
+
+    def combine(self, round: int, publications: Mapping[str, Publication]) -> None:
+        """The server's combination; from now on those who answered are accepted."""
+        self.server.combine(round, publications)
+        self._measure(publications)
+        for client in self._contributing:
+            self.accepted[client] = round
+            model = self.server.model(self.clients[client])
+            assert model is not None  # the client's own answer is in it
+            self._kept[round, self.clients[client]] = model
+        needed = {(last, self.clients[client]) for client, last in self.accepted.items() if client in self.clients}
+        self._kept = {key: model for key, model in self._kept.items() if key in needed}
+
+    def _measure(self, publications: Mapping[str, Publication]) -> None:
+        heard = [pub for pub in (self._told, *publications.values()) if pub is not None]
+        clusters = sorted({cluster for pub in heard for cluster in pub.models})
+        pairs = [(clusters.index(cluster), model) for pub in heard for cluster, model in pub.models.items()]
+        models = np.array([model for _, model in pairs]).reshape(len(pairs), self.server.dimension)
+        self.disagreement = disagreement(models, np.array([row for row, _ in pairs], dtype=np.int64))
+
+    def snapshot(self) -> Arrays:
+        """Arrays for the store."""
+        held = self.server.state()["clusters"]
+        names = sorted({name for state in held.values() for name in state})
+        kept = sorted(self._kept)
+        arrays: Arrays = {
+            f"state.{name}": np.array([held[cluster][name] for cluster in sorted(held)]) for name in names
+        }
+        arrays["kept"] = np.array([self._kept[key] for key in kept])
+        arrays["disagreement"] = np.array(self.disagreement)
+        about = {"round": self.server.round, "clusters": sorted(held), "kept": kept, "accepted": self.accepted}
+        arrays["about"] = np.array(json.dumps(about))
+        return arrays
+
+    def restore(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+        """Go on from a snapshot."""
+        about = json.loads(str(arrays["about"]))
+        names = [name.removeprefix("state.") for name in arrays if name.startswith("state.")]
+        states = {
+            cluster: {name: arrays[f"state.{name}"][row] for name in names}
+            for row, cluster in enumerate(about["clusters"])
+        }
+        self.server.restore({"round": about["round"], "clusters": states})
+        self.disagreement = float(arrays["disagreement"])
+        self.accepted = {client: int(round) for client, round in about["accepted"].items()}
+        self._kept = {(key[0], key[1]): arrays["kept"][row] for row, key in enumerate(about["kept"])}

@@ -1,0 +1,194 @@
+"""Primal problems of losses h(xᵀw, y): argmin_w (1/D) Σ h(x_iᵀw, y_i) + (m/2)‖w − c‖², iterated from what is prepared.
+
+Where h bends little beside m, Newton's method with one fixed curvature b̄ for every row is enough: what it inverts is
+known beforehand and a step is one product. Elsewhere Newton's method proper factors a matrix in every step. A client
+that has converged no longer moves, so a result does not depend on its batch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pgfl.arrays import iterate, own_rows, pick, rows_times, times_rows
+from pgfl.objectives.solvers import GOAL, NEWTON_STEPS, Batch, Prepared, gram, norm, tolerance_for, within
+
+if TYPE_CHECKING:
+    from pgfl.objectives import MarginObjective
+
+Array = Any
+STEADY = 0.5  # the factor by which a step with fixed curvature must at least come nearer to be preferred
+FIXED_STEPS = 60
+HALVINGS = 40
+SUFFICIENT_DECREASE = 1e-4
+ROUNDING = 16.0  # multiples of machine epsilon by which an objective may seem to rise
+
+
+def on_margins(objective: MarginObjective, features: Array, targets: Array, counts: Array, modulus: Array) -> Prepared:
+    """Prepare in sample space if there are fewer rows than features, else in feature space.
+
+    With 0 ≤ h″ ≤ b a step of fixed curvature b̄ comes nearer by max(b̄, b − b̄)λ/(mD + b̄λ) or more, λ = ‖XXᵀ‖.
+    """
+    xp = features.__array_namespace__()
+    rows, dimension = features.shape[-2:]
+    total = modulus * counts
+    if rows > dimension:
+        nothing = xp.zeros((features.shape[0], 0, 0), dtype=features.dtype)
+        return OnMargins(features, nothing, targets, counts, modulus, 0.0 * total, objective, True)
+    matrix = gram(features, xp)
+    size = xp.sum(matrix * matrix, axis=(-2, -1)) ** 0.5
+    bound, fixed = objective.curvature_bound, objective.fixed_curvature
+    steady = size < 0
+    if bound is not None and fixed is not None:
+        steady = max(fixed, bound - fixed) * size <= STEADY * (total + fixed * size)
+        shifted = xp.eye(rows, dtype=matrix.dtype) + (fixed / total)[:, None, None] * matrix
+        matrix = xp.where(steady[:, None, None], xp.linalg.inv(shifted), matrix)
+    reach = xp.where(steady, size**0.5 / total, 0.0 * size)
+    uses_newton, features = not bool(xp.all(steady)), own_rows(features, counts)
+    return OnMargins(features, matrix, targets, counts, modulus, reach, objective, uses_newton)
+
+
+@dataclass(frozen=True)
+class OnMargins(Batch):
+    """Unknowns z with w = c + Xᵀz (sample space) or w = c + z; a solution carries the certificate ‖∇‖/m ≥ ‖w − argmin‖.
+
+    `matrix` is (I + (b̄/mD) XXᵀ)⁻¹ where steps with fixed curvature b̄ are taken and XXᵀ elsewhere. `reach` is
+    ‖XXᵀ‖½/mD there and 0 elsewhere: since ∇ = Xᵀe/D, `reach`·‖e‖ bounds the error.
+    """
+
+    features: Array
+    matrix: Array
+    targets: Array
+    counts: Array
+    modulus: Array
+    reach: Array
+    objective: Any
+    uses_newton: bool  # whether any client does
+
+    def solve(self, centre: Array, index: Array | None = None) -> tuple[Array, Array]:
+        """Iterate until every error is below half of the tolerance, or no step helps."""
+        xp = centre.__array_namespace__()
+        own = self.but_features(index)
+        in_samples = self.features.shape[-2] <= self.features.shape[-1]
+        base = rows_times(self.features, centre, index)
+        goal = GOAL * tolerance_for(self.objective, centre.dtype, xp)
+        if in_samples:
+            z, error = own.fixed_steps(base, goal, xp)
+            if self.uses_newton:
+                moves, found = _Newton(own, None, base, xp).solve(own.reach <= 0, goal)
+                z, error = z + moves, error + found
+            model = times_rows(z, self.features, index)
+            model += centre
+            return model, error
+        moves, error = _Newton(own, pick(self.features, index), base, xp).solve(own.reach <= 0, goal)
+        return centre + moves, error
+
+    def fixed_steps(self, base: Array, goal: float, xp: Any) -> tuple[Array, Array]:
+        """(z, error) of those with fixed curvature, 0 for the others.
+
+        With u = Xw, s = mDz and ∇ = Xᵀe/D for e = h′(u) + s, a step is v = (I + (b̄/mD)XXᵀ)⁻¹e, s −= v and
+        u −= (e − v)/b̄. Rows of padding are solved by the first one and move nothing.
+        """
+        slope, per_bend = self.objective.slope, 1.0 / (self.objective.fixed_curvature or 1.0)
+
+        def looked_at(pull: Array, margin: Array) -> tuple[Array, Array]:
+            e = slope(margin, self.targets)
+            e += pull
+            return e, self.reach * norm(e)
+
+        def body(state: tuple[Array, ...]) -> tuple[Array, ...]:
+            running, pull, margin, e, _ = state
+            e = e * xp.astype(running, e.dtype)[:, None]
+            v = rows_times(self.matrix, e)
+            e -= v
+            e *= per_bend
+            pull, margin = pull - v, margin - e
+            e, error = looked_at(pull, margin)
+            return running & (error > goal), pull, margin, e, error
+
+        nothing = xp.zeros_like(base)
+        e, error = looked_at(nothing, base)
+        _, pull, _, _, error = iterate(body, (error > goal, nothing, base, e, error), FIXED_STEPS, xp)
+        return pull / (self.modulus * self.counts)[:, None], error
+
+
+class _Newton:
+    """Damped Newton on the reduced problem of one solve: margins Xc at z = 0; `columns` is X in feature space."""
+
+    def __init__(self, own: OnMargins, columns: Array | None, base: Array, xp: Any) -> None:
+        self.own, self.columns, self.base, self.xp = own, columns, base, xp
+        self.objective = own.objective
+        self.share = within(base.shape[-1], own.counts, xp) / own.counts[:, None]
+
+    def solve(self, running: Array, goal: float) -> tuple[Array, Array]:
+        """(z, error) of those `running`, 0 for the others."""
+        xp, modulus = self.xp, self.own.modulus
+
+        def looked_at(z: Array, margin: Array) -> tuple[Array, Array, Array]:
+            gradient = self.gradient(z, margin)
+            turned = self.turned(gradient)
+            return gradient, turned, xp.clip(xp.vecdot(gradient, turned), 0.0, None) ** 0.5 / modulus
+
+        def body(state: tuple[Array, ...]) -> tuple[Array, ...]:
+            running, z, margin, gradient, turned, _ = state
+            direction = self.direction(margin, gradient)
+            image = self.image(direction)
+            length = self.line_search(z, margin, direction, image, xp.vecdot(direction, turned), running)
+            z, margin = z + length[:, None] * direction, margin + length[:, None] * image
+            gradient, turned, error = looked_at(z, margin)
+            return running & (length > 0) & (error > goal), z, margin, gradient, turned, error
+
+        z = xp.zeros_like(self.base) if self.columns is None else xp.zeros_like(self.columns[:, 0, :])
+        gradient, turned, error = looked_at(z, self.base)
+        start = (running & (error > goal), z, self.base, gradient, turned, error)
+        _, z, _, _, _, error = iterate(body, start, NEWTON_STEPS, xp)
+        return z, xp.where(running, error, xp.zeros_like(error))
+
+    def image(self, z: Array) -> Array:
+        """What z adds to the margins."""
+        return rows_times(self.own.matrix if self.columns is None else self.columns, z)
+
+    def turned(self, z: Array) -> Array:
+        """The vector whose inner products with coordinates are those of the models that z stands for."""
+        return self.image(z) if self.columns is None else z
+
+    def gradient(self, z: Array, margin: Array) -> Array:
+        """In sample space e with ∇ = Xᵀe; in feature space ∇ itself."""
+        slope = self.objective.slope(margin, self.own.targets) * self.share
+        return (slope if self.columns is None else times_rows(slope, self.columns)) + self.own.modulus[:, None] * z
+
+    def loss(self, margin: Array) -> Array:
+        return self.xp.vecdot(self.objective.scalar_loss(margin, self.own.targets), self.share)
+
+    def direction(self, margin: Array, gradient: Array) -> Array:
+        own, xp = self.own, self.xp
+        bend = self.objective.curvature(margin, own.targets) * self.share
+        if self.columns is None:
+            curved = bend[..., None] * own.matrix
+        else:
+            curved = xp.matmul(xp.matrix_transpose(self.columns), bend[..., None] * self.columns)
+        hessian = curved + own.modulus[:, None, None] * xp.eye(curved.shape[-1], dtype=curved.dtype)
+        return -xp.linalg.solve(hessian, gradient[..., None])[..., 0]
+
+    def line_search(
+        self, z: Array, margin: Array, direction: Array, image: Array, descent: Array, running: Array
+    ) -> Array:
+        """Halve the step of those whose objective does not fall enough; 0 where none does, or who is not running."""
+        xp, modulus = self.xp, self.own.modulus
+        across = image if self.columns is None else direction
+        lean, bend = xp.vecdot(z, across), xp.vecdot(direction, across)
+        value, size = self.loss(margin), xp.vecdot(z, margin - self.base if self.columns is None else z)
+        slack = ROUNDING * xp.finfo(z.dtype).eps * (xp.abs(value) + 0.5 * modulus * xp.abs(size) + 1.0)
+
+        def enough(step: Array) -> Array:
+            risen = self.loss(margin + step[:, None] * image) - value + modulus * step * (lean + 0.5 * step * bend)
+            return risen <= SUFFICIENT_DECREASE * step * descent + slack
+
+        def body(state: tuple[Array, ...]) -> tuple[Array, ...]:
+            too_long, step = state
+            step = xp.where(too_long, 0.5 * step, step)
+            return too_long & ~enough(step), step
+
+        step = xp.ones_like(value)
+        too_long, step = iterate(body, (running & ~enough(step), step), HALVINGS, xp)
+        return step * xp.astype(running & ~too_long, step.dtype)

@@ -1,0 +1,110 @@
+"""Runs experiments on a few processes, each experiment once."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ProcessPoolExecutor
+from contextlib import contextmanager
+from multiprocessing import get_context, parent_process
+from threading import Thread
+from typing import Self
+
+import numpy as np
+
+from pgfl.paper.experiments import Experiment, Measured
+
+RUNS_TOGETHER = 10
+BLAS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
+Advance = Callable[[float], None]
+
+
+class Runner:
+    """Hands out experiments to processes in pieces of a few runs, and gathers what they measured.
+
+    Piece i has seed i, whatever the experiment, so that runs stay paired. With one worker nothing leaves this process.
+    """
+
+    def __init__(self, wanted: Mapping[Experiment, int], workers: int = 2, advance: Advance | None = None) -> None:
+        self._wanted, self._workers, self._advance = wanted, workers, advance
+        self._pieces: dict[Experiment, list[Future[Measured]]] = {}
+        self._pool: ProcessPoolExecutor | None = None
+
+    @property
+    def cost(self) -> float:
+        """What all of it will take, in the unit that `advance` is told."""
+        return sum(experiment.cost * runs for experiment, runs in self._wanted.items())
+
+    def __enter__(self) -> Self:
+        if self._workers > 1:
+            with _one_thread_each():
+                self._pool = ProcessPoolExecutor(
+                    self._workers, mp_context=get_context("spawn"), initializer=_leave_with_parent
+                )
+                for experiment in self._wanted:
+                    self._pieces[experiment] = [self._submit(experiment, *piece) for piece in self._split(experiment)]
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        if self._pool is not None:
+            self._pool.shutdown(wait=exception[0] is None, cancel_futures=True)
+
+    def measured(self, experiment: Experiment) -> Measured:
+        """All runs of an experiment, waiting for them if need be."""
+        if experiment not in self._pieces:
+            self._pieces[experiment] = [self._do(experiment, *piece) for piece in self._split(experiment)]
+        found = [piece.result() for piece in self._pieces[experiment]]
+        return {name: np.concatenate([part[name] for part in found]) for name in found[0]}
+
+    def _split(self, experiment: Experiment) -> Iterator[tuple[int, int]]:
+        runs = self._wanted[experiment]
+        for seed, first in enumerate(range(0, runs, RUNS_TOGETHER)):
+            yield seed, min(RUNS_TOGETHER, runs - first)
+
+    def _submit(self, experiment: Experiment, seed: int, runs: int) -> Future[Measured]:
+        assert self._pool is not None
+        future = self._pool.submit(_carry_out, experiment, seed, runs)
+        future.add_done_callback(lambda _: self._tell(experiment.cost * runs))
+        return future
+
+    def _do(self, experiment: Experiment, seed: int, runs: int) -> Future[Measured]:
+        future: Future[Measured] = Future()
+        future.set_result(experiment.run(seed, runs))
+        self._tell(experiment.cost * runs)
+        return future
+
+    def _tell(self, cost: float) -> None:
+        if self._advance is not None:
+            self._advance(cost)
+
+
+def _carry_out(experiment: Experiment, seed: int, runs: int) -> Measured:
+    return experiment.run(seed, runs)
+
+
+def _leave_with_parent() -> None:
+    """A worker whose parent was killed would wait for work for ever; it leaves instead."""
+    parent = parent_process()
+
+    def wait() -> None:
+        assert parent is not None
+        parent.join()
+        os._exit(1)
+
+    if parent is not None:
+        Thread(target=wait, daemon=True).start()
+
+
+@contextmanager
+def _one_thread_each() -> Iterator[None]:
+    """Workers inherit one BLAS thread; this process keeps its own setting."""
+    before = {name: os.environ.get(name) for name in BLAS}
+    os.environ.update(dict.fromkeys(BLAS, "1"))
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value

@@ -1,0 +1,110 @@
+"""What there is to see in a result: panels of curves, for the picture and the page alike."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pgfl.results.result import Result
+
+Floats = NDArray[np.floating]
+
+CLUSTER_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b8860b", "#56b4e9", "#6a3d9a", "#8c564b")
+EVERYONE = "all clients"
+INK, GREY = "#333333", "#8a8a8a"
+MOST_CURVES = len(CLUSTER_COLOURS)
+MOST_POINTS = 1_000
+BAND = (0.1, 0.9)
+
+
+@dataclass(frozen=True, eq=False)
+class Curve:
+    """One line, and the band that holds most of the runs."""
+
+    name: str
+    colour: str
+    y: Floats
+    low: Floats | None = None
+    high: Floats | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Panel:
+    """Curves over the rounds that share an axis."""
+
+    title: str
+    unit: str
+    x: NDArray[np.int64]
+    curves: tuple[Curve, ...]
+
+    @property
+    def named(self) -> bool:
+        """Whether the curves need their names beside them; a single one for all clients is told by the title."""
+        return [curve.name for curve in self.curves] != [EVERYONE]
+
+
+def panels(result: Result) -> list[Panel]:
+    """Everything that was measured, the most telling first."""
+    found = [*_learning(result), *_convergence(result)]
+    return [panel for panel in found if panel.curves]
+
+
+def cluster_colour(index: int) -> str:
+    """The colour of a cluster, the same in every picture."""
+    return CLUSTER_COLOURS[index % len(CLUSTER_COLOURS)]
+
+
+def _learning(result: Result) -> Iterator[Panel]:
+    for metric, title, unit in (
+        ("nmsd", "NMSD", "dB"),
+        ("accuracy", "Test accuracy", "%"),
+        ("objective", "Objective", ""),
+    ):
+        names = [(metric, EVERYONE, INK)] + [
+            (f"{metric}_{cluster}", cluster, cluster_colour(index))
+            for index, cluster in enumerate(result.cluster_ids[:MOST_CURVES])
+        ]
+        yield _panel(result, title, unit, names)
+
+
+def _convergence(result: Result) -> Iterator[Panel]:
+    residuals = [("primal_residual", "primal", CLUSTER_COLOURS[0]), ("dual_residual", "dual", CLUSTER_COLOURS[1])]
+    yield _panel(result, "Residuals", "dB", residuals)
+    distances = [
+        ("disagreement", "disagreement among servers", CLUSTER_COLOURS[2]),
+        ("distance", "distance to the cluster optimum", CLUSTER_COLOURS[3]),
+    ]
+    yield _panel(result, "Consensus", "dB", distances)
+
+
+def _panel(result: Result, title: str, unit: str, names: list[tuple[str, str, str]]) -> Panel:
+    kept = _thinned(len(result.rounds))
+    curves = (
+        _curve(result.curve(metric)[:, kept], unit, metric, name, colour)
+        for metric, name, colour in names
+        if metric in result.metrics
+    )
+    return Panel(title, unit, result.rounds[kept], tuple(curve for curve in curves if np.isfinite(curve.y).any()))
+
+
+def _curve(values: Floats, unit: str, metric: str, name: str, colour: str) -> Curve:
+    """The mean over runs, and the quantiles of the runs around it, in the panel's unit."""
+    mean = values.mean(axis=0)
+    low, high = np.quantile(values, BAND, axis=0) if len(values) > 1 else (None, None)
+    scaled = [None if part is None else _in_unit(part, unit, metric) for part in (mean, low, high)]
+    assert scaled[0] is not None
+    return Curve(name, colour, scaled[0], scaled[1], scaled[2])
+
+
+def _in_unit(values: Floats, unit: str, metric: str) -> Floats:
+    if unit == "dB":  # residuals are norms, the others ratios of squared norms
+        positive = np.where(values > 0, values, np.nan)
+        return np.asarray((20.0 if metric.endswith("residual") else 10.0) * np.log10(positive))
+    return 100.0 * values if unit == "%" else values
+
+
+def _thinned(length: int) -> NDArray[np.int64]:
+    return np.unique(np.linspace(0, length - 1, min(length, MOST_POINTS)).round().astype(np.int64))

@@ -1,0 +1,294 @@
+"""What a run leaves, in memory: models, history, privacy, and the questions one asks of them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from pgfl.did_you_mean import nearest
+from pgfl.errors import ResultError
+
+if TYPE_CHECKING:
+    import polars
+
+    from pgfl.config import Config
+
+Floats = NDArray[np.floating]
+Integers = NDArray[np.integer]
+Columns = dict[str, NDArray[Any]]
+"""Columns of equal length by name. A history has `run`, `round` and a column a metric."""
+
+RESIDUALS = ("primal_residual", "dual_residual")
+TEST_FIGURES = (
+    "The accuracy is an exact function of the test samples (the table `data.test`), which no guarantee covers; "
+    "test on records that may be known."
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Network:
+    """Who is where in one run: server and cluster of every client, and the edges (E × 2) between servers."""
+
+    client_server: Integers
+    client_cluster: Integers
+    edges: Integers
+
+
+@dataclass(frozen=True, eq=False)
+class RunModels:
+    """The models at the end of one run.
+
+    `clients` are the clean w_k (None where they were not kept), `released` the last w̃_k that left each client (None
+    without privacy; a row of NaN for a client that never took part). `servers` holds w_{q,s} for the pairs of
+    (server, cluster) index in `pair_server` and `pair_cluster`; `present` tells which of them the server has.
+    """
+
+    clients: Floats | None
+    released: Floats | None
+    pair_server: Integers
+    pair_cluster: Integers
+    servers: Floats
+    present: NDArray[np.bool_]
+    network: Network | None = None
+
+    @property
+    def handed_out(self) -> Floats:
+        """The client models that may be shown: the released ones where privacy is on."""
+        chosen = self.clients if self.released is None else self.released
+        if chosen is None:
+            raise ResultError("This run kept no client models.")
+        return chosen
+
+
+@dataclass(eq=False)
+class Result:
+    """What a run leaves.
+
+    `history` holds what may be shown, `clean_history` what was measured on clean client models of a private
+    simulation. `objectives` names the objective of each cluster, `noise` the source of the noise ("seeded" or
+    "secure", None without privacy), `guarantee` says in one sentence what is promised.
+
+    >>> result = Result(
+    ...     client_ids=("ann", "bob"), server_ids=("north",), cluster_ids=("adults",), objectives=("ridge",),
+    ...     models=(RunModels(np.eye(2), None, np.array([0]), np.array([0]), np.ones((1, 2)), np.array([True])),),
+    ...     history={"run": np.array([0, 0]), "round": np.array([0, 1]), "nmsd": np.array([1.0, 0.1])},
+    ... )
+    >>> result.client("bob"), result.cluster("adults")
+    (array([0., 1.]), array([1., 1.]))
+    >>> result.predict([[2.0, 3.0]], client="bob")
+    array([3.])
+    """
+
+    client_ids: Sequence[str]
+    server_ids: Sequence[str]
+    cluster_ids: Sequence[str]
+    objectives: Sequence[str]
+    models: Sequence[RunModels]
+    history: Columns
+    config: Config | None = None
+    intercept: bool = False
+    clean_history: Columns | None = None
+    privacy: Sequence[Columns] = ()
+    noise: str | None = None
+    guarantee: str | None = None
+    warnings: Sequence[str] = ()
+    seconds: float = 0.0
+    folder: Path | None = field(default=None, compare=False)
+
+    @property
+    def dimension(self) -> int:
+        """d, the length of a model."""
+        return int(self.models[0].servers.shape[-1])
+
+    @property
+    def private(self) -> bool:
+        """Whether client models left their clients with noise only."""
+        return self.models[0].released is not None
+
+    @property
+    def notes(self) -> list[str]:
+        """What must be said beside the figures, so that nobody takes them for more private than they are."""
+        return [TEST_FIGURES] if self.private and "accuracy" in self.metrics else []
+
+    def client(self, client: str, run: int = 0) -> Floats:
+        """A client's model; with privacy on, the last that it released (NaN if none)."""
+        return np.asarray(self._run(run).handed_out[_look_up(client, self._client_index, "client")])
+
+    def server(self, server: str, cluster: str, run: int = 0) -> Floats:
+        """w_{q,s}: a server's model for a cluster, NaN if it has none."""
+        models = self._run(run)
+        s, q = _look_up(server, self._server_index, "server"), _look_up(cluster, self._cluster_index, "cluster")
+        found = np.flatnonzero((models.pair_server == s) & (models.pair_cluster == q) & models.present)
+        return np.asarray(models.servers[found[0]]) if len(found) else np.full(self.dimension, np.nan)
+
+    def cluster(self, cluster: str, run: int = 0) -> Floats:
+        """A cluster's model: the average over the servers that have one."""
+        models = self._run(run)
+        chosen = models.present & (models.pair_cluster == _look_up(cluster, self._cluster_index, "cluster"))
+        return np.asarray(models.servers[chosen].mean(axis=0)) if chosen.any() else np.full(self.dimension, np.nan)
+
+    def predict(
+        self,
+        features: ArrayLike,
+        *,
+        client: str | None = None,
+        cluster: str | None = None,
+        server: str | None = None,
+        run: int = 0,
+    ) -> Floats:
+        """Predictions for rows of features, by the model of a client, of a cluster, or of a server for a cluster.
+
+        Regression gives values, logistic regression the probability of label 1.
+        """
+        if (client is None) == (cluster is None) or (server is not None and cluster is None):
+            raise ResultError("Say whose model predicts: client=, cluster=, or server= together with cluster=.")
+        if client is not None:
+            model, owner = self.client(client, run), f"Client {client}"
+            task = self._task_of(client, run)
+        else:
+            assert cluster is not None
+            model = self.cluster(cluster, run) if server is None else self.server(server, cluster, run)
+            owner = f"Cluster {cluster}" if server is None else f"Server {server}"
+            task = self.objectives[_look_up(cluster, self._cluster_index, "cluster")]
+        if np.isnan(model).all():
+            raise ResultError(f"{owner} has no model to predict with; ask for the cluster's model.")
+        rows = np.atleast_2d(np.asarray(features, dtype=float))
+        if self.intercept:
+            rows = np.concatenate([rows, np.ones((len(rows), 1))], axis=1)
+        if rows.shape[1] != self.dimension:
+            needed = self.dimension - self.intercept
+            raise ResultError(f"The model takes {needed} features a row; got {rows.shape[1] - self.intercept}.")
+        values = rows @ model
+        return np.asarray(_sigmoid(values) if task == "logistic" else values)
+
+    def _task_of(self, client: str, run: int) -> str:
+        network = self._run(run).network
+        if len(set(self.objectives)) == 1:
+            return self.objectives[0]
+        if network is None:
+            raise ResultError(f"The cluster of client {client} is not recorded; predict with cluster= instead.")
+        return self.objectives[int(network.client_cluster[self._client_index[client]])]
+
+    def _run(self, run: int) -> RunModels:
+        if not 0 <= run < len(self.models):
+            raise ResultError(f"There is no run {run}; the runs are 0 to {len(self.models) - 1}.")
+        return self.models[run]
+
+    @cached_property
+    def _client_index(self) -> dict[str, int]:
+        return {name: index for index, name in enumerate(self.client_ids)}
+
+    @cached_property
+    def _server_index(self) -> dict[str, int]:
+        return {name: index for index, name in enumerate(self.server_ids)}
+
+    @cached_property
+    def _cluster_index(self) -> dict[str, int]:
+        return {name: index for index, name in enumerate(self.cluster_ids)}
+
+    @property
+    def rounds(self) -> NDArray[np.int64]:
+        """The recorded rounds, ascending from 0."""
+        return np.unique(self.history["round"])
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """What was measured."""
+        return tuple(name for name in self.history if name not in ("run", "round"))
+
+    def curve(self, metric: str) -> Floats:
+        """One metric as (runs, recorded rounds)."""
+        if metric not in self.metrics:
+            raise ResultError(f"There is no metric {metric}{nearest(metric, self.metrics)}; see `metrics`.")
+        order = np.lexsort((self.history["round"], self.history["run"]))
+        return np.asarray(self.history[metric][order].reshape(-1, len(self.rounds)))
+
+    @property
+    def residuals(self) -> Columns:
+        """The primal and dual residuals beside their run and round."""
+        return {name: self.history[name] for name in ("run", "round", *RESIDUALS) if name in self.history}
+
+    def to_polars(self) -> polars.DataFrame:
+        """The history as a data frame."""
+        import polars
+
+        return polars.DataFrame(self.history)
+
+    def summary(self) -> dict[str, Any]:
+        """The figures at the end, ready for JSON; metrics are averages over the runs."""
+        final = {name: _number(np.mean(self.curve(name)[:, -1])) for name in self.metrics}
+        return {
+            "name": self.config.name if self.config else "run",
+            "version": _version(),
+            "clients": len(self.client_ids),
+            "servers": len(self.server_ids),
+            "clusters": list(self.cluster_ids) if len(self.cluster_ids) <= 100 else len(self.cluster_ids),
+            "dimension": self.dimension,
+            "objectives": sorted(set(self.objectives)),
+            "runs": len(self.models),
+            "rounds": int(self.rounds[-1]),
+            "seconds": round(self.seconds, 3),
+            "final": final,
+            "private": self.private,
+            "noise": self.noise,
+            "guarantee": self.guarantee,
+            "privacy": self.spending(),
+            "notes": self.notes,
+            "warnings": list(self.warnings),
+        }
+
+    def spending(self) -> dict[str, dict[str, float | None]]:
+        """Of every figure of the privacy tables, the worst client's and the median client's over all runs."""
+        if not self.privacy:
+            return {}
+        table = {name: np.concatenate([part[name] for part in self.privacy]) for name in self.privacy[0]}
+        figures = {name: values for name, values in table.items() if np.issubdtype(values.dtype, np.number)}
+        return {
+            name: {"worst": _number(values.max()), "median": _number(np.median(values))}
+            for name, values in figures.items()
+            if name != "run" and len(values)
+        }
+
+    def save(self, folder: str | os.PathLike[str]) -> Path:
+        """Write the result folder; a folder that already holds a result is refused."""
+        from pgfl.results.folder import save
+
+        self.folder = save(self, Path(folder))
+        return self.folder
+
+    @classmethod
+    def load(cls, folder: str | os.PathLike[str]) -> Result:
+        """Read a result folder again."""
+        from pgfl.results.folder import load
+
+        return load(Path(folder))
+
+
+def _look_up(name: str, index: Mapping[str, int], kind: str) -> int:
+    if name not in index:
+        raise ResultError(f"There is no {kind} {name!r}{nearest(name, index)}.")
+    return index[name]
+
+
+def _sigmoid(values: Floats) -> Floats:
+    return np.asarray(np.exp(-np.logaddexp(0.0, -values)))
+
+
+def _number(value: Any) -> float | None:
+    """A number that JSON has."""
+    return float(value) if np.isfinite(value) else None
+
+
+def _version() -> str:
+    try:
+        return version("pgfl")
+    except PackageNotFoundError:
+        return "unknown"

@@ -1,0 +1,205 @@
+"""The engine with compiled client rounds (`engine = "numba"`): it works on the federation's own rows, uncopied.
+
+Clients that the kernels do not know (an objective of one's own, the norm-constrained ridge, far more rows than
+features) are computed as in the NumPy engine, server by server.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pgfl.arrays import pick, put
+from pgfl.core import equations as eq
+from pgfl.objectives import Huber, Logistic, Objective, Ridge
+from pgfl.objectives.solvers import GOAL, tolerance_for
+from pgfl.simulate import numba_kernels as compiled
+from pgfl.simulate.engine import Engine, Part
+from pgfl.simulate.flat_layout import Layout
+from pgfl.simulate.problems import Block, Objectives, block_of, objective_of, pairs_of
+
+Array = Any
+Ints = NDArray[np.int64]
+KINDS: dict[type[Objective], int] = {Ridge: compiled.RIDGE, Huber: compiled.HUBER, Logistic: compiled.LOGISTIC}
+ROWS_PER_FEATURE = 2  # above so many rows a feature, sample space is the wrong space
+BLOCKS_A_THREAD = 8
+
+
+@dataclass(frozen=True)
+class Problems:
+    """All clients' problems as flat arrays, a number a client unless said otherwise."""
+
+    first: Ints  # its first row
+    counts: Ints
+    features: Array  # all rows
+    targets: Array
+    kind: NDArray[np.int8]
+    kappa: Array
+    goal: Array  # the error to reach
+    modulus: Array
+    pull: Array  # ρ/m
+    ridge_weight: Array  # λ/|C_s|
+    at: Ints  # where its factor begins
+    factors: Array  # D_k² numbers after the other
+    slack: Array  # ridge: of the stored inverse; others: the reach of steps with fixed curvature
+
+
+@dataclass(frozen=True)
+class CompiledBlock:
+    """Whole servers whose clients the kernels know."""
+
+    clients: slice
+    pairs: slice
+    tolerance: NDArray[np.float64]
+    strictest: float
+    problems: Problems
+
+    def objective_values(self, models: Array) -> Array:
+        """f_k of every client at its model."""
+        own = self.problems
+        out = np.empty(self.clients.stop - self.clients.start)
+        compiled.objective_values(
+            self.clients.start, models, own.first, own.counts, own.features, own.targets, own.kind, own.kappa,
+            own.ridge_weight, out,
+        )  # fmt: skip
+        return out
+
+
+class FastEngine(Engine):
+    """`Engine` whose client phase and dual update are compiled."""
+
+    def _client_phase(self, part: Part, number: int) -> Array:
+        block = part.block
+        if not isinstance(block, CompiledBlock) or not len(part.flat):
+            return super()._client_phase(part, number)
+        state, own = self.state, block.problems
+        bounds = part.mean.indptr
+        means = np.zeros((len(bounds) - 1, state.dual.shape[1]), dtype=self.dtype)
+        errors = np.empty(len(part.flat), dtype=self.dtype)
+        compiled.client_phase(
+            part.flat, bounds, block.pairs.start, own.first, own.counts, own.features, own.targets, own.kind, own.kappa,
+            own.goal, own.modulus, own.pull, own.at, own.factors, own.slack, state.server_models,
+            state.dual, state.model, errors, means, self.noise is None,
+        )  # fmt: skip
+        self._check_solved(errors, lambda: pick(state.model, part.index), part)
+        if self.noise is not None:
+            released = self.noise.release(pick(state.model, part.index), part.sigma, part.flat, number)
+            put(state.released, slice(None) if part.index is None else part.index, released)
+            compiled.sum_contributions(part.flat, bounds, state.released, state.dual, means)
+        means *= part.shares
+        return means
+
+    def _settle(self, part: Part) -> None:
+        if not isinstance(part.block, CompiledBlock):
+            return super()._settle(part)
+        state = self.state
+        compiled.settle(
+            part.flat, part.mean.indptr, part.block.pairs.start, state.server_models, state.released, state.dual
+        )
+        return None
+
+
+def prepare(
+    layout: Layout, objectives: Objectives, rho: float, dtype: Any, update_norm: float | None = None, threads: int = 1
+) -> list[CompiledBlock | Block]:
+    """Factor all problems where they lie, in blocks of whole servers for the threads to share."""
+    kind, lam, kappa, tolerance = _settings(layout, objectives, dtype)
+    dimension = layout.runs[0].federation.dimension
+    known = (kind >= 0) & (layout.counts <= ROWS_PER_FEATURE * dimension) & (update_norm is None)
+    problems = _problems(layout, kind, lam, kappa, tolerance, known, rho, dtype)
+    blocks: list[CompiledBlock | Block] = []
+    for start, stop in _cuts(layout, known, BLOCKS_A_THREAD * threads if threads > 1 else 1):
+        clients = slice(start, stop)
+        if known[clients].all():
+            own = tolerance[clients]
+            blocks.append(CompiledBlock(clients, pairs_of(layout, clients), own, float(own.min()), problems))
+        else:
+            blocks.append(block_of(layout, clients, objectives, rho, dtype, np, update_norm))
+    _factor(problems, [block.clients for block in blocks if isinstance(block, CompiledBlock)], threads)
+    return blocks
+
+
+def _settings(
+    layout: Layout, objectives: Objectives, dtype: Any
+) -> tuple[NDArray[np.int8], Array, Array, NDArray[np.float64]]:
+    """Kind (−1 if unknown), λ, κ and tolerance of every client."""
+    kind, lam = np.empty(layout.clients, dtype=np.int8), np.empty(layout.clients, dtype=dtype)
+    kappa, tolerance = np.ones(layout.clients, dtype=dtype), np.empty(layout.clients)
+    for run in layout.runs:
+        cluster = run.federation.client_cluster[run.order]
+        for q in np.unique(cluster):
+            objective = objective_of(objectives, run.federation.cluster_ids[q])
+            chosen = np.flatnonzero(cluster == q) + run.clients.start
+            free = getattr(objective, "w_norm", None) is None
+            kind[chosen] = KINDS.get(type(objective), -1) if free else -1
+            lam[chosen], kappa[chosen] = objective.lam, getattr(objective, "kappa", 1.0)
+            tolerance[chosen] = tolerance_for(objective, dtype, np) if objective.convex else np.inf
+    return kind, lam, kappa, tolerance
+
+
+def _problems(
+    layout: Layout,
+    kind: NDArray[np.int8],
+    lam: Array,
+    kappa: Array,
+    tolerance: Array,
+    known: NDArray[np.bool_],
+    rho: float,
+    dtype: Any,
+) -> Problems:
+    rows = [run.federation.features for run in layout.runs]
+    targets = [run.federation.targets for run in layout.runs]
+    before = np.cumsum([0, *map(len, rows)])
+    first = np.concatenate(
+        [run.federation.offsets[run.order] + start for run, start in zip(layout.runs, before, strict=False)]
+    )
+    modulus = eq.strong_convexity(rho, lam, layout.server_clients).astype(dtype)
+    sizes = np.where(known, layout.counts, 0) ** 2
+    at = np.cumsum(sizes) - sizes
+    return Problems(
+        first=first,
+        counts=layout.counts,
+        features=_joined(rows, dtype),
+        targets=_joined(targets, dtype),
+        kind=kind,
+        kappa=kappa,
+        goal=(GOAL * tolerance).astype(dtype),
+        modulus=modulus,
+        pull=(rho / modulus).astype(dtype),
+        ridge_weight=(lam / layout.server_clients).astype(dtype),
+        at=at,
+        factors=np.empty(int(sizes.sum()), dtype=dtype),
+        slack=np.zeros(layout.clients, dtype=dtype),
+    )
+
+
+def _joined(arrays: list[Array], dtype: Any) -> Array:
+    """One run's array as it is; several small ones behind each other."""
+    return np.ascontiguousarray(arrays[0] if len(arrays) == 1 else np.concatenate(arrays), dtype=dtype)
+
+
+def _cuts(layout: Layout, known: NDArray[np.bool_], pieces: int) -> list[tuple[int, int]]:
+    """Cuts between servers: where the kernels' knowledge ends or begins, and into pieces of about equal many rows."""
+    starts = np.searchsorted(layout.client_server, np.unique(layout.client_server))
+    whole = np.logical_and.reduceat(known, starts)
+    rows = np.cumsum(layout.counts)
+    piece = (rows[starts] * pieces - 1) // rows[-1]
+    change = np.flatnonzero((np.diff(whole) != 0) | (np.diff(piece) != 0)) + 1
+    edges = [0, *starts[change].tolist(), layout.clients]
+    return list(pairwise(edges))
+
+
+def _factor(problems: Problems, blocks: list[slice], threads: int) -> None:
+    def one(clients: slice) -> None:
+        compiled.factor(
+            np.arange(clients.start, clients.stop), problems.first, problems.counts, problems.features, problems.kind,
+            problems.modulus, problems.at, problems.factors, problems.slack,
+        )  # fmt: skip
+
+    with ThreadPoolExecutor(threads) as pool:
+        list(pool.map(one, blocks))
