@@ -1,0 +1,103 @@
+"""The rooms of the house: they import in one direction, and every file has a name of its own."""
+
+import ast
+from collections import defaultdict
+from pathlib import Path
+
+import networkx as nx
+import pytest
+
+import pgfl
+
+SOURCE = Path(pgfl.__file__).parent
+FLOORS = (
+    ("errors", "did_you_mean", "atomic_files", "sqlite_files", "array_types", "arrays"),
+    ("objectives",),
+    ("core",),
+    ("privacy",),
+    ("config",),
+    ("data",),
+    ("results",),
+    ("simulate", "deploy"),
+    ("audit", "demo"),
+    ("paper",),
+    ("cli",),
+)
+FLOOR_OF = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
+FOUNDATIONS = FLOORS[0]
+
+
+def room_of(module):
+    """The first part of a module's name below `pgfl`."""
+    return module.split(".")[1]
+
+
+def modules():
+    """Every module of the package, by its dotted name."""
+    for path in sorted(SOURCE.rglob("*.py")):
+        parts = ["pgfl", *path.relative_to(SOURCE).with_suffix("").parts]
+        if parts != ["pgfl", "__init__"]:
+            yield ".".join(parts), path
+
+
+def imports(path):
+    """The dotted names below `pgfl` that a file imports, anywhere in it."""
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name.startswith("pgfl."))
+        elif isinstance(node, ast.ImportFrom) and node.module == "pgfl":
+            yield from (f"pgfl.{alias.name}" for alias in node.names if f"{alias.name}" in FLOOR_OF)
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("pgfl."):
+            yield node.module
+        assert not (isinstance(node, ast.ImportFrom) and node.level), f"{path}: relative import"
+
+
+def graph_of_rooms():
+    """An edge from every room to each room that it imports, with the files that do so."""
+    drawn = nx.DiGraph()
+    drawn.add_nodes_from(room_of(name) for name, _ in modules())
+    for name, path in modules():
+        for imported in imports(path):
+            here, there = room_of(name), room_of(imported)
+            if here != there:
+                drawn.add_edge(here, there)
+                drawn[here][there].setdefault("files", set()).add(path.relative_to(SOURCE).as_posix())
+    return drawn
+
+
+def test_every_room_is_on_a_floor():
+    assert set(graph_of_rooms()) <= set(FLOOR_OF)
+
+
+def test_rooms_form_no_cycle():
+    drawn = graph_of_rooms()
+    cycles = list(nx.simple_cycles(drawn))
+    assert not cycles, [drawn[a][b] for cycle in cycles for a, b in zip(cycle, cycle[1:] + cycle[:1], strict=True)]
+
+
+def test_rooms_import_only_from_floors_below():
+    drawn = graph_of_rooms()
+    for here, there, edge in drawn.edges(data=True):
+        if here in FOUNDATIONS and there in FOUNDATIONS:
+            continue
+        assert FLOOR_OF[there] < FLOOR_OF[here], f"{here} imports {there} in {sorted(edge['files'])}"
+
+
+@pytest.mark.parametrize("room", sorted({room_of(name) for name, _ in modules()} - set(FOUNDATIONS)))
+def test_modules_of_a_room_form_no_cycle(room):
+    """Within a room, too: what runs at import or later, but not what only type checkers read."""
+    drawn = nx.DiGraph()
+    for name, path in modules():
+        if room_of(name) == room:
+            drawn.add_edges_from((name, there) for there in imports(path) if there != name and room_of(there) == room)
+    cycles = [cycle for cycle in nx.simple_cycles(drawn) if not any(part.endswith("__init__") for part in cycle)]
+    assert not cycles, cycles
+
+
+def test_no_file_name_stands_twice():
+    """A command's file is named after the command; all other names are unique."""
+    places = defaultdict(list)
+    for name, path in modules():
+        if path.name not in ("__init__.py", "__main__.py") and room_of(name) != "cli":
+            places[path.name].append(path.relative_to(SOURCE).as_posix())
+    assert not {name: found for name, found in places.items() if len(found) > 1}
