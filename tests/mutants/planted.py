@@ -59,8 +59,8 @@ MECHANISM: tuple[Mutant, ...] = (
         "the last coordinate of a seeded release is clean",
         "As above, in a simulation.",
         "privacy/noise.py",
-        "        released += clean\n",
-        "        released[:, -1] = 0.0\n        released += clean\n",
+        "        return np.asarray(eq.privacy_noise_addition(clean, scaled))\n",
+        "        scaled[:, -1] = 0.0\n        return np.asarray(eq.privacy_noise_addition(clean, scaled))\n",
         (NOISE,),
     ),
     Mutant(
@@ -68,8 +68,8 @@ MECHANISM: tuple[Mutant, ...] = (
         "the last coordinate of a seeded release has a tenth of the noise",
         "As above, in a simulation.",
         "privacy/noise.py",
-        "        released += clean\n",
-        "        released[:, -1] *= 0.1\n        released += clean\n",
+        "        return np.asarray(eq.privacy_noise_addition(clean, scaled))\n",
+        "        scaled[:, -1] *= 0.1\n        return np.asarray(eq.privacy_noise_addition(clean, scaled))\n",
         (NOISE,),
     ),
     Mutant(

@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pgfl.core import equations as eq
-from pgfl.core.algorithms import Algorithm, FedAvg
-from pgfl.core.assured import EPS, DescentPromise, Magnitudes, PrimalPromise, Promise, Refusal, Terms, finite_or_none
+from pgfl.core.algorithms import Algorithm
+from pgfl.core.assured import EPS, Magnitudes, PrimalPromise, Promise, Refusal, Terms, finite_or_none
 from pgfl.core.schedules import tau_at
 from pgfl.core.topology import neighbour_weight
 from pgfl.errors import DataError, SolverError
@@ -126,10 +126,9 @@ class Client:
         if promise is None:
             clipped_or_free = self.update_norm is not None or self.terms is None
             return None if clipped_or_free else Refusal.UNBOUNDED
-        if isinstance(promise, DescentPromise):
-            return promise.refusal(float(np.linalg.norm(model)))
-        modulus = np.float64(promise.modulus)
-        return promise.refusal(float(np.linalg.norm(eq.client_centre(model, dual, self.algorithm.rho, modulus))))
+        modulus = np.float64(self.strong_convexity(server_clients))
+        centre = self.algorithm.client_rule.centre(model, dual, modulus)
+        return promise.refusal(float(np.linalg.norm(centre)))
 
     def promise(self, server_clients: int) -> Promise | None:
         """What is promised of a solution with this |C_s|; None where nothing can be, or nothing needs to be."""
@@ -138,11 +137,8 @@ class Client:
         sizes = Magnitudes.of(self.objective, self.terms.bounds, self.records, len(self.dual))
         if sizes is None:
             return None
-        tolerance = self.tolerance(server_clients)
-        if isinstance(self.algorithm, FedAvg):
-            penalty = 2.0 * self.objective.lam / server_clients
-            return DescentPromise(sizes, self.algorithm.step, self.algorithm.local_steps, penalty, tolerance)
-        return PrimalPromise(sizes, self.strong_convexity(server_clients), tolerance, self.terms.most_steps)
+        tolerance, most_steps = self.tolerance(server_clients), self.terms.most_steps
+        return self.algorithm.client_rule.promise(sizes, self.objective.lam, server_clients, tolerance, most_steps)
 
     def tolerance(self, server_clients: int) -> float:
         """How far a released solution may be from the exact one; a calibration counts with the same."""
@@ -240,7 +236,7 @@ class _OneClient:
 
     def gradient(self, w: Vector) -> Vector:
         gradient = self.objective.gradient(w, *self.data)
-        return np.asarray(gradient + (2.0 * self.objective.lam / self.server_clients) * w)
+        return np.asarray(gradient + eq.ridge_penalty(self.objective.lam, self.server_clients) * w)
 
 
 class Server:
