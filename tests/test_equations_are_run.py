@@ -66,9 +66,7 @@ def played_by_roles(algorithm):
         name: Server(algorithm, 2, set(clusters) - {name}, clusters=["one", "two"], shares={"one": 1.0, "two": 1.0})
         for name in clusters
     }
-    clients = {
-        name: Client(Huber(), algorithm, [[1.0, 0.5]], [0.3], update_norm=1.0, terms=terms) for name in clusters
-    }
+    clients = {name: Client(Huber(), algorithm, [[1.0, 0.5]], [0.3], update_norm=1.0, terms=terms) for name in clusters}
     accepted = dict.fromkeys(clusters)
     for n in range(1, ROUNDS + 1):
         published = {}

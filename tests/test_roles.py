@@ -65,7 +65,7 @@ def assert_equal_in_both(case, algorithm=None):
     if engine.algorithm.has_dual:
         for name, dual in network.duals().items():
             np.testing.assert_allclose(dual, expected["duals"][name], atol=1e-10 * (1 + np.abs(dual).max()), rtol=0)
-    held = {(s, q) for s, server in network.servers.items() for q in server.known_clusters}
+    held = {(s, q) for s, server in network.servers.items() for q in server.state()["clusters"]}
     names = {(s, q if q != oracle.GLOBAL else "everyone") for s, q in expected["servers"]}
     assert held == names
 

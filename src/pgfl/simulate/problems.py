@@ -16,7 +16,7 @@ from pgfl.arrays import Linear, column, is_jax, pick, put
 from pgfl.core import equations as eq
 from pgfl.errors import ConfigError
 from pgfl.objectives import Objective
-from pgfl.objectives.solvers import Prepared, tolerance_for
+from pgfl.objectives.solving import Prepared, tolerance_for
 from pgfl.simulate.flat_layout import Layout, RunLayout
 
 Array = Any
