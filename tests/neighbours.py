@@ -123,7 +123,7 @@ class _Problems:
 
     def gradient(self, w):
         penalty = eq.ridge_penalty(self.objective.lam, self.server_clients[:, None])
-        return self.objective.gradient(w, self.features, self.targets, self.counts) + penalty * w
+        return eq.regularised_gradient(self.objective.gradient(w, self.features, self.targets, self.counts), penalty, w)
 
 
 def furthest(searched, *, generations=40, population=96, parents=16, seed=0):

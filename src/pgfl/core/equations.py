@@ -143,6 +143,17 @@ def exact_mixing_average(published: Array, averaged: Array) -> Array:
     return 0.5 * (published + averaged)
 
 
+def regularised_loss(loss: Array, ridge_penalty: Array, model: Array) -> Array:
+    """f_k = ℓ_k/D_k + (λ/|C_s|)‖w‖², from the mean loss of a client's data."""
+    xp = model.__array_namespace__()
+    return loss + xp.sum(0.5 * ridge_penalty * (model * model), axis=-1)
+
+
+def regularised_gradient(gradient: Array, ridge_penalty: Array, model: Array) -> Array:
+    """∇f_k, from the gradient of the mean loss."""
+    return gradient + ridge_penalty * model
+
+
 def gradient_step(model: Array, gradient: Array, step: float) -> Array:
     """w − step · ∇f_k(w), one local step of graph FedAvg."""
     return model - step * gradient

@@ -235,8 +235,8 @@ class _OneClient:
         return gradient
 
     def gradient(self, w: Floats) -> Floats:
-        gradient = self.objective.gradient(w, *self.data)
-        return np.asarray(gradient + eq.ridge_penalty(self.objective.lam, self.server_clients) * w)
+        penalty = eq.ridge_penalty(self.objective.lam, self.server_clients)
+        return np.asarray(eq.regularised_gradient(self.objective.gradient(w, *self.data), penalty, w))
 
 
 class Server:
