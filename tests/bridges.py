@@ -66,8 +66,9 @@ class GivenNoise:
         return models + np.array([np.zeros(models.shape[1]) if e is None else e for e in extra])
 
 
-def engine(problem: oracle.Problem, participants=None, noise=None, xp=np, **settings) -> Engine:
-    chosen = algorithm(problem)
+def engine(problem: oracle.Problem, participants=None, noise=None, xp=np, chosen=None, **settings) -> Engine:
+    """The simulator of a problem, with the problem's own algorithm unless another one is chosen."""
+    chosen = chosen or algorithm(problem)
     layout = lay_out([federation(problem)], personalised=chosen.personalised)
     blocks = prepare(layout, objective(problem), chosen.rho, np.float64, xp)
     source = GivenNoise(layout.runs[0], noise) if noise else None

@@ -13,9 +13,9 @@ from tests import bridges, oracle
 class InMemoryNetwork:
     """Plays rounds of the oracle's problem with `Client` and `Server` objects."""
 
-    def __init__(self, problem: oracle.Problem, participants=None, noise=None):
+    def __init__(self, problem: oracle.Problem, participants=None, noise=None, chosen=None):
         self.problem, self.participants, self.noise = problem, participants, noise
-        algorithm, objectives = bridges.algorithm(problem), bridges.objective(problem)
+        algorithm, objectives = chosen or bridges.algorithm(problem), bridges.objective(problem)
         neighbours = {s: {b for a, b in both(problem.edges) if a == s} for s in problem.servers}
         members = Counter((c.server, c.cluster) for c in problem.clients)
         most = {q: max(members[s, q] for s in problem.servers) for q in problem.clusters}

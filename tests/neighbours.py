@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pgfl.core import equations as eq
-from pgfl.objectives.solvers import tolerance_for
+from pgfl.objectives.solving import tolerance_for
 from pgfl.privacy.sensitivity import clip_labels, clip_rows
 
 DIMENSION = 3
@@ -122,8 +122,8 @@ class _Problems:
         return self.objective.prepare(self.features, self.targets, self.counts, self.modulus[:, 0]).solve(centre)
 
     def gradient(self, w):
-        pull = 2.0 * self.objective.lam / self.server_clients[:, None]
-        return self.objective.gradient(w, self.features, self.targets, self.counts) + pull * w
+        penalty = eq.ridge_penalty(self.objective.lam, self.server_clients[:, None])
+        return eq.regularised_gradient(self.objective.gradient(w, self.features, self.targets, self.counts), penalty, w)
 
 
 def furthest(searched, *, generations=40, population=96, parents=16, seed=0):

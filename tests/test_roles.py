@@ -1,11 +1,16 @@
 """The roles over an in-memory transport equal the simulator, given the same noise and participants."""
 
+from dataclasses import dataclass
+
 import numpy as np
 import pytest
 
 from pgfl import PGFL, Huber
+from pgfl.core.algorithms import Algorithm, Pair
+from pgfl.core.client_rules import GradientSteps, ProximalStep
 from pgfl.core.roles import Accepted, Client, RoundRequest, Server
-from pgfl.errors import DataError
+from pgfl.core.server_rules import ExactDiffusion, NeighbourhoodAverage, OneStepUpdate
+from pgfl.errors import ConfigError, DataError
 from tests import bridges, oracle
 from tests.federations import random_case
 from tests.in_memory import InMemoryNetwork
@@ -15,8 +20,40 @@ from tests.in_memory import InMemoryNetwork
 @pytest.mark.parametrize("kind", ["ridge", "huber", "logistic"])
 @pytest.mark.parametrize("seed", [1, 3, 8, 14])
 def test_roles_equal_simulator(algorithm, kind, seed):
-    case = random_case(seed, kind, None, "few", True, algorithm=algorithm)
-    engine, network = bridges.engine(case.problem, *case.draws), InMemoryNetwork(case.problem, *case.draws)
+    assert_equal_in_both(random_case(seed, kind, None, "few", True, algorithm=algorithm))
+
+
+NEW_PAIRS = {
+    "gradient steps with exact mixing": Pair(GradientSteps(0.02, 3), ExactDiffusion(), mixing="metropolis"),
+    "a proximal step with one model for all": Pair(ProximalStep(2.0), NeighbourhoodAverage(personalised=False)),
+    "gradient steps with the one-step update": Pair(GradientSteps(0.02, 2), OneStepUpdate(rho=0.5), tau=0.1),
+}
+
+
+@pytest.mark.parametrize("pair", NEW_PAIRS)
+@pytest.mark.parametrize("kind", ["ridge", "huber"])
+def test_any_client_rule_goes_with_any_server_rule(pair, kind):
+    assert_equal_in_both(random_case(3, kind, None, "few", True), NEW_PAIRS[pair])
+
+
+def test_a_new_algorithm_is_a_class_of_parameters_and_its_rules():
+    @dataclass(frozen=True)
+    class ExactGradient(Algorithm):
+        step: float = 0.02
+        mixing: str = "metropolis"
+
+        def rules(self):
+            return GradientSteps(self.step), ExactDiffusion()
+
+    assert_equal_in_both(random_case(8, "ridge", None, "few", True), ExactGradient())
+    with pytest.raises(ConfigError, match=r"algorithm\.step"):
+        ExactGradient(step=0.0)
+
+
+def assert_equal_in_both(case, algorithm=None):
+    """The simulator and the roles end up with the same models and duals, known to the same servers."""
+    engine = bridges.engine(case.problem, *case.draws, chosen=algorithm)
+    network = InMemoryNetwork(case.problem, *case.draws, chosen=algorithm)
     for n in range(1, 31):
         engine.play()
         network.play(n)
@@ -25,10 +62,10 @@ def test_roles_equal_simulator(algorithm, kind, seed):
         actual = network.servers[server].model(cluster)
         assert actual is not None
         np.testing.assert_allclose(actual, model, atol=1e-10 * (1 + np.abs(model).max()), rtol=0)
-    if algorithm != "fedavg":
+    if engine.algorithm.has_dual:
         for name, dual in network.duals().items():
             np.testing.assert_allclose(dual, expected["duals"][name], atol=1e-10 * (1 + np.abs(dual).max()), rtol=0)
-    held = {(s, q) for s, server in network.servers.items() for q in server.known_clusters}
+    held = {(s, q) for s, server in network.servers.items() for q in server.state()["clusters"]}
     names = {(s, q if q != oracle.GLOBAL else "everyone") for s, q in expected["servers"]}
     assert held == names
 

@@ -1,6 +1,6 @@
-"""Small operations that array libraries do differently: batched products, ragged group sums, loops.
+"""Operations that array libraries implement differently: batched products, ragged group sums, loops.
 
-The equations never ask which library they run under; these do.
+Only these functions depend on the library; the equations do not.
 """
 
 from __future__ import annotations
@@ -8,33 +8,33 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
+
+from pgfl.array_types import AnyArray, AnyFloats, Array, Ints, Namespace
 
 if TYPE_CHECKING:
     from scipy import sparse
 
-Array = Any
-GATHER_LIMIT = 4096  # elements of a client's matrix above which copying it costs more than a call for each client
-SPARSE = 0.25  # of a client's elements: where fewer are not zero, reading the others costs more than skipping them
+GATHER_LIMIT = 4096  # elements of a client's matrix above which copying costs more than one call per client
+SPARSE = 0.25  # share of non-zero elements below which a sparse product is faster
 
 
-def is_jax(xp: Any) -> bool:
+def is_jax(xp: Namespace) -> bool:
     """Whether an array namespace is JAX's."""
     return bool(xp.__name__.startswith("jax"))
 
 
-Product = Callable[[Array, Array], Any]  # of a fixed matrix with a vector, into an array of zeros
+Product = Callable[[Array, Array], object]  # of a fixed matrix with a vector, into an array of zeros
 
 
 @dataclass(frozen=True)
 class OwnRows:
-    """Large matrices, a client at a time, as they lie: no copy of those who take part, no padding.
+    """Large matrices, multiplied one client at a time without copying participants or padding.
 
-    A client whose rows are mostly zeros (images are) keeps the others in row-compressed form. That is decided for
-    each client by itself, so that it does not depend on the batch.
+    The rows of a client that are mostly zeros (images are) are kept in row-compressed form. This is decided for each
+    client by itself, so that it does not depend on the batch.
     """
 
     shape: tuple[int, int, int]
@@ -43,7 +43,7 @@ class OwnRows:
 
     @classmethod
     def of(cls, matrices: Array, counts: Array) -> OwnRows:
-        """(n, D, d) matrices of which only the first rows, `counts` of them, are not padding."""
+        """From (n, D, d) matrices; rows past a client's `counts` are padding."""
         rows = counts.astype(int).tolist()
         own = [matrix[:count] for matrix, count in zip(matrices, rows, strict=True)]
         return cls(matrices.shape, rows, [_products(matrix) for matrix in own])
@@ -56,7 +56,7 @@ class OwnRows:
         return out
 
     def transposed_times(self, coefficients: Array, index: Array | None) -> Array:
-        """X_kᵀ a_k, backwards: what the product before has read last is still in the cache."""
+        """X_kᵀ a_k, in reverse order: the rows read last by the previous product are still in the cache."""
         out = np.zeros((len(coefficients), self.shape[2]), dtype=coefficients.dtype)
         for row, client in reversed(self._places(index)):
             self.products[client][1](coefficients[row, : self.counts[client]], out[row])
@@ -67,7 +67,7 @@ class OwnRows:
 
 
 def _products(matrix: Array) -> tuple[Product, Product]:
-    """X v and Xᵀ a for one client, past the zeros where most are."""
+    """X v and Xᵀ a for one client, skipping zeros if most elements are."""
     if np.count_nonzero(matrix) > SPARSE * matrix.size:
         return lambda vector, out: np.dot(matrix, vector, out=out), lambda a, out: np.dot(a, matrix, out=out)
     from scipy import sparse
@@ -87,7 +87,7 @@ def _products(matrix: Array) -> tuple[Product, Product]:
 
 
 def own_rows(matrices: Array, counts: Array) -> Array | OwnRows:
-    """Matrices for `rows_times` and `times_rows` to be applied to some clients in every round."""
+    """Matrices prepared for `rows_times` and `times_rows` of some clients in every round."""
     if isinstance(matrices, np.ndarray) and matrices[0].size > GATHER_LIMIT:
         return OwnRows.of(matrices, counts)
     return matrices
@@ -116,10 +116,10 @@ def times_rows(coefficients: Array, matrices: Array | OwnRows, index: Array | No
 State = tuple[Array, ...]
 
 
-def iterate(body: Callable[[State], State], state: State, limit: int, xp: Any) -> State:
-    """`body` again and again, at most `limit` times, while any of the state's first entry is true.
+def iterate(body: Callable[[State], State], state: State, limit: int, xp: Namespace) -> State:
+    """Repeat `body` at most `limit` times, while any element of the state's first entry is true.
 
-    A loop for the libraries that compile it, too.
+    The loop is also compilable under JAX.
     """
     if is_jax(xp):
         import jax
@@ -139,12 +139,12 @@ def iterate(body: Callable[[State], State], state: State, limit: int, xp: Any) -
 class Linear:
     """A sparse matrix in row-compressed form, applied along the first axis: group sums, means, mixing.
 
-    Every row is summed by itself and in order, so a result does not depend on what else is in the matrix.
+    Every row is summed by itself and in order, so a result does not depend on the other rows.
     """
 
-    indptr: NDArray[np.int64]
-    columns: NDArray[np.int64]
-    values: NDArray[np.floating]
+    indptr: Ints
+    columns: Ints
+    values: AnyFloats
     width: int
 
     @classmethod
@@ -155,11 +155,11 @@ class Linear:
         return cls(indptr, columns[order], values[order], width)
 
     @cached_property
-    def rows(self) -> NDArray[np.int64]:
+    def rows(self) -> Ints:
         """The row of every entry."""
         return np.repeat(np.arange(len(self.indptr) - 1), np.diff(self.indptr))
 
-    def revalued(self, values: NDArray[np.floating]) -> Linear:
+    def revalued(self, values: AnyFloats) -> Linear:
         """The same pattern with other values."""
         return Linear(self.indptr, self.columns, values, self.width)
 
@@ -171,7 +171,7 @@ class Linear:
 
     @cached_property
     def _product(self) -> Callable[[Array], Array]:
-        """`_csr @`, by the routine under it if it is there: half of a small product is looking at what was given."""
+        """`_csr @`, by its underlying routine if available, without the checks that slow down small products."""
         try:
             from scipy.sparse._sparsetools import csr_matvecs
         except ImportError:
@@ -201,8 +201,8 @@ class Linear:
         return xp.matmul(xp.asarray(self._csr.toarray(), dtype=vectors.dtype), vectors)
 
 
-def column(values: NDArray[Any], xp: Any = np) -> Array:
-    """A number a row, as a column; a scalar where they are equal, because that multiplies faster to the same bits."""
+def column(values: AnyArray, xp: Namespace = np) -> Array:
+    """One number per row, as a column; a scalar if all are equal, which is faster and gives the same bits."""
     same = len(values) and (values == values[0]).all()
     if same and xp is np:
         return values[0]
@@ -210,7 +210,7 @@ def column(values: NDArray[Any], xp: Any = np) -> Array:
 
 
 def put(values: Array, index: Array | slice | None, new: Array) -> Array:
-    """`values` with the rows of `index` replaced (all of them if it is None); NumPy's in place."""
+    """`values` with the rows of `index` replaced (all of them if it is None); in place under NumPy."""
     if index is None:
         return new
     xp = values.__array_namespace__()
@@ -225,7 +225,7 @@ def put(values: Array, index: Array | slice | None, new: Array) -> Array:
 
 
 def pick(values: Array, index: Array | slice | None) -> Array:
-    """The rows of `index`, or all of them; a slice gives a view where the library has views."""
+    """The rows of `index`, or all of them; a slice gives a view if the library has views."""
     if index is None:
         return values
     if isinstance(values, np.ndarray):

@@ -13,7 +13,7 @@ from pgfl.core.assured import Terms
 from pgfl.core.federation import ClientData, Federation
 from pgfl.core.roles import Accepted, Client, RoundRequest
 from pgfl.errors import DataError, SolverError
-from pgfl.objectives import Bounds, margins
+from pgfl.objectives import Bounds, margin_solver
 from pgfl.privacy.sensitivity import clip_rows
 
 OBJECTIVES = [Huber(lam=0.1), Logistic(lam=0.1), Ridge(lam=0.1, w_norm=1.0)]
@@ -83,7 +83,7 @@ def test_an_accepted_model_of_another_length_is_refused():
 
 
 def test_without_terms_an_unsolved_problem_is_refused_before_anything_is_released(monkeypatch):
-    monkeypatch.setattr(margins, "NEWTON_STEPS", 1)
+    monkeypatch.setattr(margin_solver, "NEWTON_STEPS", 1)
     with pytest.raises(SolverError, match="nothing was released"):
         client(Logistic(lam=0.1), terms=None).answer(RoundRequest(1, 3, np.ones(4)), Forbidden())
 

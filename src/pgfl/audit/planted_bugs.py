@@ -13,7 +13,7 @@ from pgfl.audit.subjects import Mechanism
 from pgfl.core.algorithms import PGFL, ClientStep, Problem, Release
 from pgfl.core.federation import Federation
 from pgfl.objectives import Huber
-from pgfl.objectives.solvers import Prepared
+from pgfl.objectives.solving import Prepared
 from pgfl.privacy.noise import NoiseSource
 from pgfl.privacy.request import Privacy
 

@@ -1,283 +1,227 @@
-"""The algorithms, each as pure steps that simulator and roles call alike.
+"""The algorithms: each is a client rule and a server rule, whose steps the simulator and the roles call alike.
 
-A round of any of them, with arrays whose last axis is the model and whose first is a client or a (server, cluster):
+One round:
 
-1. client: `client_step` solves the primal problem and releases a model; its server averages `contribution`s.
-2. server: `publish` turns that aggregate into what neighbours are told.
+1. client: `client_step` computes a model and releases it; its server averages the clients' `contribution`s.
+2. server: `publish` turns that aggregate into what neighbours receive.
 3. server: `combine` turns what the neighbourhood published into the new models.
-4. client: `settle` closes the dual with the model it gets back.
-
-`publish` and `combine` see the network through a `Neighbourhood`; what a server does not have takes no part in it.
+4. client: `settle` updates the dual with the model it gets back.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple, Protocol
+from functools import cached_property
+from typing import ClassVar
 
-import numpy as np
-
-from pgfl.core import equations as eq
+from pgfl.array_types import Array
+from pgfl.core.client_rules import ClientRule, ClientStep, GradientSteps, Problem, ProximalStep, Release
 from pgfl.core.schedules import Decaying, Tau, check_tau
+from pgfl.core.server_rules import (
+    ExactDiffusion,
+    Neighbourhood,
+    NeighbourhoodAverage,
+    OneStepUpdate,
+    ServerRule,
+    ServerState,
+)
 from pgfl.core.topology import Mixing
-from pgfl.errors import ConfigError
 
-Array = Any
-ServerState = dict[str, Array]
-Release = Callable[[Array], Array]
-
-
-class Problem(Protocol):
-    """The primal problems of the clients that take part: what a client step needs to know of their data."""
-
-    @property
-    def modulus(self) -> Array:
-        """m = ρ + 2λ/|C_s|, a column."""
-        ...
-
-    @property
-    def update_norm(self) -> float | None:
-        """How far a model may move from its public centre; None is as far as it likes."""
-        ...
-
-    def solve(self, centre: Array) -> tuple[Array, Array]:
-        """(argmin, certified error) of every client."""
-        ...
-
-    def gradient(self, w: Array) -> Array:
-        """∇f_k, with the regulariser."""
-        ...
+__all__ = [
+    "KINDS",
+    "PGFL",
+    "Algorithm",
+    "ClientStep",
+    "ExactMixing",
+    "FedAvg",
+    "Neighbourhood",
+    "OneStep",
+    "Pair",
+    "Problem",
+    "Release",
+    "ServerState",
+    "swap_warning",
+]
 
 
-class Neighbourhood(Protocol):
-    """Sums over what the neighbours (and the clusters at) a server have; one row a (server, cluster)."""
+class Algorithm(ABC):
+    """A client rule and a server rule. A subclass names its parameters and returns the `rules` they stand for."""
 
-    @property
-    def degree(self) -> Array:
-        """|𝒩_s⁻| counting neighbours that have q, where s itself does; a column."""
-        ...
+    kind: ClassVar[str] = "custom"
 
-    @property
-    def adopting(self) -> Array:
-        """1 where s knows q only from its neighbours."""
-        ...
+    @abstractmethod
+    def rules(self) -> tuple[ClientRule, ServerRule]:
+        """The two rules; asked for once."""
+
+    def __post_init__(self) -> None:
+        self._rules  # noqa: B018  (invalid parameters are refused at once)
+        if not callable(self.tau):
+            check_tau(self.tau)
+
+    @cached_property
+    def _rules(self) -> tuple[ClientRule, ServerRule]:
+        return self.rules()
 
     @property
-    def share(self) -> Array:
-        """c_s of exact mixing."""
-        ...
+    def client_rule(self) -> ClientRule:
+        """What its clients do."""
+        return self._rules[0]
 
-    def average(self, values: Array) -> Array:
-        """The mixing average over p ∈ 𝒩_s that have the cluster."""
-        ...
+    @property
+    def server_rule(self) -> ServerRule:
+        """What its servers do."""
+        return self._rules[1]
 
-    def neighbour_sum(self, values: Array) -> Array:
-        """Σ over p ∈ 𝒩_s⁻ that have the cluster, where s itself has it; 0 elsewhere."""
-        ...
+    @property
+    def rho(self) -> float:
+        """ρ of the clients' primal problems; 1 where none is solved."""
+        return self.client_rule.rho
 
-    def neighbour_mean(self, values: Array) -> Array:
-        """The plain mean over p ∈ 𝒩_s⁻ that have the cluster."""
-        ...
+    @property
+    def tau(self) -> Tau:
+        """The weight of other clusters: none, unless the algorithm has such a parameter."""
+        return 0.0
 
-    def other_clusters(self, values: Array) -> tuple[Array, Array]:
-        """The mean over r ≠ q that s has, and 1 where there is any, else 0."""
-        ...
+    @property
+    def mixing(self) -> Mixing:
+        """The weights of the neighbourhood's average."""
+        return "uniform"
 
-    def other_clusters_nearby(self, values: Array) -> tuple[Array, Array]:
-        """The mean over r ≠ q and p ∈ 𝒩_s that p has, and 1 where there is any, else 0."""
-        ...
+    @property
+    def has_dual(self) -> bool:
+        """Whether clients keep a dual."""
+        return self.client_rule.has_dual
 
+    @property
+    def personalised(self) -> bool:
+        """Whether each cluster has its own model."""
+        return self.server_rule.personalised
 
-class ClientStep(NamedTuple):
-    """What one client step leaves: the clean model (it stays), the released one, and the solver's certified error."""
+    @property
+    def starts_everywhere(self) -> bool:
+        """Whether all servers have a model before the first round."""
+        return self.server_rule.starts_everywhere
 
-    model: Array
-    released: Array
-    error: Array
+    @property
+    def publishes_last_round(self) -> bool:
+        """Whether neighbours receive the model of the previous round."""
+        return self.server_rule.publishes_last_round
+
+    def client_step(self, problem: Problem, server_model: Array, dual: Array, release: Release) -> ClientStep:
+        """Compute the clients' models and release them."""
+        return self.client_rule.step(problem, server_model, dual, release)
+
+    def reach(self, modulus: Array) -> Array:
+        """How far a client's model moves per unit of change in its gradient."""
+        return self.client_rule.reach(modulus)
+
+    def contribution(self, released: Array, dual: Array) -> Array:
+        """What the server averages."""
+        return self.client_rule.contribution(released, dual)
+
+    def settle(self, dual: Array, server_model: Array, released: Array) -> Array:
+        """The dual after the round, from released quantities only."""
+        return self.client_rule.settle(dual, server_model, released)
+
+    def start(self, zeros: Array) -> ServerState:
+        """The servers' state before the first round."""
+        return self.server_rule.start(zeros)
+
+    def publish(self, state: ServerState, aggregate: Array, neighbourhood: Neighbourhood) -> tuple[ServerState, Array]:
+        """The servers' state after aggregation, and what neighbours receive."""
+        return self.server_rule.publish(state, aggregate, neighbourhood)
+
+    def combine(self, state: ServerState, published: Array, neighbourhood: Neighbourhood, tau: float) -> ServerState:
+        """The servers' state after the round, from what the neighbourhood published."""
+        return self.server_rule.combine(state, published, neighbourhood, tau)
 
 
 @dataclass(frozen=True)
-class _Admm:
-    """What the ADMM algorithms share: the client's side."""
+class Pair(Algorithm):
+    """Any client rule with any server rule.
+
+    >>> Pair(GradientSteps(), ExactDiffusion(), mixing="metropolis").has_dual
+    False
+    """
+
+    client: ClientRule
+    server: ServerRule
+    tau: Tau = 0.0
+    mixing: Mixing = "uniform"
+
+    def rules(self) -> tuple[ClientRule, ServerRule]:
+        """The two that were given."""
+        return self.client, self.server
+
+
+@dataclass(frozen=True)
+class PGFL(Algorithm):
+    """Algorithms 1 and 2: aggregate, average with neighbours, learn from other clusters.
+
+    Only `release` makes it private: with the identity it is Algorithm 1, with noise Algorithm 2.
+    """
 
     rho: float = 5.0
     tau: Tau = 0.0
     mixing: Mixing = "uniform"
 
-    kind: ClassVar[str]
-    personalised: ClassVar[bool] = True
-    has_dual: ClassVar[bool] = True
-    starts_everywhere: ClassVar[bool] = False
-    publishes_last_round: ClassVar[bool] = False
-
-    def __post_init__(self) -> None:
-        if not (np.isfinite(self.rho) and self.rho > 0):
-            raise ConfigError(f"algorithm.rho must be a number above 0; got {self.rho}.")
-        if not callable(self.tau):
-            check_tau(self.tau)
-
-    def client_step(self, problem: Problem, server_model: Array, dual: Array, release: Release) -> ClientStep:
-        """Solve the primal problem and perturb its solution."""
-        centre = eq.client_centre(server_model, dual, self.rho, problem.modulus)
-        model, error = problem.solve(centre)
-        model = eq.clip_update(model, centre, problem.update_norm)
-        return ClientStep(model, release(model), error)
-
-    def reach(self, modulus: Array) -> Array:
-        """How far a client's model moves for every unit that its gradient changes: 1/m."""
-        return 1.0 / modulus
-
-    def contribution(self, released: Array, dual: Array) -> Array:
-        """What the server averages."""
-        return eq.contribution(released, dual)
-
-    def settle(self, dual: Array, server_model: Array, released: Array) -> Array:
-        """The dual after the round, from released quantities only."""
-        return eq.client_dual_update(dual, server_model, released)
-
-
-@dataclass(frozen=True)
-class PGFL(_Admm):
-    """Algorithms 1 and 2: aggregate, average with neighbours, learn from other clusters.
-
-    Private or not is a matter of `release` alone: with the identity it is Algorithm 1, with noise Algorithm 2.
-    """
-
     kind: ClassVar[str] = "pgfl"
 
-    def start(self, zeros: Array) -> ServerState:
-        """Servers start without models; zero only stands where nothing is known yet."""
-        return {"model": zeros}
-
-    def publish(self, state: ServerState, aggregate: Array, neighbourhood: Neighbourhood) -> tuple[ServerState, Array]:
-        """Neighbours are told the aggregate, or the current model where no client took part."""
-        return state, aggregate
-
-    def combine(self, state: ServerState, published: Array, neighbourhood: Neighbourhood, tau: float) -> ServerState:
-        """Inter-server aggregation, then inter-cluster learning."""
-        averaged = eq.inter_server_aggregation(published, neighbourhood.average)
-        return {"model": _learn_across_clusters(averaged, neighbourhood, tau)}
+    def rules(self) -> tuple[ClientRule, ServerRule]:
+        """A proximal step, and the neighbourhood's average."""
+        return ProximalStep(self.rho), NeighbourhoodAverage()
 
 
 @dataclass(frozen=True)
-class ExactMixing(_Admm):
-    """PGFL with the exact-diffusion correction: at τ = 0, with everyone taking part, it reaches the optimum."""
+class ExactMixing(Algorithm):
+    """PGFL with the exact-diffusion correction: at τ = 0, if all clients take part, it reaches the optimum."""
 
+    rho: float = 5.0
+    tau: Tau = 0.0
     mixing: Mixing = "metropolis"
 
     kind: ClassVar[str] = "pgfl-exact"
-    starts_everywhere: ClassVar[bool] = True
 
-    def start(self, zeros: Array) -> ServerState:
-        """Every server of a component with clients of q starts at 0 and relays; leaving one out would bias for ever."""
-        return {"model": zeros, "step": zeros}
-
-    def publish(self, state: ServerState, aggregate: Array, neighbourhood: Neighbourhood) -> tuple[ServerState, Array]:
-        """The corrected step t + w − t_previous; w − t_previous is 0 before the first round."""
-        step = eq.exact_local_step(state["model"], aggregate, neighbourhood.share)
-        return {**state, "step": step}, eq.exact_correction(step, state["model"], state["step"])
-
-    def combine(self, state: ServerState, published: Array, neighbourhood: Neighbourhood, tau: float) -> ServerState:
-        """Half of the average, half of one's own: Ā = (I + A)/2."""
-        mixed = 0.5 * (published + eq.inter_server_aggregation(published, neighbourhood.average))
-        return {**state, "model": _learn_across_clusters(mixed, neighbourhood, tau)}
+    def rules(self) -> tuple[ClientRule, ServerRule]:
+        """A proximal step, and exact diffusion."""
+        return ProximalStep(self.rho), ExactDiffusion()
 
 
 @dataclass(frozen=True)
-class OneStep(_Admm):
-    """The one-step ADMM server update with the server dual ψ, from the neighbours' models of the round before."""
+class OneStep(Algorithm):
+    """The one-step ADMM server update with the server dual ψ, from the neighbours' models of the previous round."""
+
+    rho: float = 5.0
+    tau: Tau = 0.0
+    mixing: Mixing = "uniform"
 
     kind: ClassVar[str] = "pgfl-onestep"
-    publishes_last_round: ClassVar[bool] = True
 
-    def start(self, zeros: Array) -> ServerState:
-        """No model, no dual, no aggregate."""
-        return {"model": zeros, "dual": zeros, "aggregate": zeros}
-
-    def publish(self, state: ServerState, aggregate: Array, neighbourhood: Neighbourhood) -> tuple[ServerState, Array]:
-        """Neighbours are told the model of the round before; the aggregate stays at home until `combine`."""
-        return {**state, "aggregate": aggregate}, state["model"]
-
-    def combine(self, state: ServerState, published: Array, neighbourhood: Neighbourhood, tau: float) -> ServerState:
-        """Close ψ of the round before with the same messages, then the one-step update."""
-        neighbours = neighbourhood.neighbour_sum(published)
-        dual = eq.server_dual_update(state["dual"], published, neighbours, neighbourhood.degree, self.rho)
-        others, any_other = neighbourhood.other_clusters_nearby(published)
-        updated = eq.server_primal(
-            state["aggregate"], dual, published, neighbours, neighbourhood.degree, others, tau * any_other, self.rho
-        )
-        adopted = neighbourhood.neighbour_mean(published)
-        return {**state, "dual": dual, "model": updated + neighbourhood.adopting * (adopted - updated)}
+    def rules(self) -> tuple[ClientRule, ServerRule]:
+        """A proximal step, and the one-step update with the same ρ."""
+        return ProximalStep(self.rho), OneStepUpdate(self.rho)
 
 
 @dataclass(frozen=True)
-class FedAvg:
-    """FedAvg on the server graph: one model for everyone, local gradient steps, averages of averages.
+class FedAvg(Algorithm):
+    """FedAvg on the server graph: one model for all clients, local gradient steps, averages of averages.
 
     The mean is over participants, not weighted by D_k, because the paper's risk weighs clients, not samples.
     """
 
-    step: float = 0.05
+    step: float = 0.005
     local_steps: int = 5
     mixing: Mixing = "uniform"
 
     kind: ClassVar[str] = "fedavg"
-    personalised: ClassVar[bool] = False
-    has_dual: ClassVar[bool] = False
-    starts_everywhere: ClassVar[bool] = False
-    publishes_last_round: ClassVar[bool] = False
-    rho: ClassVar[float] = 1.0
-    tau: ClassVar[float] = 0.0
 
-    def __post_init__(self) -> None:
-        if not (np.isfinite(self.step) and self.step > 0):
-            raise ConfigError(f"algorithm.step must be a number above 0; got {self.step}.")
-        if not (isinstance(self.local_steps, int) and self.local_steps >= 1):
-            raise ConfigError(f"algorithm.local_steps must be a whole number from 1 up; got {self.local_steps}.")
-
-    def client_step(self, problem: Problem, server_model: Array, dual: Array, release: Release) -> ClientStep:
-        """`local_steps` gradient steps from the server's model."""
-        model = server_model
-        for _ in range(self.local_steps):
-            model = eq.gradient_step(model, problem.gradient(model), self.step)
-        model = eq.clip_update(model, server_model, problem.update_norm)
-        return ClientStep(model, release(model), 0.0 * model[..., 0])
-
-    def reach(self, modulus: Array) -> float:
-        """How far a client's model moves for every unit that its gradient changes: step by step."""
-        return self.step * self.local_steps
-
-    def contribution(self, released: Array, dual: Array) -> Array:
-        """The released model itself."""
-        return released
-
-    def settle(self, dual: Array, server_model: Array, released: Array) -> Array:
-        """There is no dual."""
-        return dual
-
-    def start(self, zeros: Array) -> ServerState:
-        """Servers start without a model."""
-        return {"model": zeros}
-
-    def publish(self, state: ServerState, aggregate: Array, neighbourhood: Neighbourhood) -> tuple[ServerState, Array]:
-        """The mean of the clients' models."""
-        return state, aggregate
-
-    def combine(self, state: ServerState, published: Array, neighbourhood: Neighbourhood, tau: float) -> ServerState:
-        """The average over the neighbourhood."""
-        return {"model": eq.inter_server_aggregation(published, neighbourhood.average)}
+    def rules(self) -> tuple[ClientRule, ServerRule]:
+        """Gradient steps, and the neighbourhood's average of one model."""
+        return GradientSteps(self.step, self.local_steps), NeighbourhoodAverage(personalised=False)
 
 
-Algorithm = PGFL | ExactMixing | OneStep | FedAvg
 KINDS: dict[str, type[Algorithm]] = {cls.kind: cls for cls in (PGFL, ExactMixing, OneStep, FedAvg)}
-
-
-def _learn_across_clusters(mixed: Array, neighbourhood: Neighbourhood, tau: float) -> Array:
-    if isinstance(tau, float) and tau == 0:
-        return mixed
-    others, any_other = neighbourhood.other_clusters(mixed)
-    return eq.inter_cluster_learning(mixed, others, tau * any_other)
 
 
 def swap_warning(tau: Tau, clusters: int) -> str | None:

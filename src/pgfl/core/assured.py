@@ -1,13 +1,13 @@
-"""What a client can promise of its own computation, from public quantities alone.
+"""The accuracy that a client can promise from public quantities alone.
 
-A site chooses the training, the model and |C_s|, and sees whether it gets an answer. So that this tells nothing about
+A site chooses the training, the model and |C_s|, and sees whether it gets an answer. So that this reveals nothing about
 the data, a request is judged by public magnitudes: the client's bounds, its number of records, the training and the
-centre. What passes is answered with an error below the promised tolerance for *all* data within the bounds.
+centre. An accepted request is answered with an error below the promised tolerance for *all* data within the bounds.
 
 The promise rests on one map, T(w) = P(w − ∇G(w)/(L + m)), where P projects onto ‖w‖ ≤ W if the objective has such a
-constraint. T brings every w nearer to the argmin by the factor q = L/(L + m). So ‖w − T(w)‖/(1 − q) certifies a fast
-solver's answer, and where it does not, T is applied as often as the worst data needs. Half of the tolerance is for the
-distance that is left, half for what floating point adds, which is bounded here too.
+constraint. T multiplies the distance to the argmin by at most q = L/(L + m). So ‖w − T(w)‖/(1 − q) certifies a fast
+solver's answer; if it does not, T is applied as often as the worst data needs. Half of the tolerance is for the
+remaining distance, half for rounding errors, which are bounded here too.
 """
 
 from __future__ import annotations
@@ -18,22 +18,21 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pgfl.array_types import Floats
 from pgfl.objectives import Bounds, Objective
 
-Vector = NDArray[np.float64]
 EPS = float(np.finfo(float).eps)
 RELATIVE_TOLERANCE = 1e-6  # of the sensitivity, which it widens by twice that
 LEAST_TOLERANCE = 1e-10
 MOST_STEPS = 10_000
-LARGEST = 1e100  # of anything that is squared on the way
+LARGEST = 1e100  # of any number that is squared
 CERTIFIED = 0.49  # of the tolerance: half, less the rounding of a norm
-SHORTER = 1.0 - 4.0 * EPS  # a step of 1/(L + m) must not come out longer
+SHORTER = 1.0 - 4.0 * EPS  # a step of 1/(L + m) must not be rounded up
 
 
 class Refusal(StrEnum):
-    """Why a client does not answer: constant texts, so that they say nothing about its data."""
+    """Why a client does not answer: constant texts, so they reveal nothing about its data."""
 
     TOO_LONG = "the model or the dual is too long to be computed with as accurately as the guarantee needs"
     TOO_MANY_STEPS = "this training may need more solver steps than this client allows"
@@ -47,10 +46,9 @@ class Refusal(StrEnum):
 
 @dataclass(frozen=True)
 class Terms:
-    """The owner's terms: bounds on the data, the accuracy of a solution, and how many steps it may cost.
+    """The owner's terms: bounds on the data, the accuracy of a solution, and the largest number of solver steps.
 
-    Without a stated tolerance it is a millionth of the exact sensitivity, so that it widens the noise by next to
-    nothing whatever the scale of the problem is.
+    The default tolerance is a millionth of the exact sensitivity, so it hardly widens the noise at any scale.
     """
 
     bounds: Bounds
@@ -58,7 +56,7 @@ class Terms:
     most_steps: int = MOST_STEPS
 
     def tolerance_for(self, objective: Objective, reach: float, records: int) -> float:
-        """The error that is promised and that the sensitivity counts with; `reach` is the algorithm's."""
+        """The promised error, which the sensitivity includes; `reach` is the algorithm's."""
         if self.tolerance is not None:
             return self.tolerance
         change = objective.gradient_change(self.bounds)
@@ -68,7 +66,7 @@ class Terms:
 
 @dataclass(frozen=True)
 class Magnitudes:
-    """Public bounds on what a client computes with: sizes, slopes and curvature of its mean loss."""
+    """Public bounds on a client's problem: its size, and the slope and curvature of its mean loss."""
 
     records: int
     dimension: int
@@ -85,7 +83,7 @@ class Magnitudes:
         return cls(records, dimension, gradient, smoothness, objective.domain)
 
     def gradient_rounding(self, size: float) -> float:
-        """What floating point can add to the mean gradient at a model with ‖w‖ ≤ size; infinite if it may overflow."""
+        """The rounding error of the mean gradient at ‖w‖ ≤ size; infinite if it may overflow."""
         if not max(size, self.gradient, self.smoothness * size) <= LARGEST:
             return math.inf
         return EPS * ((self.dimension + 4) * self.smoothness * size + (self.records + 8) * self.gradient)
@@ -107,7 +105,7 @@ class PrimalPromise:
 
     @property
     def steps(self) -> float:
-        """How often T must be applied to the start, whatever the data is; infinite if no number is enough."""
+        """How often T must be applied for any data; infinite if no number is enough."""
         rate = -math.log1p(-SHORTER * self.modulus / self.steepest) if math.isfinite(self.steepest) else 0.0
         start = 2.0 * self._start_distance / self.tolerance
         if start <= 1.0:
@@ -116,7 +114,7 @@ class PrimalPromise:
         return float(math.ceil(steps)) if math.isfinite(steps) else math.inf
 
     def rounding(self, centre: float) -> float:
-        """What floating point can add to a solution or its certificate, for ‖c‖ = centre."""
+        """The rounding error of a solution or its certificate, for ‖c‖ = centre."""
         sizes, away = self.sizes, self.reach(centre)
         size = centre + away if sizes.domain is None else sizes.domain
         gradient = sizes.gradient_rounding(size) + EPS * (4.0 * sizes.gradient + 6.0 * self.modulus * away)
@@ -127,7 +125,7 @@ class PrimalPromise:
         return 2.0 * self._start_distance if self.sizes.domain is None else self.sizes.domain + centre
 
     def refusal(self, centre: float) -> Refusal | None:
-        """Why a request with ‖c‖ = centre cannot be answered as promised, whatever the data is."""
+        """Why a request with ‖c‖ = centre cannot be answered as promised for all data."""
         if not self.steps <= self.most_steps:
             return Refusal.TOO_MANY_STEPS
         return None if _below(self.rounding(centre), 0.5 * self.tolerance) else Refusal.TOO_LONG
@@ -137,32 +135,32 @@ class PrimalPromise:
         """From the start to the argmin: at most C/m from the centre, or across the ball."""
         return self.sizes.gradient / self.modulus if self.sizes.domain is None else 2.0 * self.sizes.domain
 
-    def solve(self, centre: Vector, gradient: Callable[[Vector], Vector], fast: Callable[[], Vector]) -> Vector:
+    def solve(self, centre: Floats, gradient: Callable[[Floats], Floats], fast: Callable[[], Floats]) -> Floats:
         """The argmin within the tolerance; `gradient` is that of F. No data within the bounds makes it fail."""
         quick = finite_or_none(fast)
         if quick is not None and self._certified(quick, centre, gradient):
             return quick
         return self.slow_but_sure(centre, gradient)
 
-    def slow_but_sure(self, centre: Vector, gradient: Callable[[Vector], Vector]) -> Vector:
+    def slow_but_sure(self, centre: Floats, gradient: Callable[[Floats], Floats]) -> Floats:
         """T, as often as the worst data needs."""
         model = self._projected(centre)
         for _ in range(int(self.steps)):
             model = self._nearer(model, centre, gradient)
         return model
 
-    def _certified(self, model: Vector, centre: Vector, gradient: Callable[[Vector], Vector]) -> bool:
+    def _certified(self, model: Floats, centre: Floats, gradient: Callable[[Floats], Floats]) -> bool:
         size = float(np.linalg.norm(centre))
         if not np.linalg.norm(model - centre) <= self.reach(size):
             return False
         left = float(np.linalg.norm(model - self._nearer(model, centre, gradient)))
         return left * self.steepest <= CERTIFIED * self.tolerance * self.modulus
 
-    def _nearer(self, model: Vector, centre: Vector, gradient: Callable[[Vector], Vector]) -> Vector:
+    def _nearer(self, model: Floats, centre: Floats, gradient: Callable[[Floats], Floats]) -> Floats:
         whole = gradient(model) + self.modulus * (model - centre)
         return self._projected(model - (SHORTER / self.steepest) * whole)
 
-    def _projected(self, model: Vector) -> Vector:
+    def _projected(self, model: Floats) -> Floats:
         radius = self.sizes.domain
         length = float(np.linalg.norm(model))
         return model if radius is None or length <= radius else model * (radius / length)
@@ -170,9 +168,9 @@ class PrimalPromise:
 
 @dataclass(frozen=True)
 class DescentPromise:
-    """The promise for `steps` gradient steps of length `step` on F(w) + (λ/|C_s|)‖w‖²: rounding is all that differs.
+    """The promise for `steps` gradient steps of length `step` on F(w) + (λ/|C_s|)‖w‖²: only rounding differs.
 
-    Such steps do not spread models apart, so the errors of the steps add up and no more.
+    Such steps do not move two models further apart, so the errors of the steps just add up.
     """
 
     sizes: Magnitudes
@@ -182,7 +180,7 @@ class DescentPromise:
     tolerance: float
 
     def rounding(self, start: float) -> float:
-        """What floating point can add to the last model, from a first one with ‖w‖ = start."""
+        """The rounding error of the last model, from a first one with ‖w‖ = start."""
         size = start + self.steps * self.step * self.sizes.gradient
         gradient = self.sizes.gradient_rounding(size) + EPS * (4.0 * self.sizes.gradient + 6.0 * self.penalty * size)
         return self.steps * (self.step * gradient + 4.0 * EPS * size)
@@ -198,12 +196,12 @@ Promise = PrimalPromise | DescentPromise
 
 
 def _below(value: float, limit: float) -> bool:
-    """Whether a bound is met, which an infinite one never is."""
+    """Whether a value is finite and within the limit."""
     return math.isfinite(value) and value <= limit
 
 
-def finite_or_none(fast: Callable[[], Vector]) -> Vector | None:
-    """What a fast solver finds; whatever goes wrong in it is a matter of the data and must not show."""
+def finite_or_none(fast: Callable[[], Floats]) -> Floats | None:
+    """A fast solver's result, or None; a failure would depend on the data and so must not be visible."""
     try:
         with np.errstate(all="ignore"):
             found = fast()

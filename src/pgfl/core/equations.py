@@ -1,21 +1,36 @@
-r"""Each update of the paper, one function. Vectors lie on the last axis; leading axes are batch.
+r"""Every update of the paper, one function each. Vectors lie on the last axis; leading axes are the batch.
 
-Only arithmetic operators and arguments are used, so the same lines run under NumPy, JAX and array-api-strict. What is
-summed over (participants, neighbours, clusters) arrives as an operator, because a simulator sums over a flat network
-and a server over its own messages. Symbols are mapped to names in docs/notation.md; every ``\label`` stands once.
-A client's `dual` is φ_k/ρ throughout: scaled so, ρ is needed in the primal problem alone.
+Only arithmetic operators and arguments are used, so the same lines run under NumPy, JAX and array-api-strict. Sums
+(over participants, neighbours or clusters) are passed in as operators: a simulator sums over a flat network, a server
+over the messages it received. docs/notation.md maps symbols to names; every ``\label`` occurs once.
+A client's `dual` is φ_k/ρ throughout: with this scaling only the primal problem needs ρ.
 """
 
 from collections.abc import Callable
-from typing import Any
 
-Array = Any
+from pgfl.array_types import Array
+
 Operator = Callable[[Array], Array]
 
 
+def ridge_penalty(lam: Array, server_clients: Array) -> Array:
+    """2λ/|C_s|, the strong convexity of a client's regulariser (λ/|C_s|)·‖w‖²."""
+    return 2.0 * lam / server_clients
+
+
 def strong_convexity(rho: Array, lam: Array, server_clients: Array) -> Array:
-    """m = ρ + 2λ/|C_s|, the strong convexity of the primal problem with R(w) = ‖w‖²."""
-    return rho + 2.0 * lam / server_clients
+    """m = ρ + 2λ/|C_s|, the strong convexity of the primal problem."""
+    return rho + ridge_penalty(lam, server_clients)
+
+
+def primal_reach(modulus: Array) -> Array:
+    """1/m: how far the solution of a primal problem moves per unit of change in its gradient."""
+    return 1.0 / modulus
+
+
+def descent_reach(step: float, local_steps: int) -> float:
+    """How far `local_steps` gradient steps move a model per unit of change in its gradient."""
+    return step * local_steps
 
 
 def client_centre(server_model: Array, dual: Array, rho: float, modulus: Array) -> Array:
@@ -29,11 +44,6 @@ def client_centre(server_model: Array, dual: Array, rho: float, modulus: Array) 
     return centre
 
 
-def simple_client_update(server_model: Array, dual: Array, gradient: Array, rho: float) -> Array:
-    r"""w_k = w_{q,s} + φ_k/ρ − ∇f_k(w_k)/ρ, \label{SimpleClientUpdate} (25): what a solved primal problem satisfies."""
-    return server_model + dual - gradient / rho
-
-
 def client_dual_update(dual: Array, server_model: Array, client_model: Array) -> Array:
     r"""φ_k⁽ⁿ⁾ = φ_k⁽ⁿ⁻¹⁾ + ρ (w_{q,s}⁽ⁿ⁾ − w_k⁽ⁿ⁾), \label{ClientDualUpdate} (5), divided by ρ.
 
@@ -45,14 +55,14 @@ def client_dual_update(dual: Array, server_model: Array, client_model: Array) ->
 
 
 def privacy_noise_addition(client_model: Array, noise: Array) -> Array:
-    r"""w̃_k⁽ⁿ⁾ = w_k⁽ⁿ⁾ + ξ_k⁽ⁿ⁾, \label{PrivacyNoiseAddition} (11); the noise comes from outside."""
+    r"""w̃_k⁽ⁿ⁾ = w_k⁽ⁿ⁾ + ξ_k⁽ⁿ⁾, \label{PrivacyNoiseAddition} (11), with noise ξ_k drawn by the caller."""
     return client_model + noise
 
 
 def clip_update(client_model: Array, centre: Array, radius: float | None) -> Array:
-    """The model pulled back into ‖w − centre‖ ≤ radius, if there is one: a projection, so it never spreads models.
+    """Project the model onto ‖w − centre‖ ≤ radius, if there is a radius; two models never end up further apart.
 
-    The radius is shortened by what rounding can add, which grows with the centre that a server may have chosen.
+    The radius is shortened by the possible rounding error, which grows with the centre that a server may choose.
     """
     if radius is None:
         return client_model
@@ -68,7 +78,7 @@ def clip_update(client_model: Array, centre: Array, radius: float | None) -> Arr
 
 
 def contribution(client_model: Array, dual: Array) -> Array:
-    """w_k − φ_k/ρ, what one client adds to its server's aggregate."""
+    """w_k − φ_k/ρ, what one client contributes to its server's aggregate."""
     return client_model - dual
 
 
@@ -100,12 +110,12 @@ def server_primal(
     tau: Array,
     rho: float,
 ) -> Array:
-    r"""The one-step update, \label{ServerPrimal} (6), with the sign of its neighbour term put right.
+    r"""The one-step update, \label{ServerPrimal} (6), with the sign of its neighbour term corrected.
 
     `neighbours` is Σ w_{q,p}⁽ⁿ⁻¹⁾ over 𝒩_s⁻. The printed w_s − w_p diverges for every ρ tried; ADMM has w_s + w_p.
     """
-    pull = 0.5 * rho * (degree * own + neighbours)
-    return (aggregate - 0.5 * server_dual + pull + tau * others) / (1.0 + tau + rho * degree)
+    consensus = 0.5 * rho * (degree * own + neighbours)
+    return (aggregate - 0.5 * server_dual + consensus + tau * others) / (1.0 + tau + rho * degree)
 
 
 def server_dual_update(server_dual: Array, own: Array, neighbours: Array, degree: Array, rho: float) -> Array:
@@ -113,16 +123,37 @@ def server_dual_update(server_dual: Array, own: Array, neighbours: Array, degree
     return server_dual + rho * (degree * own - neighbours)
 
 
+def adopt_from_neighbours(updated: Array, neighbour_mean: Array, adopting: Array) -> Array:
+    """The neighbours' mean where `adopting` is 1 (a cluster known only from them), else the server's own update."""
+    return updated + adopting * (neighbour_mean - updated)
+
+
 def exact_local_step(server_model: Array, aggregate: Array, share: Array) -> Array:
-    """t_s = w_s + c_s (w̃_s − w_s): a server's step, as long as its share c_s of the cluster's clients (notes)."""
+    """t_s = w_s + c_s (w̃_s − w_s): a server's step, scaled by its share c_s of the cluster's clients (notes)."""
     return server_model + share * (aggregate - server_model)
 
 
 def exact_correction(local_step: Array, server_model: Array, previous_step: Array) -> Array:
-    """t⁽ⁿ⁾ + w⁽ⁿ⁻¹⁾ − t⁽ⁿ⁻¹⁾, what exact mixing averages instead of t: it removes the bias of the plain average."""
+    """t⁽ⁿ⁾ + w⁽ⁿ⁻¹⁾ − t⁽ⁿ⁻¹⁾, what exact mixing averages instead of t; it removes the bias of the plain average."""
     return local_step + server_model - previous_step
 
 
+def exact_mixing_average(published: Array, averaged: Array) -> Array:
+    """Half of a server's own estimate and half of the neighbourhood's average: mixing with (I + A)/2."""
+    return 0.5 * (published + averaged)
+
+
+def regularised_loss(loss: Array, ridge_penalty: Array, model: Array) -> Array:
+    """f_k = ℓ_k/D_k + (λ/|C_s|)‖w‖², from the mean loss of a client's data."""
+    xp = model.__array_namespace__()
+    return loss + xp.sum(0.5 * ridge_penalty * (model * model), axis=-1)
+
+
+def regularised_gradient(gradient: Array, ridge_penalty: Array, model: Array) -> Array:
+    """∇f_k, from the gradient of the mean loss."""
+    return gradient + ridge_penalty * model
+
+
 def gradient_step(model: Array, gradient: Array, step: float) -> Array:
-    """One local step of graph FedAvg."""
+    """w − step · ∇f_k(w), one local step of graph FedAvg."""
     return model - step * gradient

@@ -7,15 +7,16 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from pgfl.array_types import AnyFloats, Floats, Ints
 from pgfl.core.topology import Graph, empty
 from pgfl.errors import DataError
 
 
 @dataclass(frozen=True)
 class ClientData:
-    """One client, as a user hands it over: where it is, what it learns, and its samples (D_k × d and D_k)."""
+    """One client: its server, its cluster, and its samples (D_k × d features and D_k targets)."""
 
     server: str
     cluster: str
@@ -27,10 +28,10 @@ class ClientData:
 class TestSet:
     """Samples that no client trains on, for one cluster's task."""
 
-    __test__ = False  # a name that pytest would collect
+    __test__ = False  # or pytest would collect it
 
-    features: NDArray[np.floating]
-    targets: NDArray[np.floating]
+    features: AnyFloats
+    targets: AnyFloats
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,7 +40,7 @@ class Federation:
 
     The samples of client k are rows `offsets[k]` to `offsets[k+1]` of `features` and `targets`. Indices follow the
     order of the ids sorted as text. `truth` holds the models w_q* that generated the data, where they are known;
-    `tests` one test set a cluster. `generated` says that nobody's records are in it: it is made up, or published.
+    `tests` one test set per cluster. `generated` means that it holds no private records: it is synthetic or public.
 
     >>> federation = Federation.from_clients({
     ...     "ann": ClientData("north", "adults", [[1.0, 0.0], [0.0, 1.0]], [1.0, 2.0]),
@@ -51,16 +52,16 @@ class Federation:
     array([1., 2.])
     """
 
-    features: NDArray[np.floating]
-    targets: NDArray[np.floating]
-    offsets: NDArray[np.int64]
-    client_server: NDArray[np.int64]
-    client_cluster: NDArray[np.int64]
+    features: AnyFloats
+    targets: AnyFloats
+    offsets: Ints
+    client_server: Ints
+    client_cluster: Ints
     server_ids: tuple[str, ...]
     cluster_ids: tuple[str, ...]
     graph: Graph
     names: tuple[str, ...] | None = None
-    truth: NDArray[np.floating] | None = None
+    truth: AnyFloats | None = None
     tests: Mapping[str, TestSet] | None = None
     generated: bool = False
 
@@ -90,13 +91,15 @@ class Federation:
         if self.graph.size != len(self.server_ids):
             raise DataError(f"The graph has {self.graph.size} servers, but {len(self.server_ids)} are named.")
         if self.truth is not None and self.truth.shape != (len(self.cluster_ids), dimension):
-            raise DataError(f"The true models must be {len(self.cluster_ids)} × {dimension}, one row a cluster.")
+            raise DataError(f"The true models must be {len(self.cluster_ids)} × {dimension}, one row per cluster.")
         known = set(self.cluster_ids) if self.tests else set()
         for cluster, test in (self.tests or {}).items():
             if cluster not in known:
                 raise DataError(f"There is a test set for cluster {cluster}, which has no clients.")
             if test.features.shape != (len(test.targets), dimension):
-                raise DataError(f"The test set of cluster {cluster} must have {dimension} features and a target a row.")
+                raise DataError(
+                    f"The test set of cluster {cluster} must have {dimension} features and one target per row."
+                )
 
     @classmethod
     def from_clients(
@@ -109,9 +112,9 @@ class Federation:
         truth: Mapping[str, ArrayLike] | None = None,
         tests: Mapping[str, TestSet] | None = None,
     ) -> Federation:
-        """From a mapping of client ids to their data, and the edges between server ids (or a ready graph).
+        """From a mapping of client ids to their data, and the edges between server ids (or a graph).
 
-        `servers` names servers beyond those that have clients.
+        `servers` names additional servers, without clients.
         """
         names = sorted(clients)
         server_ids = tuple(sorted({clients[name].server for name in names} | set(servers)))
@@ -149,7 +152,7 @@ class Federation:
 
     @cached_property
     def client_ids(self) -> tuple[str, ...]:
-        """All clients' ids; generated ones are made up when first asked for."""
+        """All clients' ids; generated on first use if there are no names."""
         return self.names if self.names is not None else tuple(self.client_id(k) for k in range(self.size))
 
     def client_id(self, index: int) -> str:
@@ -177,16 +180,16 @@ class Federation:
         return int(self.features.shape[1])
 
     @cached_property
-    def counts(self) -> NDArray[np.int64]:
+    def counts(self) -> Ints:
         """D_k of every client."""
         return np.diff(self.offsets)
 
     @cached_property
-    def server_sizes(self) -> NDArray[np.int64]:
+    def server_sizes(self) -> Ints:
         """|C_s| of every server."""
         return np.bincount(self.client_server, minlength=len(self.server_ids))
 
-    def rows(self, client: str | int) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
+    def rows(self, client: str | int) -> tuple[AnyFloats, AnyFloats]:
         """(X_k, y_k) of one client, by id or index."""
         index = self.client_index(client) if isinstance(client, str) else client
         chosen = slice(self.offsets[index], self.offsets[index + 1])
@@ -197,9 +200,9 @@ class Federation:
         return self.replace(graph=empty(self.graph.size))
 
     def part(self, servers: Sequence[int]) -> Federation:
-        """The clients of some servers (by number), with the names, numbers and graph that they have in the whole.
+        """The clients of some servers (by number), with their names, numbers and graph in the whole federation.
 
-        Of a mapped federation only the rows of these clients are read.
+        If the data is memory-mapped, only the rows of these clients are read.
         """
         own = own_servers(servers, len(self.server_ids))
         clients = np.flatnonzero(np.isin(self.client_server, own))
@@ -224,7 +227,7 @@ class Federation:
 
 
 def numbered(kind: str, index: int, total: int) -> str:
-    """An id whose text order is its number's order.
+    """An id that sorts as text in the order of its number.
 
     >>> numbered("server", 3, 10)
     'server-3'
@@ -232,8 +235,8 @@ def numbered(kind: str, index: int, total: int) -> str:
     return f"{kind}-{index:0{len(str(max(total - 1, 0)))}d}"
 
 
-def own_servers(servers: Sequence[int], total: int) -> NDArray[np.int64]:
-    """Some of `total` servers, ascending and each once.
+def own_servers(servers: Sequence[int], total: int) -> Ints:
+    """Some of `total` servers, ascending and without repetition.
 
     >>> own_servers([3, 1], 5)
     array([1, 3])
@@ -244,19 +247,19 @@ def own_servers(servers: Sequence[int], total: int) -> NDArray[np.int64]:
     return own
 
 
-def _joined_ranges(starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+def _joined_ranges(starts: Ints, lengths: Ints) -> Ints:
     """The ranges that begin at `starts`, one after the other."""
     return np.repeat(starts - np.cumsum(lengths) + lengths, lengths) + np.arange(lengths.sum())
 
 
-def _numbers(client: str, values: ArrayLike) -> NDArray[np.float64]:
+def _numbers(client: str, values: ArrayLike) -> Floats:
     try:
         return np.asarray(values, dtype=float)
     except (TypeError, ValueError):
         raise DataError(f"Client {client} has a value that is not a number, or rows of unequal length.") from None
 
 
-def _stacked_truth(truth: Mapping[str, ArrayLike], clusters: Sequence[str]) -> NDArray[np.float64]:
+def _stacked_truth(truth: Mapping[str, ArrayLike], clusters: Sequence[str]) -> Floats:
     missing = [cluster for cluster in clusters if cluster not in truth]
     if missing:
         raise DataError(f"The true model of cluster {missing[0]} is missing; give one for every cluster.")

@@ -1,26 +1,23 @@
-"""How well a federation has learned: one number a run, in linear units."""
+"""How well a federation has learned: one number per run, in linear units."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
-Array = NDArray[np.floating]
+from pgfl.array_types import AnyFloats, Array, Ints
 
 
-def squared_norm(x: Array) -> Array:
+def squared_norm(x: AnyFloats) -> AnyFloats:
     """‖x‖² along the last axis."""
     return np.asarray(np.einsum("...i,...i->...", x, x))
 
 
-def deviation(models: Array, truth: Array) -> Array:
+def deviation(models: AnyFloats, truth: AnyFloats) -> AnyFloats:
     r"""‖w_k − w_q*‖²/‖w_q*‖² of every client; its mean over clients is the NMSD, \label{MSE} (53)."""
     return squared_norm(models - truth) / squared_norm(truth)
 
 
-def disagreement(models: Array, clusters: NDArray[np.int64]) -> float:
+def disagreement(models: AnyFloats, clusters: Ints) -> float:
     """Σ‖w_{q,s} − w̄_q‖² / Σ‖w̄_q‖² over all servers that have a model, w̄_q their mean."""
     if not len(models):
         return 0.0
@@ -32,12 +29,12 @@ def disagreement(models: Array, clusters: NDArray[np.int64]) -> float:
     return float(squared_norm(models - centred).sum() / scale) if scale > 0 else 0.0
 
 
-def hits(models: Array, features: Array, labels: Array) -> NDArray[np.int64]:
-    """How many samples are on the right side of each model's boundary."""
+def hits(models: AnyFloats, features: AnyFloats, labels: AnyFloats) -> Ints:
+    """How many samples each model classifies correctly."""
     return np.asarray(np.count_nonzero((features @ models.T > 0) == (labels[:, None] > 0.5), axis=0))
 
 
-def decibels(ratio: Any) -> Any:
+def decibels(ratio: Array) -> Array:
     """10 log₁₀, with −∞ for 0."""
     with np.errstate(divide="ignore"):
         return 10.0 * np.log10(ratio)

@@ -1,8 +1,8 @@
 """One client and one server as state machines without I/O: what runs on a device and at a site.
 
-They call the same algorithm steps as the simulator, on arrays with one row a client or a cluster. A client closes its
-dual lazily: the model of the last round in which *its* answer was accepted comes with the next request, so a client
-that sat out, or whose answer was lost, still has the right dual.
+They call the same algorithm steps as the simulator, on arrays with one row per client or cluster. A client updates its
+dual lazily: the next request carries the model of the last round in which *its* answer was accepted. So a client that
+did not take part, or whose answer was lost, still has the right dual.
 """
 
 from __future__ import annotations
@@ -13,62 +13,62 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from pgfl.array_types import Bools, Floats
 from pgfl.core import equations as eq
-from pgfl.core.algorithms import Algorithm, FedAvg
-from pgfl.core.assured import EPS, DescentPromise, Magnitudes, PrimalPromise, Promise, Refusal, Terms, finite_or_none
+from pgfl.core.algorithms import Algorithm
+from pgfl.core.assured import EPS, Magnitudes, PrimalPromise, Promise, Refusal, Terms, finite_or_none
 from pgfl.core.schedules import tau_at
 from pgfl.core.topology import neighbour_weight
 from pgfl.errors import DataError, SolverError
 from pgfl.objectives import Objective
-from pgfl.objectives.solvers import Prepared, tolerance_for
+from pgfl.objectives.solving import Prepared, tolerance_for
 
-Vector = NDArray[np.float64]
 ROUNDING_SHARE = 0.5  # of the radius that updates are clipped to
 
 
 @dataclass(frozen=True)
 class Accepted:
-    """A round whose answer the server took, and the model that came out of it."""
+    """A round in which the server used the client's answer, and the resulting model."""
 
     round: int
-    model: Vector
+    model: Floats
 
 
 @dataclass(frozen=True)
 class RoundRequest:
-    """What a server asks of a client; `model` is None while the server knows nothing of the client's cluster."""
+    """What a server asks of a client; `model` is None while the server has no model of the client's cluster."""
 
     round: int
     server_clients: int  # |C_s|
-    model: Vector | None
+    model: Floats | None
     accepted: Accepted | None = None
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What leaves a client: the released model and the dual, a function of what was exchanged before."""
+    """What leaves a client: the released model, and the dual, which follows from earlier messages."""
 
     round: int
-    model: Vector
-    dual: Vector
+    model: Floats
+    dual: Floats
 
 
 @dataclass(frozen=True)
 class Publication:
-    """What a server tells its neighbours after a round's aggregation."""
+    """What a server sends its neighbours after a round's aggregation."""
 
     round: int
     degree: int
-    models: Mapping[str, Vector]
+    models: Mapping[str, Floats]
 
 
 class Client:
-    """Settle the dual, solve, release, answer.
+    """Updates its dual, solves its problem, and releases an answer.
 
-    With `terms` a request is judged by what is public before data is touched (`refusal`), and an answer is as accurate
-    as they promise. Without them nothing is promised, and an unsolved problem is a `SolverError`.
+    With `terms` a request is first checked using public quantities only (`refusal`), and answers are as accurate as
+    promised. Without them nothing is promised, and an unsolved problem raises `SolverError`.
 
     >>> from pgfl import PGFL, Ridge
     >>> client = Client(Ridge(lam=0.0), PGFL(rho=2.0), [[1.0], [1.0]], [3.0, 5.0])
@@ -89,18 +89,18 @@ class Client:
         self._targets = np.asarray(targets, dtype=float)[None]
         self.objective, self.algorithm, self.update_norm, self.terms = objective, algorithm, update_norm, terms
         objective.check_targets(self._targets[0])
-        self.dual: Vector = np.zeros(self._features.shape[-1])
-        self.sent: tuple[int, Vector] | None = None
+        self.dual: Floats = np.zeros(self._features.shape[-1])
+        self.sent: tuple[int, Floats] | None = None
         self.settled_round = 0
         self._problem: _OneClient | None = None
 
     @property
     def records(self) -> int:
-        """D_k, which is public."""
+        """D_k, a public number."""
         return int(self._features.shape[1])
 
-    def answer(self, request: RoundRequest, release: Callable[[Vector], Vector]) -> Answer:
-        """The answer to a request; `release` perturbs the solution and accounts for it before it may be seen."""
+    def answer(self, request: RoundRequest, release: Callable[[Floats], Floats]) -> Answer:
+        """The answer to a request; `release` perturbs the solution and charges the budget first."""
         if refusal := self.refusal(request):
             raise DataError(f"Nothing was released: {refusal}.")
         self.settle(request.accepted)
@@ -111,13 +111,13 @@ class Client:
         return Answer(request.round, step.released[0], self.dual)
 
     def refusal(self, request: RoundRequest) -> Refusal | None:
-        """Why this request is not answered: decided by public quantities alone, so it tells nothing about the data."""
+        """Why this request is refused, from public quantities alone, so that it reveals nothing about the data."""
         if request.server_clients < 1:
             raise DataError(f"A server with a client has at least one client; it claims {request.server_clients}.")
         with np.errstate(over="ignore", invalid="ignore"):
             return self._refusal(self._model_of(request), self._settled(request.accepted), request.server_clients)
 
-    def _refusal(self, model: Vector, dual: Vector, server_clients: int) -> Refusal | None:
+    def _refusal(self, model: Floats, dual: Floats, server_clients: int) -> Refusal | None:
         if self.update_norm is not None:
             rounding = EPS * len(model) ** 0.5 * float(np.linalg.norm(model) + np.linalg.norm(dual))
             if not rounding <= ROUNDING_SHARE * self.update_norm:
@@ -126,33 +126,29 @@ class Client:
         if promise is None:
             clipped_or_free = self.update_norm is not None or self.terms is None
             return None if clipped_or_free else Refusal.UNBOUNDED
-        if isinstance(promise, DescentPromise):
-            return promise.refusal(float(np.linalg.norm(model)))
-        modulus = np.float64(promise.modulus)
-        return promise.refusal(float(np.linalg.norm(eq.client_centre(model, dual, self.algorithm.rho, modulus))))
+        modulus = np.float64(self.strong_convexity(server_clients))
+        centre = self.algorithm.client_rule.centre(model, dual, modulus)
+        return promise.refusal(float(np.linalg.norm(centre)))
 
     def promise(self, server_clients: int) -> Promise | None:
-        """What is promised of a solution with this |C_s|; None where nothing can be, or nothing needs to be."""
+        """The accuracy promised for this |C_s|; None if none can be promised, or none is needed."""
         if self.terms is None or not self.objective.convex:
             return None
         sizes = Magnitudes.of(self.objective, self.terms.bounds, self.records, len(self.dual))
         if sizes is None:
             return None
-        tolerance = self.tolerance(server_clients)
-        if isinstance(self.algorithm, FedAvg):
-            penalty = 2.0 * self.objective.lam / server_clients
-            return DescentPromise(sizes, self.algorithm.step, self.algorithm.local_steps, penalty, tolerance)
-        return PrimalPromise(sizes, self.strong_convexity(server_clients), tolerance, self.terms.most_steps)
+        tolerance, most_steps = self.tolerance(server_clients), self.terms.most_steps
+        return self.algorithm.client_rule.promise(sizes, self.objective.lam, server_clients, tolerance, most_steps)
 
     def tolerance(self, server_clients: int) -> float:
-        """How far a released solution may be from the exact one; a calibration counts with the same."""
+        """How far a released solution may be from the exact one; the noise is calibrated with the same value."""
         if self.terms is None:
             return tolerance_for(self.objective, np.float64, np)
         reach = float(self.algorithm.reach(self.strong_convexity(server_clients)))
         return self.terms.tolerance_for(self.objective, reach, self.records)
 
     def settle(self, accepted: Accepted | None) -> None:
-        """ClientDualUpdate with the model of the round that was accepted, once; an answer that was not is forgotten."""
+        """Update the dual, once, with the model of the accepted round; an answer that was not accepted is dropped."""
         if self._unsettled(accepted):
             assert accepted is not None
             self.dual, self.settled_round = self._settled(accepted), accepted.round
@@ -160,29 +156,29 @@ class Client:
     def _unsettled(self, accepted: Accepted | None) -> bool:
         return accepted is not None and self.sent is not None and accepted.round == self.sent[0] > self.settled_round
 
-    def _settled(self, accepted: Accepted | None) -> Vector:
-        """The dual as it will be once `accepted` is settled."""
+    def _settled(self, accepted: Accepted | None) -> Floats:
+        """The dual after settling `accepted`."""
         if not self._unsettled(accepted):
             return self.dual
         assert accepted is not None and self.sent is not None
         return np.asarray(self.algorithm.settle(self.dual, self._received(accepted.model), self.sent[1]))
 
     def state(self) -> dict[str, Any]:
-        """What must survive a restart."""
+        """The state to save for a restart."""
         return {"dual": self.dual, "sent": self.sent, "settled_round": self.settled_round}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on from `state()`."""
+        """Continue from `state()`."""
         self.dual, self.sent, self.settled_round = state["dual"], state["sent"], state["settled_round"]
 
     def strong_convexity(self, server_clients: int) -> float:
-        """m of the problem that would be solved; a calibration uses the same."""
+        """m of the primal problem; the noise is calibrated with the same value."""
         return float(eq.strong_convexity(self.algorithm.rho, self.objective.lam, server_clients))
 
-    def _model_of(self, request: RoundRequest) -> Vector:
+    def _model_of(self, request: RoundRequest) -> Floats:
         return np.zeros_like(self.dual) if request.model is None else self._received(request.model)
 
-    def _received(self, values: Vector) -> Vector:
+    def _received(self, values: Floats) -> Floats:
         model = np.asarray(values, dtype=float)
         if model.shape != self.dual.shape:
             raise DataError(f"The server's model has {model.size} coefficients, this client's data {self.dual.size}.")
@@ -202,23 +198,23 @@ class _OneClient:
     """A `Problem` of one client."""
 
     objective: Objective
-    data: tuple[Vector, Vector, Vector]
-    moduli: Vector
+    data: tuple[Floats, Floats, Floats]
+    moduli: Floats
     server_clients: int
     update_norm: float | None
     promise: Promise | None
 
     @property
-    def modulus(self) -> Vector:
+    def modulus(self) -> Floats:
         return self.moduli[:, None]
 
     @cached_property
     def prepared(self) -> Prepared:
-        """Factored when first needed, since a fast solver may fail even at that."""
+        """Factored on first use, because even that may fail."""
         return self.objective.prepare(*self.data, self.moduli)
 
-    def solve(self, centre: Vector) -> tuple[Vector, Vector]:
-        """The solution as promised. An update to be clipped may be any, so it never fails; else it is certified."""
+    def solve(self, centre: Floats) -> tuple[Floats, Floats]:
+        """The solution as promised. An update that will be clipped may be inexact; any other must be certified."""
         if isinstance(self.promise, PrimalPromise):
             model = self.promise.solve(centre[0], self._loss_gradient, lambda: self._fast(centre))
             return model[None], np.array([self.promise.tolerance])
@@ -230,24 +226,24 @@ class _OneClient:
             raise SolverError(f"The primal problem was solved only to {error[0]:.1e}; nothing was released.")
         return model, error
 
-    def _fast(self, centre: Vector) -> Vector:
-        found: Vector = self.prepared.solve(centre)[0][0]
+    def _fast(self, centre: Floats) -> Floats:
+        found: Floats = self.prepared.solve(centre)[0][0]
         return found
 
-    def _loss_gradient(self, w: Vector) -> Vector:
-        gradient: Vector = self.objective.gradient(w[None], *self.data)[0]
+    def _loss_gradient(self, w: Floats) -> Floats:
+        gradient: Floats = self.objective.gradient(w[None], *self.data)[0]
         return gradient
 
-    def gradient(self, w: Vector) -> Vector:
-        gradient = self.objective.gradient(w, *self.data)
-        return np.asarray(gradient + (2.0 * self.objective.lam / self.server_clients) * w)
+    def gradient(self, w: Floats) -> Floats:
+        penalty = eq.ridge_penalty(self.objective.lam, self.server_clients)
+        return np.asarray(eq.regularised_gradient(self.objective.gradient(w, *self.data), penalty, w))
 
 
 class Server:
-    """Aggregate the clients' answers, tell the neighbours, combine what they tell.
+    """Aggregates its clients' answers, publishes to its neighbours, and combines what they publish.
 
-    `clusters` and `shares` (c_s of every cluster) are needed by exact mixing only, where every server takes part from
-    the first round. FedAvg treats all clients as one cluster, `EVERYONE`.
+    Only exact mixing needs `clusters` and `shares` (c_s of every cluster): there all servers take part from the first
+    round. An algorithm with one model for all clients has a single cluster, `EVERYONE`.
     """
 
     def __init__(
@@ -263,24 +259,19 @@ class Server:
         self.neighbours = tuple(sorted(neighbours))
         self.shares = dict(shares or {})
         self.round = 0
-        self._states: dict[str, dict[str, Vector]] = {}
+        self._states: dict[str, dict[str, Floats]] = {}
         self._pending: _Pending | None = None
         if algorithm.starts_everywhere:
             self._states = {q: algorithm.start(np.zeros(dimension)) for q in clusters}
 
-    def model(self, cluster: str) -> Vector | None:
-        """w_{q,s}, or None while nothing of the cluster has reached this server."""
+    def model(self, cluster: str) -> Floats | None:
+        """w_{q,s}, or None while this server has no model of the cluster."""
         state = self._states.get(self._key(cluster))
         return None if state is None else state["model"]
 
-    @property
-    def known_clusters(self) -> tuple[str, ...]:
-        """The clusters that this server has a model for."""
-        return tuple(sorted(self._states))
-
     def aggregate(self, round: int, answers: Iterable[tuple[str, Answer]]) -> Publication:
-        """(Private)ServerAggregation over (cluster, answer) pairs; returns what the neighbours are to be told."""
-        by_cluster: dict[str, list[Vector]] = {}
+        """Aggregate (cluster, answer) pairs; returns the message to the neighbours."""
+        by_cluster: dict[str, list[Floats]] = {}
         for cluster, answer in answers:
             contributed = self.algorithm.contribution(answer.model, answer.dual)
             by_cluster.setdefault(self._key(cluster), []).append(contributed)
@@ -293,19 +284,21 @@ class Server:
                 aggregate[row] = eq.server_aggregation(stacked, lambda values: values.mean(axis=0))
         shares = np.array([[self.shares.get(cluster, 0.0)] for cluster in rows])
         state, published = self.algorithm.publish(state, aggregate, _Shares(shares))  # type: ignore[arg-type]
-        audible = self._states.keys() if self.algorithm.publishes_last_round else set(rows)
-        self._pending = _Pending(rows, state, published, frozenset(audible), frozenset(by_cluster))
-        told = {cluster: published[row] for row, cluster in enumerate(rows) if cluster in audible}
-        return Publication(round, len(self.neighbours), told)
+        public = self._states.keys() if self.algorithm.publishes_last_round else set(rows)
+        self._pending = _Pending(rows, state, published, frozenset(public), frozenset(by_cluster))
+        models = {cluster: published[row] for row, cluster in enumerate(rows) if cluster in public}
+        return Publication(round, len(self.neighbours), models)
 
     def combine(self, round: int, publications: Mapping[str, Publication]) -> None:
-        """The new models, from this round's aggregate and what the neighbours (those present) published."""
+        """Compute the new models from this round's aggregate and the publications received from neighbours."""
         pending = self._pending
         if pending is None:
             raise DataError("combine was called before aggregate.")
-        heard = {name: publications[name] for name in self.neighbours if name in publications}
-        rows = sorted({*pending.rows, *(cluster for publication in heard.values() for cluster in publication.models)})
-        neighbourhood = _Neighbours(self.algorithm, rows, pending, heard, len(self.neighbours), self.dimension)
+        received = {name: publications[name] for name in self.neighbours if name in publications}
+        rows = sorted(
+            {*pending.rows, *(cluster for publication in received.values() for cluster in publication.models)}
+        )
+        neighbourhood = _Neighbours(self.algorithm, rows, pending, received, len(self.neighbours), self.dimension)
         state = {name: neighbourhood.widened(values) for name, values in pending.state.items()}
         state = self.algorithm.combine(state, neighbourhood.own, neighbourhood, tau_at(self.algorithm.tau, round))
         self._states = {
@@ -316,17 +309,17 @@ class Server:
         self.round, self._pending = round, None
 
     def state(self) -> dict[str, Any]:
-        """What must survive a restart."""
+        """The state to save for a restart."""
         return {"round": self.round, "clusters": self._states}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on from `state()`."""
+        """Continue from `state()`."""
         self.round, self._states, self._pending = state["round"], dict(state["clusters"]), None
 
     def _key(self, cluster: str) -> str:
         return cluster if self.algorithm.personalised else EVERYONE
 
-    def _stacked(self, rows: list[str]) -> dict[str, Vector]:
+    def _stacked(self, rows: list[str]) -> dict[str, Floats]:
         blank = self.algorithm.start(np.zeros(self.dimension))
         held = [self._states.get(cluster, blank) for cluster in rows]
         return {name: np.array([state[name] for state in held]).reshape(len(rows), self.dimension) for name in blank}
@@ -337,17 +330,17 @@ EVERYONE = "everyone"
 
 @dataclass(frozen=True)
 class _Shares:
-    share: Vector
+    share: Floats
 
 
 @dataclass(frozen=True)
 class _Pending:
-    """Between `aggregate` and `combine`."""
+    """State kept between `aggregate` and `combine`."""
 
     rows: list[str]
-    state: dict[str, Vector]
-    published: Vector
-    audible: frozenset[str]
+    state: dict[str, Floats]
+    published: Floats
+    public: frozenset[str]
     contributed: frozenset[str]
 
 
@@ -358,21 +351,21 @@ class _Neighbours:
     algorithm: Algorithm
     rows: list[str]
     pending: _Pending
-    heard: Mapping[str, Publication]
+    received: Mapping[str, Publication]
     neighbours: int
     dimension: int
-    own: Vector = field(init=False)
-    known: NDArray[np.bool_] = field(init=False)
-    degree: Vector = field(init=False)
-    adopting: Vector = field(init=False)
-    share: Vector = field(init=False)
+    own: Floats = field(init=False)
+    known: Bools = field(init=False)
+    degree: Floats = field(init=False)
+    adopting: Floats = field(init=False)
+    share: Floats = field(init=False)
 
     def __post_init__(self) -> None:
         self._place = {cluster: row for row, cluster in enumerate(self.rows)}
         self.own = self.widened(self.pending.published)
-        self._has = np.array([cluster in self.pending.audible for cluster in self.rows], dtype=bool)
-        self._theirs = [self._table(publication.models) for publication in self.heard.values()]
-        self._they_have = [self._mask(publication.models) for publication in self.heard.values()]
+        self._has = np.array([cluster in self.pending.public for cluster in self.rows], dtype=bool)
+        self._theirs = [self._table(publication.models) for publication in self.received.values()]
+        self._they_have = [self._mask(publication.models) for publication in self.received.values()]
         having = sum((mask.astype(float) for mask in self._they_have), np.zeros(len(self.rows)))
         contributed = np.array([cluster in self.pending.contributed for cluster in self.rows], dtype=bool)
         one_step = self.algorithm.publishes_last_round
@@ -383,16 +376,16 @@ class _Neighbours:
         self.share = np.zeros((len(self.rows), 1))
         self._having = having
 
-    def widened(self, values: Vector) -> Vector:
-        """Rows of this server's own clusters, spread over the clusters of the whole neighbourhood."""
+    def widened(self, values: Floats) -> Floats:
+        """Rows of this server's own clusters, placed among all clusters of the neighbourhood."""
         wide = np.zeros((len(self.rows), self.dimension))
         wide[[self._place[cluster] for cluster in self.pending.rows]] = values
         return wide
 
-    def average(self, values: Vector) -> Vector:
+    def average(self, values: Floats) -> Floats:
         weights = [
             neighbour_weight(self.algorithm.mixing, np.array(self.neighbours), np.array(publication.degree))
-            for publication in self.heard.values()
+            for publication in self.received.values()
         ]
         own_weight = 1.0 - sum(weights) - self._silent_weight()
         total = own_weight * self._has + sum(
@@ -404,41 +397,41 @@ class _Neighbours:
         return np.asarray(summed / np.where(total > 0, total, 1.0)[:, None])
 
     def _silent_weight(self) -> float:
-        """A neighbour that was not heard keeps its weight out of the average; uniform weights know what it is."""
-        silent = self.neighbours - len(self.heard)
+        """The total weight of neighbours that sent nothing; their degree is unknown, so it is the uniform weight."""
+        silent = self.neighbours - len(self.received)
         return silent * float(neighbour_weight("uniform", np.array(self.neighbours), np.array(0))) if silent else 0.0
 
-    def neighbour_sum(self, values: Vector) -> Vector:
+    def neighbour_sum(self, values: Floats) -> Floats:
         return self._has[:, None] * self._sum_of_theirs()
 
-    def neighbour_mean(self, values: Vector) -> Vector:
+    def neighbour_mean(self, values: Floats) -> Floats:
         return self._sum_of_theirs() / np.maximum(self._having, 1.0)[:, None]
 
-    def other_clusters(self, values: Vector) -> tuple[Vector, Vector]:
+    def other_clusters(self, values: Floats) -> tuple[Floats, Floats]:
         here = self.known.astype(float)
         others = here.sum() - here
         total = (here[:, None] * values).sum(axis=0)
         return _mean_and_any(total - here[:, None] * values, others)
 
-    def other_clusters_nearby(self, values: Vector) -> tuple[Vector, Vector]:
+    def other_clusters_nearby(self, values: Floats) -> tuple[Floats, Floats]:
         tables = [self._has[:, None] * values, *self._theirs]
         masks = [self._has, *self._they_have]
         count = sum((mask.sum() - mask.astype(float) for mask in masks), np.zeros(len(self.rows)))
         summed = sum((table.sum(axis=0) - table for table in tables), np.zeros_like(values))
         return _mean_and_any(summed, count)
 
-    def _sum_of_theirs(self) -> Vector:
+    def _sum_of_theirs(self) -> Floats:
         return np.asarray(sum(self._theirs, np.zeros((len(self.rows), self.dimension))))
 
-    def _table(self, models: Mapping[str, Vector]) -> Vector:
+    def _table(self, models: Mapping[str, Floats]) -> Floats:
         table = np.zeros((len(self.rows), self.dimension))
         for cluster, model in models.items():
             table[self._place[cluster]] = model
         return table
 
-    def _mask(self, models: Mapping[str, Vector]) -> NDArray[np.bool_]:
+    def _mask(self, models: Mapping[str, Floats]) -> Bools:
         return np.array([cluster in models for cluster in self.rows], dtype=bool)
 
 
-def _mean_and_any(summed: Vector, count: Vector) -> tuple[Vector, Vector]:
+def _mean_and_any(summed: Floats, count: Floats) -> tuple[Floats, Floats]:
     return summed / np.maximum(count, 1.0)[:, None], (count > 0).astype(float)[:, None]

@@ -1,4 +1,4 @@
-"""What changes from round to round: τ⁽ⁿ⁾, and which clients take part."""
+"""Settings that change from round to round: τ⁽ⁿ⁾, and which clients take part."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pgfl.array_types import Ints
 from pgfl.core.streams import Purpose, stream
 from pgfl.errors import ConfigError
 
@@ -59,22 +59,20 @@ def check_participants(participants: Participants) -> None:
 
 
 class Scheduler:
-    """m clients of each server, drawn anew every round from the server's own stream; all of them if it has fewer.
+    """Draws m clients of each server every round from the server's own stream; all of them if it has fewer.
 
-    `members` holds, for every server, the indices of its clients, ascending. `keys` are the (run, server) of its
-    streams, so that a draw does not depend on which servers are simulated together.
+    `members` holds the indices of every server's clients, ascending. `keys` are the (run, server) of its streams, so a
+    draw does not depend on which servers are simulated together.
     """
 
-    def __init__(
-        self, participants: Participants, members: list[NDArray[np.int64]], keys: list[tuple[int, int]], seed: int
-    ) -> None:
+    def __init__(self, participants: Participants, members: list[Ints], keys: list[tuple[int, int]], seed: int) -> None:
         check_participants(participants)
         self._everyone = np.sort(np.concatenate([*members, np.empty(0, dtype=np.int64)]))
         self._count, self._members, self._keys, self._seed = participants, members, keys, seed
-        self._drawn: tuple[int, NDArray[np.int64]] | None = None
+        self._drawn: tuple[int, Ints] | None = None
         self.everyone_always = participants == "all" or all(len(m) <= participants for m in members)
 
-    def draw(self, round: int) -> NDArray[np.int64]:
+    def draw(self, round: int) -> Ints:
         """The clients that take part in a round (from 1), ascending."""
         if self.everyone_always:
             return self._everyone
@@ -83,7 +81,7 @@ class Scheduler:
             self._drawn = (block, self._draw_block(block))
         return np.asarray(self._drawn[1][within_block])
 
-    def _draw_block(self, block: int) -> NDArray[np.int64]:
+    def _draw_block(self, block: int) -> Ints:
         chosen = []
         for members, (run, server) in zip(self._members, self._keys, strict=True):
             if not len(members):

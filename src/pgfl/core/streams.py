@@ -43,9 +43,9 @@ def stream(seed: int, run: int, purpose: Purpose, server: int = 0, round: int = 
 
 
 class Streams:
-    """The streams of one purpose, one after the other on one generator: building one costs as much as 2,000 numbers.
+    """The streams of one purpose on one reused generator: building one costs as much as drawing 2,000 numbers.
 
-    Not for several threads at once.
+    Not thread-safe.
 
     >>> streams = Streams(0, Purpose.DATA)
     >>> streams.at(1, server=3).random() == stream(0, 1, Purpose.DATA, server=3).random()
@@ -58,7 +58,7 @@ class Streams:
         self._start: dict[str, Any] = dict(self._generator.bit_generator.state)
 
     def at(self, run: int, server: int = 0, round: int = 0) -> np.random.Generator:
-        """The generator at the start of a stream, valid until the next one is asked for."""
+        """The generator at the start of a stream, valid until the next call."""
         self._start["state"]["key"][:] = _key(self._seed, run, self._purpose)
         self._start["state"]["counter"][:] = (0, 0, server, round)
         self._generator.bit_generator.state = self._start

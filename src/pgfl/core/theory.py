@@ -1,4 +1,4 @@
-"""What the theorems speak of: the exact cluster optimum, η, and the bound of Theorem II."""
+"""The quantities in the theorems: the exact cluster optimum, η, and the bound of Theorem II."""
 
 from __future__ import annotations
 
@@ -6,14 +6,13 @@ from collections.abc import Sequence
 from itertools import combinations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pgfl.array_types import Floats
 from pgfl.core.federation import Federation
 from pgfl.core.metrics import squared_norm
 from pgfl.core.schedules import Tau, tau_at
 from pgfl.objectives import MarginObjective
 
-Floats = NDArray[np.float64]
 NEWTON_STEPS = 100
 
 

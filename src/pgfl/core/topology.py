@@ -1,4 +1,4 @@
-"""The server graph: who may talk to whom, and with which weight a neighbour is heard."""
+"""The server graph: which servers exchange models, and the weights of neighbours in an average."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pgfl.array_types import Floats, Ints
 from pgfl.errors import TopologyError
 
 if TYPE_CHECKING:
@@ -33,10 +33,10 @@ class Graph:
     """
 
     size: int
-    edges: NDArray[np.int64]
+    edges: Ints
 
     @classmethod
-    def from_edges(cls, size: int, edges: Iterable[tuple[int, int]] | NDArray[np.int64]) -> Graph:
+    def from_edges(cls, size: int, edges: Iterable[tuple[int, int]] | Ints) -> Graph:
         """A graph from pairs of server indices; a self edge, a repeated edge or an unknown server is an error."""
         if size < 1:
             raise TopologyError("A federation needs at least one server.")
@@ -72,8 +72,8 @@ class Graph:
         return cls._checked(pairs, servers)
 
     @classmethod
-    def _checked(cls, pairs: NDArray[np.int64], names: Sequence[object]) -> Graph:
-        """The graph of `pairs`, unless an edge is a loop or given twice; `names` are for the messages."""
+    def _checked(cls, pairs: Ints, names: Sequence[object]) -> Graph:
+        """The graph of `pairs`; a loop or a repeated edge is an error. `names` are used in the messages."""
         loops = pairs[:, 0] == pairs[:, 1]
         if loops.any():
             raise TopologyError(f"Server {names[pairs[loops][0, 0]]} has an edge to itself; remove it.")
@@ -105,17 +105,17 @@ class Graph:
         return sparse.csr_array((np.ones(len(both[0])), both), shape=(self.size, self.size))
 
     @cached_property
-    def degrees(self) -> NDArray[np.int64]:
+    def degrees(self) -> Ints:
         """|𝒩_s⁻| of every server."""
         return np.bincount(self.edges.ravel(), minlength=self.size)
 
-    def neighbours(self, server: int) -> NDArray[np.int64]:
+    def neighbours(self, server: int) -> Ints:
         """𝒩_s⁻, ascending."""
         start, stop = self.adjacency.indptr[server : server + 2]
         return np.sort(self.adjacency.indices[start:stop]).astype(np.int64)
 
     @cached_property
-    def components(self) -> NDArray[np.int64]:
+    def components(self) -> Ints:
         """For every server, the number of its connected component."""
         from scipy.sparse.csgraph import connected_components
 
@@ -129,7 +129,7 @@ class Graph:
     def weights(self, mixing: Mixing) -> sparse.csr_array:
         """Row s holds the weight of every p ∈ 𝒩_s in InterServerAggregation; rows sum to one.
 
-        `uniform` is the paper's 1/|𝒩_s|; `metropolis` is 1/(1 + max(|𝒩_s⁻|, |𝒩_p⁻|)), symmetric and so fair to all.
+        `uniform` is the paper's 1/|𝒩_s|; `metropolis` is 1/(1 + max(|𝒩_s⁻|, |𝒩_p⁻|)), a symmetric choice.
         """
         from scipy import sparse
 
@@ -143,8 +143,8 @@ class Graph:
         return matrix
 
 
-def neighbour_weight(mixing: Mixing, degree: NDArray[np.int64], other: NDArray[np.int64]) -> NDArray[np.float64]:
-    """The weight a server of one degree gives a neighbour of the other degree."""
+def neighbour_weight(mixing: Mixing, degree: Ints, other: Ints) -> Floats:
+    """The weight that a server of one degree gives a neighbour of the other degree."""
     if mixing == "uniform":
         return 1.0 / (1.0 + np.asarray(degree, dtype=float))
     if mixing == "metropolis":
@@ -155,7 +155,7 @@ def neighbour_weight(mixing: Mixing, degree: NDArray[np.int64], other: NDArray[n
 def build(kind: str, size: int, *, average_degree: float = 3.0, rng: np.random.Generator | None = None) -> Graph:
     """A graph of one of `KINDS`; `random` takes the average degree and the generator to draw it from.
 
-    A single server has nobody to talk to, whatever the kind.
+    A single server has no neighbours, whatever the kind.
 
     >>> build("ring", 4).edges.tolist()
     [[0, 1], [0, 3], [1, 2], [2, 3]]
@@ -172,23 +172,23 @@ def build(kind: str, size: int, *, average_degree: float = 3.0, rng: np.random.G
 
 
 def ring(size: int) -> Graph:
-    """Every server talks to the next and the previous one."""
+    """Every server is connected to the next and the previous one."""
     closing = [(0, size - 1)] if size > 2 else []
     return Graph.from_edges(size, [(i, i + 1) for i in range(size - 1)] + closing)
 
 
 def line(size: int) -> Graph:
-    """A ring that was cut open."""
+    """A ring without its last edge."""
     return Graph.from_edges(size, [(i, i + 1) for i in range(size - 1)])
 
 
 def star(size: int) -> Graph:
-    """Server 0 talks to everyone, the others only to it."""
+    """Server 0 is connected to all others, which are connected only to it."""
     return Graph.from_edges(size, [(0, i) for i in range(1, size)])
 
 
 def complete(size: int) -> Graph:
-    """Every server talks to every other."""
+    """Every server is connected to every other."""
     return Graph.from_edges(size, np.column_stack(np.triu_indices(size, k=1)))
 
 

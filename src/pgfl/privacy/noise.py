@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from pgfl.core import equations as eq
 from pgfl.errors import PrivacyError
 
 Floats = NDArray[np.float64]
@@ -58,14 +59,13 @@ class SeededNoise:
         _check_sigma(np.asarray(sigma, dtype=np.float64))
 
     def release(self, models: ArrayLike, sigma: ArrayLike, clients: Integers, round: int) -> Floats:
-        """PrivacyNoiseAddition: w̃_k = w_k + ξ_k with ξ_k ~ N(0, σ_k² I)."""
+        """Add ξ_k ~ N(0, σ_k² I) to every model."""
         clean, scale = _checked(models, sigma)
         noise = self._normals(clients, round, clean.shape[1])
         if noise.shape != clean.shape:
             raise PrivacyError(f"The noise has shape {noise.shape} and the models {clean.shape}; nothing was released.")
-        released: Floats = noise * scale[:, None]
-        released += clean
-        return released
+        scaled: Floats = noise * scale[:, None]
+        return np.asarray(eq.privacy_noise_addition(clean, scaled))
 
 
 class SecureNoise:

@@ -19,7 +19,7 @@ from pgfl.core import equations as eq
 from pgfl.core.algorithms import Algorithm, ServerState
 from pgfl.core.schedules import Scheduler, tau_at
 from pgfl.errors import Diverged, SolverError
-from pgfl.objectives.solvers import norm
+from pgfl.objectives.solving import norm
 from pgfl.simulate.flat_layout import Layout
 from pgfl.simulate.neighbourhoods import NeighbourhoodOfPairs, Network
 from pgfl.simulate.problems import Block, BlockProblem, mean_of_pairs

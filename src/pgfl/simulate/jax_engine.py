@@ -13,13 +13,15 @@ import numpy as np
 from pgfl.arrays import Linear, pick, put
 from pgfl.core import equations as eq
 from pgfl.core.algorithms import KINDS, Algorithm, ServerState
-from pgfl.objectives import margins, solvers
+from pgfl.objectives.margin_solver import OnMargins
+from pgfl.objectives.ridge_solver import ConstrainedRidge, RidgeInFeatures, RidgeInSamples
+from pgfl.objectives.solving import Prepared
 from pgfl.simulate.engine import Engine, Part, Turnout
 from pgfl.simulate.neighbourhoods import NeighbourhoodOfPairs
 from pgfl.simulate.problems import Block, BlockProblem, Bucket
 
 Array = Any
-COMPILED = (solvers.RidgeInSamples, solvers.RidgeInFeatures, solvers.ConstrainedRidge, margins.OnMargins)
+COMPILED = (RidgeInSamples, RidgeInFeatures, ConstrainedRidge, OnMargins)
 FIXED = ("objective", "radius", "tolerance", "uses_newton")
 
 
@@ -60,7 +62,7 @@ def _linear(width: int, parts: tuple[Array, ...]) -> Linear:
 
 
 @jax.jit
-def _solve(prepared: solvers.Prepared, centre: Array, index: Array | None) -> tuple[Array, Array]:
+def _solve(prepared: Prepared, centre: Array, index: Array | None) -> tuple[Array, Array]:
     return prepared.solve(centre, index)
 
 
@@ -68,7 +70,7 @@ def _solve(prepared: solvers.Prepared, centre: Array, index: Array | None) -> tu
 class Compiled:
     """A prepared batch whose `solve` runs compiled."""
 
-    prepared: solvers.Prepared
+    prepared: Prepared
 
     def solve(self, centre: Array, index: Array | None = None) -> tuple[Array, Array]:
         """As the solver's own."""
@@ -76,7 +78,7 @@ class Compiled:
         return model, error
 
 
-def compiled(prepared: solvers.Prepared) -> solvers.Prepared:
+def compiled(prepared: Prepared) -> Prepared:
     """The compiled twin of a solver, or the solver itself where it cannot be compiled (a user's own objective)."""
     return Compiled(prepared) if isinstance(prepared, COMPILED) else prepared
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from pgfl.arrays import pick, put
 from pgfl.core import equations as eq
 from pgfl.objectives import Huber, Logistic, Objective, Ridge
-from pgfl.objectives.solvers import GOAL, tolerance_for
+from pgfl.objectives.solving import GOAL, tolerance_for
 from pgfl.simulate import numba_kernels as compiled
 from pgfl.simulate.engine import Engine, Part
 from pgfl.simulate.flat_layout import Layout

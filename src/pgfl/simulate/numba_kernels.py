@@ -12,15 +12,14 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from pgfl.objectives import Huber, Logistic, margins, solvers
+from pgfl.objectives import Huber, Logistic
+from pgfl.objectives.margin_solver import FIXED_STEPS, HALVINGS, ROUNDING, STEADY, SUFFICIENT_DECREASE
+from pgfl.objectives.solving import NEWTON_STEPS
 
 Array = Any
 RIDGE, HUBER, LOGISTIC = 0, 1, 2
 BOUND = (2.0, *(float(loss.curvature_bound or 0.0) for loss in (Huber(), Logistic())))
 FIXED = (2.0, *(float(loss.fixed_curvature or 0.0) for loss in (Huber(), Logistic())))
-FIXED_STEPS, STEADY = margins.FIXED_STEPS, margins.STEADY
-NEWTON_STEPS, HALVINGS = solvers.NEWTON_STEPS, margins.HALVINGS
-SUFFICIENT_DECREASE, ROUNDING = margins.SUFFICIENT_DECREASE, margins.ROUNDING
 
 # Sums may be reordered (to fill vector registers, always in the same way), but NaN and infinity keep their meaning.
 compiled = njit(nogil=True, cache=True, error_model="numpy", fastmath={"reassoc", "contract", "nsz"})
@@ -77,7 +76,7 @@ def factor(
     """What a client's problem needs every round, with κ = b̄/(D m) and b̄ the fixed curvature, for ridge its own.
 
     For ridge κ(I + κXXᵀ)⁻¹; `slack`·‖Xc − y‖ bounds what it gets wrong, because ‖Xᵀκ(I + κXXᵀ)⁻¹‖ ≤ √κ/2. For the
-    others `matrix` and `reach` of `margins.OnMargins`.
+    others `matrix` and `reach` of `OnMargins`.
     """
     most = 0
     for k in clients:
@@ -180,7 +179,7 @@ def _fixed_steps(
     z: Array,
     work: Array,
 ) -> float:
-    """`margins.OnMargins.fixed_steps` for one client; `margin` is Xc and becomes Xw. Returns the certified error."""
+    """`OnMargins.fixed_steps` for one client; `margin` is Xc and becomes Xw. Returns the certified error."""
     e, v, bend, error = work[0], work[1], FIXED[kind], 0.0
     for i in range(rows):
         z[i] = 0.0
@@ -216,7 +215,7 @@ def _newton(
     matrix: Array,
     eps: float,
 ) -> float:
-    """`margins._Newton` for one client; `margin` is Xc and becomes Xw. Returns ‖∇‖/m, the certified error.
+    """`_Newton` for one client; `margin` is Xc and becomes Xw. Returns ‖∇‖/m, the certified error.
 
     The step solves (BG + m)δ = −e with e = h′/D + m z through the symmetric m + B½GB½.
     """

@@ -16,7 +16,7 @@ from pgfl.arrays import Linear, column, is_jax, pick, put
 from pgfl.core import equations as eq
 from pgfl.errors import ConfigError
 from pgfl.objectives import Objective
-from pgfl.objectives.solvers import Prepared, tolerance_for
+from pgfl.objectives.solving import Prepared, tolerance_for
 from pgfl.simulate.flat_layout import Layout, RunLayout
 
 Array = Any
@@ -100,13 +100,11 @@ class BlockProblem:
 
     def gradient(self, w: Array) -> Array:
         """∇f_k of every active client at its row of w."""
-        return self._mapped(w, "gradient", w) + 2.0 * self._own(self.block.ridge_weight) * w
+        return eq.regularised_gradient(self._mapped(w, "gradient", w), 2.0 * self._own(self.block.ridge_weight), w)
 
     def objective(self, w: Array) -> Array:
         """f_k of every active client at its row of w."""
-        xp = w.__array_namespace__()
-        penalty = xp.sum(self._own(self.block.ridge_weight) * (w * w), axis=-1)
-        return self._mapped(w, "loss", w[:, 0]) + penalty
+        return eq.regularised_loss(self._mapped(w, "loss", w[:, 0]), 2.0 * self._own(self.block.ridge_weight), w)
 
     def _own(self, values: Array) -> Array:
         return pick(values, self.active) if values.ndim else values

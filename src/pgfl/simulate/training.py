@@ -17,7 +17,7 @@ from pgfl.core.federation import Federation
 from pgfl.core.schedules import Participants, Scheduler
 from pgfl.errors import ConfigError, MissingExtra
 from pgfl.objectives import Objective, Ridge
-from pgfl.objectives.solvers import tolerance_for
+from pgfl.objectives.solving import tolerance_for
 from pgfl.results.result import Network as Placement
 from pgfl.results.result import Result, RunModels
 from pgfl.simulate import memory

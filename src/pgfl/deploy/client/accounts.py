@@ -13,9 +13,10 @@ from pathlib import Path
 
 import numpy as np
 
+from pgfl.array_types import Floats as Vector
 from pgfl.config import PrivacySettings
 from pgfl.core.assured import Refusal
-from pgfl.core.roles import Client, Vector
+from pgfl.core.roles import Client
 from pgfl.errors import LedgerError, PrivacyError
 from pgfl.privacy import accounting
 from pgfl.privacy.ledger import Ledger, Policy, Release, Slot

@@ -16,8 +16,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from pgfl.array_types import Floats as Vector
 from pgfl.core.assured import Refusal
-from pgfl.core.roles import Answer, Client, RoundRequest, Vector
+from pgfl.core.roles import Answer, Client, RoundRequest
 from pgfl.deploy.wire import Kind, encode
 from pgfl.errors import BudgetSpent, SolverError
 

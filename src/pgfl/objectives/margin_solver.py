@@ -1,33 +1,57 @@
-"""Primal problems of losses h(xᵀw, y): argmin_w (1/D) Σ h(x_iᵀw, y_i) + (m/2)‖w − c‖², iterated from what is prepared.
+"""Primal problems of losses h(xᵀw, y): argmin_w (1/D) Σ h(x_iᵀw, y_i) + (m/2)‖w − c‖².
 
-Where h bends little beside m, Newton's method with one fixed curvature b̄ for every row is enough: what it inverts is
-known beforehand and a step is one product. Elsewhere Newton's method proper factors a matrix in every step. A client
-that has converged no longer moves, so a result does not depend on its batch.
+If h bends little compared with m, Newton's method with one fixed curvature b̄ for every row is enough: its matrix is
+inverted once and a step is one product. Otherwise Newton's method factors a matrix in every step. A client that has
+converged no longer moves, so a result does not depend on its batch.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Protocol
 
+from pgfl.array_types import Array, Namespace
 from pgfl.arrays import iterate, own_rows, pick, rows_times, times_rows
-from pgfl.objectives.solvers import GOAL, NEWTON_STEPS, Batch, Prepared, gram, norm, tolerance_for, within
+from pgfl.objectives.solving import GOAL, NEWTON_STEPS, Batch, HasTolerance, Prepared, gram, norm, tolerance_for, within
 
-if TYPE_CHECKING:
-    from pgfl.objectives import MarginObjective
-
-Array = Any
-STEADY = 0.5  # the factor by which a step with fixed curvature must at least come nearer to be preferred
+STEADY = 0.5  # steps with fixed curvature are taken if each at least halves the distance
 FIXED_STEPS = 60
 HALVINGS = 40
 SUFFICIENT_DECREASE = 1e-4
 ROUNDING = 16.0  # multiples of machine epsilon by which an objective may seem to rise
 
 
-def on_margins(objective: MarginObjective, features: Array, targets: Array, counts: Array, modulus: Array) -> Prepared:
+class MarginLoss(HasTolerance, Protocol):
+    """What this solver needs to know about a loss h(u, y)."""
+
+    @property
+    def curvature_bound(self) -> float | None:
+        """sup ∂²h/∂u², if it is known."""
+        ...
+
+    @property
+    def fixed_curvature(self) -> float | None:
+        """One ∂²h/∂u² for all margins, if steps with fixed curvature may be taken."""
+        ...
+
+    def scalar_loss(self, margin: Array, target: Array) -> Array:
+        """h(u, y)."""
+        ...
+
+    def slope(self, margin: Array, target: Array) -> Array:
+        """∂h/∂u."""
+        ...
+
+    def curvature(self, margin: Array, target: Array) -> Array:
+        """∂²h/∂u²."""
+        ...
+
+
+def on_margins(objective: MarginLoss, features: Array, targets: Array, counts: Array, modulus: Array) -> Prepared:
     """Prepare in sample space if there are fewer rows than features, else in feature space.
 
-    With 0 ≤ h″ ≤ b a step of fixed curvature b̄ comes nearer by max(b̄, b − b̄)λ/(mD + b̄λ) or more, λ = ‖XXᵀ‖.
+    With 0 ≤ h″ ≤ b and λ = ‖XXᵀ‖, a step with fixed curvature b̄ multiplies the distance by at most
+    max(b̄, b − b̄)λ/(mD + b̄λ).
     """
     xp = features.__array_namespace__()
     rows, dimension = features.shape[-2:]
@@ -62,7 +86,7 @@ class OnMargins(Batch):
     counts: Array
     modulus: Array
     reach: Array
-    objective: Any
+    objective: MarginLoss
     uses_newton: bool  # whether any client does
 
     def solve(self, centre: Array, index: Array | None = None) -> tuple[Array, Array]:
@@ -83,45 +107,45 @@ class OnMargins(Batch):
         moves, error = _Newton(own, pick(self.features, index), base, xp).solve(own.reach <= 0, goal)
         return centre + moves, error
 
-    def fixed_steps(self, base: Array, goal: float, xp: Any) -> tuple[Array, Array]:
-        """(z, error) of those with fixed curvature, 0 for the others.
+    def fixed_steps(self, base: Array, goal: float, xp: Namespace) -> tuple[Array, Array]:
+        """(z, error) of the clients with fixed curvature, 0 for the others.
 
         With u = Xw, s = mDz and ∇ = Xᵀe/D for e = h′(u) + s, a step is v = (I + (b̄/mD)XXᵀ)⁻¹e, s −= v and
-        u −= (e − v)/b̄. Rows of padding are solved by the first one and move nothing.
+        u −= (e − v)/b̄; s is `scaled` below. Rows of padding are solved by the first step and change nothing.
         """
         slope, per_bend = self.objective.slope, 1.0 / (self.objective.fixed_curvature or 1.0)
 
-        def looked_at(pull: Array, margin: Array) -> tuple[Array, Array]:
+        def looked_at(scaled: Array, margin: Array) -> tuple[Array, Array]:
             e = slope(margin, self.targets)
-            e += pull
+            e += scaled
             return e, self.reach * norm(e)
 
         def body(state: tuple[Array, ...]) -> tuple[Array, ...]:
-            running, pull, margin, e, _ = state
+            running, scaled, margin, e, _ = state
             e = e * xp.astype(running, e.dtype)[:, None]
             v = rows_times(self.matrix, e)
             e -= v
             e *= per_bend
-            pull, margin = pull - v, margin - e
-            e, error = looked_at(pull, margin)
-            return running & (error > goal), pull, margin, e, error
+            scaled, margin = scaled - v, margin - e
+            e, error = looked_at(scaled, margin)
+            return running & (error > goal), scaled, margin, e, error
 
         nothing = xp.zeros_like(base)
         e, error = looked_at(nothing, base)
-        _, pull, _, _, error = iterate(body, (error > goal, nothing, base, e, error), FIXED_STEPS, xp)
-        return pull / (self.modulus * self.counts)[:, None], error
+        _, scaled, _, _, error = iterate(body, (error > goal, nothing, base, e, error), FIXED_STEPS, xp)
+        return scaled / (self.modulus * self.counts)[:, None], error
 
 
 class _Newton:
     """Damped Newton on the reduced problem of one solve: margins Xc at z = 0; `columns` is X in feature space."""
 
-    def __init__(self, own: OnMargins, columns: Array | None, base: Array, xp: Any) -> None:
+    def __init__(self, own: OnMargins, columns: Array | None, base: Array, xp: Namespace) -> None:
         self.own, self.columns, self.base, self.xp = own, columns, base, xp
         self.objective = own.objective
         self.share = within(base.shape[-1], own.counts, xp) / own.counts[:, None]
 
     def solve(self, running: Array, goal: float) -> tuple[Array, Array]:
-        """(z, error) of those `running`, 0 for the others."""
+        """(z, error) of the `running` clients, 0 for the others."""
         xp, modulus = self.xp, self.own.modulus
 
         def looked_at(z: Array, margin: Array) -> tuple[Array, Array, Array]:
@@ -145,11 +169,11 @@ class _Newton:
         return z, xp.where(running, error, xp.zeros_like(error))
 
     def image(self, z: Array) -> Array:
-        """What z adds to the margins."""
+        """The change of the margins by z."""
         return rows_times(self.own.matrix if self.columns is None else self.columns, z)
 
     def turned(self, z: Array) -> Array:
-        """The vector whose inner products with coordinates are those of the models that z stands for."""
+        """The vector whose inner products with coordinates equal those of the models of z."""
         return self.image(z) if self.columns is None else z
 
     def gradient(self, z: Array, margin: Array) -> Array:
@@ -173,7 +197,7 @@ class _Newton:
     def line_search(
         self, z: Array, margin: Array, direction: Array, image: Array, descent: Array, running: Array
     ) -> Array:
-        """Halve the step of those whose objective does not fall enough; 0 where none does, or who is not running."""
+        """Halve the step until the objective falls enough; 0 if it never does, and for clients that are not running."""
         xp, modulus = self.xp, self.own.modulus
         across = image if self.columns is None else direction
         lean, bend = xp.vecdot(z, across), xp.vecdot(direction, across)
