@@ -13,9 +13,14 @@ Array = Any
 Operator = Callable[[Array], Array]
 
 
+def ridge_penalty(lam: Array, server_clients: Array) -> Array:
+    """2λ/|C_s|, the strong convexity of a client's regulariser (λ/|C_s|)·‖w‖²."""
+    return 2.0 * lam / server_clients
+
+
 def strong_convexity(rho: Array, lam: Array, server_clients: Array) -> Array:
     """m = ρ + 2λ/|C_s|, the strong convexity of the primal problem with R(w) = ‖w‖²."""
-    return rho + 2.0 * lam / server_clients
+    return rho + ridge_penalty(lam, server_clients)
 
 
 def client_centre(server_model: Array, dual: Array, rho: float, modulus: Array) -> Array:
@@ -121,6 +126,17 @@ def exact_local_step(server_model: Array, aggregate: Array, share: Array) -> Arr
 def exact_correction(local_step: Array, server_model: Array, previous_step: Array) -> Array:
     """t⁽ⁿ⁾ + w⁽ⁿ⁻¹⁾ − t⁽ⁿ⁻¹⁾, what exact mixing averages instead of t: it removes the bias of the plain average."""
     return local_step + server_model - previous_step
+
+
+def regularised_loss(loss: Array, ridge_penalty: Array, model: Array) -> Array:
+    """f_k = ℓ_k/D_k + (λ/|C_s|)‖w‖², given the data's share of it."""
+    xp = model.__array_namespace__()
+    return loss + xp.sum(0.5 * ridge_penalty * (model * model), axis=-1)
+
+
+def regularised_gradient(gradient: Array, ridge_penalty: Array, model: Array) -> Array:
+    """∇f_k, given the gradient of the data's share of f_k."""
+    return gradient + ridge_penalty * model
 
 
 def gradient_step(model: Array, gradient: Array, step: float) -> Array:
