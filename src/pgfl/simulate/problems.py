@@ -14,7 +14,7 @@ from pgfl.array_types import AnyArray, Array, Bools, DTypeLike, Floats, Ints, Na
 from pgfl.arrays import Linear, column, is_jax, pick, put
 from pgfl.core import equations as eq
 from pgfl.errors import ConfigError
-from pgfl.objectives import Objective
+from pgfl.objectives import MarginObjective, Objective
 from pgfl.objectives.solvers import Prepared, tolerance_for
 from pgfl.simulate.flat_layout import Layout, RunLayout
 
@@ -112,8 +112,19 @@ class BlockProblem:
             rows, places = (self.active, None) if len(self.block.buckets) == 1 else bucket.chosen(self.active)
             data = [pick(values, rows) for values in (bucket.features, bucket.targets, bucket.counts)]
             if places is None or len(places):
-                out = put(out, places, getattr(bucket.objective, method)(pick(w, places), *data))
+                out = put(out, places, _evaluated(bucket.objective, method, pick(w, places), *data))
         return out
+
+
+def _evaluated(objective: Objective, method: str, w: Array, features: Array, targets: Array, counts: Array) -> Array:
+    """The loss or gradient of every client; a user's own objective sees one client at a time, without padding."""
+    evaluate = getattr(objective, method)
+    if isinstance(objective, MarginObjective):
+        return evaluate(w, features, targets, counts)
+    rows = [int(count) for count in counts]
+    clients = range(len(rows))
+    found = [evaluate(w[k, :], features[k, : rows[k], :], targets[k, : rows[k]], counts[k]) for k in clients]
+    return w.__array_namespace__().asarray(np.array(found, dtype=w.dtype))
 
 
 Objectives = Objective | Mapping[str, Objective]
