@@ -8,10 +8,7 @@ from pgfl import objectives
 from pgfl.arrays import is_jax
 from pgfl.core import algorithms
 from pgfl.core.federation import ClientData, Federation
-from pgfl.simulate.engine import Engine
-from pgfl.simulate.flat_layout import lay_out
-from pgfl.simulate.jax_engine import JaxEngine
-from pgfl.simulate.problems import prepare
+from pgfl.simulate.simulator import Replay, Simulator, TrainingOptions
 from tests import oracle
 
 
@@ -40,43 +37,15 @@ def algorithm(problem: oracle.Problem):
     return kind(rho=problem.rho, tau=problem.tau, mixing=mixing)
 
 
-class Turnout:
-    """The oracle's participants, as a scheduler over flat positions."""
-
-    def __init__(self, run, participants):
-        self.run, self.participants = run, participants
-
-    def draw(self, number):
-        ids = self.run.federation.client_ids
-        chosen = self.participants(number) if self.participants else set(ids)
-        return np.array([i for i, k in enumerate(self.run.order) if ids[k] in chosen], dtype=np.int64)
+def engine(problem: oracle.Problem, participants=None, noise=None, xp=None, chosen=None, **options) -> Simulator:
+    """The simulator of a problem, with the oracle's draws, and the problem's own algorithm unless another is chosen."""
+    made = federation(problem)
+    replay = Replay(participants or (lambda number: made.client_ids), noise)
+    settings = TrainingOptions(**({"engine": "jax"} if xp is not None and is_jax(xp) else {}) | options)
+    return Simulator([made], chosen or algorithm(problem), objective(problem), settings, replay=replay, xp=xp)
 
 
-class GivenNoise:
-    """The oracle's noise, as a noise source; stands in for the account as well, which is not what is compared."""
-
-    label = "given"
-
-    def __init__(self, run, noise):
-        self.run, self.noise = run, noise
-
-    def release(self, models, sigma, clients, number):
-        ids = [self.run.federation.client_ids[k] for k in self.run.order[clients]]
-        extra = [self.noise(number, k) for k in ids]
-        return models + np.array([np.zeros(models.shape[1]) if e is None else e for e in extra])
-
-
-def engine(problem: oracle.Problem, participants=None, noise=None, xp=np, chosen=None, **settings) -> Engine:
-    """The simulator of a problem, with the problem's own algorithm unless another one is chosen."""
-    chosen = chosen or algorithm(problem)
-    layout = lay_out([federation(problem)], personalised=chosen.personalised)
-    blocks = prepare(layout, objective(problem), chosen.rho, np.float64, xp)
-    source = GivenNoise(layout.runs[0], noise) if noise else None
-    turnout = Turnout(layout.runs[0], participants)
-    return (JaxEngine if is_jax(xp) else Engine)(layout, blocks, chosen, turnout, noise=source, xp=xp, **settings)
-
-
-def snapshot(played: Engine) -> dict[str, dict]:
+def snapshot(played: Simulator) -> dict[str, dict]:
     """Clients' models and duals and servers' models by id, as the oracle's rounds have them."""
     run = played.layout.runs[0]
     fed, state = run.federation, played.state

@@ -15,20 +15,11 @@ from tests.federations import SHAPES, random_case
 ROUNDS = 30
 
 
-def fast_engine(problem, participants, noise, threads=1):
-    chosen = bridges.algorithm(problem)
-    layout = lay_out([bridges.federation(problem)])
-    blocks = fast.prepare(layout, bridges.objective(problem), chosen.rho, np.float64, threads=threads)
-    source = bridges.GivenNoise(layout.runs[0], noise) if noise else None
-    turnout = bridges.Turnout(layout.runs[0], participants)
-    return fast.FastEngine(layout, blocks, chosen, turnout, noise=source, threads=threads)
-
-
 def assert_equals_the_oracle(case, threads=1):
-    engine = fast_engine(case.problem, *case.draws, threads)
+    played = bridges.engine(case.problem, *case.draws, engine="numba", threads=threads)
     for reference in oracle.run(case.problem, ROUNDS, *case.draws)[1:]:
-        engine.play()
-        actual = bridges.snapshot(engine)
+        played.play()
+        actual = bridges.snapshot(played)
         for name in ("clients", "duals", "servers"):
             for key, value in getattr(reference, name).items():
                 assert np.abs(actual[name][key] - value).max() <= 1e-8 * (1.0 + np.abs(value).max()), (name, key)

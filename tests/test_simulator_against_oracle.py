@@ -13,10 +13,10 @@ ROUNDS = 50
 
 def assert_same(case, rounds, tolerance=1e-8):
     expected = oracle.run(case.problem, rounds, *case.draws)
-    engine = bridges.engine(case.problem, *case.draws)
+    played = bridges.engine(case.problem, *case.draws)
     for reference in expected[1:]:
-        engine.play()
-        actual = bridges.snapshot(engine)
+        played.play()
+        actual = bridges.snapshot(played)
         assert actual["servers"].keys() == reference.servers.keys(), reference.n
         for name in ("clients", "duals", "servers"):
             if name == "duals" and case.problem.algorithm == "fedavg":

@@ -165,6 +165,11 @@ def test_ones_own_objective_is_solved_to_its_tolerance():
     federation = small()
     result = train(federation, PGFL(5.0), SoftAbsolute(), rounds=30)
     assert result.curve("nmsd")[0, -1] < 0.5
+    values = [SoftAbsolute().value_and_gradient(w, *federation.rows(k), len(federation.rows(k)[1]))[0]
+              for k, w in enumerate(result.models[0].clients)]  # fmt: skip
+    penalty = 0.01 * np.sum(result.models[0].clients ** 2, axis=1) / 5
+    assert result.curve("objective")[0, -1] == pytest.approx(np.mean(values + penalty), rel=1e-12)
+    assert train(federation, FedAvg(0.02), SoftAbsolute(), rounds=30).curve("nmsd")[0, -1] < 1.0
     with pytest.raises(PrivacyError, match="no bounded gradient"):
         train(federation, PGFL(5.0), SoftAbsolute(), rounds=2, privacy=Privacy(phi0=0.1, x_norm=1.0))
 

@@ -22,7 +22,7 @@ class Experiment:
     def __init__(self):
         self.calls, self.failure, self.noise = [], None, None
 
-    def run(self, config, *, out, resume, progress):
+    def run(self, config, *, out, resume, progress, communicator):
         self.calls.append((config, out, resume))
         if progress is not None:
             progress(1, config.rounds, {"nmsd": 0.1})
@@ -30,7 +30,6 @@ class Experiment:
             raise self.failure
         result = sample_result(rounds=config.rounds, noise=self.noise)
         result.config = config
-        begin_folder(out, config)
         return result
 
 

@@ -4,15 +4,15 @@ import sys
 
 from pgfl.cli import main
 from pgfl.errors import SolverError
-from pgfl.simulate.mpi.rank_training import RankEngine
+from pgfl.simulate.engine import Engine
 
 if __name__ == "__main__":
-    play = RankEngine.play
+    play = Engine.play
 
     def failing(engine):
-        if engine.state.round == 2 and engine.layout.rank == 1:
+        if engine.state.round == 2 and engine.communicator.rank == 1:
             raise SolverError("The primal problem of client number 5 was not solved.")
         return play(engine)
 
-    RankEngine.play = failing
+    Engine.play = failing
     main(sys.argv[1:])

@@ -60,10 +60,6 @@ CASES: dict[str, dict] = {
 }
 
 
-ON_RANKS = {"numpy": "mpi", "numba": "mpi-numba"}
-"""The engine on many ranks that leaves the same bits as one in one process."""
-
-
 def config(name: str, folder: Path, **changes: object) -> Config:
     common = {"data": SMALL, "graph": RANDOM, "rounds": 12, "record_every": 5, "seed": 3, "metrics": METRICS}
     return parse(common | CASES[name] | changes, folder)

@@ -1,4 +1,4 @@
-"""`mpiexec -n N pgfl run --engine mpi` from the outside: its folder, its checkpoints, its errors."""
+"""`mpiexec -n N pgfl run` from the outside: its folder, its checkpoints, its errors."""
 
 import json
 import shutil
@@ -8,12 +8,12 @@ import sys
 import numpy as np
 import pytest
 
-from pgfl.config import to_toml
+from pgfl.config import load, to_toml
 from pgfl.errors import ConfigError, MissingExtra
 from pgfl.results.folder import SUMMARY
 from pgfl.results.result import Result
 from pgfl.simulate import experiment
-from pgfl.simulate.mpi import communicator as ranks
+from pgfl.simulate.mpi import mpi_communicator
 from tests.mpi.rank_cases import config
 from tests.mpi.rank_jobs import HERE, MARK, MPIEXEC, PGFL, finish, kill_rank, launch, sentences, start, wait_for
 
@@ -113,7 +113,7 @@ def test_an_error_on_one_rank_ends_all_with_its_sentence(tmp_path):
     ("count", "options", "code", "sentence"),
     [
         (8, [], 2, "8 ranks are more than the 7 servers that have clients; start at most 7."),
-        (2, ["--engine", "numpy"], 2, "2 ranks were started, but the engine is numpy; add --engine mpi"),
+        (2, ["--engine", "jax"], 2, "2 ranks were started, but the jax engine runs in one process; add --engine numba"),
         (2, ["--set", "algorithm.roh=3"], 2, "Unknown key `algorithm.roh`"),
         (2, ["--set", 'metrics=["distance"]'], 2, 'The metric "distance" needs all data in one place'),
         (2, ["--set", "algorithm.kind=fedavg", "--set", "algorithm.step=50"], 1, "Training diverged by round"),
@@ -125,6 +125,31 @@ def test_what_cannot_be_run_is_said_once(count, options, code, sentence, tmp_pat
     assert len(sentences(done)) == 1
     assert sentences(done)[0].startswith(f"pgfl: {sentence}")
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("engine", ["numpy", "numba", "mpi-numba"])
+def test_any_engine_runs_on_ranks_as_in_one_process(engine, tmp_path):
+    path = written(tmp_path, "huber", engine="numpy" if engine == "numpy" else "numba")
+    done = launch(2, *PGFL, "run", path, "--engine", engine, "--json", "--out", tmp_path / "out")
+    assert done.returncode == 0, done.stderr
+    assert_same_folder(experiment.run(load(path)), tmp_path / "out")
+
+
+def test_a_run_of_ranks_does_not_silently_start_again_without_them(killed, tmp_path):
+    out = shutil.copytree(killed[0], tmp_path / "out")
+    done = finish(start(*PGFL, "run", "--engine", "numpy", "--resume", "--out", out))
+    assert done.returncode == 2
+    assert "was written by several ranks; go on with mpiexec" in sentences(done)[0]
+
+
+def test_a_run_of_one_process_does_not_silently_start_again_on_ranks(tmp_path):
+    path, out = written(tmp_path, "ridge"), tmp_path / "out"
+    (out / "checkpoint").mkdir(parents=True)
+    (out / "checkpoint" / "runs-0-0.npz").touch()
+    done = launch(2, *RUN, path, "--resume", "--out", out)
+    assert done.returncode == 2
+    assert len(sentences(done)) == 1
+    assert "was written by one process; go on without mpiexec" in sentences(done)[0]
 
 
 def test_data_that_one_rank_cannot_use_is_said_once(tmp_path):
@@ -142,18 +167,18 @@ def test_without_a_launcher_it_says_how_to_start(monkeypatch):
     for name in ("PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK", "MPI_LOCALRANKID", "PALS_RANKID"):
         monkeypatch.delenv(name, raising=False)
     with pytest.raises(ConfigError, match=r"started by an MPI launcher; run .*mpiexec -n 2 pgfl run … --engine mpi\.$"):
-        ranks.world()
-    monkeypatch.setattr(ranks, "find_launcher", lambda: None)
+        mpi_communicator.world()
+    monkeypatch.setattr(mpi_communicator, "find_launcher", lambda: None)
     with pytest.raises(ConfigError, match=r"and none is found: pip install 'pgfl\[mpi\]' brings one"):
-        ranks.world()
+        mpi_communicator.world()
 
 
 def test_without_mpi4py_it_says_what_to_install(monkeypatch):
-    monkeypatch.setattr(ranks, "find_spec", lambda name: None)
+    monkeypatch.setattr(mpi_communicator, "find_spec", lambda name: None)
     with pytest.raises(
         MissingExtra, match=r"needs mpi4py and an MPI library; install them with pip install 'pgfl\[mpi\]'"
     ):
-        ranks.world()
+        mpi_communicator.world()
 
 
 def test_a_launcher_of_another_mpi_is_noticed(tmp_path):

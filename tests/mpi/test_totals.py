@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from pgfl.data.synthetic import synthetic_regression
+from pgfl.simulate.communicator import Alone
 from pgfl.simulate.flat_layout import lay_out
 from pgfl.simulate.totals import Totals
 
@@ -17,25 +18,27 @@ ONE, ALL = lay_out(FEDERATIONS[:1]), lay_out(FEDERATIONS)
 numbers = st.floats(-1e100, 1e100, allow_subnormal=False)
 
 
-class Rank(Totals):
-    """One of two ranks, which learns the other's largest number and hears its sums."""
+class OneOfTwo(Alone):
+    """One of two processes, given what the other one contributes."""
 
-    def __init__(self, layout, largest, other=0.0):
-        super().__init__(layout)
-        self._clients_by_run  # noqa: B018  (the number of clients is that of both)
-        self.sums = None
-        self.largest, self.other = lambda own: np.maximum(own, largest), other
+    def __init__(self, largest, other=0.0):
+        self._largest, self._other, self.added_up = largest, other, []
+
+    def largest(self, values):
+        return np.maximum(values, self._largest)
 
     def added(self, values):
-        self.sums = values
-        return values + getattr(self, "other", 0)
+        if values.dtype.kind == "i":
+            return values  # the number of clients is that of both
+        self.added_up.append(values)
+        return values + self._other
 
 
-def on_two_ranks(values, at):
+def on_two_processes(values, at):
     first, second = (np.where((np.arange(len(values)) < at) == mine, values, 0.0) for mine in (True, False))
-    other = Rank(ONE, np.abs(first).max())
-    other.over_clients(second)
-    return Rank(ONE, np.abs(second).max(), other.sums).over_clients(first)
+    other = OneOfTwo(np.abs(first).max())
+    Totals(ONE, other).over_clients(second)
+    return Totals(ONE, OneOfTwo(np.abs(second).max(), other.added_up[0])).over_clients(first)
 
 
 @given(arrays(float, ONE.clients, elements=numbers), st.permutations(range(ONE.clients)), st.integers(0, ONE.clients))
@@ -43,7 +46,7 @@ def on_two_ranks(values, at):
 def test_neither_order_nor_split_changes_a_bit(values, order, at):
     total = Totals(ONE).over_clients(values)
     assert total.tobytes() == Totals(ONE).over_clients(values[order]).tobytes()
-    assert total.tobytes() == on_two_ranks(values, at).tobytes()
+    assert total.tobytes() == on_two_processes(values, at).tobytes()
 
 
 @given(arrays(float, ONE.clients, elements=numbers))

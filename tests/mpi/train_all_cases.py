@@ -8,17 +8,18 @@ import sys
 from pathlib import Path
 
 from pgfl.simulate import experiment
-from pgfl.simulate.mpi import communicator as ranks
-from tests.mpi.rank_cases import CASES, ON_RANKS, config
+from pgfl.simulate.mpi import mpi_communicator
+from tests.mpi.rank_cases import CASES, config
 
 
 def main(folder: Path, target: Path) -> None:
-    ranks.CHUNK_BYTES, ranks.IN_MEMORY_BYTES = 500, 1000
-    world, results = ranks.world(), {}
+    mpi_communicator.CHUNK_BYTES, mpi_communicator.IN_MEMORY_BYTES = 500, 1000
+    world, results = mpi_communicator.world(), {}
     for name in CASES:
-        engine = ON_RANKS[config(name, folder).engine]
         out = target.with_name("out") if name == "private" else None
-        results[name] = experiment.run_on_ranks(config(name, folder, engine=engine), world, out=out)
+        if out and world.first:
+            out.mkdir()
+        results[name] = experiment.run(config(name, folder), out=out, communicator=world)
     if world.first:
         target.write_bytes(pickle.dumps(results))
 

@@ -3,7 +3,6 @@
 import csv
 import json
 import re
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,15 +13,17 @@ from pgfl.audit.planted_bugs import clean_dual
 from pgfl.audit.subjects import Mechanism
 from pgfl.config import parse
 from pgfl.core.federation import ClientData, Federation
+from pgfl.core.metrics import METRICS
 from pgfl.core.roles import Accepted, Client, RoundRequest, Server
 from pgfl.errors import ResultError
 from pgfl.privacy.noise import SecureNoise, SeededNoise
-from pgfl.results.folder import SIMULATION_ONLY
+from pgfl.results.folder import SIMULATION_ONLY, RunFolder
 from pgfl.results.report import write
 from pgfl.results.result import Result
 from pgfl.simulate import experiment
 from pgfl.simulate.checkpoint import Checkpoints
-from pgfl.simulate.recorder import METRICS
+from pgfl.simulate.communicator import ALONE
+from pgfl.simulate.simulator import Simulator, TrainingOptions
 
 DIMENSION, ROUNDS, SIGMA, RHO = 20, 8, 0.02, 2.0
 
@@ -118,19 +119,14 @@ def test_an_attack_that_learns_from_all_messages_stays_at_the_noise_unless_the_d
     assert max(learnt_attack(Overheard(lambda: planted(PGFL(rho=RHO)), seed=1))) < 1e-8
 
 
-class Wiretap(Checkpoints):
-    """Writes down, after every round of a simulation, all that is sent."""
+class Wiretap:
+    """Observes all that is sent in every round of a simulation."""
 
     def __init__(self):
-        super().__init__(Path(), "", 1)
         self.rounds = []
 
-    def restore(self, engine, recorder, plan):
-        self.sigma = plan.schedule.sigma(plan.sensitivity, 1)
-        return False
-
-    def save(self, engine, recorder, plan):
-        state, layout = engine.state, engine.layout
+    def on_round(self, simulator):
+        state, layout = simulator.state, simulator.layout
         received = np.asarray(state.server_models)[layout.client_pair]
         self.rounds.append([np.array(values) for values in (state.model, state.released, received, state.dual)])
 
@@ -155,17 +151,11 @@ def private(noise="seeded", **settings):
 )
 def test_a_simulated_dual_gives_the_clean_model_away_only_if_it_is_planted(engine, bug):
     algorithm, wiretap = PGFL(rho=RHO, tau=0.2), Wiretap()
-    train(
-        federation(),
-        planted(algorithm) if bug else algorithm,
-        Huber(),
-        rounds=ROUNDS,
-        privacy=private(),
-        checkpoints=wiretap,
-        resume=True,
-        engine=engine,
-    )
-    noise = wiretap.sigma * DIMENSION**0.5
+    options = TrainingOptions(rounds=ROUNDS, privacy=private(), engine=engine)
+    chosen = planted(algorithm) if bug else algorithm
+    simulator = Simulator([federation()], chosen, Huber(), options, observers=[wiretap])
+    simulator.run()
+    noise = simulator.plan.schedule.sigma(simulator.plan.sensitivity, 1) * DIMENSION**0.5
     for (_, _, _, before), (clean, _, received, dual) in zip(wiretap.rounds[:-1], wiretap.rounds[1:], strict=True):
         error = np.linalg.norm(received - (dual - before) - clean, axis=1)
         assert (error < 1e-8).all() if bug else (error > 0.3 * noise).all()
@@ -310,13 +300,13 @@ def cut_short(monkeypatch):
                 patched.setattr(source, "release", lambda self, *given: SameReleases()(*given))
             save = Checkpoints.save
 
-            def save_and_go_down(self, engine, recorder, plan):
-                save(self, engine, recorder, plan)
-                if engine.state.round == 4:
+            def save_and_go_down(self, simulator):
+                save(self, simulator)
+                if simulator.state.round == 4:
                     raise CutShort
 
             patched.setattr(Checkpoints, "save", save_and_go_down)
-            with pytest.raises(CutShort):
+            with pytest.raises(CutShort), RunFolder(out, config, ALONE):
                 experiment.run(config, out=out)
         return files_for_others(out)
 
@@ -372,9 +362,9 @@ def test_float_safe_noise_leaves_nothing_clean_anywhere(tmp_path):
     class Cut(Checkpoints):
         """A machine that goes down once round 4 is saved."""
 
-        def save(self, engine, recorder, plan):
-            super().save(engine, recorder, plan)
-            if engine.state.round == 4:
+        def save(self, simulator):
+            super().save(simulator)
+            if simulator.state.round == 4:
                 raise Interrupted
 
     place = (tmp_path / "checkpoint", "same", 2, False)

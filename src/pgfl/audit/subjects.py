@@ -1,4 +1,4 @@
-"""The real code, driven by the lying server: a client's role as on a device, and the simulator from `train` on.
+"""The real code, driven by the lying server: a client's role as on a device, and the simulator.
 
 A `Mechanism` names the shipped parts; a planted bug replaces one of them. Nothing here computes a model or noise.
 """
@@ -26,10 +26,7 @@ from pgfl.privacy.ledger import Ledger, Policy
 from pgfl.privacy.mechanism import Plan
 from pgfl.privacy.noise import NoiseSource, SecureNoise, SeededNoise
 from pgfl.privacy.request import Privacy
-from pgfl.simulate.checkpoint import Checkpoints
-from pgfl.simulate.engine import Engine
-from pgfl.simulate.recorder import Recorder
-from pgfl.simulate.training import Library, train
+from pgfl.simulate.simulator import Library, Simulator, TrainingOptions
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -77,12 +74,12 @@ def clean_models(case: Case, mechanism: Mechanism, server_clients: int) -> tuple
 
 
 def on_devices(case: Case, mechanism: Mechanism, worlds: Integers, seed: int) -> Played:
-    """A client role a trial; the server also lies about which models came out of a round."""
+    """One client role per trial; the server also lies about which models came out of a round."""
     return _on_devices(case, mechanism, worlds, SeededNoise(_Normals(seed, len(worlds))))
 
 
 def with_safe_noise(case: Case, mechanism: Mechanism, worlds: Integers, seed: int) -> Played:
-    """The same with float-safe noise, which knows no seed."""
+    """The same with float-safe noise, which has no seed."""
     return _on_devices(case, mechanism, worlds, SecureNoise(len(case.centre)))
 
 
@@ -112,7 +109,7 @@ def _on_devices(case: Case, mechanism: Mechanism, worlds: Integers, source: Nois
 
 
 def with_ledgers(case: Case, mechanism: Mechanism, worlds: Integers, seed: int) -> Played:
-    """All that a device has: float-safe noise, and a ledger file that is written before anything may leave."""
+    """A whole device: float-safe noise, and a ledger file that is written before anything leaves it."""
     federation = mechanism.privacy.bounded(case.federation(worlds))
     noise = mechanism.disturb(SecureNoise(federation.dimension))
     whole = LyingServer(case, 0, SERVER_CLIENTS)
@@ -152,23 +149,17 @@ def _release(noise: NoiseSource, sigma: float, client: int, round: int) -> Calla
 
 
 def in_simulator(case: Case, mechanism: Mechanism, worlds: Integers, seed: int, engine: Library = "numpy") -> Played:
-    """`train` with a server a trial; the wiretap stands where checkpoints are written and swaps the servers' models."""
-    wiretap = _Wiretap(LyingServer(case, len(worlds), 1), mechanism)
-    train(
-        case.federation(worlds),
-        mechanism.algorithm,
-        mechanism.objective,
-        rounds=ROUNDS,
-        privacy=mechanism.privacy,
-        seed=seed,
-        metrics=(),
-        record_every=ROUNDS,
-        engine=engine,
-        checkpoints=wiretap,
-        resume=True,
-    )
-    assert wiretap.plan is not None
-    return wiretap.server, float(wiretap.plan.rho.max())
+    """The simulator, with one server per trial; the wiretap observes every round and replaces the servers' models."""
+    wiretap = _Wiretap(LyingServer(case, len(worlds), 1))
+    options = TrainingOptions(rounds=ROUNDS, privacy=mechanism.privacy, seed=seed, metrics=(), engine=engine)
+    federation = case.federation(worlds)
+    simulator = Simulator([federation], mechanism.algorithm, mechanism.objective, options, observers=[wiretap])
+    assert simulator.plan is not None
+    simulator.engine.noise = mechanism.disturb(simulator.engine.noise)  # type: ignore[arg-type]
+    wiretap.lie(simulator)
+    simulator.run()
+    simulator.close()
+    return wiretap.server, float(simulator.plan.rho.max())
 
 
 def in_compiled_simulator(case: Case, mechanism: Mechanism, worlds: Integers, seed: int) -> Played:
@@ -176,35 +167,28 @@ def in_compiled_simulator(case: Case, mechanism: Mechanism, worlds: Integers, se
     return in_simulator(case, mechanism, worlds, seed, "numba")
 
 
-class _Wiretap(Checkpoints):
-    """Hears everything after each round, and lies before the next."""
+class _Wiretap:
+    """An observer that receives everything sent in a round, and lies before the next."""
 
-    def __init__(self, server: LyingServer, mechanism: Mechanism) -> None:
-        super().__init__(Path(), "", 1)
-        self.server, self.mechanism = server, mechanism
-        self.plan: Plan | None = None
+    def __init__(self, server: LyingServer) -> None:
+        self.server = server
 
-    def restore(self, engine: Engine, recorder: Recorder, plan: Plan | None) -> bool:
-        """Nothing is restored; the first lie is told."""
-        engine.noise = self.mechanism.disturb(engine.noise)  # type: ignore[arg-type]
-        self.plan = plan
-        self._lie(engine)
-        return False
-
-    def save(self, engine: Engine, recorder: Recorder, plan: Plan | None) -> None:
-        """Nothing is written; the round is heard."""
-        state = engine.state
+    def on_round(self, simulator: Simulator) -> None:
+        """Receive the round, then lie."""
+        state = simulator.state
         self.server.hear(np.asarray(state.released))
         self.server.expect_dual(np.asarray(state.server_models))
         self.server.see_dual(np.asarray(state.dual))
-        self._lie(engine)
+        self.lie(simulator)
 
-    def _lie(self, engine: Engine) -> None:
-        engine.state.servers = engine.state.servers | {"model": self.server.message()}
+    def lie(self, simulator: Simulator) -> None:
+        """Replace the servers' models."""
+        state = simulator.state
+        state.servers = state.servers | {"model": self.server.message()}
 
 
 class _Normals:
-    """Standard normals for trials: a draw a round, a row a trial."""
+    """Standard normals for trials: one draw per round, one row per trial."""
 
     def __init__(self, seed: int, trials: int) -> None:
         self._seed, self._trials = seed, trials

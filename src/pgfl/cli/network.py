@@ -283,7 +283,7 @@ def largest_difference(network: LocalNetwork) -> float:
         layout,
         blocks,
         algorithm,
-        _TookPart({n: np.sort([place[c] for c in names]).astype(np.int64) for n, names in accepted.items()}),  # type: ignore[arg-type]
+        _TookPart({n: np.sort([place[c] for c in names]).astype(np.int64) for n, names in accepted.items()}),
         noise=_Replayed({place[client]: rows for client, rows in noise.items()}) if privacy else None,
     )
     largest = 0.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
@@ -14,8 +15,8 @@ from pgfl.cli.options import Json
 
 if TYPE_CHECKING:
     from pgfl.config import Config
-    from pgfl.errors import Interrupted
     from pgfl.results.result import Result
+    from pgfl.simulate.communicator import Communicator
 
 DEFAULT_PRESET = "private-huber"
 RESULTS = Path("results")
@@ -24,7 +25,7 @@ app = typer.Typer(add_completion=False)
 
 
 class Engine(StrEnum):
-    """What carries out the rounds."""
+    """What computes the rounds."""
 
     numpy = "numpy"
     numba = "numba"
@@ -52,25 +53,16 @@ def run(
 ) -> None:
     """Train as a config or a preset says, and leave a folder with models, history, curves and a page."""
     from pgfl.errors import ConfigError
-    from pgfl.results.folder import is_complete
-    from pgfl.simulate.mpi.launcher import launched_size
 
     if resume and out is None:
         raise ConfigError("--resume needs --out, the folder of the run to go on with.")
     load = partial(_config, source, overrides or [], seed, engine, out if resume else None)
-    choose = partial(_folder, out, resume)
-    if (engine or "").startswith("mpi") or (launched_size() or 1) > 1 or load().engine.startswith("mpi"):
-        from pgfl.cli.ranks import run_on_ranks
-
-        outcome = run_on_ranks(load, choose, resume, as_json)
-        if outcome is None:
-            return
-        result, folder = outcome
-    else:
-        config = load()
-        folder = choose(config)
-        complete = resume and is_complete(folder)
-        result = finished(folder, config) if complete else _train(config, folder, resume, as_json)
+    communicator, config = _joined(engine, load)
+    with communicator.guarded():
+        folder = communicator.from_first(partial(_folder, out, resume, config))
+        result = _result(config, folder, communicator, resume, quiet=as_json)
+    if not communicator.first:
+        return
     from pgfl.results.report import write
 
     write(result, folder)
@@ -80,6 +72,25 @@ def run(
         from pgfl.cli.show import show_result
 
         show_result(result, folder)
+
+
+def _joined(engine: Engine | None, load: Callable[[], Config]) -> tuple[Communicator, Config]:
+    """The processes that a launcher started with this one, or this one alone; and the config."""
+    from pgfl.simulate.communicator import ALONE
+    from pgfl.simulate.mpi.launcher import ALIASES, launched_size
+
+    communicator = ALONE
+    if engine in ALIASES or (launched_size() or 1) > 1:
+        from pgfl.simulate.mpi.mpi_communicator import world
+
+        communicator = world()
+    with communicator.guarded():
+        config = communicator.together(load)
+    if config.engine in ALIASES and not communicator.launched:
+        from pgfl.simulate.mpi.mpi_communicator import world
+
+        communicator = world()
+    return communicator, config
 
 
 def _config(
@@ -104,39 +115,29 @@ def _folder(out: Path | None, resume: bool, config: Config) -> Path:
     return folder
 
 
-def _train(config: Config, folder: Path, resume: bool, quiet: bool) -> Result:
+def _result(config: Config, folder: Path, communicator: Communicator, resume: bool, quiet: bool) -> Result:
+    """The result of a run, or the one that its folder already holds."""
     from pgfl.cli import progress
-    from pgfl.results.folder import abandon_folder, is_complete
+    from pgfl.results.folder import RunFolder, checkpoint_folder, is_complete
     from pgfl.simulate import experiment
 
-    try:
-        with progress.rounds(shown=not quiet) as told:
-            result = experiment.run(config, out=folder, resume=resume, progress=told)
-    except BaseException as error:
-        abandon_folder(folder)
-        if not isinstance(error, KeyboardInterrupt):
-            raise
-        raise interrupted(folder, "pgfl run") from None
-    if not is_complete(folder):
-        result.save(folder)
+    command = communicator.command(config.engine)
+    run_folder = RunFolder(folder, config, communicator, command)
+    if communicator.from_first(lambda: resume and is_complete(folder)):
+        with run_folder:
+            return communicator.together(lambda: _finished(folder, communicator))
+    advice = f"{command} --resume --out {folder}"
+    with communicator.watched(checkpoint_folder(folder, config), advice), run_folder:
+        with progress.rounds(shown=communicator.first and not quiet) as report:
+            result = experiment.run(config, out=folder, resume=resume, progress=report, communicator=communicator)
+        run_folder.save(result)
     return result
 
 
-def interrupted(folder: Path, command: str) -> Interrupted:
-    """What to say after Ctrl-C: how to go on, where there is something to go on with."""
-    from pgfl.errors import Interrupted
-    from pgfl.results.folder import checkpoint_folders
-
-    kept = any(place.exists() for place in checkpoint_folders(folder))
-    then = f"go on with `{command} --resume --out {folder}`" if kept else "nothing was kept"
-    return Interrupted(f"Interrupted; {then}.")
-
-
-def finished(folder: Path, config: Config) -> Result:
+def _finished(folder: Path, communicator: Communicator) -> Result:
     """The result of a run that has already ended."""
-    from pgfl.results.folder import begin_folder
     from pgfl.results.result import Result
 
-    begin_folder(folder, config)
-    typer.echo(f"{folder} is complete; there is nothing to go on with.", err=True)
+    if communicator.first:
+        typer.echo(f"{folder} is complete; there is nothing to go on with.", err=True)
     return Result.load(folder)

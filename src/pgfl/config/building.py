@@ -1,16 +1,19 @@
-"""From settings to the things they name: an algorithm, an objective."""
+"""Build what settings describe: an algorithm, objectives, privacy."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from pgfl.config.schema import AlgorithmSettings, Decay, ObjectiveSettings
+from pgfl.config.schema import AlgorithmSettings, Config, Decay, ObjectiveSettings
 from pgfl.core.algorithms import KINDS as ALGORITHMS
 from pgfl.core.algorithms import Algorithm, ExactMixing, FedAvg
 from pgfl.core.schedules import Decaying
 from pgfl.core.topology import Mixing
+from pgfl.errors import ConfigError
 from pgfl.objectives import KINDS as OBJECTIVES
 from pgfl.objectives import Huber, MarginObjective
+from pgfl.privacy.request import Privacy
 
 
 def build_algorithm(settings: AlgorithmSettings, mixing: Mixing) -> Algorithm:
@@ -28,3 +31,21 @@ def build_objective(settings: ObjectiveSettings) -> MarginObjective:
     kind = OBJECTIVES[settings.kind]
     extra: dict[str, Any] = {"kappa": settings.kappa} if kind is Huber else {}
     return kind(lam=settings.lam, tolerance=settings.tolerance, **extra)
+
+
+def build_objectives(
+    settings: ObjectiveSettings, cluster_ids: Sequence[str]
+) -> MarginObjective | dict[str, MarginObjective]:
+    """One objective for all clusters, or one per cluster; a cluster that does not exist is an error."""
+    if not settings.clusters:
+        return build_objective(settings)
+    for name in settings.clusters:
+        if name not in cluster_ids:
+            known = ", ".join(cluster_ids[:10])
+            raise ConfigError(f"[objective.clusters.{name}] names no cluster of the data; the clusters are {known}.")
+    return {name: build_objective(settings.of(name)) for name in cluster_ids}
+
+
+def build_privacy(config: Config) -> Privacy | None:
+    """The privacy that the config asks for; None where it is off."""
+    return Privacy(**config.privacy.model_dump(exclude={"enabled"})) if config.privacy.enabled else None

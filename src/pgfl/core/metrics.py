@@ -6,6 +6,10 @@ import numpy as np
 
 from pgfl.array_types import AnyFloats, Array, Ints
 
+METRICS = ("nmsd", "accuracy", "objective", "residuals", "disagreement", "distance")
+DEFAULT_METRICS = ("nmsd", "accuracy", "objective", "residuals", "disagreement")
+"""The metrics that `train` and a config record unless others are named."""
+
 
 def squared_norm(x: AnyFloats) -> AnyFloats:
     """‖x‖² along the last axis."""

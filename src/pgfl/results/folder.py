@@ -1,11 +1,11 @@
 """The result folder and its file formats.
 
-    config.toml      the resolved config, noted when the run begins
-    history.csv      run, round (from 0, the start), then a column a metric, in linear units
+    config.toml      the resolved config, written when the run begins
+    history.csv      run, round (from 0, the start), then one column per metric, in linear units
     models.npz       models of run 0; models-RUN.npz those of the others
-    privacy.csv      a row a client, of run 0, where privacy is on; privacy-RUN.csv those of the others
+    privacy.csv      one row per client of run 0, where privacy is on; privacy-RUN.csv those of the others
     summary.json     the figures at the end; written last, so a folder that has it is complete
-    checkpoint/      while a run has not ended; in simulation_only/ where it holds clean client models
+    checkpoint/      until the run ends; in simulation_only/ where it holds clean client models
     simulation_only/ with privacy on and seeded noise: clean client models and what was measured on them
 
 With privacy on, everything outside `simulation_only` is a function of what the clients released.
@@ -19,17 +19,18 @@ import io
 import json
 import shutil
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, Self, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pgfl.array_types import AnyArray
 from pgfl.atomic_files import make_folder, remove_drafts, write_atomically, write_text
-from pgfl.errors import ConfigError, ResultError
+from pgfl.errors import ConfigError, Interrupted, ResultError
 from pgfl.results.result import Columns, Floats, Network, Result, RunModels
 
 if TYPE_CHECKING:
@@ -38,7 +39,52 @@ if TYPE_CHECKING:
 CONFIG, HISTORY, MODELS, PRIVACY, SUMMARY = "config.toml", "history.csv", "models.npz", "privacy.csv", "summary.json"
 SIMULATION_ONLY, CHECKPOINT = "simulation_only", "checkpoint"
 DENSE_SERVERS = 10_000_000
-"""The most numbers that `servers` may hold as S × Q × d; beyond, it is stored by the pairs that exist."""
+"""The most numbers that `servers` may hold as S × Q × d; a larger array is stored by the pairs that exist."""
+T = TypeVar("T")
+
+
+class Processes(Protocol):
+    """The processes of a run, of which the first one writes."""
+
+    @property
+    def first(self) -> bool:
+        """Whether this is the process that writes."""
+        ...
+
+    def from_first(self, work: Callable[[], T]) -> T:
+        """The value of `work` on the first process, on every process."""
+        ...
+
+
+class RunFolder:
+    """The folder of a run that is going on: begun, then saved.
+
+    If the run fails before its first checkpoint, the folder is abandoned, so that the run can simply be tried again.
+    `command` is how messages spell the command that goes on with an interrupted run.
+    """
+
+    def __init__(self, path: Path, config: Config, processes: Processes, command: str = "pgfl run") -> None:
+        self.path, self._config, self._processes, self._command = path, config, processes, command
+
+    def __enter__(self) -> Self:
+        """Make the folder and write the config to it; a folder begun with another config is refused."""
+        self._processes.from_first(lambda: begin_folder(self.path, self._config))
+        return self
+
+    def save(self, result: Result) -> None:
+        """Write the result, which is whole on the first process."""
+        self._processes.from_first(lambda: save(result, self.path))
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Abandon the folder after an error; an interrupt becomes a message that says how to go on."""
+        if error is not None and self._processes.first:
+            abandon_folder(self.path)
+        if isinstance(error, KeyboardInterrupt):
+            kept = any(place.exists() for place in checkpoint_folders(self.path))
+            then = f"go on with `{self._command} --resume --out {self.path}`" if kept else "nothing was kept"
+            raise Interrupted(f"Interrupted; {then}.") from None
 
 
 def is_complete(folder: Path) -> bool:
@@ -60,7 +106,7 @@ def check_folder(folder: Path, *, resume: bool) -> None:
 
 
 def begin_folder(folder: Path, config: Config | None) -> None:
-    """Make the folder and note the config in it; a folder begun with another config is refused."""
+    """Make the folder and write the config to it; a folder begun with another config is refused."""
     make_folder(folder)
     remove_drafts(folder)
     if config is None:
@@ -77,7 +123,7 @@ def begin_folder(folder: Path, config: Config | None) -> None:
 
 
 def abandon_folder(folder: Path) -> None:
-    """Take back `begin_folder` where a run ended before its first checkpoint, so that it can simply be tried again."""
+    """Undo `begin_folder` where a run ended before its first checkpoint."""
     left = [folder / HISTORY, folder / MODELS, *checkpoint_folders(folder)]
     if not folder.is_dir() or any(path.exists() for path in left):
         return
@@ -114,8 +160,14 @@ def save(result: Result, folder: Path) -> Path:
 
 
 def checkpoint_folders(folder: Path) -> tuple[Path, Path]:
-    """Where checkpoints lie: those that hold clean client models of a private simulation are kept apart."""
+    """The folders of checkpoints; those with clean client models of a private simulation are kept apart."""
     return folder / CHECKPOINT, folder / SIMULATION_ONLY / CHECKPOINT
+
+
+def checkpoint_folder(folder: Path, config: Config) -> Path:
+    """The folder of a run's checkpoints."""
+    public, clean = checkpoint_folders(folder)
+    return clean if config.privacy.enabled and config.privacy.noise == "seeded" else public
 
 
 def load(folder: Path) -> Result:
@@ -239,7 +291,7 @@ def _read_models(folder: Path, run: int) -> RunModels:
     )
 
 
-def _network(arrays: Mapping[str, NDArray[Any]]) -> Network | None:
+def _network(arrays: Mapping[str, AnyArray]) -> Network | None:
     if "edges" not in arrays:
         return None
     return Network(arrays["client_server"], arrays["client_cluster"], arrays["edges"])
@@ -249,7 +301,7 @@ def _clean_clients(path: Path) -> Floats | None:
     return _read_arrays(path)["clients"] if path.exists() else None
 
 
-def _read_arrays(path: Path) -> dict[str, NDArray[Any]]:
+def _read_arrays(path: Path) -> dict[str, AnyArray]:
     with np.load(path, allow_pickle=False) as archive:
         return {name: archive[name] for name in archive.files}
 
@@ -273,7 +325,7 @@ def _read_columns(path: Path) -> Columns:
     return {name: _typed(name, values) for name, values in zip(header, columns, strict=True)}
 
 
-def _typed(name: str, values: Sequence[str]) -> NDArray[Any]:
+def _typed(name: str, values: Sequence[str]) -> AnyArray:
     """Truth values, else whole numbers, else numbers, else text; ids are always text."""
     if name != "client" and values and set(values) <= {"True", "False"}:
         return np.array([value == "True" for value in values])

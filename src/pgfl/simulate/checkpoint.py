@@ -1,7 +1,4 @@
-"""A simulation put down and taken up again, bit for bit.
-
-One file a batch of runs, replaced as a whole: a kill at any moment leaves the last good one.
-"""
+"""Checkpoints: a simulation that stops and goes on later has the same bits as one that did not stop."""
 
 from __future__ import annotations
 
@@ -9,43 +6,53 @@ import json
 import signal
 import threading
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from pgfl.array_types import AnyArray
 from pgfl.atomic_files import make_folder, write_atomically
 from pgfl.errors import ResultError
-from pgfl.privacy.mechanism import Plan
-from pgfl.simulate.engine import Engine
-from pgfl.simulate.recorder import Recorder
+from pgfl.simulate.communicator import ALONE, Arrays, Communicator
+
+if TYPE_CHECKING:
+    from pgfl.simulate.flat_layout import Layout
+    from pgfl.simulate.simulator import Simulator
 
 
 class Checkpoints:
     """The checkpoints of one experiment; `fingerprint` names everything that determines its result.
 
     `keep_clean=False` leaves out the clean client models, which no later round depends on, and what was measured on
-    them: so it is where noise is float-safe, because then nothing clean may lie on a disk. The fingerprint is written
-    as it is, so there it must not be computed from the records either.
+    them. It is meant for float-safe noise, with which nothing clean may be stored. The fingerprint is stored as it is,
+    so in that case it must not depend on the records either.
     """
 
-    def __init__(self, folder: Path, fingerprint: str, every: int, keep_clean: bool = True) -> None:
-        self.folder, self.fingerprint, self.every, self.keep_clean = folder, fingerprint, every, keep_clean
-        self.stopping = False
+    def __init__(
+        self, folder: Path, fingerprint: str, every: int, keep_clean: bool = True, communicator: Communicator = ALONE
+    ) -> None:
+        self.fingerprint, self.every, self.keep_clean = fingerprint, every, keep_clean
+        self._files, self._interruptible = communicator.checkpoint_files(folder), communicator.size > 1
+        self._stopping = False
 
     @contextmanager
     def patient(self) -> Iterator[None]:
-        """Within, an interrupt (Ctrl-C) waits for the round to end, whose checkpoint is then due; a second does not."""
-        ours = self.every > 0 and threading.current_thread() is threading.main_thread()
+        """Within, an interrupt (Ctrl-C) waits for the round to end and its checkpoint; a second one does not wait.
+
+        On several processes it does not wait: they are not interrupted in the same round.
+        """
+        ours = self.every > 0 and not self._interruptible and threading.current_thread() is threading.main_thread()
         if not ours or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
             yield
             return
 
         def stop(number: int, frame: FrameType | None) -> None:
-            self.stopping = True
+            self._stopping = True
             signal.signal(signal.SIGINT, signal.default_int_handler)
 
         signal.signal(signal.SIGINT, stop)
@@ -53,22 +60,30 @@ class Checkpoints:
             yield
         finally:
             signal.signal(signal.SIGINT, signal.default_int_handler)
-        if self.stopping:
+        if self._stopping:
             raise KeyboardInterrupt
 
-    def due(self, round: int, last: int) -> bool:
-        """Whether a checkpoint is to be written after this round."""
-        return self.stopping or (self.every > 0 and (round % self.every == 0 or round == last))
+    def on_round(self, simulator: Simulator) -> None:
+        """Save where a checkpoint is due; after an interrupt one is due at once."""
+        round, last = simulator.state.round, simulator.options.rounds
+        if self._stopping or (self.every > 0 and (round % self.every == 0 or round == last)):
+            simulator.engine.check_finite()
+            self.save(simulator)
+            if self._stopping:
+                raise KeyboardInterrupt
 
-    def save(self, engine: Engine, recorder: Recorder, plan: Plan | None) -> None:
-        """Put everything down that the next round depends on."""
-        arrays = self._packed(engine, recorder, plan)
-        make_folder(self.folder)
-        write_atomically(self._path(engine), lambda stream: np.savez(stream, **arrays))
+    def save(self, simulator: Simulator) -> None:
+        """Store everything that the next round depends on."""
+        self._files.save(simulator.layout, simulator.state.round, self._packed(simulator))
 
-    def _packed(self, engine: Engine, recorder: Recorder, plan: Plan | None) -> dict[str, Any]:
-        state = engine.state
-        arrays: dict[str, Any] = {
+    def restore(self, simulator: Simulator) -> bool:
+        """Go on from the newest checkpoint, if there is one."""
+        pack, fill = partial(self._packed, simulator), partial(self._fill, simulator)
+        return self._files.restore(simulator.layout, pack, self._check, fill)
+
+    def _packed(self, simulator: Simulator) -> Arrays:
+        engine, state, recorder, plan = simulator.engine, simulator.state, simulator.recorder, simulator.plan
+        arrays: Arrays = {
             "fingerprint": np.array(self.fingerprint),
             "round": np.array(state.round),
             "dual": np.asarray(state.dual),
@@ -83,33 +98,15 @@ class Checkpoints:
         arrays |= {f"servers/{name}": np.asarray(values) for name, values in state.servers.items()}
         return arrays | {f"privacy/{name}": values for name, values in (plan.state() if plan else {}).items()}
 
-    def restore(self, engine: Engine, recorder: Recorder, plan: Plan | None) -> bool:
-        """Take up where a checkpoint was left, if there is one."""
-        path = self._path(engine)
-        if not path.exists():
-            return False
-        with self._reading(path):
-            with np.load(path, allow_pickle=False) as archive:
-                arrays = {name: archive[name] for name in archive.files}
-            self._check(path, arrays)
-            self._fill(engine, recorder, plan, arrays)
-        return True
-
-    @contextmanager
-    def _reading(self, path: Path) -> Iterator[None]:
-        try:
-            yield
-        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
-            raise ResultError(f"The checkpoint {path} is damaged ({error}); remove it to start again.") from error
-
-    def _check(self, path: Path, arrays: Mapping[str, Any]) -> None:
+    def _check(self, path: Path, arrays: Mapping[str, AnyArray]) -> None:
         if str(arrays["fingerprint"]) != self.fingerprint:
             raise ResultError(
                 f"{path} belongs to another config or other data; resume with the same ones, or choose another --out."
             )
 
-    def _fill(self, engine: Engine, recorder: Recorder, plan: Plan | None, arrays: Mapping[str, Any]) -> None:
-        xp, state = engine.xp, engine.state
+    def _fill(self, simulator: Simulator, arrays: Arrays) -> None:
+        engine, state, recorder, plan = simulator.engine, simulator.state, simulator.recorder, simulator.plan
+        xp = engine.xp
         if arrays["dual"].shape != tuple(state.dual.shape):
             raise ValueError("it is for another number of clients")
         state.round, state.dual = int(arrays["round"]), xp.asarray(arrays["dual"])
@@ -123,6 +120,46 @@ class Checkpoints:
         if plan is not None:
             plan.restore({name: arrays[f"privacy/{name}"] for name in plan.state()})
 
-    def _path(self, engine: Engine) -> Path:
-        first, last = engine.layout.runs[0].number, engine.layout.runs[-1].number
-        return self.folder / f"runs-{first}-{last}.npz"
+
+class BatchFiles:
+    """One file for each batch of runs, replaced as a whole: a kill at any moment leaves the last good one."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def save(self, layout: Layout, round: int, arrays: Arrays) -> None:
+        """Replace the file of the batch."""
+        make_folder(self._folder)
+        write_atomically(self._path(layout), lambda stream: np.savez(stream, **arrays))  # type: ignore[arg-type]
+
+    def restore(
+        self,
+        layout: Layout,
+        current: Callable[[], Arrays],
+        check: Callable[[Path, Mapping[str, AnyArray]], None],
+        fill: Callable[[Arrays], None],
+    ) -> bool:
+        """Hand the batch's file to `fill`, if there is one."""
+        path = self._path(layout)
+        if not path.exists():
+            if any(self._folder.glob("run-*/round-*")):
+                raise ResultError(f"{self._folder} was written by several ranks; go on with mpiexec and --engine mpi.")
+            return False
+        with reading(path):
+            with np.load(path, allow_pickle=False) as archive:
+                arrays = {name: archive[name] for name in archive.files}
+            check(path, arrays)
+            fill(arrays)
+        return True
+
+    def _path(self, layout: Layout) -> Path:
+        return self._folder / f"runs-{layout.runs[0].number}-{layout.runs[-1].number}.npz"
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Within, unreadable files are reported as a damaged checkpoint."""
+    try:
+        yield
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        raise ResultError(f"The checkpoint {path} is damaged ({error}); remove it to start again.") from error

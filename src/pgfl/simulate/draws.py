@@ -6,14 +6,13 @@ from threading import Lock, local
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pgfl.array_types import AnyFloats, DTypeLike, Ints
 from pgfl.core.schedules import Participants
 from pgfl.core.streams import Purpose, Streams
 from pgfl.simulate.flat_layout import Layout
 
-Ints = NDArray[np.int64]
-ROWS_AHEAD = 64  # setting out on a stream costs as much as some hundred numbers, so several rounds are drawn from one
+ROWS_AHEAD = 64  # starting a stream costs as much as drawing some hundred numbers, so several rounds share one
 
 
 class ServerNormals:
@@ -23,14 +22,15 @@ class ServerNormals:
     else is simulated. Large servers are drawn round by round, straight into the answer.
     """
 
-    def __init__(self, layout: Layout, participants: Participants, seed: int, dtype: Any = np.float64) -> None:
-        self._layout, self._seed, self._dtype, self._own = layout, seed, dtype, local()
+    def __init__(self, layout: Layout, participants: Participants, seed: int, dtype: DTypeLike = np.float64) -> None:
+        self._layout, self._seed, self._own = layout, seed, local()
+        self._dtype: Any = dtype
         self._rows = None if participants == "all" else participants
         self._rounds = 1 if self._rows is None else max(1, ROWS_AHEAD // self._rows)
-        self._cached: tuple[int, NDArray[np.floating]] | None = None
+        self._cached: tuple[int, AnyFloats] | None = None
         self._lock = Lock()
 
-    def __call__(self, clients: Ints, round: int, dimension: int) -> NDArray[np.floating]:
+    def __call__(self, clients: Ints, round: int, dimension: int) -> AnyFloats:
         """(A, d) numbers for the clients (ascending flat places) that take part in a round."""
         server = self._layout.client_server[clients]
         if self._rounds == 1:
@@ -47,13 +47,13 @@ class ServerNormals:
         rank = np.arange(len(clients)) - server.searchsorted(server)
         return np.asarray(drawn[server, rank])
 
-    def _directly(self, server: Ints, bounds: Ints, round: int, dimension: int) -> NDArray[np.floating]:
+    def _directly(self, server: Ints, bounds: Ints, round: int, dimension: int) -> AnyFloats:
         out = np.empty((len(server), dimension), dtype=self._dtype)
         for start, stop in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
             self._stream(int(server[start]), round).standard_normal(out=out[start:stop], dtype=self._dtype)
         return out
 
-    def _drawn(self, block: int, dimension: int) -> NDArray[np.floating]:
+    def _drawn(self, block: int, dimension: int) -> AnyFloats:
         """(round of the block, server, participant, d), so that a round lies together."""
         shape = (self._rounds, self._rows or 0, dimension)
         out = np.empty((self._rounds, self._layout.servers, *shape[1:]), dtype=self._dtype)

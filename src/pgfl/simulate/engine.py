@@ -9,48 +9,56 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Protocol, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pgfl.array_types import AnyFloats, Array, Bools, DTypeLike, Floats, Ints, Namespace
 from pgfl.arrays import Linear, pick, put
 from pgfl.core import equations as eq
 from pgfl.core.algorithms import Algorithm, ServerState
-from pgfl.core.schedules import Scheduler, tau_at
+from pgfl.core.schedules import tau_at
 from pgfl.errors import Diverged, SolverError
 from pgfl.objectives.solving import norm
+from pgfl.simulate.communicator import ALONE, Communicator
 from pgfl.simulate.flat_layout import Layout
 from pgfl.simulate.neighbourhoods import NeighbourhoodOfPairs, Network
 from pgfl.simulate.problems import Block, BlockProblem, mean_of_pairs
 
-Array = Any
-Ints = NDArray[np.int64]
 DIVERGED = 1e12
 LOOK_EVERY = 8
+T = TypeVar("T")
+
+
+class Draw(Protocol):
+    """Who takes part, as `core.schedules.Scheduler` decides it."""
+
+    def draw(self, round: int) -> Ints:
+        """The flat places of the participants of a round, ascending."""
+        ...
 
 
 class PrivacyAccount(Protocol):
     """What an engine asks of `privacy.mechanism.Plan`."""
 
-    def admit(self, clients: Ints, round: int) -> NDArray[np.bool_]:
+    def admit(self, clients: Ints, round: int) -> Bools:
         """Who may still release."""
         ...
 
-    def sigma(self, clients: Ints, round: int) -> NDArray[np.float64]:
+    def sigma(self, clients: Ints, round: int) -> Floats:
         """The noise's standard deviation for each of them."""
         ...
 
     def spend(self, clients: Ints, round: int) -> None:
-        """Write the release down; called before anything is released."""
+        """Record the release; called before anything is released."""
         ...
 
 
 class NoiseSource(Protocol):
-    """What turns a clean model into one that may be seen."""
+    """Turns clean models into released ones."""
 
     def release(self, models: Array, sigma: Array, clients: Ints, round: int) -> Array:
-        """Released models, one a client."""
+        """The released model of every client."""
         ...
 
 
@@ -68,7 +76,7 @@ class AnyBlock(Protocol):
         ...
 
     @property
-    def tolerance(self) -> NDArray[np.float64]:
+    def tolerance(self) -> Floats:
         """How exactly each client's problem must be solved."""
         ...
 
@@ -108,8 +116,8 @@ class Part:
     index: Ints | slice | None  # the cheapest way to pick and put them; None where the block is all there is
     pair: Ints  # the (server, cluster) of each of them
     mean: Linear
-    contributing: NDArray[np.bool_]
-    sigma: NDArray[np.float64] | None
+    contributing: Bools
+    sigma: Floats | None
 
     @cached_property
     def problem(self) -> BlockProblem:
@@ -118,7 +126,7 @@ class Part:
         return self.block.problem(self.active)
 
     @cached_property
-    def shares(self) -> NDArray[np.floating]:
+    def shares(self) -> AnyFloats:
         """1 over the number of participants of every pair, a column."""
         taking_part = np.maximum(self.mean.indptr[1:] - self.mean.indptr[:-1], 1)
         return np.asarray(1.0 / taking_part, dtype=self.mean.values.dtype)[:, None]
@@ -126,10 +134,10 @@ class Part:
 
 @dataclass(frozen=True)
 class Turnout:
-    """Who takes part in a round, block by block, and which pairs hear of it."""
+    """Who takes part in a round, block by block, and which pairs have a participant."""
 
     parts: list[Part]
-    contributing: NDArray[np.bool_]
+    contributing: Bools
     complete: bool  # whether every pair has a participant
 
 
@@ -141,13 +149,14 @@ class Engine:
         layout: Layout,
         blocks: Sequence[AnyBlock],
         algorithm: Algorithm,
-        scheduler: Scheduler,
+        scheduler: Draw,
         *,
         privacy: PrivacyAccount | None = None,
         noise: NoiseSource | None = None,
-        dtype: Any = np.float64,
-        xp: Any = np,
+        dtype: DTypeLike = np.float64,
+        xp: Namespace = np,
         threads: int = 1,
+        communicator: Communicator = ALONE,
     ) -> None:
         self.layout, self.algorithm, self.scheduler = layout, algorithm, scheduler
         self.blocks: Sequence[AnyBlock] = blocks
@@ -156,8 +165,9 @@ class Engine:
         self.network = Network(layout, algorithm, dtype, xp)
         self._pool = ThreadPoolExecutor(threads) if threads > 1 and len(blocks) > 1 else None
         self._everyone: Turnout | None = None
-        self._last_told: tuple[Array, Part, Array] | None = None
+        self._last_received: tuple[Array, Part, Array] | None = None
         dimension = layout.runs[0].federation.dimension
+        self.communicator, self.halo = communicator, communicator.halo(layout, dimension, dtype)
         clients, pairs = (xp.asarray(np.zeros((n, dimension), dtype)) for n in (layout.clients, layout.pairs))
         self.state = State(
             0, clients, clients if noise is None else clients + 0.0, clients + 0.0, algorithm.start(pairs)
@@ -166,20 +176,20 @@ class Engine:
         self.taking_part: Ints = np.empty(0, dtype=np.int64)
 
     def play(self) -> State:
-        """One round."""
+        """Play one round."""
         state, number = self.state, self.state.round + 1
         turnout = self._turnout(number)
-        contributions = self._over_blocks(lambda part: self._client_phase(part, number), turnout.parts)
-        servers = self._server_phase(turnout, contributions, tau_at(self.algorithm.tau, number))
+        contributions = self._over_blocks(lambda part: self.client_phase(part, number), turnout.parts)
+        servers = self.server_phase(turnout, contributions, tau_at(self.algorithm.tau, number))
         self.previous_servers = state.server_models
         state.servers, state.round = servers, number
         if self.algorithm.has_dual:
-            self._over_blocks(self._settle, turnout.parts)
+            self._over_blocks(self.settle, turnout.parts)
         if number % LOOK_EVERY == 0:
             self.check_finite()
         return state
 
-    def _server_phase(self, turnout: Turnout, means: list[Array], tau: float) -> ServerState:
+    def server_phase(self, turnout: Turnout, means: list[Array], tau: float) -> ServerState:
         """The servers' state after the round, from the means of what their clients contribute."""
         aggregate = self._aggregate(turnout, means)
         servers, published, neighbourhood = self._exchange(aggregate, turnout.contributing)
@@ -188,15 +198,18 @@ class Engine:
             servers["model"] = servers["model"] * self.xp.asarray(self.network.known[:, None].astype(self.dtype))
         return servers
 
-    def _exchange(
-        self, aggregate: Array, contributing: NDArray[np.bool_]
-    ) -> tuple[ServerState, Array, NeighbourhoodOfPairs]:
-        """The servers' state after publishing, what everyone published, and who hears whom."""
-        neighbourhood = self.network.neighbourhood(contributing)
-        return *self.algorithm.publish(self.state.servers, aggregate, neighbourhood), neighbourhood
+    def _exchange(self, aggregate: Array, contributing: Bools) -> tuple[ServerState, Array, NeighbourhoodOfPairs]:
+        """Publish, receive the rows of the halo, and see which neighbours published; only shares are known before."""
+        network = self.network
+        servers, published = self.algorithm.publish(self.state.servers, aggregate, network)  # type: ignore[arg-type]
+        self.halo.exchange(published, network, contributing)
+        return servers, published, network.neighbourhood(contributing)
 
     def check_finite(self) -> None:
-        """Raise `Diverged`, naming the runs, if a model is not finite or has grown beyond reason."""
+        """Raise `Diverged`, naming the runs, if a model of any process is not finite or has grown beyond reason."""
+        self.communicator.together(self._check_own)
+
+    def _check_own(self) -> None:
         models = np.asarray(self.state.server_models)
         if np.abs(models).max(initial=0.0) < DIVERGED:
             return
@@ -208,13 +221,14 @@ class Engine:
         )
 
     def close(self) -> None:
-        """Let the threads go, and what only further rounds would need; models and what servers know stay."""
+        """Free threads, the halo and what only further rounds need; models and what servers know stay."""
         if self._pool:
             self._pool.shutdown()
-        self.blocks, self._everyone, self._last_told = [], None, None
+        self.halo.close()
+        self.blocks, self._everyone, self._last_received = [], None, None
         self.state.dual = self.state.dual[:0] + 0
 
-    def _over_blocks(self, work: Callable[[Part], Any], parts: list[Part]) -> list[Any]:
+    def _over_blocks(self, work: Callable[[Part], T], parts: list[Part]) -> list[T]:
         return list(self._pool.map(work, parts) if self._pool else map(work, parts))
 
     def _turnout(self, number: int) -> Turnout:
@@ -236,7 +250,7 @@ class Engine:
             self._everyone = turnout
         return turnout
 
-    def _parts(self, active: Ints, sigma: NDArray[np.float64] | None) -> list[Part]:
+    def _parts(self, active: Ints, sigma: Floats | None) -> list[Part]:
         cuts = np.searchsorted(active, [block.clients.start for block in self.blocks] + [self.layout.clients]).tolist()
         client_pair = self.layout.client_pair[active]
         parts = []
@@ -250,7 +264,7 @@ class Engine:
             parts.append(Part(block, places, flat, index, pair, mean, contributing, noise))
         return parts
 
-    def _client_phase(self, part: Part, number: int) -> Array:
+    def client_phase(self, part: Part, number: int) -> Array:
         """The client step of one block; returns the means of what its clients contribute, for every pair of it."""
         if not len(part.flat):
             return None
@@ -262,8 +276,8 @@ class Engine:
                 return models
             return self.xp.asarray(self.noise.release(np.asarray(models), part.sigma, part.flat, number))
 
-        step = self.algorithm.client_step(part.problem, self._told(part), dual, release)
-        self._check_solved(step.error, lambda: step.model, part)
+        step = self.algorithm.client_step(part.problem, self._received(part), dual, release)
+        self.check_solved(step.error, lambda: step.model, part)
         state.model = put(state.model, part.index, step.model)
         state.released = state.model if self.noise is None else put(state.released, part.index, step.released)
         return eq.server_aggregation(self.algorithm.contribution(step.released, dual), part.mean)
@@ -281,21 +295,22 @@ class Engine:
         ]
         return put(self.state.server_models + 0.0, np.flatnonzero(turnout.contributing), self.xp.concat(present))
 
-    def _settle(self, part: Part) -> None:
+    def settle(self, part: Part) -> None:
+        """Update the duals of one block's participants."""
         if not len(part.flat):
             return
         state = self.state
         dual, released = pick(state.dual, part.index), pick(state.released, part.index)
-        state.dual = put(state.dual, part.index, self.algorithm.settle(dual, self._told(part), released))
+        state.dual = put(state.dual, part.index, self.algorithm.settle(dual, self._received(part), released))
 
-    def _told(self, part: Part) -> Array:
-        """w_{q,s} for every participant; what closes a round opens the next one if the same clients stay."""
-        models, last = self.state.server_models, self._last_told
+    def _received(self, part: Part) -> Array:
+        """w_{q,s} for every participant; cached between rounds while the same clients take part."""
+        models, last = self.state.server_models, self._last_received
         if last is None or last[0] is not models or last[1] is not part:
-            self._last_told = last = (models, part, pick(models, part.pair))
+            self._last_received = last = (models, part, pick(models, part.pair))
         return last[2]
 
-    def _check_solved(self, errors: Array, models: Callable[[], Array], part: Part) -> None:
+    def check_solved(self, errors: Array, models: Callable[[], Array], part: Part) -> None:
         """Every primal problem within its stated tolerance: absolute where privacy counts on it, else relative."""
         found = np.asarray(errors)
         if found[found.argmax()] <= part.block.strictest:

@@ -2,6 +2,10 @@
 
 Clients lie in the order (run, server, cluster), so a server's clients and a (server, cluster) pair's are contiguous.
 Pairs are those that can ever exist: a server and a cluster with a client in the server's connected component.
+
+Where several processes share a run, each lays out its own servers and, between them in the order of their numbers, the
+servers of other processes that are next to one of its own: its halo. These borrowed servers have no clients here.
+Every sum over a neighbourhood therefore has the same terms in the same order as in one process.
 """
 
 from __future__ import annotations
@@ -12,27 +16,21 @@ from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pgfl.array_types import Bools, Floats, Ints
 from pgfl.arrays import Linear
 from pgfl.core.federation import Federation
 from pgfl.core.topology import Mixing
-
-Ints = NDArray[np.int64]
+from pgfl.simulate.communicator import ALONE, Communicator
 
 
 @dataclass(frozen=True)
 class RunSize:
-    """How large a run is on all ranks together."""
+    """How large a run is in all processes together."""
 
     clients: int
     rows: int
     longest: int  # the largest D_k
-
-    @classmethod
-    def of(cls, federation: Federation) -> RunSize:
-        """A federation that is all in one place."""
-        return cls(federation.size, len(federation.targets), int(federation.counts.max()))
 
 
 @dataclass(frozen=True)
@@ -46,6 +44,7 @@ class RunLayout:
     servers: slice
     pairs: slice
     whole: RunSize
+    owner: Ints  # the process of every server of the federation
 
     @cached_property
     def position(self) -> Ints:
@@ -65,6 +64,9 @@ class Layout:
     pair_server: Ints
     pair_cluster: Ints  # within the run's own clusters
     pair_members: Ints  # |C_{s,(q)}|
+    pair_most: Ints  # max_s |C_{s,(q)}| over all servers of the run
+    server_number: Ints  # of every server, its number in its federation
+    own_server: Bools  # whether it belongs to this process
 
     @property
     def clients(self) -> int:
@@ -79,7 +81,7 @@ class Layout:
     @property
     def servers(self) -> int:
         """How many servers there are in all runs."""
-        return int(self.runs[-1].servers.stop)
+        return len(self.server_number)
 
     @cached_property
     def members(self) -> list[Ints]:
@@ -88,15 +90,15 @@ class Layout:
         everyone = np.arange(self.clients)
         return [everyone[start:stop] for start, stop in pairwise(bounds)]
 
-    @property
-    def own_pairs(self) -> Ints | None:
-        """The pairs that are counted here; None is all. On several ranks others lend theirs."""
-        return None
+    @cached_property
+    def own_pairs(self) -> Ints | slice:
+        """The pairs of own servers, as an index."""
+        return slice(None) if self.own_server.all() else np.flatnonzero(self.own_server[self.pair_server])
 
     @cached_property
     def server_keys(self) -> list[tuple[int, int]]:
         """(run, server within the run) of every flat server: the key of its random streams."""
-        return [(run.number, server) for run in self.runs for server in range(len(run.federation.server_ids))]
+        return [(run.number, number) for run in self.runs for number in self.server_number[run.servers].tolist()]
 
     @cached_property
     def server_pairs(self) -> Linear:
@@ -108,26 +110,26 @@ class Layout:
         return Linear.from_entries(rows, columns, np.ones(len(rows)), self.pairs, self.pairs)
 
     @cached_property
-    def shares(self) -> NDArray[np.float64]:
+    def shares(self) -> Floats:
         """c_s = |C_{s,(q)}| / max_s |C_{s,(q)}| over the servers of a run, for every pair."""
-        width = int(self.pair_cluster.max()) + 1
-        run = np.repeat(np.arange(len(self.runs)), [run.pairs.stop - run.pairs.start for run in self.runs])
-        group = run * width + self.pair_cluster
-        most = np.zeros(len(self.runs) * width, dtype=np.int64)
-        np.maximum.at(most, group, self.pair_members)
-        return np.asarray(self.pair_members / most[group])
+        return np.asarray(self.pair_members / self.pair_most)
 
     def mixing(self, mixing: Mixing) -> Linear:
-        """InterServerAggregation's weights between pairs of the same cluster, the server's own included."""
+        """InterServerAggregation's weights between pairs of the same cluster, the server's own included.
+
+        A borrowed server keeps what was received from its owner.
+        """
         here, there, values = [], [], []
         for run in self.runs:
-            weights = run.federation.graph.weights(mixing).tocoo()
-            here.append(weights.coords[0] + run.servers.start)
-            there.append(weights.coords[1] + run.servers.start)
-            values.append(weights.data)
-        return self.between_pairs(np.concatenate(here), np.concatenate(there), np.concatenate(values))
+            numbers, own_server = self.server_number[run.servers], self.own_server[run.servers]
+            own, borrowed = np.flatnonzero(own_server), np.flatnonzero(~own_server)
+            weights = run.federation.graph.weights(mixing)[numbers[own]].tocoo()
+            here += [own[weights.coords[0]] + run.servers.start, borrowed + run.servers.start]
+            there += [np.searchsorted(numbers, weights.coords[1]) + run.servers.start, borrowed + run.servers.start]
+            values += [weights.data, np.ones(len(borrowed))]
+        return self._between_pairs(np.concatenate(here), np.concatenate(there), np.concatenate(values))
 
-    def between_pairs(self, here: Ints, there: Ints, values: NDArray[np.float64]) -> Linear:
+    def _between_pairs(self, here: Ints, there: Ints, values: Floats) -> Linear:
         """Weights between servers (of which both have the same clusters), spread to their pairs."""
         first_pair = np.searchsorted(self.pair_server, np.arange(self.servers))
         repeat = np.bincount(self.pair_server, minlength=self.servers)[here]
@@ -136,33 +138,66 @@ class Layout:
         return Linear.from_entries(rows, columns, np.repeat(values, repeat), self.pairs, self.pairs)
 
 
-def lay_out(federations: Sequence[Federation], first_run: int = 0, personalised: bool = True) -> Layout:
-    """Lay federations side by side; the first one is run number `first_run`."""
+def lay_out(
+    federations: Sequence[Federation],
+    first_run: int = 0,
+    personalised: bool = True,
+    owners: Sequence[Ints] | None = None,
+    communicator: Communicator = ALONE,
+) -> Layout:
+    """Lay federations side by side; the first one is run number `first_run`.
+
+    With several processes, `federations` holds the own clients and the whole graph of each run, and `owners` the
+    process of every server. All processes call this together.
+    """
     runs, parts = [], []
     clients = servers = pairs = 0
-    for number, federation in enumerate(federations, start=first_run):
+    for place, federation in enumerate(federations):
+        owner = np.zeros(len(federation.server_ids), dtype=np.int64) if owners is None else owners[place]
         cluster = federation.client_cluster if personalised else np.zeros_like(federation.client_cluster)
         order = np.lexsort((cluster, federation.client_server))
         component = federation.graph.components
-        known = np.unique(np.column_stack([component[federation.client_server], cluster]), axis=0)
-        pair_server, pair_cluster = reachable_pairs(component, known)
-        client_pair = pairs_of(pair_server, pair_cluster, federation.client_server[order], cluster[order])
+        own = np.flatnonzero(owner == communicator.rank)
+        numbers = np.union1d(own, crossings(federation, owner, communicator.rank)[:, 1])
+        known = communicator.united(np.column_stack([component[federation.client_server], cluster]))
+        pair_server, pair_cluster = reachable_pairs(component[numbers], known)
+        client_server = np.searchsorted(numbers, federation.client_server[order])
+        client_pair = pairs_of(pair_server, pair_cluster, client_server, cluster[order])
+        members = np.bincount(client_pair, minlength=len(pair_server))
+        most = np.zeros(int(known[:, 1].max()) + 1, dtype=np.int64)
+        np.maximum.at(most, pair_cluster, members)
         parts.append(
             (
-                federation.client_server[order] + servers,
+                client_server + servers,
                 client_pair + pairs,
                 federation.counts[order],
                 federation.server_sizes[federation.client_server[order]],
                 pair_server + servers,
                 pair_cluster,
-                np.bincount(client_pair, minlength=len(pair_server)),
+                members,
+                communicator.largest(most)[pair_cluster],
+                numbers,
+                owner[numbers] == communicator.rank,
             )
         )
-        ends = (clients + federation.size, servers + len(federation.server_ids), pairs + len(pair_server))
-        places = [slice(start, end) for start, end in zip((clients, servers, pairs), ends, strict=True)]
-        runs.append(RunLayout(federation, number, order, places[0], places[1], places[2], RunSize.of(federation)))
+        ends = (clients + federation.size, servers + len(numbers), pairs + len(pair_server))
+        slices = [slice(start, end) for start, end in zip((clients, servers, pairs), ends, strict=True)]
+        size = _whole_size(federation, communicator)
+        runs.append(RunLayout(federation, first_run + place, order, slices[0], slices[1], slices[2], size, owner))
         clients, servers, pairs = ends
     return Layout(tuple(runs), *map(np.concatenate, zip(*parts, strict=True)))
+
+
+def crossings(federation: Federation, owner: Ints, rank: int) -> Ints:
+    """Edges from an own server (first) to a server of another process (second)."""
+    edges = federation.graph.edges
+    both = np.concatenate([edges, edges[:, ::-1]])
+    return np.asarray(both[(owner[both[:, 0]] == rank) & (owner[both[:, 1]] != rank)], dtype=np.int64)
+
+
+def _whole_size(federation: Federation, communicator: Communicator) -> RunSize:
+    clients, rows = communicator.added([federation.size, len(federation.targets)]).tolist()
+    return RunSize(clients, rows, int(communicator.largest([federation.counts.max()])[0]))
 
 
 def reachable_pairs(component: Ints, known: Ints) -> tuple[Ints, Ints]:

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from pgfl.array_types import Array, Namespace
 from pgfl.arrays import Linear, pick, put
 from pgfl.core import equations as eq
 from pgfl.core.algorithms import KINDS, Algorithm, ServerState
@@ -20,13 +21,12 @@ from pgfl.simulate.engine import Engine, Part, Turnout
 from pgfl.simulate.neighbourhoods import NeighbourhoodOfPairs
 from pgfl.simulate.problems import Block, BlockProblem, Bucket
 
-Array = Any
 COMPILED = (RidgeInSamples, RidgeInFeatures, ConstrainedRidge, OnMargins)
 FIXED = ("objective", "radius", "tolerance", "uses_newton")
 
 
 @cache
-def namespace() -> Any:
+def namespace() -> Namespace:
     """jax.numpy in double precision; what a round is computed from becomes pytrees, so that rounds can be compiled."""
     jax.config.update("jax_enable_x64", True)
     for kind in (*COMPILED, Compiled, Bucket, NeighbourhoodOfPairs):
@@ -40,13 +40,13 @@ def namespace() -> Any:
 
 def _problem_parts(problem: BlockProblem) -> tuple[tuple[Any, ...], float | None]:
     block = problem.block
-    return (block.buckets, block.modulus, block.ridge_weight, problem.active), block.update_norm
+    return (block.buckets, block.modulus, block.ridge_penalty, problem.active), block.update_norm
 
 
 def _problem(update_norm: float | None, parts: tuple[Any, ...]) -> BlockProblem:
     """The problem again; where its clients lie and how exactly they must be solved is the engine's business."""
-    buckets, modulus, ridge_weight, active = parts
-    block = Block(slice(0), slice(0), buckets, modulus, ridge_weight, update_norm, np.empty(0), 0.0)
+    buckets, modulus, ridge_penalty, active = parts
+    block = Block(slice(0), slice(0), buckets, modulus, ridge_penalty, update_norm, np.empty(0), 0.0)
     return BlockProblem(block, active)
 
 
@@ -88,8 +88,8 @@ def _client_phase(
     algorithm: Algorithm, problem: BlockProblem, server_models: Array, dual: Array, pair: Array, index: Array | None
 ) -> tuple[Array, Array]:
     """The clean models of those who take part, and their certified errors."""
-    told, own_dual = pick(server_models, pair), pick(dual, index)
-    step = algorithm.client_step(problem, told, own_dual, release=lambda model: model)
+    received, own_dual = pick(server_models, pair), pick(dual, index)
+    step = algorithm.client_step(problem, received, own_dual, release=lambda model: model)
     return step.model, step.error
 
 
@@ -109,7 +109,7 @@ def _server_phase(
     known: Array,
     tau: Array,
 ) -> ServerState:
-    """`Engine._server_phase`; of `pairs` alone anyone contributes."""
+    """`Engine.server_phase`; of `pairs` alone anyone contributes."""
     own, models = slice(*pairs), servers["model"]
     aggregate = put(models, own, jnp.where(contributing, means, pick(models, own)))
     servers, published = algorithm.publish(servers, aggregate, neighbourhood)
@@ -128,8 +128,8 @@ def _settled(
 class JaxEngine(Engine):
     """`Engine` in four compiled pieces; between the first two the host checks the solutions and adds noise.
 
-    Clients that JAX cannot compile, or of whom every round would take another number from each of several buckets,
-    are computed step by step; so is an algorithm of one's own, which need not be pure.
+    Clients that JAX cannot compile, or whose number in each of several buckets changes every round, are computed step
+    by step. So is a user's own algorithm, which need not be pure.
     """
 
     _last_neighbourhood: tuple[NeighbourhoodOfPairs, NeighbourhoodOfPairs] | None = None
@@ -138,12 +138,13 @@ class JaxEngine(Engine):
     def _pure(self) -> bool:
         return type(self.algorithm) in KINDS.values()
 
-    def _client_phase(self, part: Part, number: int) -> Array:
+    def client_phase(self, part: Part, number: int) -> Array:
+        """As `Engine.client_phase`, compiled where it can be."""
         if not (len(part.flat) and self._pure and _compilable(part.problem)):
-            return super()._client_phase(part, number)
+            return super().client_phase(part, number)
         state, index = self.state, part.index
         model, error = _client_phase(self.algorithm, part.problem, state.server_models, state.dual, part.pair, index)
-        self._check_solved(error, lambda: model, part)
+        self.check_solved(error, lambda: model, part)
         state.model, released = _put(state.model, index, model), model
         if self.noise is None:
             state.released = state.model
@@ -152,9 +153,10 @@ class JaxEngine(Engine):
             state.released = _put(state.released, index, released)
         return _contributions(self.algorithm, released, state.dual, index, part.mean)
 
-    def _server_phase(self, turnout: Turnout, means: list[Array], tau: float) -> ServerState:
+    def server_phase(self, turnout: Turnout, means: list[Array], tau: float) -> ServerState:
+        """As `Engine.server_phase`, compiled where it can be."""
         if means[0] is None or not self._pure:
-            return super()._server_phase(turnout, means, tau)
+            return super().server_phase(turnout, means, tau)
         neighbourhood = self._on_device(self.network.neighbourhood(turnout.contributing))
         known, (part,) = self.network.known.astype(self.dtype), turnout.parts
         pairs, contributing = (part.block.pairs.start, part.block.pairs.stop), part.contributing[:, None]
@@ -162,10 +164,11 @@ class JaxEngine(Engine):
             self.algorithm, pairs, self.state.servers, means[0], contributing, neighbourhood, known[:, None], tau
         )
 
-    def _settle(self, part: Part) -> None:
+    def settle(self, part: Part) -> None:
+        """As `Engine.settle`, compiled where it can be."""
         state = self.state
         if not self._pure:
-            super()._settle(part)
+            super().settle(part)
         elif len(part.flat):
             state.dual = _settled(
                 self.algorithm, state.dual, state.server_models, state.released, part.pair, part.index

@@ -1,16 +1,19 @@
-"""How much memory a simulation will take, asked before it takes it."""
+"""How much memory a simulation will take, estimated before it starts."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
 from pgfl.arrays import GATHER_LIMIT, SPARSE
+from pgfl.config.schema import Config, TableData
+from pgfl.data.configured import expected_extent
 from pgfl.errors import ConfigError
+from pgfl.simulate.mpi.launcher import ALIASES
 
 INTERPRETER = 2**28  # Python and the libraries
 PER_CLIENT = 150  # indices, names, accounts
@@ -19,7 +22,7 @@ CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limi
 
 @dataclass(frozen=True)
 class Shape:
-    """What decides how much memory a simulation takes. `rows` are all clients' samples of a run."""
+    """What the memory of a simulation depends on. `rows` are all clients' samples of a run."""
 
     clients: int
     rows: int
@@ -37,7 +40,7 @@ class Shape:
 
     @property
     def total(self) -> int:
-        """Bytes at the highest point: data, factors, models, duals, results and the interpreter."""
+        """Bytes at the peak: data, factors, models, duals, results and the interpreter."""
         item, mean = np.dtype(self.dtype).itemsize, self.rows / max(self.clients, 1)
         compressed = 1.5 * SPARSE if mean * self.dimension > GATHER_LIMIT else 0.0
         copies = 1.0 if self.engine == "numba" else 2.0 + compressed
@@ -47,8 +50,24 @@ class Shape:
         return INTERPRETER + int(copies * self.data) + self.runs_together * each
 
 
+def expected_shape(config: Config) -> Shape:
+    """The shape of a config's simulation, before any data is generated or read."""
+    engine = ALIASES.get(config.engine, config.engine)
+    extent = expected_extent(config)
+    return Shape(**extent._asdict(), dtype=config.dtype, engine=engine, private=config.privacy.enabled)
+
+
+def check_config(config: Config, processes: int = 1, beside: int = 1) -> None:
+    """Refuse a run that would not fit; of one on several processes, the part of those `beside` on this machine."""
+    whole = expected_shape(config)
+    held = {name: -(-getattr(whole, name) // processes) for name in ("clients", "rows", "pairs")}
+    keys = ("data.clients_per_server", "data.servers", "data.samples")
+    lower = ("the rows of data.clients",) if isinstance(config.data, TableData) else keys
+    check(replace(whole, runs_together=beside, **held), lower=lower)
+
+
 def check(shape: Shape, held: int = 0, lower: Sequence[str] = ("the number of clients", "their samples")) -> None:
-    """Refuse, with the figure and what to lower, a simulation that would not fit; `held` bytes of it exist already."""
+    """Refuse a simulation that would not fit, and name what to lower; `held` bytes of it are in memory already."""
     free = available_memory()
     if free is None or shape.total <= free + held:
         return
@@ -66,13 +85,13 @@ def check(shape: Shape, held: int = 0, lower: Sequence[str] = ("the number of cl
 
 
 def available_memory() -> int | None:
-    """Bytes that can be had without swapping, within the limits of a container; None where nobody can tell."""
+    """Bytes available without swapping, within the limits of a container; None where they are unknown."""
     found = [limit for limit in (_free_by_kernel(), _left_in_cgroup()) if limit is not None]
     return min(found) if found else None
 
 
 def resident() -> int | None:
-    """Bytes this process holds now, where the system tells."""
+    """Bytes that this process holds now; None where they are unknown."""
     try:
         return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, ValueError, IndexError):

@@ -9,11 +9,11 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pgfl.array_types import Array, Bools, DTypeLike, Floats, Ints
 from pgfl.arrays import pick, put
 from pgfl.core import equations as eq
 from pgfl.objectives import Huber, Logistic, Objective, Ridge
@@ -23,11 +23,9 @@ from pgfl.simulate.engine import Engine, Part
 from pgfl.simulate.flat_layout import Layout
 from pgfl.simulate.problems import Block, Objectives, block_of, objective_of, pairs_of
 
-Array = Any
-Ints = NDArray[np.int64]
 KINDS: dict[type[Objective], int] = {Ridge: compiled.RIDGE, Huber: compiled.HUBER, Logistic: compiled.LOGISTIC}
-ROWS_PER_FEATURE = 2  # above so many rows a feature, sample space is the wrong space
-BLOCKS_A_THREAD = 8
+ROWS_PER_FEATURE = 2  # with more rows per feature, sample space is the wrong space
+BLOCKS_PER_THREAD = 8
 
 
 @dataclass(frozen=True)
@@ -55,7 +53,7 @@ class CompiledBlock:
 
     clients: slice
     pairs: slice
-    tolerance: NDArray[np.float64]
+    tolerance: Floats
     strictest: float
     problems: Problems
 
@@ -73,10 +71,11 @@ class CompiledBlock:
 class FastEngine(Engine):
     """`Engine` whose client phase and dual update are compiled."""
 
-    def _client_phase(self, part: Part, number: int) -> Array:
+    def client_phase(self, part: Part, number: int) -> Array:
+        """As `Engine.client_phase`, compiled for the blocks that the kernels know."""
         block = part.block
         if not isinstance(block, CompiledBlock) or not len(part.flat):
-            return super()._client_phase(part, number)
+            return super().client_phase(part, number)
         state, own = self.state, block.problems
         bounds = part.mean.indptr
         means = np.zeros((len(bounds) - 1, state.dual.shape[1]), dtype=self.dtype)
@@ -86,7 +85,7 @@ class FastEngine(Engine):
             own.goal, own.modulus, own.pull, own.at, own.factors, own.slack, state.server_models,
             state.dual, state.model, errors, means, self.noise is None,
         )  # fmt: skip
-        self._check_solved(errors, lambda: pick(state.model, part.index), part)
+        self.check_solved(errors, lambda: pick(state.model, part.index), part)
         if self.noise is not None:
             released = self.noise.release(pick(state.model, part.index), part.sigma, part.flat, number)
             put(state.released, slice(None) if part.index is None else part.index, released)
@@ -94,9 +93,10 @@ class FastEngine(Engine):
         means *= part.shares
         return means
 
-    def _settle(self, part: Part) -> None:
+    def settle(self, part: Part) -> None:
+        """As `Engine.settle`, compiled for the blocks that the kernels know."""
         if not isinstance(part.block, CompiledBlock):
-            return super()._settle(part)
+            return super().settle(part)
         state = self.state
         compiled.settle(
             part.flat, part.mean.indptr, part.block.pairs.start, state.server_models, state.released, state.dual
@@ -105,7 +105,12 @@ class FastEngine(Engine):
 
 
 def prepare(
-    layout: Layout, objectives: Objectives, rho: float, dtype: Any, update_norm: float | None = None, threads: int = 1
+    layout: Layout,
+    objectives: Objectives,
+    rho: float,
+    dtype: DTypeLike,
+    update_norm: float | None = None,
+    threads: int = 1,
 ) -> list[CompiledBlock | Block]:
     """Factor all problems where they lie, in blocks of whole servers for the threads to share."""
     kind, lam, kappa, tolerance = _settings(layout, objectives, dtype)
@@ -113,7 +118,7 @@ def prepare(
     known = (kind >= 0) & (layout.counts <= ROWS_PER_FEATURE * dimension) & (update_norm is None)
     problems = _problems(layout, kind, lam, kappa, tolerance, known, rho, dtype)
     blocks: list[CompiledBlock | Block] = []
-    for start, stop in _cuts(layout, known, BLOCKS_A_THREAD * threads if threads > 1 else 1):
+    for start, stop in _cuts(layout, known, BLOCKS_PER_THREAD * threads if threads > 1 else 1):
         clients = slice(start, stop)
         if known[clients].all():
             own = tolerance[clients]
@@ -125,8 +130,8 @@ def prepare(
 
 
 def _settings(
-    layout: Layout, objectives: Objectives, dtype: Any
-) -> tuple[NDArray[np.int8], Array, Array, NDArray[np.float64]]:
+    layout: Layout, objectives: Objectives, dtype: DTypeLike
+) -> tuple[NDArray[np.int8], Array, Array, Floats]:
     """Kind (−1 if unknown), λ, κ and tolerance of every client."""
     kind, lam = np.empty(layout.clients, dtype=np.int8), np.empty(layout.clients, dtype=dtype)
     kappa, tolerance = np.ones(layout.clients, dtype=dtype), np.empty(layout.clients)
@@ -148,9 +153,9 @@ def _problems(
     lam: Array,
     kappa: Array,
     tolerance: Array,
-    known: NDArray[np.bool_],
+    known: Bools,
     rho: float,
-    dtype: Any,
+    dtype: DTypeLike,
 ) -> Problems:
     rows = [run.federation.features for run in layout.runs]
     targets = [run.federation.targets for run in layout.runs]
@@ -178,12 +183,12 @@ def _problems(
     )
 
 
-def _joined(arrays: list[Array], dtype: Any) -> Array:
+def _joined(arrays: list[Array], dtype: DTypeLike) -> Array:
     """One run's array as it is; several small ones behind each other."""
     return np.ascontiguousarray(arrays[0] if len(arrays) == 1 else np.concatenate(arrays), dtype=dtype)
 
 
-def _cuts(layout: Layout, known: NDArray[np.bool_], pieces: int) -> list[tuple[int, int]]:
+def _cuts(layout: Layout, known: Bools, pieces: int) -> list[tuple[int, int]]:
     """Cuts between servers: where the kernels' knowledge ends or begins, and into pieces of about equal many rows."""
     starts = np.searchsorted(layout.client_server, np.unique(layout.client_server))
     whole = np.logical_and.reduceat(known, starts)

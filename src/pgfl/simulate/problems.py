@@ -7,20 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pgfl.array_types import AnyArray, Array, Bools, DTypeLike, Floats, Ints, Namespace
 from pgfl.arrays import Linear, column, is_jax, pick, put
 from pgfl.core import equations as eq
 from pgfl.errors import ConfigError
-from pgfl.objectives import Objective
+from pgfl.objectives import MarginObjective, Objective
 from pgfl.objectives.solving import Prepared, tolerance_for
 from pgfl.simulate.flat_layout import Layout, RunLayout
 
-Array = Any
-Ints = NDArray[np.int64]
 PAD_TO_LONGEST = 2**11  # clients below which one bucket with padding beats many without
 BLOCK_ELEMENTS = 2**23  # elements of features in a block: threads share a large run block by block
 
@@ -54,9 +51,9 @@ class Block:
     pairs: slice
     buckets: tuple[Bucket, ...]
     modulus: Array  # m, a column of every client's or one scalar for all
-    ridge_weight: Array  # λ/|C_s|, likewise
+    ridge_penalty: Array  # 2λ/|C_s|, likewise
     update_norm: float | None
-    tolerance: NDArray[np.float64]  # of every client's solution; infinite where none can be certified
+    tolerance: Floats  # of every client's solution; infinite where none can be certified
     strictest: float  # the least of them
 
     def problem(self, active: Ints | None) -> BlockProblem:
@@ -100,11 +97,11 @@ class BlockProblem:
 
     def gradient(self, w: Array) -> Array:
         """∇f_k of every active client at its row of w."""
-        return eq.regularised_gradient(self._mapped(w, "gradient", w), 2.0 * self._own(self.block.ridge_weight), w)
+        return eq.regularised_gradient(self._mapped(w, "gradient", w), self._own(self.block.ridge_penalty), w)
 
     def objective(self, w: Array) -> Array:
         """f_k of every active client at its row of w."""
-        return eq.regularised_loss(self._mapped(w, "loss", w[:, 0]), 2.0 * self._own(self.block.ridge_weight), w)
+        return eq.regularised_loss(self._mapped(w, "loss", w[:, 0]), self._own(self.block.ridge_penalty), w)
 
     def _own(self, values: Array) -> Array:
         return pick(values, self.active) if values.ndim else values
@@ -115,8 +112,19 @@ class BlockProblem:
             rows, places = (self.active, None) if len(self.block.buckets) == 1 else bucket.chosen(self.active)
             data = [pick(values, rows) for values in (bucket.features, bucket.targets, bucket.counts)]
             if places is None or len(places):
-                out = put(out, places, getattr(bucket.objective, method)(pick(w, places), *data))
+                out = put(out, places, _evaluated(bucket.objective, method, pick(w, places), *data))
         return out
+
+
+def _evaluated(objective: Objective, method: str, w: Array, features: Array, targets: Array, counts: Array) -> Array:
+    """The loss or gradient of every client; a user's own objective sees one client at a time, without padding."""
+    evaluate = getattr(objective, method)
+    if isinstance(objective, MarginObjective):
+        return evaluate(w, features, targets, counts)
+    rows = [int(count) for count in counts]
+    clients = range(len(rows))
+    found = [evaluate(w[k, :], features[k, : rows[k], :], targets[k, : rows[k]], counts[k]) for k in clients]
+    return w.__array_namespace__().asarray(np.array(found, dtype=w.dtype))
 
 
 Objectives = Objective | Mapping[str, Objective]
@@ -132,7 +140,12 @@ def objective_of(objectives: Objectives, cluster: str) -> Objective:
 
 
 def prepare(
-    layout: Layout, objectives: Objectives, rho: float, dtype: Any, xp: Any = np, update_norm: float | None = None
+    layout: Layout,
+    objectives: Objectives,
+    rho: float,
+    dtype: DTypeLike,
+    xp: Namespace = np,
+    update_norm: float | None = None,
 ) -> list[Block]:
     """Factor all problems. Runs small enough to share a block do; a large run is cut between servers."""
     cuts = _cuts(layout) if xp is np else [(0, layout.clients)]
@@ -163,8 +176,8 @@ def block_of(
     clients: slice,
     objectives: Objectives,
     rho: float,
-    dtype: Any,
-    xp: Any,
+    dtype: DTypeLike,
+    xp: Namespace,
     update_norm: float | None,
 ) -> Block:
     """Whole servers' problems, factored."""
@@ -194,8 +207,8 @@ def block_of(
         _bucket(layout, clients.start, objective, length, members, modulus, dtype, xp)
         for (_, length), (objective, members) in sorted(groups.items(), key=lambda item: item[0])
     ]
-    ridge_weight = (lam / server_clients).astype(dtype)
-    columns = (column(modulus, xp), column(ridge_weight, xp))
+    ridge_penalty = eq.ridge_penalty(lam, server_clients).astype(dtype)
+    columns = (column(modulus, xp), column(ridge_penalty, xp))
     tolerance = np.full(len(modulus), np.inf)
     for bucket in buckets:
         tolerance[bucket.where] = tolerance_for(bucket.objective, dtype, np) if bucket.objective.convex else np.inf
@@ -209,9 +222,9 @@ def _bucket(
     objective: Objective,
     length: int,
     members: Sequence[tuple[RunLayout, Ints]],
-    modulus: NDArray[Any],
-    dtype: Any,
-    xp: Any,
+    modulus: AnyArray,
+    dtype: DTypeLike,
+    xp: Namespace,
 ) -> Bucket:
     where = np.sort(np.concatenate([places for _, places in members]))
     dimension = layout.runs[0].federation.dimension
@@ -243,7 +256,7 @@ def _padded(run: RunLayout) -> Ints:
     return np.asarray(-(-counts // unit) * unit)
 
 
-def mean_of_pairs(pairs: slice, client_pair: Ints, dtype: Any) -> tuple[Linear, NDArray[np.bool_]]:
+def mean_of_pairs(pairs: slice, client_pair: Ints, dtype: DTypeLike) -> tuple[Linear, Bools]:
     """The operator from participants, given their pairs, to the means of `pairs`; and which pairs have any."""
     pair = client_pair - pairs.start
     taking_part = np.bincount(pair, minlength=pairs.stop - pairs.start)

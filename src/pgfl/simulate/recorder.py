@@ -1,17 +1,18 @@
-"""What is measured while a simulation runs: a row a run and recorded round.
+"""What is measured while a simulation runs: one row per run and recorded round.
 
-Measures of clean client models are apart from those of server models: with privacy on, only the latter may be shown.
-All sums are those of `Totals`, so a history does not depend on the order, the batch or the rank of what is added.
+Measures of clean client models are kept apart from those of server models: with privacy on, only the latter may be
+shown. All sums are those of `Totals`, so a history does not depend on the order, the batch or the process of its terms.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pgfl.array_types import AnyArray, Ints
+from pgfl.array_types import AnyFloats as Floats
 from pgfl.core import metrics
 from pgfl.core.theory import cluster_objective
 from pgfl.simulate.engine import Engine
@@ -19,26 +20,31 @@ from pgfl.simulate.flat_layout import RunLayout
 from pgfl.simulate.problems import Objectives, objective_of
 from pgfl.simulate.totals import Totals
 
-Floats = NDArray[np.floating]
-Columns = dict[str, NDArray[Any]]
-METRICS = ("nmsd", "accuracy", "objective", "residuals", "disagreement", "distance")
+if TYPE_CHECKING:
+    from pgfl.simulate.simulator import Simulator
+
+Columns = dict[str, AnyArray]
 CLUSTERS_SHOWN = 12
 CLIENTS_AT_A_TIME = 2**12
 
 
 class Recorder:
-    """Collects the history of an engine's runs."""
+    """Collects the history of an engine's runs; as an observer, every `every` rounds and after the `last` one."""
 
-    def __init__(
-        self, engine: Engine, objectives: Objectives, wanted: Iterable[str], totals: Totals | None = None
-    ) -> None:
+    def __init__(self, engine: Engine, objectives: Objectives, wanted: Iterable[str], every: int, last: int) -> None:
         self.engine, self.layout = engine, engine.layout
-        self.totals = totals or Totals(engine.layout)
-        self.wanted = set(wanted)
+        self.totals = Totals(engine.layout, engine.communicator)
+        self.wanted, self._every, self._last = set(wanted), every, last
         self._truth = self._truths() if "nmsd" in self.wanted else None
         self._optima = self._exact_optima(objectives) if "distance" in self.wanted else None
         self.shown: list[dict[str, float]] = []
         self.clean: list[dict[str, float]] = []
+
+    def on_round(self, simulator: Simulator) -> None:
+        """Measure the state where a record is due."""
+        round = self.engine.state.round
+        if round % self._every == 0 or round == self._last:
+            self.record()
 
     def record(self) -> None:
         """Measure the current state."""
@@ -66,7 +72,7 @@ class Recorder:
             self.shown.append(place | shown[number])
 
     def _of_clients(self, measure: Callable[[slice, Floats], Floats]) -> Floats:
-        """A number a client, measured on some clients (and their models) at a time: no second copy of all models."""
+        """One number per client, measured on some clients at a time, so that models are not copied all at once."""
         out, model = np.empty(self.layout.clients), self.engine.state.model
         for start in range(0, len(out), CLIENTS_AT_A_TIME):
             some = slice(start, start + CLIENTS_AT_A_TIME)
@@ -119,9 +125,7 @@ class Recorder:
         held = self.totals.pairs_by_cluster(self.engine.network.known)
         self._spread(rows, "distance", servers, self._optima, held)
 
-    def _spread(
-        self, rows: list[dict[str, float]], name: str, servers: Floats, centres: Floats, held: NDArray[np.int64]
-    ) -> None:
+    def _spread(self, rows: list[dict[str, float]], name: str, servers: Floats, centres: Floats, held: Ints) -> None:
         around = np.concatenate(
             [centres[number, self.layout.pair_cluster[run.pairs]] for number, run in enumerate(self.layout.runs)]
         )

@@ -1,4 +1,4 @@
-"""What an MPI launcher told this process when it started it; nothing heavy is imported to find out."""
+"""What an MPI launcher says about this process, found without importing anything heavy."""
 
 from __future__ import annotations
 
@@ -6,15 +6,17 @@ import os
 
 RANK_VARIABLES = ("PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK", "MPI_LOCALRANKID", "PALS_RANKID")
 SIZE_VARIABLES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE")
+ALIASES = {"mpi": "numpy", "mpi-numba": "numba"}
+"""Engines that insist on a launcher, and the engine that computes their rounds."""
 
 
 def launched_rank() -> int | None:
-    """The number that a launcher gave this process; None if none started it."""
+    """The number that a launcher gave this process; None if it was started without one."""
     return _number(RANK_VARIABLES)
 
 
 def launched_size() -> int | None:
-    """How many processes the launcher started together, where it says so."""
+    """The number of processes that the launcher started together, where it is known."""
     return _number(SIZE_VARIABLES)
 
 

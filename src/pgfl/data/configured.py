@@ -1,0 +1,105 @@
+"""The federations that a config describes: generated, or read from the user's table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from pgfl.array_types import Ints
+from pgfl.config.schema import Config, MnistData, SyntheticData, TableData
+from pgfl.core.federation import Federation
+from pgfl.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pgfl.core.topology import Graph
+
+
+class Extent(NamedTuple):
+    """The size of a federation."""
+
+    clients: int
+    rows: int
+    dimension: int
+    pairs: int
+
+
+def expected_extent(config: Config) -> Extent:
+    """The size of a config's federation, before it is generated or read; digits are few and count as nothing."""
+    data = config.data
+    if isinstance(data, MnistData):
+        return Extent(0, 0, 1, 0)
+    if isinstance(data, TableData):
+        from pgfl.data.tables import read_extent
+
+        return Extent(**read_extent(data.clients, data.target, data.intercept))
+    clients = data.servers * data.clients_per_server
+    pairs = min(data.servers * data.clusters, clients * data.servers)
+    return Extent(clients, clients * sum(data.samples) // 2, data.dimension, pairs)
+
+
+def federations(config: Config) -> Callable[[int, Sequence[int] | None], Federation]:
+    """The federation of every run, or its part at some servers: generated for each run, or the same table for all."""
+    data, graph, dtype = config.data, config.graph, np.dtype(config.dtype)
+    common: dict[str, Any] = {"seed": config.seed, "dtype": dtype, "average_degree": graph.average_degree}
+    if isinstance(data, TableData):
+        from pgfl.data.tables import read_federation
+
+        @lru_cache(maxsize=1)
+        def read(servers: tuple[int, ...] | None) -> Federation:
+            return read_federation(
+                data.clients,
+                target=data.target,
+                graph=_graph_source(config),
+                servers=graph.servers,
+                intercept=data.intercept,
+                test=data.test,
+                servers_subset=servers,
+                **common,
+            )
+
+        return lambda run, servers: read(None if servers is None else tuple(servers))
+    if graph.kind == "edges":
+        raise ConfigError('`graph.kind` = "edges" names servers of a table; generated data takes another kind.')
+    if isinstance(data, MnistData):
+        from pgfl.data.mnist import mnist_federation
+
+        own = data.model_dump(exclude={"kind"})
+        return lambda run, servers: mnist_federation(**own, graph=graph.kind, run=run, servers_subset=servers, **common)
+    assert isinstance(data, SyntheticData)
+    from pgfl.data.synthetic import synthetic_regression
+
+    own = data.model_dump(exclude={"kind"})
+    return lambda run, servers: synthetic_regression(**own, graph=graph.kind, run=run, servers_subset=servers, **common)
+
+
+def shapes(config: Config) -> Callable[[int], tuple[Graph, Ints]]:
+    """The server graph of every run, and how much data each server has (rows, or clients), without the data."""
+    data, graph = config.data, config.graph
+    if isinstance(data, TableData):
+        from pgfl.data.tables import read_shape
+
+        source = _graph_source(config)
+        return lambda run: read_shape(data.clients, source, graph.servers, graph.average_degree, config.seed)
+    from pgfl.data.placement import lay_out
+
+    def shape(run: int) -> tuple[Graph, Ints]:
+        layout = lay_out(
+            data.servers,
+            data.clients_per_server,
+            len(data.tasks) if isinstance(data, MnistData) else data.clusters,
+            graph=graph.kind,
+            average_degree=graph.average_degree,
+            seed=config.seed,
+            run=run,
+        )
+        return layout.graph, layout.sizes
+
+    return shape
+
+
+def _graph_source(config: Config) -> str:
+    """The file of edges, or the kind of graph."""
+    return str(config.graph.edges) if config.graph.kind == "edges" else config.graph.kind

@@ -1,0 +1,344 @@
+"""One simulator for every use: federations, an algorithm and objectives in; rounds, and observers of them, out."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Literal, Protocol
+
+import numpy as np
+
+from pgfl.array_types import AnyArray, Array, DTypeLike, Ints, Namespace
+from pgfl.core.algorithms import Algorithm
+from pgfl.core.federation import Federation
+from pgfl.core.metrics import DEFAULT_METRICS, METRICS
+from pgfl.core.schedules import Participants, Scheduler
+from pgfl.errors import ConfigError, MissingExtra
+from pgfl.results.result import Network as Placement
+from pgfl.results.result import RunModels
+from pgfl.simulate.calibration import calibrated, constrained
+from pgfl.simulate.communicator import ALONE, Communicator, Gathering
+from pgfl.simulate.engine import AnyBlock, Draw, Engine, NoiseSource, State
+from pgfl.simulate.flat_layout import Layout, RunLayout, lay_out
+from pgfl.simulate.neighbourhoods import Network
+from pgfl.simulate.problems import Objectives, objective_of, prepare
+from pgfl.simulate.recorder import Recorder
+
+if TYPE_CHECKING:
+    from pgfl.privacy.mechanism import Plan
+    from pgfl.privacy.request import Privacy
+
+Library = Literal["numpy", "numba", "jax"]
+THREADS_PER_CORE = 8
+ELEMENTS_PER_THREAD = 2**20  # with fewer, a thread costs more than it gains
+
+
+@dataclass(frozen=True)
+class TrainingOptions:
+    """Training options: everything but the data, the algorithm and the objectives."""
+
+    rounds: int = 300
+    participants: Participants = "all"
+    privacy: Privacy | None = None
+    seed: int = 0
+    runs: int = 1
+    record_every: int = 1
+    metrics: tuple[str, ...] = DEFAULT_METRICS
+    dtype: DTypeLike = np.float64
+    threads: int | None = None
+    engine: Library = "numpy"
+
+    def __post_init__(self) -> None:
+        for name in ("rounds", "runs", "record_every"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name} must be at least 1; got {getattr(self, name)}.")
+        check_threads(self.threads)
+        if unknown := sorted(set(self.metrics) - set(METRICS)):
+            raise ConfigError(f"Unknown metric {unknown[0]}; choose from {', '.join(METRICS)}.")
+
+    def check(self, processes: int) -> None:
+        """Raise for an engine that is not installed, and for what several processes cannot do."""
+        namespace(self.engine)
+        if processes > 1 and self.engine == "jax":
+            raise ConfigError(
+                f"{processes} ranks were started, but the jax engine runs in one process; add --engine numba, or start "
+                "pgfl without a launcher."
+            )
+        if processes > 1 and "distance" in self.metrics:
+            raise ConfigError(
+                'The metric "distance" needs all data in one place; take it out of `metrics` with several ranks.'
+            )
+
+
+def check_threads(threads: int | None) -> None:
+    """Raise for a number of threads that makes no sense on this machine."""
+    most = THREADS_PER_CORE * cores()
+    if threads is not None and not 1 <= threads <= most:
+        raise ConfigError(
+            f"threads = {threads} makes no sense on a machine with {cores()} cores; give 1 to {most}, or leave it out."
+        )
+
+
+def cores() -> int:
+    """How many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+class Observer(Protocol):
+    """Something that looks at a simulation after every round."""
+
+    def on_round(self, simulator: Simulator) -> None:
+        """Called after every round."""
+        ...
+
+
+@dataclass(frozen=True)
+class Replay:
+    """Participants and noise that were recorded elsewhere; both are given by the clients' ids."""
+
+    participants: Callable[[int], Collection[str]]  # of a round
+    noise: Callable[[int, str], Array | None] | None = None  # of a round and a client; None is no noise
+
+
+class Simulator:
+    """Plays rounds of one or several runs at once, and calls its observers after each.
+
+    The first federation is run number `first_run`. A `replay` takes the place of the random draws. On several
+    processes `federations` hold the own clients of each run and `owners` the process of every server. `xp` is the array
+    library where it is not that of `options.engine`.
+
+    >>> from pgfl import PGFL, Ridge, synthetic_regression
+    >>> federation = synthetic_regression(servers=4, clients_per_server=6, dimension=5, samples=(4, 8), seed=1)
+    >>> simulator = Simulator([federation], PGFL(), Ridge(), TrainingOptions(rounds=3))
+    >>> simulator.run().round
+    3
+    >>> simulator.models().servers.shape
+    (12, 5)
+    """
+
+    def __init__(
+        self,
+        federations: Sequence[Federation],
+        algorithm: Algorithm,
+        objectives: Objectives,
+        options: TrainingOptions | None = None,
+        *,
+        observers: Sequence[Observer] = (),
+        first_run: int = 0,
+        replay: Replay | None = None,
+        communicator: Communicator = ALONE,
+        owners: Sequence[Ints] | None = None,
+        xp: Namespace | None = None,
+    ) -> None:
+        self.options, self.algorithm, self.communicator = options or TrainingOptions(), algorithm, communicator
+        self.observers: list[Observer] = list(observers)
+        self.objectives = constrained(objectives, self.options.privacy)
+        self._xp = namespace(self.options.engine) if xp is None else xp
+        bounded = communicator.together(lambda: [self._bounded(federation) for federation in federations])
+        self.layout = lay_out(bounded, first_run, algorithm.personalised, owners, communicator)
+        self.plan, noise = self._privacy()
+        self.engine = self._engine(noise, replay)
+
+    @property
+    def state(self) -> State:
+        """The models of clients and servers after the last round."""
+        return self.engine.state
+
+    @property
+    def network(self) -> Network:
+        """What every server knows."""
+        return self.engine.network
+
+    @property
+    def noise(self) -> str | None:
+        """The kind of noise: "seeded", "secure", or None without privacy."""
+        privacy = self.options.privacy
+        return privacy.noise_for(self.layout.runs[0].federation) if privacy else None
+
+    @cached_property
+    def recorder(self) -> Recorder:
+        """Measures the current state; it is an observer as well."""
+        options = self.options
+        return Recorder(self.engine, self.objectives, options.metrics, options.record_every, options.rounds)
+
+    def play(self) -> State:
+        """Play one round, and call the observers."""
+        state = self.engine.play()
+        for observer in self.observers:
+            observer.on_round(self)
+        return state
+
+    def run(self, rounds: int | None = None) -> State:
+        """Play until a round is reached: the options' last one unless another is given."""
+        last = self.options.rounds if rounds is None else rounds
+        while self.state.round < last:
+            self.play()
+        self.engine.check_finite()
+        return self.state
+
+    def close(self) -> None:
+        """Free what only further rounds need; models and accounts stay."""
+        self.engine.close()
+
+    def models(self, run: int = 0, gathering: Gathering | None = None) -> RunModels:
+        """The current models of a run (counted from this simulator's first), in the order of its federation."""
+        place, state, layout = self.layout.runs[run], self.state, self.layout
+        gathered, federation = gathering or self.gathering(run), place.federation
+        clean = np.asarray(state.model[place.clients])[place.position]
+        released = None if self.plan is None else self._released(place, self.plan)
+        own = np.flatnonzero(layout.own_server[layout.pair_server[place.pairs]]) + place.pairs.start
+        server = layout.server_number[layout.pair_server[own]]
+        pairs = (server, layout.pair_cluster[own], np.asarray(state.server_models)[own], self.network.known[own])
+        if not self.algorithm.personalised:
+            pairs = _for_every_cluster(*pairs, clusters=len(federation.cluster_ids))
+        pair_server, pair_cluster, servers, present = gathered.pairs(*pairs)
+        return RunModels(
+            clients=None if self.noise == "secure" else gathered.clients(clean),
+            released=None if released is None else gathered.clients(released),
+            pair_server=pair_server,
+            pair_cluster=pair_cluster,
+            servers=servers,
+            present=present,
+            network=Placement(
+                gathered.clients(federation.client_server),
+                gathered.clients(federation.client_cluster),
+                federation.graph.edges,
+            ),
+        )
+
+    def account(self, run: int = 0, gathering: Gathering | None = None) -> dict[str, AnyArray]:
+        """The privacy account of a run: one row per client."""
+        assert self.plan is not None
+        place, gathered = self.layout.runs[run], gathering or self.gathering(run)
+        table = self.plan.table(self.state.round)
+        columns = {name: gathered.clients(values[place.clients][place.position]) for name, values in table.items()}
+        return {"client": np.array(gathered.client_ids, dtype=np.str_)} | columns
+
+    def gathering(self, run: int = 0) -> Gathering:
+        """What brings the rows of all processes together."""
+        return self.communicator.gathering(self.layout.runs[run].federation, None)
+
+    def _released(self, place: RunLayout, plan: Plan) -> AnyArray:
+        """The last released model of every client; NaN for one that never took part."""
+        released = np.array(self.state.released[place.clients])[place.position]
+        released[plan.releases[place.clients][place.position] == 0] = np.nan
+        return released
+
+    def _bounded(self, federation: Federation) -> Federation:
+        """The federation within the bounds of privacy, with targets that its objectives can use."""
+        privacy = self.options.privacy
+        bounded = privacy.bounded(federation, self.options.dtype) if privacy else federation
+        self._check_targets(bounded)
+        return bounded
+
+    def _check_targets(self, federation: Federation) -> None:
+        suitable = np.ones(len(federation.targets), dtype=bool)
+        for q, name in enumerate(federation.cluster_ids):
+            mine = np.repeat(federation.client_cluster == q, federation.counts)
+            suitable[mine] = objective_of(self.objectives, name).suitable(federation.targets[mine])
+        if not suitable.all():
+            client = int(np.searchsorted(federation.offsets, np.argmin(suitable), side="right")) - 1
+            objective = objective_of(self.objectives, federation.cluster_ids[federation.client_cluster[client]])
+            objective.check_targets(federation.rows(client)[1], f"Client {federation.client_id(client)}: ")
+
+    def _privacy(self) -> tuple[Plan | None, NoiseSource | None]:
+        options, privacy = self.options, self.options.privacy
+        if privacy is None:
+            return None, None
+        return self.communicator.together(
+            lambda: calibrated(self.layout, self.algorithm, self.objectives, privacy, options)
+        )
+
+    def _engine(self, noise: NoiseSource | None, replay: Replay | None) -> Engine:
+        options, layout = self.options, self.layout
+        scheduler: Draw = Scheduler(options.participants, layout.members, layout.server_keys, options.seed)
+        if replay is not None:
+            scheduler = _RecordedParticipants(layout, replay)
+            noise = noise if replay.noise is None else _RecordedNoise(layout, replay.noise)
+        threads = options.threads or self._useful_threads()
+        kind, blocks = self._kernels(threads)
+        return kind(
+            layout,
+            blocks,
+            self.algorithm,
+            scheduler,
+            privacy=self.plan,
+            noise=noise,
+            dtype=options.dtype,
+            xp=self._xp,
+            threads=threads,
+            communicator=self.communicator,
+        )
+
+    def _kernels(self, threads: int) -> tuple[type[Engine], Sequence[AnyBlock]]:
+        """The engine's class, and all problems, factored."""
+        options, rho = self.options, self.algorithm.rho
+        update_norm = options.privacy.update_norm if options.privacy else None
+        if options.engine == "numba" and self.algorithm.has_dual:
+            from pgfl.simulate import numba_engine as fast
+
+            blocks = fast.prepare(self.layout, self.objectives, rho, options.dtype, update_norm, threads)
+            return fast.FastEngine, blocks
+        chosen = Engine
+        if options.engine == "jax":
+            from pgfl.simulate.jax_engine import JaxEngine as chosen
+        return chosen, prepare(self.layout, self.objectives, rho, options.dtype, self._xp, update_norm)
+
+    def _useful_threads(self) -> int:
+        elements = int(self.layout.counts.sum()) * self.layout.runs[0].federation.dimension
+        return max(1, min(cores(), elements // ELEMENTS_PER_THREAD)) if self.options.engine == "numba" else 1
+
+
+def namespace(engine: Library) -> Namespace:
+    """The array library of an engine."""
+    if engine == "numpy":
+        return np
+    if engine == "numba":
+        if find_spec("numba") is None:
+            raise MissingExtra("The numba engine needs Numba; install it with pip install 'pgfl[fast]'.")
+        return np
+    if engine == "jax":
+        try:
+            from pgfl.simulate import jax_engine
+        except ImportError as error:
+            raise MissingExtra("The jax engine needs JAX; install it with pip install 'pgfl[jax]'.") from error
+        return jax_engine.namespace()
+    raise ConfigError(f"Unknown engine {engine!r}; choose numpy, numba or jax.")
+
+
+def _for_every_cluster(
+    server: AnyArray, cluster: AnyArray, *rows: AnyArray, clusters: int
+) -> tuple[AnyArray, AnyArray, AnyArray, AnyArray]:
+    """One model for all clusters of a server, as one row for each of them."""
+    models, present = (np.repeat(values, clusters, axis=0) for values in rows)
+    return np.repeat(server, clusters), np.tile(np.arange(clusters), len(cluster)), models, present
+
+
+class _RecordedParticipants:
+    """A schedule that lets the recorded clients take part."""
+
+    def __init__(self, layout: Layout, replay: Replay) -> None:
+        (run,) = layout.runs
+        self._participants = replay.participants
+        self._place = {run.federation.client_id(client): place for place, client in enumerate(run.order.tolist())}
+
+    def draw(self, round: int) -> Ints:
+        """The flat places of the clients that took part."""
+        return np.sort(np.array([self._place[name] for name in self._participants(round)], dtype=np.int64))
+
+
+class _RecordedNoise:
+    """A source of noise that adds the recorded noise."""
+
+    def __init__(self, layout: Layout, noise: Callable[[int, str], Array | None]) -> None:
+        (run,) = layout.runs
+        self._run, self._noise = run, noise
+
+    def release(self, models: Array, sigma: Array, clients: Ints, round: int) -> Array:
+        """The models with the noise of their clients in this round."""
+        names = [self._run.federation.client_id(int(client)) for client in self._run.order[clients]]
+        drawn = [self._noise(round, name) for name in names]
+        return models + np.array([np.zeros(models.shape[1]) if row is None else row for row in drawn])
