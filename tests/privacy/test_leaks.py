@@ -126,7 +126,7 @@ class Wiretap(Checkpoints):
         self.rounds = []
 
     def restore(self, engine, recorder, plan):
-        self.sigma = plan.schedule.sigma(plan.sensitivity, 1)
+        self.sigma = plan.budget.sigma(plan.sensitivity, 1)
         return False
 
     def save(self, engine, recorder, plan):
