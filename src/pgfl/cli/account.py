@@ -10,6 +10,7 @@ import typer
 
 from pgfl.cli.options import Json
 from pgfl.cli.privacy_figures import figure_text, noted, strict_json
+from pgfl.privacy.request import Privacy
 
 app = typer.Typer(add_completion=False)
 BEYOND = f"An infinite figure (null in JSON) is beyond {sys.float_info.max:.2g}, the largest number: no promise."
@@ -29,9 +30,11 @@ def account(
     ] = None,
     phi1: Annotated[float | None, typer.Option(help="φ(1), what the first release spends.")] = None,
     target_epsilon: Annotated[float | None, typer.Option(help="Find the schedule that ends at this ε.")] = None,
-    zeta: Annotated[float, typer.Option(help="The factor of the noise variance from one release to the next.")] = 0.99,
+    zeta: Annotated[
+        float, typer.Option(help="The factor of the noise variance from one release to the next.")
+    ] = Privacy.zeta,
     rounds: Annotated[int | None, typer.Option(help="How many rounds there are.")] = None,
-    delta: Annotated[float, typer.Option(help="δ, the failure probability.")] = 1e-5,
+    delta: Annotated[float, typer.Option(help="δ, the failure probability.")] = Privacy.delta,
     max_releases: Annotated[
         int | None, typer.Option(help="With a target: the most releases of a client; all rounds by default.")
     ] = None,

@@ -1,17 +1,16 @@
-"""From settings to what they name: an algorithm, an objective, a request for privacy."""
+"""From settings to the things they name: an algorithm, an objective."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from pgfl.config.schema import AlgorithmSettings, Decay, ObjectiveSettings, PrivacySettings
+from pgfl.config.schema import AlgorithmSettings, Decay, ObjectiveSettings
 from pgfl.core.algorithms import KINDS as ALGORITHMS
 from pgfl.core.algorithms import Algorithm, ExactMixing, FedAvg
 from pgfl.core.schedules import Decaying
 from pgfl.core.topology import Mixing
 from pgfl.objectives import KINDS as OBJECTIVES
 from pgfl.objectives import Huber, MarginObjective
-from pgfl.privacy.request import Privacy
 
 
 def build_algorithm(settings: AlgorithmSettings, mixing: Mixing) -> Algorithm:
@@ -29,8 +28,3 @@ def build_objective(settings: ObjectiveSettings) -> MarginObjective:
     kind = OBJECTIVES[settings.kind]
     extra: dict[str, Any] = {"kappa": settings.kappa} if kind is Huber else {}
     return kind(lam=settings.lam, tolerance=settings.tolerance, **extra)
-
-
-def build_privacy(settings: PrivacySettings) -> Privacy:
-    """What the settings ask of privacy, where it is on."""
-    return Privacy(**settings.model_dump(exclude={"enabled"}))

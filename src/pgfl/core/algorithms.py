@@ -218,7 +218,7 @@ class FedAvg:
     The mean is over participants, not weighted by D_k, because the paper's risk weighs clients, not samples.
     """
 
-    step: float = 0.05
+    step: float = 0.005
     local_steps: int = 5
     mixing: Mixing = "uniform"
 

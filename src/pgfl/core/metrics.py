@@ -1,4 +1,4 @@
-"""How well a federation has learned: one number a run, in linear units."""
+"""How well a federation has learned: one number per run, in linear units."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[np.floating]
+DEFAULT_METRICS = ("nmsd", "accuracy", "objective", "residuals", "disagreement")
+"""The metrics that `train` and a config record unless others are named."""
 
 
 def squared_norm(x: Array) -> Array:

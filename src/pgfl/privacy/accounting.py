@@ -11,7 +11,6 @@ import math
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import erfcx, log_ndtr
 
 from pgfl.array_types import Floats
 from pgfl.errors import PrivacyError
@@ -192,6 +191,8 @@ def _log_delta(mu: Floats, epsilon: Floats) -> tuple[Floats, Floats]:
     With a = μ/2 − ε/μ and b = −μ/2 − ε/μ, e^ε times the density at b is the density at a. So the subtrahend is the
     density at a times a Mills ratio, and nothing over- or underflows.
     """
+    from scipy.special import erfcx, log_ndtr  # which takes a while to load, and a config needs none of it
+
     at, half = epsilon / mu, 0.5 * mu
     a, b = half - at, -half - at
     left = a <= 0.0
@@ -211,6 +212,8 @@ def _log_delta_small(at: Floats, half: Floats) -> Floats:
 
     M' = xM − 1, M'' = M + xM', M''' = 2M' + xM''. The error is of order h⁴ relative, below rounding for h < 1e-3.
     """
+    from scipy.special import erfcx
+
     mills = math.sqrt(0.5 * math.pi) * erfcx(at / _SQRT2)
     first = at * mills - 1.0
     second = mills + at * first

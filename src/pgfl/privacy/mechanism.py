@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,8 +17,7 @@ from pgfl.array_types import AnyArray, AnyInts, Bools, Floats
 from pgfl.errors import BudgetSpent, PrivacyError
 from pgfl.privacy import accounting
 from pgfl.privacy.budget import Budget, sigma_for
-
-Guarantee = Literal["required", "none"]
+from pgfl.privacy.request import Guarantee
 
 STATED = ("phi0", "zeta", "index", "delta", "max_releases", "rho_budget")
 RECORD_GUARANTEE = "zCDP for one replaced record, against everyone who sees all messages"

@@ -18,9 +18,10 @@ from pgfl.privacy.sensitivity import LABEL_BOUND, clip_labels, clip_rows, nomina
 
 if TYPE_CHECKING:
     from pgfl.privacy.ledger import Policy
-    from pgfl.privacy.mechanism import Guarantee, Plan
+    from pgfl.privacy.mechanism import Plan
 
 Noise = Literal["seeded", "secure"]
+Guarantee = Literal["required", "none"]
 UNBOUNDED = (
     "the sensitivity is only nominal, because the paper's objective has an unbounded gradient (its Assumption 3 fails)"
 )

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from pgfl.config import Config, fingerprint
 from pgfl.config import warnings as config_warnings
-from pgfl.config.building import build_algorithm, build_objective, build_privacy
+from pgfl.config.building import build_algorithm, build_objective
 from pgfl.config.schema import MnistData, ObjectiveSettings, SyntheticData, TableData
 from pgfl.core.federation import Federation
 from pgfl.errors import ConfigError
@@ -258,4 +258,4 @@ def objectives(settings: ObjectiveSettings, federation: Federation) -> Objective
 
 def privacy(config: Config) -> Privacy | None:
     """What the config asks of privacy, or nothing where it is off."""
-    return build_privacy(config.privacy) if config.privacy.enabled else None
+    return Privacy(**config.privacy.model_dump(exclude={"enabled"})) if config.privacy.enabled else None

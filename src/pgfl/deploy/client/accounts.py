@@ -14,7 +14,6 @@ from pathlib import Path
 import numpy as np
 
 from pgfl.config import PrivacySettings
-from pgfl.config.building import build_privacy
 from pgfl.core.assured import Refusal
 from pgfl.core.roles import Client, Vector
 from pgfl.errors import LedgerError, PrivacyError
@@ -107,7 +106,7 @@ class PrivateAccount(LedgerAccount):
     @classmethod
     def open(cls, path: Path, client: str, settings: PrivacySettings, samples: int, dimension: int) -> PrivateAccount:
         """The client's ledger, new the first time."""
-        privacy = build_privacy(settings)
+        privacy = settings.request()
         policy = privacy.policy()
         return cls(Ledger.open_or_create(path, client, policy), privacy, samples, SecureNoise(dimension))
 
