@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pgfl.cli.account import account
-from pgfl.config import Config, Decay, fingerprint, load, parse, presets, to_toml, warnings
+from pgfl.config import Config, Decay, load, parse, presets, to_toml, warnings
 from pgfl.config.schema import (
     DATA_SECTIONS,
     AlgorithmSettings,
@@ -21,6 +21,7 @@ from pgfl.config.schema import (
     SyntheticData,
 )
 from pgfl.core.algorithms import PGFL, ExactMixing, FedAvg, OneStep
+from pgfl.data.fingerprint import fingerprint
 from pgfl.data.mnist import mnist_federation
 from pgfl.data.synthetic import synthetic_regression
 from pgfl.errors import ConfigError

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from pgfl.config import Config, fingerprint
+from pgfl.config import Config
 from pgfl.config import warnings as config_warnings
 from pgfl.config.building import build_algorithm, build_objective
 from pgfl.config.schema import MnistData, ObjectiveSettings, SyntheticData, TableData
 from pgfl.core.federation import Federation
+from pgfl.data.fingerprint import fingerprint
 from pgfl.errors import ConfigError
 from pgfl.privacy.request import Privacy
 from pgfl.results.result import Result
