@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from harness import Row, seconds, take_turns
+from pgfl.privacy.budget import Budget
 from pgfl.privacy.mechanism import Plan
 from pgfl.privacy.noise import SecureNoise
 
@@ -18,8 +19,8 @@ CLIENTS, ROUNDS = 1_000_000, 300
 def accounting() -> Iterator[Row]:
     rng = np.random.default_rng(0)
     tracemalloc.start()
-    plan = Plan.from_paper(rng.uniform(0.1, 1.0, CLIENTS), phi0=1e-4, zeta=0.99, rounds=ROUNDS, delta=1e-5,
-                           index="release", max_releases=200)  # fmt: skip
+    budget = Budget.from_schedule(phi0=1e-4, zeta=0.99, rounds=ROUNDS, delta=1e-5, index="release", max_releases=200)
+    plan = Plan(rng.uniform(0.1, 1.0, CLIENTS), budget)
     everyone = np.arange(CLIENTS)
     began = time.process_time()
     for round in range(1, ROUNDS + 1):

@@ -1,5 +1,7 @@
 """Configs: every key, every mistake as one sentence, and nothing but ConfigError from malformed ones."""
 
+import dataclasses
+import inspect
 import re
 import tomllib
 
@@ -7,9 +9,24 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pgfl.config import Config, Decay, fingerprint, load, parse, presets, to_toml, warnings
-from pgfl.config.schema import DATA_SECTIONS, AlgorithmSettings, GraphSettings, ObjectiveSettings, PrivacySettings
+from pgfl.cli.account import account
+from pgfl.config import Config, Decay, load, parse, presets, to_toml, warnings
+from pgfl.config.schema import (
+    DATA_SECTIONS,
+    AlgorithmSettings,
+    GraphSettings,
+    MnistData,
+    ObjectiveSettings,
+    PrivacySettings,
+    SyntheticData,
+)
+from pgfl.core.algorithms import PGFL, ExactMixing, FedAvg, OneStep
+from pgfl.data.fingerprint import fingerprint
+from pgfl.data.mnist import mnist_federation
+from pgfl.data.synthetic import synthetic_regression
 from pgfl.errors import ConfigError
+from pgfl.objectives import Huber, Logistic, Ridge
+from pgfl.privacy.request import Privacy
 
 CONTRACT = """
 rounds = 300
@@ -275,6 +292,39 @@ def test_the_fingerprint_covers_what_decides_the_result_and_nothing_else(tmp_pat
     assert fingerprint(parse({"data": {"kind": "table", "clients": str(moved)}})) == before
     moved.write_text("client,server,cluster,y,z\n")
     assert fingerprint(parse({"data": {"kind": "table", "clients": str(moved)}})) != before
+
+
+# ---------------------------------------------------------------------------------------------------------- defaults
+
+
+def fields_of(kind):
+    return {field.name: field.default for field in dataclasses.fields(kind) if field.init}
+
+
+def parameters_of(function, *names):
+    stated = {name: each.default for name, each in inspect.signature(function).parameters.items()}
+    return {name: stated[name] for name in names or stated if stated[name] is not inspect.Parameter.empty}
+
+
+@pytest.mark.parametrize(
+    ("section", "stated", "fewest"),
+    [
+        (PrivacySettings, fields_of(Privacy), 14),
+        *((ObjectiveSettings, fields_of(kind), 2) for kind in (Ridge, Logistic)),
+        (ObjectiveSettings, fields_of(Huber), 3),
+        *((AlgorithmSettings, fields_of(kind), 2) for kind in (PGFL, ExactMixing, OneStep, FedAvg)),
+        *((GraphSettings, fields_of(kind), 1) for kind in (PGFL, OneStep, FedAvg)),
+        (SyntheticData, parameters_of(synthetic_regression), 10),
+        (GraphSettings, parameters_of(synthetic_regression, "average_degree"), 1),
+        (MnistData, parameters_of(mnist_federation), 5),
+        (GraphSettings, parameters_of(mnist_federation, "average_degree"), 1),
+        (PrivacySettings, parameters_of(account, "zeta", "delta"), 2),
+    ],
+)
+def test_config_and_python_have_the_same_defaults(section, stated, fewest):
+    shared = (section.model_fields.keys() & stated.keys()) - {"kind", "seed"}
+    assert len(shared) >= fewest
+    assert {name: section.model_fields[name].default for name in shared} == {name: stated[name] for name in shared}
 
 
 # ------------------------------------------------------------------------------------------------- malformed configs

@@ -22,8 +22,8 @@ LEDGERS: tuple[Mutant, ...] = (
         "a ledger affords one release more than max_releases",
         "An account that is full is overdrawn by one.",
         LEDGER,
-        "if most is not None and number > most:",
-        "if most is not None and number > most + 1:",
+        "affordable(spent, number - 1)",
+        "affordable(spent, number - 1 - (number - 1 == self.policy.max_releases))",
         (SPENT,),
     ),
     Mutant(
@@ -31,8 +31,8 @@ LEDGERS: tuple[Mutant, ...] = (
         "a budget in ρ is compared before the release is added",
         "The last release passes the target ε.",
         LEDGER,
-        "return budget is None or spent + float(accounting.phi(self.policy.phi0, self.policy.zeta, number)) <= budget",
-        "return budget is None or spent <= budget",
+        "affordable(spent, number - 1)",
+        "affordable(spent - float(self.policy.budget.price(number - 1)), number - 1)",
         (TESTS + "test_a_budget_in_rho_stops_before_it_is_passed",),
     ),
     Mutant(
@@ -118,7 +118,7 @@ LEDGERS: tuple[Mutant, ...] = (
         "a ledger's φ follows the site's round number",
         "A site that begins at a late round gets little noise.",
         LEDGER,
-        "        phi = float(accounting.phi(self.policy.phi0, self.policy.zeta, number))\n        return Slot(",
+        "        phi = float(self.policy.budget.phi(number))\n        return Slot(",
         '        late = int("".join(filter(str.isdigit, round_key.rpartition("/")[2])))\n'
         "        phi = float(accounting.phi(self.policy.phi0, self.policy.zeta, late))\n        return Slot(",
         (FOLLOWS,),

@@ -122,7 +122,7 @@ SLIPS: tuple[Mutant, ...] = (
         "a simulation clips labels only where a bound is stated",
         "A label of 10²⁰ shows in how a problem is solved.",
         "privacy/request.py",
-        'return sensitivity.LABEL_BOUND if self.y_bound is None and self.guarantee == "required" else self.y_bound',
+        'return LABEL_BOUND if self.y_bound is None and self.guarantee == "required" else self.y_bound',
         "return self.y_bound",
         (
             "tests/privacy/test_sensitivity.py::test_labels_are_clipped_where_no_bound_is_stated_but_a_guarantee_is_given",

@@ -12,6 +12,7 @@ from scipy.stats import norm
 
 from pgfl.errors import PrivacyError
 from pgfl.privacy import accounting
+from pgfl.privacy.budget import Budget
 
 # ζ, φ(1), n, then ρ, the paper's ε and the exact ε at δ = 1e-5, to the digits given.
 TABLE = [
@@ -25,7 +26,7 @@ TABLE = [
 
 @pytest.mark.parametrize(("zeta", "phi1", "rounds", "rho", "paper", "exact"), TABLE)
 def test_known_figures(zeta, phi1, rounds, rho, paper, exact):
-    figures = accounting.account(phi1=phi1, zeta=zeta, rounds=rounds, delta=1e-5)
+    figures = Budget.from_schedule(phi1=phi1, zeta=zeta, rounds=rounds, delta=1e-5).figures()
     assert figures["phi0"] == pytest.approx(phi1 * zeta, rel=1e-15)
     assert figures["rho"] == pytest.approx(rho, abs=5.1e-3 if rho > 10 else 5.1e-4 if rho > 0.2 else 5.1e-5)
     assert figures["epsilon_paper"] == pytest.approx(paper, abs=5.1e-3 if paper > 50 else 5.1e-4)
@@ -34,7 +35,7 @@ def test_known_figures(zeta, phi1, rounds, rho, paper, exact):
 
 @pytest.mark.parametrize(("zeta", "phi1", "rounds", "rho", "paper", "exact"), TABLE)
 def test_agrees_with_googles_accountant(zeta, phi1, rounds, rho, paper, exact):
-    figures = accounting.account(phi1=phi1, zeta=zeta, rounds=rounds, delta=1e-5)
+    figures = Budget.from_schedule(phi1=phi1, zeta=zeta, rounds=rounds, delta=1e-5).figures()
     one = PLDAccountant(value_discretization_interval=1e-3 if figures["epsilon"] > 1 else 1e-5)
     one.compose(dp_accounting.GaussianDpEvent(1.0 / math.sqrt(2.0 * figures["rho"])))
     assert one.get_epsilon(1e-5) == pytest.approx(figures["epsilon"], rel=1e-3)
@@ -46,7 +47,7 @@ def test_composition_release_by_release_agrees_with_googles_accountant():
     for n in range(1, releases + 1):
         sigma_over_sensitivity = 1.0 / math.sqrt(2.0 * float(accounting.phi(phi0, zeta, n)))
         accountant.compose(dp_accounting.GaussianDpEvent(sigma_over_sensitivity))
-    ours = accounting.account(phi0=phi0, zeta=zeta, rounds=releases, delta=1e-6)["epsilon"]
+    ours = Budget.from_schedule(phi0=phi0, zeta=zeta, rounds=releases, delta=1e-6).figures()["epsilon"]
     assert accountant.get_epsilon(1e-6) == pytest.approx(ours, rel=2e-3)
 
 
@@ -55,7 +56,7 @@ def test_composition_release_by_release_agrees_with_googles_accountant():
 def test_papers_formula_as_printed(zeta, phi1, n, delta):
     ratio = phi1 * (1 - zeta**n) / (zeta ** (n - 1) - zeta**n)
     printed = ratio + 2 * math.sqrt(ratio * math.log(1 / delta))
-    figures = accounting.account(phi1=phi1, zeta=zeta, rounds=n, delta=delta)
+    figures = Budget.from_schedule(phi1=phi1, zeta=zeta, rounds=n, delta=delta).figures()
     assert figures["epsilon_paper"] == pytest.approx(printed, rel=1e-9)
     assert figures["epsilon"] <= figures["epsilon_paper"] * (1 + 1e-12)
 
@@ -121,20 +122,18 @@ def test_largest_rho_meets_the_target_and_no_more_would(epsilon, delta):
 
 @pytest.mark.parametrize("zeta", [1.0, 0.99, 0.9])
 def test_target_by_release(zeta):
-    found = accounting.schedule_for_target(epsilon=2.0, delta=1e-6, zeta=zeta, max_releases=50)
-    again = accounting.account(phi0=found["phi0"], zeta=zeta, rounds=50, delta=1e-6)
+    found = Budget.from_target(epsilon=2.0, delta=1e-6, zeta=zeta, max_releases=50)
+    again = Budget.from_schedule(phi0=found.phi0, zeta=zeta, rounds=50, delta=1e-6).figures()
     assert 2.0 * (1 - 1e-8) < again["epsilon"] <= 2.0
-    assert found["epsilon"] <= 2.0
+    assert found.figures()["epsilon"] <= 2.0
 
 
 def test_target_by_round_assumes_the_last_and_dearest_rounds():
-    found = accounting.schedule_for_target(
-        epsilon=2.0, delta=1e-6, zeta=0.98, max_releases=5, index="round", rounds=200
-    )
-    prices = np.sort(accounting.phi(found["phi0"], 0.98, np.arange(1, 201)))
+    found = Budget.from_target(epsilon=2.0, delta=1e-6, zeta=0.98, max_releases=5, index="round", rounds=200)
+    prices = np.sort(found.phi(np.arange(1, 201)))
     assert 2.0 * (1 - 1e-8) < accounting.exact_epsilon(prices[-5:].sum(), 1e-6) <= 2.0
-    by_release = accounting.schedule_for_target(epsilon=2.0, delta=1e-6, zeta=0.98, max_releases=5)
-    assert found["phi0"] < by_release["phi0"]
+    by_release = Budget.from_target(epsilon=2.0, delta=1e-6, zeta=0.98, max_releases=5)
+    assert found.phi0 < by_release.phi0
 
 
 def test_group_figures_scale_mu_by_the_size():
@@ -148,27 +147,27 @@ def test_group_figures_scale_mu_by_the_size():
 @pytest.mark.parametrize(
     "call",
     [
-        lambda: accounting.account(phi0=0.0, zeta=0.9, rounds=5, delta=1e-5),
-        lambda: accounting.account(phi0=-1.0, zeta=0.9, rounds=5, delta=1e-5),
-        lambda: accounting.account(phi0=math.nan, zeta=0.9, rounds=5, delta=1e-5),
-        lambda: accounting.account(phi1=math.inf, zeta=0.9, rounds=5, delta=1e-5),
-        lambda: accounting.account(phi0=1.0, zeta=0.0, rounds=5, delta=1e-5),
-        lambda: accounting.account(phi0=1.0, zeta=1.0001, rounds=5, delta=1e-5),
-        lambda: accounting.account(phi0=1.0, zeta=math.nan, rounds=5, delta=1e-5),
-        lambda: accounting.account(phi0=1.0, zeta=0.9, rounds=0, delta=1e-5),
-        lambda: accounting.account(phi0=1.0, zeta=0.9, rounds=2.5, delta=1e-5),
-        lambda: accounting.account(phi0=1.0, zeta=0.9, rounds=5, delta=0.0),
-        lambda: accounting.account(phi0=1.0, zeta=0.9, rounds=5, delta=1.0),
-        lambda: accounting.account(phi0=1.0, zeta=0.9, rounds=7000, delta=1e-5),
-        lambda: accounting.account(phi0=1.0, phi1=1.0, zeta=0.9, rounds=5, delta=1e-5),
-        lambda: accounting.account(zeta=0.9, rounds=5, delta=1e-5),
-        lambda: accounting.schedule_for_target(epsilon=0.0, delta=1e-5, zeta=0.9, max_releases=5),
-        lambda: accounting.schedule_for_target(epsilon=math.inf, delta=1e-5, zeta=0.9, max_releases=5),
-        lambda: accounting.schedule_for_target(epsilon=1.0, delta=1e-5, zeta=0.5, max_releases=2000),
-        lambda: accounting.schedule_for_target(epsilon=1e-5, delta=1e-30, zeta=0.5, max_releases=1020),
-        lambda: accounting.schedule_for_target(epsilon=1.0, delta=1e-5, zeta=0.5, max_releases=5, index="round"),
-        lambda: accounting.schedule_for_target(epsilon=1.0, delta=1e-5, zeta=0.5, max_releases=5, index="day"),
-        lambda: accounting.schedule_for_target(epsilon=1.0, delta=1e-5, zeta=0.5, max_releases=0),
+        lambda: Budget.from_schedule(phi0=0.0, zeta=0.9, rounds=5, delta=1e-5).figures(),
+        lambda: Budget.from_schedule(phi0=-1.0, zeta=0.9, rounds=5, delta=1e-5).figures(),
+        lambda: Budget.from_schedule(phi0=math.nan, zeta=0.9, rounds=5, delta=1e-5).figures(),
+        lambda: Budget.from_schedule(phi1=math.inf, zeta=0.9, rounds=5, delta=1e-5).figures(),
+        lambda: Budget.from_schedule(phi0=1.0, zeta=0.0, rounds=5, delta=1e-5).figures(),
+        lambda: Budget.from_schedule(phi0=1.0, zeta=1.0001, rounds=5, delta=1e-5).figures(),
+        lambda: Budget.from_schedule(phi0=1.0, zeta=math.nan, rounds=5, delta=1e-5).figures(),
+        lambda: Budget.from_schedule(phi0=1.0, zeta=0.9, rounds=0, delta=1e-5).figures(),
+        lambda: Budget.from_schedule(phi0=1.0, zeta=0.9, rounds=2.5, delta=1e-5).figures(),
+        lambda: Budget.from_schedule(phi0=1.0, zeta=0.9, rounds=5, delta=0.0).figures(),
+        lambda: Budget.from_schedule(phi0=1.0, zeta=0.9, rounds=5, delta=1.0).figures(),
+        lambda: Budget.from_schedule(phi0=1.0, zeta=0.9, rounds=7000, delta=1e-5).figures(),
+        lambda: Budget.from_schedule(phi0=1.0, phi1=1.0, zeta=0.9, rounds=5, delta=1e-5).figures(),
+        lambda: Budget.from_schedule(zeta=0.9, rounds=5, delta=1e-5).figures(),
+        lambda: Budget.from_target(epsilon=0.0, delta=1e-5, zeta=0.9, max_releases=5),
+        lambda: Budget.from_target(epsilon=math.inf, delta=1e-5, zeta=0.9, max_releases=5),
+        lambda: Budget.from_target(epsilon=1.0, delta=1e-5, zeta=0.5, max_releases=2000),
+        lambda: Budget.from_target(epsilon=1e-5, delta=1e-30, zeta=0.5, max_releases=1020),
+        lambda: Budget.from_target(epsilon=1.0, delta=1e-5, zeta=0.5, max_releases=5, index="round"),
+        lambda: Budget.from_target(epsilon=1.0, delta=1e-5, zeta=0.5, max_releases=5, index="day"),
+        lambda: Budget.from_target(epsilon=1.0, delta=1e-5, zeta=0.5, max_releases=0),
         lambda: accounting.exact_epsilon([-1.0], 1e-5),
         lambda: accounting.exact_epsilon([math.nan], 1e-5),
         lambda: accounting.exact_delta(1.0, -1.0),

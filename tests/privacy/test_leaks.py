@@ -155,7 +155,7 @@ def test_a_simulated_dual_gives_the_clean_model_away_only_if_it_is_planted(engin
     chosen = planted(algorithm) if bug else algorithm
     simulator = Simulator([federation()], chosen, Huber(), options, observers=[wiretap])
     simulator.run()
-    noise = simulator.plan.schedule.sigma(simulator.plan.sensitivity, 1) * DIMENSION**0.5
+    noise = simulator.plan.budget.sigma(simulator.plan.sensitivity, 1) * DIMENSION**0.5
     for (_, _, _, before), (clean, _, received, dual) in zip(wiretap.rounds[:-1], wiretap.rounds[1:], strict=True):
         error = np.linalg.norm(received - (dual - before) - clean, axis=1)
         assert (error < 1e-8).all() if bug else (error > 0.3 * noise).all()

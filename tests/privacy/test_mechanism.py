@@ -5,10 +5,23 @@ import pytest
 
 from pgfl.errors import BudgetSpent, PrivacyError
 from pgfl.privacy import accounting
-from pgfl.privacy.mechanism import NoiseSchedule, Plan, sigma_for
+from pgfl.privacy.budget import Budget, sigma_for
+from pgfl.privacy.mechanism import Plan
 
 PAPER = {"phi0": 1e-3, "zeta": 0.9, "rounds": 20, "delta": 1e-5}
 TARGET = {"epsilon": 1.0, "delta": 1e-5, "max_releases": 4, "rounds": 20, "zeta": 0.9}
+
+
+def by_schedule(sensitivity, **schedule):
+    return Plan(sensitivity, Budget.from_schedule(**schedule))
+
+
+def by_target(sensitivity, **target):
+    return Plan(sensitivity, Budget.from_target(**{"index": "round", **target}))
+
+
+def unbounded(sensitivity, reason, **schedule):
+    return Plan(sensitivity, Budget.from_schedule(**schedule), "none", reason)
 
 
 def take_part(plan, clients, round):
@@ -20,7 +33,7 @@ def take_part(plan, clients, round):
 
 
 def test_calibration_is_theorem_three():
-    schedule = NoiseSchedule(phi0=1e-3, zeta=0.9, index="round", last=10)
+    schedule = Budget(phi0=1e-3, zeta=0.9, delta=1e-5, index="round", last=10)
     sensitivity, n = np.array([0.5, 2.0]), 7
     assert schedule.sigma(sensitivity, n) ** 2 == pytest.approx(sensitivity**2 / (2 * 1e-3 / 0.9**n), rel=1e-14)
     variances = schedule.sigma(1.0, np.arange(1, 11)) ** 2
@@ -35,13 +48,13 @@ def test_units_of_the_model_do_not_change_what_is_spent():
 
 
 def test_first_release_spends_phi_one_not_phi_zero():
-    plan = Plan.from_paper([1.0], **PAPER)
+    plan = by_schedule([1.0], **PAPER)
     plan.spend(np.array([0]), 1)
     assert plan.rho[0] == pytest.approx(1e-3 / 0.9, rel=1e-14)
 
 
 def test_only_rounds_taken_part_in_are_spent():
-    plan = Plan.from_paper(np.ones(3), **PAPER)
+    plan = by_schedule(np.ones(3), **PAPER)
     take_part(plan, [0, 2], 1)
     take_part(plan, [2], 5)
     phi = 1e-3 / 0.9 ** np.array([1, 5])
@@ -50,7 +63,7 @@ def test_only_rounds_taken_part_in_are_spent():
 
 
 def test_by_release_each_client_has_its_own_count():
-    plan = Plan.from_paper(np.full(2, 0.3), **PAPER, index="release")
+    plan = by_schedule(np.full(2, 0.3), **PAPER, index="release")
     take_part(plan, [0], 1)
     _, sigma = take_part(plan, [0, 1], 17)
     assert sigma == pytest.approx([0.3 / np.sqrt(2e-3 / 0.9**2), 0.3 / np.sqrt(2e-3 / 0.9)], rel=1e-13)
@@ -58,7 +71,7 @@ def test_by_release_each_client_has_its_own_count():
 
 
 def test_by_round_the_round_decides():
-    plan = Plan.from_paper([0.3], **PAPER)
+    plan = by_schedule([0.3], **PAPER)
     _, sigma = take_part(plan, [0], 17)
     assert sigma == pytest.approx([0.3 / np.sqrt(2e-3 / 0.9**17)], rel=1e-13)
 
@@ -66,7 +79,7 @@ def test_by_round_the_round_decides():
 @pytest.mark.parametrize("index", ["round", "release"])
 @pytest.mark.parametrize("zeta", [1.0, 0.9])
 def test_a_target_is_never_passed_whichever_rounds_a_client_is_asked_for(index, zeta):
-    plan = Plan.from_target(np.ones(40), **{**TARGET, "zeta": zeta}, index=index)
+    plan = by_target(np.ones(40), **{**TARGET, "zeta": zeta}, index=index)
     random = np.random.default_rng(0)
     for round in range(1, 21):
         asked = np.arange(40) if round > 16 else np.flatnonzero(random.random(40) < 0.3)
@@ -78,7 +91,7 @@ def test_a_target_is_never_passed_whichever_rounds_a_client_is_asked_for(index, 
 
 
 def test_the_last_and_dearest_rounds_reach_the_target_and_no_more():
-    plan = Plan.from_target([1.0], **TARGET, index="round")
+    plan = by_target([1.0], **TARGET, index="round")
     for round in (17, 18, 19, 20):
         assert plan.admit(np.array([0]), round).all()
         plan.spend(np.array([0]), round)
@@ -86,7 +99,7 @@ def test_the_last_and_dearest_rounds_reach_the_target_and_no_more():
 
 
 def test_past_the_budget_a_client_is_refused_and_the_others_go_on():
-    plan = Plan.from_paper(np.ones(2), **PAPER, max_releases=2)
+    plan = by_schedule(np.ones(2), **PAPER, max_releases=2)
     for round in (1, 2, 3, 4):
         took_part, _ = take_part(plan, [0, 1] if round < 3 else [0], round)
         assert took_part.tolist() == ([0, 1] if round < 3 else [])
@@ -98,7 +111,7 @@ def test_past_the_budget_a_client_is_refused_and_the_others_go_on():
 
 
 def test_budget_in_epsilon():
-    plan = Plan.from_paper([1.0], **PAPER, epsilon_budget=0.5)
+    plan = by_schedule([1.0], **PAPER, epsilon_cap=0.5)
     for round in range(1, 21):
         take_part(plan, [0], round)
     assert 0 < plan.releases[0] < 20
@@ -107,7 +120,7 @@ def test_budget_in_epsilon():
 
 
 def test_without_a_budget_all_is_counted():
-    plan = Plan.from_paper([1.0], **PAPER)
+    plan = by_schedule([1.0], **PAPER)
     for round in range(1, 21):
         take_part(plan, [0], round)
     assert plan.table()["rho"][0] == pytest.approx(accounting.rho_total(1e-3, 0.9, 20), rel=1e-12)
@@ -116,7 +129,7 @@ def test_without_a_budget_all_is_counted():
 
 @pytest.mark.parametrize("index", ["round", "release"])
 def test_past_the_schedule_there_is_no_release_and_never_a_sigma(index):
-    plan = Plan.from_paper([1.0], **{**PAPER, "rounds": 3}, index=index)
+    plan = by_schedule([1.0], **{**PAPER, "rounds": 3}, index=index)
     for round in (1, 2, 3):
         take_part(plan, [0], round)
     everyone = np.array([0])
@@ -128,14 +141,14 @@ def test_past_the_schedule_there_is_no_release_and_never_a_sigma(index):
 
 
 def test_a_client_named_twice_is_refused():
-    plan = Plan.from_paper(np.ones(2), **PAPER)
+    plan = by_schedule(np.ones(2), **PAPER)
     with pytest.raises(PrivacyError, match="twice"):
         plan.spend(np.array([1, 1]), 1)
     assert plan.releases.tolist() == [0, 0]
 
 
 def test_a_restored_account_continues():
-    plan, other = (Plan.from_target(np.ones(5), **TARGET) for _ in range(2))
+    plan, other = (by_target(np.ones(5), **TARGET) for _ in range(2))
     take_part(plan, [0, 1, 2], 3)
     take_part(plan, [1], 4)
     other.restore(plan.state())
@@ -146,20 +159,20 @@ def test_a_restored_account_continues():
 
 
 def test_a_state_is_a_copy_and_cannot_undo_spending():
-    plan = Plan.from_paper(np.ones(2), **PAPER)
+    plan = by_schedule(np.ones(2), **PAPER)
     state = plan.state()
     plan.spend(np.array([0]), 1)
     assert state["releases"].tolist() == [0, 0]
     with pytest.raises(PrivacyError, match="undone"):
         plan.restore(state)
     with pytest.raises(PrivacyError, match="another number"):
-        Plan.from_paper(np.ones(3), **PAPER).restore(state)
+        by_schedule(np.ones(3), **PAPER).restore(state)
     with pytest.raises(PrivacyError, match="lacks"):
         plan.restore({"rho": state["rho"]})
 
 
 def test_the_table_has_exact_and_paper_figures():
-    plan = Plan.from_paper(np.ones(2), **PAPER)
+    plan = by_schedule(np.ones(2), **PAPER)
     take_part(plan, [0], 1)
     table = plan.table(round=1)
     rho = 1e-3 / 0.9
@@ -174,7 +187,7 @@ def test_the_table_has_exact_and_paper_figures():
 
 
 def test_noise_without_a_guarantee_claims_no_figure():
-    plan = Plan.without_guarantee(np.ones(2), **PAPER, reason="ridge has an unbounded gradient")
+    plan = unbounded(np.ones(2), **PAPER, reason="ridge has an unbounded gradient")
     take_part(plan, [0, 1], 1)
     table = plan.table()
     assert not table["guarantee"].any()
@@ -183,18 +196,18 @@ def test_noise_without_a_guarantee_claims_no_figure():
     assert plan.label == "no guarantee: ridge has an unbounded gradient"
     assert plan.summary()["epsilon"] is None
     assert plan.summary()["guarantee"] is False
-    with_one = Plan.from_paper(np.ones(2), **PAPER)
+    with_one = by_schedule(np.ones(2), **PAPER)
     assert (plan.sigma(np.arange(2), 2) == with_one.sigma(np.arange(2), 2)).all()
 
 
 @pytest.mark.parametrize("sensitivity", [[], [0.0], [-1.0], [np.nan], [np.inf], [[1.0]], None])
 def test_no_plan_without_a_sensitivity(sensitivity):
     with pytest.raises(PrivacyError):
-        Plan.from_paper(sensitivity, **PAPER)
+        by_schedule(sensitivity, **PAPER)
     with pytest.raises(PrivacyError):
-        Plan.from_target(sensitivity, **TARGET)
+        by_target(sensitivity, **TARGET)
     with pytest.raises(PrivacyError):
-        Plan.without_guarantee(sensitivity, **PAPER, reason="because")
+        unbounded(sensitivity, **PAPER, reason="because")
 
 
 @pytest.mark.parametrize(
@@ -207,32 +220,34 @@ def test_no_plan_without_a_sensitivity(sensitivity):
         {"rounds": 0},
         {"index": "day"},
         {"max_releases": 0},
-        {"epsilon_budget": 0.0},
+        {"epsilon_cap": 0.0},
         {"zeta": 0.5, "rounds": 1100},
     ],
 )
 def test_refuses_bad_parameters(change):
     with pytest.raises(PrivacyError):
-        Plan.from_paper([1.0], **{**PAPER, **change})
+        by_schedule([1.0], **{**PAPER, **change})
 
 
 def test_refuses_what_is_no_plan():
-    schedule = NoiseSchedule(1e-3, 0.9, "round", 5)
+    schedule = Budget(1e-3, 0.9, 1e-5, index="round", last=5)
     with pytest.raises(PrivacyError, match="why"):
-        Plan.without_guarantee([1.0], **PAPER, reason="")
+        unbounded([1.0], **PAPER, reason="")
     with pytest.raises(PrivacyError, match="guarantee"):
-        Plan(np.ones(1), schedule, 1e-5, guarantee="maybe")
+        Plan(np.ones(1), schedule, guarantee="maybe")
+    with pytest.raises(PrivacyError, match="an end"):
+        Plan(np.ones(1), Budget(1e-3, 0.9, 1e-5, max_releases=5))
     with pytest.raises(PrivacyError, match="budget"):
-        Plan(np.ones(1), schedule, 1e-5, rho_budget=0.0)
+        Budget(1e-3, 0.9, 1e-5, rho_budget=0.0)
     with pytest.raises(PrivacyError, match="Rounds"):
-        Plan(np.ones(1), schedule, 1e-5).sigma(np.array([0]), 0)
+        Plan(np.ones(1), schedule).sigma(np.array([0]), 0)
     with pytest.raises(PrivacyError, match="covers"):
         schedule.phi(6)
 
 
 def test_a_million_clients_over_three_hundred_rounds_in_seconds():
     clients, random = 10**6, np.random.default_rng(0)
-    plan = Plan.from_paper(np.full(clients, 1e-3), phi0=1e-3, zeta=0.99, rounds=300, delta=1e-5, max_releases=200)
+    plan = by_schedule(np.full(clients, 1e-3), phi0=1e-3, zeta=0.99, rounds=300, delta=1e-5, max_releases=200)
     start = time.process_time()
     for round in range(1, 301):
         take_part(plan, np.arange(random.integers(10), clients, 10), round)

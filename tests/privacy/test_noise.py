@@ -18,12 +18,12 @@ from pgfl import PGFL, Huber, Privacy, synthetic_regression, train
 from pgfl.core.streams import Purpose, stream
 from pgfl.errors import PrivacyError
 from pgfl.privacy.accounting import exact_epsilon
-from pgfl.privacy.mechanism import NoiseSchedule
+from pgfl.privacy.budget import Budget
 from pgfl.privacy.noise import SecureNoise, SeededNoise
 
 FALSE_ALARM = 1e-8
 ROUNDS, CLIENTS, DIMENSION = 6, 30, 20
-SCHEDULE = NoiseSchedule(phi0=1e-3, zeta=0.7, index="round", last=ROUNDS)
+SCHEDULE = Budget(phi0=1e-3, zeta=0.7, delta=1e-5, index="round", last=ROUNDS)
 SENSITIVITY = np.linspace(0.5, 2.0, CLIENTS)
 LATTICE = 2.0**-40
 

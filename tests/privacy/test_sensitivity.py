@@ -11,7 +11,7 @@ from pgfl.core.roles import Client, RoundRequest
 from pgfl.errors import PrivacyError
 from pgfl.objectives import Bounds, Huber, Logistic, Objective, Ridge
 from pgfl.privacy.request import Privacy
-from pgfl.privacy.sensitivity import clip_labels, clip_rows, update_sensitivity
+from pgfl.privacy.sensitivity import clip_labels, clip_rows, release_sensitivity
 from tests.neighbours import Neighbours, Searched, furthest
 
 
@@ -26,6 +26,10 @@ class Custom(Objective):
 
     def gradient_bound(self, bounds):
         return self.bound
+
+
+def update_sensitivity(objective, bounds, counts, modulus, tolerance=0.0):
+    return release_sensitivity(objective, PGFL(), bounds, counts, modulus, tolerance)
 
 
 def test_the_papers_objectives():

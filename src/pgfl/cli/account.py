@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import json
-import math
 import sys
-from collections.abc import Iterator
 from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
 
 from pgfl.cli.options import Json
+from pgfl.cli.privacy_figures import figure_text, noted, strict_json
+from pgfl.privacy.request import Privacy
 
 app = typer.Typer(add_completion=False)
+BEYOND = f"An infinite figure (null in JSON) is beyond {sys.float_info.max:.2g}, the largest number: no promise."
 
 
 class Index(StrEnum):
@@ -30,9 +30,11 @@ def account(
     ] = None,
     phi1: Annotated[float | None, typer.Option(help="φ(1), what the first release spends.")] = None,
     target_epsilon: Annotated[float | None, typer.Option(help="Find the schedule that ends at this ε.")] = None,
-    zeta: Annotated[float, typer.Option(help="The factor of the noise variance from one release to the next.")] = 0.99,
+    zeta: Annotated[
+        float, typer.Option(help="The factor of the noise variance from one release to the next.")
+    ] = Privacy.zeta,
     rounds: Annotated[int | None, typer.Option(help="How many rounds there are.")] = None,
-    delta: Annotated[float, typer.Option(help="δ, the failure probability.")] = 1e-5,
+    delta: Annotated[float, typer.Option(help="δ, the failure probability.")] = Privacy.delta,
     max_releases: Annotated[
         int | None, typer.Option(help="With a target: the most releases of a client; all rounds by default.")
     ] = None,
@@ -47,6 +49,7 @@ def account(
     """What a noise schedule spends for one record, exactly and by the paper's formula; or the schedule for a target."""
     from pgfl.errors import PrivacyError
     from pgfl.privacy import accounting
+    from pgfl.privacy.budget import Budget
 
     given = [
         name
@@ -62,21 +65,20 @@ def account(
             raise PrivacyError("--max-releases and --index go with --target-epsilon; a schedule spends for --rounds.")
         if rounds is None:
             raise PrivacyError("--rounds is missing: how many releases are to be counted?")
-        figures: dict[str, Any] = dict(accounting.account(phi0=phi0, phi1=phi1, zeta=zeta, rounds=rounds, delta=delta))
+        figures = Budget.from_schedule(phi0=phi0, phi1=phi1, zeta=zeta, rounds=rounds, delta=delta).figures()
     else:
         most = max_releases if max_releases is not None else rounds
         if most is None:
             raise PrivacyError("Give --max-releases or --rounds: over how many releases is the target to be spread?")
-        figures = dict(
-            accounting.schedule_for_target(
-                epsilon=target_epsilon,
-                delta=delta,
-                zeta=zeta,
-                max_releases=most,
-                index=(index or Index.release).value,
-                rounds=rounds,
-            )
+        budget = Budget.from_target(
+            epsilon=target_epsilon,
+            delta=delta,
+            zeta=zeta,
+            max_releases=most,
+            index="round" if index is Index.round else "release",
+            rounds=rounds if index is Index.round else None,
         )
+        figures = budget.figures(accounting.exact_rho(target_epsilon, delta))
     if group is not None:
         rho = accounting.group_rho(figures["rho"], group)
         figures["group"] = {
@@ -84,30 +86,11 @@ def account(
             "rho": float(rho),
             "epsilon": float(accounting.group_epsilon(figures["rho"], delta, group)),
         }
-    if not all(math.isfinite(value) for value in _numbers(figures)):
-        figures["note"] = BEYOND
+    figures = noted(figures, BEYOND)
     if as_json:
-        typer.echo(json.dumps(_strict(figures), indent=2, allow_nan=False))
+        typer.echo(strict_json(figures))
     else:
         _show(figures)
-
-
-BEYOND = f"An infinite figure (null in JSON) is beyond {sys.float_info.max:.2g}, the largest number: no promise."
-
-
-def _numbers(figures: dict[str, Any]) -> Iterator[float]:
-    for value in figures.values():
-        if isinstance(value, dict):
-            yield from _numbers(value)
-        elif isinstance(value, float):
-            yield value
-
-
-def _strict(value: Any) -> Any:
-    """What JSON can hold: null for a figure that no number holds."""
-    if isinstance(value, dict):
-        return {key: _strict(item) for key, item in value.items()}
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 NAMES = {
@@ -133,22 +116,15 @@ def _show(figures: dict[str, Any]) -> None:
     table = Table(show_header=False, box=None, pad_edge=False)
     for key, name in NAMES.items():
         if key in figures:
-            value = figures[key]
-            table.add_row(name, _told(value))
+            table.add_row(name, figure_text(figures[key]))
     console.print(table)
     console.print("For one record replaced by another.", highlight=False)
     if group := figures.get("group"):
         console.print(
             f"Apart from that, for {group['records']} records replaced together, a weaker promise: "
-            f"ρ {_told(group['rho'])}, ε {_told(group['epsilon'])}.",
+            f"ρ {figure_text(group['rho'])}, ε {figure_text(group['epsilon'])}.",
             highlight=False,
             soft_wrap=True,
         )
     if note := figures.get("note"):
         console.print(note, highlight=False, soft_wrap=True)
-
-
-def _told(value: Any) -> str:
-    if not isinstance(value, float):
-        return str(value)
-    return f"{value:.6g}" if math.isfinite(value) else "∞"

@@ -11,6 +11,7 @@ import typer
 
 from pgfl.cli.logs import show_log
 from pgfl.cli.options import Json
+from pgfl.cli.privacy_figures import UNPROTECTED, noted, strict_json
 
 app = typer.Typer(no_args_is_help=True, help="A client: its key, its own privacy policy, and taking part.")
 
@@ -79,7 +80,7 @@ def status(settings: Annotated[Path, typer.Argument(help="client.toml")], as_jso
     with Ledger.read(Path(loaded.ledger)) as ledger:
         summary = ledger.summary()
     if as_json:
-        typer.echo(json.dumps(summary))
+        typer.echo(strict_json(noted(summary, UNPROTECTED), indent=None))
     else:
         typer.echo(
             f"{loaded.name}: {summary['releases']} releases, {summary['accepted']} of them confirmed by the site; "

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from pgfl.cli.options import Json
+from pgfl.cli.privacy_figures import UNPROTECTED, figure_text, noted, strict_json
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="Show or verify a client's privacy ledger.")
 File = Annotated[Path, typer.Argument(metavar="FILE", help="The client's ledger.", show_default=False)]
@@ -29,7 +29,7 @@ def show(file: File, client: Client = None, as_json: Json = False) -> None:
         summary = ledger.summary()
         rows = [row.described() for row in ledger.rows()]
     if as_json:
-        typer.echo(json.dumps(summary | {"rows": rows}, indent=2, ensure_ascii=False))
+        typer.echo(strict_json(noted(summary | {"rows": rows}, UNPROTECTED)))
     else:
         _show(summary, rows)
 
@@ -44,11 +44,11 @@ def verify(file: File, client: Client = None, as_json: Json = False) -> None:
         ledger.verify()
         summary = ledger.summary()
     if as_json:
-        typer.echo(json.dumps({"file": str(file), "whole": True} | summary, indent=2, ensure_ascii=False))
+        typer.echo(strict_json(noted({"file": str(file), "whole": True} | summary, UNPROTECTED)))
     else:
         typer.echo(
             f"{file} is whole: {summary['releases']} releases of client {summary['client']}{_apart(summary)}, "
-            f"ρ {_figure(summary['rho'])}."
+            f"ρ {figure_text(summary['rho'])}."
         )
 
 
@@ -72,9 +72,9 @@ def _show(summary: dict[str, Any], rows: list[dict[str, Any]]) -> None:
     for name, value in (
         ("client", summary["client"]),
         ("releases", f"{summary['releases']}{most}, {summary['accepted']} accepted{_apart(summary)}"),
-        ("ρ of zCDP", f"{_figure(summary['rho'])}{budget}"),
-        ("ε, exact", _figure(summary["epsilon"]) + _at(summary["delta"])),
-        ("ε, by the paper's formula", _figure(summary["epsilon_paper"])),
+        ("ρ of zCDP", f"{figure_text(summary['rho'])}{budget}"),
+        ("ε, exact", figure_text(summary["epsilon"]) + _at(summary["delta"])),
+        ("ε, by the paper's formula", figure_text(summary["epsilon_paper"])),
         ("budget", "spent" if summary["spent"] else "left for another release"),
     ):
         table.add_row(name, value)
@@ -88,20 +88,15 @@ def _show(summary: dict[str, Any], rows: list[dict[str, Any]]) -> None:
         releases.add_row(
             str(row["number"]),
             row["round_key"],
-            _figure(row["phi"], 4),
-            _figure(row["rho"], 4),
-            _figure(row["sigma"], 4),
+            figure_text(row["phi"], 4),
+            figure_text(row["rho"], 4),
+            figure_text(row["sigma"], 4),
             "yes" if row["accepted"] else "no",
-            ", ".join(told for name, told in APART.items() if row[name]),
+            ", ".join(text for name, text in APART.items() if row[name]),
         )
     if len(rows) > SHOWN:
         console.print(f"The last {SHOWN} releases:", highlight=False)
     console.print(releases)
-
-
-def _figure(value: float | str, digits: int = 6) -> str:
-    """A number, or the infinity that JSON has no number for."""
-    return "∞" if value == "inf" else f"{value:.{digits}g}"
 
 
 def _at(delta: float | None) -> str:
@@ -110,4 +105,4 @@ def _at(delta: float | None) -> str:
 
 def _apart(summary: dict[str, Any]) -> str:
     """The releases that are not like the others."""
-    return "".join(f", {summary[name]} {told}" for name, told in APART.items() if summary[name])
+    return "".join(f", {summary[name]} {text}" for name, text in APART.items() if summary[name])

@@ -14,7 +14,7 @@ from pgfl.config.schema import (
     SyntheticData,
     TableData,
 )
-from pgfl.config.writing import fingerprint, to_toml
+from pgfl.config.writing import to_toml
 
 __all__ = [
     "AlgorithmSettings",
@@ -27,7 +27,6 @@ __all__ = [
     "PrivacySettings",
     "SyntheticData",
     "TableData",
-    "fingerprint",
     "load",
     "parse",
     "presets",

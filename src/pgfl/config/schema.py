@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal, Self, cast
 
 from pydantic import (
     AfterValidator,
@@ -17,8 +17,14 @@ from pydantic import (
     model_validator,
 )
 
+from pgfl.core.algorithms import PGFL, FedAvg
+from pgfl.core.metrics import DEFAULT_METRICS
 from pgfl.core.streams import SEED_LIMIT
+from pgfl.core.topology import Mixing
+from pgfl.objectives import Huber, Ridge
 from pgfl.privacy import rules
+from pgfl.privacy.budget import Index
+from pgfl.privacy.request import Guarantee, Noise, Privacy
 
 DEFAULT_DEGREE = 3.0
 TRAINED_BY_GRADIENT = "fedavg"
@@ -105,7 +111,7 @@ class GraphSettings(Section):
     average_degree: NotNegative = DEFAULT_DEGREE
     edges: str | None = None
     servers: tuple[str, ...] = ()
-    mixing: Literal["uniform", "metropolis"] = "uniform"
+    mixing: Mixing = PGFL.mixing
 
     @model_validator(mode="after")
     def _edge_file(self) -> Self:
@@ -129,9 +135,9 @@ class ObjectiveSettings(Section):
     """The loss, λ of λ/|C_s|·‖w‖², Huber's κ, and how exactly a primal problem is solved."""
 
     kind: ObjectiveKind = "ridge"
-    lam: NotNegative = 0.01
-    kappa: Positive = 1.0
-    tolerance: Positive = 1e-10
+    lam: NotNegative = Ridge.lam
+    kappa: Positive = Huber.kappa
+    tolerance: Positive = Ridge.tolerance
     clusters: dict[str, ClusterObjective] = Field(default_factory=dict)
 
     def of(self, cluster: str) -> ObjectiveSettings:
@@ -160,16 +166,16 @@ class AlgorithmSettings(Section):
     """Which algorithm, the ADMM penalty ρ, inter-cluster learning τ, and how many clients of a server take part."""
 
     kind: AlgorithmKind = "pgfl"
-    rho: Positive = 5.0
+    rho: Positive = PGFL.rho
     tau: Annotated[
         Annotated[float, Field(ge=0, lt=1), Tag("<number>")] | Annotated[Decay, Tag("<decay>")],
         Discriminator(_tau_shape),
-    ] = 0.0
+    ] = cast("float", PGFL.tau)
     participants: Annotated[
         Annotated[Count, Tag("<number>")] | Annotated[Literal["all"], Tag("<text>")], Discriminator(_participants_shape)
     ] = "all"
-    step: Positive = 0.005
-    local_steps: Count = 5
+    step: Positive = FedAvg.step
+    local_steps: Count = FedAvg.local_steps
 
 
 class PrivacySettings(Section):
@@ -179,20 +185,20 @@ class PrivacySettings(Section):
     """
 
     enabled: bool = False
-    phi0: float | None = None
-    phi1: float | None = None
-    zeta: float = 0.99
-    epsilon: float | None = None
-    delta: float = 1e-5
-    max_releases: int | None = None
-    index: Literal["round", "release"] = "round"
-    x_norm: float | None = None
-    y_bound: float | None = None
-    w_norm: float | None = None
-    update_norm: float | None = None
-    noise: Literal["seeded", "secure"] | None = None
-    guarantee: Literal["required", "none"] = "required"
-    nominal_gradient: float = 1.0
+    phi0: float | None = Privacy.phi0
+    phi1: float | None = Privacy.phi1
+    zeta: float = Privacy.zeta
+    epsilon: float | None = Privacy.epsilon
+    delta: float = Privacy.delta
+    max_releases: int | None = Privacy.max_releases
+    index: Index = Privacy.index
+    x_norm: float | None = Privacy.x_norm
+    y_bound: float | None = Privacy.y_bound
+    w_norm: float | None = Privacy.w_norm
+    update_norm: float | None = Privacy.update_norm
+    noise: Noise | None = Privacy.noise
+    guarantee: Guarantee = Privacy.guarantee
+    nominal_gradient: float = Privacy.nominal_gradient
 
     @field_validator("*", mode="before")
     @classmethod
@@ -213,6 +219,10 @@ class PrivacySettings(Section):
         if self.enabled and (found := rules.contradiction(dict(self))):
             raise ValueError(found)
         return self
+
+    def request(self) -> Privacy:
+        """The same as a request for privacy; only where it is on."""
+        return Privacy(**self.model_dump(exclude={"enabled"}))
 
 
 def _data_shape(value: object) -> str | None:
@@ -252,7 +262,7 @@ class Config(Section):
     runs: Count = 1
     record_every: Count = 1
     checkpoint_every: Annotated[int, Field(ge=0, le=MOST)] = 100
-    metrics: tuple[Metric, ...] = ("nmsd", "accuracy", "objective", "residuals", "disagreement")
+    metrics: tuple[Metric, ...] = cast("tuple[Metric, ...]", DEFAULT_METRICS)
     dtype: Literal["float64", "float32"] = "float64"
     engine: Literal["numpy", "numba", "jax", "mpi", "mpi-numba"] = "numpy"
     threads: Count | None = None

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from pgfl.core.algorithms import PGFL
 from pgfl.core.streams import Purpose, stream
 from pgfl.objectives import Bounds, Huber, Logistic, MarginObjective, Ridge
 from pgfl.paper.experiments import Measured
-from pgfl.privacy.sensitivity import update_sensitivity
+from pgfl.privacy.sensitivity import release_sensitivity
 
 Floats = NDArray[np.float64]
 RECORDS, DIMENSION, WEIGHT = 3, 4, 10.0
@@ -43,7 +44,7 @@ class LargestChange:
         objective, bounds = OBJECTIVES[self.objective]
         found = [self._search(objective, stream(seed, run, Purpose.PAPER)) for run in range(runs)]
         bounded = objective.gradient_change(bounds) is not None
-        bound = float(update_sensitivity(objective, bounds, RECORDS, WEIGHT)) if bounded else np.nan
+        bound = float(release_sensitivity(objective, PGFL(), bounds, RECORDS, WEIGHT)) if bounded else np.nan
         return {"change": np.array(found), "bound": np.full(runs, bound)}
 
     def _search(self, objective: MarginObjective, rng: np.random.Generator) -> float:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from pgfl.audit.confidence import rate_lower, rate_upper
 from pgfl.core.algorithms import PGFL, FedAvg
 from pgfl.paper import conditions as settings
 from pgfl.paper.claims import Claim, claim
@@ -194,7 +195,7 @@ class Figure1:
             f"share of networks in which it is so; of d = {d}, ranks are {ranks['cluster'].min()} or more for a "
             f"cluster, {ranks['client'].max()} or less at a client, {ranks['server'].max()} or less for a cluster at a "
             "server",
-            Interval(float(as_said.mean()), *_share_interval(yes, count), count),
+            Interval(float(as_said.mean()), rate_lower(yes, count, 0.025), rate_upper(yes, count, 0.025), count),
             "",
             yes == count,
             1.0,
@@ -449,15 +450,6 @@ def _at(kind: Kind, rho: float, phi0: float | None) -> Trial:
     """τ = 0.4 of a kind at another ρ and noise."""
     moved = replace(kind, rho=rho, privacy=replace(kind.privacy, phi0=phi0 or 1.0))
     return moved.pgfl(TAU, private=phi0 is not None)
-
-
-def _share_interval(successes: int, trials: int) -> tuple[float, float]:
-    """Clopper and Pearson's 95 % interval of a share."""
-    from scipy.special import betaincinv
-
-    low = betaincinv(successes, trials - successes + 1, 0.025) if successes else 0.0
-    high = betaincinv(successes + 1, trials - successes, 0.975) if successes < trials else 1.0
-    return float(low), float(high)
 
 
 FIGURES = (Figure1(), Figure2(), Figure3(), Figure5())

@@ -8,17 +8,13 @@ mechanism compose, adaptively too, to one Gaussian mechanism with μ = √(2ρ),
 from __future__ import annotations
 
 import math
-from typing import Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
-from scipy.special import erfcx, log_ndtr
+from numpy.typing import ArrayLike
 
+from pgfl.array_types import Floats
 from pgfl.errors import PrivacyError
 from pgfl.privacy.rules import MOST_RELEASES
-
-Floats = NDArray[np.float64]
-Index = Literal["round", "release"]
 
 _SQRT2 = math.sqrt(2.0)
 _LOG_HALF = -math.log(2.0)
@@ -42,7 +38,7 @@ def check_schedule(phi0: float, zeta: float, last: int) -> None:
     ...
     pgfl.errors.PrivacyError: zeta = 0.5 to the power 2000 underflows, ...; use fewer releases or a zeta nearer to 1.
     """
-    _check_positive("phi0", phi0)
+    check_positive("phi0", phi0)
     check_zeta(zeta)
     if not isinstance(last, int | np.integer) or last < 1:
         raise PrivacyError(f"The number of releases must be a whole number of at least 1, not {last!r}.")
@@ -55,6 +51,12 @@ def check_schedule(phi0: float, zeta: float, last: int) -> None:
             f"zeta = {zeta:g} to the power {last} underflows, so the last releases would carry no noise; "
             "use fewer releases or a zeta nearer to 1."
         )
+
+
+def check_positive(name: str, value: float) -> None:
+    """Refuse what is not a finite number above 0."""
+    if not (value > 0.0 and math.isfinite(value)):
+        raise PrivacyError(f"{name} must be a positive number, not {value!r}.")
 
 
 def check_zeta(zeta: float) -> None:
@@ -140,7 +142,7 @@ def exact_rho(epsilon: float, delta: float) -> float:
     >>> round(exact_rho(2.379, 1e-5), 4)
     0.1715
     """
-    _check_positive("epsilon", epsilon)
+    check_positive("epsilon", epsilon)
     check_delta(delta)
     goal, bound = math.log(delta), np.asarray([epsilon])
 
@@ -180,83 +182,6 @@ def group_epsilon(rho: ArrayLike, delta: float, size: ArrayLike) -> Floats:
     return exact_epsilon(group_rho(rho, size), delta)
 
 
-# What the command line prints ----------------------------------------------------------------------------------------
-
-
-def account(
-    *, zeta: float, rounds: int, delta: float, phi0: float | None = None, phi1: float | None = None
-) -> dict[str, float]:
-    """What `rounds` releases spend under the paper's schedule, given by φ(0) or by the first release's φ(1).
-
-    >>> figures = account(phi1=1e-3, zeta=0.99, rounds=100, delta=1e-5)
-    >>> round(figures["rho"], 4), round(figures["epsilon"], 3), round(figures["epsilon_paper"], 3)
-    (0.1715, 2.379, 2.982)
-    """
-    check_zeta(zeta)
-    if phi0 is None and phi1 is not None:
-        _check_positive("phi1", phi1)
-        phi0 = phi1 * zeta
-    elif phi0 is None or phi1 is not None:
-        raise PrivacyError("Give either phi0 or phi1 (= phi0 / zeta, the first release), not both and not neither.")
-    check_delta(delta)
-    check_schedule(phi0, zeta, rounds)
-    rho = float(rho_total(phi0, zeta, rounds))
-    return {
-        "phi0": phi0,
-        "phi1": phi0 / zeta,
-        "zeta": zeta,
-        "rounds": rounds,
-        "delta": delta,
-        "rho": rho,
-        "epsilon": float(exact_epsilon(rho, delta)),
-        "epsilon_paper": float(paper_epsilon(rho, delta)),
-    }
-
-
-def schedule_for_target(
-    *,
-    epsilon: float,
-    delta: float,
-    zeta: float,
-    max_releases: int,
-    index: Index = "release",
-    rounds: int | None = None,
-) -> dict[str, float | str]:
-    """The φ(0) with which at most `max_releases` releases of a client stay within (ε, δ).
-
-    By release, those are numbers 1 to `max_releases`. By round, a client may take part in any of the `rounds` rounds,
-    so the last and dearest ones are assumed.
-    """
-    if index not in ("round", "release"):
-        raise PrivacyError(f'index must be "round" or "release", not {index!r}.')
-    last = max_releases
-    if index == "round":
-        if rounds is None:
-            raise PrivacyError("A target by round needs the number of rounds: the last, dearest ones are assumed.")
-        last, max_releases = rounds, min(rounds, max_releases)
-    rho = exact_rho(epsilon, delta)
-    check_schedule(1.0, zeta, max_releases)
-    check_schedule(1.0, zeta, last)
-    phi0 = rho / float(growth(zeta, last - max_releases + 1, last))
-    if phi0 < np.finfo(float).tiny:
-        raise PrivacyError(
-            f"epsilon = {epsilon:g} over {max_releases} releases at zeta = {zeta:g} cannot be met: the first release "
-            "would need endless noise; raise epsilon or zeta, or allow fewer releases."
-        )
-    return {
-        "phi0": phi0,
-        "phi1": phi0 / zeta,
-        "zeta": zeta,
-        "index": index,
-        "max_releases": max_releases,
-        "last_phi": float(phi(phi0, zeta, last)),
-        "delta": delta,
-        "rho": rho,
-        "epsilon": float(exact_epsilon(rho, delta)),
-        "epsilon_paper": float(paper_epsilon(rho, delta)),
-    }
-
-
 # The exact curve, in logarithms --------------------------------------------------------------------------------------
 
 
@@ -266,6 +191,8 @@ def _log_delta(mu: Floats, epsilon: Floats) -> tuple[Floats, Floats]:
     With a = μ/2 − ε/μ and b = −μ/2 − ε/μ, e^ε times the density at b is the density at a. So the subtrahend is the
     density at a times a Mills ratio, and nothing over- or underflows.
     """
+    from scipy.special import erfcx, log_ndtr  # which takes a while to load, and a config needs none of it
+
     at, half = epsilon / mu, 0.5 * mu
     a, b = half - at, -half - at
     left = a <= 0.0
@@ -285,6 +212,8 @@ def _log_delta_small(at: Floats, half: Floats) -> Floats:
 
     M' = xM − 1, M'' = M + xM', M''' = 2M' + xM''. The error is of order h⁴ relative, below rounding for h < 1e-3.
     """
+    from scipy.special import erfcx
+
     mills = math.sqrt(0.5 * math.pi) * erfcx(at / _SQRT2)
     first = at * mills - 1.0
     second = mills + at * first
@@ -319,14 +248,6 @@ def _solve_epsilon(mu: Floats, log_delta: float) -> Floats:
         open_, m, low, high, guess = open_[keep], m[keep], low[keep], high[keep], step[keep]
     answer[open_] = high
     return answer
-
-
-# Guards --------------------------------------------------------------------------------------------------------------
-
-
-def _check_positive(name: str, value: float) -> None:
-    if not (value > 0.0 and math.isfinite(value)):
-        raise PrivacyError(f"{name} must be a positive number, not {value!r}.")
 
 
 def _check_rho(rho: ArrayLike) -> Floats:

@@ -26,15 +26,16 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 from pgfl.errors import BudgetSpent, LedgerError, PrivacyError
 from pgfl.privacy import accounting, ledger_file
 from pgfl.privacy import ledger_anchor as anchor
+from pgfl.privacy.budget import Budget, sigma_for
 from pgfl.privacy.ledger_anchor import Anchor
 from pgfl.privacy.ledger_file import plain_errors
-from pgfl.privacy.mechanism import sigma_for
 
 FORMAT = 2
 BUDGET_SPENT = "The privacy budget of this client is spent; it takes no more part."
@@ -56,7 +57,7 @@ _SUM_TOLERANCE = 1e-9
 
 @dataclass(frozen=True)
 class Policy:
-    """What a client has agreed to, for good: its noise schedule by release, its budget, and its data bounds.
+    """What a client has agreed to, for good: its budget, by release, and its data bounds, as they are stored.
 
     At least one of `max_releases` and `rho_budget` caps what can be spent.
     """
@@ -69,30 +70,22 @@ class Policy:
     bounds: Mapping[str, float | None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        accounting.check_schedule(self.phi0, self.zeta, self.max_releases or 1)
-        accounting.check_delta(self.delta)
         if self.max_releases is None and self.rho_budget is None:
             raise PrivacyError("A ledger needs a budget: set max_releases or a target epsilon.")
-        if self.max_releases is not None and self.max_releases < 1:
-            raise PrivacyError(f"max_releases must be at least 1, not {self.max_releases}.")
-        if self.rho_budget is not None and not (self.rho_budget > 0.0 and math.isfinite(self.rho_budget)):
-            raise PrivacyError(f"The budget in rho must be a positive number, not {self.rho_budget!r}.")
         object.__setattr__(self, "bounds", dict(self.bounds))
+        _ = self.budget  # which refuses what is no budget
 
     @classmethod
-    def from_target(
-        cls,
-        *,
-        epsilon: float,
-        delta: float,
-        max_releases: int,
-        zeta: float,
-        bounds: Mapping[str, float | None] | None = None,
-    ) -> Self:
-        """The least noise with which `max_releases` releases stay within (ε, δ)."""
-        found = accounting.schedule_for_target(epsilon=epsilon, delta=delta, zeta=zeta, max_releases=max_releases)
-        budget = float(found["rho"]) * (1.0 + accounting.MARGIN)
-        return cls(float(found["phi0"]), zeta, delta, max_releases, budget, dict(bounds or {}))
+    def of(cls, budget: Budget, bounds: Mapping[str, float | None] | None = None) -> Self:
+        """The policy that keeps to a budget by release."""
+        if budget.index != "release":
+            raise PrivacyError("A ledger counts releases, so its noise schedule must be by release.")
+        return cls(budget.phi0, budget.zeta, budget.delta, budget.max_releases, budget.rho_budget, dict(bounds or {}))
+
+    @cached_property
+    def budget(self) -> Budget:
+        """The schedule and what may be spent of it."""
+        return Budget(self.phi0, self.zeta, self.delta, self.max_releases, self.rho_budget)
 
     def text(self) -> str:
         """One spelling of the policy, as it is stored and hashed."""
@@ -144,8 +137,8 @@ class Release:
         return math.isinf(self.phi)
 
     def described(self) -> dict[str, Any]:
-        """The row for people and JSON, without the bytes themselves; what is infinite is "inf"."""
-        figures = {name: _told(getattr(self, name)) for name in ("phi", "rho", "sensitivity", "sigma")}
+        """The row for people and JSON, without the bytes themselves."""
+        figures = {name: getattr(self, name) for name in ("phi", "rho", "sensitivity", "sigma")}
         marks = {name: getattr(self, name) for name in ("accepted", "void", "unprotected")}
         named = {"number": self.number, "round_key": self.round_key}
         return {**named, **figures, **marks, "bytes": len(self.payload), "digest": self.digest.hex()}
@@ -306,7 +299,7 @@ class Ledger:
         return None if row is None else row[0]
 
     def summary(self) -> dict[str, Any]:
-        """The account for people and JSON; what is infinite is "inf"."""
+        """The account for people and JSON."""
         head, rho = self._head(), self.rho
         return {
             "client": self.client,
@@ -315,10 +308,10 @@ class Ledger:
             "accepted": head.accepted,
             "void": head.releases - head.filled,
             "unprotected": self._unprotected(),
-            "rho": _told(rho),
+            "rho": rho,
             "delta": None if self.policy is None else self.policy.delta,
-            "epsilon": _told(self.epsilon()),
-            "epsilon_paper": _told(self._as_epsilon(accounting.paper_epsilon)),
+            "epsilon": self.epsilon(),
+            "epsilon_paper": self._as_epsilon(accounting.paper_epsilon),
             "spent": not self._affords(head.releases + 1, rho),
         }
 
@@ -462,7 +455,7 @@ class Ledger:
             return (row.rho, row.sensitivity, row.sigma) == (math.inf, math.inf, 0.0)
         if self.policy is None or not self._affords(row.number, before):
             return False
-        phi = float(accounting.phi(self.policy.phi0, self.policy.zeta, row.number))
+        phi = float(self.policy.budget.phi(row.number))
         sigma = float(sigma_for(row.sensitivity, row.phi))
         return (
             math.isclose(row.phi, phi, rel_tol=_SUM_TOLERANCE)
@@ -477,7 +470,7 @@ class Ledger:
         if self.policy is None or not self._affords(number, before):
             raise BudgetSpent(BUDGET_SPENT)
         accounting.check_schedule(self.policy.phi0, self.policy.zeta, number)
-        phi = float(accounting.phi(self.policy.phi0, self.policy.zeta, number))
+        phi = float(self.policy.budget.phi(number))
         return Slot(number, round_key, phi, before + phi, sensitivity, float(sigma_for(sensitivity, phi)))
 
     def _next_unprotected(self, round_key: str) -> Slot:
@@ -487,10 +480,7 @@ class Ledger:
         """Whether private release `number` can be paid for."""
         if self.policy is None or math.isinf(spent):
             return False
-        most, budget = self.policy.max_releases, self.policy.rho_budget
-        if most is not None and number > most:
-            return False
-        return budget is None or spent + float(accounting.phi(self.policy.phi0, self.policy.zeta, number)) <= budget
+        return bool(self.policy.budget.affordable(spent, number - 1))
 
     def _about(self) -> tuple[str, str, bytes]:
         """The client, its policy, and the digest over both that the chain starts from."""
@@ -556,11 +546,6 @@ def _sealed(digest: bytes, payload: bytes | None, seal: bytes | None, accepted: 
     """Whether a row's bytes and acceptance are those that were written, where there are any."""
     filled = None if payload is None else _digest(digest, "payload", payload)
     return seal == filled and accepted in (None, _digest(digest, "accepted"))
-
-
-def _told(value: float) -> float | str:
-    """A figure for JSON, which has no infinity."""
-    return value if math.isfinite(value) else str(value)
 
 
 def _digest(*parts: object) -> bytes:

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
-from pgfl.core.algorithms import PGFL, Algorithm, ExactMixing, FedAvg, OneStep
+from pgfl.array_types import DTypeLike, Floats, Ints
+from pgfl.core.algorithms import Algorithm
 from pgfl.core.federation import Federation
 from pgfl.errors import PrivacyError
 from pgfl.objectives import Bounds, Objective, Ridge
-from pgfl.privacy import rules, sensitivity
-from pgfl.privacy.accounting import Index
+from pgfl.privacy import rules
+from pgfl.privacy.budget import Budget, Index
+from pgfl.privacy.sensitivity import LABEL_BOUND, clip_labels, clip_rows, nominal_sensitivity, release_sensitivity
 
 if TYPE_CHECKING:
-    from pgfl.privacy.mechanism import Guarantee, Plan
+    from pgfl.privacy.ledger import Policy
+    from pgfl.privacy.mechanism import Plan
 
 Noise = Literal["seeded", "secure"]
+Guarantee = Literal["required", "none"]
 UNBOUNDED = (
     "the sensitivity is only nominal, because the paper's objective has an unbounded gradient (its Assumption 3 fails)"
 )
@@ -67,13 +70,13 @@ class Privacy:
     @property
     def label_bound(self) -> float | None:
         """What labels are clipped to, stated or not, where a guarantee is given."""
-        return sensitivity.LABEL_BOUND if self.y_bound is None and self.guarantee == "required" else self.y_bound
+        return LABEL_BOUND if self.y_bound is None and self.guarantee == "required" else self.y_bound
 
     def noise_for(self, federation: Federation) -> Noise:
         """The noise that is asked for, else float-safe noise unless the data is generated."""
         return self.noise or ("seeded" if federation.generated else "secure")
 
-    def bounded(self, federation: Federation, dtype: Any = None) -> Federation:
+    def bounded(self, federation: Federation, dtype: DTypeLike | None = None) -> Federation:
         """The federation with rows and labels clipped, in the precision of `dtype`; the same one if nothing changes.
 
         Rounding to single precision can lengthen a row, so it comes before the clipping.
@@ -81,9 +84,9 @@ class Privacy:
         precision = federation.features.dtype if dtype is None else np.dtype(dtype)
         features, targets = (v.astype(precision, copy=False) for v in (federation.features, federation.targets))
         if self.x_norm is not None:
-            features = sensitivity.clip_rows(features, self.x_norm)
+            features = clip_rows(features, self.x_norm)
         if self.label_bound is not None:
-            targets = sensitivity.clip_labels(targets, self.label_bound)
+            targets = clip_labels(targets, self.label_bound)
         if features is federation.features and targets is federation.targets:
             return federation
         return federation.replace(features=features, targets=targets, generated=federation.generated)
@@ -95,89 +98,45 @@ class Privacy:
         return objective
 
     def sensitivity(
-        self,
-        objective: Objective,
-        algorithm: Algorithm,
-        counts: NDArray[np.int64],
-        modulus: NDArray[np.float64],
-        tolerance: float,
-    ) -> NDArray[np.float64]:
+        self, objective: Objective, algorithm: Algorithm, counts: Ints, modulus: Floats, tolerance: float
+    ) -> Floats:
         """Δ_k of what is released, for clients with `counts` records and m_k = `modulus`."""
         if self.guarantee == "none":
-            return np.asarray(2.0 * self.nominal_gradient * algorithm.reach(modulus) / counts)
+            return nominal_sensitivity(self.nominal_gradient, algorithm, counts, modulus)
+        return release_sensitivity(objective, algorithm, self.bounds, counts, modulus, tolerance)
 
-        def unclipped() -> NDArray[np.float64]:
-            if isinstance(algorithm, FedAvg):
-                return self._fedavg_sensitivity(objective, algorithm, counts, tolerance)
-            if not isinstance(algorithm, PGFL | ExactMixing | OneStep):
-                raise PrivacyError(
-                    f"No sensitivity is derived for {type(algorithm).__name__}; set privacy.update_norm."
-                )
-            return sensitivity.update_sensitivity(objective, self.bounds, counts, modulus, tolerance)
-
-        if self.update_norm is None:
-            return unclipped()
-        clipped = np.full(len(counts), 2.0 * self.update_norm)
-        if not objective.convex or objective.gradient_change(self.bounds) is None:
-            return clipped
-        try:
-            return np.asarray(np.minimum(clipped, unclipped()))
-        except PrivacyError:
-            return clipped
-
-    def _fedavg_sensitivity(
-        self, objective: Objective, algorithm: FedAvg, counts: NDArray[np.int64], rounding: float
-    ) -> NDArray[np.float64]:
-        """Steps on a convex smooth loss do not spread apart while step ≤ 2/L, so Δ = steps · step · change/D.
-
-        What rounding may add in either world comes on top.
-        """
-        change, smoothness = objective.gradient_change(self.bounds), objective.smoothness(self.bounds)
-        if change is None or smoothness is None or objective.domain is not None:
-            raise PrivacyError(
-                f"FedAvg with {objective.kind} has no bounded update; set privacy.update_norm, or use huber."
-            )
-        if algorithm.step > 2.0 / (smoothness + 2.0 * objective.lam):
-            raise PrivacyError(
-                f"FedAvg's step {algorithm.step:g} is too long for a bounded sensitivity; use at most "
-                f"{2.0 / (smoothness + 2.0 * objective.lam):.3g}, or set privacy.update_norm."
-            )
-        return np.asarray(algorithm.reach(1.0) * change / counts + 2.0 * rounding, dtype=float)
-
-    def plan(self, deltas: NDArray[np.float64], rounds: int) -> Plan:
-        """The account of all clients, given their sensitivities."""
-        from pgfl.privacy.mechanism import Plan
-
-        phi0 = self.phi0 if self.phi1 is None else self.phi1 * self.zeta
-        if self.guarantee == "none":
-            assert phi0 is not None
-            return Plan.without_guarantee(
-                deltas,
-                phi0=phi0,
-                zeta=self.zeta,
-                rounds=rounds,
-                delta=self.delta,
-                reason=UNBOUNDED,
-                index=self.index,
-                max_releases=self.max_releases,
-            )
+    def budget(self, rounds: int) -> Budget:
+        """What every client of a simulation of so many rounds may spend."""
         if self.epsilon is not None:
-            return Plan.from_target(
-                deltas,
+            return Budget.from_target(
                 epsilon=self.epsilon,
                 delta=self.delta,
-                max_releases=rounds if self.max_releases is None else self.max_releases,
-                rounds=rounds,
                 zeta=self.zeta,
+                max_releases=rounds if self.max_releases is None else self.max_releases,
                 index=self.index,
+                rounds=rounds,
             )
-        assert phi0 is not None
-        return Plan.from_paper(
-            deltas,
-            phi0=phi0,
+        return Budget.from_schedule(
+            phi0=self.phi0,
+            phi1=self.phi1,
             zeta=self.zeta,
-            rounds=rounds,
             delta=self.delta,
+            rounds=rounds,
             index=self.index,
             max_releases=self.max_releases,
         )
+
+    def plan(self, deltas: Floats, rounds: int) -> Plan:
+        """The account of all clients, given their sensitivities."""
+        from pgfl.privacy.mechanism import Plan
+
+        return Plan(deltas, self.budget(rounds), self.guarantee, UNBOUNDED if self.guarantee == "none" else "")
+
+    def policy(self) -> Policy:
+        """What a device agrees to, for good. Its index is its own count of releases, whatever round a site claims."""
+        from pgfl.privacy.ledger import Policy
+
+        if self.max_releases is None:
+            raise PrivacyError("privacy.max_releases is missing; a device needs a budget that ends.")
+        by_release = replace(self, index="release").budget(self.max_releases)
+        return Policy.of(by_release, {name: getattr(self, name) for name in ("x_norm", "y_bound", "w_norm")})

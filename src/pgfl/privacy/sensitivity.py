@@ -7,17 +7,13 @@ for any centre a server may have sent. (The paper's Lemma 1 with its proof mende
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from pgfl.array_types import AnyFloats, Bools, Floats
+from pgfl.core.algorithms import PGFL, Algorithm, ExactMixing, FedAvg, OneStep
 from pgfl.errors import PrivacyError
-
-if TYPE_CHECKING:
-    from pgfl.objectives import Bounds, Objective
-
-Floats = NDArray[np.float64]
+from pgfl.objectives import Bounds, Objective
 
 LABEL_BOUND = 1e6  # where no y_bound is stated: no label may be of a size that shows in how a problem is solved
 
@@ -25,18 +21,56 @@ _BLOCK_BYTES = 4 << 20
 _SPLITTER = 134217729.0  # 2²⁷ + 1, cuts a double into two halves whose products are exact
 
 
-def update_sensitivity(
+def release_sensitivity(
     objective: Objective,
+    algorithm: Algorithm,
     bounds: Bounds,
     counts: ArrayLike,
     modulus: ArrayLike,
     tolerance: ArrayLike = 0.0,
 ) -> Floats:
-    """Δ_k of the released primal update, one per client, for D_k = `counts` rows and m_k = `modulus`.
+    """Δ_k of what a client releases, one per client, for D_k = `counts` rows and m_k = `modulus`.
 
-    Convex: Δ = gradient change/(D m) + 2·tolerance, where ‖ŵ − argmin‖ ≤ tolerance is certified at every solve.
-    Otherwise: Δ = 2R for updates clipped to ‖w − centre‖ ≤ R, whatever the solver does.
+    An update clipped to ‖w − centre‖ ≤ R has Δ = 2R, whatever the solver does; a convex objective with bounded
+    gradients may have less. `tolerance` bounds the error of the solver or, for FedAvg, of rounding.
     """
+    if bounds.update_norm is None:
+        return _unclipped_sensitivity(objective, algorithm, bounds, counts, modulus, tolerance)
+    _check_norm("update_norm", bounds.update_norm)
+    clipped = np.full(np.broadcast_shapes(*map(np.shape, (counts, modulus))), 2.0 * bounds.update_norm)
+    if not objective.convex or objective.gradient_change(bounds) is None:
+        return clipped
+    try:
+        unclipped = _unclipped_sensitivity(objective, algorithm, bounds, counts, modulus, tolerance)
+    except PrivacyError:
+        return clipped
+    return np.asarray(np.minimum(clipped, unclipped))
+
+
+def nominal_sensitivity(gradient: float, algorithm: Algorithm, counts: ArrayLike, modulus: ArrayLike) -> Floats:
+    """Δ_k if every gradient were at most `gradient`: the paper's calibration, which promises nothing for ridge."""
+    return np.asarray(2.0 * gradient * algorithm.reach(np.asarray(modulus)) / np.asarray(counts))
+
+
+def _unclipped_sensitivity(
+    objective: Objective,
+    algorithm: Algorithm,
+    bounds: Bounds,
+    counts: ArrayLike,
+    modulus: ArrayLike,
+    tolerance: ArrayLike,
+) -> Floats:
+    if isinstance(algorithm, FedAvg):
+        return _descent_sensitivity(objective, algorithm, bounds, counts, tolerance)
+    if isinstance(algorithm, PGFL | ExactMixing | OneStep):
+        return _solution_sensitivity(objective, bounds, counts, modulus, tolerance)
+    raise PrivacyError(f"No sensitivity is derived for {type(algorithm).__name__}; set privacy.update_norm.")
+
+
+def _solution_sensitivity(
+    objective: Objective, bounds: Bounds, counts: ArrayLike, modulus: ArrayLike, tolerance: ArrayLike
+) -> Floats:
+    """Δ = gradient change/(D m) + 2·tolerance, where ‖ŵ − argmin‖ ≤ tolerance is certified at every solve."""
     records, strength, error = np.broadcast_arrays(
         *(np.asarray(value, dtype=np.float64) for value in (counts, modulus, tolerance))
     )
@@ -48,12 +82,9 @@ def update_sensitivity(
         raise PrivacyError("The solver's tolerance must be a finite number that is not negative.")
     name = objective.kind
     if not objective.convex:
-        if bounds.update_norm is None:
-            raise PrivacyError(
-                f"The {name} objective is not convex, so its updates must be clipped: set update_norm under [privacy]."
-            )
-        _check_norm("update_norm", bounds.update_norm)
-        return np.full(records.shape, 2.0 * bounds.update_norm)
+        raise PrivacyError(
+            f"The {name} objective is not convex, so its updates must be clipped: set update_norm under [privacy]."
+        )
     _check_norm("x_norm", bounds.x_norm)
     change = objective.gradient_change(bounds)
     if change is None:
@@ -68,7 +99,28 @@ def update_sensitivity(
     return np.asarray(change / (records * strength) + 2.0 * error, dtype=np.float64)
 
 
-def clip_rows(features: ArrayLike, x_norm: float) -> NDArray[np.floating]:
+def _descent_sensitivity(
+    objective: Objective, algorithm: FedAvg, bounds: Bounds, counts: ArrayLike, rounding: ArrayLike
+) -> Floats:
+    """Steps on a convex smooth loss do not spread apart while step ≤ 2/L, so Δ = steps · step · change/D.
+
+    What rounding may add in either world comes on top.
+    """
+    change, smoothness = objective.gradient_change(bounds), objective.smoothness(bounds)
+    if change is None or smoothness is None or objective.domain is not None:
+        raise PrivacyError(
+            f"FedAvg with {objective.kind} has no bounded update; set privacy.update_norm, or use huber."
+        )
+    if algorithm.step > 2.0 / (smoothness + 2.0 * objective.lam):
+        raise PrivacyError(
+            f"FedAvg's step {algorithm.step:g} is too long for a bounded sensitivity; use at most "
+            f"{2.0 / (smoothness + 2.0 * objective.lam):.3g}, or set privacy.update_norm."
+        )
+    records, error = np.asarray(counts), np.asarray(rounding)
+    return np.asarray(algorithm.reach(1.0) * change / records + 2.0 * error, dtype=float)
+
+
+def clip_rows(features: ArrayLike, x_norm: float) -> AnyFloats:
     """Rows scaled back to ‖x‖ ≤ x_norm, in exact arithmetic and as NumPy computes it; the others are left alone.
 
     Returns the same array if there is nothing to clip, and works in blocks, so that a copy is the most it costs.
@@ -103,7 +155,7 @@ def clip_rows(features: ArrayLike, x_norm: float) -> NDArray[np.floating]:
     return given if clipped is None else clipped.reshape(given.shape)
 
 
-def clip_labels(targets: ArrayLike, y_bound: float) -> NDArray[np.floating]:
+def clip_labels(targets: ArrayLike, y_bound: float) -> AnyFloats:
     """Labels moved into [−y_bound, y_bound]; the same array if all are."""
     _check_norm("y_bound", y_bound)
     given = np.asarray(targets)
@@ -118,12 +170,12 @@ def clip_labels(targets: ArrayLike, y_bound: float) -> NDArray[np.floating]:
     return given if (np.abs(given) <= limit).all() else np.clip(given, -limit, limit)
 
 
-def _rounding(block: NDArray[np.floating]) -> float:
+def _rounding(block: AnyFloats) -> float:
     """A bound on the relative error of a norm, and of a scaled row's, in the block's own precision."""
     return float((block.shape[1] + 16) * np.finfo(block.dtype).eps)
 
 
-def _norms(block: NDArray[np.floating]) -> Floats:
+def _norms(block: AnyFloats) -> Floats:
     """Euclidean row norms in double precision; rescaled where squares over- or underflow."""
     wide = block.astype(np.float64, copy=False)
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
@@ -136,7 +188,7 @@ def _norms(block: NDArray[np.floating]) -> Floats:
     return np.asarray(norms, dtype=np.float64)
 
 
-def _longer(block: NDArray[np.floating], limit: float) -> NDArray[np.bool_]:
+def _longer(block: AnyFloats, limit: float) -> Bools:
     """Whether ‖x‖ > limit, with squares exact and sums in twice the working precision, as plain rounding cannot tell.
 
     Dekker's product and Knuth's sum, down the columns (Ogita, Rump and Oishi's Dot2).

@@ -111,7 +111,8 @@ def begin_folder(folder: Path, config: Config | None) -> None:
     remove_drafts(folder)
     if config is None:
         return
-    from pgfl.config import fingerprint, to_toml
+    from pgfl.config import to_toml
+    from pgfl.data.fingerprint import fingerprint
 
     begun = _read_config(folder)
     if begun is None:

@@ -9,11 +9,12 @@ from typing import cast
 import numpy as np
 
 from pgfl.array_types import Ints
-from pgfl.config import Config, fingerprint
+from pgfl.config import Config
 from pgfl.config import warnings as config_warnings
 from pgfl.config.building import build_algorithm, build_objectives, build_privacy
 from pgfl.core.federation import Federation
 from pgfl.data.configured import federations, shapes
+from pgfl.data.fingerprint import fingerprint
 from pgfl.errors import ConfigError
 from pgfl.results.folder import checkpoint_folder
 from pgfl.results.result import Result

@@ -18,30 +18,12 @@ from pgfl.config import PrivacySettings
 from pgfl.core.assured import Refusal
 from pgfl.core.roles import Client
 from pgfl.errors import LedgerError, PrivacyError
-from pgfl.privacy import accounting
-from pgfl.privacy.ledger import Ledger, Policy, Release, Slot
-from pgfl.privacy.mechanism import sigma_for
+from pgfl.privacy.ledger import Ledger, Release, Slot
 from pgfl.privacy.noise import NoiseSource, SecureNoise
 from pgfl.privacy.request import Privacy
 
 _STATE = "client"
 Drawn = Callable[[int, Vector, Vector], None]
-
-
-def policy_of(settings: PrivacySettings) -> Policy:
-    """The owner's promise, from `[privacy]` of client.toml."""
-    bounds = {name: getattr(settings, name) for name in ("x_norm", "y_bound", "w_norm")}
-    most = settings.max_releases
-    if most is None:
-        raise PrivacyError("privacy.max_releases is missing; a device needs a budget that ends.")
-    if settings.epsilon is not None:
-        return Policy.from_target(
-            epsilon=settings.epsilon, delta=settings.delta, max_releases=most, zeta=settings.zeta, bounds=bounds
-        )
-    if settings.phi0 is None and settings.phi1 is None:
-        raise PrivacyError("Privacy is on without a noise level; give privacy.epsilon, or phi0 and zeta.")
-    phi0 = settings.phi0 if settings.phi0 is not None else float(settings.phi1 or 0.0) * settings.zeta
-    return Policy(phi0, settings.zeta, settings.delta, most, None, bounds)
 
 
 @dataclass
@@ -125,11 +107,8 @@ class PrivateAccount(LedgerAccount):
     @classmethod
     def open(cls, path: Path, client: str, settings: PrivacySettings, samples: int, dimension: int) -> PrivateAccount:
         """The client's ledger, new the first time."""
-        policy = policy_of(settings)
-        privacy = Privacy(
-            phi0=policy.phi0, zeta=policy.zeta, delta=policy.delta, max_releases=policy.max_releases, index="release",
-            x_norm=settings.x_norm, y_bound=settings.y_bound, w_norm=settings.w_norm, noise="secure",
-        )  # fmt: skip
+        privacy = settings.request()
+        policy = privacy.policy()
         return cls(Ledger.open_or_create(path, client, policy), privacy, samples, SecureNoise(dimension))
 
     def refusal(self, client: Client, server_clients: int) -> Refusal | None:
@@ -138,10 +117,9 @@ class PrivateAccount(LedgerAccount):
             sensitivity = self.sensitivity(client, server_clients)
         except PrivacyError:
             return Refusal.UNBOUNDED
-        assert self.privacy.phi0 is not None  # as every policy has it
-        phi = accounting.phi(self.privacy.phi0, self.privacy.zeta, self.releases + 1)
+        assert self.ledger.policy is not None  # as it was opened with one
         try:
-            self.noise.check(sigma_for([sensitivity], phi))
+            self.noise.check(self.ledger.policy.budget.sigma([sensitivity], self.releases + 1))
         except PrivacyError:
             return Refusal.TOO_LITTLE_NOISE
         return None

@@ -2,17 +2,35 @@
 
 from __future__ import annotations
 
-from html import escape
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pgfl.array_types import AnyInts, Floats
 from pgfl.results.report.panels import MOST_CURVES, cluster_colour
+from pgfl.results.report.rendering import rendered
 from pgfl.results.result import Network, Result
 
 MOST_SERVERS, MOST_CLIENTS, MOST_STRESSED = 300, 3_000, 60
 SIZE = 560.0
 GOLDEN_ANGLE = np.pi * (3.0 - np.sqrt(5.0))
+
+
+class Dot(NamedTuple):
+    """A client or a server."""
+
+    x: str
+    y: str
+    radius: str
+    title: str
+    colour: str = ""
+
+
+class Legend(NamedTuple):
+    """The colours of the first clusters, and how many more there are."""
+
+    keys: list[tuple[str, str]]
+    more: int
 
 
 def picture(result: Result) -> str | None:
@@ -23,51 +41,47 @@ def picture(result: Result) -> str | None:
         return None
     places = _positions(servers, network.edges)
     spacing = _spacing(places)
-    parts = [f'<svg class="network" viewBox="0 0 {SIZE:g} {SIZE:g}" role="img" aria-label="The server network">']
-    parts += [
-        f'<line x1="{places[a, 0]:.1f}" y1="{places[a, 1]:.1f}" x2="{places[b, 0]:.1f}" y2="{places[b, 1]:.1f}"/>'
-        for a, b in network.edges
-    ]
-    if len(network.client_server) <= MOST_CLIENTS:
-        parts += _clients(result, network, places, spacing)
     sizes = np.bincount(network.client_server, minlength=servers)
-    for server, (x, y) in enumerate(places):
-        title = f"{escape(result.server_ids[server])}: {sizes[server]} clients"
-        parts.append(
-            f'<g class="server"><title>{title}</title><circle cx="{x:.1f}" cy="{y:.1f}" r="{spacing * 0.13:.1f}"/></g>'
-        )
-    return "".join([*parts, "</svg>"])
+    return rendered(
+        "network.svg.jinja",
+        size=f"{SIZE:g}",
+        edges=[[f"{end:.1f}" for end in (*places[a], *places[b])] for a, b in network.edges],
+        clients=_clients(result, network, places, spacing) if len(network.client_server) <= MOST_CLIENTS else [],
+        servers=[
+            _dot(place, spacing * 0.13, f"{name}: {size} clients")
+            for place, name, size in zip(places, result.server_ids, sizes, strict=True)
+        ],
+    )
 
 
-def _clients(result: Result, network: Network, places: NDArray[np.float64], spacing: float) -> list[str]:
+def _clients(result: Result, network: Network, places: Floats, spacing: float) -> list[Dot]:
     """Clients of a server on a sunflower spiral around it."""
-    parts = []
+    dots = []
     for server in range(len(places)):
         members = np.flatnonzero(network.client_server == server)
         members = members[np.argsort(network.client_cluster[members], kind="stable")]
         reach = np.linspace(0.22, 0.46, max(len(members), 1)) if len(members) > 24 else np.full(len(members), 0.3)
         turn = GOLDEN_ANGLE if len(members) > 24 else 2 * np.pi / max(len(members), 1)
-        dot = spacing * min(0.045, 0.7 / max(len(members), 1) ** 0.5 * 0.2)
+        radius = spacing * min(0.045, 0.7 / max(len(members), 1) ** 0.5 * 0.2)
         for number, client in enumerate(members.tolist()):
-            x, y = places[server] + spacing * reach[number] * np.array([np.cos(number * turn), np.sin(number * turn)])
+            place = places[server] + spacing * reach[number] * np.array([np.cos(number * turn), np.sin(number * turn)])
             cluster = int(network.client_cluster[client])
-            title = f"{escape(result.client_ids[client])}: {escape(result.cluster_ids[cluster])}"
-            mark = f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{dot:.1f}" fill="{cluster_colour(cluster)}">'
-            parts.append(f"{mark}<title>{title}</title></circle>")
-    return parts
+            title = f"{result.client_ids[client]}: {result.cluster_ids[cluster]}"
+            dots.append(_dot(place, radius, title, cluster_colour(cluster)))
+    return dots
 
 
-def legend(result: Result) -> str:
+def _dot(place: Floats, radius: float, title: str, colour: str = "") -> Dot:
+    return Dot(f"{place[0]:.1f}", f"{place[1]:.1f}", f"{radius:.1f}", title, colour)
+
+
+def legend(result: Result) -> Legend:
     """Which colour is which cluster."""
-    items = [
-        f'<span class="key"><i style="background:{cluster_colour(index)}"></i>{escape(cluster)}</span>'
-        for index, cluster in enumerate(result.cluster_ids[:MOST_CURVES])
-    ]
-    more = len(result.cluster_ids) - MOST_CURVES
-    return "".join(items) + (f'<span class="key">and {more} more</span>' if more > 0 else "")
+    shown = result.cluster_ids[:MOST_CURVES]
+    return Legend([(cluster_colour(q), name) for q, name in enumerate(shown)], len(result.cluster_ids) - len(shown))
 
 
-def _positions(servers: int, edges: NDArray[np.integer]) -> NDArray[np.float64]:
+def _positions(servers: int, edges: AnyInts) -> Floats:
     """Places for the servers within the picture, neighbours near each other."""
     import networkx as nx
 
@@ -88,7 +102,7 @@ def _positions(servers: int, edges: NDArray[np.integer]) -> NDArray[np.float64]:
     return np.asarray(margin + unit * (SIZE - 2 * margin))
 
 
-def _spacing(places: NDArray[np.float64]) -> float:
+def _spacing(places: Floats) -> float:
     """How much room a server has, from the distances to nearest neighbours."""
     if len(places) == 1:
         return SIZE / 2

@@ -2,48 +2,47 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
-from html import escape
-from importlib import resources
 from typing import Any
 
 import numpy as np
 
+from pgfl.array_types import AnyFloats
 from pgfl.results.report.figures import NOISE, SPENDING, figure, guarantee, short
 from pgfl.results.report.network_picture import legend, picture
 from pgfl.results.report.panels import EVERYONE, INK, Curve, Panel, cluster_colour, panels
+from pgfl.results.report.rendering import rendered, trusted
 from pgfl.results.result import Result
 
-NO_FETCHES = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
 MOST_CLUSTER_ROWS = 30
+LABELS = {"nmsd": "NMSD", "accuracy": "accuracy", "objective": "objective"}
+SEEDED = "The noise of this run was seeded: good for a simulation, not for real data."
 
 
 def page(result: Result) -> str:
-    """The whole page as HTML."""
+    """The whole page as HTML; it shows only what may be shown to anyone."""
+    from pgfl.config import to_toml
+
     summary = result.summary()
-    title = escape(str(summary["name"]))
-    sections = [
-        f"<header><h1>{title}</h1><p>{_subtitle(summary)}</p></header>",
-        _notices(result),
-        f'<section class="two">{_outcome(result)}{_network(result)}</section>',
-        '<section id="charts"></section><noscript>The curves are in curves.png beside this page.</noscript>',
-        _privacy(result),
-        _config(result),
-    ]
-    return f"""<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy" content="{NO_FETCHES}"><title>{title} – pgfl</title>
-<style>{_asset("page.css")}</style></head><body><main>
-{"".join(sections)}
-</main><script id="panels" type="application/json">{_embedded([_panel(panel) for panel in panels(result)])}</script>
-<script>{_asset("page.js")}</script></body></html>
-"""
+    return rendered(
+        "page.html.jinja",
+        title=summary["name"],
+        style=trusted("page.css"),
+        script=trusted("page.js"),
+        subtitle=_subtitle(summary),
+        notices=[*result.warnings, *([SEEDED] if result.noise == "seeded" else [])],
+        outcome=_outcome(result),
+        notes=result.notes,
+        network=picture(result),
+        legend=legend(result),
+        privacy=_privacy(result) if result.private else None,
+        config=None if result.config is None else to_toml(result.config),
+        panels=[_panel(panel) for panel in panels(result)],
+    )
 
 
-def _subtitle(summary: dict[str, Any]) -> str:
+def _subtitle(summary: dict[str, Any]) -> list[str]:
     clusters = summary["clusters"] if isinstance(summary["clusters"], int) else len(summary["clusters"])
-    parts = [
+    return [
         _counted(summary["clients"], "client"),
         _counted(summary["servers"], "server"),
         _counted(clusters, "cluster"),
@@ -51,77 +50,46 @@ def _subtitle(summary: dict[str, Any]) -> str:
         _counted(summary["rounds"], "round"),
         *([_counted(summary["runs"], "run")] if summary["runs"] > 1 else []),
         f"{summary['seconds']:.2f} s",
-        f"pgfl {escape(summary['version'])}",
+        f"pgfl {summary['version']}",
     ]
-    return " · ".join(parts)
 
 
 def _counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'s' if number != 1 else ''}"
 
 
-def _notices(result: Result) -> str:
-    notices = "".join(f'<p class="notice">{escape(warning)}</p>' for warning in result.warnings)
-    if result.noise == "seeded":
-        notices += '<p class="notice">The noise of this run was seeded: good for a simulation, not for real data.</p>'
-    return notices
-
-
-def _outcome(result: Result) -> str:
-    """What each cluster ended with; the page shows what may be shown to anyone."""
-    final = {name: result.curve(name)[:, -1].mean() for name in result.metrics}
-    columns: list[str] = [name for name in ("nmsd", "accuracy", "objective") if name in final]
-    head = "".join(f"<th>{label}</th>" for label in ("", *map(_label, columns)))
-    body = [_outcome_row(EVERYONE, "currentColor", [final[name] for name in columns], columns)]
+def _outcome(result: Result) -> dict[str, Any]:
+    """The final figures of all clients and of each cluster, then those of the whole network."""
+    final = {name: float(result.curve(name)[:, -1].mean()) for name in result.metrics}
+    columns = [name for name in LABELS if name in final]
+    rows = [_outcome_row(EVERYONE, "currentColor", {name: final[name] for name in columns})]
     for index, cluster in enumerate(result.cluster_ids[:MOST_CLUSTER_ROWS]):
-        values = [final.get(f"{name}_{cluster}", np.nan) for name in columns]
-        if np.isfinite(values).any():
-            body.append(_outcome_row(cluster, cluster_colour(index), values, columns))
+        values = {name: final.get(f"{name}_{cluster}", np.nan) for name in columns}
+        if np.isfinite(list(values.values())).any():
+            rows.append(_outcome_row(cluster, cluster_colour(index), values))
     others = [name for name in ("primal_residual", "dual_residual", "disagreement", "distance") if name in final]
-    rows = "".join(f"<tr><td>{name.replace('_', ' ')}</td><td>{final[name]:.4g}</td></tr>" for name in others)
-    table = f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(body)}</tbody></table>" if columns else ""
-    notes = "".join(f"<p>{escape(note)}</p>" for note in result.notes)
-    return f"<div><h2>Outcome</h2>{table}{notes}{f'<table><tbody>{rows}</tbody></table>' if rows else ''}</div>"
+    return {
+        "columns": [LABELS[name] for name in columns],
+        "rows": rows,
+        "others": [(name.replace("_", " "), f"{final[name]:.4g}") for name in others],
+    }
 
 
-def _outcome_row(name: str, colour: str, values: Sequence[float], columns: list[str]) -> str:
-    cells = "".join(f"<td>{figure(column, value)}</td>" for column, value in zip(columns, values, strict=True))
-    return f'<tr><td><span class="key"><i style="background:{colour}"></i>{escape(name)}</span></td>{cells}</tr>'
+def _outcome_row(name: str, colour: str, values: dict[str, float]) -> dict[str, Any]:
+    return {"name": name, "colour": colour, "figures": [figure(metric, value) for metric, value in values.items()]}
 
 
-def _label(metric: str) -> str:
-    return {"nmsd": "NMSD", "accuracy": "accuracy", "objective": "objective"}[metric]
-
-
-def _network(result: Result) -> str:
-    drawn = picture(result)
-    inside = f"{drawn}<p>{legend(result)}</p>" if drawn else "<p>The network is too large for a picture.</p>"
-    return f"<div><h2>Network</h2>{inside}</div>"
-
-
-def _privacy(result: Result) -> str:
-    if not result.private:
-        return "<section><h2>Privacy</h2><p>Privacy was off: client models were shared as they are.</p></section>"
+def _privacy(result: Result) -> dict[str, Any]:
     spending = result.spending()
-    rows = "".join(
-        f"<tr><td>{label}</td><td>{short(told['worst'])}</td><td>{short(told['median'])}</td></tr>"
-        for name, label in SPENDING.items()
-        if (told := spending.get(name))
-    )
-    promise = f"<p>{escape(guarantee(result.guarantee))}</p>" if result.guarantee else ""
-    return (
-        f"<section><h2>Privacy</h2>{promise}<table><thead><tr><th></th><th>worst client</th><th>median client</th>"
-        f"</tr></thead><tbody>{rows}</tbody></table><p>Noise: {escape(NOISE.get(result.noise or '', 'none'))}. "
-        "Every client's figures are in privacy.csv.</p></section>"
-    )
-
-
-def _config(result: Result) -> str:
-    if result.config is None:
-        return ""
-    from pgfl.config import to_toml
-
-    return f"<section><details><summary>Config</summary><pre>{escape(to_toml(result.config))}</pre></details></section>"
+    return {
+        "guarantee": guarantee(result.guarantee) if result.guarantee else None,
+        "noise": NOISE.get(result.noise or "", "none"),
+        "spending": [
+            (label, short(spent["worst"]), short(spent["median"]))
+            for name, label in SPENDING.items()
+            if (spent := spending.get(name))
+        ],
+    }
 
 
 def _panel(panel: Panel) -> dict[str, Any]:
@@ -142,14 +110,5 @@ def _curve(curve: Curve) -> dict[str, Any]:
     }
 
 
-def _numbers(values: np.ndarray[Any, Any]) -> list[float | None]:
+def _numbers(values: AnyFloats) -> list[float | None]:
     return [float(f"{value:.6g}") if np.isfinite(value) else None for value in values.tolist()]
-
-
-def _embedded(data: Any) -> str:
-    """JSON that cannot end its script element."""
-    return json.dumps(data, ensure_ascii=True, allow_nan=False).replace("<", "\\u003c")
-
-
-def _asset(name: str) -> str:
-    return (resources.files("pgfl.results.report") / name).read_text("utf-8")
