@@ -34,6 +34,7 @@ check: install
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
+	$(BIN)/mypy --config-file= --strict examples  # as code that uses the installed package
 
 mutants: install
 	@$(BIN)/python -m tests.mutants.run $(ARGS)
