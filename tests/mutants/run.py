@@ -171,10 +171,11 @@ def page(outcomes: list[Outcome]) -> str:
     caught = sum(outcome.good for outcome in outcomes)
     return (
         "# Planted bugs\n\n"
-        "Would anyone notice if a promise of [privacy.md](privacy.md) were broken? Each row below is a small edit of the\n"
-        "source that breaks one. The edit is made in a copy of the repository, where the tests and attacks that must\n"
-        "notice it are run. All of them pass without the edit; those in the last column failed with it. For example,\n"
-        "`audit huber/simulator` is an attack of `pgfl audit` that measured a larger privacy loss than the account claims.\n\n"
+        "Would anyone notice if a promise of [privacy.md](privacy.md) were broken? Each row below is a small edit of\n"
+        "the source that breaks one. The edit is made in a copy of the repository, where the tests and attacks that\n"
+        "must notice it are run. All of them pass without the edit; those in the last column failed with it. For\n"
+        "example, `audit huber/simulator` is an attack of `pgfl audit` that measured a larger privacy loss than the\n"
+        "account claims.\n\n"
         f"{caught} of {len(outcomes)} planted bugs were caught.\n\n"
         "The bugs are listed in `tests/mutants`. `make mutants` plants all of them, `make mutants ARGS='--only NAME'`\n"
         "plants one, and `make mutants ARGS=--write` writes this page. `make test` plants the ten worst.\n\n"
