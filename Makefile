@@ -1,7 +1,7 @@
 # Everything runs in .venv, which is built once from requirements.lock.
 SHELL := /bin/bash
 .DELETE_ON_ERROR:
-.PHONY: install run test two-worlds mutants check bench bench-peers bench-network clean
+.PHONY: install run quick test two-worlds mutants check bench bench-peers bench-network clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -23,6 +23,9 @@ $(STAMP): requirements.lock pyproject.toml
 
 run: install
 	@$(BIN)/pgfl run private-huber
+
+quick: install
+	$(BIN)/python -m pytest -n 2 -m quick tests
 
 test: install
 	$(BIN)/python -m pytest -n 2 --dist loadgroup
