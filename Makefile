@@ -1,7 +1,7 @@
 # Everything runs in .venv, which is built once from requirements.lock.
 SHELL := /bin/bash
 .DELETE_ON_ERROR:
-.PHONY: install run test two-worlds mutants check bench bench-peers bench-network clean
+.PHONY: install run quick test two-worlds mutants check bench bench-peers bench-network clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -24,6 +24,9 @@ $(STAMP): requirements.lock pyproject.toml
 run: install
 	@$(BIN)/pgfl run private-huber
 
+quick: install
+	$(BIN)/python -m pytest -n 2 -m quick tests
+
 test: install
 	$(BIN)/python -m pytest -n 2 --dist loadgroup
 
@@ -34,6 +37,7 @@ check: install
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
+	$(BIN)/mypy --config-file= --strict examples  # as code that uses the installed package
 
 mutants: install
 	@$(BIN)/python -m tests.mutants.run $(ARGS)

@@ -1,12 +1,96 @@
-"""What every test leaves as it found it."""
+"""The quick tests, and a clean log for every test."""
 
 import logging
+from pathlib import Path
 
 import pytest
 
+TESTS = Path(__file__).parent
+
+QUICK = {
+    "test_architecture.py": (),
+    "test_config.py": (
+        "test_malformed_settings_end_in_a_sentence_and_good_ones_in_a_config",
+        "test_malformed_overrides_end_in_a_sentence",
+        "test_malformed_files_end_in_a_sentence",
+    ),
+    "test_continuous_integration.py": (),
+    "test_federation.py": (),
+    "test_margins.py": (),
+    "test_memory.py": ("test_the_estimate_covers_what_a_run_takes",),
+    "test_packaging.py": (),
+    "test_quick.py": (),
+    "test_readme.py": (),
+    "test_result.py": (),
+    "test_ridge.py": (),
+    "test_simulator_against_oracle.py": ("test_awkward_federations_agree_over_fifty_rounds",),
+    "test_streams.py": (),
+    "test_theorems.py": ("test_plain_rule_stops_at_a_fixed_point_that_depends_on_rho",),
+    "test_topology.py": (),
+    "test_training.py": ("test_killed_at_any_moment_of_a_save_it_resumes_bit_for_bit",),
+    "benchmarks/test_peers.py": (),
+    "cli/test_account.py": ("test_json_is_strict_and_mistakes_are_one_sentence_whatever_is_asked",),
+    "cli/test_ledger.py": (),
+    "cli/test_run.py": (
+        "test_without_arguments_the_default_preset_runs_in_a_fresh_folder",
+        "test_a_folder_with_a_result_is_refused_before_any_work",
+        "test_resume_takes_the_folder_s_config_and_finished_runs_are_shown_again",
+    ),
+    "data/test_store.py": (),
+    "data/test_synthetic.py": (),
+    "data/test_tables.py": ("test_malformed_csv_is_refused_in_one_sentence_or_read_finite",),
+    "deploy/test_client_data.py": (),
+    "deploy/test_identity.py": (),
+    "deploy/test_rounds.py": ("test_any_schedule_ends_and_charges_nobody_twice", "test_faults_were_really_there"),
+    "deploy/test_settings.py": (),
+    "deploy/test_site_memory.py": (),
+    "deploy/test_store.py": (),
+    "deploy/test_wire.py": ("test_any_bytes_are_a_frame_or_malformed", "test_damaged_frames_are_valid_or_malformed"),
+    "mpi/test_partition.py": ("test_every_part_has_clients_and_no_part_is_overloaded",),
+    "mutants/test_planted.py": (
+        "test_the_worst_are_caught_by_those_who_must_notice",
+        "test_who_must_notice_exists",
+        "test_an_edit_that_changes_nothing_survives_and_the_work_tree_is_not_touched",
+        "test_a_test_that_fails_anyway_is_no_catch",
+    ),
+    "paper/test_experiments.py": ("test_processes_change_nothing_and_every_run_counts",),
+    "paper/test_judging.py": (),
+    "privacy/test_audit_deployed.py": (),
+    "privacy/test_calibration.py": (),
+    "privacy/test_docs.py": (),
+    "privacy/test_hostile_messages.py": (),
+    "privacy/test_mechanism.py": ("test_a_million_clients_over_three_hundred_rounds_in_seconds",),
+    "privacy/test_noise.py": (),
+    "privacy/test_rules.py": (),
+    "privacy/test_sensitivity.py": ("test_no_replaced_record_and_no_message_moves_the_solution_further",),
+}
+"""The files that `make quick` runs, each with those of its tests that are too slow for it."""
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "quick: runs in `make quick`, which covers every room in under 30 seconds")
+
+
+def pytest_ignore_collect(collection_path, config):
+    """For `make quick` other files are not even imported: that alone would take longer."""
+    is_test = collection_path.name.startswith("test_") and collection_path.suffix == ".py"
+    if config.getoption("markexpr") == "quick" and is_test and _name(collection_path) not in QUICK:
+        return True
+    return None
+
+
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if _name(item.path) in QUICK and getattr(item, "originalname", None) not in QUICK[_name(item.path)]:
+            item.add_marker(pytest.mark.quick)
+
+
+def _name(path):
+    return path.relative_to(TESTS).as_posix() if path.is_relative_to(TESTS) else None
+
 
 @pytest.fixture(autouse=True)
-def no_log_of_a_command_stays():
+def no_log_handler_stays():
     """A command that shows its log writes to the standard error of its test, which is closed afterwards."""
     level = logging.root.level
     yield

@@ -3,7 +3,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from pgfl.core.streams import SEED_LIMIT, Purpose, stream
+from pgfl.core.streams import SEED_LIMIT, Purpose, Streams, stream
 from pgfl.errors import ConfigError
 
 
@@ -46,5 +46,9 @@ def test_seeds_and_runs_out_of_range_say_so(seed, run):
         stream(seed, run, Purpose.DATA)
 
 
-def test_the_largest_seed_and_run_work():
-    assert stream(SEED_LIMIT - 1, 2**55 - 1, Purpose.PAPER).random() < 1
+def test_the_largest_seeds_and_runs_have_streams_of_their_own():
+    corners = list(product([0, SEED_LIMIT - 2, SEED_LIMIT - 1], [0, 2**55 - 2, 2**55 - 1]))
+    built = [stream(seed, run, Purpose.PAPER).integers(2**63) for seed, run in corners]
+    reused = [Streams(seed, Purpose.PAPER).at(run).integers(2**63) for seed, run in corners]
+    assert len(set(built)) == len(corners)
+    assert built == reused

@@ -1,7 +1,5 @@
 """`pgfl account`: figures, schedules and refusals."""
 
-import contextlib
-import io
 import json
 import warnings
 
@@ -9,9 +7,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from pgfl import cli
 from pgfl.privacy import accounting
-from tests.cli.commands import refused, run
+from tests.command_line import one_sentence, refused, run
 
 NOTES = [  # ζ, φ(1), n, ρ, the paper's ε, exact ε
     (0.99, 1e-3, 100, 0.1715, 2.982, 2.379),
@@ -22,55 +19,55 @@ NOTES = [  # ζ, φ(1), n, ρ, the paper's ε, exact ε
 ]
 
 
-def figures(capsys, *arguments):
-    code, out, err = run(capsys, "account", *arguments, "--json")
+def figures(*arguments):
+    code, out, err = run("account", *arguments, "--json")
     assert (code, err) == (0, "")
     return json.loads(out)
 
 
 @pytest.mark.parametrize(("zeta", "phi1", "rounds", "rho", "paper", "exact"), NOTES)
-def test_known_figures_from_either_parameter(capsys, zeta, phi1, rounds, rho, paper, exact):
-    first = figures(capsys, "--phi1", phi1, "--zeta", zeta, "--rounds", rounds, "--delta", 1e-5)
+def test_known_figures_from_either_parameter(zeta, phi1, rounds, rho, paper, exact):
+    first = figures("--phi1", phi1, "--zeta", zeta, "--rounds", rounds, "--delta", 1e-5)
     assert first["phi0"] == pytest.approx(phi1 * zeta)
     assert first["rho"] == pytest.approx(rho, rel=5e-2 if rho < 0.01 else 2e-3)
     assert first["epsilon_paper"] == pytest.approx(paper, abs=6e-3)
     assert first["epsilon"] == pytest.approx(exact, abs=6e-3)
-    zeroth = figures(capsys, "--phi0", repr(phi1 * zeta), "--zeta", zeta, "--rounds", rounds, "--delta", 1e-5)
+    zeroth = figures("--phi0", repr(phi1 * zeta), "--zeta", zeta, "--rounds", rounds, "--delta", 1e-5)
     assert {key: zeroth[key] for key in ("phi0", "phi1", "rho", "epsilon", "epsilon_paper")} == pytest.approx(
         {key: first[key] for key in ("phi0", "phi1", "rho", "epsilon", "epsilon_paper")}
     )
 
 
 @pytest.mark.parametrize("zeta", [1.0, 0.99, 0.9])
-def test_a_target_gives_a_schedule_that_spends_it_and_no_more(capsys, zeta):
-    found = figures(capsys, "--target-epsilon", 4, "--max-releases", 50, "--zeta", zeta, "--delta", 1e-6)
-    back = figures(capsys, "--phi0", repr(found["phi0"]), "--rounds", 50, "--zeta", zeta, "--delta", 1e-6)
+def test_a_target_gives_a_schedule_that_spends_it_and_no_more(zeta):
+    found = figures("--target-epsilon", 4, "--max-releases", 50, "--zeta", zeta, "--delta", 1e-6)
+    back = figures("--phi0", repr(found["phi0"]), "--rounds", 50, "--zeta", zeta, "--delta", 1e-6)
     assert back["epsilon"] <= 4.0
     assert back["epsilon"] == pytest.approx(4.0, rel=1e-8)
 
 
-def test_a_target_by_round_assumes_the_dearest_rounds(capsys):
+def test_a_target_by_round_assumes_the_dearest_rounds():
     arguments = ("--target-epsilon", 4, "--max-releases", 20, "--rounds", 100, "--zeta", 0.95)
-    by_round, by_release = (figures(capsys, *arguments, "--index", index) for index in ("round", "release"))
+    by_round, by_release = (figures(*arguments, "--index", index) for index in ("round", "release"))
     spent = sum(float(accounting.phi(by_round["phi0"], 0.95, n)) for n in range(81, 101))
     assert accounting.exact_epsilon(spent, 1e-5) == pytest.approx(4.0, rel=1e-8)
     assert by_round["phi0"] < by_release["phi0"] / 50
 
 
-def test_whole_client_figures_are_apart(capsys):
-    plain = figures(capsys, "--phi1", 1e-3, "--rounds", 100)
-    grouped = figures(capsys, "--phi1", 1e-3, "--rounds", 100, "--group", 10)
+def test_whole_client_figures_are_apart():
+    plain = figures("--phi1", 1e-3, "--rounds", 100)
+    grouped = figures("--phi1", 1e-3, "--rounds", 100, "--group", 10)
     assert {key: value for key, value in grouped.items() if key != "group"} == plain
     assert grouped["group"]["records"] == 10
     assert grouped["group"]["rho"] == pytest.approx(100 * plain["rho"])
     assert grouped["group"]["epsilon"] > 5 * plain["epsilon"]
-    _, out, _ = run(capsys, "account", "--phi1", 1e-3, "--rounds", 100, "--group", 10)
+    _, out, _ = run("account", "--phi1", 1e-3, "--rounds", 100, "--group", 10)
     assert "For one record" in out
     assert "a weaker promise" in out
 
 
-def test_people_get_a_table(capsys):
-    code, out, _ = run(capsys, "account", "--phi1", 1e-3, "--rounds", 100)
+def test_people_get_a_table():
+    code, out, _ = run("account", "--phi1", 1e-3, "--rounds", 100)
     assert code == 0
     for text in ("2.379", "2.981", "0.171", "ε, exact", "ε, by the paper's formula"):
         assert text in out
@@ -105,8 +102,8 @@ def test_people_get_a_table(capsys):
         (["--phi0", "much", "--rounds", "3"], "'much' is not a valid"),
     ],
 )
-def test_wrong_input_is_one_sentence(capsys, arguments, words):
-    assert words in refused(capsys, "account", *arguments)
+def test_wrong_input_is_one_sentence(arguments, words):
+    assert words in refused("account", *arguments)
 
 
 def no_number(name):
@@ -119,27 +116,27 @@ def strictly(text):
 
 
 @pytest.mark.parametrize("zeros", [200, 308, 309, 400])
-def test_a_group_beyond_all_numbers_is_infinite_in_words(capsys, zeros):
+def test_a_group_beyond_all_numbers_is_infinite_in_words(zeros):
     group = 10**zeros
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        code, out, err = run(capsys, "account", "--phi1", 1e-3, "--rounds", 10, "--group", group, "--json")
+        code, out, err = run("account", "--phi1", 1e-3, "--rounds", 10, "--group", group, "--json")
         assert (code, err) == (0, "")
         told = strictly(out)
         assert told["group"] == {"records": group, "rho": None, "epsilon": None}
         assert told["epsilon"] > 0.0
         assert "An infinite figure" in told["note"]
-        _, out, err = run(capsys, "account", "--phi1", 1e-3, "--rounds", 10, "--group", group)
+        _, out, err = run("account", "--phi1", 1e-3, "--rounds", 10, "--group", group)
     assert "ρ ∞, ε ∞" in out
     assert "An infinite figure" in out
     assert err == ""
 
 
-def test_large_figures_are_told_while_there_are_numbers_for_them(capsys):
-    told = figures(capsys, "--target-epsilon", 1e308, "--rounds", 1)
+def test_large_figures_are_told_while_there_are_numbers_for_them():
+    told = figures("--target-epsilon", 1e308, "--rounds", 1)
     assert told["epsilon"] == pytest.approx(1e308)
     assert told["epsilon_paper"] >= told["rho"] == pytest.approx(1e308)
-    tiny = figures(capsys, "--phi0", 1e-300, "--zeta", 1, "--rounds", 1, "--group", 10**200)
+    tiny = figures("--phi0", 1e-300, "--zeta", 1, "--rounds", 1, "--group", 10**200)
     assert tiny["group"]["rho"] == pytest.approx(1e100)
     assert "note" not in tiny
 
@@ -168,16 +165,15 @@ others = st.fixed_dictionaries(
 @example(("--phi0", 1.0), {"--rounds": 10**400})
 @example(("--phi1", 5e-324), {"--rounds": 1, "--zeta": 1.0, "--group": 10**400})
 def test_json_is_strict_and_mistakes_are_one_sentence_whatever_is_asked(level, asked):
-    out, err = io.StringIO(), io.StringIO()
-    arguments = [str(part) for pair in (level, *asked.items()) for part in pair]
-    with warnings.catch_warnings(), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+    arguments = [part for pair in (level, *asked.items()) for part in pair]
+    with warnings.catch_warnings():
         warnings.simplefilter("error")
-        code = cli.execute(["account", "--json", *arguments])
+        code, out, err = run("account", "--json", *arguments)
     if code == 0:
-        assert err.getvalue() == ""
-        told = strictly(out.getvalue())
+        assert err == ""
+        told = strictly(out)
         assert told["epsilon"] is None or told["epsilon"] >= 0.0
         assert ("note" in told) == (None in (*told.values(), *told.get("group", {}).values()))
     else:
-        assert (code, out.getvalue()) == (2, "")
-        assert len(err.getvalue().strip().splitlines()) == 1
+        assert (code, out) == (2, "")
+        assert one_sentence(err)

@@ -8,11 +8,11 @@ from pgfl import audit as package
 from pgfl.audit import findings as report
 from pgfl.audit import planted_bugs as bugs
 from pgfl.audit.cases import DEPLOYED_MU, MU, cases, deployed_cases
-from tests.cli.commands import refused, run
+from tests.command_line import refused, run
 
 
-def test_the_quick_audit_passes_and_lists_everything(capsys):
-    code, out, err = run(capsys, "audit", "--quick", "--json")
+def test_the_quick_audit_passes_and_lists_everything():
+    code, out, err = run("audit", "--quick", "--json")
     assert (code, err) == (0, "")
     told = json.loads(out)
     assert told["passed"] is True
@@ -39,27 +39,27 @@ def test_the_quick_audit_passes_and_lists_everything(capsys):
 TINY = report.Scale("quick", {"simulator": 200}, bugs=200)
 
 
-def test_people_get_a_table_and_a_sentence(capsys, monkeypatch):
+def test_people_get_a_table_and_a_sentence(monkeypatch):
     monkeypatch.setattr(package, "QUICK", TINY)
     monkeypatch.setattr(report, "PLANTED", {"sensitivity halved": bugs.sensitivity_halved})
-    code, out, _ = run(capsys, "audit", "--quick")
+    code, out, _ = run("audit", "--quick")
     assert code == 0
     for text in ("huber", "logistic", "clipped updates", "bug: sensitivity halved", "flagged", "as it should be"):
         assert text in out
 
 
-def test_a_finding_that_is_not_as_it_should_be_is_exit_code_1(capsys, monkeypatch):
+def test_a_finding_that_is_not_as_it_should_be_is_exit_code_1(monkeypatch):
     monkeypatch.setattr(package, "QUICK", TINY)
     monkeypatch.setattr(report, "PLANTED", {"nothing wrong": lambda mechanism: mechanism})
-    code, out, _ = run(capsys, "audit", "--quick")
+    code, out, _ = run("audit", "--quick")
     assert code == 1
     assert "missed" in out
     assert "do not rely on the guarantee" in " ".join(out.split())
-    code, out, _ = run(capsys, "audit", "--quick", "--json")
+    code, out, _ = run("audit", "--quick", "--json")
     assert code == 1
     assert json.loads(out)["passed"] is False
 
 
-def test_wrong_options_are_refused(capsys):
-    assert "--seed" in refused(capsys, "audit", "--seed", "-1")
-    assert "--fast" in refused(capsys, "audit", "--fast")
+def test_wrong_options_are_refused():
+    assert "--seed" in refused("audit", "--seed", "-1")
+    assert "--fast" in refused("audit", "--fast")

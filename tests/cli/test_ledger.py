@@ -7,7 +7,7 @@ import pytest
 
 from pgfl.errors import BudgetSpent
 from pgfl.privacy.ledger import Ledger, Policy
-from tests.cli.commands import refused, run
+from tests.command_line import refused, run
 
 
 @pytest.fixture
@@ -44,15 +44,15 @@ def altered(path, statement):
     connection.close()
 
 
-def test_show_tells_policy_spending_and_rows(capsys, ledger):
-    code, out, err = run(capsys, "ledger", "show", ledger, "--json")
+def test_show_tells_policy_spending_and_rows(ledger):
+    code, out, err = run("ledger", "show", ledger, "--json")
     assert (code, err) == (0, "")
     told = json.loads(out)
     assert (told["client"], told["releases"], told["accepted"], told["spent"]) == ("ann", 3, 1, True)
     assert told["rho"] == pytest.approx(1e-3 * (1 / 0.9 + 1 / 0.81 + 1 / 0.729))
     assert [row["round_key"] for row in told["rows"]] == ["t/1", "t/2", "t/3"]
     assert "payload" not in told["rows"][0]
-    code, out, _ = run(capsys, "ledger", "show", ledger)
+    code, out, _ = run("ledger", "show", ledger)
     assert code == 0
     for text in ("ann", "3 of at most 3, 1 accepted", "spent", "t/3"):
         assert text in out
@@ -63,14 +63,14 @@ def strict_json(text):
     return json.loads(text, parse_constant=pytest.fail)
 
 
-def test_void_and_unprotected_releases_are_shown_and_infinity_is_said(capsys, mixed):
-    told = strict_json(run(capsys, "ledger", "show", mixed, "--json")[1])
+def test_void_and_unprotected_releases_are_shown_and_infinity_is_said(mixed):
+    told = strict_json(run("ledger", "show", mixed, "--json")[1])
     assert (told["rho"], told["epsilon"], told["epsilon_paper"], told["spent"]) == (None, None, None, True)
     assert "An infinite figure" in told["note"]
     assert (told["releases"], told["void"], told["unprotected"]) == (3, 1, 1)
     assert [(row["void"], row["unprotected"]) for row in told["rows"]] == [(False, False), (True, False), (False, True)]
     assert [row["rho"] for row in told["rows"]][-1] is None
-    code, out, _ = run(capsys, "ledger", "show", mixed)
+    code, out, _ = run("ledger", "show", mixed)
     assert code == 0
     for text in ("1 void, 1 without noise", "∞ at δ = 1e-05", "spent"):
         assert text in " ".join(out.split())
@@ -78,41 +78,41 @@ def test_void_and_unprotected_releases_are_shown_and_infinity_is_said(capsys, mi
     assert [row[-1] for row in rows] == ["no", "void", "noise"]
 
 
-def test_verify_says_void_and_infinite(capsys, mixed):
-    code, out, _ = run(capsys, "ledger", "verify", mixed)
+def test_verify_says_void_and_infinite(mixed):
+    code, out, _ = run("ledger", "verify", mixed)
     assert code == 0
     assert "3 releases of client bob, 1 void, 1 without noise, ρ ∞." in " ".join(out.split())
-    told = strict_json(run(capsys, "ledger", "verify", mixed, "--json")[1])
+    told = strict_json(run("ledger", "verify", mixed, "--json")[1])
     assert told["epsilon"] is None
     assert "An infinite figure" in told["note"]
 
 
-def test_a_ledger_without_a_policy_is_shown(capsys, tmp_path):
+def test_a_ledger_without_a_policy_is_shown(tmp_path):
     with Ledger.create(tmp_path / "off.ledger", "cid", None) as open_ledger:
         for key in ("t/1", "t/2"):
-            code, out, _ = run(capsys, "ledger", "show", tmp_path / "off.ledger")
+            code, out, _ = run("ledger", "show", tmp_path / "off.ledger")
             assert code == 0
             assert ("∞" in out) == (key == "t/2")
             with open_ledger.reserve_unprotected(key) as slot:
                 slot.payload = b"bytes"
-    assert strict_json(run(capsys, "ledger", "show", tmp_path / "off.ledger", "--json")[1])["policy"] is None
+    assert strict_json(run("ledger", "show", tmp_path / "off.ledger", "--json")[1])["policy"] is None
 
 
-def test_an_older_copy_is_not_shown_as_the_account(capsys, ledger, tmp_path):
+def test_an_older_copy_is_not_shown_as_the_account(ledger, tmp_path):
     altered(ledger, "DELETE FROM releases WHERE number = 3")
     altered(ledger, "UPDATE head SET releases = 2")
     for command in ("show", "verify"):
-        assert "its anchor says 3" in refused(capsys, "ledger", command, ledger)
+        assert "its anchor says 3" in refused("ledger", command, ledger)
     (tmp_path / "ann.ledger.anchor").unlink()
     for command in ("show", "verify"):
-        assert "lacks its anchor" in refused(capsys, "ledger", command, ledger)
+        assert "lacks its anchor" in refused("ledger", command, ledger)
 
 
-def test_verify_accepts_a_whole_ledger(capsys, ledger):
-    code, out, _ = run(capsys, "ledger", "verify", ledger, "--client", "ann")
+def test_verify_accepts_a_whole_ledger(ledger):
+    code, out, _ = run("ledger", "verify", ledger, "--client", "ann")
     assert code == 0
     assert "is whole: 3 releases of client ann" in " ".join(out.split())
-    assert json.loads(run(capsys, "ledger", "verify", ledger, "--json")[1])["whole"] is True
+    assert json.loads(run("ledger", "verify", ledger, "--json")[1])["whole"] is True
 
 
 @pytest.mark.parametrize(
@@ -127,27 +127,27 @@ def test_verify_accepts_a_whole_ledger(capsys, ledger):
         ("UPDATE head SET releases = 2", "missing"),
     ],
 )
-def test_verify_finds_tampering(capsys, ledger, statement, words):
+def test_verify_finds_tampering(ledger, statement, words):
     altered(ledger, statement)
-    assert words in refused(capsys, "ledger", "verify", ledger)
+    assert words in refused("ledger", "verify", ledger)
 
 
 @pytest.mark.parametrize("command", ["show", "verify"])
-def test_ledgers_that_cannot_be_read_are_refused(capsys, ledger, tmp_path, command):
-    assert "There is no ledger at" in refused(capsys, "ledger", command, tmp_path / "none")
-    assert "ledger of client ann, not of bob" in refused(capsys, "ledger", command, ledger, "--client", "bob")
+def test_ledgers_that_cannot_be_read_are_refused(ledger, tmp_path, command):
+    assert "There is no ledger at" in refused("ledger", command, tmp_path / "none")
+    assert "ledger of client ann, not of bob" in refused("ledger", command, ledger, "--client", "bob")
     text = tmp_path / "text"
     text.write_text("phi0 = 1\n" * 200)
-    assert "text" in refused(capsys, "ledger", command, text)
+    assert "text" in refused("ledger", command, text)
     other = tmp_path / "other.db"
     altered(other, "CREATE TABLE shoes (size INTEGER)")
-    assert "not a pgfl ledger" in refused(capsys, "ledger", command, other)
+    assert "not a pgfl ledger" in refused("ledger", command, other)
     ledger.write_bytes(ledger.read_bytes()[:5000])
-    assert str(ledger) in refused(capsys, "ledger", command, ledger)
-    assert str(tmp_path) in refused(capsys, "ledger", command, tmp_path)
+    assert str(ledger) in refused("ledger", command, ledger)
+    assert str(tmp_path) in refused("ledger", command, tmp_path)
 
 
-def test_without_a_command_there_is_help(capsys):
-    code, out, err = run(capsys, "ledger")
+def test_without_a_command_there_is_help():
+    code, out, err = run("ledger")
     assert code == 2
     assert "verify" in out + err

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from pgfl.results.folder import CHECKPOINT, SIMULATION_ONLY
-from tests.cli.commands import refused, run
+from tests.command_line import refused, run
 
 SMALL = {
     "rounds": 3,
@@ -59,8 +59,8 @@ def table(**keys):
         ([table(phi0=1.0, enabeld="true")], "did you mean `privacy.enabled`?"),
     ],
 )
-def test_wrong_privacy_is_one_sentence_and_leaves_no_models(capsys, tmp_path, overrides, words):
-    assert words in refused(capsys, *command(tmp_path / "out", *overrides))
+def test_wrong_privacy_is_one_sentence_and_leaves_no_models(tmp_path, overrides, words):
+    assert words in refused(*command(tmp_path / "out", *overrides))
     assert not list(tmp_path.rglob("models*.npz"))
     assert not list(tmp_path.rglob("history*.csv"))
 
@@ -70,10 +70,8 @@ def rows(path):
         return list(csv.DictReader(stream))
 
 
-def test_a_client_whose_budget_is_spent_takes_no_part_and_training_goes_on(capsys, tmp_path):
-    code, out, _ = run(
-        capsys, *command(tmp_path / "out", table(epsilon=2.0, max_releases=2, index='"release"'), "rounds=5")
-    )
+def test_a_client_whose_budget_is_spent_takes_no_part_and_training_goes_on(tmp_path):
+    code, out, _ = run(*command(tmp_path / "out", table(epsilon=2.0, max_releases=2, index='"release"'), "rounds=5"))
     assert code == 0
     told = json.loads(out)
     assert told["rounds"] == 5
@@ -84,9 +82,9 @@ def test_a_client_whose_budget_is_spent_takes_no_part_and_training_goes_on(capsy
         assert float(row["epsilon"]) == pytest.approx(2.0, rel=1e-6)
 
 
-def test_the_paper_s_ridge_says_that_it_promises_nothing(capsys, tmp_path):
+def test_the_paper_s_ridge_says_that_it_promises_nothing(tmp_path):
     overrides = [table(phi0=1.0, x_norm=None, guarantee='"none"'), 'objective.kind="ridge"']
-    code, out, _ = run(capsys, *command(tmp_path / "out", *overrides))
+    code, out, _ = run(*command(tmp_path / "out", *overrides))
     assert code == 0
     told = json.loads(out)
     assert told["guarantee"].startswith("no guarantee")
@@ -95,9 +93,9 @@ def test_the_paper_s_ridge_says_that_it_promises_nothing(capsys, tmp_path):
     assert {row["epsilon"] for row in rows(tmp_path / "out" / "privacy.csv")} == {"inf"}
 
 
-def test_float_safe_noise_in_a_run_leaves_nothing_clean(capsys, tmp_path):
+def test_float_safe_noise_in_a_run_leaves_nothing_clean(tmp_path):
     code, out, _ = run(
-        capsys, *command(tmp_path / "out", 'privacy.noise="secure"', 'metrics=["nmsd", "objective", "residuals"]')
+        *command(tmp_path / "out", 'privacy.noise="secure"', 'metrics=["nmsd", "objective", "residuals"]')
     )
     assert code == 0
     assert json.loads(out)["noise"] == "secure"
@@ -121,16 +119,16 @@ def private_table(folder, **privacy):
     return config
 
 
-def shown(capsys, folder, *arguments):
+def shown(folder, *arguments):
     """What a run says: on the terminal, in summary.json and on the page."""
-    code, out, err = run(capsys, "run", *arguments, "--out", folder)
+    code, out, err = run("run", *arguments, "--out", folder)
     assert code == 0, err
     summary, page = ((folder / name).read_text("utf-8") for name in ("summary.json", "report.html"))
     return " ".join(out.split()), json.loads(summary), page
 
 
-def test_a_written_budget_is_kept_and_its_noise_is_float_safe_on_a_table(capsys, tmp_path):
-    terminal, summary, page = shown(capsys, tmp_path / "out", private_table(tmp_path))
+def test_a_written_budget_is_kept_and_its_noise_is_float_safe_on_a_table(tmp_path):
+    terminal, summary, page = shown(tmp_path / "out", private_table(tmp_path))
     assert (summary["private"], summary["noise"]) == (True, "secure")
     assert "noise secure: float-safe" in terminal
     assert "Noise: secure: float-safe" in page
@@ -138,14 +136,14 @@ def test_a_written_budget_is_kept_and_its_noise_is_float_safe_on_a_table(capsys,
     assert not (tmp_path / "out" / SIMULATION_ONLY).exists()
 
 
-def test_seeded_noise_on_a_table_must_be_asked_for(capsys, tmp_path):
-    terminal, summary, _ = shown(capsys, tmp_path / "out", private_table(tmp_path, noise="seeded"))
+def test_seeded_noise_on_a_table_must_be_asked_for(tmp_path):
+    terminal, summary, _ = shown(tmp_path / "out", private_table(tmp_path, noise="seeded"))
     assert summary["noise"] == "seeded"
     assert "noise seeded, for simulations only" in terminal
 
 
-def test_privacy_that_is_off_although_a_budget_is_written_is_said_everywhere(capsys, tmp_path):
-    terminal, summary, page = shown(capsys, tmp_path / "out", private_table(tmp_path, enabled=False))
+def test_privacy_that_is_off_although_a_budget_is_written_is_said_everywhere(tmp_path):
+    terminal, summary, page = shown(tmp_path / "out", private_table(tmp_path, enabled=False))
     sentence = "Privacy is off: `privacy.enabled` is false although `privacy.epsilon` is written;"
     assert not summary["private"]
     assert sentence in terminal
@@ -153,22 +151,22 @@ def test_privacy_that_is_off_although_a_budget_is_written_is_said_everywhere(cap
     assert sentence in page
 
 
-def test_figures_of_the_test_table_are_said_to_be_exact(capsys, tmp_path):
+def test_figures_of_the_test_table_are_said_to_be_exact(tmp_path):
     sentence = "The accuracy is an exact function of the test samples (the table `data.test`), which no guarantee"
-    terminal, summary, page = shown(capsys, tmp_path / "out", private_table(tmp_path))
+    terminal, summary, page = shown(tmp_path / "out", private_table(tmp_path))
     assert "accuracy" in summary["final"]
     assert sentence in terminal
     assert any(note.startswith(sentence) for note in summary["notes"])
     assert sentence in page
     for name, changes in (("open", ["privacy.enabled=false"]), ("untested", ['metrics=["disagreement"]'])):
         overrides = [part for change in changes for part in ("--set", change)]
-        terminal, summary, page = shown(capsys, tmp_path / name, private_table(tmp_path), *overrides)
+        terminal, summary, page = shown(tmp_path / name, private_table(tmp_path), *overrides)
         assert summary["notes"] == []
         assert sentence not in terminal + page
 
 
-def test_seeded_noise_is_labelled(capsys, tmp_path):
-    code, out, _ = run(capsys, *command(tmp_path / "out"))
+def test_seeded_noise_is_labelled(tmp_path):
+    code, out, _ = run(*command(tmp_path / "out"))
     assert code == 0
     assert json.loads(out)["noise"] == "seeded"
     assert (tmp_path / "out" / SIMULATION_ONLY / "models.npz").exists()

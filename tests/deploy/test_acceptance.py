@@ -11,7 +11,7 @@ from pgfl.deploy.client.client import Participant, load_samples
 from pgfl.deploy.training_files import Training, TrainingLimits, load_client
 from pgfl.deploy.wire import Frame, Kind
 from pgfl.errors import DataError, NetworkError
-from tests.cli.commands import refused, run
+from tests.command_line import refused, run
 from tests.deploy.client_folders import client_folder
 
 HUBER = {"rounds": 5, "dimension": 2, "clusters": ["a", "b"], "objective": {"kind": "huber"}}
@@ -78,27 +78,27 @@ def test_labels_that_do_not_suit_the_declared_task_end_the_client_before_it_spea
         load_samples(settings)
 
 
-def test_the_first_training_is_pinned_and_another_one_needs_the_owner(joined, tmp_path, capsys):
+def test_the_first_training_is_pinned_and_another_one_needs_the_owner(joined, tmp_path):
     joined._handle(welcome(training()))
     joined._handle(welcome(training()))
     other = training(algorithm={"rho": 2.0})
     with pytest.raises(NetworkError, match=r"algorithm.rho: 5.0 -> 2.0.*pgfl client accept"):
         joined._handle(welcome(other))
     assert joined.rounds.training == training().digest
-    code, said, _ = run(capsys, "client", "accept", tmp_path / "client.toml")
+    code, said, _ = run("client", "accept", tmp_path / "client.toml")
     assert code == 0
     assert "algorithm.rho: 5.0 -> 2.0" in said
     joined._handle(welcome(other))
     assert joined.rounds.training == other.digest
-    assert "no changed training" in refused(capsys, "client", "accept", tmp_path / "client.toml")
+    assert "no changed training" in refused("client", "accept", tmp_path / "client.toml")
 
 
-def test_an_offer_that_the_site_took_back_cannot_be_accepted(joined, tmp_path, capsys):
+def test_an_offer_that_the_site_took_back_cannot_be_accepted(joined, tmp_path):
     joined._handle(welcome(training()))
     with pytest.raises(NetworkError, match="pgfl client accept"):
         joined._handle(welcome(training(algorithm={"rho": 2.0})))
     joined._handle(welcome(training()))
-    assert "no changed training" in refused(capsys, "client", "accept", tmp_path / "client.toml")
+    assert "no changed training" in refused("client", "accept", tmp_path / "client.toml")
 
 
 def test_another_cluster_needs_the_owner_too(joined):

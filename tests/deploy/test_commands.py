@@ -6,47 +6,45 @@ import asyncio
 import json
 import logging
 import socket
-import subprocess
-import sys
 
 import pytest
 
-from pgfl.cli import main
 from pgfl.cli.network import demo_federation, demo_training
 from pgfl.deploy import processes
 from pgfl.deploy.local import LocalNetwork
 from pgfl.deploy.site.site import Site
 from pgfl.deploy.training_files import load_client, load_site
+from tests.command_line import process, refused, run
 
 
-def pgfl(*arguments):
-    with pytest.raises(SystemExit) as end:
-        main([str(argument) for argument in arguments])
-    return end.value.code
+def done(*arguments):
+    """What a command that succeeds prints."""
+    code, out, err = run(*arguments)
+    assert code == 0, err
+    return out
 
 
-def test_a_site_is_set_up_with_a_few_commands(tmp_path, capsys):
+def test_a_site_is_set_up_with_a_few_commands(tmp_path):
     north, south, ann = tmp_path / "north", tmp_path / "south", tmp_path / "ann"
-    assert pgfl("site", "init", "north", "--host", "north.example.org", "--home", north) == 0
-    assert pgfl("site", "init", "south", "--home", south) == 0
-    assert pgfl("client", "init", "ann", "--home", ann) == 0
-    assert pgfl("site", "link", south / "site.crt", "--address", "south:9094", "--home", north) == 0
-    assert pgfl("site", "admit", ann / "client.pub", "--cluster", "adults", "--home", north) == 0
-    said = capsys.readouterr().out
-    assert said.count("fingerprint") == 5
-    assert pgfl("site", "status", "--json", "--home", north) == 0
-    status = json.loads(capsys.readouterr().out)
+    for command in (
+        ("site", "init", "north", "--host", "north.example.org", "--home", north),
+        ("site", "init", "south", "--home", south),
+        ("client", "init", "ann", "--home", ann),
+        ("site", "link", south / "site.crt", "--address", "south:9094", "--home", north),
+        ("site", "admit", ann / "client.pub", "--cluster", "adults", "--home", north),
+    ):
+        assert done(*command).count("fingerprint") == 1
+    status = json.loads(done("site", "status", "--json", "--home", north))
     assert status["clients"] == [{"name": "ann", "cluster": "adults", "releases": 0, "accepted": None}]
     assert status["neighbours"] == [{"name": "south", "address": "south:9094"}]
     assert status["running"] is False
-    assert pgfl("site", "status", "--home", north) == 0
-    assert "ann" in capsys.readouterr().out
-    assert pgfl("site", "expel", "ann", "--home", north) == 0
+    assert "ann" in done("site", "status", "--home", north)
+    done("site", "expel", "ann", "--home", north)
 
 
 @pytest.mark.parametrize("port", ["flower", "clients", "peers"])
 def test_a_port_in_use_is_one_sentence(tmp_path, port):
-    pgfl("site", "init", "north", "--home", tmp_path)
+    done("site", "init", "north", "--home", tmp_path)
     with socket.create_server(("127.0.0.1", 0)) as taken:
         ports = {name: processes.free_port() for name in ("flower", "clients", "peers")}
         ports[port] = taken.getsockname()[1]
@@ -54,8 +52,7 @@ def test_a_port_in_use_is_one_sentence(tmp_path, port):
         for name, default in (("flower", 9092), ("clients", 9093), ("peers", 9094)):
             written = written.replace(f"{name} = {default}", f"{name} = {ports[name]}")
         (tmp_path / "site.toml").write_text(written.replace("0.0.0.0", "127.0.0.1"))
-        serve = [sys.executable, "-c", "from pgfl.cli import main; main()", "site", "serve", tmp_path / "site.toml"]
-        ended = subprocess.run(serve, capture_output=True, text=True, timeout=400)
+        ended = process("site", "serve", tmp_path / "site.toml")
     assert ended.returncode == 2
     assert f"pgfl: Port {ports[port]} cannot be listened on" in ended.stderr
     assert "Traceback" not in ended.stderr
@@ -68,8 +65,8 @@ def test_the_demo_fits_any_size(sites, clients, clusters):
 
 
 def test_the_templates_are_valid(tmp_path):
-    pgfl("site", "init", "north", "--home", tmp_path)
-    pgfl("client", "init", "ann", "--home", tmp_path)
+    done("site", "init", "north", "--home", tmp_path)
+    done("client", "init", "ann", "--home", tmp_path)
     assert load_site(tmp_path / "site.toml").name == "north"
     assert load_client(tmp_path / "client.toml").privacy.enabled
     Site(load_site(tmp_path / "site.toml"), invite=False).store.close()
@@ -85,20 +82,18 @@ def test_the_templates_are_valid(tmp_path):
         (("network", "demo", "--objective", "lasso"), "huber, ridge or logistic"),
     ],
 )
-def test_a_mistake_is_one_sentence_and_code_2(tmp_path, monkeypatch, capsys, arguments, words):
+def test_a_mistake_is_one_sentence_and_code_2(tmp_path, monkeypatch, arguments, words):
     monkeypatch.chdir(tmp_path)
-    assert pgfl(*arguments) == 2
-    error = capsys.readouterr().err
-    assert words in error
-    assert "Traceback" not in error
+    assert words in refused(*arguments)
 
 
-def test_a_client_in_a_cluster_that_is_not_trained_stops_the_site(tmp_path, capsys):
-    pgfl("site", "init", "north", "--home", tmp_path)
-    pgfl("client", "init", "ann", "--home", tmp_path)
-    pgfl("site", "admit", tmp_path / "client.pub", "--cluster", "martians", "--home", tmp_path)
-    assert pgfl("site", "serve", tmp_path / "site.toml") == 2
-    assert "martians" in capsys.readouterr().err
+def test_a_client_in_a_cluster_that_is_not_trained_stops_the_site(tmp_path):
+    done("site", "init", "north", "--home", tmp_path)
+    done("client", "init", "ann", "--home", tmp_path)
+    done("site", "admit", tmp_path / "client.pub", "--cluster", "martians", "--home", tmp_path)
+    code, _, err = run("site", "serve", tmp_path / "site.toml")
+    assert code == 2
+    assert "martians" in err
 
 
 def test_neighbours_with_another_training_configuration_are_refused_by_name(tmp_path, caplog):

@@ -7,8 +7,6 @@ import json
 import os
 import shutil
 import signal
-import subprocess
-import sys
 
 import pytest
 
@@ -20,10 +18,10 @@ from pgfl.deploy.site.site import STORE
 from pgfl.deploy.site.site_store import SiteStore
 from pgfl.deploy.wire import Kind, Limits, encode
 from pgfl.privacy.ledger import Ledger
+from tests.command_line import process
 from tests.deploy.wires import Cable
 
 pytestmark = pytest.mark.xdist_group("real processes")  # one at a time: they need the cores
-PGFL = [sys.executable, "-c", "from pgfl.cli import main; main()"]
 ENDLESS = 10**6
 PATIENCE = 400.0  # seconds; more than a machine under load needs
 NORTH, SOUTH = "server-0", "server-1"
@@ -32,7 +30,7 @@ POLICY = {"enabled": True, "phi0": 1e-7, "zeta": 1.0, "max_releases": ENDLESS, "
 
 def test_the_demo_equals_the_simulator():
     """3 sites × 2 clients, 5 rounds: the sites' and the clients' models are the simulator's, given the noise."""
-    run = subprocess.run([*PGFL, "network", "demo", "--json"], capture_output=True, text=True, timeout=600)
+    run = process("network", "demo", "--json")
     assert run.returncode == 0, run.stderr[-2000:]
     outcome = json.loads(run.stdout)
     assert outcome["difference"] <= 1e-10
@@ -158,17 +156,8 @@ def test_a_client_admitted_while_training_runs_takes_part(network):
     flower_said = (network.home(SOUTH) / "superlink.log").read_text()
     assert f"{key.fingerprint[:16]}… is refused: it is not admitted" in flower_said
     assert not any(name in row["accepted"] for row in network.history(SOUTH))
-    admit = [
-        *PGFL,
-        "site",
-        "admit",
-        str(home / "client.pub"),
-        "--cluster",
-        "cluster-1",
-        "--home",
-        str(network.home(SOUTH)),
-    ]
-    assert "newcomer is admitted" in subprocess.run(admit, capture_output=True, text=True, check=True).stdout
+    admitted = process("site", "admit", home / "client.pub", "--cluster", "cluster-1", "--home", network.home(SOUTH))
+    assert "newcomer is admitted" in admitted.stdout
     network.wait(lambda: name in last(network, SOUTH)["accepted"], PATIENCE, "it to take part")
 
 
@@ -239,14 +228,12 @@ def test_a_site_that_is_not_linked_is_refused(network, tmp_path):
 
 
 def test_status_tells_what_is(network):
-    command = [*PGFL, "site", "status", "--json", "--home", str(network.home(NORTH))]
     network.wait(lambda: network.live(NORTH).get("up") == [SOUTH], PATIENCE, "the neighbour")
-    status = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    status = json.loads(process("site", "status", "--json", "--home", network.home(NORTH)).stdout)
     assert status["running"] is True
     assert [client["name"] for client in status["clients"]] == network.clients_of(NORTH)
     assert status["up"] == [SOUTH]
-    again = [*PGFL, "site", "serve", str(network.home(NORTH) / "site.toml")]
-    refused = subprocess.run(again, capture_output=True, text=True)
+    refused = process("site", "serve", network.home(NORTH) / "site.toml")
     assert refused.returncode == 2
     assert "runs already" in refused.stderr
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from pgfl.cli import execute
 from pgfl.deploy.local import to_toml
 from pgfl.deploy.training_files import Training, load_client, load_site
 from pgfl.errors import ConfigError, NetworkError
+from tests.command_line import run
 
 SITE = {"name": "north", "training": {"rounds": 3, "dimension": 2, "clusters": ["b", "a"]}}
 CLIENT = {
@@ -78,12 +78,12 @@ def test_a_stated_budget_is_on_unless_the_owner_switches_it_off(tmp_path):
         load_client(written(tmp_path, {**CLIENT, "privacy": {**stated, "x_norm": None}}))
 
 
-def test_a_client_that_joins_without_its_written_budget_is_told(tmp_path, capsys):
+def test_a_client_that_joins_without_its_written_budget_is_told(tmp_path):
     path = written(tmp_path, {**CLIENT, "privacy": {**CLIENT["privacy"], "enabled": False}})
-    assert execute(["client", "join", str(path)]) == 2  # there is no data yet
-    assert "Privacy is off: `privacy.enabled` is false although `privacy.epsilon` is written" in capsys.readouterr().out
-    execute(["client", "join", str(written(tmp_path, CLIENT))])
-    assert "Privacy is off" not in capsys.readouterr().out
+    code, out, _ = run("client", "join", path)
+    assert code == 2  # there is no data yet
+    assert "Privacy is off: `privacy.enabled` is false although `privacy.epsilon` is written" in out
+    assert "Privacy is off" not in run("client", "join", written(tmp_path, CLIENT)).out
 
 
 def test_a_bound_that_would_change_the_labels_of_a_classification_is_refused_whatever_they_are(tmp_path):

@@ -14,8 +14,9 @@ from pgfl.results.folder import SUMMARY
 from pgfl.results.result import Result
 from pgfl.simulate import experiment
 from pgfl.simulate.mpi import mpi_communicator
+from tests.command_line import PGFL, finish, start, wait_for
 from tests.mpi.rank_cases import config
-from tests.mpi.rank_jobs import HERE, MARK, MPIEXEC, PGFL, finish, kill_rank, launch, sentences, start, wait_for
+from tests.mpi.rank_jobs import HERE, MARK, MPIEXEC, kill_rank, launch, sentences
 
 RUN = (*PGFL, "run", "--engine", "mpi", "--json")
 LONG = {"rounds": 1200, "record_every": 50, "checkpoint_every": 20}

@@ -171,14 +171,14 @@ def page(outcomes: list[Outcome]) -> str:
     caught = sum(outcome.good for outcome in outcomes)
     return (
         "# Planted bugs\n\n"
-        "Would anyone notice if the promise of [privacy.md](privacy.md) were broken? Each row below is a small edit\n"
-        "of the source that breaks it. It was made in a copy, and the tests and attacks that must notice it were run.\n"
-        "All of them pass without the edit; those in the last column failed with it. `audit huber/simulator` is an\n"
-        "attack of `pgfl audit` that measured more than the account claims.\n\n"
+        "Would anyone notice if a promise of [privacy.md](privacy.md) were broken? Each row below is a small edit of\n"
+        "the source that breaks one. The edit is made in a copy of the repository, where the tests and attacks that\n"
+        "must notice it are run. All of them pass without the edit; those in the last column failed with it. For\n"
+        "example, `audit huber/simulator` is an attack of `pgfl audit` that measured a larger privacy loss than the\n"
+        "account claims.\n\n"
         f"{caught} of {len(outcomes)} planted bugs were caught.\n\n"
-        "The list is in `tests/mutants`. `make mutants` plants all of them, `make mutants ARGS='--only NAME'` plants\n"
-        "one, and `make mutants ARGS=--write` writes this page. Ten of the worst are planted with every run of the\n"
-        "tests.\n\n"
+        "The bugs are listed in `tests/mutants`. `make mutants` plants all of them, `make mutants ARGS='--only NAME'`\n"
+        "plants one, and `make mutants ARGS=--write` writes this page. `make test` plants the ten worst.\n\n"
         f"{table(outcomes)}"
     )
 

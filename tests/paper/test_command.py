@@ -6,13 +6,14 @@ import json
 
 import pytest
 
-from pgfl import cli
+from tests.command_line import refused, run
 
 
-def test_the_command_leaves_a_page_claims_and_pictures(tmp_path, capsys) -> None:
+def test_the_command_leaves_a_page_claims_and_pictures(tmp_path) -> None:
     out = tmp_path / "found"
-    assert cli.execute(["reproduce", "network", "theorem3", "--quick", "--runs", "2", "--out", str(out), "--json"]) == 0
-    printed = json.loads(capsys.readouterr().out)
+    code, printed, _ = run("reproduce", "network", "theorem3", "--quick", "--runs", "2", "--out", out, "--json")
+    assert code == 0
+    printed = json.loads(printed)
     written = json.loads((out / "claims.json").read_text(encoding="utf-8"))
     assert printed["claims"] == written["claims"] and printed["out"] == str(out)
     assert {claim["item"] for claim in written["claims"]} == {"theorem3"}
@@ -24,50 +25,44 @@ def test_the_command_leaves_a_page_claims_and_pictures(tmp_path, capsys) -> None
         assert all((out / f"{name}.{ending}").stat().st_size for ending in ("png", "pdf", "csv"))
 
 
-def test_the_table_of_verdicts(tmp_path, capsys) -> None:
-    assert cli.execute(["reproduce", "network", "--out", str(tmp_path / "n")]) == 0
-    assert "The page:" in capsys.readouterr().out
+def test_the_table_of_verdicts(tmp_path) -> None:
+    code, out, _ = run("reproduce", "network", "--out", tmp_path / "n")
+    assert code == 0
+    assert "The page:" in out
 
 
-def refused(capsys, *arguments: str) -> str:
-    assert cli.execute(["reproduce", *arguments]) == 2
-    said = capsys.readouterr().err.strip().splitlines()
-    assert len(said) == 1 and said[0].startswith("pgfl: ")
-    return said[0]
+def test_an_unknown_item(tmp_path) -> None:
+    assert "fig10" in refused("reproduce", "fig10", "--out", str(tmp_path))
+    assert "theorem3" in refused("reproduce", "theorm3", "--out", str(tmp_path))
 
 
-def test_an_unknown_item(capsys, tmp_path) -> None:
-    assert "fig10" in refused(capsys, "fig10", "--out", str(tmp_path))
-    assert "theorem3" in refused(capsys, "theorm3", "--out", str(tmp_path))
+def test_too_few_runs(tmp_path) -> None:
+    assert "--runs" in refused("reproduce", "fig1", "--runs", "1", "--out", str(tmp_path))
 
 
-def test_too_few_runs(capsys, tmp_path) -> None:
-    assert "--runs" in refused(capsys, "fig1", "--runs", "1", "--out", str(tmp_path))
+def test_no_items() -> None:
+    assert "ITEM" in refused("reproduce")
 
 
-def test_no_items(capsys) -> None:
-    assert "ITEM" in refused(capsys)
-
-
-def test_a_file_where_the_folder_should_be(capsys, tmp_path) -> None:
+def test_a_file_where_the_folder_should_be(tmp_path) -> None:
     (tmp_path / "taken").write_text("")
-    assert "taken" in refused(capsys, "network", "--out", str(tmp_path / "taken"))
+    assert "taken" in refused("reproduce", "network", "--out", str(tmp_path / "taken"))
 
 
-def test_no_room_to_write(capsys, tmp_path, monkeypatch) -> None:
+def test_no_room_to_write(tmp_path, monkeypatch) -> None:
     def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("pgfl.paper.outcome.draw", full)
-    said = refused(capsys, "network", "--out", str(tmp_path / "n"))
+    said = refused("reproduce", "network", "--out", str(tmp_path / "n"))
     assert "no space left" in said and str(tmp_path / "n") in said
 
 
 @pytest.mark.parametrize("content", [None, b"not an image file"])
-def test_missing_and_damaged_digits(capsys, tmp_path, content) -> None:
+def test_missing_and_damaged_digits(tmp_path, content) -> None:
     folder = tmp_path / "mnist"
     folder.mkdir()
     if content is not None:
         for name in ("train-images-idx3", "train-labels-idx1", "t10k-images-idx3", "t10k-labels-idx1"):
             (folder / f"{name}-ubyte").write_bytes(content)
-    assert "mnist" in refused(capsys, "fig7", "--mnist", str(folder), "--out", str(tmp_path / "n"))
+    assert "mnist" in refused("reproduce", "fig7", "--mnist", str(folder), "--out", str(tmp_path / "n"))

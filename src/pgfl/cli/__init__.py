@@ -12,6 +12,7 @@ import click
 import typer
 from typer.core import TyperGroup
 
+from pgfl import __version__
 from pgfl.did_you_mean import nearest
 from pgfl.errors import PgflError
 from pgfl.simulate.mpi.launcher import launched_rank
@@ -71,9 +72,7 @@ app = typer.Typer(cls=LazyGroup, add_completion=False, no_args_is_help=True)
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        from importlib.metadata import version
-
-        typer.echo(f"pgfl {version('pgfl')}")
+        typer.echo(f"pgfl {__version__}")
         raise typer.Exit
 
 

@@ -6,13 +6,13 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from pgfl import __version__
 from pgfl.did_you_mean import nearest
 from pgfl.errors import ResultError
 
@@ -227,7 +227,7 @@ class Result:
         final = {name: _number(np.mean(self.curve(name)[:, -1])) for name in self.metrics}
         return {
             "name": self.config.name if self.config else "run",
-            "version": _version(),
+            "version": __version__,
             "clients": len(self.client_ids),
             "servers": len(self.server_ids),
             "clusters": list(self.cluster_ids) if len(self.cluster_ids) <= 100 else len(self.cluster_ids),
@@ -285,10 +285,3 @@ def _sigmoid(values: Floats) -> Floats:
 def _number(value: Any) -> float | None:
     """A number that JSON has."""
     return float(value) if np.isfinite(value) else None
-
-
-def _version() -> str:
-    try:
-        return version("pgfl")
-    except PackageNotFoundError:
-        return "unknown"

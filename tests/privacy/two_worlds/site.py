@@ -266,12 +266,13 @@ class HostileSite:
     def aim_at_the_longest_step(self, training):
         """A step that is as long as allowed but for a last digit: 2/s is not normal any more, and rounded up."""
         self.steepest = True
-        while True:
+        for _ in range(10_000):
             lam = float(self.rng.uniform(0.6, 0.89)) * 1e308
             whole = self.config.smoothness + 2.0 * lam
             if (2.0 / whole) * whole > 2.0:
                 training["objective"]["lam"], training["algorithm"]["step"] = lam, 2.0 / whole
                 return
+        raise AssertionError("no step length is rounded up")
 
     def aim_at_rounding(self, training):
         """Models so long that a gradient step loses a record's pull in their last digits, or in their regulariser's."""

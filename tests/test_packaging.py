@@ -1,0 +1,71 @@
+"""The wheel holds what it must, and the version and the licences are the same everywhere."""
+
+import re
+import subprocess
+import sys
+from email.parser import Parser
+from pathlib import Path
+from zipfile import ZipFile
+
+import pytest
+import yaml
+
+import pgfl
+from tests.command_line import run
+
+ROOT = Path(__file__).parents[1]
+DIGITS_LICENCE = "pgfl/data/digits/LICENSE"
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    """The files of a freshly built wheel, by name."""
+    folder = tmp_path_factory.mktemp("wheel")
+    build = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", folder]
+    subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
+    (path,) = folder.glob("*.whl")
+    with ZipFile(path) as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+def metadata(wheel):
+    (name,) = (name for name in wheel if name.endswith(".dist-info/METADATA"))
+    return Parser().parsestr(wheel[name].decode())
+
+
+def test_the_wheel_is_typed_and_whole(wheel):
+    packaged = {name for name in wheel if name.startswith("pgfl/")}
+    source = ROOT / "src"
+    present = {p.relative_to(source).as_posix() for p in (source / "pgfl").rglob("*") if p.is_file()}
+    assert packaged == {name for name in present if "__pycache__" not in name}
+    assert "pgfl/py.typed" in packaged
+
+
+def test_the_wheel_states_the_licence_of_the_code_and_of_the_digits(wheel):
+    assert metadata(wheel)["License-Expression"] == "MIT AND CC-BY-SA-3.0"
+    for copy in (DIGITS_LICENCE, *(name for name in wheel if name.endswith("licenses/src/" + DIGITS_LICENCE))):
+        assert b"CC BY-SA 3.0" in wheel[copy]
+    assert sum(name.endswith(DIGITS_LICENCE) for name in wheel) == 2
+    (licence,) = (name for name in wheel if name.endswith(".dist-info/licenses/LICENSE"))
+    assert b"MIT License" in wheel[licence]
+
+
+def test_there_is_one_version(wheel):
+    assert metadata(wheel)["Version"] == pgfl.__version__
+    assert run("--version").out == f"pgfl {pgfl.__version__}\n"
+    assert citation()["version"] == pgfl.__version__
+    assert f"\n## {pgfl.__version__} " in (ROOT / "CHANGELOG.md").read_text("utf-8")
+    assert not re.search(r"^version\s*=", (ROOT / "pyproject.toml").read_text("utf-8"), re.MULTILINE)
+
+
+def citation():
+    return yaml.safe_load((ROOT / "CITATION.cff").read_text("utf-8"))
+
+
+def test_the_citation_and_the_readme_name_both_licences():
+    assert citation()["license"] == "MIT"
+    assert [reference["license"] for reference in citation()["references"]] == ["CC-BY-SA-3.0"]
+    readme = (ROOT / "README.md").read_text("utf-8")
+    assert "MIT" in readme
+    assert "CC BY-SA 3.0" in readme
+    assert f"src/{DIGITS_LICENCE}" in readme
