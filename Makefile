@@ -37,7 +37,7 @@ check: install
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
-	$(BIN)/mypy --config-file= --strict examples  # as code that uses the installed package
+	$(BIN)/mypy --config-file= --cache-dir=.mypy_cache/examples --strict --untyped-calls-exclude=jax examples  # as code that uses the installed package
 
 mutants: install
 	@$(BIN)/python -m tests.mutants.run $(ARGS)

@@ -4,7 +4,7 @@ The public names; each is loaded when it is first used, so that `import pgfl` co
 """
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pgfl.core.algorithms import PGFL, ExactMixing, FedAvg, OneStep
@@ -64,7 +64,7 @@ _HOMES = {
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     if name not in _HOME_OF:
         raise AttributeError(f"module 'pgfl' has no attribute {name!r}")
     value = getattr(import_module(_HOME_OF[name]), name)

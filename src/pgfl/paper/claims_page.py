@@ -24,13 +24,14 @@ def write(command: str, outcomes: Sequence[Outcome], effort: Effort, folder: Pat
 def _lines(command: str, outcomes: Sequence[Outcome], effort: Effort, place: str) -> Iterator[str]:
     yield "# The paper, reproduced"
     yield ""
-    yield f"Made by `{command}`; do not edit. {_counts(effort)}"
+    yield f"Written by `{command}`; do not edit. {_counts(effort)}"
     yield ""
     yield (
-        "Runs are paired: two settings share data, network, participants and noise in every run, and a claim is judged "
-        "on the difference, which is known better than either curve: bands and error bars in pictures are of single "
-        "curves. Intervals are 95 % t intervals over runs; several that must hold at once share the 5 %. A claim that "
-        "its interval does not support *does not hold*. *Holds where …* rests on a map, whose CSV is named."
+        "Runs are paired: in every run two settings share data, network, participants and noise. A claim is judged on "
+        "their difference, which is known more precisely than either curve; bands and error bars in pictures belong "
+        "to single curves. Intervals are 95 % t intervals over runs; several intervals that must hold together share "
+        "the 5 %. A claim that its interval does not support *does not hold*. *Holds where …* is read from a map, "
+        "whose CSV is linked."
     )
     yield ""
     yield "## Verdicts"
@@ -60,8 +61,8 @@ def _lines(command: str, outcomes: Sequence[Outcome], effort: Effort, place: str
             yield ""
         if outcome.maps:
             yield (
-                "How far it holds: blue cells support the claim, red ones contradict it; a number in brackets cannot "
-                "be told from the limit."
+                "Where the claim holds: blue cells support it, red cells contradict it; a number in brackets cannot be "
+                "distinguished from the limit."
             )
             yield ""
             yield f"![map]({place}/{outcome.name}-map.png)"
@@ -72,8 +73,8 @@ def _lines(command: str, outcomes: Sequence[Outcome], effort: Effort, place: str
 
 def _counts(effort: Effort) -> str:
     return (
-        f"Monte Carlo runs: {effort.regression} for a regression curve, {effort.digits} for a classification curve, "
-        f"{effort.grid} for a cell of a map."
+        f"Monte Carlo runs: {effort.regression} per regression curve, {effort.digits} per classification curve, "
+        f"{effort.grid} per cell of a map."
     )
 
 
