@@ -52,26 +52,22 @@ class Algorithm(ABC):
 
     @abstractmethod
     def rules(self) -> tuple[ClientRule, ServerRule]:
-        """The two rules; asked for once."""
+        """The two rules; raises `ConfigError` if a parameter is invalid."""
 
     def __post_init__(self) -> None:
-        self._rules  # noqa: B018  (invalid parameters are refused at once)
+        self.rules()
         if not callable(self.tau):
             check_tau(self.tau)
 
     @cached_property
-    def _rules(self) -> tuple[ClientRule, ServerRule]:
-        return self.rules()
-
-    @property
     def client_rule(self) -> ClientRule:
         """What its clients do."""
-        return self._rules[0]
+        return self.rules()[0]
 
-    @property
+    @cached_property
     def server_rule(self) -> ServerRule:
         """What its servers do."""
-        return self._rules[1]
+        return self.rules()[1]
 
     @property
     def rho(self) -> float:
