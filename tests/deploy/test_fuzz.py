@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 from pgfl.deploy import identity
+from pgfl.deploy.messages import Answer, Challenge, Decline, Publication
 from pgfl.deploy.site.peer_links import PeerService
 from pgfl.deploy.site.site_store import Neighbour
-from pgfl.deploy.stream_of_client import SiteStream
-from pgfl.deploy.streams_of_site import ClientStreams
+from pgfl.deploy.streams import ClientStreams, SiteStream
 from pgfl.deploy.wire import Kind, Malformed, decode, encode
-from tests.deploy.test_wire import ALL, GOOD, LIMITS, MALFORMED
+from tests.deploy.test_wire import ALL, LIMITS, MALFORMED, good
 
 MESSAGES = 20_000
 
@@ -38,7 +38,7 @@ def hostile(seed, count=MESSAGES):
         elif way < 0.4:
             yield chance.randbytes(chance.randint(0, 200))
         else:
-            frame = bytearray(encode(kind := chance.choice(kinds), *GOOD[kind]))
+            frame = bytearray(good(chance.choice(kinds)))
             for _ in range(chance.randint(1, 6)):
                 place = chance.randrange(len(frame))
                 action = chance.randint(0, 3)
@@ -71,7 +71,7 @@ class Aborted(Exception):
 
 
 class FakeContext:
-    """A gRPC context of a caller that came through the door."""
+    """A gRPC context of a caller that came through the proxy."""
 
     port = 1
 
@@ -96,7 +96,7 @@ def test_the_peer_service_survives(tmp_path):
 
     service = PeerService(tmp_path, tmp_path, lambda: {"north": Neighbour(certificate, "x")}, LIMITS, receive)
     context = FakeContext()
-    service.door._guests[FakeContext.port] = certificate
+    service.proxy._guests[FakeContext.port] = certificate
 
     async def scenario():
         for data in hostile(1):
@@ -106,11 +106,11 @@ def test_the_peer_service_survives(tmp_path):
                 continue
 
     asyncio.run(scenario())
-    expected = refused_by_hand(hostile(1), frozenset({Kind.PUBLICATION}))
+    expected = refused_by_hand(hostile(1), (Publication,))
     assert service.refused["malformed"] == expected > 0.9 * MESSAGES
     assert len(taken) + sum(service.refused.values()) == MESSAGES
     assert set(context.codes) <= {grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.FAILED_PRECONDITION}
-    assert all(frame.header["site"] == "north" and np.isfinite(frame.vectors).all() for frame in taken)
+    assert all(frame.header.site == "north" and np.isfinite(frame.vectors).all() for frame in taken)
 
 
 def test_a_sites_end_of_a_stream_survives():
@@ -129,7 +129,7 @@ def test_a_sites_end_of_a_stream_survives():
         return rounds
 
     hung_up = asyncio.run(scenario())
-    assert streams.refused["malformed"] == refused_by_hand(hostile(2), frozenset({Kind.ANSWER, Kind.DECLINE}))
+    assert streams.refused["malformed"] == refused_by_hand(hostile(2), (Answer, Decline))
     assert hung_up > 100, "a client that keeps sending nonsense is hung up on"
     assert all(frame.kind in (Kind.ANSWER, Kind.DECLINE) for frame in kept)
 
@@ -140,7 +140,7 @@ def test_a_client_survives(tmp_path):
     key = identity.read_client_key(tmp_path / "ann" / identity.CLIENT_KEY)
     handled = []
     stream = SiteStream(certificate, key, LIMITS, lambda: 0, handled.append)
-    challenge = encode(Kind.CHALLENGE, {"site": "north", "nonce": "00" * 32})
+    challenge = encode(Challenge(site="north", nonce="00" * 32))
     frames, ends = deque(hostile(3)), []
 
     class Outbox:

@@ -12,13 +12,15 @@ import sys
 
 import pytest
 
-from pgfl.cli.network import demo_federation, demo_training
+from pgfl.demo.scenario import demo_federation, demo_training
 from pgfl.deploy import identity
-from pgfl.deploy.local import LocalNetwork, to_toml
+from pgfl.deploy.local import LocalNetwork
+from pgfl.deploy.messages import PeerHello
+from pgfl.deploy.settings_files import toml_of
 from pgfl.deploy.site.peer_links import PeerLink
 from pgfl.deploy.site.site import STORE
 from pgfl.deploy.site.site_store import SiteStore
-from pgfl.deploy.wire import Kind, Limits, encode
+from pgfl.deploy.wire import Limits, encode
 from pgfl.privacy.ledger import Ledger
 from tests.deploy.wires import Cable
 
@@ -143,7 +145,7 @@ def test_a_client_admitted_while_training_runs_takes_part(network):
     (home / "data.csv").write_text((network.home(network.clients_of(SOUTH)[0]) / "data.csv").read_text())
     certificate = network.home(SOUTH) / identity.SITE_CERTIFICATE
     site = {"certificate": str(certificate), "superlink": f"127.0.0.1:{network.ports[SOUTH][0]}"}
-    (home / "client.toml").write_text(to_toml({"name": name, "data": "data.csv", "site": site, "privacy": POLICY}))
+    (home / "client.toml").write_text(toml_of({"name": name, "data": "data.csv", "site": site, "privacy": POLICY}))
     (home / "session.json").write_text(
         json.dumps({"address": f"127.0.0.1:{network.ports[SOUTH][1]}", "token": "guess"})
     )
@@ -224,9 +226,9 @@ def test_a_site_that_is_not_linked_is_refused(network, tmp_path):
     replies, down = [], []
 
     async def call():
-        header = {"site": "server-9", "training": network.training.digest, "round": 0, "degree": 1, "heard": 0}
+        hello = PeerHello(site="server-9", training=network.training.digest, round=0, degree=1, heard=0)
         link = PeerLink(
-            NORTH, neighbour, stranger.pem, key, Limits(5), lambda: encode(Kind.PEER_HELLO, header),
+            NORTH, neighbour, stranger.pem, key, Limits(5), lambda: encode(hello),
             lambda *reply: replies.append(reply), lambda *reason: down.append(reason),
         )  # fmt: skip
         link.start()

@@ -82,14 +82,15 @@ def expel(name: Annotated[str, typer.Argument(help="The client's name.")], home:
 @app.command()
 def serve(settings: Annotated[Path, typer.Argument(help="site.toml")]) -> None:
     """Run the site until the last round is done; started again, it goes on from the last completed round."""
+    from pgfl.deploy.flower.flower_site import inviter_of
+    from pgfl.deploy.processes import only_one
     from pgfl.deploy.site.site import LOCK, Site
-    from pgfl.deploy.site.site_store import only_one
-    from pgfl.deploy.training_files import load_site
+    from pgfl.deploy.site.site_settings import load_site
 
     show_log()
     loaded = load_site(settings)
     with only_one(Path(loaded.home) / LOCK, f"Site {loaded.name}"):
-        site = Site(loaded)
+        site = Site(loaded, inviter_of(loaded))
 
         async def run() -> str:
             loop = asyncio.get_running_loop()
@@ -129,8 +130,8 @@ def status(home: Home = Path("."), as_json: Json = False) -> None:
 
 
 def _status(home: Path) -> dict[str, Any]:
+    from pgfl.deploy.processes import only_one
     from pgfl.deploy.site.site import LIVE, LOCK
-    from pgfl.deploy.site.site_store import only_one
 
     with _store(home) as store:
         clients, neighbours = store.clients().values(), store.neighbours().values()

@@ -16,11 +16,13 @@ import numpy as np
 
 from pgfl.core.federation import Federation
 from pgfl.deploy import identity, processes
+from pgfl.deploy.agreed_training import TASK_OF, Training
+from pgfl.deploy.settings_files import toml_of
 from pgfl.deploy.site.site import LIVE, STORE
 from pgfl.deploy.site.site_store import SiteStore
-from pgfl.deploy.training_files import TASK_OF, Training
 from pgfl.errors import NetworkError
 
+LEDGER, NOISE = "ledger.db", "noise"  # in a client's folder
 _COMMAND = "from pgfl.cli import main; main()"
 
 
@@ -40,7 +42,7 @@ class LocalNetwork:
     # set-up, as operators and owners would do it ---------------------------------------------------------------------
 
     def prepare(self, peer_address: Callable[[str, str], str] | None = None) -> None:
-        """Keys, certificates, links, admissions, settings and data; `peer_address(from, to)` may lead around."""
+        """Keys, certificates, links, admissions, settings and data; `peer_address(from, to)` may give a detour."""
         for site in self.federation.server_ids:
             self.ports[site] = tuple(processes.free_port() for _ in range(3))  # type: ignore[assignment]
             identity.create_site(self.home(site), site, [])
@@ -65,14 +67,14 @@ class LocalNetwork:
         (self.home(client) / "data.csv").write_text("\n".join([header, *rows]) + "\n")
         settings = {
             "name": client, "data": "data.csv", "task": TASK_OF[self.training.objective.of(cluster).kind],
-            "record_noise": "noise" if self.record_noise else None,
+            "record_noise": NOISE if self.record_noise else None,
             "site": {
                 "certificate": str((self.home(site) / identity.SITE_CERTIFICATE).resolve()),
                 "superlink": f"127.0.0.1:{self.ports[site][0]}",
             },
             "privacy": self.privacy,
         }  # fmt: skip
-        (self.home(client) / "client.toml").write_text(to_toml(settings))
+        (self.home(client) / "client.toml").write_text(toml_of(settings))
         self._with_store(site, lambda store: store.admit(client, key, cluster))
 
     def home(self, name: str) -> Path:
@@ -122,7 +124,7 @@ class LocalNetwork:
     # observation ------------------------------------------------------------------------------------------------------
 
     def live(self, site: str) -> dict[str, Any]:
-        """What a site wrote about itself last."""
+        """The status that a site wrote last."""
         try:
             found: dict[str, Any] = json.loads((self.home(site) / LIVE).read_text())
             return found
@@ -138,7 +140,7 @@ class LocalNetwork:
         return self._with_store(site, lambda store: store.load_state())  # type: ignore[no-any-return]
 
     def log(self, name: str) -> str:
-        """What a process has said."""
+        """The output of a process."""
         path = self.home(name) / "log.txt"
         return path.read_text(errors="replace") if path.exists() else ""
 
@@ -172,19 +174,8 @@ class LocalNetwork:
             "timing": self.timing,
             "training": self.training.model_dump(exclude_none=True),
         }
-        (self.home(site) / "site.toml").write_text(to_toml(settings))
+        (self.home(site) / "site.toml").write_text(toml_of(settings))
 
 
 def _link(certificate: identity.SiteCertificate, address: str, store: SiteStore) -> None:
     store.link(certificate, address)
-
-
-def to_toml(table: dict[str, Any], prefix: str = "") -> str:
-    """TOML of plain values, lists and tables; None is left out."""
-    plain = {key: value for key, value in table.items() if value is not None and not isinstance(value, dict)}
-    lines = [f"{key} = {json.dumps(value)}" for key, value in plain.items()]
-    parts = ["\n".join(lines)] if lines else []
-    for key, value in table.items():
-        if isinstance(value, dict) and value:
-            parts.append(f"[{prefix}{key}]\n{to_toml(value, f'{prefix}{key}.')}".rstrip())
-    return "\n\n".join(parts) + ("\n" if not prefix else "")

@@ -8,8 +8,8 @@ made anew. A retry resends the stored bytes. Past the budget there is no release
 says ε = ∞, and no private release is made from it.
 
 **Going back.** The file beneath (`ledger_file.py`) makes a commit durable and keeps out a second process. A ledger with
-fewer releases than its anchor says (`anchor.py`) is refused, and so is one without an anchor: a copy takes both. Who
-puts back older copies of both is found by what a site remembers (`check_known`).
+fewer releases than its anchor (`ledger_anchor.py`) is refused, and so is one without an anchor: a copy takes both. If
+both are older copies, this is found by what a site remembers (`check_known`).
 
 **Tampering.** Every row carries a digest over its own content and the digest before it, starting from the client and
 its policy, and seals for its bytes and its acceptance; the head keeps the counts. `verify` recomputes all of it, and
@@ -35,6 +35,7 @@ from pgfl.privacy import ledger_anchor as anchor
 from pgfl.privacy.ledger_anchor import Anchor
 from pgfl.privacy.ledger_file import plain_errors
 from pgfl.privacy.mechanism import sigma_for
+from pgfl.sqlite_files import snapshot, writing
 
 FORMAT = 2
 BUDGET_SPENT = "The privacy budget of this client is spent; it takes no more part."
@@ -145,7 +146,7 @@ class Release:
 
     def described(self) -> dict[str, Any]:
         """The row for people and JSON, without the bytes themselves; what is infinite is "inf"."""
-        figures = {name: _told(getattr(self, name)) for name in ("phi", "rho", "sensitivity", "sigma")}
+        figures = {name: _for_json(getattr(self, name)) for name in ("phi", "rho", "sensitivity", "sigma")}
         marks = {name: getattr(self, name) for name in ("accepted", "void", "unprotected")}
         named = {"number": self.number, "round_key": self.round_key}
         return {**named, **figures, **marks, "bytes": len(self.payload), "digest": self.digest.hex()}
@@ -171,7 +172,7 @@ class Ledger:
         self._one_thread = threading.RLock()
         self._closed = False
         noted = anchor.read(path)  # before the ledger: a client that is releasing writes its anchor last
-        with plain_errors(path), ledger_file.snapshot(connection):
+        with plain_errors(path), snapshot(connection):
             _check_format(connection, path)
             ledger_file.check_log(connection, path)
             self.client, self._policy_text, self._root = self._about()
@@ -283,7 +284,7 @@ class Ledger:
         return 0.0 if last is None else last.rho
 
     def epsilon(self, delta: float | None = None) -> float:
-        """What they spent as ε, exactly, at δ (the policy's, unless told)."""
+        """What they spent as ε, exactly, at δ (the policy's, unless given)."""
         return self._as_epsilon(accounting.exact_epsilon, delta)
 
     def _as_epsilon(self, convert: Callable[[float, float], Any], delta: float | None = None) -> float:
@@ -315,10 +316,10 @@ class Ledger:
             "accepted": head.accepted,
             "void": head.releases - head.filled,
             "unprotected": self._unprotected(),
-            "rho": _told(rho),
+            "rho": _for_json(rho),
             "delta": None if self.policy is None else self.policy.delta,
-            "epsilon": _told(self.epsilon()),
-            "epsilon_paper": _told(self._as_epsilon(accounting.paper_epsilon)),
+            "epsilon": _for_json(self.epsilon()),
+            "epsilon_paper": _for_json(self._as_epsilon(accounting.paper_epsilon)),
             "spent": not self._affords(head.releases + 1, rho),
         }
 
@@ -326,7 +327,7 @@ class Ledger:
 
     @contextmanager
     def reserve(self, round_key: str, sensitivity: float, accepted: Iterable[str] = ()) -> Iterator[Slot]:
-        """Pay for the one release of `round_key`, then let it be made: the slot tells φ and σ and takes the bytes.
+        """Charge the one release of `round_key`, then let it be made: the slot has its φ and σ and takes the bytes.
 
         The charge is committed before the body runs, and nothing gives it back: a body that raises, is killed or sets
         no payload leaves the release void. Past the budget `BudgetSpent` is raised and nothing is written. `accepted`
@@ -334,25 +335,26 @@ class Ledger:
         """
         if not (sensitivity > 0.0 and math.isfinite(sensitivity)):
             raise PrivacyError(f"The sensitivity of a release must be a positive number, not {sensitivity!r}.")
-        slot = self._charge(str(round_key), accepted, lambda: self._next(str(round_key), float(sensitivity)))
+        slot = self._charge(str(round_key), float(sensitivity), accepted)
         yield slot
         self._fill(slot)
 
     @contextmanager
     def reserve_unprotected(self, round_key: str, accepted: Iterable[str] = ()) -> Iterator[Slot]:
         """The same for a release without noise, where the owner switched privacy off: it costs ρ = ∞."""
-        slot = self._charge(str(round_key), accepted, lambda: self._next_unprotected(str(round_key)))
+        slot = self._charge(str(round_key), None, accepted)
         yield slot
         self._fill(slot)
 
-    def _charge(self, round_key: str, accepted: Iterable[str], upcoming: Callable[[], Slot]) -> Slot:
+    def _charge(self, round_key: str, sensitivity: float | None, accepted: Iterable[str]) -> Slot:
+        """Commit the charge of one release; one without noise has no sensitivity."""
         with self._one_thread:
             with self._transaction():
                 if self.find(round_key) is not None:
                     raise LedgerError(
                         f"{self.path} has a release for round {round_key} already; resend its bytes if it has any."
                     )
-                slot = upcoming()
+                slot = self._next_unprotected(round_key) if sensitivity is None else self._next(round_key, sensitivity)
                 for earlier in accepted:
                     self._mark_accepted(earlier)
                 charge = (slot.number, slot.round_key, slot.phi, slot.rho, slot.sensitivity, slot.sigma)
@@ -394,7 +396,7 @@ class Ledger:
 
         All of it is read as of one moment, so this works on a ledger whose client is releasing.
         """
-        with self._one_thread, plain_errors(self.path), ledger_file.snapshot(self._connection):
+        with self._one_thread, plain_errors(self.path), snapshot(self._connection):
             ledger_file.check_log(self._connection, self.path)
             problem = self._connection.execute("PRAGMA integrity_check").fetchone()[0]
             if problem != "ok":
@@ -520,7 +522,7 @@ class Ledger:
         """One writing transaction at a time, with errors as sentences."""
         if self._lock is None:
             raise LedgerError(f"{self.path} was opened to be read; open it as its client to release.")
-        with self._one_thread, plain_errors(self.path), ledger_file.writing(self._connection, synced=synced):
+        with self._one_thread, plain_errors(self.path), writing(self._connection, synced=synced):
             yield
 
     def _mark_accepted(self, round_key: str) -> None:
@@ -558,7 +560,7 @@ def _sealed(digest: bytes, payload: bytes | None, seal: bytes | None, accepted: 
     return seal == filled and accepted in (None, _digest(digest, "accepted"))
 
 
-def _told(value: float) -> float | str:
+def _for_json(value: float) -> float | str:
     """A figure for JSON, which has no infinity."""
     return value if math.isfinite(value) else str(value)
 

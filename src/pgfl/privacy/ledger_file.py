@@ -25,9 +25,9 @@ from pathlib import Path
 
 from pgfl.atomic_files import synchronise
 from pgfl.errors import LedgerError
+from pgfl.sqlite_files import Mode, configure, connect, writing
 
 APPLICATION = 0x7067666C  # "pgfl", at a fixed place in the file's header
-_PATIENCE = 10.0  # seconds that a writer waits for a reader
 _HAS_LOG = 1
 _DRAFT = ".new"
 
@@ -36,8 +36,7 @@ def create(path: Path, fill: Callable[[sqlite3.Connection], None]) -> None:
     """A new database that `fill` has filled, there as a whole; a file that exists is never replaced."""
     draft = _draft(path)
     with plain_errors(path), closing(_connect(draft, "rw")) as connection:
-        connection.execute("PRAGMA journal_mode = MEMORY")
-        connection.execute("PRAGMA synchronous = FULL")
+        configure(connection, journal_mode="MEMORY", synchronous="FULL")
         with writing(connection):
             fill(connection)
     with plain_errors(path):
@@ -73,8 +72,7 @@ def open_for_writing(path: Path) -> sqlite3.Connection:
     connection = _connect(path, "rw")
     try:
         with plain_errors(path):
-            for setting in ("synchronous = FULL", "fullfsync = ON", "checkpoint_fullfsync = ON"):
-                connection.execute(f"PRAGMA {setting}")
+            configure(connection, synchronous="FULL", fullfsync="ON", checkpoint_fullfsync="ON")
     except BaseException:
         connection.close()
         raise
@@ -132,8 +130,8 @@ def put_to_rest(connection: sqlite3.Connection, path: Path) -> None:
 def take_lock(path: Path) -> sqlite3.Connection:
     """Hold an exclusive lock on a file beside the ledger until the returned connection closes."""
     try:
-        lock = sqlite3.connect(beside(path, ".lock"), isolation_level=None, timeout=0, check_same_thread=False)
-        lock.execute("PRAGMA journal_mode = MEMORY")
+        lock = connect(beside(path, ".lock"), patience=0.0)
+        configure(lock, journal_mode="MEMORY")
         lock.execute("BEGIN EXCLUSIVE")
         with suppress(OSError):
             beside(path, ".lock").chmod(0o600)
@@ -142,26 +140,6 @@ def take_lock(path: Path) -> sqlite3.Connection:
             raise LedgerError(f"{path} is in use by another process; one client has one process.") from None
         raise LedgerError(f"{path} cannot be opened for writing ({error}); check its folder.") from None
     return lock
-
-
-@contextmanager
-def writing(connection: sqlite3.Connection, *, synced: bool = True) -> Iterator[None]:
-    """All of it or nothing, and durable once it is left; if not `synced`, a power cut may still undo it."""
-    if not synced:
-        connection.execute("PRAGMA synchronous = NORMAL")
-    try:
-        with _transaction(connection, "IMMEDIATE"):
-            yield
-    finally:
-        if not synced:
-            connection.execute("PRAGMA synchronous = FULL")
-
-
-@contextmanager
-def snapshot(connection: sqlite3.Connection) -> Iterator[None]:
-    """What is read inside is as of one moment, whoever writes meanwhile."""
-    with _transaction(connection, "DEFERRED"):
-        yield
 
 
 @contextmanager
@@ -186,23 +164,9 @@ def plain_errors(path: Path) -> Iterator[None]:
         raise LedgerError(told) from None
 
 
-@contextmanager
-def _transaction(connection: sqlite3.Connection, kind: str) -> Iterator[None]:
-    connection.execute(f"BEGIN {kind}")
-    try:
-        yield
-        connection.execute("COMMIT")
-    except BaseException:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-        raise
-
-
-def _connect(path: Path, mode: str) -> sqlite3.Connection:
+def _connect(path: Path, mode: Mode) -> sqlite3.Connection:
     with plain_errors(path):
-        return sqlite3.connect(
-            f"{path.as_uri()}?mode={mode}", uri=True, isolation_level=None, timeout=_PATIENCE, check_same_thread=False
-        )
+        return connect(path, mode)
 
 
 def _says_log(connection: sqlite3.Connection) -> bool:

@@ -14,7 +14,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from pgfl.deploy.invitations import Invitation
+
 JOIN = "train.pgfl_join"
+_RECORD = "join"
 QUIET = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
 PATIENCE = 2.0  # seconds that Flower's processes get to end by themselves; their state is in files
 _HEARTBEAT_SECONDS = 15.0
@@ -44,6 +47,25 @@ def secret_file(path: Path) -> Path:
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
         file.write(secrets.token_hex(32))
     return path
+
+
+def write_invitation(invitation: Invitation, node: int, seconds: float) -> Any:
+    """The Flower message that carries an invitation to a node and is good for so many seconds."""
+    from flwr.app import ConfigRecord, Message, RecordDict
+
+    content = ConfigRecord({"address": invitation.address, "token": invitation.token})
+    return Message(RecordDict({_RECORD: content}), node, JOIN, ttl=seconds, group_id="join")
+
+
+def read_invitation(message: Any) -> Invitation | None:
+    """The invitation in a Flower message; None if it is anything else."""
+    if message.metadata.message_type != JOIN or not message.has_content():
+        return None
+    record = message.content.config_records.get(_RECORD, {})
+    address, token = record.get("address"), record.get("token")
+    if not (isinstance(address, str) and isinstance(token, str) and 0 < len(address) <= 300 and 0 < len(token) <= 128):
+        return None
+    return Invitation(address, token)
 
 
 def runtime_client(address: str, certificate: bytes | None, component: str, *more: Any) -> Any:
@@ -78,7 +100,7 @@ def acquire(client: Any, kind: str) -> str | None:
 
 
 def identify(task: Any) -> None:
-    """Tell Flower's message classes whose messages this process writes."""
+    """Set in Flower's message classes whose messages this process writes."""
     from flwr.supercore.task_identity import TaskIdentity
 
     TaskIdentity.task_id, TaskIdentity.run_id, TaskIdentity.node_id = (
