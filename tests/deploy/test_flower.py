@@ -42,7 +42,7 @@ def wait(condition, seconds=400.0):
 
 @pytest.fixture
 def site(tmp_path):
-    """A SuperLink with its control locked, and one admitted client's SuperNode with pgfl's thread in the place of Flower's engine."""
+    """A SuperLink with its control locked, and the SuperNode of one admitted client that waits for invitations."""
     home, client = tmp_path / "site", tmp_path / "ann"
     identity.create_site(home, "north", [])
     key = identity.create_client(client, "ann")
