@@ -115,7 +115,7 @@ def test_the_peer_service_survives(tmp_path):
 
     service = PeerService(tmp_path, tmp_path, lambda: {"north": Neighbour(certificate, "x")}, LIMITS, receive)
     context = FakeContext()
-    service.proxy._guests[FakeContext.port] = certificate
+    service.proxy._certificates[FakeContext.port] = certificate
 
     async def scenario():
         for data in hostile(1):

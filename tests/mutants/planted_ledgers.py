@@ -195,7 +195,7 @@ LEDGERS: tuple[Mutant, ...] = (
         "a copy without its log is opened",
         "The last release may be in the log only, and not in the anchor yet.",
         "privacy/ledger_file.py",
-        "    if _says_log(connection) and not log_size(path):\n",
+        "    if _marked_as_logging(connection) and not log_size(path):\n",
         "    if False:\n",
         (TESTS + "test_a_copy_without_its_log_is_refused_and_again",),
     ),

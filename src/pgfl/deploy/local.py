@@ -7,13 +7,15 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
+from pgfl.array_types import AnyArray
 from pgfl.core.federation import Federation
 from pgfl.deploy import identity, processes
 from pgfl.deploy.agreed_training import TASK_OF, Training
@@ -23,6 +25,7 @@ from pgfl.deploy.site.site_store import SiteStore
 from pgfl.errors import NetworkError
 
 LEDGER, NOISE = "ledger.db", "noise"  # in a client's folder
+Found = TypeVar("Found")
 _COMMAND = "from pgfl.cli import main; main()"
 
 
@@ -42,7 +45,7 @@ class LocalNetwork:
     # set-up, as operators and owners would do it ---------------------------------------------------------------------
 
     def prepare(self, peer_address: Callable[[str, str], str] | None = None) -> None:
-        """Keys, certificates, links, admissions, settings and data; `peer_address(from, to)` may give a detour."""
+        """Make keys, links, admissions, settings and data; `peer_address(from, to)` overrides an address."""
         for site in self.federation.server_ids:
             self.ports[site] = tuple(processes.free_port() for _ in range(3))  # type: ignore[assignment]
             identity.create_site(self.home(site), site, [])
@@ -133,11 +136,11 @@ class LocalNetwork:
 
     def history(self, site: str) -> list[dict[str, Any]]:
         """The figures of all rounds."""
-        return self._with_store(site, lambda store: store.history())  # type: ignore[no-any-return]
+        return self._with_store(site, SiteStore.history)
 
-    def arrays(self, site: str) -> tuple[int, dict[str, Any]] | None:
+    def arrays(self, site: str) -> tuple[int, dict[str, AnyArray]] | None:
         """The saved state."""
-        return self._with_store(site, lambda store: store.load_state())  # type: ignore[no-any-return]
+        return self._with_store(site, SiteStore.load_state)
 
     def log(self, name: str) -> str:
         """The output of a process."""
@@ -157,14 +160,11 @@ class LocalNetwork:
 
     def round_of(self, site: str) -> int:
         """The last completed round."""
-        return int(self._with_store(site, lambda store: store.last_round()))
+        return self._with_store(site, SiteStore.last_round)
 
-    def _with_store(self, site: str, use: Callable[[SiteStore], Any]) -> Any:
-        store = SiteStore(self.home(site) / STORE)
-        try:
+    def _with_store(self, site: str, use: Callable[[SiteStore], Found]) -> Found:
+        with closing(SiteStore(self.home(site) / STORE)) as store:
             return use(store)
-        finally:
-            store.close()
 
     def _write_site(self, site: str) -> None:
         flower, clients, peers = self.ports[site]

@@ -52,7 +52,7 @@ def free_port(host: str = "127.0.0.1") -> int:
 
 @contextlib.contextmanager
 def only_one(path: Path, what: str) -> Iterator[None]:
-    """Hold a lock as long as this process lives, so that no second one works on the same files."""
+    """Hold a lock on this file inside, so that no second process works on the same folder."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a") as file:
         try:

@@ -1,11 +1,12 @@
 """A device's durable account of its releases: one SQLite file per client, and an anchor beside it.
 
-**Pay first.** `reserve` commits the charge before anything is computed. The bytes follow in a second commit; only then
-may they leave. What fails or is killed in between leaves the release *void*: charged for good, without bytes, never
-made anew. A retry resends the stored bytes. Past the budget there is no release.
+**Charge first.** `with ledger.reserve(…) as slot` commits the charge before its body runs. The bytes that the body puts
+in the slot follow in a second commit; only then may they leave. A body that fails or is killed leaves the release
+*void*: charged for good, without bytes, never made anew. A retry resends the stored bytes. Past the budget there is no
+release.
 
 **Without noise.** A release whose owner switched privacy off is written down as costing ρ = ∞. From then on the ledger
-says ε = ∞, and no private release is made from it.
+shows ε = ∞, and no private release is made from it.
 
 **Going back.** The file beneath (`ledger_file.py`) makes a commit durable and keeps out a second process. A ledger with
 fewer releases than its anchor (`ledger_anchor.py`) is refused, and so is one without an anchor: a copy takes both. If
@@ -13,7 +14,7 @@ both are older copies, this is found by what a site remembers (`check_known`).
 
 **Tampering.** Every row carries a digest over its own content and the digest before it, starting from the client and
 its policy, and seals for its bytes and its acceptance; the head keeps the counts. `verify` recomputes all of it, and
-that the sums and variances follow from the policy. Who rewrites the whole chain is not found by this.
+that the sums and variances follow from the policy. Rewriting the whole chain is not detected by this.
 """
 
 from __future__ import annotations
@@ -105,7 +106,7 @@ NO_POLICY = json.dumps(None)  # of a ledger that was begun with privacy off
 
 @dataclass
 class Slot:
-    """A release that is paid for. Give it its `payload`, and in `state` what is to be stored together with it."""
+    """A release that is charged. Set its `payload`, and put in `state` what is to be stored together with it."""
 
     number: int
     round_key: str
@@ -119,7 +120,7 @@ class Slot:
 
 @dataclass(frozen=True)
 class Release:
-    """A release that is written down: number n, its φ, the ρ spent up to and with it, its noise, and the bytes.
+    """A recorded release: its number n, its φ, the ρ spent up to and with it, its noise, and its bytes.
 
     A void one has none: it was charged, but failed or was killed before its bytes were stored.
     """
@@ -145,7 +146,7 @@ class Release:
         return math.isinf(self.phi)
 
     def described(self) -> dict[str, Any]:
-        """The row for people and JSON, without the bytes themselves; what is infinite is "inf"."""
+        """The row for people and JSON, without the bytes themselves; infinite values are "inf"."""
         figures = {name: _for_json(getattr(self, name)) for name in ("phi", "rho", "sensitivity", "sigma")}
         marks = {name: getattr(self, name) for name in ("accepted", "void", "unprotected")}
         named = {"number": self.number, "round_key": self.round_key}
@@ -251,7 +252,7 @@ class Ledger:
         self.verify()
 
     def close(self) -> None:
-        """Let go of the file and of the lock."""
+        """Close the file and release the lock."""
         if self._lock is None:
             self._connection.close()
         elif not self._closed:
@@ -300,14 +301,14 @@ class Ledger:
         """The release charged for a round, if there is one; it may be void."""
         return self._row("round_key = ?", round_key)
 
-    def state(self, key: str) -> Any:
+    def state(self, key: str) -> bytes | None:
         """What was stored under a key with the bytes of a release."""
         with plain_errors(self.path):
             row = self._connection.execute("SELECT value FROM state WHERE key = ?", (key,)).fetchone()
-        return None if row is None else row[0]
+        return None if row is None else bytes(row[0])
 
     def summary(self) -> dict[str, Any]:
-        """The account for people and JSON; what is infinite is "inf"."""
+        """The account for people and JSON; infinite values are "inf"."""
         head, rho = self._head(), self.rho
         return {
             "client": self.client,

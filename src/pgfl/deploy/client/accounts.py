@@ -92,11 +92,10 @@ class LedgerAccount:
 
     def state(self) -> bytes | None:
         """The client's state as of the last release."""
-        stored = self.ledger.state(STATE)
-        return None if stored is None else bytes(stored)
+        return self.ledger.state(STATE)
 
     def close(self) -> None:
-        """Let go of the ledger."""
+        """Close the ledger."""
         with suppress(LedgerError):
             for key in self._unmarked:
                 self.ledger.confirm(key)

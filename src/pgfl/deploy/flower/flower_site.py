@@ -81,7 +81,7 @@ class SuperLink:
         if self._child is not None:
             processes.stop(self._child, patience=flower.PATIENCE)
 
-    def control(self) -> Any:
+    def control(self) -> flower.FlowerObject:
         """A client of the control interface that carries this site's secret."""
         from flwr.supercore.control import ControlHttpClient
         from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor

@@ -58,7 +58,7 @@ class PeerService:
     async def start(self, address: str) -> int:
         """Listen; returns the port."""
         self._server = grpc.aio.server(options=server_options(self.limits.frame_bytes))
-        self._server.add_generic_rpc_handlers((handlers(SERVICE, Greet=self._greet, Publish=self._publish),))
+        self._server.add_generic_rpc_handlers((_handlers(SERVICE, Greet=self._greet, Publish=self._publish),))
         inside = self._server.add_insecure_port("127.0.0.1:0")  # behind the proxy, which does TLS
         port = self.proxy.open(address, inside)
         await self._server.start()
@@ -98,7 +98,7 @@ class PeerService:
         raise AssertionError("abort raises")
 
     def _who(self, context: Any) -> str:
-        certificate = self.proxy.guest(context.peer())
+        certificate = self.proxy.certificate_of(context.peer())
         if certificate is None:
             raise Refused("only proxied connections are accepted")
         pinned = self.neighbours().get(certificate.name)
@@ -197,7 +197,7 @@ def _caller(channel: Any, method: str) -> Any:
     return channel.unary_unary(f"/{SERVICE}/{method}", request_serializer=None, response_deserializer=None)
 
 
-def handlers(service: str, **methods: Any) -> Any:
+def _handlers(service: str, **methods: Any) -> Any:
     """Generic handlers of unary calls in plain bytes: no generated code."""
     return grpc.method_handlers_generic_handler(
         service, {name: grpc.unary_unary_rpc_method_handler(method) for name, method in methods.items()}

@@ -37,7 +37,7 @@ _LINGER_SECONDS = 20.0
 
 
 class Site:
-    """One site from its start to its last round."""
+    """One site, from its start to its last round."""
 
     def __init__(self, settings: SiteSettings, inviter: Inviter | None = None) -> None:
         """Without an inviter, only clients that hold a token already get in."""
