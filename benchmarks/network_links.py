@@ -20,8 +20,7 @@ from pgfl.deploy import identity, messages, processes
 from pgfl.deploy.local import LocalNetwork
 from pgfl.deploy.messages import encode_publication
 from pgfl.deploy.site.peer_links import PeerLink, PeerService
-from pgfl.deploy.site.site import STORE
-from pgfl.deploy.site.site_store import Neighbour, SiteStore
+from pgfl.deploy.site.site_store import STORE, Neighbour, SiteStore
 from pgfl.deploy.streams import SERVICE
 from pgfl.deploy.wire import Limits, decode, encode
 

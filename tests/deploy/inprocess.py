@@ -10,9 +10,9 @@ from pgfl.deploy.client.client import Participant
 from pgfl.deploy.client.client_samples import load_samples
 from pgfl.deploy.client.client_settings import load_client
 from pgfl.deploy.invitations import Invitation
-from pgfl.deploy.site.site import STORE, Site
+from pgfl.deploy.site.site import Site
 from pgfl.deploy.site.site_settings import load_site
-from pgfl.deploy.site.site_store import SiteStore
+from pgfl.deploy.site.site_store import STORE, SiteStore
 
 
 def train_in_process(network, seconds=400.0):

@@ -14,9 +14,9 @@ from pgfl.demo.replay import largest_difference
 from pgfl.demo.scenario import demo_federation, demo_training
 from pgfl.deploy import identity
 from pgfl.deploy.local import LocalNetwork
-from pgfl.deploy.site.site import STORE, Site
+from pgfl.deploy.site.site import Site
 from pgfl.deploy.site.site_settings import load_site
-from pgfl.deploy.site.site_store import SiteStore
+from pgfl.deploy.site.site_store import STORE, SiteStore
 from tests.deploy.inprocess import participant, train_in_process
 
 OPEN = {"enabled": False}

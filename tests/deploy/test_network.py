@@ -18,8 +18,7 @@ from pgfl.deploy.local import LocalNetwork
 from pgfl.deploy.messages import PeerHello
 from pgfl.deploy.settings_files import toml_of
 from pgfl.deploy.site.peer_links import PeerLink
-from pgfl.deploy.site.site import STORE
-from pgfl.deploy.site.site_store import SiteStore
+from pgfl.deploy.site.site_store import STORE, SiteStore
 from pgfl.deploy.wire import Limits, encode
 from pgfl.privacy.ledger import Ledger
 from tests.deploy.wires import Cable

@@ -31,6 +31,7 @@ from pgfl.deploy.client.accounts import PrivateAccount
 from pgfl.deploy.client.client import Participant
 from pgfl.deploy.client.client_samples import Samples, load_samples
 from pgfl.deploy.client.client_settings import load_client
+from pgfl.deploy.local import csv_of
 from pgfl.deploy.messages import encode_request, read_answer
 from pgfl.deploy.settings_files import toml_of
 from pgfl.deploy.wire import Frame, Header, Limits, decode, encode
@@ -214,6 +215,4 @@ def _table(case: Case, world: int) -> str:
     """The raw records of a world, as their owner has them; an intercept is the client's own doing."""
     federation = case.federation(np.array([world]))
     features = federation.features[:, :-1] if case.intercept else federation.features
-    header = ",".join(["y", *(f"x{i}" for i in range(features.shape[1]))])
-    rows = [",".join(map(repr, row)) for row in np.column_stack([federation.targets, features]).tolist()]
-    return "\n".join([header, *rows]) + "\n"
+    return csv_of(features, federation.targets)

@@ -5,14 +5,18 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
+from contextlib import closing
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from pgfl.cli.logs import show_log
 from pgfl.cli.options import Json
 from pgfl.errors import NetworkError
+
+if TYPE_CHECKING:
+    from pgfl.deploy.site.site_store import SiteStore
 
 app = typer.Typer(no_args_is_help=True, help="A site: its key, whom it trusts, and its rounds.")
 Home = Annotated[Path, typer.Option("--home", help="The site's folder.")]
@@ -108,7 +112,9 @@ def status(home: Home = Path("."), as_json: Json = False) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    figures = _status(home)
+    from pgfl.deploy.site.site_status import status_of
+
+    figures = status_of(home)
     if as_json:
         typer.echo(json.dumps(figures))
         return
@@ -129,40 +135,7 @@ def status(home: Home = Path("."), as_json: Json = False) -> None:
         console.print("refused: " + ", ".join(f"{n} {why}" for why, n in figures["refused"].items()), highlight=False)
 
 
-def _status(home: Path) -> dict[str, Any]:
-    from pgfl.deploy.processes import only_one
-    from pgfl.deploy.site.site import LIVE, LOCK
-
-    with _store(home) as store:
-        clients, neighbours = store.clients().values(), store.neighbours().values()
-        history, last = store.history(1), store.last_round()
-    try:
-        with only_one(home / LOCK, "site"):
-            live: dict[str, Any] = {}
-    except NetworkError:
-        live = json.loads((home / LIVE).read_text()) if (home / LIVE).exists() else {"starting": True}
-    return {
-        "running": bool(live),
-        "round": last,
-        "last": history[-1] if history else None,
-        "connected": live.get("connected", []),
-        "up": live.get("up", []),
-        "waiting_for": live.get("waiting_for", []),
-        "refused": live.get("refused", {}),
-        "clients": [
-            {"name": c.name, "cluster": c.cluster, "releases": c.releases, "accepted": c.accepted} for c in clients
-        ],
-        "neighbours": [{"name": n.certificate.name, "address": n.address} for n in neighbours],
-    }
-
-
-def _store(home: Path) -> Any:
-    from contextlib import closing
-
-    from pgfl.deploy.identity import SITE_CERTIFICATE
-    from pgfl.deploy.site.site import STORE
+def _store(home: Path) -> closing[SiteStore]:
     from pgfl.deploy.site.site_store import SiteStore
 
-    if not (home / SITE_CERTIFICATE).exists():
-        raise NetworkError(f"{home} is not a site's folder; `pgfl site init NAME` makes one.")
-    return closing(SiteStore(home / STORE))
+    return closing(SiteStore.of_site(home))

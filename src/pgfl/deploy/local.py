@@ -15,13 +15,13 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from pgfl.array_types import AnyArray
+from pgfl.array_types import AnyArray, AnyFloats
 from pgfl.core.federation import Federation
 from pgfl.deploy import identity, processes
 from pgfl.deploy.agreed_training import TASK_OF, Training
 from pgfl.deploy.settings_files import toml_of
-from pgfl.deploy.site.site import LIVE, STORE
-from pgfl.deploy.site.site_store import SiteStore
+from pgfl.deploy.site.site import LIVE
+from pgfl.deploy.site.site_store import STORE, SiteStore
 from pgfl.errors import NetworkError
 
 LEDGER, NOISE = "ledger.db", "noise"  # in a client's folder
@@ -65,9 +65,7 @@ class LocalNetwork:
         cluster = self.federation.cluster_ids[self.federation.client_cluster[index]]
         key = identity.create_client(self.home(client), client)
         features, targets = self.federation.rows(index)
-        header = ",".join(["y", *(f"x{i}" for i in range(features.shape[1]))])
-        rows = [",".join(map(repr, row)) for row in np.column_stack([targets, features]).tolist()]
-        (self.home(client) / "data.csv").write_text("\n".join([header, *rows]) + "\n")
+        (self.home(client) / "data.csv").write_text(csv_of(features, targets))
         settings = {
             "name": client, "data": "data.csv", "task": TASK_OF[self.training.objective.of(cluster).kind],
             "record_noise": NOISE if self.record_noise else None,
@@ -179,3 +177,10 @@ class LocalNetwork:
 
 def _link(certificate: identity.SiteCertificate, address: str, store: SiteStore) -> None:
     store.link(certificate, address)
+
+
+def csv_of(features: AnyFloats, targets: AnyFloats) -> str:
+    """A client's table: the target y, then the features x0, x1, …, to the last digit."""
+    header = ",".join(["y", *(f"x{i}" for i in range(features.shape[1]))])
+    rows = [",".join(map(repr, row)) for row in np.column_stack([targets, features]).tolist()]
+    return "\n".join([header, *rows]) + "\n"

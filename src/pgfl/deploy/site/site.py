@@ -24,13 +24,13 @@ from pgfl.deploy.site.peer_links import PeerLink, PeerService, Refused
 from pgfl.deploy.site.site_role import SiteRole
 from pgfl.deploy.site.site_rounds import Ask, Completed, Effect, Finished, Note, Phase, Publish, SiteRounds, Timing
 from pgfl.deploy.site.site_settings import SiteSettings
-from pgfl.deploy.site.site_store import Neighbour, SiteStore
+from pgfl.deploy.site.site_store import STORE, Neighbour, SiteStore
 from pgfl.deploy.streams import ClientStreams, Unwelcome
 from pgfl.deploy.wire import Frame, Limits, encode
 from pgfl.errors import NetworkError
 
 log = logging.getLogger(__name__)
-STORE, LOCK, LIVE = "site.db", "site.lock", "live.json"
+LOCK, LIVE = "site.lock", "live.json"
 _INVITE_AFTER_SECONDS = 8.0  # a client that had a stream is given so long to come back by itself
 _LOOK_SECONDS = 1.0  # how often new admissions and links are looked for
 _LINGER_SECONDS = 20.0

@@ -20,16 +20,17 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
 from pgfl.array_types import AnyArray
-from pgfl.deploy.identity import ClientKey, SiteCertificate, check_name
+from pgfl.deploy.identity import SITE_CERTIFICATE, ClientKey, SiteCertificate, check_name
 from pgfl.errors import NetworkError
 from pgfl.sqlite_files import configure, connect, writing
 
 State = Mapping[str, AnyArray]
+STORE = "site.db"  # in a site's folder
 _KEPT_ROUNDS = 1000
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value TEXT NOT NULL);
@@ -75,6 +76,13 @@ class SiteStore:
             configure(self._db, journal_mode="WAL", synchronous="FULL")
             self._db.executescript(_SCHEMA)
         os.chmod(path, 0o600)
+
+    @classmethod
+    def of_site(cls, home: Path) -> Self:
+        """The store of the site whose folder this is."""
+        if not (home / SITE_CERTIFICATE).exists():
+            raise NetworkError(f"{home} is not a site's folder; `pgfl site init NAME` makes one.")
+        return cls(home / STORE)
 
     def close(self) -> None:
         """Close the file."""
