@@ -16,7 +16,7 @@ from pathlib import Path
 
 from pgfl.deploy import identity, processes
 from pgfl.deploy.flower import flower
-from pgfl.deploy.local import to_toml
+from pgfl.deploy.settings_files import toml_of
 
 APP = {
     "pyproject.toml": """
@@ -98,7 +98,7 @@ class _Place:
         home = Path(self.environment["FLWR_HOME"])
         home.mkdir(parents=True)
         table = {"address": f"127.0.0.1:{self.port}", "root-certificates": str(self.certificate)}
-        (home / "config.toml").write_text(to_toml({"superlink": {"default": "site", "site": table}}))
+        (home / "config.toml").write_text(toml_of({"superlink": {"default": "site", "site": table}}))
 
     def register(self) -> None:
         superlink = self._superlink()

@@ -16,19 +16,18 @@ import numpy as np
 from harness import Row, quartiles
 from network_rounds import DIMENSION, SITE, one_site
 from pgfl.core.roles import Publication
-from pgfl.deploy import identity, processes
+from pgfl.deploy import identity, messages, processes
 from pgfl.deploy.local import LocalNetwork
 from pgfl.deploy.messages import encode_publication
 from pgfl.deploy.site.peer_links import PeerLink, PeerService
-from pgfl.deploy.site.site import STORE
-from pgfl.deploy.site.site_store import Neighbour, SiteStore
-from pgfl.deploy.streams_of_site import SERVICE
-from pgfl.deploy.wire import Kind, Limits, decode, encode
+from pgfl.deploy.site.site_store import STORE, Neighbour, SiteStore
+from pgfl.deploy.streams import SERVICE
+from pgfl.deploy.wire import Limits, decode, encode
 
 EXCHANGES, WINDOWS, WINDOW_SECONDS = 300, 5, 2.0
 SERVE = (
-    "import asyncio, sys; from pathlib import Path; from pgfl.deploy.training_files import load_site; "
-    "from pgfl.deploy.site.site import Site; asyncio.run(Site(load_site(Path(sys.argv[1])), invite=False).run())"
+    "import asyncio, sys; from pathlib import Path; from pgfl.deploy.site.site_settings import load_site; "
+    "from pgfl.deploy.site.site import Site; asyncio.run(Site(load_site(Path(sys.argv[1]))).run())"
 )
 
 
@@ -45,31 +44,31 @@ def peers() -> Iterator[Row]:
 
 async def _exchange(dimension: int) -> np.ndarray:
     limits, digest = Limits(dimension, frozenset({"a", "b", "c"})), "00" * 32
-    reply = {"site": "south", "training": digest, "round": 0, "degree": 1, "finished": False}
-    hello = {"site": "north", "training": digest, "round": 0, "degree": 1, "heard": 0}
+    reply = messages.Acknowledged(site="south", training=digest, round=0, degree=1, finished=False)
+    hello = messages.PeerHello(site="north", training=digest, round=0, degree=1, heard=0)
     with tempfile.TemporaryDirectory() as folder:
         homes = [Path(folder) / name for name in ("north", "south")]
         north, south = (identity.create_site(home, home.name, []) for home in homes)
         key = (homes[0] / identity.SITE_KEY).read_bytes()
         service = PeerService(
             homes[1] / identity.SITE_CERTIFICATE, homes[1] / identity.SITE_KEY,
-            lambda: {"north": Neighbour(north, "")}, limits, lambda peer, frame: encode(Kind.ACKNOWLEDGED, reply),
+            lambda: {"north": Neighbour(north, "")}, limits, lambda peer, frame: encode(reply),
         )  # fmt: skip
         port = await service.start("127.0.0.1:0")
-        heard = asyncio.Event()
+        replied = asyncio.Event()
         link = PeerLink(
             "south", Neighbour(south, f"127.0.0.1:{port}"), north.pem, key, limits,
-            lambda: encode(Kind.PEER_HELLO, hello), lambda *_: heard.set(), print,
+            lambda: encode(hello), lambda *_: replied.set(), print,
         )  # fmt: skip
         link.start()
-        await heard.wait()
+        await replied.wait()
         times = []
         models = {cluster: np.random.default_rng(0).normal(size=dimension) for cluster in "abc"}
         for round in range(1, EXCHANGES + 1):
-            heard.clear()
+            replied.clear()
             began = time.perf_counter()
             link.publish(round, encode_publication("north", digest, Publication(round, 1, models)))
-            await heard.wait()
+            await replied.wait()
             times.append(time.perf_counter() - began)
         await link.stop()
         await service.stop()
@@ -127,14 +126,14 @@ async def _answering(network: LocalNetwork, client: str) -> None:
             call = channel.stream_stream(f"/{SERVICE}/Stream")()
             try:
                 async for data in call:
-                    frame = decode(data, limits, frozenset(Kind))
-                    if frame.kind is Kind.CHALLENGE:
-                        nonce = bytes.fromhex(frame.header["nonce"])
-                        signature = identity.sign_challenge(key, site.fingerprint, nonce).hex()
-                        fields = {"key": identity.public_key_of(key).line, "token": client, "signature": signature}
-                        await call.write(encode(Kind.HELLO, {**fields, "releases": 0}))
-                    elif frame.kind is Kind.REQUEST:
-                        answer = {"round": frame.header["round"], "release": 1}
-                        await call.write(encode(Kind.ANSWER, answer, vectors))
+                    match decode(data, limits, messages.BETWEEN_SITE_AND_CLIENT).header:
+                        case messages.Challenge(nonce=nonce):
+                            proof = identity.sign_challenge(key, site.fingerprint, bytes.fromhex(nonce)).hex()
+                            line = identity.public_key_of(key).line
+                            await call.write(
+                                encode(messages.Hello(key=line, token=client, signature=proof, releases=0))
+                            )
+                        case messages.Request(round=round):
+                            await call.write(encode(messages.Answer(round=round, release=1), vectors))
             except grpc.aio.AioRpcError:
                 await asyncio.sleep(0.5)

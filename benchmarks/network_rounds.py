@@ -16,8 +16,8 @@ import bare_flower
 from harness import Row, quartiles, seconds
 from pgfl.core.topology import empty
 from pgfl.data.synthetic import synthetic_regression
+from pgfl.deploy.agreed_training import Training
 from pgfl.deploy.local import LocalNetwork
-from pgfl.deploy.training_files import Training
 
 DIMENSION, ENDLESS, SITE = 60, 10**6, "server-0"
 BARE_ROUNDS, WARM_UP, ROUNDS = 3, 20, 220

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pgfl.deploy import identity
-from pgfl.deploy.local import to_toml
+from pgfl.deploy.settings_files import toml_of
 
 PRIVACY = {"enabled": True, "epsilon": 4.0, "max_releases": 20, "x_norm": 1.0}
 
@@ -21,5 +21,5 @@ def client_folder(folder, labels=(0.5, -1.0), privacy=PRIVACY, **settings):
         "site": {"certificate": f"site/{identity.SITE_CERTIFICATE}", "superlink": "127.0.0.1:1"},
         "privacy": privacy,
     }
-    (folder / "client.toml").write_text(to_toml(table))
+    (folder / "client.toml").write_text(toml_of(table))
     return folder / "client.toml"

@@ -6,11 +6,13 @@ import asyncio
 import threading
 from pathlib import Path
 
-from pgfl.deploy.client.client import Participant, load_samples
-from pgfl.deploy.flower.flower_client import Invitation
-from pgfl.deploy.site.site import STORE, Site
-from pgfl.deploy.site.site_store import SiteStore
-from pgfl.deploy.training_files import load_client, load_site
+from pgfl.deploy.client.client import Participant
+from pgfl.deploy.client.client_samples import load_samples
+from pgfl.deploy.client.client_settings import load_client
+from pgfl.deploy.invitations import Invitation
+from pgfl.deploy.site.site import Site
+from pgfl.deploy.site.site_settings import load_site
+from pgfl.deploy.site.site_store import STORE, SiteStore
 
 
 def train_in_process(network, seconds=400.0):
@@ -28,10 +30,7 @@ def train_in_process(network, seconds=400.0):
     ]
 
     async def sites():
-        running = {
-            name: Site(load_site(network.home(name) / "site.toml"), invite=False)
-            for name in network.federation.server_ids
-        }
+        running = {name: Site(load_site(network.home(name) / "site.toml")) for name in network.federation.server_ids}
         for thread in threads:
             thread.start()
         reasons = await asyncio.wait_for(asyncio.gather(*(site.run() for site in running.values())), seconds)
@@ -51,5 +50,5 @@ def participant(network, client):
     store = SiteStore(network.home(site) / STORE)
     store.give_token(client, f"token of {client}")
     store.close()
-    joining.remember(Invitation(f"127.0.0.1:{network.ports[site][1]}", f"token of {client}"))
+    joining.session.save(Invitation(f"127.0.0.1:{network.ports[site][1]}", f"token of {client}"))
     return joining

@@ -15,19 +15,18 @@ import numpy as np
 from pgfl.core.algorithms import PGFL
 from pgfl.core.federation import Federation
 from pgfl.core.roles import Client, Server
-from pgfl.deploy.client.accounts import Paid
-from pgfl.deploy.client.client_rounds import ClientRounds
-from pgfl.deploy.messages import encode_request, read_answer, read_request
+from pgfl.deploy.client.client_rounds import STATE, ClientRounds
+from pgfl.deploy.messages import BETWEEN_SITE_AND_CLIENT, Decline, encode_request, read_answer, read_request
 from pgfl.deploy.site.site_role import SiteRole
 from pgfl.deploy.site.site_rounds import Ask, Completed, Finished, Phase, Publish, SiteRounds, Timing
-from pgfl.deploy.wire import Kind, Limits, decode
+from pgfl.deploy.wire import Limits, decode
 from pgfl.errors import BudgetSpent, LedgerError
 from pgfl.objectives import Ridge
+from pgfl.privacy.ledger import Slot
 
 ALGORITHM = PGFL(rho=2.0, tau=0.2)
 OBJECTIVE = Ridge(lam=0.01)
 TRAINING = "ab" * 32
-FRAMES = frozenset(Kind)
 
 
 @dataclass
@@ -55,9 +54,12 @@ class MemoryAccount:
         if len(self.stored) >= self.budget:
             raise BudgetSpent("spent")
         self.stored[key] = None
-        paid = Paid(len(self.stored), lambda model: model)
-        yield paid
-        self.stored[key], self.kept = paid.payload, paid.state
+        slot = Slot(len(self.stored), key, phi=0.0, rho=0.0, sensitivity=0.0, sigma=0.0)
+        yield slot
+        self.stored[key], self.kept = slot.payload, slot.state[STATE]
+
+    def perturbed(self, slot, model):
+        return model
 
     def confirm(self, key):
         if key not in self.stored:
@@ -254,14 +256,14 @@ class World:
         machine, site = self.clients[client], self.site_of[client]
         if machine is None:
             return
-        reply = machine.answer(read_request(decode(data, self.limits, FRAMES)))
+        reply = machine.answer(read_request(decode(data, self.limits, BETWEEN_SITE_AND_CLIENT)))
         self.post(lambda: self.deliver_reply(site, client, reply))
 
     def deliver_reply(self, site, client, data):
-        frame = decode(data, self.limits, FRAMES)
-        round = frame.header["round"]
-        if frame.kind is Kind.DECLINE:
-            self.event(site, "declined", client, round, frame.header["final"], frame.header["reason"])
+        frame = decode(data, self.limits, BETWEEN_SITE_AND_CLIENT)
+        round = frame.header.round
+        if isinstance(frame.header, Decline):
+            self.event(site, "declined", client, round, frame.header.final, frame.header.reason)
         elif site in self.sites:
             answer = read_answer(frame)
             self.answers[site, client, round] = answer

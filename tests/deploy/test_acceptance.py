@@ -5,11 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from pgfl.deploy.agreed_training import Training
 from pgfl.deploy.client import acceptance
 from pgfl.deploy.client.acceptance import Offer
-from pgfl.deploy.client.client import Participant, load_samples
-from pgfl.deploy.training_files import Training, TrainingLimits, load_client
-from pgfl.deploy.wire import Frame, Kind
+from pgfl.deploy.client.client import Participant
+from pgfl.deploy.client.client_samples import load_samples
+from pgfl.deploy.client.client_settings import TrainingLimits, load_client
+from pgfl.deploy.messages import Welcome
+from pgfl.deploy.wire import Frame
 from pgfl.errors import DataError, NetworkError
 from tests.command_line import refused, run
 from tests.deploy.client_folders import client_folder
@@ -22,8 +25,7 @@ def training(**changes):
 
 
 def welcome(offered, cluster="a"):
-    header = {"client": "ann", "cluster": cluster, "training": offered.text, "releases": 0, "round": 0}
-    return Frame(Kind.WELCOME, header)
+    return Frame(Welcome(client="ann", cluster=cluster, training=offered.text, releases=0, round=0))
 
 
 @pytest.fixture

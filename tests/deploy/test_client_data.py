@@ -6,8 +6,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-from pgfl.deploy.client.client import load_samples
-from pgfl.deploy.training_files import ClientSettings
+from pgfl.deploy.client.client_samples import load_samples
+from pgfl.deploy.client.client_settings import ClientSettings
 from pgfl.errors import DataError
 
 SITE = {"certificate": "x", "superlink": "x"}

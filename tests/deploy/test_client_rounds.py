@@ -13,14 +13,14 @@ from pgfl.core.assured import Refusal, Terms
 from pgfl.core.roles import Accepted, Client, RoundRequest
 from pgfl.deploy.client.accounts import OpenAccount, PrivateAccount
 from pgfl.deploy.client.client_rounds import ClientRounds, pack_state, unpack_state
-from pgfl.deploy.messages import encode_request, read_answer, read_request
+from pgfl.deploy.messages import BETWEEN_SITE_AND_CLIENT, encode_request, read_answer, read_request
 from pgfl.deploy.wire import Kind, Limits, decode
 from pgfl.errors import LedgerError, PrivacyError
 from pgfl.objectives import Bounds, Huber, Ridge
 from pgfl.privacy.ledger import Ledger
 from pgfl.privacy.noise import SecureNoise
 
-TRAINING, FRAMES, LIMITS = "cd" * 32, frozenset(Kind), Limits(3)
+TRAINING, FRAMES, LIMITS = "cd" * 32, BETWEEN_SITE_AND_CLIENT, Limits(3)
 RHO, LAM, X_NORM, KAPPA, SAMPLES, MOST = 2.0, 0.1, 1.5, 1.0, 8, 5
 SETTINGS = PrivacySettings(enabled=True, phi0=1e-3, zeta=0.9, max_releases=MOST, x_norm=X_NORM)
 
@@ -143,7 +143,7 @@ def test_the_lattice_of_the_noise_is_counted_in_the_sensitivity(device):
 def test_the_budget_ends_and_stays_ended(device):
     frames = [decode(device.ask(round), LIMITS, FRAMES) for round in range(1, MOST + 3)]
     assert [frame.kind for frame in frames] == [Kind.ANSWER] * MOST + [Kind.DECLINE] * 2
-    assert frames[-1].header["final"] is True
+    assert frames[-1].header.final is True
     device.restart()
     assert kind(device.ask(MOST + 9)) is Kind.DECLINE
     assert device.account.releases == MOST
@@ -163,7 +163,7 @@ def test_what_is_paid_stays_paid_whatever_happens_then(device, monkeypatch, ends
     for _ in range(2):
         assert device.account.releases == 1
         frame = decode(device.ask(1, model=np.ones(3)), LIMITS, FRAMES)
-        assert (frame.kind, frame.header["reason"]) == (Kind.DECLINE, Refusal.LOST_ROUND)
+        assert (frame.kind, frame.header.reason) == (Kind.DECLINE, Refusal.LOST_ROUND)
         device.restart()
     assert kind(device.ask(2)) is Kind.ANSWER
     assert [row.void for row in device.account.ledger.rows()] == [True, False]
@@ -185,7 +185,7 @@ def test_the_charge_is_on_disk_before_data_is_touched(device, monkeypatch):
 def test_noise_finer_than_the_lattice_is_refused_before_it_is_charged(tmp_path):
     device = Device(tmp_path / "l.db", SETTINGS.model_copy(update={"phi0": 1e30}))
     frame = decode(device.ask(1), LIMITS, FRAMES)
-    assert (frame.kind, frame.header["reason"]) == (Kind.DECLINE, Refusal.TOO_LITTLE_NOISE)
+    assert (frame.kind, frame.header.reason) == (Kind.DECLINE, Refusal.TOO_LITTLE_NOISE)
     assert device.account.releases == 0
     device.account.close()
 
@@ -201,7 +201,7 @@ def test_refusals_are_the_same_bytes_whatever_the_data_is(tmp_path):
         device.account.close()
         assert {kind(frame) for frame in answered} == {Kind.ANSWER}
         worlds.append(refused)
-    reasons = [decode(frame, LIMITS, FRAMES).header["reason"] for frame in worlds[0]]
+    reasons = [decode(frame, LIMITS, FRAMES).header.reason for frame in worlds[0]]
     assert reasons == [Refusal.TOO_LONG, Refusal.OLD_ROUND, Refusal.SPENT]
     assert worlds[0] == worlds[1]
 
@@ -209,7 +209,7 @@ def test_refusals_are_the_same_bytes_whatever_the_data_is(tmp_path):
 def test_an_old_round_is_declined_and_spends_nothing(device):
     device.ask(5)
     frame = decode(device.ask(3), LIMITS, FRAMES)
-    assert (frame.kind, frame.header["final"]) == (Kind.DECLINE, False)
+    assert (frame.kind, frame.header.final) == (Kind.DECLINE, False)
     assert device.account.releases == 1
 
 
@@ -318,7 +318,7 @@ def test_privacy_off_and_on_again_is_infinite_for_good(device):
     device.start()
     assert device.account.epsilon == np.inf
     frame = decode(device.ask(3), LIMITS, FRAMES)
-    assert (frame.kind, frame.header["final"]) == (Kind.DECLINE, True)
+    assert (frame.kind, frame.header.final) == (Kind.DECLINE, True)
 
 
 def test_without_privacy_answers_are_stored_all_the_same(tmp_path):

@@ -9,11 +9,12 @@ import socket
 
 import pytest
 
-from pgfl.cli.network import demo_federation, demo_training
+from pgfl.demo.scenario import demo_federation, demo_training
 from pgfl.deploy import processes
+from pgfl.deploy.client.client_settings import load_client
 from pgfl.deploy.local import LocalNetwork
 from pgfl.deploy.site.site import Site
-from pgfl.deploy.training_files import load_client, load_site
+from pgfl.deploy.site.site_settings import load_site
 from tests.command_line import process, refused, run
 
 
@@ -69,7 +70,7 @@ def test_the_templates_are_valid(tmp_path):
     done("client", "init", "ann", "--home", tmp_path)
     assert load_site(tmp_path / "site.toml").name == "north"
     assert load_client(tmp_path / "client.toml").privacy.enabled
-    Site(load_site(tmp_path / "site.toml"), invite=False).store.close()
+    Site(load_site(tmp_path / "site.toml")).store.close()
 
 
 @pytest.mark.parametrize(
@@ -104,7 +105,7 @@ def test_neighbours_with_another_training_configuration_are_refused_by_name(tmp_
     path.write_text(path.read_text().replace("rounds = 5", "rounds = 6"))
 
     async def both():
-        sites = [Site(load_site(tmp_path / name / "site.toml"), invite=False) for name in federation.server_ids]
+        sites = [Site(load_site(tmp_path / name / "site.toml")) for name in federation.server_ids]
         running = [asyncio.create_task(site.run()) for site in sites]
         for _ in range(4000):
             await asyncio.sleep(0.05)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from pgfl.cli.network import demo_federation, demo_privacy, demo_training, largest_difference
+from pgfl.demo.replay import largest_difference
+from pgfl.demo.scenario import demo_federation, demo_privacy, demo_training
+from pgfl.deploy.agreed_training import Training
 from pgfl.deploy.local import LocalNetwork
-from pgfl.deploy.training_files import Training
 from tests.deploy.inprocess import train_in_process
 
 ROUNDS = 6

@@ -5,15 +5,15 @@ from __future__ import annotations
 import hashlib
 import importlib
 import queue
-import threading
 
 import httpx
 import pytest
 
 from pgfl.deploy import identity, processes
 from pgfl.deploy.flower import flower
-from pgfl.deploy.flower.flower_client import Invitation, SuperNode, Worker
-from pgfl.deploy.flower.flower_site import Membership, SuperLink
+from pgfl.deploy.flower.flower_client import FlowerInvitations, SuperNode
+from pgfl.deploy.flower.flower_site import SuperLink
+from pgfl.deploy.invitations import Invitation
 
 pytestmark = pytest.mark.xdist_group("real processes")  # one at a time: they need the cores
 HOSTILE = {
@@ -42,7 +42,7 @@ def wait(condition, seconds=400.0):
 
 @pytest.fixture
 def site(tmp_path):
-    """A SuperLink with its control locked, and one admitted client's SuperNode with the worker of pgfl."""
+    """A SuperLink with its control locked, and the SuperNode of one admitted client that waits for invitations."""
     home, client = tmp_path / "site", tmp_path / "ann"
     identity.create_site(home, "north", [])
     key = identity.create_client(client, "ann")
@@ -55,14 +55,14 @@ def site(tmp_path):
         invitations.put(invitation)
         return "done"
 
-    worker = Worker(node, invited)
+    waiting = FlowerInvitations(node)
     flower.be_quiet()
-    importlib.import_module("flwr.superlink.grid")  # before the worker's thread imports it too
+    importlib.import_module("flwr.superlink.grid")  # before another thread imports it too
     importlib.import_module("flwr.supernode.runtime.run_clientapp")
     link.start()
-    worker.start()
+    waiting.start(invited)
     yield link, key, invitations, tmp_path
-    worker.stop()
+    waiting.stop()
     link.stop()
 
 
@@ -116,7 +116,7 @@ def test_a_hostile_bundle_does_not_run_and_control_is_locked(site, caplog):
     (node,) = wait(lambda: list(grid.get_nodes()))
 
     def send(kind, record):
-        flower.identify(task)  # the worker in this process identified itself too
+        flower.identify(task)  # the client in this process identified itself too
         message = Message(RecordDict({"join": ConfigRecord(record)}), node.node_id, kind, ttl=600.0, group_id="x")
         (sent,) = grid.push_messages([message])
         return wait(lambda: list(grid.pull_messages([sent])))[0]
@@ -133,28 +133,6 @@ def test_a_hostile_bundle_does_not_run_and_control_is_locked(site, caplog):
     assert not marker.exists(), "the bundle ran"
     unpacked = [path for path in folder.rglob("*") if path.name == "evil.py"]
     assert not unpacked, "the bundle was unpacked"
-
-
-def test_membership_invites_only_whom_the_site_wants(site):
-    link, key, invitations, _ = site
-    asked = threading.Event()
-
-    def invitation(client):
-        assert client == "ann"
-        if asked.is_set():
-            return None
-        asked.set()
-        return {"address": "127.0.0.1:7", "token": "secret"}
-
-    membership = Membership(link, lambda: {"ann": key}, invitation)
-    membership.start()
-    try:
-        assert invitations.get(timeout=400) == Invitation("127.0.0.1:7", "secret")
-        link._child.kill()  # the SuperLink dies; it is started again and the node is found again
-        asked.clear()
-        assert invitations.get(timeout=400) == Invitation("127.0.0.1:7", "secret")
-    finally:
-        membership.stop()
 
 
 def test_telemetry_and_update_checks_are_off_unless_the_user_wants_them(tmp_path, monkeypatch):

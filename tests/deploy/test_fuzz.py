@@ -5,19 +5,20 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections import deque
+from collections import Counter, deque
+from contextlib import suppress
 
 import grpc
 import numpy as np
 import pytest
 
 from pgfl.deploy import identity
+from pgfl.deploy.messages import Answer, Challenge, Decline, Publication, Refused, Request, Stop, Welcome
 from pgfl.deploy.site.peer_links import PeerService
 from pgfl.deploy.site.site_store import Neighbour
-from pgfl.deploy.stream_of_client import SiteStream
-from pgfl.deploy.streams_of_site import ClientStreams
+from pgfl.deploy.streams import ClientStreams, SiteStream
 from pgfl.deploy.wire import Kind, Malformed, decode, encode
-from tests.deploy.test_wire import ALL, GOOD, LIMITS, MALFORMED
+from tests.deploy.test_wire import ALL, LIMITS, MALFORMED, good
 
 MESSAGES = 20_000
 
@@ -38,7 +39,7 @@ def hostile(seed, count=MESSAGES):
         elif way < 0.4:
             yield chance.randbytes(chance.randint(0, 200))
         else:
-            frame = bytearray(encode(kind := chance.choice(kinds), *GOOD[kind]))
+            frame = bytearray(good(chance.choice(kinds)))
             for _ in range(chance.randint(1, 6)):
                 place = chance.randrange(len(frame))
                 action = chance.randint(0, 3)
@@ -55,15 +56,33 @@ def hostile(seed, count=MESSAGES):
             yield bytes(frame)
 
 
+def valid(frames, expected):
+    """Those that the decoder itself accepts."""
+    for data in frames:
+        with suppress(Malformed):
+            yield decode(data, LIMITS, expected)
+
+
 def refused_by_hand(frames, expected):
     """How many of them the decoder itself refuses."""
-    count = 0
-    for data in frames:
+    return MESSAGES - sum(1 for _ in valid(frames, expected))
+
+
+def converse_by_hand(batch, malformed):
+    """How a client must end a stream of these frames, how many it refuses, and which ones it handles."""
+    refused, handled = 0, []
+    for data in batch:
         try:
-            decode(data, LIMITS, expected)
+            frame = decode(data, LIMITS, (Welcome, Request, Stop, Refused))
         except Malformed:
-            count += 1
-    return count
+            refused += 1
+            if (malformed + refused) % 20 == 0:
+                return "lost", refused, handled
+            continue
+        if frame.kind in (Kind.STOP, Kind.REFUSED):
+            return {Kind.STOP: "stopped", Kind.REFUSED: "refused"}[frame.kind], refused, handled
+        handled.append(frame)
+    return "lost", refused, handled
 
 
 class Aborted(Exception):
@@ -71,7 +90,7 @@ class Aborted(Exception):
 
 
 class FakeContext:
-    """A gRPC context of a caller that came through the door."""
+    """A gRPC context of a caller that came through the proxy."""
 
     port = 1
 
@@ -96,7 +115,7 @@ def test_the_peer_service_survives(tmp_path):
 
     service = PeerService(tmp_path, tmp_path, lambda: {"north": Neighbour(certificate, "x")}, LIMITS, receive)
     context = FakeContext()
-    service.door._guests[FakeContext.port] = certificate
+    service.proxy._certificates[FakeContext.port] = certificate
 
     async def scenario():
         for data in hostile(1):
@@ -106,11 +125,11 @@ def test_the_peer_service_survives(tmp_path):
                 continue
 
     asyncio.run(scenario())
-    expected = refused_by_hand(hostile(1), frozenset({Kind.PUBLICATION}))
+    expected = refused_by_hand(hostile(1), (Publication,))
     assert service.refused["malformed"] == expected > 0.9 * MESSAGES
     assert len(taken) + sum(service.refused.values()) == MESSAGES
     assert set(context.codes) <= {grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.FAILED_PRECONDITION}
-    assert all(frame.header["site"] == "north" and np.isfinite(frame.vectors).all() for frame in taken)
+    assert all(frame.header.site == "north" and np.isfinite(frame.vectors).all() for frame in taken)
 
 
 def test_a_sites_end_of_a_stream_survives():
@@ -129,9 +148,11 @@ def test_a_sites_end_of_a_stream_survives():
         return rounds
 
     hung_up = asyncio.run(scenario())
-    assert streams.refused["malformed"] == refused_by_hand(hostile(2), frozenset({Kind.ANSWER, Kind.DECLINE}))
-    assert hung_up > 100, "a client that keeps sending nonsense is hung up on"
-    assert all(frame.kind in (Kind.ANSWER, Kind.DECLINE) for frame in kept)
+    refused = refused_by_hand(hostile(2), (Answer, Decline))
+    assert streams.refused["malformed"] == refused
+    assert hung_up == -(-refused // 20), "twenty malformed frames close a stream"
+    assert [frame.kind for frame in kept] == [frame.kind for frame in valid(hostile(2), (Answer, Decline))]
+    assert len(kept) == MESSAGES - refused > 0
 
 
 def test_a_client_survives(tmp_path):
@@ -140,20 +161,26 @@ def test_a_client_survives(tmp_path):
     key = identity.read_client_key(tmp_path / "ann" / identity.CLIENT_KEY)
     handled = []
     stream = SiteStream(certificate, key, LIMITS, lambda: 0, handled.append)
-    challenge = encode(Kind.CHALLENGE, {"site": "north", "nonce": "00" * 32})
+    challenge = encode(Challenge(site="north", nonce="00" * 32))
     frames, ends = deque(hostile(3)), []
 
     class Outbox:
         def put(self, data):
             decode(data, LIMITS, ALL)
 
+    expected, malformed, passed = Counter(), 0, []
     while frames:
-        ends.append(
-            stream.converse(iter([challenge, *(frames.popleft() for _ in range(min(50, len(frames))))]), "t", Outbox())
-        )
-    assert stream.refused["malformed"] > 0.5 * MESSAGES * 20 / 50
-    assert {ended.how for ended in ends} <= {"lost", "stopped", "refused"}
-    assert all(frame.kind in (Kind.WELCOME, Kind.REQUEST) for frame in handled)
+        batch = [frames.popleft() for _ in range(min(50, len(frames)))]
+        how, refused, taken = converse_by_hand(batch, malformed)
+        expected[how] += 1
+        malformed += refused
+        passed += taken
+        ends.append(stream.converse(iter([challenge, *batch]), "t", Outbox()).how)
+    assert stream.refused["malformed"] == malformed > 0.3 * MESSAGES
+    assert Counter(ends) == expected
+    assert set(expected) == {"lost", "stopped", "refused"}
+    assert [frame.kind for frame in handled] == [frame.kind for frame in passed]
+    assert {frame.kind for frame in handled} == {Kind.WELCOME, Kind.REQUEST}
 
 
 @pytest.mark.parametrize("first", list(MALFORMED.values())[:8])

@@ -10,12 +10,13 @@ import time
 from itertools import pairwise
 from types import SimpleNamespace
 
-from pgfl.cli.network import demo_federation, demo_training, largest_difference
+from pgfl.demo.replay import largest_difference
+from pgfl.demo.scenario import demo_federation, demo_training
 from pgfl.deploy import identity
 from pgfl.deploy.local import LocalNetwork
-from pgfl.deploy.site.site import STORE, Site
-from pgfl.deploy.site.site_store import SiteStore
-from pgfl.deploy.training_files import load_site
+from pgfl.deploy.site.site import Site
+from pgfl.deploy.site.site_settings import load_site
+from pgfl.deploy.site.site_store import STORE, SiteStore
 from tests.deploy.inprocess import participant, train_in_process
 
 OPEN = {"enabled": False}
@@ -63,14 +64,14 @@ def test_a_site_linked_while_training_runs_catches_up_and_takes_part(tmp_path):
         return there in (network.history(here) or [{"neighbours": []}])[-1]["neighbours"]
 
     async def scenario():
-        sites = {name: Site(load_site(network.home(name) / "site.toml"), invite=False) for name in (FIRST, MIDDLE)}
+        sites = {name: Site(load_site(network.home(name) / "site.toml")) for name in (FIRST, MIDDLE)}
         running = [asyncio.create_task(site.run()) for site in sites.values()]
         for thread in threads:
             thread.start()
         await until(lambda: hears(FIRST, MIDDLE) and network.round_of(MIDDLE) > 20)
         link(network, MIDDLE, NEW, port=1)
         link(network, NEW, MIDDLE)
-        sites[NEW] = Site(load_site(network.home(NEW) / "site.toml"), invite=False)
+        sites[NEW] = Site(load_site(network.home(NEW) / "site.toml"))
         running.append(asyncio.create_task(sites[NEW].run()))
         await until(lambda: NEW in sites[MIDDLE]._why_down)
         link(network, MIDDLE, NEW)

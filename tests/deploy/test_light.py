@@ -1,15 +1,20 @@
-"""A client is light: no JAX, no simulator, and little memory beyond what Flower itself takes."""
+"""A client is light: no JAX, no simulator, no Flower of its own, and little memory beyond what Flower itself takes."""
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+from pathlib import Path
 
-MEASURE = """
+import pgfl.deploy
+
+HEAVY = ("jax", "pgfl.simulate", "matplotlib", "ray", "scipy.stats")
+MEASURE = f"""
 import sys
-print(sum(int(line.split()[1]) for line in open("/proc/self/smaps_rollup") if line.startswith("Rss:")) // 1024)
-print(*(name for name in ("jax", "pgfl.simulate", "matplotlib", "ray", "scipy.stats") if name in sys.modules))
-"""
+print(sum(int(line.split()[1]) for line in open("/proc/self/smaps_rollup") if line.startswith("Anonymous:")) // 1024)
+print(*(name for name in {HEAVY} if name in sys.modules))
+"""  # memory of its own: what is mapped from files depends on what other processes do
 FLOWER = "import flwr.supernode.runtime.run_clientapp\n"
 CLIENT = "import pgfl.deploy.client.client\nfrom pgfl.privacy.noise import SecureNoise\nSecureNoise(60)\n"
 
@@ -25,6 +30,17 @@ def test_a_client_takes_less_than_100_mb_beyond_flowers_own():
     together, modules = measured(FLOWER + CLIENT)
     assert together - alone < 100
     assert modules == []
+
+
+def test_only_the_room_of_flower_knows_flower():
+    code = (
+        "import sys, pgfl.deploy.client.client, pgfl.deploy.site.site, pgfl.deploy.local\n"
+        "print([name for name in sys.modules if name.startswith(('flwr', 'pgfl.deploy.flower'))])"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+    for path in Path(pgfl.deploy.__file__).parent.rglob("*.py"):
+        if path.parent.name != "flower":
+            assert not re.search(r"import flwr|from flwr|deploy\.flower", path.read_text("utf-8")), path
 
 
 def test_importing_pgfl_imports_nothing_of_the_network():

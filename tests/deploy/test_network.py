@@ -10,13 +10,14 @@ import signal
 
 import pytest
 
-from pgfl.cli.network import demo_federation, demo_training
+from pgfl.demo.scenario import demo_federation, demo_training
 from pgfl.deploy import identity
-from pgfl.deploy.local import LocalNetwork, to_toml
+from pgfl.deploy.local import LocalNetwork
+from pgfl.deploy.messages import PeerHello
+from pgfl.deploy.settings_files import toml_of
 from pgfl.deploy.site.peer_links import PeerLink
-from pgfl.deploy.site.site import STORE
-from pgfl.deploy.site.site_store import SiteStore
-from pgfl.deploy.wire import Kind, Limits, encode
+from pgfl.deploy.site.site_store import STORE, SiteStore
+from pgfl.deploy.wire import Limits, encode
 from pgfl.privacy.ledger import Ledger
 from tests.command_line import process
 from tests.deploy.wires import Cable
@@ -41,7 +42,7 @@ def test_the_demo_equals_the_simulator():
 
 
 @pytest.fixture(scope="module")
-def network(tmp_path_factory):
+def prepared(tmp_path_factory):
     """Two sites with two clients each, training without end, and a cable between the sites."""
     federation = demo_federation(2, 2, "huber", seed=3)
     training = demo_training(federation, "huber", ENDLESS)
@@ -49,17 +50,26 @@ def network(tmp_path_factory):
     network = LocalNetwork(tmp_path_factory.mktemp("network"), federation, training, POLICY, timing)
     network.cables = {}
 
-    def around(here, there):
+    def over_a_cable(here, there):
         network.cables[here, there] = Cable(network.ports[there][2])
         return f"127.0.0.1:{network.cables[here, there].port}"
 
-    network.prepare(around)
-    try:
-        network.start()
-        network.wait(lambda: together(network), PATIENCE, "the first rounds")
-        yield network
-    finally:
-        network.stop()
+    network.prepare(over_a_cable)
+    yield network
+    network.stop()
+
+
+@pytest.fixture
+def network(prepared):
+    """The network with everyone at work, whatever the test before did to it."""
+    ended = prepared.ended()
+    for name in (*prepared.federation.server_ids, *prepared.federation.client_ids):
+        if name not in prepared.running or name in ended:
+            prepared.start(name)
+    for cable in prepared.cables.values():
+        cable.mend()
+    prepared.wait(lambda: together(prepared), PATIENCE, "everyone to be at work")
+    return prepared
 
 
 def last(network, site):
@@ -68,9 +78,9 @@ def last(network, site):
 
 
 def together(network):
-    """Everyone takes part everywhere, and the neighbours hear each other."""
+    """Everyone takes part everywhere, and the neighbours receive each other's models."""
     return all(
-        last(network, site)["accepted"] == network.clients_of(site) and last(network, site)["neighbours"]
+        set(network.clients_of(site)) <= set(last(network, site)["accepted"]) and last(network, site)["neighbours"]
         for site in (NORTH, SOUTH)
     )
 
@@ -102,6 +112,7 @@ def test_a_client_killed_in_a_round_is_missed_and_welcomed_back(network):
 
 
 def test_a_neighbour_cut_off_is_missed_and_the_parts_grow_together(network):
+    before = len(network.log(NORTH))
     for cable in network.cables.values():
         cable.cut()
     network.wait(lambda: all(last(network, s)["absent"] for s in (NORTH, SOUTH)), PATIENCE, "both to notice")
@@ -111,12 +122,13 @@ def test_a_neighbour_cut_off_is_missed_and_the_parts_grow_together(network):
         cable.mend()
     network.wait(lambda: together(network), PATIENCE, "them to hear each other")
     network.wait(lambda: abs(network.round_of(NORTH) - network.round_of(SOUTH)) <= 3, PATIENCE, "them to be level")
-    assert "cannot be reached" in network.log(NORTH)
+    assert "cannot be reached" in network.log(NORTH)[before:]
     accounts_are_right(network)
 
 
 def test_a_site_killed_goes_on_from_its_last_round(network):
     network.kill(NORTH)
+    before = len(network.log(NORTH))
     saved = network.round_of(NORTH)
     models = network.arrays(NORTH)
     south = network.round_of(SOUTH)
@@ -127,10 +139,10 @@ def test_a_site_killed_goes_on_from_its_last_round(network):
     network.wait(
         lambda: network.round_of(NORTH) > saved and together(network), PATIENCE, "it to be back with its clients"
     )
-    assert f"serves from round {saved} on" in network.log(NORTH)
+    assert f"serves from round {saved} on" in network.log(NORTH)[before:]
     rounds = [row["round"] for row in network.history(NORTH)]
     assert rounds == sorted(set(rounds))
-    assert "catching up" in network.log(NORTH)
+    assert "catching up" in network.log(NORTH)[before:]
     accounts_are_right(network)
 
 
@@ -141,7 +153,7 @@ def test_a_client_admitted_while_training_runs_takes_part(network):
     (home / "data.csv").write_text((network.home(network.clients_of(SOUTH)[0]) / "data.csv").read_text())
     certificate = network.home(SOUTH) / identity.SITE_CERTIFICATE
     site = {"certificate": str(certificate), "superlink": f"127.0.0.1:{network.ports[SOUTH][0]}"}
-    (home / "client.toml").write_text(to_toml({"name": name, "data": "data.csv", "site": site, "privacy": POLICY}))
+    (home / "client.toml").write_text(toml_of({"name": name, "data": "data.csv", "site": site, "privacy": POLICY}))
     (home / "session.json").write_text(
         json.dumps({"address": f"127.0.0.1:{network.ports[SOUTH][1]}", "token": "guess"})
     )
@@ -159,6 +171,7 @@ def test_a_client_admitted_while_training_runs_takes_part(network):
     admitted = process("site", "admit", home / "client.pub", "--cluster", "cluster-1", "--home", network.home(SOUTH))
     assert "newcomer is admitted" in admitted.stdout
     network.wait(lambda: name in last(network, SOUTH)["accepted"], PATIENCE, "it to take part")
+    network.terminate(name)
 
 
 def back_at_work(network, client):
@@ -213,9 +226,9 @@ def test_a_site_that_is_not_linked_is_refused(network, tmp_path):
     replies, down = [], []
 
     async def call():
-        header = {"site": "server-9", "training": network.training.digest, "round": 0, "degree": 1, "heard": 0}
+        hello = PeerHello(site="server-9", training=network.training.digest, round=0, degree=1, heard=0)
         link = PeerLink(
-            NORTH, neighbour, stranger.pem, key, Limits(5), lambda: encode(Kind.PEER_HELLO, header),
+            NORTH, neighbour, stranger.pem, key, Limits(5), lambda: encode(hello),
             lambda *reply: replies.append(reply), lambda *reason: down.append(reason),
         )  # fmt: skip
         link.start()
@@ -241,11 +254,12 @@ def test_status_tells_what_is(network):
 def test_nothing_is_left_behind(network):
     """Stopped by its operator, a site ends in order, and so do all processes that it started."""
     groups = [child.pid for child in network.running.values()]
+    before = len(network.log(NORTH))
     network.stop()
     for group in groups:
         with pytest.raises(ProcessLookupError):
             os.killpg(group, 0)
-    assert "stopped by its operator" in network.log(NORTH)
+    assert "stopped by its operator" in network.log(NORTH)[before:]
     accounts_are_right(network)
     for client in network.federation.client_ids:
         with Ledger.read(network.home(client) / "ledger.db") as ledger:

@@ -115,7 +115,7 @@ def test_a_client_whose_budget_is_spent_is_not_asked_again():
 
 
 class Recorder:
-    """A role that only remembers what it was told."""
+    """A role that only remembers its calls."""
 
     def __init__(self):
         self.aggregated, self.combined = [], []
@@ -141,6 +141,10 @@ def site(neighbours=(), clients=("ann", "bob"), rounds=9, **changes):
     for client in clients:
         effects += rounds.client_connected(client, 0.0)
     return rounds, effects
+
+
+def published(effects):
+    return [effect.round for effect in effects if isinstance(effect, Publish)]
 
 
 def test_a_round_waits_for_everyone_then_asks_everyone():
@@ -236,14 +240,23 @@ def test_a_replayed_publication_is_refused():
 
 def test_a_site_that_fell_behind_takes_the_neighbours_round_over_without_asking_anyone():
     rounds, _ = site(neighbours=("south",), clients=("ann",), rounds=20)
-    rounds.published("south", 9, "s9", 0.5)
-    rounds.peer_up("south", 1.0)
-    effects = rounds.answered("ann", 1, "a", 2.0) if rounds.round == 0 else []
-    assert [e.round for e in effects if isinstance(e, Publish)] in ([], [1, 9])
-    assert rounds.role.combined[-1] == (9, {"south": "s9"})
-    assert rounds.role.aggregated[-1] == (9, {})
-    assert rounds.round == 9
-    assert rounds.current == 10
+    effects = rounds.published("south", 9, "s9", 0.5)
+    assert published(effects) == [9]
+    assert asked(effects) == {"ann": ("ann", 10)}
+    assert rounds.role.aggregated == [(9, {})]
+    assert rounds.role.combined == [(9, {"south": "s9"})]
+    assert (rounds.round, rounds.current) == (9, 10)
+
+
+def test_a_site_that_learns_in_a_round_that_it_fell_behind_closes_the_round_first():
+    rounds, _ = site(neighbours=("south",), clients=("ann",), rounds=20)
+    assert asked(rounds.peer_up("south", 0.5)) == {"ann": ("ann", 1)}
+    assert rounds.published("south", 9, "s9", 1.0) == []
+    effects = rounds.answered("ann", 1, "a", 2.0)
+    assert published(effects) == [1, 9]
+    assert asked(effects) == {"ann": ("ann", 10)}
+    assert rounds.role.aggregated == [(1, {"ann": "a"}), (9, {})]
+    assert rounds.role.combined == [(1, {"south": "s9"}), (9, {"south": "s9"})]
 
 
 def test_alone_without_give_up_it_waits_and_with_it_it_stops():

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from pgfl.deploy.local import to_toml
-from pgfl.deploy.training_files import Training, load_client, load_site
+from pgfl.deploy.agreed_training import Training
+from pgfl.deploy.client.client_settings import load_client
+from pgfl.deploy.settings_files import toml_of
+from pgfl.deploy.site.site_settings import load_site
 from pgfl.errors import ConfigError, NetworkError
 from tests.command_line import run
 
@@ -20,7 +22,7 @@ CLIENT = {
 
 def written(tmp_path, table):
     path = tmp_path / "x.toml"
-    path.write_text(to_toml(table))
+    path.write_text(toml_of(table))
     return path
 
 

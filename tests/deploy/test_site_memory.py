@@ -9,13 +9,13 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from pgfl.cli.network import demo_federation, demo_training
 from pgfl.core.roles import RoundRequest
+from pgfl.demo.scenario import demo_federation, demo_training
 from pgfl.deploy.local import LocalNetwork
-from pgfl.deploy.messages import encode_request
+from pgfl.deploy.messages import BETWEEN_SITE_AND_CLIENT, encode_request
 from pgfl.deploy.site.site import Site
-from pgfl.deploy.training_files import load_site
-from pgfl.deploy.wire import Kind, Limits, decode
+from pgfl.deploy.site.site_settings import load_site
+from pgfl.deploy.wire import Limits, decode
 from pgfl.errors import LedgerError, NetworkError
 from tests.deploy.inprocess import participant
 
@@ -28,7 +28,7 @@ class Quiet(Site):
     """A site's real store and handlers, without sockets: what it would send is kept."""
 
     def __init__(self, settings):
-        super().__init__(settings, invite=False)
+        super().__init__(settings)
         self.sent, self.failed = [], []
         self.streams = SimpleNamespace(send=lambda client, data: self.sent.append(data), refused=Counter())
         self.service = SimpleNamespace(refused=Counter())
@@ -63,7 +63,7 @@ def site(network):
 
 
 def read(network, data):
-    return decode(data, Limits(network.federation.dimension), frozenset(Kind))
+    return decode(data, Limits(network.federation.dimension), BETWEEN_SITE_AND_CLIENT)
 
 
 def asked(network, device, round):
@@ -91,7 +91,7 @@ def test_an_answer_that_is_not_accepted_is_remembered_and_an_older_ledger_stops(
     again = Quiet(load_site(network.home(SITE) / "site.toml"))  # the first was killed: nothing was closed or saved
     welcome = read(network, again.welcome(client))
     again.store.close()
-    assert welcome.header["releases"] == 2
+    assert welcome.header.releases == 2
     device = participant(network, client)
     device.stream.handle(welcome)
     device.account.close()
@@ -102,15 +102,15 @@ def test_an_answer_that_is_not_accepted_is_remembered_and_an_older_ledger_stops(
     device.account.close()
 
 
-def test_what_a_client_says_of_itself_at_the_door_is_remembered(network, site, client):
+def test_what_a_client_reports_in_its_hello_is_remembered(network, site, client):
     """An answer may be lost on the way, or refused as malformed; the next hello tells of it."""
     device = participant(network, client)
     device.stream.handle(read(network, site.welcome(client)))
     asked(network, device, 1)
     nonce = bytes(32)
-    hello = read(network, device.stream._hello(nonce, f"token of {client}"))
+    hello = read(network, device.stream._hello(nonce, f"token of {client}")).header
     assert site._authenticate(hello, nonce) == client
-    assert read(network, site.welcome(client)).header["releases"] == 1
+    assert read(network, site.welcome(client)).header.releases == 1
     device.account.close()
 
 

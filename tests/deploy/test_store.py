@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from pgfl.deploy import identity
-from pgfl.deploy.site.site_store import SiteStore, only_one
+from pgfl.deploy.processes import only_one
+from pgfl.deploy.site.site_store import SiteStore
 from pgfl.errors import NetworkError
 
 
@@ -88,9 +89,15 @@ def test_the_largest_release_number_is_remembered_whatever_became_of_it(store, t
 def test_only_what_a_round_makes_durable_goes_without_a_sync(store, tmp_path):
     store.admit("ann", key(tmp_path, "ann"), "a")
     levels = []
-    for write in (lambda: store.saw_release("ann", 1), lambda: store.save_round(1, {}, ["ann"], {})):
-        write()
-        levels.append(store._db.execute("PRAGMA synchronous").fetchone()[0])
+
+    def note(statement):
+        if statement == "COMMIT":
+            levels.append(store._db.execute("PRAGMA synchronous").fetchone()[0])
+
+    store._db.set_trace_callback(note)
+    store.saw_release("ann", 1)
+    store.save_round(1, {}, ["ann"], {})
+    store._db.set_trace_callback(None)
     assert levels == [1, 2], "NORMAL for the number, FULL for the round"
 
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 
 import numpy as np
 import pytest
 
 from pgfl.core.roles import RoundRequest
 from pgfl.deploy import identity
-from pgfl.deploy.messages import encode_request
-from pgfl.deploy.stream_of_client import SiteStream
-from pgfl.deploy.streams_of_site import ClientStreams, Unwelcome
-from pgfl.deploy.wire import Kind, Limits, encode
+from pgfl.deploy.messages import Answer, Stop, encode_request
+from pgfl.deploy.streams import ClientStreams, SiteStream, Unwelcome
+from pgfl.deploy.wire import Limits, encode
 from tests.deploy.wires import Cable
 
 LIMITS = Limits(dimension=3)
@@ -48,12 +48,12 @@ class Host:
         return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result(15)
 
     def who(self, hello, nonce):
-        key = identity.ClientKey.parse(hello.header["key"].encode())
+        key = identity.ClientKey.parse(hello.key.encode())
         if key != self.allowed:
             raise Unwelcome("not admitted")
-        if not key.verifies(bytes.fromhex(hello.header["signature"]), self.certificate.fingerprint, nonce):
+        if not key.verifies(bytes.fromhex(hello.signature), self.certificate.fingerprint, nonce):
             raise Unwelcome("wrong signature")
-        if hello.header["token"] != TOKEN:
+        if hello.token != TOKEN:
             raise Unwelcome("wrong token")
         return "ann"
 
@@ -63,7 +63,7 @@ class Host:
     def ask(self, client):
         round = len(self.answers) + 1
         if round > self.questions:
-            self.streams.send(client, encode(Kind.STOP, {"reason": "done"}))
+            self.streams.send(client, encode(Stop(reason="done")))
         else:
             self.streams.send(client, encode_request(RoundRequest(round, 1, np.full(3, float(round)))))
 
@@ -82,8 +82,16 @@ def key(tmp_path):
     return identity.read_client_key(tmp_path / "ann" / identity.CLIENT_KEY)
 
 
+def until(condition, seconds=60.0):
+    """Wait for a condition; fail if it does not come."""
+    ends = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < ends, "waited in vain"
+        time.sleep(0.01)
+
+
 def echo(frame):
-    return encode(Kind.ANSWER, {"round": frame.header["round"], "release": 1}, np.tile(frame.vectors[0], (2, 1)))
+    return encode(Answer(round=frame.header.round, release=1), np.tile(frame.vectors[0], (2, 1)))
 
 
 def test_a_conversation(tmp_path, key):
@@ -140,14 +148,15 @@ def test_a_second_stream_replaces_the_first(tmp_path, key):
         ends = []
         thread = threading.Thread(target=lambda: ends.append(first.run(f"127.0.0.1:{host.port}", TOKEN)))
         thread.start()
-        while "ann" not in host.streams:
-            pass
+        until(lambda: "ann" in host.streams)
         other = threading.Thread(target=lambda: second.run(f"127.0.0.1:{host.port}", TOKEN))
         other.start()
-        thread.join(10)
-        assert ends[0].how == "lost"
+        thread.join(60)
+        assert [ended.how for ended in ends] == ["lost"]
+        assert "ann" in host.streams, "the second stream is open"
         second.close()
-        other.join(10)
+        other.join(60)
+        assert not other.is_alive()
 
 
 def test_closing_from_another_thread_ends_the_stream(tmp_path, key):

@@ -10,9 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pgfl.deploy.wire import FIELDS, Kind, Limits, Malformed, decode, encode
+from pgfl.deploy.messages import BETWEEN_SITE_AND_CLIENT, BETWEEN_SITES
+from pgfl.deploy.wire import Kind, Limits, Malformed, decode, encode
 
-ALL = frozenset(Kind)
+ALL = (*BETWEEN_SITE_AND_CLIENT, *BETWEEN_SITES)
+MESSAGE = {message.kind: message for message in ALL}
 LIMITS = Limits(dimension=3, clusters=frozenset({"a", "b"}), norm=100.0, header_bytes=4096)
 VECTORS = np.arange(6.0).reshape(2, 3)
 GOOD = {
@@ -33,16 +35,31 @@ GOOD = {
 }
 
 
+def good(kind):
+    """A valid frame of this kind."""
+    header, vectors = GOOD[kind]
+    return encode(MESSAGE[kind](**header), vectors)
+
+
 @pytest.mark.parametrize("kind", list(Kind))
 def test_every_kind_comes_back_as_it_was(kind):
     header, vectors = GOOD[kind]
-    frame = decode(encode(kind, header, vectors), LIMITS, ALL)
-    assert (frame.kind, dict(frame.header)) == (kind, header)
+    frame = decode(good(kind), LIMITS, ALL)
+    assert (frame.kind, frame.header.model_dump()) == (kind, header)
     assert frame.vectors.tolist() == ([] if vectors is None else vectors.tolist())
 
 
+@pytest.mark.parametrize("kind", list(Kind))
+def test_a_frame_is_a_prefix_its_header_in_compact_json_and_its_vectors(kind):
+    header, vectors = GOOD[kind]
+    text = json.dumps(header, separators=(",", ":")).encode()
+    payload = b"" if vectors is None else vectors.astype("<f8").tobytes()
+    assert good(kind) == b"PGFL\x01" + bytes([kind]) + len(text).to_bytes(4, "little") + text + payload
+
+
 def test_every_kind_is_covered_here():
-    assert set(GOOD) == set(FIELDS) == set(Kind)
+    assert set(GOOD) == set(MESSAGE) == set(Kind)
+    assert len(MESSAGE) == len(ALL)
 
 
 def frame(kind, header, payload=b""):
@@ -101,7 +118,7 @@ def test_malformed_is_refused(name):
 
 def test_a_kind_that_is_not_expected_is_refused():
     with pytest.raises(Malformed, match="not expected"):
-        decode(frame(Kind.ANSWER, ANSWER, PAYLOAD), LIMITS, frozenset({Kind.HELLO}))
+        decode(frame(Kind.ANSWER, ANSWER, PAYLOAD), LIMITS, (MESSAGE[Kind.HELLO],))
 
 
 def test_a_refusal_says_nothing_of_the_payload():
@@ -122,9 +139,9 @@ def test_any_bytes_are_a_frame_or_malformed(data, kind, whole):
 @settings(max_examples=1500, deadline=None)
 @given(kind=st.sampled_from(sorted(Kind)), cut=st.integers(0, 200), byte=st.integers(0, 255), drop=st.integers(0, 3))
 def test_damaged_frames_are_valid_or_malformed(kind, cut, byte, drop):
-    good = encode(kind, *GOOD[kind])
-    at = cut % len(good)
-    damaged = good[:at] + bytes([byte]) + good[at + 1 + drop :]
+    whole = good(kind)
+    at = cut % len(whole)
+    damaged = whole[:at] + bytes([byte]) + whole[at + 1 + drop :]
     try:
         result = decode(damaged, LIMITS, ALL)
     except Malformed:

@@ -19,12 +19,13 @@ ACCEPTANCE = "tests/deploy/test_acceptance.py::"
 WITHIN = ACCEPTANCE + "test_rows_and_labels_are_within_bounds_after_the_intercept_is_added"
 TABLE = "tests/deploy/test_client_data.py::test_csv_and_parquet_are_the_same_and_rows_are_clipped"
 STREAM = "huber, scattered/deployed"
-ACCOUNTS, CLIENT, CLIENT_ROUNDS = (
+ACCOUNTS, CLIENT, CLIENT_ROUNDS, SAMPLES = (
     "deploy/client/accounts.py",
     "deploy/client/client.py",
     "deploy/client/client_rounds.py",
+    "deploy/client/client_samples.py",
 )
-DRAWN = "        released: Vector = self.noise.release(model[None], sigma, nobody, slot.number)[0]\n"
+DRAWN = "        released: Floats = self.noise.release(model[None], sigma, nobody, slot.number)[0]\n"
 
 NOISE = (
     Mutant(
@@ -33,7 +34,7 @@ NOISE = (
         "The clean model leaves, and the ledger says that it was paid for.",
         ACCOUNTS,
         DRAWN,
-        "        released: Vector = model\n",
+        "        released: Floats = model\n",
         (NOISED,),
         (STREAM,),
         worst=True,
@@ -105,7 +106,7 @@ NOISE = (
         "Which floats can be reached depends on the model again.",
         ACCOUNTS,
         DRAWN,
-        "        released: Vector = model + self.noise.release(0.0 * model[None], sigma, nobody, slot.number)[0]\n",
+        "        released: Floats = model + self.noise.release(0.0 * model[None], sigma, nobody, slot.number)[0]\n",
         (NOISED,),
     ),
     Mutant(
@@ -115,7 +116,7 @@ NOISE = (
         ACCOUNTS,
         DRAWN,
         '        clock = np.random.default_rng(__import__("time").time_ns())\n'
-        "        released: Vector = model + sigma[0] * clock.standard_normal(len(model))\n",
+        "        released: Floats = model + sigma[0] * clock.standard_normal(len(model))\n",
         (NOISED,),
     ),
     Mutant(
@@ -297,7 +298,7 @@ ANSWERS = (
         CLIENT_ROUNDS,
         "            return known.payload or decline(request.round, Refusal.LOST_ROUND)\n",
         "            before, self.role.sent = self.role.state(), None\n"
-        "            made = self.role.answer(request, lambda model: self.account._perturbed(known, model))\n"
+        "            made = self.role.answer(request, lambda model: self.account.perturbed(known, model))\n"
         "            self.role.restore(before)\n"
         "            return encode_answer(made, known.number)\n",
         (ROUNDS + "test_a_repeated_round_gets_the_same_bytes_whatever_comes_with_it",),
@@ -309,7 +310,7 @@ ANSWERS = (
         "Who can kill the client after it has sent gets one release after the other.",
         CLIENT_ROUNDS,
         "            return known.payload or decline(request.round, Refusal.LOST_ROUND)\n",
-        "            made = self.role.answer(request, lambda model: self.account._perturbed(known, model))\n"
+        "            made = self.role.answer(request, lambda model: self.account.perturbed(known, model))\n"
         "            return known.payload or encode_answer(made, known.number)\n",
         (ROUNDS + "test_what_is_paid_stays_paid_whatever_happens_then",),
     ),
@@ -373,7 +374,7 @@ ANSWERS = (
         "a client does not compare its ledger with what the site has received",
         "A ledger put back from a backup spends again what is spent.",
         CLIENT,
-        '        self.rounds.welcomed(frame.header["releases"])\n',
+        "        self.rounds.welcomed(welcome.releases)\n",
         "",
         (
             "tests/deploy/test_site_memory.py::"
@@ -399,7 +400,7 @@ ACCEPTED = (
         "device-intercept-after-clipping",
         "a device appends the intercept after it has clipped its rows",
         "Rows are longer than the bound that Δ is computed with.",
-        CLIENT,
+        SAMPLES,
         "    features = np.column_stack([columns[name] for name in names] + [np.ones(int(filled.sum()))] * "
         "settings.intercept)\n    return clipped(settings, features, columns[settings.target])\n",
         "    within = clipped(settings, np.column_stack([columns[name] for name in names]), columns[settings.target])\n"
@@ -412,7 +413,7 @@ ACCEPTED = (
         "device-rows-unclipped",
         "a device does not clip its rows",
         "Δ is no bound for longer rows.",
-        CLIENT,
+        SAMPLES,
         "    if privacy.enabled and privacy.x_norm is not None:\n",
         "    if False:\n",
         (TABLE,),
@@ -422,7 +423,7 @@ ACCEPTED = (
         "device-labels-unclipped",
         "a device does not clip its labels",
         "Ridge's Δ is no bound for larger labels.",
-        CLIENT,
+        SAMPLES,
         "    if privacy.enabled:\n        targets",
         "    if False:\n        targets",
         (TABLE,),
@@ -432,7 +433,7 @@ ACCEPTED = (
         "device-labels-without-a-bound",
         "a device clips labels only where a bound is stated",
         "A label of 10²⁰ shows in how a problem is solved.",
-        CLIENT,
+        SAMPLES,
         "    if privacy.enabled:\n        targets",
         "    if privacy.enabled and privacy.y_bound:\n        targets",
         (WITHIN,),
@@ -450,7 +451,7 @@ ACCEPTED = (
         "device-limits-of-another-cluster",
         "limits are compared with the training of all clusters, not with the client's own",
         "A site hides what it asks for in the table of one cluster.",
-        "deploy/training_files.py",
+        "deploy/client/client_settings.py",
         "objective, algorithm = training.objective.of(cluster), training.algorithm",
         "objective, algorithm = training.objective, training.algorithm",
         (ACCEPTANCE + "test_a_training_outside_the_limits_is_refused_by_its_key",),
@@ -468,7 +469,7 @@ ACCEPTED = (
         "device-task-unchecked-at-the-start",
         "labels are not checked against the declared task when they are loaded",
         "They are checked when a site has asked, and it sees the outcome.",
-        CLIENT,
+        SAMPLES,
         "    _check_task(settings, table, columns[settings.target], filled)\n",
         "",
         (ACCEPTANCE + "test_labels_that_do_not_suit_the_declared_task_end_the_client_before_it_speaks",),
@@ -513,7 +514,7 @@ ACCEPTED = (
         "device-objective-with-the-tolerance-of-the-site",
         "the training's tolerance reaches the fast solver",
         "As above.",
-        "deploy/training_files.py",
+        "deploy/agreed_training.py",
         'model_copy(update={"tolerance": LEAST_TOLERANCE})',
         "model_copy()",
         (ACCEPTANCE + "test_the_sites_tolerance_is_not_used",),

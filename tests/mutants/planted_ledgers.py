@@ -11,10 +11,7 @@ INFINITE = TESTS + "test_a_release_without_noise_makes_it_infinite_for_good"
 MEMORY = "tests/deploy/test_site_memory.py::"
 STORE = "tests/deploy/test_store.py::test_the_largest_release_number_is_remembered_whatever_became_of_it"
 LEDGER = "privacy/ledger.py"
-RESERVED = (
-    "        slot = self._charge(str(round_key), accepted, lambda: self._next(str(round_key), float(sensitivity)))\n"
-    "        yield slot\n"
-)
+RESERVED = "        slot = self._charge(str(round_key), float(sensitivity), accepted)\n        yield slot\n"
 
 LEDGERS: tuple[Mutant, ...] = (
     Mutant(
@@ -64,7 +61,7 @@ LEDGERS: tuple[Mutant, ...] = (
         RESERVED,
         "        slot = self._next(str(round_key), float(sensitivity))\n"
         "        yield slot\n"
-        "        self._charge(str(round_key), accepted, lambda: slot)\n",
+        "        self._charge(str(round_key), float(sensitivity), accepted)\n",
         (TESTS + "test_a_charge_is_there_before_the_body_runs",),
     ),
     Mutant(
@@ -198,7 +195,7 @@ LEDGERS: tuple[Mutant, ...] = (
         "a copy without its log is opened",
         "The last release may be in the log only, and not in the anchor yet.",
         "privacy/ledger_file.py",
-        "    if _says_log(connection) and not log_size(path):\n",
+        "    if _marked_as_logging(connection) and not log_size(path):\n",
         "    if False:\n",
         (TESTS + "test_a_copy_without_its_log_is_refused_and_again",),
     ),
@@ -282,8 +279,8 @@ LEDGERS: tuple[Mutant, ...] = (
         "a site does not remember what a client says of itself when it comes",
         "An answer that was lost on the way is known to nobody but the client.",
         "deploy/site/site.py",
-        '        self.store.saw_release(client.name, hello.header["releases"])\n',
+        "        self.store.saw_release(client.name, hello.releases)\n",
         "",
-        (MEMORY + "test_what_a_client_says_of_itself_at_the_door_is_remembered",),
+        (MEMORY + "test_what_a_client_reports_in_its_hello_is_remembered",),
     ),
 )

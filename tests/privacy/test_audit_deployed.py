@@ -10,11 +10,12 @@ from pgfl.config import PrivacySettings
 from pgfl.core.roles import Accepted, RoundRequest
 from pgfl.deploy.client.accounts import PrivateAccount
 from pgfl.deploy.client.client_rounds import ClientRounds
-from pgfl.deploy.wire import Kind, Limits, decode
+from pgfl.deploy.messages import Answer
+from pgfl.deploy.wire import Limits, decode
 
 
 def deployed(case, world, path):
-    """A client as it joins a site, in one of the two worlds; it tells the test its clean and released models."""
+    """A client as it joins a site, in one of the two worlds; it gives the test its clean and released models."""
     mechanism = Mechanism.shipped(case)
     data = case.privacy.bounded(case.federation(np.array([world])))
     settings = PrivacySettings(
@@ -27,20 +28,20 @@ def deployed(case, world, path):
         w_norm=case.privacy.w_norm,
     )
     account = PrivateAccount.open(path, "ann", settings, len(data.targets), data.dimension)
-    told = []
-    account.drawn = lambda number, clean, released: told.append(clean.copy())
-    return ClientRounds(mechanism.client(*data.rows(0)), account, "f" * 32), account, told
+    clean = []
+    account.drawn = lambda number, model, released: clean.append(model.copy())
+    return ClientRounds(mechanism.client(*data.rows(0)), account, "f" * 32), account, clean
 
 
 def play(case, world, path):
     """(clean models, rows of the ledger) of a whole game."""
-    rounds, account, told = deployed(case, world, path)
+    rounds, account, clean = deployed(case, world, path)
     server, accepted = LyingServer(case, 1, SERVER_CLIENTS), None
     for number in range(1, ROUNDS + 1):
         frame = decode(
             rounds.answer(RoundRequest(number, SERVER_CLIENTS, server.message()[0], accepted)),
             Limits(3),
-            frozenset({Kind.ANSWER}),
+            (Answer,),
         )
         model, dual = np.asarray(frame.vectors)[:, None]
         if accepted is not None:
@@ -51,7 +52,7 @@ def play(case, world, path):
         server.expect_dual(accepted.model[None])
     rows = account.ledger.rows()
     account.close()
-    return np.array(told), rows
+    return np.array(clean), rows
 
 
 @pytest.mark.parametrize("case", [huber(), logistic(), bounded_ridge()], ids=lambda case: case.name)
@@ -60,6 +61,6 @@ def test_what_a_release_tells_is_what_the_ledger_says_it_costs(case, tmp_path):
     (one, paid), (other, _) = (play(case, world, tmp_path / str(world)) for world in (0, 1))
     assert len(paid) == ROUNDS
     for clean, neighbour, row in zip(one, other, paid, strict=True):
-        told = np.sum((clean - neighbour) ** 2) / (2 * row.sigma**2)
-        assert told <= row.phi
-        assert told > (0.98 if case.attained else 0.7) * row.phi
+        leaked = np.sum((clean - neighbour) ** 2) / (2 * row.sigma**2)
+        assert leaked <= row.phi
+        assert leaked > (0.98 if case.attained else 0.7) * row.phi

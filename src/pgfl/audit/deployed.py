@@ -18,34 +18,36 @@ from queue import Empty, SimpleQueue
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pgfl.array_types import Floats
 from pgfl.audit.cases import ROUNDS, Case
 from pgfl.audit.lying_server import LyingServer
 from pgfl.audit.subjects import PUSH, SERVER_CLIENTS, Integers, Mechanism, Played
 from pgfl.core.algorithms import FedAvg
 from pgfl.core.roles import Accepted, Answer, RoundRequest
-from pgfl.deploy import identity
+from pgfl.deploy import identity, messages
+from pgfl.deploy.agreed_training import TASK_OF, Training
 from pgfl.deploy.client.accounts import PrivateAccount
-from pgfl.deploy.client.client import Participant, Samples, load_samples
-from pgfl.deploy.local import to_toml
+from pgfl.deploy.client.client import Participant
+from pgfl.deploy.client.client_samples import Samples, load_samples
+from pgfl.deploy.client.client_settings import load_client
+from pgfl.deploy.local import csv_of
 from pgfl.deploy.messages import encode_request, read_answer
-from pgfl.deploy.training_files import TASK_OF, Training, load_client
-from pgfl.deploy.wire import Frame, Kind, Limits, decode, encode
+from pgfl.deploy.settings_files import toml_of
+from pgfl.deploy.wire import Frame, Header, Limits, decode, encode
 from pgfl.errors import PrivacyError
 from pgfl.objectives import Huber
 from pgfl.privacy.ledger import Ledger
 
-Floats = NDArray[np.float64]
 CLIENT, SITE, CLUSTER, TOKEN = "ann", "north", "q", "an invitation"
 MOST_ANSWERS = 2 * (ROUNDS + 1)
 IN_MEMORY = Path("/dev/shm")  # a disk whose syncs cost nothing, so that thousands of ledgers can be written
 
 
 def play(case: Case, mechanism: Mechanism, worlds: Integers, seed: int) -> Played:
-    """A client a trial; ρ is the largest sum of the φ in a ledger."""
+    """One client per trial; ρ is the largest sum of the φ in a ledger."""
     whole = LyingServer(case, 0, SERVER_CLIENTS)
-    heard: list[LyingServer] = []
+    servers: list[LyingServer] = []
     answers = np.full((len(worlds), MOST_ANSWERS, len(case.centre)), np.nan)
     samples: dict[int, Samples] = {}
     rho = 0.0
@@ -58,12 +60,12 @@ def play(case: Case, mechanism: Mechanism, worlds: Integers, seed: int) -> Playe
             samples[world] = samples.get(world) or load_samples(settings)
             for rounds in (range(1, ROUNDS), range(ROUNDS, ROUNDS + 2)):
                 _talk(Participant(settings, samples[world]), site, rounds, mechanism)
-            heard.append(site.server)
+            servers.append(site.server)
             answers[trial, : len(site.answers)] = site.answers
             with Ledger.read(home / "ledger.db") as ledger:
                 rho = max(rho, sum(row.phi for row in ledger.rows()))
-    whole.released = [np.concatenate(parts) for parts in zip(*(server.released for server in heard), strict=True)]
-    whole.implied = [np.concatenate(parts) for parts in zip(*(server.implied for server in heard), strict=True)]
+    whole.released = [np.concatenate(parts) for parts in zip(*(server.released for server in servers), strict=True)]
+    whole.implied = [np.concatenate(parts) for parts in zip(*(server.implied for server in servers), strict=True)]
     whole.answers = answers
     return whole, rho
 
@@ -79,7 +81,7 @@ def _talk(participant: Participant, site: _Site, rounds: Iterable[int], mechanis
     finally:
         account.close()
     if ended.how != "stopped":
-        raise PrivacyError(f"The audited client ended its stream ({ended.reason}); nothing can be said of it.")
+        raise PrivacyError(f"The audited client ended its stream ({ended.reason}); it cannot be audited.")
 
 
 @dataclass(frozen=True)
@@ -104,7 +106,7 @@ class _Shared:
         """A new client's folder in one of the worlds."""
         home.mkdir()
         (home / "data.csv").write_text(self.tables[world])
-        (home / "client.toml").write_text(to_toml(_client_settings(self.case, self.certificate)))
+        (home / "client.toml").write_text(toml_of(_client_settings(self.case, self.certificate)))
         with os.fdopen(os.open(home / identity.CLIENT_KEY, os.O_WRONLY | os.O_CREAT, 0o600), "wb") as file:
             file.write(self.key)
         return home
@@ -126,18 +128,18 @@ class _Site:
     def frames(self, rounds: Iterable[int], outbox: SimpleQueue[bytes | None]) -> Iterator[bytes]:
         """What the site sends over one stream; each frame is chosen when the one before has been answered."""
         nonce = secrets.token_bytes(32)
-        yield encode(Kind.CHALLENGE, {"site": SITE, "nonce": nonce.hex()})
-        self._heard(outbox, Kind.HELLO)
-        yield encode(Kind.WELCOME, self._welcome())
+        yield encode(messages.Challenge(site=SITE, nonce=nonce.hex()))
+        self._received(outbox, messages.Hello)
+        yield encode(self._welcome())
         for number in rounds:
             request = RoundRequest(number, SERVER_CLIENTS, self.server.message()[0], self.accepted)
             answers = []
             for _ in range(2):
                 yield encode_request(request)
-                frame = self._heard(outbox, Kind.ANSWER, Kind.DECLINE)
-                answers += [read_answer(frame)] if frame.kind is Kind.ANSWER else []
+                frame = self._received(outbox, messages.Answer, messages.Decline)
+                answers += [read_answer(frame)] if isinstance(frame.header, messages.Answer) else []
             self._write_down(number, answers)
-        yield encode(Kind.STOP, {"reason": "the audit is over"})
+        yield encode(messages.Stop(reason="the audit is over"))
 
     def _write_down(self, number: int, answers: list[Answer]) -> None:
         self.answers += [answer.model for answer in answers]
@@ -152,19 +154,19 @@ class _Site:
         self.accepted = Accepted(number, released + PUSH)
         self.server.expect_dual(self.accepted.model[None])
 
-    def _welcome(self) -> dict[str, Any]:
+    def _welcome(self) -> messages.Welcome:
         made = len(self.server.released)
-        told = {"client": CLIENT, "cluster": CLUSTER, "training": self.shared.training.text}
-        return {**told, "releases": made, "round": made}
+        training = self.shared.training.text
+        return messages.Welcome(client=CLIENT, cluster=CLUSTER, training=training, releases=made, round=made)
 
-    def _heard(self, outbox: SimpleQueue[bytes | None], *kinds: Kind) -> Frame:
+    def _received(self, outbox: SimpleQueue[bytes | None], *expected: type[Header]) -> Frame:
         try:
             data = outbox.get_nowait()
         except Empty:
             data = None
         if data is None:
-            raise PrivacyError("The audited client left a frame unanswered; nothing can be said of it.")
-        return decode(data, self._limits, frozenset(kinds))
+            raise PrivacyError("The audited client left a frame unanswered; it cannot be audited.")
+        return decode(data, self._limits, expected)
 
 
 def _training(case: Case) -> Training:
@@ -213,6 +215,4 @@ def _table(case: Case, world: int) -> str:
     """The raw records of a world, as their owner has them; an intercept is the client's own doing."""
     federation = case.federation(np.array([world]))
     features = federation.features[:, :-1] if case.intercept else federation.features
-    header = ",".join(["y", *(f"x{i}" for i in range(features.shape[1]))])
-    rows = [",".join(map(repr, row)) for row in np.column_stack([federation.targets, features]).tolist()]
-    return "\n".join([header, *rows]) + "\n"
+    return csv_of(features, federation.targets)

@@ -35,9 +35,11 @@ def init(
 @app.command()
 def join(settings: Annotated[Path, typer.Argument(help="client.toml")]) -> None:
     """Take part until training is over or the budget is spent; started again, it goes on where it was."""
-    from pgfl.deploy.client.client import LOCK, Participant, load_samples, run_client
-    from pgfl.deploy.site.site_store import only_one
-    from pgfl.deploy.training_files import load_client
+    from pgfl.deploy.client.client import LOCK, Participant
+    from pgfl.deploy.client.client_samples import load_samples
+    from pgfl.deploy.client.client_settings import load_client
+    from pgfl.deploy.flower.flower_client import invitations_of
+    from pgfl.deploy.processes import only_one
     from pgfl.privacy.rules import off_although_written
 
     show_log()
@@ -48,7 +50,7 @@ def join(settings: Annotated[Path, typer.Argument(help="client.toml")]) -> None:
         participant = Participant(loaded, load_samples(loaded))
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: participant.stop())
-        reason = run_client(loaded, participant)
+        reason = participant.run(invitations_of(loaded))
     typer.echo(f"Client {loaded.name} ended: {reason}.")
 
 
@@ -56,7 +58,7 @@ def join(settings: Annotated[Path, typer.Argument(help="client.toml")]) -> None:
 def accept(settings: Annotated[Path, typer.Argument(help="client.toml")]) -> None:
     """Accept the changed training that the site offered last; the next join takes part in it."""
     from pgfl.deploy.client import acceptance
-    from pgfl.deploy.training_files import load_client
+    from pgfl.deploy.client.client_settings import load_client
 
     loaded = load_client(settings)
     offer, changes = acceptance.accept(Path(loaded.home))
@@ -68,7 +70,7 @@ def accept(settings: Annotated[Path, typer.Argument(help="client.toml")]) -> Non
 @app.command()
 def status(settings: Annotated[Path, typer.Argument(help="client.toml")], as_json: Json = False) -> None:
     """What the client has released and spent."""
-    from pgfl.deploy.training_files import load_client
+    from pgfl.deploy.client.client_settings import load_client
     from pgfl.privacy.ledger import Ledger
 
     loaded = load_client(settings)

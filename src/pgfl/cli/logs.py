@@ -1,4 +1,4 @@
-"""What long-running commands say about themselves: one line an event, on standard error."""
+"""The log of long-running commands: one line per event, on standard error."""
 
 from __future__ import annotations
 

@@ -5,14 +5,18 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
+from contextlib import closing
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from pgfl.cli.logs import show_log
 from pgfl.cli.options import Json
 from pgfl.errors import NetworkError
+
+if TYPE_CHECKING:
+    from pgfl.deploy.site.site_store import SiteStore
 
 app = typer.Typer(no_args_is_help=True, help="A site: its key, whom it trusts, and its rounds.")
 Home = Annotated[Path, typer.Option("--home", help="The site's folder.")]
@@ -82,14 +86,15 @@ def expel(name: Annotated[str, typer.Argument(help="The client's name.")], home:
 @app.command()
 def serve(settings: Annotated[Path, typer.Argument(help="site.toml")]) -> None:
     """Run the site until the last round is done; started again, it goes on from the last completed round."""
+    from pgfl.deploy.flower.flower_site import inviter_of
+    from pgfl.deploy.processes import only_one
     from pgfl.deploy.site.site import LOCK, Site
-    from pgfl.deploy.site.site_store import only_one
-    from pgfl.deploy.training_files import load_site
+    from pgfl.deploy.site.site_settings import load_site
 
     show_log()
     loaded = load_site(settings)
     with only_one(Path(loaded.home) / LOCK, f"Site {loaded.name}"):
-        site = Site(loaded)
+        site = Site(loaded, inviter_of(loaded))
 
         async def run() -> str:
             loop = asyncio.get_running_loop()
@@ -107,7 +112,9 @@ def status(home: Home = Path("."), as_json: Json = False) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    figures = _status(home)
+    from pgfl.deploy.site.site_status import status_of
+
+    figures = status_of(home)
     if as_json:
         typer.echo(json.dumps(figures))
         return
@@ -128,40 +135,7 @@ def status(home: Home = Path("."), as_json: Json = False) -> None:
         console.print("refused: " + ", ".join(f"{n} {why}" for why, n in figures["refused"].items()), highlight=False)
 
 
-def _status(home: Path) -> dict[str, Any]:
-    from pgfl.deploy.site.site import LIVE, LOCK
-    from pgfl.deploy.site.site_store import only_one
-
-    with _store(home) as store:
-        clients, neighbours = store.clients().values(), store.neighbours().values()
-        history, last = store.history(1), store.last_round()
-    try:
-        with only_one(home / LOCK, "site"):
-            live: dict[str, Any] = {}
-    except NetworkError:
-        live = json.loads((home / LIVE).read_text()) if (home / LIVE).exists() else {"starting": True}
-    return {
-        "running": bool(live),
-        "round": last,
-        "last": history[-1] if history else None,
-        "connected": live.get("connected", []),
-        "up": live.get("up", []),
-        "waiting_for": live.get("waiting_for", []),
-        "refused": live.get("refused", {}),
-        "clients": [
-            {"name": c.name, "cluster": c.cluster, "releases": c.releases, "accepted": c.accepted} for c in clients
-        ],
-        "neighbours": [{"name": n.certificate.name, "address": n.address} for n in neighbours],
-    }
-
-
-def _store(home: Path) -> Any:
-    from contextlib import closing
-
-    from pgfl.deploy.identity import SITE_CERTIFICATE
-    from pgfl.deploy.site.site import STORE
+def _store(home: Path) -> closing[SiteStore]:
     from pgfl.deploy.site.site_store import SiteStore
 
-    if not (home / SITE_CERTIFICATE).exists():
-        raise NetworkError(f"{home} is not a site's folder; `pgfl site init NAME` makes one.")
-    return closing(SiteStore(home / STORE))
+    return closing(SiteStore.of_site(home))

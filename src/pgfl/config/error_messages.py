@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 from pydantic import ValidationError
 
@@ -39,14 +39,17 @@ _LIMITS = {
 }
 
 
-def sentence(error: ValidationError) -> str:
-    """The most telling of pydantic's errors as one sentence; an unknown key comes first, it explains a missing one."""
+def sentence(error: ValidationError, known: Collection[str] | None = None) -> str:
+    """The most telling of pydantic's errors as one sentence; an unknown key comes first, it explains a missing one.
+
+    `known` are the keys of the file, dotted; those of a config unless given.
+    """
     first = min(error.errors(), key=lambda found: found["type"] != "extra_forbidden")
     key = ".".join(str(part) for part in first["loc"] if not str(part).startswith("<"))
     kind, given = first["type"], shown(first["input"])
     context = first.get("ctx", {})
     if kind == "extra_forbidden":
-        return _unknown(key, [str(part) for part in first["loc"]])
+        return _unknown(key, [str(part) for part in first["loc"]], dict(_known_keys()) if known is None else known)
     if kind == "missing" and isinstance(first["loc"][-1], int):
         return f"`{key.rpartition('.')[0]}` is too short a list."
     if kind == "missing":
@@ -75,9 +78,8 @@ def sentence(error: ValidationError) -> str:
     return f"`{key}` is wrong: {one_line(first['msg'])}; got {given}."
 
 
-def _unknown(key: str, location: list[str]) -> str:
+def _unknown(key: str, location: list[str], known: Collection[str]) -> str:
     section, _, leaf = key.rpartition(".")
-    known = dict(_known_keys())
     siblings = [name for name in known if name.rpartition(".")[0] == _generic(section, location)]
     if "data" in location[:1]:
         siblings = [f"data.{name}" for name in DATA_SECTIONS[location[1]].model_fields]

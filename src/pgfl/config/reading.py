@@ -39,7 +39,7 @@ def load(source: str | os.PathLike[str], overrides: Sequence[str] = (), seed: in
 
 def parse(settings: Mapping[str, Any], base: Path | None = None) -> Config:
     """A config from plain dictionaries; relative paths are taken from `base` where it is given."""
-    filled = _fill({key: _tuples(value) for key, value in settings.items()})
+    filled = _fill({key: tuples(value) for key, value in settings.items()})
     try:
         config = Config.model_validate(filled)
     except ValidationError as error:
@@ -117,10 +117,11 @@ def _toml_value(text: str) -> Any:
     return parsed["value"] if set(parsed) == {"value"} else text
 
 
-def _tuples(value: Any) -> Any:
+def tuples(value: Any) -> Any:
+    """The value with its lists as tuples, as frozen sections hold them."""
     if isinstance(value, list | tuple):
-        return tuple(_tuples(item) for item in value)
-    return {key: _tuples(item) for key, item in value.items()} if isinstance(value, Mapping) else value
+        return tuple(tuples(item) for item in value)
+    return {key: tuples(item) for key, item in value.items()} if isinstance(value, Mapping) else value
 
 
 def _fill(settings: dict[str, Any]) -> dict[str, Any]:

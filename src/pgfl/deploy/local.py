@@ -7,20 +7,25 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
+from pgfl.array_types import AnyArray, AnyFloats
 from pgfl.core.federation import Federation
 from pgfl.deploy import identity, processes
-from pgfl.deploy.site.site import LIVE, STORE
-from pgfl.deploy.site.site_store import SiteStore
-from pgfl.deploy.training_files import TASK_OF, Training
+from pgfl.deploy.agreed_training import TASK_OF, Training
+from pgfl.deploy.settings_files import toml_of
+from pgfl.deploy.site.site import LIVE
+from pgfl.deploy.site.site_store import STORE, SiteStore
 from pgfl.errors import NetworkError
 
+LEDGER, NOISE = "ledger.db", "noise"  # in a client's folder
+Found = TypeVar("Found")
 _COMMAND = "from pgfl.cli import main; main()"
 
 
@@ -40,7 +45,7 @@ class LocalNetwork:
     # set-up, as operators and owners would do it ---------------------------------------------------------------------
 
     def prepare(self, peer_address: Callable[[str, str], str] | None = None) -> None:
-        """Keys, certificates, links, admissions, settings and data; `peer_address(from, to)` may lead around."""
+        """Make keys, links, admissions, settings and data; `peer_address(from, to)` overrides an address."""
         for site in self.federation.server_ids:
             self.ports[site] = tuple(processes.free_port() for _ in range(3))  # type: ignore[assignment]
             identity.create_site(self.home(site), site, [])
@@ -60,19 +65,17 @@ class LocalNetwork:
         cluster = self.federation.cluster_ids[self.federation.client_cluster[index]]
         key = identity.create_client(self.home(client), client)
         features, targets = self.federation.rows(index)
-        header = ",".join(["y", *(f"x{i}" for i in range(features.shape[1]))])
-        rows = [",".join(map(repr, row)) for row in np.column_stack([targets, features]).tolist()]
-        (self.home(client) / "data.csv").write_text("\n".join([header, *rows]) + "\n")
+        (self.home(client) / "data.csv").write_text(csv_of(features, targets))
         settings = {
             "name": client, "data": "data.csv", "task": TASK_OF[self.training.objective.of(cluster).kind],
-            "record_noise": "noise" if self.record_noise else None,
+            "record_noise": NOISE if self.record_noise else None,
             "site": {
                 "certificate": str((self.home(site) / identity.SITE_CERTIFICATE).resolve()),
                 "superlink": f"127.0.0.1:{self.ports[site][0]}",
             },
             "privacy": self.privacy,
         }  # fmt: skip
-        (self.home(client) / "client.toml").write_text(to_toml(settings))
+        (self.home(client) / "client.toml").write_text(toml_of(settings))
         self._with_store(site, lambda store: store.admit(client, key, cluster))
 
     def home(self, name: str) -> Path:
@@ -122,7 +125,7 @@ class LocalNetwork:
     # observation ------------------------------------------------------------------------------------------------------
 
     def live(self, site: str) -> dict[str, Any]:
-        """What a site wrote about itself last."""
+        """The status that a site wrote last."""
         try:
             found: dict[str, Any] = json.loads((self.home(site) / LIVE).read_text())
             return found
@@ -131,14 +134,14 @@ class LocalNetwork:
 
     def history(self, site: str) -> list[dict[str, Any]]:
         """The figures of all rounds."""
-        return self._with_store(site, lambda store: store.history())  # type: ignore[no-any-return]
+        return self._with_store(site, SiteStore.history)
 
-    def arrays(self, site: str) -> tuple[int, dict[str, Any]] | None:
+    def arrays(self, site: str) -> tuple[int, dict[str, AnyArray]] | None:
         """The saved state."""
-        return self._with_store(site, lambda store: store.load_state())  # type: ignore[no-any-return]
+        return self._with_store(site, SiteStore.load_state)
 
     def log(self, name: str) -> str:
-        """What a process has said."""
+        """The output of a process."""
         path = self.home(name) / "log.txt"
         return path.read_text(errors="replace") if path.exists() else ""
 
@@ -155,14 +158,11 @@ class LocalNetwork:
 
     def round_of(self, site: str) -> int:
         """The last completed round."""
-        return int(self._with_store(site, lambda store: store.last_round()))
+        return self._with_store(site, SiteStore.last_round)
 
-    def _with_store(self, site: str, use: Callable[[SiteStore], Any]) -> Any:
-        store = SiteStore(self.home(site) / STORE)
-        try:
+    def _with_store(self, site: str, use: Callable[[SiteStore], Found]) -> Found:
+        with closing(SiteStore(self.home(site) / STORE)) as store:
             return use(store)
-        finally:
-            store.close()
 
     def _write_site(self, site: str) -> None:
         flower, clients, peers = self.ports[site]
@@ -172,19 +172,15 @@ class LocalNetwork:
             "timing": self.timing,
             "training": self.training.model_dump(exclude_none=True),
         }
-        (self.home(site) / "site.toml").write_text(to_toml(settings))
+        (self.home(site) / "site.toml").write_text(toml_of(settings))
 
 
 def _link(certificate: identity.SiteCertificate, address: str, store: SiteStore) -> None:
     store.link(certificate, address)
 
 
-def to_toml(table: dict[str, Any], prefix: str = "") -> str:
-    """TOML of plain values, lists and tables; None is left out."""
-    plain = {key: value for key, value in table.items() if value is not None and not isinstance(value, dict)}
-    lines = [f"{key} = {json.dumps(value)}" for key, value in plain.items()]
-    parts = ["\n".join(lines)] if lines else []
-    for key, value in table.items():
-        if isinstance(value, dict) and value:
-            parts.append(f"[{prefix}{key}]\n{to_toml(value, f'{prefix}{key}.')}".rstrip())
-    return "\n\n".join(parts) + ("\n" if not prefix else "")
+def csv_of(features: AnyFloats, targets: AnyFloats) -> str:
+    """A client's table: the target y, then the features x0, x1, …, to the last digit."""
+    header = ",".join(["y", *(f"x{i}" for i in range(features.shape[1]))])
+    rows = [",".join(map(repr, row)) for row in np.column_stack([targets, features]).tolist()]
+    return "\n".join([header, *rows]) + "\n"

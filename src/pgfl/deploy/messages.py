@@ -1,53 +1,220 @@
-"""Between the roles' messages and frames; a frame that was decoded within its limits always converts."""
+"""Every message of the network: its header, how it is written, and how it is read.
+
+A frame that was decoded within its limits always reads as the message that its header says it is.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from typing import Annotated, Final, TypeVar
+
 import numpy as np
+from pydantic import AfterValidator, FailFast, Field
 
-from pgfl.core.roles import Accepted, Answer, Publication, RoundRequest
-from pgfl.deploy.wire import Frame, Kind, encode
+from pgfl.core import roles
+from pgfl.deploy.wire import Expected, Frame, Header, Kind, encode
+
+_LARGEST: Final = 2**53
+_HEX: Final = "^(?:[0-9a-f]{2})*$"
+
+Count = Annotated[int, Field(ge=0, lt=_LARGEST)]
+Round = Annotated[int, Field(gt=0, lt=_LARGEST)]
+Clients = Annotated[int, Field(gt=0, le=10**9)]
+SiteName = Annotated[str, Field(max_length=63)]
+Name = Annotated[str, Field(max_length=256)]
+Reason = Annotated[str, Field(max_length=500)]
+Digest = Annotated[str, Field(max_length=64, pattern=_HEX)]
+ClusterName = Annotated[str, Field(min_length=1, max_length=256)]
 
 
-def encode_request(request: RoundRequest) -> bytes:
-    """A site's question to a client."""
+def _without_repetition(names: list[str]) -> list[str]:
+    if len(set(names)) != len(names):
+        raise ValueError("a name is repeated")
+    return names
+
+
+# Between a site and its clients ---------------------------------------------------------------------------------------
+
+
+class Challenge(Header):
+    """A site's first frame: the client must sign its nonce."""
+
+    kind = Kind.CHALLENGE
+    site: SiteName
+    nonce: Annotated[str, Field(max_length=128, pattern=_HEX)]
+
+
+class Hello(Header):
+    """A client proves who it is, and reports how many releases it has made."""
+
+    kind = Kind.HELLO
+    key: Annotated[str, Field(max_length=512)]
+    token: Annotated[str, Field(max_length=128)]
+    signature: Annotated[str, Field(max_length=512, pattern=_HEX)]
+    releases: Count
+
+
+class Welcome(Header):
+    """A site lets a client in: its cluster, the training, and the largest release number that the site has seen."""
+
+    kind = Kind.WELCOME
+    client: Name
+    cluster: Name
+    training: Annotated[str, Field(max_length=1 << 19)]
+    releases: Count
+    round: Count
+
+
+class Request(Header):
+    """A site asks a client for its answer to a round. The vectors are its model and the accepted one, if known."""
+
+    kind = Kind.REQUEST
+    round: Round
+    server_clients: Clients
+    known: bool
+    accepted: Count | None
+
+    def vector_count(self) -> int:
+        """The current model if there is one, and the model of the accepted round if there is one."""
+        return int(self.known) + int(self.accepted is not None)
+
+
+class Answer(Header):
+    """A client's answer to a round: the released model and the dual."""
+
+    kind = Kind.ANSWER
+    round: Round
+    release: Count
+
+    def vector_count(self) -> int:
+        """The model and the dual."""
+        return 2
+
+
+class Decline(Header):
+    """A client does not answer a round or, if it is final, any later one."""
+
+    kind = Kind.DECLINE
+    round: Round
+    reason: Reason
+    final: bool
+
+
+class Stop(Header):
+    """Training is over."""
+
+    kind = Kind.STOP
+    reason: Reason
+
+
+class Refused(Header):
+    """A site does not let a client in."""
+
+    kind = Kind.REFUSED
+    reason: Reason
+
+
+# Between neighbouring sites -------------------------------------------------------------------------------------------
+
+
+class PeerHello(Header):
+    """A site greets its neighbour: its training, its round, and the last round that it received from the neighbour."""
+
+    kind = Kind.PEER_HELLO
+    site: SiteName
+    training: Digest
+    round: Count
+    degree: Count
+    heard: Count
+
+
+class Publication(Header):
+    """A site's aggregates of a round, one vector per cluster."""
+
+    kind = Kind.PUBLICATION
+    site: SiteName
+    training: Digest
+    round: Round
+    degree: Count
+    clusters: Annotated[list[ClusterName], FailFast(), AfterValidator(_without_repetition)]
+
+    def vector_count(self) -> int:
+        """One model per cluster."""
+        return len(self.clusters)
+
+    def named_clusters(self) -> Collection[str]:
+        """The clusters whose models follow."""
+        return self.clusters
+
+
+class Acknowledged(Header):
+    """A site's reply to a greeting or a publication."""
+
+    kind = Kind.ACKNOWLEDGED
+    site: SiteName
+    training: Digest
+    round: Count
+    degree: Count
+    finished: bool
+
+
+BETWEEN_SITE_AND_CLIENT: Expected = (Challenge, Hello, Welcome, Request, Answer, Decline, Stop, Refused)
+BETWEEN_SITES: Expected = (PeerHello, Publication, Acknowledged)
+
+
+# Messages with vectors, as the roles know them ------------------------------------------------------------------------
+
+
+def encode_request(request: roles.RoundRequest) -> bytes:
+    """The frame of a site's request."""
     accepted = request.accepted
+    header = Request(
+        round=request.round,
+        server_clients=request.server_clients,
+        known=request.model is not None,
+        accepted=None if accepted is None else accepted.round,
+    )
     vectors = [v for v in (request.model, None if accepted is None else accepted.model) if v is not None]
-    header = {
-        "round": request.round,
-        "server_clients": request.server_clients,
-        "known": request.model is not None,
-        "accepted": None if accepted is None else accepted.round,
-    }
-    return encode(Kind.REQUEST, header, np.stack(vectors) if vectors else None)
+    return encode(header, np.stack(vectors) if vectors else None)
 
 
-def read_request(frame: Frame) -> RoundRequest:
-    """The question, at the client."""
-    header, vectors = frame.header, list(frame.vectors)
-    model = vectors.pop(0) if header["known"] else None
-    accepted = None if header["accepted"] is None else Accepted(header["accepted"], vectors.pop(0))
-    return RoundRequest(header["round"], header["server_clients"], model, accepted)
+def read_request(frame: Frame) -> roles.RoundRequest:
+    """The request in a frame."""
+    header, vectors = _header(frame, Request), list(frame.vectors)
+    model = vectors.pop(0) if header.known else None
+    accepted = None if header.accepted is None else roles.Accepted(header.accepted, vectors.pop(0))
+    return roles.RoundRequest(header.round, header.server_clients, model, accepted)
 
 
-def read_answer(frame: Frame) -> Answer:
-    """A client's answer, at the site."""
-    return Answer(frame.header["round"], frame.vectors[0], frame.vectors[1])
+def encode_answer(answer: roles.Answer, release: int) -> bytes:
+    """The frame of a client's answer; `release` is the number under which it was charged."""
+    return encode(Answer(round=answer.round, release=release), np.stack([answer.model, answer.dual]))
 
 
-def encode_publication(site: str, training: str, publication: Publication) -> bytes:
-    """What a site tells its neighbours."""
+def read_answer(frame: Frame) -> roles.Answer:
+    """The answer in a frame."""
+    return roles.Answer(_header(frame, Answer).round, frame.vectors[0], frame.vectors[1])
+
+
+def encode_publication(site: str, training: str, publication: roles.Publication) -> bytes:
+    """The frame of a site's publication under the training with this hash."""
     clusters = sorted(publication.models)
-    header = {
-        "site": site,
-        "training": training,
-        "round": publication.round,
-        "degree": publication.degree,
-        "clusters": clusters,
-    }
-    return encode(Kind.PUBLICATION, header, np.array([publication.models[cluster] for cluster in clusters]))
+    header = Publication(
+        site=site, training=training, round=publication.round, degree=publication.degree, clusters=clusters
+    )
+    return encode(header, np.array([publication.models[cluster] for cluster in clusters]))
 
 
-def read_publication(frame: Frame) -> Publication:
-    """What a neighbour told."""
-    models = dict(zip(frame.header["clusters"], frame.vectors, strict=True))
-    return Publication(frame.header["round"], frame.header["degree"], models)
+def read_publication(frame: Frame) -> roles.Publication:
+    """The publication in a frame."""
+    header = _header(frame, Publication)
+    return roles.Publication(header.round, header.degree, dict(zip(header.clusters, frame.vectors, strict=True)))
+
+
+AnyHeader = TypeVar("AnyHeader", bound=Header)
+
+
+def _header(frame: Frame, message: type[AnyHeader]) -> AnyHeader:
+    if not isinstance(frame.header, message):
+        raise TypeError(f"a {frame.kind.name} frame cannot be read as {message.__name__}")
+    return frame.header

@@ -1,8 +1,8 @@
-"""The door for neighbouring sites: TLS in which both sides show a pinned certificate; who is turned away is logged.
+"""A proxy for neighbouring sites: mutual TLS with pinned certificates, and a log line for every refused caller.
 
-gRPC's own TLS turns a caller away without saying whom. So TLS ends here, in Python's `ssl`; what is inside goes over
-loopback to the service behind, which asks `guest` for the certificate that was shown. Whoever reaches the service in
-another way has shown none.
+gRPC's own TLS refuses a caller without naming it. So TLS ends here, in Python's `ssl`. The plain connection goes on
+over loopback to the service, which looks up the caller's certificate with `certificate_of`. A connection that bypasses
+the proxy has none.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pgfl.deploy.identity import SiteCertificate
 
 log = logging.getLogger(__name__)
 _HANDSHAKE_SECONDS = 10.0
-_SAID_AGAIN_SECONDS = 60.0
+_LOG_AGAIN_SECONDS = 60.0
 _REMEMBERED = 1000  # addresses
 _CHUNK = 1 << 18
 _REASONS = {
@@ -41,14 +41,14 @@ _REASONS = {
 
 @dataclass
 class MtlsProxy:
-    """Listens for callers and leads those who show one of `trusted` to a port on loopback."""
+    """Listens for callers and connects those with a trusted certificate to a port on loopback."""
 
     certificate: Path
     key: Path
-    trusted: Callable[[], bytes]  # PEM, asked for at every new connection
+    trusted: Callable[[], bytes]  # PEM, read at every new connection
     refused: Counter[str]
-    _guests: dict[int, SiteCertificate] = field(default_factory=dict)
-    _said: dict[str, tuple[str, float]] = field(default_factory=dict)
+    _certificates: dict[int, SiteCertificate] = field(default_factory=dict)
+    _logged: dict[str, tuple[str, float]] = field(default_factory=dict)
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
 
     def open(self, address: str, inside: int) -> int:
@@ -60,16 +60,16 @@ class MtlsProxy:
         return int(self._socket.getsockname()[1])
 
     async def close(self) -> None:
-        """Nobody comes in any more, and whoever is in leaves."""
+        """Stop listening and close every connection."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._socket.close()
 
-    def guest(self, address: str) -> SiteCertificate | None:
-        """The certificate of the caller behind a connection that gRPC knows as `address`."""
+    def certificate_of(self, address: str) -> SiteCertificate | None:
+        """The certificate of the caller whose connection gRPC knows as `address`; None if it was not proxied."""
         host, _, port = address.rpartition(":")
-        return self._guests.get(int(port)) if host == "ipv4:127.0.0.1" and port.isdigit() else None
+        return self._certificates.get(int(port)) if host == "ipv4:127.0.0.1" and port.isdigit() else None
 
     def _keep(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
@@ -82,7 +82,7 @@ class MtlsProxy:
             try:
                 connection, address = await loop.sock_accept(self._socket)
             except OSError as error:  # too many open files, perhaps
-                log.warning("a caller cannot be let in (%s)", error)
+                log.warning("a connection cannot be accepted (%s)", error)
                 await asyncio.sleep(1.0)
                 continue
             self._keep(self._receive(connection, str(address[0])))
@@ -99,17 +99,17 @@ class MtlsProxy:
             certificate = SiteCertificate.parse(shown.encode())
         except (OSError, ValueError) as error:
             connection.close()
-            self._turned_away(host, error)
+            self._refuse(host, error)
             return
         with closing(asyncio.StreamWriter(transport, protocol, outer, loop)) as caller, suppress(OSError):
-            await self._lead_in(outer, caller, certificate)
+            await self._connect_through(outer, caller, certificate)
 
-    async def _lead_in(
+    async def _connect_through(
         self, outer: asyncio.StreamReader, caller: asyncio.StreamWriter, certificate: SiteCertificate
     ) -> None:
         inner, service = await asyncio.open_connection("127.0.0.1", self._inside)
         port = service.get_extra_info("sockname")[1]
-        self._guests[port] = certificate
+        self._certificates[port] = certificate
         ways = [asyncio.ensure_future(_pass_on(outer, service)), asyncio.ensure_future(_pass_on(inner, caller))]
         try:
             await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
@@ -117,19 +117,19 @@ class MtlsProxy:
             for way in ways:
                 way.cancel()
             await asyncio.gather(*ways, return_exceptions=True)
-            del self._guests[port]
+            del self._certificates[port]
             service.close()
 
-    def _turned_away(self, host: str, error: Exception) -> None:
-        """Count it, and say it; the same again from the same address at most once a minute."""
+    def _refuse(self, host: str, error: Exception) -> None:
+        """Count and log a refusal; the same from the same address is logged at most once a minute."""
         reason = getattr(error, "reason", None) or type(error).__name__
         why, now = _REASONS.get(reason, f"TLS failed ({reason})"), time.monotonic()
         self.refused["certificate"] += 1
-        said, when = self._said.get(host, ("", 0.0))
-        if said != why or now - when > _SAID_AGAIN_SECONDS:
-            if len(self._said) >= _REMEMBERED:
-                self._said.clear()
-            self._said[host] = (why, now)
+        reason_before, when = self._logged.get(host, ("", 0.0))
+        if reason_before != why or now - when > _LOG_AGAIN_SECONDS:
+            if len(self._logged) >= _REMEMBERED:
+                self._logged.clear()
+            self._logged[host] = (why, now)
             log.warning("a site that calls from %s is refused: %s", host, why)
 
     def _tls(self) -> ssl.SSLContext:

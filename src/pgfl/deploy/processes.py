@@ -1,10 +1,11 @@
-"""Child processes that never outlive their parent, and free ports on loopback."""
+"""Child processes that never outlive their parent, locks against a second process, and free ports on loopback."""
 
 from __future__ import annotations
 
 import asyncio
 import atexit
 import contextlib
+import fcntl
 import os
 import random
 import signal
@@ -12,7 +13,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from pgfl.errors import NetworkError
@@ -47,6 +48,18 @@ def free_port(host: str = "127.0.0.1") -> int:
             _given_ports.add(port)
             return port
     raise NetworkError(f"No free port was found on {host} between {_PORTS[0]} and {_PORTS[1] - 1}.")
+
+
+@contextlib.contextmanager
+def only_one(path: Path, what: str) -> Iterator[None]:
+    """Hold a lock on this file inside, so that no second process works on the same folder."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise NetworkError(f"{what} runs already on {path.parent}; stop it first.") from error
+        yield
 
 
 async def until_free(host: str, port: int, patience: float) -> None:

@@ -1,19 +1,20 @@
 """A device's durable account of its releases: one SQLite file per client, and an anchor beside it.
 
-**Pay first.** `reserve` commits the charge before anything is computed. The bytes follow in a second commit; only then
-may they leave. What fails or is killed in between leaves the release *void*: charged for good, without bytes, never
-made anew. A retry resends the stored bytes. Past the budget there is no release.
+**Charge first.** `with ledger.reserve(…) as slot` commits the charge before its body runs. The bytes that the body puts
+in the slot follow in a second commit; only then may they leave. A body that fails or is killed leaves the release
+*void*: charged for good, without bytes, never made anew. A retry resends the stored bytes. Past the budget there is no
+release.
 
 **Without noise.** A release whose owner switched privacy off is written down as costing ρ = ∞. From then on the ledger
-says ε = ∞, and no private release is made from it.
+shows ε = ∞, and no private release is made from it.
 
 **Going back.** The file beneath (`ledger_file.py`) makes a commit durable and keeps out a second process. A ledger with
-fewer releases than its anchor says (`anchor.py`) is refused, and so is one without an anchor: a copy takes both. Who
-puts back older copies of both is found by what a site remembers (`check_known`).
+fewer releases than its anchor (`ledger_anchor.py`) is refused, and so is one without an anchor: a copy takes both. If
+both are older copies, this is found by what a site remembers (`check_known`).
 
 **Tampering.** Every row carries a digest over its own content and the digest before it, starting from the client and
 its policy, and seals for its bytes and its acceptance; the head keeps the counts. `verify` recomputes all of it, and
-that the sums and variances follow from the policy. Who rewrites the whole chain is not found by this.
+that the sums and variances follow from the policy. Rewriting the whole chain is not detected by this.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from pgfl.privacy import ledger_anchor as anchor
 from pgfl.privacy.budget import Budget, sigma_for
 from pgfl.privacy.ledger_anchor import Anchor
 from pgfl.privacy.ledger_file import plain_errors
+from pgfl.sqlite_files import snapshot, writing
 
 FORMAT = 2
 BUDGET_SPENT = "The privacy budget of this client is spent; it takes no more part."
@@ -97,7 +99,7 @@ NO_POLICY = json.dumps(None)  # of a ledger that was begun with privacy off
 
 @dataclass
 class Slot:
-    """A release that is paid for. Give it its `payload`, and in `state` what is to be stored together with it."""
+    """A release that is charged. Set its `payload`, and put in `state` what is to be stored together with it."""
 
     number: int
     round_key: str
@@ -111,7 +113,7 @@ class Slot:
 
 @dataclass(frozen=True)
 class Release:
-    """A release that is written down: number n, its φ, the ρ spent up to and with it, its noise, and the bytes.
+    """A recorded release: its number n, its φ, the ρ spent up to and with it, its noise, and its bytes.
 
     A void one has none: it was charged, but failed or was killed before its bytes were stored.
     """
@@ -164,7 +166,7 @@ class Ledger:
         self._one_thread = threading.RLock()
         self._closed = False
         noted = anchor.read(path)  # before the ledger: a client that is releasing writes its anchor last
-        with plain_errors(path), ledger_file.snapshot(connection):
+        with plain_errors(path), snapshot(connection):
             _check_format(connection, path)
             ledger_file.check_log(connection, path)
             self.client, self._policy_text, self._root = self._about()
@@ -243,7 +245,7 @@ class Ledger:
         self.verify()
 
     def close(self) -> None:
-        """Let go of the file and of the lock."""
+        """Close the file and release the lock."""
         if self._lock is None:
             self._connection.close()
         elif not self._closed:
@@ -276,7 +278,7 @@ class Ledger:
         return 0.0 if last is None else last.rho
 
     def epsilon(self, delta: float | None = None) -> float:
-        """What they spent as ε, exactly, at δ (the policy's, unless told)."""
+        """What they spent as ε, exactly, at δ (the policy's, unless given)."""
         return self._as_epsilon(accounting.exact_epsilon, delta)
 
     def _as_epsilon(self, convert: Callable[[float, float], Any], delta: float | None = None) -> float:
@@ -292,11 +294,11 @@ class Ledger:
         """The release charged for a round, if there is one; it may be void."""
         return self._row("round_key = ?", round_key)
 
-    def state(self, key: str) -> Any:
+    def state(self, key: str) -> bytes | None:
         """What was stored under a key with the bytes of a release."""
         with plain_errors(self.path):
             row = self._connection.execute("SELECT value FROM state WHERE key = ?", (key,)).fetchone()
-        return None if row is None else row[0]
+        return None if row is None else bytes(row[0])
 
     def summary(self) -> dict[str, Any]:
         """The account for people and JSON."""
@@ -319,7 +321,7 @@ class Ledger:
 
     @contextmanager
     def reserve(self, round_key: str, sensitivity: float, accepted: Iterable[str] = ()) -> Iterator[Slot]:
-        """Pay for the one release of `round_key`, then let it be made: the slot tells φ and σ and takes the bytes.
+        """Charge the one release of `round_key`, then let it be made: the slot has its φ and σ and takes the bytes.
 
         The charge is committed before the body runs, and nothing gives it back: a body that raises, is killed or sets
         no payload leaves the release void. Past the budget `BudgetSpent` is raised and nothing is written. `accepted`
@@ -327,25 +329,26 @@ class Ledger:
         """
         if not (sensitivity > 0.0 and math.isfinite(sensitivity)):
             raise PrivacyError(f"The sensitivity of a release must be a positive number, not {sensitivity!r}.")
-        slot = self._charge(str(round_key), accepted, lambda: self._next(str(round_key), float(sensitivity)))
+        slot = self._charge(str(round_key), float(sensitivity), accepted)
         yield slot
         self._fill(slot)
 
     @contextmanager
     def reserve_unprotected(self, round_key: str, accepted: Iterable[str] = ()) -> Iterator[Slot]:
         """The same for a release without noise, where the owner switched privacy off: it costs ρ = ∞."""
-        slot = self._charge(str(round_key), accepted, lambda: self._next_unprotected(str(round_key)))
+        slot = self._charge(str(round_key), None, accepted)
         yield slot
         self._fill(slot)
 
-    def _charge(self, round_key: str, accepted: Iterable[str], upcoming: Callable[[], Slot]) -> Slot:
+    def _charge(self, round_key: str, sensitivity: float | None, accepted: Iterable[str]) -> Slot:
+        """Commit the charge of one release; one without noise has no sensitivity."""
         with self._one_thread:
             with self._transaction():
                 if self.find(round_key) is not None:
                     raise LedgerError(
                         f"{self.path} has a release for round {round_key} already; resend its bytes if it has any."
                     )
-                slot = upcoming()
+                slot = self._next_unprotected(round_key) if sensitivity is None else self._next(round_key, sensitivity)
                 for earlier in accepted:
                     self._mark_accepted(earlier)
                 charge = (slot.number, slot.round_key, slot.phi, slot.rho, slot.sensitivity, slot.sigma)
@@ -387,7 +390,7 @@ class Ledger:
 
         All of it is read as of one moment, so this works on a ledger whose client is releasing.
         """
-        with self._one_thread, plain_errors(self.path), ledger_file.snapshot(self._connection):
+        with self._one_thread, plain_errors(self.path), snapshot(self._connection):
             ledger_file.check_log(self._connection, self.path)
             problem = self._connection.execute("PRAGMA integrity_check").fetchone()[0]
             if problem != "ok":
@@ -510,7 +513,7 @@ class Ledger:
         """One writing transaction at a time, with errors as sentences."""
         if self._lock is None:
             raise LedgerError(f"{self.path} was opened to be read; open it as its client to release.")
-        with self._one_thread, plain_errors(self.path), ledger_file.writing(self._connection, synced=synced):
+        with self._one_thread, plain_errors(self.path), writing(self._connection, synced=synced):
             yield
 
     def _mark_accepted(self, round_key: str) -> None:

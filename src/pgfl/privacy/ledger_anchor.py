@@ -1,4 +1,4 @@
-"""The anchor beside a ledger: a small file that says how many releases the ledger has at least, and their digest.
+"""The anchor beside a ledger: a small file with the least number of releases that the ledger has, and their digest.
 
 A ledger whose log was cut short, or that was put back from an older copy, is whole in itself; only something outside
 it can tell. The anchor is written after each charge is committed, so a kill leaves a ledger ahead of its anchor, never

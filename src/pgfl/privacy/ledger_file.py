@@ -1,15 +1,15 @@
-"""The file beneath a ledger: born whole, one sync per release, whole at rest, one writer, and errors as sentences.
+"""The file of a ledger: created in one step, one sync per release, one writer, and errors as plain sentences.
 
-**Birth.** A new ledger is built in a draft beside its place, synced, and linked into it. A creation that is killed
+**Creation.** A new ledger is built in a draft beside its place, synced, and linked into it. A creation that is killed
 leaves no ledger, and an empty file is not one.
 
 **Durability.** While its client has it open, a ledger is written through SQLite's write-ahead log with
 `synchronous=FULL`: a commit syncs the log once, and has happened when it returns. What may be lost in a power cut, the
 bytes of a release that is charged already, is committed without a sync of its own. At rest the log is folded in.
 
-**A log that is lost.** A copy of the file without its log would undercount. So the file says in its header
-(`user_version`) that there is a log. This is brought into the file itself before anything can be released, and taken
-back by the log's own last commit. A file that speaks of a log that is not there is refused.
+**A log that is lost.** A copy of the file without its log would undercount. So its header (`user_version`) marks
+that there is a log. The mark is written to the file itself before anything can be released, and removed by the log's
+own last commit. A file that is marked but has no log is refused.
 
 **One writer.** A lock on a file beside the ledger is held as long as it is open for writing; the kernel drops it when
 the process ends, however it ends. Readers open the file read-only, so that none of them ever folds the log in.
@@ -25,9 +25,9 @@ from pathlib import Path
 
 from pgfl.atomic_files import synchronise
 from pgfl.errors import LedgerError
+from pgfl.sqlite_files import Mode, configure, connect, writing
 
 APPLICATION = 0x7067666C  # "pgfl", at a fixed place in the file's header
-_PATIENCE = 10.0  # seconds that a writer waits for a reader
 _HAS_LOG = 1
 _DRAFT = ".new"
 
@@ -36,8 +36,7 @@ def create(path: Path, fill: Callable[[sqlite3.Connection], None]) -> None:
     """A new database that `fill` has filled, there as a whole; a file that exists is never replaced."""
     draft = _draft(path)
     with plain_errors(path), closing(_connect(draft, "rw")) as connection:
-        connection.execute("PRAGMA journal_mode = MEMORY")
-        connection.execute("PRAGMA synchronous = FULL")
+        configure(connection, journal_mode="MEMORY", synchronous="FULL")
         with writing(connection):
             fill(connection)
     with plain_errors(path):
@@ -73,8 +72,7 @@ def open_for_writing(path: Path) -> sqlite3.Connection:
     connection = _connect(path, "rw")
     try:
         with plain_errors(path):
-            for setting in ("synchronous = FULL", "fullfsync = ON", "checkpoint_fullfsync = ON"):
-                connection.execute(f"PRAGMA {setting}")
+            configure(connection, synchronous="FULL", fullfsync="ON", checkpoint_fullfsync="ON")
     except BaseException:
         connection.close()
         raise
@@ -90,8 +88,8 @@ def open_for_reading(path: Path) -> sqlite3.Connection:
 
 
 def check_log(connection: sqlite3.Connection, path: Path) -> None:
-    """Refuse a file that speaks of a log that is not beside it."""
-    if _says_log(connection) and not log_size(path):
+    """Refuse a file that is marked as having a log without one beside it."""
+    if _marked_as_logging(connection) and not log_size(path):
         raise LedgerError(
             f"{path} lacks its log, {path.name}-wal, so it may have forgotten releases; put the log back beside it, or "
             "leave the federation."
@@ -105,7 +103,7 @@ def log_size(path: Path) -> int:
 
 
 def start_log(connection: sqlite3.Connection, path: Path) -> None:
-    """From here on commits go to a log, and the file itself says so."""
+    """From here on commits go to a log, and the file itself is marked so."""
     if connection.execute("PRAGMA journal_mode = WAL").fetchone()[0] != "wal":
         raise LedgerError(f"{path} cannot keep a log there; put it on a local disk.")
     connection.execute(f"PRAGMA user_version = {_HAS_LOG}")
@@ -117,7 +115,7 @@ def start_log(connection: sqlite3.Connection, path: Path) -> None:
 def put_to_rest(connection: sqlite3.Connection, path: Path) -> None:
     """Close it, with the log folded in; where that is not possible now, the log stays for the next opening."""
     try:
-        if _says_log(connection):
+        if _marked_as_logging(connection):
             connection.execute("PRAGMA user_version = 0")
             with suppress(sqlite3.Error):  # a reader is there
                 connection.execute("PRAGMA journal_mode = DELETE")
@@ -132,8 +130,8 @@ def put_to_rest(connection: sqlite3.Connection, path: Path) -> None:
 def take_lock(path: Path) -> sqlite3.Connection:
     """Hold an exclusive lock on a file beside the ledger until the returned connection closes."""
     try:
-        lock = sqlite3.connect(beside(path, ".lock"), isolation_level=None, timeout=0, check_same_thread=False)
-        lock.execute("PRAGMA journal_mode = MEMORY")
+        lock = connect(beside(path, ".lock"), patience=0.0)
+        configure(lock, journal_mode="MEMORY")
         lock.execute("BEGIN EXCLUSIVE")
         with suppress(OSError):
             beside(path, ".lock").chmod(0o600)
@@ -145,28 +143,8 @@ def take_lock(path: Path) -> sqlite3.Connection:
 
 
 @contextmanager
-def writing(connection: sqlite3.Connection, *, synced: bool = True) -> Iterator[None]:
-    """All of it or nothing, and durable once it is left; if not `synced`, a power cut may still undo it."""
-    if not synced:
-        connection.execute("PRAGMA synchronous = NORMAL")
-    try:
-        with _transaction(connection, "IMMEDIATE"):
-            yield
-    finally:
-        if not synced:
-            connection.execute("PRAGMA synchronous = FULL")
-
-
-@contextmanager
-def snapshot(connection: sqlite3.Connection) -> Iterator[None]:
-    """What is read inside is as of one moment, whoever writes meanwhile."""
-    with _transaction(connection, "DEFERRED"):
-        yield
-
-
-@contextmanager
 def plain_errors(path: Path) -> Iterator[None]:
-    """The errors of SQLite and of the system as one sentence."""
+    """Turn errors of SQLite and of the system into one sentence."""
     try:
         yield
     except FileExistsError:
@@ -176,36 +154,22 @@ def plain_errors(path: Path) -> Iterator[None]:
     except sqlite3.Error as error:
         name = getattr(error, "sqlite_errorname", "")
         if name == "SQLITE_FULL" or name.startswith("SQLITE_IOERR"):
-            told = f"{path} could not be written ({error}); nothing was sent; make room on the disk, then try again."
+            message = f"{path} could not be written ({error}); nothing was sent; make room on the disk, then try again."
         elif name.startswith("SQLITE_BUSY"):
-            told = f"{path} is in use by another process; try again when it is done."
+            message = f"{path} is in use by another process; try again when it is done."
         elif name.startswith(("SQLITE_CANTOPEN", "SQLITE_READONLY")):
-            told = f"{path} cannot be opened or written ({error}); check that it exists and who may write it."
+            message = f"{path} cannot be opened or written ({error}); check that it exists and who may write it."
         else:
-            told = f"{path} is damaged or no pgfl ledger ({error}); put back a whole copy that is not older."
-        raise LedgerError(told) from None
+            message = f"{path} is damaged or no pgfl ledger ({error}); put back a whole copy that is not older."
+        raise LedgerError(message) from None
 
 
-@contextmanager
-def _transaction(connection: sqlite3.Connection, kind: str) -> Iterator[None]:
-    connection.execute(f"BEGIN {kind}")
-    try:
-        yield
-        connection.execute("COMMIT")
-    except BaseException:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-        raise
-
-
-def _connect(path: Path, mode: str) -> sqlite3.Connection:
+def _connect(path: Path, mode: Mode) -> sqlite3.Connection:
     with plain_errors(path):
-        return sqlite3.connect(
-            f"{path.as_uri()}?mode={mode}", uri=True, isolation_level=None, timeout=_PATIENCE, check_same_thread=False
-        )
+        return connect(path, mode)
 
 
-def _says_log(connection: sqlite3.Connection) -> bool:
+def _marked_as_logging(connection: sqlite3.Connection) -> bool:
     mark, owner = (connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("user_version", "application_id"))
     return bool(mark) and owner == APPLICATION
 

@@ -21,12 +21,14 @@ from pgfl.config.schema import ObjectiveSettings
 from pgfl.core.assured import MOST_STEPS, Refusal, Terms
 from pgfl.core.roles import Client, RoundRequest
 from pgfl.deploy import identity
-from pgfl.deploy import stream_of_client as site_stream
+from pgfl.deploy import streams as both_ends
+from pgfl.deploy.agreed_training import Training
 from pgfl.deploy.client import acceptance
-from pgfl.deploy.client.client import Participant, load_samples
-from pgfl.deploy.flower.flower_client import Invitation
-from pgfl.deploy.stream_of_client import Ended
-from pgfl.deploy.training_files import Training, load_client
+from pgfl.deploy.client.client import Participant
+from pgfl.deploy.client.client_samples import load_samples
+from pgfl.deploy.client.client_settings import load_client
+from pgfl.deploy.invitations import Invitation
+from pgfl.deploy.streams import Ended
 from pgfl.errors import NetworkError
 from pgfl.objectives import Bounds
 from pgfl.privacy import noise
@@ -99,7 +101,7 @@ def read_home(home):
 def live(read, streams, trace):
     """One process of the client, from its start to its end; everything it says goes into the trace."""
     participant = Participant(*read)
-    participant.remember(Invitation("localhost:1", TOKEN))
+    participant.session.save(Invitation("localhost:1", TOKEN))
 
     def run(address, token):
         for frames in streams:
@@ -145,7 +147,7 @@ def recorded(draw, computing, fails, counts):
         stack.enter_context(warnings.catch_warnings())
         warnings.simplefilter("ignore")
         stack.enter_context(mock.patch.object(noise, "_maker", maker))
-        stack.enter_context(mock.patch.object(site_stream, "sign_challenge", _signed))
+        stack.enter_context(mock.patch.object(both_ends, "sign_challenge", _signed))
         for branch, place in COUNTED.items():
             stack.enter_context(_before(place, lambda branch=branch: counts.update({branch: 1})))
         stack.enter_context(_before(FAST, lambda: _fail_if(fails())))
@@ -208,11 +210,13 @@ def longest_model(config, training, server_clients, longest=1e9):
 
     A site may ask the client's own code: the owner's settings and the number of records are public.
     """
-    told = Training.parse(json.dumps(training))
+    offered = Training.parse(json.dumps(training))
     bounds, steps = Bounds(config.x_norm, config.y_bound, config.w_norm), config.limits.get("solver_steps", MOST_STEPS)
     terms = Terms(bounds, config.limits.get("tolerance"), steps)
     rows = np.zeros((config.records, config.dimension))
-    client = Client(told.build_objective("a", config.w_norm), told.build_algorithm(), rows, rows[:, 0], terms=terms)
+    client = Client(
+        offered.build_objective("a", config.w_norm), offered.build_algorithm(), rows, rows[:, 0], terms=terms
+    )
     along = np.eye(1, config.dimension)[0]
 
     def answered(length):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pgfl.atomic_files import write_text
-from pgfl.deploy.training_files import Training
+from pgfl.deploy.agreed_training import Training
 from pgfl.errors import NetworkError
 
 PINNED, OFFERED = "training.json", "training-offered.json"
@@ -26,13 +26,13 @@ class Offer:
         return json.dumps({"cluster": self.cluster, "training": self.training.text, "hash": self.training.digest})
 
     def changes(self, other: Offer) -> list[str]:
-        """What another offer has otherwise, one line per key."""
+        """The differences of another offer, one line per key."""
         moved = [] if self.cluster == other.cluster else [f"cluster: {self.cluster} -> {other.cluster}"]
         return moved + self.training.differences(other.training)
 
 
 def check_accepted(home: Path, offer: Offer) -> bool:
-    """Pin the first offer and say so by True; refuse another one until `accept`."""
+    """Pin the first offer and return True; refuse another one until `accept`."""
     pinned = _read(home / PINNED)
     if pinned is None:
         write_text(home / PINNED, offer.text)

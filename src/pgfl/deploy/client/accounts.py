@@ -7,54 +7,56 @@ is that of the very problem that is solved, with the |C_s| of the request, so a 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
-from pgfl.array_types import Floats as Vector
+from pgfl.array_types import Floats
 from pgfl.config import PrivacySettings
 from pgfl.core.assured import Refusal
 from pgfl.core.roles import Client
+from pgfl.deploy.client.client_rounds import STATE
 from pgfl.errors import LedgerError, PrivacyError
 from pgfl.privacy.ledger import Ledger, Release, Slot
 from pgfl.privacy.noise import NoiseSource, SecureNoise
 from pgfl.privacy.request import Privacy
 
-_STATE = "client"
-Drawn = Callable[[int, Vector, Vector], None]
+Drawn = Callable[[int, Floats, Floats], None]
 
 
-@dataclass
-class Paid:
-    """A release that is paid for: its number, its noise, and what is to be stored of it."""
+class NoiseRecorder:
+    """Writes clean and released models side by side, for a demonstration that is compared with the simulator."""
 
-    number: int
-    perturb: Callable[[Vector], Vector]
-    payload: bytes | None = None
-    state: bytes | None = None
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def __call__(self, number: int, model: Floats, released: Floats) -> None:
+        """Record one release."""
+        np.save(self.folder / f"{number:06d}.npy", np.stack([model, released]), allow_pickle=False)
 
 
 @dataclass
 class LedgerAccount:
-    """What both accounts share: a ledger that knows every release and keeps the client's state."""
+    """The part that both accounts share: a ledger that knows every release and keeps the client's state."""
 
     ledger: Ledger
     _unmarked: list[str] = field(default_factory=list, init=False)
 
     @property
     def releases(self) -> int:
-        """How many releases were paid for."""
+        """How many releases were charged."""
         return self.ledger.count
 
     @property
     def epsilon(self) -> float:
-        """What they spent."""
+        """What they spent, as ε."""
         return self.ledger.epsilon()
 
     def find(self, key: str) -> Release | None:
-        """What was released under a key."""
+        """The release that was charged under a key."""
         return self.ledger.find(key)
 
     def confirm(self, key: str) -> None:
@@ -72,27 +74,14 @@ class LedgerAccount:
 
     def state(self) -> bytes | None:
         """The client's state as of the last release."""
-        stored = self.ledger.state(_STATE)
-        return None if stored is None else bytes(stored)
+        return self.ledger.state(STATE)
 
     def close(self) -> None:
-        """Let go of the ledger."""
+        """Close the ledger."""
         with suppress(LedgerError):
             for key in self._unmarked:
                 self.ledger.confirm(key)
         self.ledger.close()
-
-    @contextmanager
-    def _paid(
-        self, reservation: AbstractContextManager[Slot], perturb: Callable[[Slot, Vector], Vector]
-    ) -> Iterator[Paid]:
-        with reservation as slot:
-            self._unmarked.clear()
-            paid = Paid(slot.number, lambda model: perturb(slot, model))
-            yield paid
-            slot.payload = paid.payload
-            if paid.state is not None:
-                slot.state[_STATE] = paid.state
 
 
 @dataclass
@@ -102,7 +91,7 @@ class PrivateAccount(LedgerAccount):
     privacy: Privacy
     samples: int
     noise: NoiseSource
-    drawn: Drawn | None = None  # told release, clean and released model; demonstrations only
+    drawn: Drawn | None = None  # gets the release number, the clean and the released model; demonstrations only
 
     @classmethod
     def open(cls, path: Path, client: str, settings: PrivacySettings, samples: int, dimension: int) -> PrivateAccount:
@@ -112,7 +101,7 @@ class PrivateAccount(LedgerAccount):
         return cls(Ledger.open_or_create(path, client, policy), privacy, samples, SecureNoise(dimension))
 
     def refusal(self, client: Client, server_clients: int) -> Refusal | None:
-        """No sensitivity, or noise finer than the lattice: both are known before anything is paid."""
+        """No sensitivity, or noise finer than the lattice: both are known before anything is charged."""
         try:
             sensitivity = self.sensitivity(client, server_clients)
         except PrivacyError:
@@ -124,14 +113,17 @@ class PrivateAccount(LedgerAccount):
             return Refusal.TOO_LITTLE_NOISE
         return None
 
-    def reserve(self, key: str, client: Client, server_clients: int) -> AbstractContextManager[Paid]:
-        """Pay for one release of the problem that this request makes the client solve."""
-        sensitivity = self.sensitivity(client, server_clients)
-        return self._paid(self.ledger.reserve(key, sensitivity, self._unmarked), self._perturbed)
+    @contextmanager
+    def reserve(self, key: str, client: Client, server_clients: int) -> Iterator[Slot]:
+        """Charge one release of the problem that this request makes the client solve."""
+        with self.ledger.reserve(key, self.sensitivity(client, server_clients), self._unmarked) as slot:
+            self._unmarked.clear()  # marked in the commit of the charge
+            yield slot
 
-    def _perturbed(self, slot: Slot, model: Vector) -> Vector:
+    def perturbed(self, slot: Slot, model: Floats) -> Floats:
+        """The model with the noise that the slot was charged for."""
         sigma, nobody = np.array([slot.sigma]), np.zeros(1, dtype=np.int64)
-        released: Vector = self.noise.release(model[None], sigma, nobody, slot.number)[0]
+        released: Floats = self.noise.release(model[None], sigma, nobody, slot.number)[0]
         if self.drawn is not None:
             self.drawn(slot.number, model, released)
         return released
@@ -146,7 +138,7 @@ class PrivateAccount(LedgerAccount):
 
 @dataclass
 class OpenAccount(LedgerAccount):
-    """An `Account` without noise, where the owner switched privacy off: its ledger says ε = ∞ from then on."""
+    """An `Account` without noise, where the owner switched privacy off: its ledger shows ε = ∞ from then on."""
 
     @classmethod
     def open(cls, path: Path, client: str) -> OpenAccount:
@@ -157,6 +149,13 @@ class OpenAccount(LedgerAccount):
         """Nothing is calibrated, so nothing is refused."""
         return None
 
-    def reserve(self, key: str, client: Client, server_clients: int) -> AbstractContextManager[Paid]:
+    @contextmanager
+    def reserve(self, key: str, client: Client, server_clients: int) -> Iterator[Slot]:
         """Write down that a clean model leaves."""
-        return self._paid(self.ledger.reserve_unprotected(key, self._unmarked), lambda _, model: model)
+        with self.ledger.reserve_unprotected(key, self._unmarked) as slot:
+            self._unmarked.clear()  # marked in the commit of the charge
+            yield slot
+
+    def perturbed(self, slot: Slot, model: Floats) -> Floats:
+        """The model as it is."""
+        return model

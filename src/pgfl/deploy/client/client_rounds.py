@@ -1,7 +1,7 @@
 """A client's side of the rounds, without a network: a request goes in, bytes come out.
 
-The order is what makes it safe. A request is judged by public quantities; then it is paid for in the client's own
-account, durably, before anything is computed; the bytes are stored there; only then they may leave. A round number
+The order is what makes it safe. A request is judged by public quantities; then it is charged to the client's own
+account, durably, before anything is computed; the bytes are stored there; only then may they leave. A round number
 that comes again gets the same bytes, whatever model comes with it, or a refusal if they were lost in a crash. Nothing
 that a site sends reaches the account except the round's number.
 """
@@ -16,34 +16,17 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from pgfl.array_types import Floats as Vector
+from pgfl.array_types import Floats
 from pgfl.core.assured import Refusal
-from pgfl.core.roles import Answer, Client, RoundRequest
-from pgfl.deploy.wire import Kind, encode
+from pgfl.core.roles import Client, RoundRequest
+from pgfl.deploy import messages
+from pgfl.deploy.messages import encode_answer
+from pgfl.deploy.wire import encode
 from pgfl.errors import BudgetSpent, SolverError
+from pgfl.privacy.ledger import Release, Slot
 
 log = logging.getLogger(__name__)
-
-
-class Paid(Protocol):
-    """A release that is paid for, whatever becomes of it."""
-
-    number: int
-    payload: bytes | None
-    state: bytes | None
-
-    def perturb(self, model: Vector) -> Vector:
-        """The model with the noise that was paid for."""
-        ...
-
-
-class Kept(Protocol):
-    """What the account knows of a round: its bytes, or none if they were lost after they were paid for."""
-
-    @property
-    def payload(self) -> bytes | None:
-        """The bytes that were released."""
-        ...
+STATE = "client"  # the name under which the client's state is stored with a release
 
 
 class Account(Protocol):
@@ -51,26 +34,30 @@ class Account(Protocol):
 
     @property
     def releases(self) -> int:
-        """How many releases were paid for."""
+        """How many releases were charged."""
         ...
 
-    def find(self, key: str) -> Kept | None:
-        """What was released under this key."""
+    def find(self, key: str) -> Release | None:
+        """The release that was charged under this key; it is void if its bytes were lost."""
         ...
 
     def refusal(self, client: Client, server_clients: int) -> Refusal | None:
         """Why a release cannot be calibrated, on public grounds."""
         ...
 
-    def reserve(self, key: str, client: Client, server_clients: int) -> AbstractContextManager[Paid]:
-        """Pay durably before the body runs; what the body leaves in `payload` and `state` is stored after it.
+    def reserve(self, key: str, client: Client, server_clients: int) -> AbstractContextManager[Slot]:
+        """Commit the charge before the body runs; the payload and state that it puts in the slot are stored after it.
 
-        `BudgetSpent` is raised before anything is written. Nothing that happens in the body gives the payment back.
+        `BudgetSpent` is raised before anything is written. Nothing that happens in the body gives the charge back.
         """
         ...
 
+    def perturbed(self, slot: Slot, model: Floats) -> Floats:
+        """The model with the noise that the slot was charged for."""
+        ...
+
     def confirm(self, key: str) -> None:
-        """The site took what was released under this key; a key that is not known means a ledger from a backup."""
+        """The site accepted the release under this key; an unknown key means a ledger from a backup."""
         ...
 
     def check_known(self, releases: int) -> None:
@@ -103,7 +90,7 @@ class ClientRounds:
         return f"{self.training[:16]}/{round}"
 
     def welcomed(self, releases: int) -> None:
-        """The site says which release it has seen last; `LedgerError` if the account knows of fewer."""
+        """Compare with the last release that the site has seen; `LedgerError` if the account knows of fewer."""
         self.account.check_known(releases)
 
     def answer(self, request: RoundRequest) -> bytes:
@@ -120,10 +107,10 @@ class ClientRounds:
     def _release(self, request: RoundRequest) -> bytes:
         before = self.role.state()
         try:
-            with self.account.reserve(self.key(request.round), self.role, request.server_clients) as paid:
-                answer = self.role.answer(request, paid.perturb)
-                payload = encode_answer(answer, paid.number)
-                paid.payload, paid.state = payload, pack_state(self.training, self.role.state())
+            with self.account.reserve(self.key(request.round), self.role, request.server_clients) as slot:
+                answer = self.role.answer(request, lambda model: self.account.perturbed(slot, model))
+                slot.payload = payload = encode_answer(answer, slot.number)
+                slot.state[STATE] = pack_state(self.training, self.role.state())
             return payload
         except BudgetSpent:
             return decline(request.round, Refusal.SPENT, final=True)
@@ -142,16 +129,10 @@ class ClientRounds:
                 self._confirmed = key
 
 
-def encode_answer(answer: Answer, number: int) -> bytes:
-    """The frame of an answer."""
-    header = {"round": answer.round, "release": number}
-    return encode(Kind.ANSWER, header, np.stack([answer.model, answer.dual]))
-
-
 def decline(round: int, reason: Refusal, final: bool = False) -> bytes:
     """The frame of a refusal. Its text is one of a few constants, so that it cannot carry anything of the data."""
     log.info("round %d is declined: %s", round, reason)
-    return encode(Kind.DECLINE, {"round": round, "reason": str(reason), "final": final})
+    return encode(messages.Decline(round=round, reason=str(reason), final=final))
 
 
 def pack_state(training: str, state: dict[str, Any]) -> bytes:

@@ -12,12 +12,18 @@ import secrets
 import threading
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
+
+from pgfl.deploy.invitations import Invitation
 
 JOIN = "train.pgfl_join"
+_RECORD = "join"
 QUIET = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
 PATIENCE = 2.0  # seconds that Flower's processes get to end by themselves; their state is in files
 _HEARTBEAT_SECONDS = 15.0
+FlowerObject: TypeAlias = Any
+"""An object of flwr, which has no types."""
+
 _ACQUIRE = frozenset({"/flwr.proto.Runtime/AcquireTask"})
 
 
@@ -46,7 +52,26 @@ def secret_file(path: Path) -> Path:
     return path
 
 
-def runtime_client(address: str, certificate: bytes | None, component: str, *more: Any) -> Any:
+def write_invitation(invitation: Invitation, node: int, seconds: float) -> FlowerObject:
+    """The Flower message that carries an invitation to a node and is good for so many seconds."""
+    from flwr.app import ConfigRecord, Message, RecordDict
+
+    content = ConfigRecord({"address": invitation.address, "token": invitation.token})
+    return Message(RecordDict({_RECORD: content}), node, JOIN, ttl=seconds, group_id="join")
+
+
+def read_invitation(message: FlowerObject) -> Invitation | None:
+    """The invitation in a Flower message; None if it is anything else."""
+    if message.metadata.message_type != JOIN or not message.has_content():
+        return None
+    record = message.content.config_records.get(_RECORD, {})
+    address, token = record.get("address"), record.get("token")
+    if not (isinstance(address, str) and isinstance(token, str) and 0 < len(address) <= 300 and 0 < len(token) <= 128):
+        return None
+    return Invitation(address, token)
+
+
+def runtime_client(address: str, certificate: bytes | None, component: str, *more: FlowerObject) -> FlowerObject:
     """A client of the Runtime API of a SuperLink (TLS) or of one's own SuperNode (loopback)."""
     from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
     from flwr.supercore.runtime import RuntimeHttpClient
@@ -56,7 +81,7 @@ def runtime_client(address: str, certificate: bytes | None, component: str, *mor
     )
 
 
-def acquirer(address: str, certificate: bytes | None, secret: Path) -> Any:
+def acquirer(address: str, certificate: bytes | None, secret: Path) -> FlowerObject:
     """A client that may ask for tasks, because it shares the engine's secret."""
     from flwr.supercore.auth import load_superexec_auth_secret
     from flwr.supercore.interceptors import SuperExecAuthHttpInterceptor
@@ -70,15 +95,15 @@ def acquirer(address: str, certificate: bytes | None, secret: Path) -> Any:
     )
 
 
-def acquire(client: Any, kind: str) -> str | None:
+def acquire(client: FlowerObject, kind: str) -> str | None:
     """The token of the next task of this kind, if there is one."""
     from flwr.proto.runtime_pb2 import AcquireTaskRequest
 
     return client.AcquireTask(AcquireTaskRequest(supported_task_types=[kind])).token or None
 
 
-def identify(task: Any) -> None:
-    """Tell Flower's message classes whose messages this process writes."""
+def identify(task: FlowerObject) -> None:
+    """Set in Flower's message classes whose messages this process writes."""
     from flwr.supercore.task_identity import TaskIdentity
 
     TaskIdentity.task_id, TaskIdentity.run_id, TaskIdentity.node_id = (

@@ -1,6 +1,6 @@
-"""A client's part of Flower: its SuperNode, and a worker in the place of Flower's engine.
+"""A client's part of Flower: its SuperNode, and a thread in the place of Flower's engine.
 
-The worker takes the tasks that the SuperLink sends. It reads the invitation in the message and nothing else: the
+The thread takes the tasks that the SuperLink sends. It reads the invitation in the message and nothing else: the
 bundle that comes along is not unpacked, not imported and not run, whatever is in it.
 """
 
@@ -9,14 +9,14 @@ from __future__ import annotations
 import logging
 import subprocess
 import threading
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-from pgfl.deploy import processes
+from pgfl.deploy import identity, processes
+from pgfl.deploy.client.client_settings import ClientSettings
 from pgfl.deploy.flower import flower
+from pgfl.deploy.invitations import Invited
 
 log = logging.getLogger(__name__)
 _POLL_SECONDS = 0.5
@@ -26,25 +26,6 @@ _REASONS = {
     "Invalid SuperNode authentication": "the site does not accept the signature; is this machine's clock right?",
 }
 _RESTART_SECONDS, _LONGEST_RESTART_SECONDS = 5.0, 20.0
-
-
-@dataclass(frozen=True)
-class Invitation:
-    """Where the site's stream is and the token that opens it."""
-
-    address: str
-    token: str
-
-
-def read_invitation(message: Any) -> Invitation | None:
-    """The invitation in a Flower message, or None if it is anything else."""
-    if message.metadata.message_type != flower.JOIN or not message.has_content():
-        return None
-    record = message.content.config_records.get("join", {})
-    address, token = record.get("address"), record.get("token")
-    if not (isinstance(address, str) and isinstance(token, str) and 0 < len(address) <= 300 and 0 < len(token) <= 128):
-        return None
-    return Invitation(address, token)
 
 
 @dataclass
@@ -61,7 +42,7 @@ class SuperNode:
     def start(self) -> None:
         """Start it, or start it again, on a port of its own."""
         self.port = processes.free_port()
-        self._said_before = self._log.stat().st_size if self._log.exists() else 0
+        self._log_before = self._log.stat().st_size if self._log.exists() else 0
         self.secret = flower.secret_file(self.home / "engine.secret")
         command = [
             *(processes.executable("flower-supernode"), "--superlink", self.superlink),
@@ -80,10 +61,10 @@ class SuperNode:
 
     @property
     def why_it_ended(self) -> str:
-        """What its own log says, in words of ours where we know them."""
-        with suppress(OSError), self._log.open("rb") as said:
-            said.seek(self._said_before)
-            text = said.read().decode(errors="replace")
+        """The reason in its own log, in our words where we know it."""
+        with suppress(OSError), self._log.open("rb") as written:
+            written.seek(self._log_before)
+            text = written.read().decode(errors="replace")
             return next((why for words, why in _REASONS.items() if words in text), "see supernode.log")
         return "see supernode.log"
 
@@ -92,26 +73,32 @@ class SuperNode:
         return self.home / "supernode.log"
 
     def stop(self) -> None:
-        """End it; the SuperLink is told."""
+        """End it; it signs off at the SuperLink."""
         if self._child is not None:
             processes.stop(self._child, patience=flower.PATIENCE)
 
 
+def invitations_of(settings: ClientSettings) -> FlowerInvitations:
+    """The invitations to a client, with its SuperNode."""
+    home, site = Path(settings.home), settings.site
+    return FlowerInvitations(SuperNode(home, site.superlink, Path(site.certificate), home / identity.CLIENT_KEY))
+
+
 @dataclass
-class Worker:
-    """One thread that keeps the SuperNode alive, waits for invitations, and answers them when the stream is over."""
+class FlowerInvitations:
+    """`Invitations` over Flower: one thread keeps the SuperNode alive, waits for invitations, and answers them."""
 
     node: SuperNode
-    invited: Callable[[Invitation], str]  # called with an invitation; returns a summary when training is over
     _over: threading.Event = field(default_factory=threading.Event)
 
-    def start(self) -> None:
-        """Begin, in the background."""
-        self._thread = threading.Thread(target=self._run, name="flower-worker", daemon=True)
+    def start(self, invited: Invited) -> None:
+        """Begin in the background. Flower gets its answer to an invitation when `invited` returns."""
+        self._invited = invited
+        self._thread = threading.Thread(target=self._run, name="flower-invitations", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
-        """End the worker and the SuperNode."""
+        """End the thread and the SuperNode."""
         self._over.set()
         self._thread.join(5.0)
         self.node.stop()
@@ -149,7 +136,7 @@ class Worker:
         heartbeat = flower.Heartbeat(client)
         try:
             message, context, _, _ = pull_task_input(client)
-            invitation = read_invitation(message)
+            invitation = flower.read_invitation(message)
             if invitation is None:
                 log.warning(
                     "a Flower message of type %.60r was refused: not an invitation", message.metadata.message_type
@@ -157,7 +144,7 @@ class Worker:
                 reply = Message(Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, "refused"), reply_to=message)
             else:
                 reply = Message(
-                    RecordDict({"over": ConfigRecord({"summary": self.invited(invitation)})}), reply_to=message
+                    RecordDict({"over": ConfigRecord({"summary": self._invited(invitation)})}), reply_to=message
                 )
             push_message(client, reply, context)
             push_task_output(client, context, "completed", "")

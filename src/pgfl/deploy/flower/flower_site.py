@@ -8,16 +8,17 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pgfl.deploy import processes
+from pgfl.deploy import identity, processes
 from pgfl.deploy.flower import flower
 from pgfl.deploy.flower.superlink import CONTROL_HEADER
-from pgfl.deploy.identity import ClientKey
+from pgfl.deploy.invitations import Admitted, Invite
+from pgfl.deploy.site.site_settings import SiteSettings
 
 log = logging.getLogger(__name__)
 _BUNDLE = {
@@ -36,6 +37,7 @@ _EVERYWHERE = ("0.0.0.0", "::", "")
 _POLL_SECONDS = 0.5
 _REGISTERED_BEFORE = 412  # Flower's answer to a key that it knows
 _JOIN_SECONDS = 7 * 24 * 3600.0
+_ORPHAN_SECONDS = 6.0  # after a kill, the SuperLink of the site before may still hold its port
 
 
 @dataclass
@@ -79,7 +81,7 @@ class SuperLink:
         if self._child is not None:
             processes.stop(self._child, patience=flower.PATIENCE)
 
-    def control(self) -> Any:
+    def control(self) -> flower.FlowerObject:
         """A client of the control interface that carries this site's secret."""
         from flwr.supercore.control import ControlHttpClient
         from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
@@ -104,23 +106,28 @@ class _ControlSecret:
         return call_next(context)
 
 
-@dataclass
-class Membership:
-    """One thread that owns all of Flower at a site: registers admitted keys, starts a run, invites nodes.
+def inviter_of(settings: SiteSettings) -> FlowerInviter:
+    """The inviter of a site, with its SuperLink."""
+    home, listen = Path(settings.home), settings.listen
+    return FlowerInviter(
+        SuperLink(home, listen.host, listen.flower, home / identity.SITE_CERTIFICATE, home / identity.SITE_KEY)
+    )
 
-    `invitation(client)` gives the content of the join message of an admitted client that needs one, else None.
-    """
+
+@dataclass
+class FlowerInviter:
+    """`Inviter` over Flower: one thread registers admitted keys, starts a run, and invites nodes."""
 
     link: SuperLink
-    admitted: Callable[[], Mapping[str, ClientKey]]
-    invitation: Callable[[str], Mapping[str, str] | None]
     _over: threading.Event = field(default_factory=threading.Event)
     _registered: set[str] = field(default_factory=set)
     _unanswered: set[str] = field(default_factory=set)
 
-    def start(self) -> None:
-        """Begin, in the background; training does not wait for it where clients can reconnect by themselves."""
-        self._thread = threading.Thread(target=self._run, name="flower-membership", daemon=True)
+    async def start(self, admitted: Admitted, invite: Invite) -> None:
+        """Begin in the background; training does not wait for it where clients can reconnect by themselves."""
+        await processes.until_free(self.link.host, self.link.port, _ORPHAN_SECONDS)
+        self._admitted, self._invitation_for = admitted, invite
+        self._thread = threading.Thread(target=self._run, name="flower-inviter", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
@@ -205,7 +212,7 @@ class Membership:
         from flwr.proto.control_pb2 import RegisterNodeRequest
         from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 
-        for client, key in self.admitted().items():
+        for client, key in self._admitted().items():
             if key.fingerprint not in self._registered:
                 try:
                     request = RegisterNodeRequest(public_key=public_key_to_bytes(key.public), name=client)
@@ -217,17 +224,15 @@ class Membership:
                 self._registered.add(key.fingerprint)
 
     def _invite(self, grid: Any) -> None:
-        from flwr.app import ConfigRecord, Message, RecordDict
         from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 
-        clients = {public_key_to_bytes(key.public): client for client, key in self.admitted().items()}
+        clients = {public_key_to_bytes(key.public): client for client, key in self._admitted().items()}
         for reply in grid.pull_messages(sorted(self._unanswered)) if self._unanswered else []:
             self._unanswered.discard(reply.metadata.reply_to_message_id)
         for node in grid.get_nodes():
             client = clients.get(node.public_key)
-            content = None if client is None else self.invitation(client)
-            if content is not None:
-                record = RecordDict({"join": ConfigRecord(dict(content))})
-                message = Message(record, node.node_id, flower.JOIN, ttl=_JOIN_SECONDS, group_id="join")
+            invitation = None if client is None else self._invitation_for(client)
+            if invitation is not None:
+                message = flower.write_invitation(invitation, node.node_id, _JOIN_SECONDS)
                 self._unanswered.update(grid.push_messages([message]))
                 log.info("client %s is online with Flower and was invited", client)

@@ -1,4 +1,4 @@
-"""A running site: it joins the round protocol, the store, the clients' streams, the peer links and Flower."""
+"""A running site: it connects the rounds, the store, the clients' streams, the peer links and the invitations."""
 
 from __future__ import annotations
 
@@ -16,33 +16,32 @@ from typing import Any
 
 from pgfl.core.roles import EVERYONE, Server
 from pgfl.core.streams import Purpose, stream
-from pgfl.deploy import identity, processes
-from pgfl.deploy.flower.flower_site import Membership, SuperLink
+from pgfl.deploy import identity, messages
 from pgfl.deploy.identity import ClientKey, SiteCertificate
+from pgfl.deploy.invitations import Invitation, Inviter
 from pgfl.deploy.messages import encode_publication, encode_request, read_answer, read_publication
 from pgfl.deploy.site.peer_links import PeerLink, PeerService, Refused
 from pgfl.deploy.site.site_role import SiteRole
 from pgfl.deploy.site.site_rounds import Ask, Completed, Effect, Finished, Note, Phase, Publish, SiteRounds, Timing
-from pgfl.deploy.site.site_store import Neighbour, SiteStore
-from pgfl.deploy.streams_of_site import ClientStreams, Unwelcome
-from pgfl.deploy.training_files import SiteSettings
-from pgfl.deploy.wire import Frame, Kind, Limits, encode
+from pgfl.deploy.site.site_settings import SiteSettings
+from pgfl.deploy.site.site_store import STORE, Neighbour, SiteStore
+from pgfl.deploy.streams import ClientStreams, Unwelcome
+from pgfl.deploy.wire import Frame, Limits, encode
 from pgfl.errors import NetworkError
 
 log = logging.getLogger(__name__)
-STORE, LOCK, LIVE = "site.db", "site.lock", "live.json"
+LOCK, LIVE = "site.lock", "live.json"
 _INVITE_AFTER_SECONDS = 8.0  # a client that had a stream is given so long to come back by itself
 _LOOK_SECONDS = 1.0  # how often new admissions and links are looked for
 _LINGER_SECONDS = 20.0
-_ORPHAN_SECONDS = 6.0  # after a kill, the SuperLink of the site before may still hold its port
 
 
 class Site:
-    """One site from its start to its last round."""
+    """One site, from its start to its last round."""
 
-    def __init__(self, settings: SiteSettings, invite: bool = True) -> None:
-        """With `invite=False` there is no Flower: only clients that hold a token get in."""
-        self.settings, self.training, self.invite = settings, settings.training, invite
+    def __init__(self, settings: SiteSettings, inviter: Inviter | None = None) -> None:
+        """Without an inviter, only clients that hold a token already get in."""
+        self.settings, self.training, self.inviter = settings, settings.training, inviter
         self.home = Path(settings.home)
         self.certificate = SiteCertificate.read(self.home / identity.SITE_CERTIFICATE)
         if self.certificate.name != settings.name:
@@ -79,7 +78,7 @@ class Site:
             round=saved[0] if saved is not None else 0,
         )
         self._latest: tuple[int, bytes] | None = None
-        self._heard: dict[str, int] = {}
+        self._received: dict[str, int] = {}
         self._why_down: dict[str, str] = {}
         self._invited: dict[str, float] = dict.fromkeys(clients, time.monotonic() if saved is not None else 0.0)
         self._tokens: dict[str, str] = {}
@@ -108,12 +107,10 @@ class Site:
             ending.push_async_callback(self.streams.stop)
             await _listening(self.service.start(f"{listen.host}:{listen.peers}"), listen.peers)
             ending.push_async_callback(self.service.stop)
-            if self.invite:
-                await _listening(processes.until_free(listen.host, listen.flower, _ORPHAN_SECONDS), listen.flower)
-                membership = self._membership()
-                membership.start()
-                ending.push_async_callback(asyncio.to_thread, membership.stop)
-            ending.push_async_callback(self._hang_up)
+            if self.inviter is not None:
+                await _listening(self.inviter.start(self._keys, self._invitation), listen.flower)
+                ending.push_async_callback(asyncio.to_thread, self.inviter.stop)
+            ending.push_async_callback(self._close_links)
             for name, neighbour in self.neighbours.items():
                 self._link(name, neighbour)
             log.info("site %s serves from round %d on", self.settings.name, self.rounds.round)
@@ -128,18 +125,10 @@ class Site:
         if not self._over.done():
             self._over.set_result(reason)
 
-    def _membership(self) -> Membership:
-        listen = self.settings.listen
-        link = SuperLink(
-            self.home, listen.host, listen.flower, self.home / identity.SITE_CERTIFICATE, self.home / identity.SITE_KEY
-        )
-        keys = lambda: {name: client.key for name, client in self.store.clients().items()}  # noqa: E731
-        return Membership(link, keys, self._invitation)
-
     async def _farewell(self, reason: str) -> None:
-        """Tell the clients, and stay until the neighbours have the last publication."""
+        """Stop the clients, and stay until the neighbours have the last publication."""
         for client in list(self.rounds.connected):
-            self.streams.send(client, encode(Kind.STOP, {"reason": reason}))
+            self.streams.send(client, encode(messages.Stop(reason=reason)))
         until = time.monotonic() + (_LINGER_SECONDS if self.rounds.phase is Phase.FINISHED else 0.5)
         while time.monotonic() < until and any(
             not self._links[peer].drained for peer in self.rounds.up if peer in self._links
@@ -147,7 +136,7 @@ class Site:
             await asyncio.sleep(0.05)
         await asyncio.sleep(0.3)
 
-    async def _hang_up(self) -> None:
+    async def _close_links(self) -> None:
         self._watcher.cancel()
         if self._timer is not None:
             self._timer.cancel()
@@ -224,32 +213,35 @@ class Site:
 
     # clients ----------------------------------------------------------------------------------------------------------
 
-    def _authenticate(self, hello: Frame, nonce: bytes) -> str:
+    def _keys(self) -> dict[str, ClientKey]:
+        return {name: client.key for name, client in self.store.clients().items()}
+
+    def _authenticate(self, hello: messages.Hello, nonce: bytes) -> str:
         try:
-            key = ClientKey.parse(hello.header["key"].encode())
+            key = ClientKey.parse(hello.key.encode())
         except Exception as error:
             raise Unwelcome("its key cannot be read") from error
         client = next((c for c in self.store.clients().values() if c.key == key), None)
         if client is None or client.name not in self.rounds.admitted:
             raise Unwelcome(f"the key with fingerprint {key.fingerprint[:16]}… is not admitted")
-        if not key.verifies(bytes.fromhex(hello.header["signature"]), self.certificate.fingerprint, nonce):
+        if not key.verifies(bytes.fromhex(hello.signature), self.certificate.fingerprint, nonce):
             raise Unwelcome(f"the signature for client {client.name} is wrong")
-        if not self.store.takes_token(client.name, hello.header["token"]):
+        if not self.store.takes_token(client.name, hello.token):
             raise Unwelcome(f"the token of client {client.name} is not that of its last invitation")
-        self.store.saw_release(client.name, hello.header["releases"])
+        self.store.saw_release(client.name, hello.releases)
         return client.name
 
     def _stream_opened(self, client: str) -> None:
         self._tokens.pop(client, None)  # the next invitation gets a new one
         known = self.store.clients()[client]
-        welcome = {
-            "client": client,
-            "cluster": known.cluster,
-            "training": self.training.text,
-            "releases": known.releases,
-            "round": self.rounds.round,
-        }
-        self.streams.send(client, encode(Kind.WELCOME, welcome))
+        welcome = messages.Welcome(
+            client=client,
+            cluster=known.cluster,
+            training=self.training.text,
+            releases=known.releases,
+            round=self.rounds.round,
+        )
+        self.streams.send(client, encode(welcome))
         log.info("client %s is connected", client)
         self._apply(self.rounds.client_connected(client, time.monotonic()))
         self._write_live()
@@ -261,19 +253,20 @@ class Site:
         self._write_live()
 
     def _frame(self, client: str, frame: Frame) -> None:
-        now, header = time.monotonic(), frame.header
-        if frame.kind is Kind.ANSWER:
-            try:
-                self.store.saw_release(client, header["release"])
-            except NetworkError as error:
-                self._fail(error)
-                return
-            self._apply(self.rounds.answered(client, header["round"], read_answer(frame), now))
-        else:
-            self._apply(self.rounds.declined(client, header["round"], header["final"], header["reason"], now))
+        now = time.monotonic()
+        match frame.header:
+            case messages.Answer(round=round, release=release):
+                try:
+                    self.store.saw_release(client, release)
+                except NetworkError as error:
+                    self._fail(error)
+                    return
+                self._apply(self.rounds.answered(client, round, read_answer(frame), now))
+            case messages.Decline(round=round, final=final, reason=reason):
+                self._apply(self.rounds.declined(client, round, final, reason, now))
 
-    def _invitation(self, client: str) -> Mapping[str, str] | None:
-        """Called by Flower's thread for a node that is online."""
+    def _invitation(self, client: str) -> Invitation | None:
+        """The invitation for a client that is online; called from the inviter's thread."""
         now = time.monotonic()
         if client in self.streams or now - self._invited.get(client, 0.0) < _INVITE_AFTER_SECONDS:
             return None
@@ -282,7 +275,7 @@ class Site:
             self._tokens[client] = secrets.token_urlsafe(32)
             self.store.give_token(client, self._tokens[client])
         listen = self.settings.listen
-        return {"address": f"{listen.public or listen.host}:{listen.clients}", "token": self._tokens[client]}
+        return Invitation(f"{listen.public or listen.host}:{listen.clients}", self._tokens[client])
 
     # neighbours -------------------------------------------------------------------------------------------------------
 
@@ -294,30 +287,41 @@ class Site:
         link.start()
 
     def _greeting(self, peer: str) -> bytes:
-        header = {"site": self.settings.name, "training": self.digest, "round": self.rounds.round}
-        return encode(Kind.PEER_HELLO, {**header, "degree": len(self.neighbours), "heard": self._heard.get(peer, 0)})
+        hello = messages.PeerHello(
+            site=self.settings.name,
+            training=self.digest,
+            round=self.rounds.round,
+            degree=len(self.neighbours),
+            heard=self._received.get(peer, 0),
+        )
+        return encode(hello)
 
     def _from_peer(self, peer: str, frame: Frame) -> bytes:
-        if frame.header["training"] != self.digest:
-            raise Refused(
-                f"it has another training configuration ({frame.header['training'][:16]}…, here {self.digest[:16]}…)"
-            )
-        if frame.kind is Kind.PUBLICATION:
+        header = frame.header
+        assert isinstance(header, messages.PeerHello | messages.Publication)
+        if header.training != self.digest:
+            raise Refused(f"it has another training configuration ({header.training[:16]}…, here {self.digest[:16]}…)")
+        if isinstance(header, messages.Publication):
             publication = read_publication(frame)
-            self._heard[peer] = max(self._heard.get(peer, 0), publication.round)
+            self._received[peer] = max(self._received.get(peer, 0), publication.round)
             self._apply(self.rounds.published(peer, publication.round, publication, time.monotonic()))
-        elif self._latest is not None and self._latest[0] > frame.header["heard"] and self._links[peer].drained:
+        elif self._latest is not None and self._latest[0] > header.heard and self._links[peer].drained:
             self._links[peer].publish(*self._latest)
-        header = {"site": self.settings.name, "training": self.digest, "round": self.rounds.round}
-        finished = self.rounds.phase is Phase.FINISHED
-        return encode(Kind.ACKNOWLEDGED, {**header, "degree": len(self.neighbours), "finished": finished})
+        acknowledged = messages.Acknowledged(
+            site=self.settings.name,
+            training=self.digest,
+            round=self.rounds.round,
+            degree=len(self.neighbours),
+            finished=self.rounds.phase is Phase.FINISHED,
+        )
+        return encode(acknowledged)
 
-    def _peer_replied(self, peer: str, frame: Frame) -> None:
-        if frame.header["training"] != self.digest:
+    def _peer_replied(self, peer: str, reply: messages.Acknowledged) -> None:
+        if reply.training != self.digest:
             self._peer_down(peer, "it has another training configuration")
             return
         if self._why_down.pop(peer, None) is not None or peer not in self.rounds.up:
-            log.info("site %s is there, at round %d", peer, frame.header["round"])
+            log.info("site %s is there, at round %d", peer, reply.round)
         if peer not in self.rounds.up:
             self._apply(self.rounds.peer_up(peer, time.monotonic()))
 
@@ -346,7 +350,7 @@ class Site:
             for client in gone:
                 log.info("client %s is expelled", client)
                 self.rounds.admitted.discard(client)
-                self.streams.hang_up(client)
+                self.streams.close(client)
             for client in sorted(set(clients) - self.rounds.admitted):
                 log.info("client %s is admitted to cluster %s", client, clients[client])
                 self._apply(self.rounds.admit(client, now))

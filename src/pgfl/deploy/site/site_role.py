@@ -5,15 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pgfl.array_types import AnyArray, Floats
 from pgfl.core.metrics import disagreement
 from pgfl.core.roles import Accepted, Answer, Publication, RoundRequest, Server
 
-Arrays = dict[str, NDArray[Any]]
+Arrays = dict[str, AnyArray]
 
 
 @dataclass
@@ -27,10 +26,10 @@ class SiteRole:
     server: Server
     clients: dict[str, str]
     accepted: dict[str, int] = field(default_factory=dict)
-    _kept: dict[tuple[int, str], NDArray[np.float64]] = field(default_factory=dict)
+    _kept: dict[tuple[int, str], Floats] = field(default_factory=dict)
     disagreement: float = 0.0  # between this site's and its neighbours' publications of the last round
     _contributing: tuple[str, ...] = ()
-    _told: Publication | None = None
+    _sent: Publication | None = None
 
     def request(self, client: str, round: int) -> RoundRequest:
         """|C_s| is the number of admitted clients now, the same for everyone who is asked in this round."""
@@ -42,8 +41,8 @@ class SiteRole:
     def aggregate(self, round: int, answers: Mapping[str, Answer]) -> Publication:
         """The server's aggregation, with clients in the order of their names."""
         self._contributing = tuple(sorted(client for client in answers if client in self.clients))
-        self._told = self.server.aggregate(round, [(self.clients[name], answers[name]) for name in self._contributing])
-        return self._told
+        self._sent = self.server.aggregate(round, [(self.clients[name], answers[name]) for name in self._contributing])
+        return self._sent
 
     def combine(self, round: int, publications: Mapping[str, Publication]) -> None:
         """The server's combination; from now on those who answered are accepted."""
@@ -58,9 +57,9 @@ class SiteRole:
         self._kept = {key: model for key, model in self._kept.items() if key in needed}
 
     def _measure(self, publications: Mapping[str, Publication]) -> None:
-        heard = [pub for pub in (self._told, *publications.values()) if pub is not None]
-        clusters = sorted({cluster for pub in heard for cluster in pub.models})
-        pairs = [(clusters.index(cluster), model) for pub in heard for cluster, model in pub.models.items()]
+        known = [pub for pub in (self._sent, *publications.values()) if pub is not None]
+        clusters = sorted({cluster for pub in known for cluster in pub.models})
+        pairs = [(clusters.index(cluster), model) for pub in known for cluster, model in pub.models.items()]
         models = np.array([model for _, model in pairs]).reshape(len(pairs), self.server.dimension)
         self.disagreement = disagreement(models, np.array([row for row, _ in pairs], dtype=np.int64))
 
@@ -78,7 +77,7 @@ class SiteRole:
         arrays["about"] = np.array(json.dumps(about))
         return arrays
 
-    def restore(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+    def restore(self, arrays: Mapping[str, AnyArray]) -> None:
         """Go on from a snapshot."""
         about = json.loads(str(arrays["about"]))
         names = [name.removeprefix("state.") for name in arrays if name.startswith("state.")]

@@ -12,29 +12,30 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Protocol
 
-Answer = Any
-Publication = Any
-Request = Any
+from pgfl.array_types import AnyArray
+from pgfl.core.roles import Answer, Publication, RoundRequest
+
+Snapshot = Mapping[str, AnyArray]
 
 
 class SiteRole(Protocol):
     """What the rounds need of a server; the models never leave it except inside requests and publications."""
 
-    def request(self, client: str, round: int) -> Request:
+    def request(self, client: str, round: int) -> RoundRequest:
         """What this client is asked in this round; the same for a repeated question."""
         ...
 
     def aggregate(self, round: int, answers: Mapping[str, Answer]) -> Publication:
-        """Close the collection and say what neighbours are told."""
+        """Close the collection; returns what is sent to the neighbours."""
         ...
 
     def combine(self, round: int, publications: Mapping[str, Publication]) -> None:
         """Close the round with what the neighbours published."""
         ...
 
-    def snapshot(self) -> Any:
+    def snapshot(self) -> Snapshot:
         """All that a later start needs to go on from here."""
         ...
 
@@ -64,7 +65,7 @@ class Ask:
     """Send this request to this client."""
 
     client: str
-    request: Request
+    request: RoundRequest
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,7 @@ class Completed:
     """A round is over: save the snapshot and who was accepted before anything else happens."""
 
     round: int
-    snapshot: Any
+    snapshot: Snapshot
     accepted: tuple[str, ...]
     late: tuple[str, ...]
     neighbours: tuple[str, ...]
@@ -125,8 +126,8 @@ class SiteRounds:
     up: set[str] = field(default_factory=set)
     retired: set[str] = field(default_factory=set)  # clients that declined for good
     _suspects: set[str] = field(default_factory=set)
-    _heard: dict[str, dict[int, Publication]] = field(default_factory=dict)
-    _asked: dict[str, Request] = field(default_factory=dict)
+    _received: dict[str, dict[int, Publication]] = field(default_factory=dict)
+    _asked: dict[str, RoundRequest] = field(default_factory=dict)
     _answers: dict[str, Answer] = field(default_factory=dict)
     _declined: set[str] = field(default_factory=set)
     _opened: bool = False
@@ -150,7 +151,7 @@ class SiteRounds:
         return {
             peer
             for peer in (self.up & self.neighbours) - self._suspects
-            if self._newest(peer) < self.current and self.current not in self._heard.get(peer, {})
+            if self._newest(peer) < self.current and self.current not in self._received.get(peer, {})
         }
 
     def start(self, now: float) -> list[Effect]:
@@ -223,12 +224,12 @@ class SiteRounds:
             return self._refuse("unlinked", f"site {peer} is not linked")
         if round > self.rounds:
             return self._refuse("beyond", f"site {peer} published round {round}, beyond the last, {self.rounds}")
-        heard = self._heard.setdefault(peer, {})
-        if round in heard or round < self._newest(peer) - self.timing.staleness:
+        received = self._received.setdefault(peer, {})
+        if round in received or round < self._newest(peer) - self.timing.staleness:
             return self._refuse("replayed", f"site {peer} published round {round} again; the first one stands")
-        heard[round] = publication
-        for old in sorted(heard)[: -(self.timing.staleness + _KEPT_AHEAD)]:
-            del heard[old]
+        received[round] = publication
+        for old in sorted(received)[: -(self.timing.staleness + _KEPT_AHEAD)]:
+            del received[old]
         self._suspects.discard(peer)  # it is at work: waited for, it can catch up; else it would run behind for ever
         return self._advance(now)
 
@@ -346,15 +347,15 @@ class SiteRounds:
         ]
 
     def _newest(self, peer: str) -> int:
-        return max(self._heard.get(peer, {}), default=0)
+        return max(self._received.get(peer, {}), default=0)
 
     def _usable(self, peer: str) -> Publication | None:
         """This round's publication, or the newest one that is not too old."""
-        heard = self._heard.get(peer, {})
-        if self.current in heard:
-            return heard[self.current]
+        received = self._received.get(peer, {})
+        if self.current in received:
+            return received[self.current]
         newest = self._newest(peer)
-        return heard[newest] if newest and newest >= self.current - self.timing.staleness else None
+        return received[newest] if newest and newest >= self.current - self.timing.staleness else None
 
     def _finish(self, reason: str) -> list[Effect]:
         self.phase = Phase.FINISHED
@@ -366,6 +367,6 @@ class SiteRounds:
         return [Note(text)]
 
 
-def asked(effects: Iterable[Effect]) -> dict[str, Request]:
+def asked(effects: Iterable[Effect]) -> dict[str, RoundRequest]:
     """The questions among some effects, by client."""
     return {effect.client: effect.request for effect in effects if isinstance(effect, Ask)}

@@ -1,13 +1,13 @@
 """What a site must not forget, in one SQLite file: whom it admitted, whom it is linked to, and the last round.
 
 A round is saved in one transaction: the models, who was accepted, the figures. After a crash at any point the file
-holds the last completed round, whole. The largest number of a release that a client has told of lives here too, be it
-accepted, late or expelled since; a client whose ledger knows of fewer was restored from a backup.
+holds the last completed round, whole. The largest number of a release that a client has reported is kept here too,
+whether it was accepted, came late, or is of a client expelled since; a client whose ledger has fewer was restored from
+a backup.
 """
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import hmac
 import io
@@ -20,15 +20,17 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
-from pgfl.deploy.identity import ClientKey, SiteCertificate, check_name
+from pgfl.array_types import AnyArray
+from pgfl.deploy.identity import SITE_CERTIFICATE, ClientKey, SiteCertificate, check_name
 from pgfl.errors import NetworkError
+from pgfl.sqlite_files import configure, connect, writing
 
-State = Mapping[str, NDArray[Any]]
+State = Mapping[str, AnyArray]
+STORE = "site.db"  # in a site's folder
 _KEPT_ROUNDS = 1000
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value TEXT NOT NULL);
@@ -45,7 +47,7 @@ CREATE TABLE IF NOT EXISTS rounds (round INTEGER PRIMARY KEY, finished REAL NOT 
 
 @dataclass(frozen=True)
 class Admitted:
-    """One admitted client; `releases` is the largest number of a release it told of, `accepted` its last round."""
+    """One admitted client; `releases` is the largest release number it reported, `accepted` its last round."""
 
     name: str
     key: ClientKey
@@ -69,12 +71,18 @@ class SiteStore:
         self.path = path
         self._lock = threading.RLock()
         path.parent.mkdir(parents=True, exist_ok=True)
-        with self._telling():
-            self._db = sqlite3.connect(path, timeout=10.0, isolation_level=None, check_same_thread=False)
-            self._db.execute("PRAGMA journal_mode = WAL")
-            self._db.execute("PRAGMA synchronous = FULL")
+        with self._plain_errors():
+            self._db = connect(path)
+            configure(self._db, journal_mode="WAL", synchronous="FULL")
             self._db.executescript(_SCHEMA)
         os.chmod(path, 0o600)
+
+    @classmethod
+    def of_site(cls, home: Path) -> Self:
+        """The store of the site whose folder this is."""
+        if not (home / SITE_CERTIFICATE).exists():
+            raise NetworkError(f"{home} is not a site's folder; `pgfl site init NAME` makes one.")
+        return cls(home / STORE)
 
     def close(self) -> None:
         """Close the file."""
@@ -111,7 +119,7 @@ class SiteStore:
 
     def clients(self) -> dict[str, Admitted]:
         """Everyone admitted, by name, sorted."""
-        with self._telling():
+        with self._plain_errors():
             rows = self._db.execute(
                 "SELECT name, key, cluster, releases, accepted FROM clients ORDER BY name"
             ).fetchall()
@@ -136,7 +144,7 @@ class SiteStore:
 
     def neighbours(self) -> dict[str, Neighbour]:
         """All links, by name, sorted."""
-        with self._telling():
+        with self._plain_errors():
             rows = self._db.execute("SELECT name, pem, address FROM neighbours ORDER BY name").fetchall()
         return {name: Neighbour(SiteCertificate(name, bytes(pem)), address) for name, pem, address in rows}
 
@@ -149,7 +157,7 @@ class SiteStore:
 
     def takes_token(self, client: str, token: str) -> bool:
         """Whether this token opens the client's stream, also again after a break; a new one replaces the old."""
-        with self._telling():
+        with self._plain_errors():
             row = self._db.execute("SELECT token, invited FROM clients WHERE name = ?", (client,)).fetchone()
         used, invited = row or (None, None)
         offered = _digest(token)
@@ -191,13 +199,13 @@ class SiteStore:
 
     def last_round(self) -> int:
         """The last completed round, 0 before the first."""
-        with self._telling():
+        with self._plain_errors():
             row = self._db.execute("SELECT round FROM state").fetchone()
         return int(row[0]) if row else 0
 
-    def load_state(self) -> tuple[int, dict[str, NDArray[Any]]] | None:
+    def load_state(self) -> tuple[int, dict[str, AnyArray]] | None:
         """The last completed round and its arrays."""
-        with self._telling():
+        with self._plain_errors():
             row = self._db.execute("SELECT round, arrays FROM state").fetchone()
         if row is None:
             return None
@@ -206,7 +214,7 @@ class SiteStore:
 
     def history(self, most: int = _KEPT_ROUNDS) -> list[dict[str, Any]]:
         """The figures of the last rounds, oldest first."""
-        with self._telling():
+        with self._plain_errors():
             rows = self._db.execute(
                 "SELECT round, finished, figures FROM rounds ORDER BY round DESC LIMIT ?", (most,)
             ).fetchall()
@@ -221,25 +229,17 @@ class SiteStore:
 
     def fact(self, name: str) -> str | None:
         """A fact, if it is known."""
-        with self._telling():
+        with self._plain_errors():
             row = self._db.execute("SELECT value FROM facts WHERE name = ?", (name,)).fetchone()
         return None if row is None else str(row[0])
 
     @contextmanager
     def _transaction(self, *, synced: bool = True) -> Iterator[None]:
-        with self._telling():
-            self._db.execute(f"PRAGMA synchronous = {'FULL' if synced else 'NORMAL'}")
-            self._db.execute("BEGIN IMMEDIATE")
-            try:
-                yield
-                self._db.execute("COMMIT")
-            except BaseException:
-                if self._db.in_transaction:
-                    self._db.execute("ROLLBACK")
-                raise
+        with self._plain_errors(), writing(self._db, synced=synced):
+            yield
 
     @contextmanager
-    def _telling(self) -> Iterator[None]:
+    def _plain_errors(self) -> Iterator[None]:
         try:
             with self._lock:
                 yield
@@ -247,18 +247,6 @@ class SiteStore:
             raise NetworkError(
                 f"The site's record {self.path} cannot be read or written ({error}); what was saved before is intact."
             ) from error
-
-
-@contextmanager
-def only_one(path: Path, what: str) -> Iterator[None]:
-    """Hold a lock as long as this process lives, so that no second one works on the same files."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            raise NetworkError(f"{what} runs already on {path.parent}; stop it first.") from error
-        yield
 
 
 def _digest(token: str) -> str:

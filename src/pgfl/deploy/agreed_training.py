@@ -1,0 +1,104 @@
+"""The training that all sites of a network agree on: `[training]` of every `site.toml`."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, ValidationError, model_validator
+
+from pgfl.config import AlgorithmSettings, ObjectiveSettings
+from pgfl.config.building import build_algorithm, build_objective
+from pgfl.config.schema import TRAINED_BY_GRADIENT, Count, Positive, Section
+from pgfl.core.algorithms import Algorithm
+from pgfl.core.assured import LEAST_TOLERANCE
+from pgfl.errors import NetworkError
+from pgfl.objectives import MarginObjective, Ridge
+
+Name = Annotated[str, Field(min_length=1, max_length=63)]
+Task = Literal["regression", "classification"]
+TASK_OF: dict[str, Task] = {"ridge": "regression", "huber": "regression", "logistic": "classification"}
+
+
+class Training(Section):
+    """What all sites of a network agree on; neighbours compare its hash, clients receive it."""
+
+    rounds: Count
+    dimension: Annotated[int, Field(ge=1, le=10_000_000)]
+    clusters: Annotated[tuple[Name, ...], Field(min_length=1)]
+    mixing: Literal["uniform", "metropolis"] = "uniform"
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = 0  # for the choice of participants
+    max_norm: Positive = 1e9  # longer vectors are refused
+    most_clients: dict[str, Count] = Field(default_factory=dict)  # pgfl-exact: max over sites of |C_{s,(q)}|
+    objective: ObjectiveSettings = Field(default_factory=ObjectiveSettings)
+    algorithm: AlgorithmSettings = Field(default_factory=AlgorithmSettings)
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if len(set(self.clusters)) != len(self.clusters):
+            raise ValueError("`training.clusters` names a cluster twice.")
+        if self.algorithm.kind == "pgfl-exact" and set(self.most_clients) != set(self.clusters):
+            raise ValueError(
+                "`training.most_clients` must give, for exact mixing, the largest site's clients of every cluster."
+            )
+        return self
+
+    @property
+    def text(self) -> str:
+        """One spelling, so that equal configurations are equal text."""
+        return self.model_copy(update={"clusters": tuple(sorted(self.clusters))}).model_dump_json()
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the text."""
+        return hashlib.sha256(self.text.encode()).hexdigest()
+
+    @classmethod
+    def parse(cls, text: str) -> Training:
+        """From the text that a site sent; whatever is wrong with it is one `NetworkError`."""
+        try:
+            return cls.model_validate_json(text)
+        except (ValidationError, ValueError) as error:
+            raise NetworkError("The site sent a training configuration that this pgfl cannot read.") from error
+
+    def build_algorithm(self) -> Algorithm:
+        """The algorithm with its parameters."""
+        return build_algorithm(self.algorithm, self.mixing)
+
+    def build_objective(self, cluster: str, w_norm: float | None = None) -> MarginObjective:
+        """A cluster's objective; `w_norm` is the client's own bound on a ridge solution.
+
+        How accurately it is solved is the client's to say as well, so the tolerance of the training is not used.
+        """
+        own = self.objective.of(cluster).model_copy(update={"tolerance": LEAST_TOLERANCE})
+        objective = build_objective(own)
+        return replace(objective, w_norm=w_norm) if isinstance(objective, Ridge) and w_norm else objective
+
+    def differences(self, other: Training) -> list[str]:
+        """The differences of another training, one line per key."""
+        mine, theirs = _flat(self.model_dump(mode="json")), _flat(other.model_dump(mode="json"))
+        keys = sorted(key for key in mine.keys() | theirs.keys() if mine.get(key) != theirs.get(key))
+        return [f"{key}: {mine.get(key)} -> {theirs.get(key)}" for key in keys]
+
+    def described(self, cluster: str) -> str:
+        """One line for people."""
+        objective, algorithm = self.objective.of(cluster), self.algorithm
+        extra = f", kappa {objective.kappa:g}" if objective.kind == "huber" else ""
+        how = (
+            f"step {algorithm.step:g}, {algorithm.local_steps} local steps"
+            if algorithm.kind == TRAINED_BY_GRADIENT
+            else f"rho {algorithm.rho:g}"
+        )
+        return (
+            f"{algorithm.kind} ({how}) with {objective.kind} (lam {objective.lam:g}{extra}), {self.rounds} rounds, "
+            f"dimension {self.dimension}, cluster {cluster}"
+        )
+
+
+def _flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in table.items():
+        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) and value else {f"{prefix}{key}": value}
+    return flat
