@@ -25,7 +25,7 @@ from pgfl.deploy.site.site_role import SiteRole
 from pgfl.deploy.site.site_rounds import Ask, Completed, Effect, Finished, Note, Phase, Publish, SiteRounds, Timing
 from pgfl.deploy.site.site_settings import SiteSettings
 from pgfl.deploy.site.site_store import STORE, Neighbour, SiteStore
-from pgfl.deploy.streams import ClientStreams, Unwelcome
+from pgfl.deploy.client_streams import ClientStreams, Unwelcome
 from pgfl.deploy.wire import Frame, Limits, encode
 from pgfl.errors import NetworkError
 
