@@ -26,7 +26,7 @@ class ScipyClients:
         """The primal problems of one round, from the engine's current state."""
         layout, state = self.ours.layout, self.ours.state
         self.round += 1
-        return np.array([self._solve(k, layout, state) for k in self.ours.scheduler.draw(self.round)])
+        return np.array([self._solve(k, layout, state) for k in self.ours.engine.scheduler.draw(self.round)])
 
     def _solve(self, position: int, layout, state) -> np.ndarray:
         features, targets = self.run.federation.rows(int(self.run.order[position]))
@@ -51,7 +51,7 @@ def logistic_round() -> Iterator[Row]:
         theirs = ScipyClients(ours)
         expected = theirs.play()
         ours.play()
-        assert np.abs(ours.state.model[ours.taking_part] - expected).max() < 1e-8
+        assert np.abs(ours.state.model[ours.engine.taking_part] - expected).max() < 1e-8
         turns = take_turns(ours.play, theirs.play, 15, (20, 1), time.process_time)
         yield Row(f"digits-{library}", f"logistic, digit triplets, d = 784, 3 of 15, {library}: the whole round",
                   "scipy's L-BFGS for its clients alone", "≥ 20×", *turns.faster(), seconds(np.median(turns.ours)),

@@ -39,10 +39,9 @@ def measure(settings: dict[str, Any]) -> dict[str, Any] | None:
     from pgfl.data.placement import lay_out
     from pgfl.data.synthetic import synthetic_regression
     from pgfl.objectives import Ridge
-    from pgfl.simulate.mpi.communicator import world
+    from pgfl.simulate.mpi.mpi_communicator import world
     from pgfl.simulate.mpi.partition import edges_between, partition
-    from pgfl.simulate.mpi.rank_training import RankTraining
-    from pgfl.simulate.training import Settings
+    from pgfl.simulate.simulator import Simulator, TrainingOptions
 
     ranks = world()
     servers, kernels = settings["clients"] // CLIENTS_A_SERVER, settings["kernels"]
@@ -54,10 +53,8 @@ def measure(settings: dict[str, Any]) -> dict[str, Any] | None:
 
     own = np.flatnonzero(owner == ranks.rank)
     part = synthetic_regression(**shape, dimension=DIMENSION, dtype=np.float32, servers_subset=own)
-    options = {"rounds": 10**6, "participants": "all", "privacy": None, "seed": 0, "runs": 1, "record_every": 1}
-    how = Settings(**options, metrics=(), dtype=np.float32, threads=1, engine=kernels)
-    training = RankTraining(ranks, lambda run: owner, lambda run: part, PGFL(tau=0.2), Ridge(), how)
-    engine = training._ready(training._batches()[0]).engine
+    options = TrainingOptions(dtype=np.float32, threads=1, engine=kernels)
+    engine = Simulator([part], PGFL(tau=0.2), Ridge(), options, communicator=ranks, owners=[owner]).engine
 
     def slowest(work: Any, times: int, clock: Any = time.perf_counter) -> float:
         best = np.inf
@@ -70,9 +67,9 @@ def measure(settings: dict[str, Any]) -> dict[str, Any] | None:
 
     slowest(engine.play, WARM_UP)
     round_seconds = slowest(engine.play, ROUNDS)
-    published, present = np.array(engine.state.server_models), engine.network.known
-    exchange = slowest(lambda: engine.halo.exchange(published, present), EXCHANGES)
-    engine.halo.exchange = lambda published, present: present[engine.halo.borrowed]
+    published, everyone = np.array(engine.state.server_models), np.ones(engine.layout.pairs, dtype=bool)
+    exchange = slowest(lambda: engine.halo.exchange(published, engine.network, everyone), EXCHANGES)
+    engine.halo.exchange = lambda published, network, contributing: None
     work = slowest(engine.play, ROUNDS, time.process_time)
     rows = int(ranks.added([len(engine.halo.borrowed)])[0])
     return {

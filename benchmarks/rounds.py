@@ -10,8 +10,7 @@ import numpy as np
 from fused_loop import FusedLoop
 from harness import Row, seconds, take_turns
 from pgfl import PGFL, Federation, Huber, Privacy, Ridge, synthetic_regression, train
-from pgfl.simulate.engine import Engine
-from pgfl.simulate.training import Settings, Training
+from pgfl.simulate.simulator import Simulator, TrainingOptions
 from plain_loops import PlainLoop
 
 RHO, TAU, LAM = 5.0, 0.4, 0.01
@@ -23,12 +22,10 @@ def federation(run: int = 0, **changes) -> Federation:
 
 
 def engine(federations: list[Federation], objective=None, *, library="numpy", participants="all", privacy=None,
-           dtype=np.float64, threads=1, rounds=10_000) -> Engine:  # fmt: skip
-    """An engine as `train` would build it, for rounds to be played by hand."""
-    settings = Settings(rounds, participants, privacy, 0, len(federations), 1, (), dtype, threads, library)
-    training = Training(lambda run: federations[run], PGFL(RHO, TAU), objective or Ridge(LAM), settings, None, None)
-    training._batches()
-    return training._ready(range(len(federations))).engine
+           dtype=np.float64, threads=1, rounds=10_000) -> Simulator:  # fmt: skip
+    """A simulator as `train` would build it, for rounds to be played by hand."""
+    options = TrainingOptions(rounds, participants, privacy, dtype=dtype, threads=threads, engine=library)
+    return Simulator(federations, PGFL(RHO, TAU), objective or Ridge(LAM), options)
 
 
 def paper_round() -> Iterator[Row]:
@@ -79,7 +76,7 @@ def private_round() -> Iterator[Row]:
         yield Row(f"private{name}", f"a private Huber round, 3 of 15 clients, {library}",
                   "the same round without privacy", "≤ 1.3×", *turns.slower(), seconds(np.median(turns.ours)),
                   seconds(np.median(turns.theirs)), clock="CPU")  # fmt: skip
-        noise, flat, later = private.noise, private.taking_part, iter(range(1, 10**9))
+        noise, flat, later = private.engine.noise, private.engine.taking_part, iter(range(1, 10**9))
         models, sigma = np.zeros((len(flat), data.dimension)), np.ones(len(flat))
         turns = take_turns(
             lambda: noise.release(models, sigma, flat, next(later)),  # noqa: B023

@@ -209,6 +209,11 @@ def column(values: AnyArray, xp: Namespace = np) -> Array:
     return xp.asarray(values[0] if same else values[:, None])
 
 
+def keep_rows(values: Array, kept: Array) -> Array:
+    """The rows where the column `kept` is 1, and zeros where it is 0."""
+    return values * kept
+
+
 def put(values: Array, index: Array | slice | None, new: Array) -> Array:
     """`values` with the rows of `index` replaced (all of them if it is None); in place under NumPy."""
     if index is None:

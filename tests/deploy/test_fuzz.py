@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 from pgfl.deploy import identity
+from pgfl.deploy.client_streams import ClientStreams, SiteStream
 from pgfl.deploy.messages import Answer, Challenge, Decline, Publication, Refused, Request, Stop, Welcome
 from pgfl.deploy.site.peer_links import PeerService
 from pgfl.deploy.site.site_store import Neighbour
-from pgfl.deploy.client_streams import ClientStreams, SiteStream
 from pgfl.deploy.wire import Kind, Malformed, decode, encode
 from tests.deploy.test_wire import ALL, LIMITS, MALFORMED, good
 

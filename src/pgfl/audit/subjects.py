@@ -10,11 +10,11 @@ from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pgfl.array_types import AnyFloats, Floats, Ints
 from pgfl.audit.cases import ROUNDS, Case
 from pgfl.audit.lying_server import LyingServer
 from pgfl.core.algorithms import Algorithm
@@ -28,8 +28,7 @@ from pgfl.privacy.noise import NoiseSource, SecureNoise, SeededNoise
 from pgfl.privacy.request import Privacy
 from pgfl.simulate.simulator import Library, Simulator, TrainingOptions
 
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
+Integers = Ints
 SERVER_CLIENTS = 5  # |C_s| as the server claims it on a device
 PUSH = 0.7  # how far an accepted model is from the released one, so that duals are not zero
 Played = tuple[LyingServer, float]
@@ -50,7 +49,7 @@ class Mechanism:
         """As the package has them."""
         return cls(case.privacy.constrained(case.objective), case.algorithm, case.privacy)
 
-    def client(self, features: NDArray[np.floating], targets: NDArray[np.floating]) -> Client:
+    def client(self, features: AnyFloats, targets: AnyFloats) -> Client:
         """A device's client for data that is already within bounds."""
         terms = Terms(self.privacy.bounds)
         return Client(self.objective, copy(self.algorithm), features, targets, self.privacy.update_norm, terms)
@@ -194,7 +193,7 @@ class _Normals:
         self._seed, self._trials = seed, trials
         self._drawn: tuple[int, Floats] | None = None
 
-    def __call__(self, clients: Any, round: int, dimension: int) -> Floats:
+    def __call__(self, clients: Integers, round: int, dimension: int) -> Floats:
         if self._drawn is None or self._drawn[0] != round:
             generator = stream(self._seed, 0, Purpose.AUDIT, round=round)
             self._drawn = (round, generator.standard_normal((self._trials, dimension)))

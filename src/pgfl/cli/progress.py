@@ -1,4 +1,4 @@
-"""How far something slow is, on stderr: a bar on a terminal, elsewhere (a log, mpiexec) a line now and then."""
+"""Progress on stderr: a bar on a terminal, elsewhere (a log, mpiexec) a line now and then."""
 
 from __future__ import annotations
 
@@ -22,9 +22,10 @@ BETWEEN_LINES = 10.0  # seconds
 def bar(
     unit: str | None, waiting: str = "", words: Callable[[Any], str] = str, *, shown: bool
 ) -> Iterator[Progress | None]:
-    """What to call with how much is done, how much there is in all, and what `words` makes words of.
+    """A function to call with how much is done, how much there is in all, and news, which `words` turns into text.
 
-    It shows them with the time left: counted in `unit`s, or in per cent if there is none; `waiting` until the first.
+    The bar shows them with the time left, counted in `unit`s, or in per cent without a unit. It shows `waiting` until
+    the first call.
     """
     console = Console(stderr=True)
     if not shown:
@@ -38,7 +39,7 @@ def bar(
         columns = (*amount, TimeRemainingColumn(), TextColumn("{task.description}"))
         with Bar(*columns, console=console, transient=True) as live:
             task = live.add_task(waiting, total=None)
-            yield lambda done, total, said: live.update(task, completed=done, total=total, description=words(said))
+            yield lambda done, total, news: live.update(task, completed=done, total=total, description=words(news))
 
 
 def rounds(*, shown: bool) -> AbstractContextManager[Progress | None]:
@@ -47,20 +48,20 @@ def rounds(*, shown: bool) -> AbstractContextManager[Progress | None]:
 
 
 def _lines(console: Console, unit: str | None, words: Callable[[Any], str]) -> Progress:
-    began = told = time.monotonic()
+    began = printed = time.monotonic()
     before = 0.0
 
-    def tell(done: float, total: float, said: Any) -> None:
-        nonlocal began, told, before
+    def report(done: float, total: float, news: Any) -> None:
+        nonlocal began, printed, before
         now = time.monotonic()
         if not before:
             began, before = now, done
-        elif now - told >= BETWEEN_LINES and done > before:
-            told = now
+        elif now - printed >= BETWEEN_LINES and done > before:
+            printed = now
             left = timedelta(seconds=round((now - began) / (done - before) * (total - done)))
             far = f"{unit} {done} of {total}" if unit else f"{100 * done / total:.0f} %"
             console.print(
-                "  ".join(filter(None, [f"pgfl: {far}, {left} left", words(said)])), highlight=False, soft_wrap=True
+                "  ".join(filter(None, [f"pgfl: {far}, {left} left", words(news)])), highlight=False, soft_wrap=True
             )
 
-    return tell
+    return report

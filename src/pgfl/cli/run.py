@@ -78,19 +78,13 @@ def _joined(engine: Engine | None, load: Callable[[], Config]) -> tuple[Communic
     """The processes that a launcher started with this one, or this one alone; and the config."""
     from pgfl.simulate.communicator import ALONE
     from pgfl.simulate.mpi.launcher import ALIASES, launched_size
+    from pgfl.simulate.mpi.mpi_communicator import world
 
-    communicator = ALONE
-    if engine in ALIASES or (launched_size() or 1) > 1:
-        from pgfl.simulate.mpi.mpi_communicator import world
-
-        communicator = world()
+    communicator = world() if engine in ALIASES or (launched_size() or 1) > 1 else ALONE
     with communicator.guarded():
         config = communicator.together(load)
-    if config.engine in ALIASES and not communicator.launched:
-        from pgfl.simulate.mpi.mpi_communicator import world
-
-        communicator = world()
-    return communicator, config
+    alone_by_mistake = config.engine in ALIASES and not communicator.launched
+    return world() if alone_by_mistake else communicator, config
 
 
 def _config(

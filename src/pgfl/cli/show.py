@@ -18,7 +18,7 @@ MOST_CLUSTERS = 12
 
 
 def figures(info: Mapping[str, Any]) -> str:
-    """What the progress bar says besides rounds.
+    """The figures that the progress bar shows besides rounds.
 
     >>> figures({"nmsd": 0.1, "accuracy": 0.914, "epsilon": 0.25, "memory_gib": 2.31})
     'NMSD -10.00 dB  accuracy 91.4 %  spent ε 0.25  2.3 GiB'
@@ -66,8 +66,8 @@ def _rows(result: Result) -> list[tuple[str, str]]:
     rows.append(("time", f"{result.seconds:.2f} s"))
     spending = result.spending()
     for name, label in SPENDING.items():
-        if told := spending.get(name):
-            rows.append((label, f"{short(told['worst'])} worst client, {short(told['median'])} median"))
+        if spent := spending.get(name):
+            rows.append((label, f"{short(spent['worst'])} worst client, {short(spent['median'])} median"))
     if result.noise:
         rows.append(("noise", NOISE.get(result.noise, result.noise)))
     return rows

@@ -16,6 +16,21 @@ def squared_norm(x: AnyFloats) -> AnyFloats:
     return np.asarray(np.einsum("...i,...i->...", x, x))
 
 
+def squared_distance(x: AnyFloats, y: AnyFloats) -> AnyFloats:
+    """‖x − y‖² along the last axis."""
+    return squared_norm(x - y)
+
+
+def squared_dual_residual(rho: float, models: AnyFloats, previous: AnyFloats) -> AnyFloats:
+    """‖ρ (w − w_previous)‖² of every server model."""
+    return squared_norm(rho * (models - previous))
+
+
+def mean_per_group(sums: AnyFloats, members: Ints) -> AnyFloats:
+    """The means of groups, given their sums and sizes; 0 for an empty group."""
+    return np.asarray(sums / np.maximum(members, 1))
+
+
 def deviation(models: AnyFloats, truth: AnyFloats) -> AnyFloats:
     r"""‖w_k − w_q*‖²/‖w_q*‖² of every client; its mean over clients is the NMSD, \label{MSE} (53)."""
     return squared_norm(models - truth) / squared_norm(truth)

@@ -14,7 +14,7 @@ from typing import Protocol, TypeVar
 import numpy as np
 
 from pgfl.array_types import AnyFloats, Array, Bools, DTypeLike, Floats, Ints, Namespace
-from pgfl.arrays import Linear, pick, put
+from pgfl.arrays import Linear, keep_rows, pick, put
 from pgfl.core import equations as eq
 from pgfl.core.algorithms import Algorithm, ServerState
 from pgfl.core.schedules import tau_at
@@ -195,7 +195,8 @@ class Engine:
         servers, published, neighbourhood = self._exchange(aggregate, turnout.contributing)
         servers = self.algorithm.combine(servers, published, neighbourhood, tau)
         if not self.network.complete:
-            servers["model"] = servers["model"] * self.xp.asarray(self.network.known[:, None].astype(self.dtype))
+            known = self.xp.asarray(self.network.known[:, None].astype(self.dtype))
+            servers["model"] = keep_rows(servers["model"], known)
         return servers
 
     def _exchange(self, aggregate: Array, contributing: Bools) -> tuple[ServerState, Array, NeighbourhoodOfPairs]:

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from pgfl.array_types import Array, Namespace
-from pgfl.arrays import Linear, pick, put
+from pgfl.arrays import Linear, keep_rows, pick, put
 from pgfl.core import equations as eq
 from pgfl.core.algorithms import KINDS, Algorithm, ServerState
 from pgfl.objectives.margin_solver import OnMargins
@@ -114,7 +114,7 @@ def _server_phase(
     aggregate = put(models, own, jnp.where(contributing, means, pick(models, own)))
     servers, published = algorithm.publish(servers, aggregate, neighbourhood)
     servers = algorithm.combine(servers, published, neighbourhood, tau)
-    return {**servers, "model": servers["model"] * known}
+    return {**servers, "model": keep_rows(servers["model"], known)}
 
 
 @partial(jax.jit, static_argnums=0)

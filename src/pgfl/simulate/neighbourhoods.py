@@ -102,17 +102,17 @@ class Network:
     def _work_out(self, contributing: Bools) -> tuple[NeighbourhoodOfPairs, Bools]:
         layout, pattern = self.layout, self.weights
         one_step = self.algorithm.publishes_last_round
-        published = self.published(contributing)
-        sent = published[pattern.columns].astype(float)
+        publishing = self.published(contributing)
+        sent = publishing[pattern.columns].astype(float)
         total = _row_sums(pattern, pattern.values * sent)
         complete = _row_sums(pattern, 1.0 - sent) == 0
         scale = np.where(complete, 1.0, 1.0 / np.where(total > 0, total, 1.0))
         reached = _row_sums(pattern, sent) > 0
-        both = sent * self._off_diagonal * published[pattern.rows]
+        both = sent * self._off_diagonal * publishing[pattern.rows]
         neighbours_having = _row_sums(pattern, sent * self._off_diagonal)
-        adopting = one_step & ~published & ~contributing & (neighbours_having > 0)
-        known = (published | contributing | adopting) if one_step else reached
-        present = published if one_step else known
+        adopting = one_step & ~publishing & ~contributing & (neighbours_having > 0)
+        known = (publishing | contributing | adopting) if one_step else reached
+        present = publishing if one_step else known
         at_server = layout.server_pairs
         cluster_sum = at_server.revalued(present[at_server.columns].astype(float))
         others_here = _row_sums(at_server, cluster_sum.values) - present

@@ -13,7 +13,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from pgfl.array_types import Array, Bools, DTypeLike, Floats, Ints
+from pgfl.array_types import Array, Bools, DTypeLike, Floats
 from pgfl.arrays import pick, put
 from pgfl.core import equations as eq
 from pgfl.objectives import Huber, Logistic, Objective, Ridge
@@ -21,30 +21,12 @@ from pgfl.objectives.solving import GOAL, tolerance_for
 from pgfl.simulate import numba_kernels as compiled
 from pgfl.simulate.engine import Engine, Part
 from pgfl.simulate.flat_layout import Layout
+from pgfl.simulate.numba_kernels import Problems
 from pgfl.simulate.problems import Block, Objectives, block_of, objective_of, pairs_of
 
 KINDS: dict[type[Objective], int] = {Ridge: compiled.RIDGE, Huber: compiled.HUBER, Logistic: compiled.LOGISTIC}
 ROWS_PER_FEATURE = 2  # with more rows per feature, sample space is the wrong space
 BLOCKS_PER_THREAD = 8
-
-
-@dataclass(frozen=True)
-class Problems:
-    """All clients' problems as flat arrays, a number a client unless said otherwise."""
-
-    first: Ints  # its first row
-    counts: Ints
-    features: Array  # all rows
-    targets: Array
-    kind: NDArray[np.int8]
-    kappa: Array
-    goal: Array  # the error to reach
-    modulus: Array
-    pull: Array  # ρ/m
-    ridge_weight: Array  # λ/|C_s|
-    at: Ints  # where its factor begins
-    factors: Array  # D_k² numbers after the other
-    slack: Array  # ridge: of the stored inverse; others: the reach of steps with fixed curvature
 
 
 @dataclass(frozen=True)
@@ -59,12 +41,8 @@ class CompiledBlock:
 
     def objective_values(self, models: Array) -> Array:
         """f_k of every client at its model."""
-        own = self.problems
         out = np.empty(self.clients.stop - self.clients.start)
-        compiled.objective_values(
-            self.clients.start, models, own.first, own.counts, own.features, own.targets, own.kind, own.kappa,
-            own.ridge_weight, out,
-        )  # fmt: skip
+        compiled.objective_values(self.clients.start, models, self.problems, out)
         return out
 
 
@@ -76,14 +54,12 @@ class FastEngine(Engine):
         block = part.block
         if not isinstance(block, CompiledBlock) or not len(part.flat):
             return super().client_phase(part, number)
-        state, own = self.state, block.problems
-        bounds = part.mean.indptr
+        state, bounds = self.state, part.mean.indptr
         means = np.zeros((len(bounds) - 1, state.dual.shape[1]), dtype=self.dtype)
         errors = np.empty(len(part.flat), dtype=self.dtype)
         compiled.client_phase(
-            part.flat, bounds, block.pairs.start, own.first, own.counts, own.features, own.targets, own.kind, own.kappa,
-            own.goal, own.modulus, own.pull, own.at, own.factors, own.slack, state.server_models,
-            state.dual, state.model, errors, means, self.noise is None,
+            part.flat, bounds, block.pairs.start, block.problems, state.server_models, state.dual, state.model, errors,
+            means, self.noise is None,
         )  # fmt: skip
         self.check_solved(errors, lambda: pick(state.model, part.index), part)
         if self.noise is not None:
@@ -176,7 +152,7 @@ def _problems(
         goal=(GOAL * tolerance).astype(dtype),
         modulus=modulus,
         pull=(rho / modulus).astype(dtype),
-        ridge_weight=(lam / layout.server_clients).astype(dtype),
+        ridge_penalty=eq.ridge_penalty(lam, layout.server_clients).astype(dtype),
         at=at,
         factors=np.empty(int(sizes.sum()), dtype=dtype),
         slack=np.zeros(layout.clients, dtype=dtype),
@@ -201,10 +177,7 @@ def _cuts(layout: Layout, known: Bools, pieces: int) -> list[tuple[int, int]]:
 
 def _factor(problems: Problems, blocks: list[slice], threads: int) -> None:
     def one(clients: slice) -> None:
-        compiled.factor(
-            np.arange(clients.start, clients.stop), problems.first, problems.counts, problems.features, problems.kind,
-            problems.modulus, problems.at, problems.factors, problems.slack,
-        )  # fmt: skip
+        compiled.factor(np.arange(clients.start, clients.stop), problems)
 
     with ThreadPoolExecutor(threads) as pool:
         list(pool.map(one, blocks))

@@ -7,16 +7,16 @@ equal. Every client is computed by itself and every pair summed in order, so nei
 # mypy: disable-error-code="untyped-decorator, no-any-return"
 from __future__ import annotations
 
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 from numba import njit
 
+from pgfl.array_types import Array
 from pgfl.objectives import Huber, Logistic
 from pgfl.objectives.margin_solver import FIXED_STEPS, HALVINGS, ROUNDING, STEADY, SUFFICIENT_DECREASE
 from pgfl.objectives.solving import NEWTON_STEPS
 
-Array = Any
 RIDGE, HUBER, LOGISTIC = 0, 1, 2
 BOUND = (2.0, *(float(loss.curvature_bound or 0.0) for loss in (Huber(), Logistic())))
 FIXED = (2.0, *(float(loss.fixed_curvature or 0.0) for loss in (Huber(), Logistic())))
@@ -25,9 +25,27 @@ FIXED = (2.0, *(float(loss.fixed_curvature or 0.0) for loss in (Huber(), Logisti
 compiled = njit(nogil=True, cache=True, error_model="numpy", fastmath={"reassoc", "contract", "nsz"})
 
 
+class Problems(NamedTuple):
+    """All clients' problems as flat arrays, with one number per client unless stated otherwise."""
+
+    first: Array  # its first row
+    counts: Array
+    features: Array  # all rows
+    targets: Array
+    kind: Array
+    kappa: Array
+    goal: Array  # the error to reach
+    modulus: Array
+    pull: Array  # ρ/m
+    ridge_penalty: Array  # 2λ/|C_s|
+    at: Array  # where its factor begins
+    factors: Array  # D_k² numbers for each client, one client after the other
+    slack: Array  # ridge: of the stored inverse; others: the reach of steps with fixed curvature
+
+
 @compiled
 def _gram(features: Array, start: int, rows: int, out: Array) -> None:
-    """XXᵀ of one client, a row after the other."""
+    """XXᵀ of one client, row by row."""
     for i in range(rows):
         for j in range(i + 1):
             total = features[start + i, 0] * features[start + j, 0]
@@ -62,22 +80,15 @@ def _substitute(lower: Array, vector: Array, size: int) -> None:
 
 
 @compiled
-def factor(
-    clients: Array,
-    first: Array,
-    counts: Array,
-    features: Array,
-    kind: Array,
-    modulus: Array,
-    at: Array,
-    factors: Array,
-    slack: Array,
-) -> None:
+def factor(clients: Array, problems: Problems) -> None:
     """What a client's problem needs every round, with κ = b̄/(D m) and b̄ the fixed curvature, for ridge its own.
 
     For ridge κ(I + κXXᵀ)⁻¹; `slack`·‖Xc − y‖ bounds what it gets wrong, because ‖Xᵀκ(I + κXXᵀ)⁻¹‖ ≤ √κ/2. For the
     others `matrix` and `reach` of `OnMargins`.
     """
+    first, counts, features = problems.first, problems.counts, problems.features
+    kind, modulus, at = problems.kind, problems.modulus, problems.at
+    factors, slack = problems.factors, problems.slack
     most = 0
     for k in clients:
         most = max(most, counts[k])
@@ -295,18 +306,7 @@ def client_phase(
     clients: Array,
     bounds: Array,
     first_pair: int,
-    first: Array,
-    counts: Array,
-    features: Array,
-    targets: Array,
-    kind: Array,
-    kappa: Array,
-    goal: Array,
-    modulus: Array,
-    pull: Array,
-    at: Array,
-    factors: Array,
-    slack: Array,
+    problems: Problems,
     server_models: Array,
     dual: Array,
     model: Array,
@@ -318,6 +318,9 @@ def client_phase(
 
     The participants of the block's i-th pair are `clients[bounds[i] : bounds[i + 1]]`.
     """
+    first, counts, features, targets = problems.first, problems.counts, problems.features, problems.targets
+    kind, kappa, goal, modulus = problems.kind, problems.kappa, problems.goal, problems.modulus
+    pull, at, factors, slack = problems.pull, problems.at, problems.factors, problems.slack
     dimension = features.shape[1]
     most = 1
     for k in clients:
@@ -393,19 +396,10 @@ def settle(clients: Array, bounds: Array, first_pair: int, server_models: Array,
 
 
 @compiled
-def objective_values(
-    start: int,
-    models: Array,
-    first: Array,
-    counts: Array,
-    features: Array,
-    targets: Array,
-    kind: Array,
-    kappa: Array,
-    ridge_weight: Array,
-    out: Array,
-) -> None:
+def objective_values(start: int, models: Array, problems: Problems, out: Array) -> None:
     """f_k, regulariser included, of the clients from `start` on."""
+    first, counts, features, targets = problems.first, problems.counts, problems.features, problems.targets
+    kind, kappa, ridge_penalty = problems.kind, problems.kappa, problems.ridge_penalty
     image = np.empty(counts.max(), features.dtype)
     for i in range(len(models)):
         k, w = start + i, models[i]
@@ -415,4 +409,4 @@ def objective_values(
             loss += _loss(kind[k], kappa[k], image[r], targets[first[k] + r])
         for f in range(len(w)):
             square += w[f] * w[f]
-        out[i] = loss / counts[k] + ridge_weight[k] * square
+        out[i] = loss / counts[k] + 0.5 * ridge_penalty[k] * square

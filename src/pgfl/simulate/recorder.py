@@ -85,7 +85,7 @@ class Recorder:
 
     def _deviations(self, rows: list[dict[str, float]], deviation: Floats) -> None:
         sums = self.totals.over_clients_by_cluster(deviation)
-        means = sums / np.maximum(self.totals.members, 1)
+        means = metrics.mean_per_group(sums, self.totals.members)
         for number, run in enumerate(self.layout.runs):
             rows[number]["nmsd"] = float(sums[number].sum() / self.totals.clients[number])
             names = run.federation.cluster_ids
@@ -103,12 +103,13 @@ class Recorder:
             row["objective"] = float(mean)
 
     def _residuals(self, clean: list[dict[str, float]], shown: list[dict[str, float]], servers: Floats) -> None:
-        moved = self.engine.algorithm.rho * (servers - np.asarray(self.engine.previous_servers))
+        previous = np.asarray(self.engine.previous_servers)
+        moved = metrics.squared_dual_residual(self.engine.algorithm.rho, servers, previous)
         squares = self._of_clients(
-            lambda some, model: metrics.squared_norm(model - servers[self.layout.client_pair[some]])
+            lambda some, model: metrics.squared_distance(model, servers[self.layout.client_pair[some]])
         )
         primal = self.totals.over_clients(squares) / self.totals.clients
-        dual = self.totals.over_pairs(metrics.squared_norm(moved)) / self.totals.pairs
+        dual = self.totals.over_pairs(moved) / self.totals.pairs
         for number in range(len(self.layout.runs)):
             clean[number]["primal_residual"] = float(np.sqrt(primal[number]))
             shown[number]["dual_residual"] = float(np.sqrt(dual[number]))
@@ -116,7 +117,7 @@ class Recorder:
     def _disagreement(self, rows: list[dict[str, float]], servers: Floats) -> None:
         """Σ‖w_{q,s} − w̄_q‖² / Σ‖w̄_q‖² over all servers that have a model, w̄_q their mean."""
         held = self.totals.pairs_by_cluster(self.engine.network.known)
-        means = self.totals.over_pairs_by_cluster(servers) / np.maximum(held, 1)[..., None]
+        means = metrics.mean_per_group(self.totals.over_pairs_by_cluster(servers), held[..., None])
         self._spread(rows, "disagreement", servers, means, held)
 
     def _distance(self, rows: list[dict[str, float]], servers: Floats) -> None:
@@ -126,10 +127,10 @@ class Recorder:
         self._spread(rows, "distance", servers, self._optima, held)
 
     def _spread(self, rows: list[dict[str, float]], name: str, servers: Floats, centres: Floats, held: Ints) -> None:
-        around = np.concatenate(
+        nearest = np.concatenate(
             [centres[number, self.layout.pair_cluster[run.pairs]] for number, run in enumerate(self.layout.runs)]
         )
-        apart = self.totals.over_pairs(metrics.squared_norm(servers - around) * self.engine.network.known)
+        apart = self.totals.over_pairs(metrics.squared_distance(servers, nearest) * self.engine.network.known)
         scale = (held * metrics.squared_norm(centres)).sum(axis=1)
         for row, above, below in zip(rows, apart, scale, strict=True):
             row[name] = float(above / below) if below > 0 else 0.0

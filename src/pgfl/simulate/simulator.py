@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 import numpy as np
 
 from pgfl.array_types import AnyArray, Array, DTypeLike, Ints, Namespace
+from pgfl.core import equations as eq
 from pgfl.core.algorithms import Algorithm
 from pgfl.core.federation import Federation
 from pgfl.core.metrics import DEFAULT_METRICS, METRICS
@@ -341,4 +342,5 @@ class _RecordedNoise:
         """The models with the noise of their clients in this round."""
         names = [self._run.federation.client_id(int(client)) for client in self._run.order[clients]]
         drawn = [self._noise(round, name) for name in names]
-        return models + np.array([np.zeros(models.shape[1]) if row is None else row for row in drawn])
+        noise = np.array([np.zeros(models.shape[1]) if row is None else row for row in drawn])
+        return eq.privacy_noise_addition(models, noise)

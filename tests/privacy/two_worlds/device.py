@@ -20,15 +20,15 @@ import numpy as np
 from pgfl.config.schema import ObjectiveSettings
 from pgfl.core.assured import MOST_STEPS, Refusal, Terms
 from pgfl.core.roles import Client, RoundRequest
-from pgfl.deploy import identity
 from pgfl.deploy import client_streams as both_ends
+from pgfl.deploy import identity
 from pgfl.deploy.agreed_training import Training
 from pgfl.deploy.client import acceptance
 from pgfl.deploy.client.client import Participant
 from pgfl.deploy.client.client_samples import load_samples
 from pgfl.deploy.client.client_settings import load_client
-from pgfl.deploy.invitations import Invitation
 from pgfl.deploy.client_streams import Ended
+from pgfl.deploy.invitations import Invitation
 from pgfl.errors import NetworkError
 from pgfl.objectives import Bounds
 from pgfl.privacy import noise

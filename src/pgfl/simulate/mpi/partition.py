@@ -5,15 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pgfl.array_types import Bools, Ints
 from pgfl.core.topology import Graph
 from pgfl.errors import ConfigError
 
 if TYPE_CHECKING:
     from scipy import sparse
 
-Ints = NDArray[np.int64]
 PASSES = 8
 SLACK = 0.05  # how much more than its share a rank may be given
 
@@ -50,7 +49,7 @@ def edges_between(graph: Graph, part: Ints) -> int:
     return int(np.count_nonzero(part[graph.edges[:, 0]] != part[graph.edges[:, 1]]))
 
 
-def _halved(adjacency: sparse.csr_array, loaded: NDArray[np.bool_], weight: Ints, parts: int) -> Ints:
+def _halved(adjacency: sparse.csr_array, loaded: Bools, weight: Ints, parts: int) -> Ints:
     """Halve the servers, and the halves again: cut a walk through each so that both sides get their share."""
     from scipy.sparse.csgraph import reverse_cuthill_mckee
 
@@ -69,7 +68,7 @@ def _halved(adjacency: sparse.csr_array, loaded: NDArray[np.bool_], weight: Ints
     return part
 
 
-def _cut(loaded: NDArray[np.bool_], weight: Ints, before: int, after: int) -> int:
+def _cut(loaded: Bools, weight: Ints, before: int, after: int) -> int:
     """Where to cut a walk into `before` and `after` parts' shares of its weight, with a loaded server for each part."""
     middle = np.cumsum(weight) - 0.5 * weight
     wanted = int(np.searchsorted(middle, weight.sum() * before / (before + after)))
@@ -77,7 +76,7 @@ def _cut(loaded: NDArray[np.bool_], weight: Ints, before: int, after: int) -> in
     return int(np.clip(wanted, stops[before - 1] + 1, stops[-after]))
 
 
-def _refined(graph: Graph, part: Ints, weight: Ints, loaded: NDArray[np.bool_], parts: int) -> Ints:
+def _refined(graph: Graph, part: Ints, weight: Ints, loaded: Bools, parts: int) -> Ints:
     adjacency = graph.adjacency.tocsr()
     indptr, indices = adjacency.indptr.tolist(), adjacency.indices.tolist()
     place, heavy = part.tolist(), weight.tolist()
@@ -90,11 +89,11 @@ def _refined(graph: Graph, part: Ints, weight: Ints, loaded: NDArray[np.bool_], 
         crossing = graph.edges[current[graph.edges[:, 0]] != current[graph.edges[:, 1]]]
         moved = 0
         for server in np.unique(crossing).tolist():
-            around: dict[int, int] = {}
+            nearby: dict[int, int] = {}
             for neighbour in indices[indptr[server] : indptr[server + 1]]:
-                around[place[neighbour]] = around.get(place[neighbour], 0) + 1
+                nearby[place[neighbour]] = nearby.get(place[neighbour], 0) + 1
             here = place[server]
-            gain, there = max((count - around.get(here, 0), -target) for target, count in around.items())
+            gain, there = max((count - nearby.get(here, 0), -target) for target, count in nearby.items())
             there = -there
             lighter = gain == 0 and load[here] > load[there] + heavy[server]
             alone = loaded[server] and bearing[here] == 1
