@@ -126,7 +126,7 @@ class Trial:
 
 
 @dataclass(frozen=True)
-class Ranks:
+class FeatureRanks:
     """How much of d each client, each server and each cluster sees: the ranks of their stacked features."""
 
     data: RegressionData

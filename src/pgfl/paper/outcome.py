@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pgfl.errors import ResultError
-from pgfl.paper.claims import Claim
+from pgfl.paper.judging import Claim
 from pgfl.paper.plots import GREY, INK, Row, words
 
 if TYPE_CHECKING:

@@ -11,10 +11,10 @@ from pathlib import Path
 from pgfl.did_you_mean import nearest
 from pgfl.errors import ConfigError
 from pgfl.paper import claims_page as page
-from pgfl.paper import registry as registry
-from pgfl.paper.claims import Claim
+from pgfl.paper import registry
 from pgfl.paper.experiments import Experiment
 from pgfl.paper.items import Effort, Item
+from pgfl.paper.judging import Claim
 from pgfl.paper.outcome import Outcome, writing
 from pgfl.paper.runner import Runner
 

@@ -11,10 +11,10 @@ from pgfl.core.federation import Federation
 from pgfl.core.metrics import decibels
 from pgfl.core.theory import ClusterObjective, cluster_objective
 from pgfl.objectives import Ridge
-from pgfl.paper.claims import Claim, claim
 from pgfl.paper.conditions import PRINTED
 from pgfl.paper.experiments import Experiment, Measured, RegressionData
 from pgfl.paper.items import Effort, Lookup
+from pgfl.paper.judging import Claim, claim
 from pgfl.paper.outcome import Outcome
 from pgfl.paper.plots import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, Lines, Look, Series
 from pgfl.paper.statistics import Floats, band, interval

@@ -8,9 +8,9 @@ from dataclasses import replace
 import numpy as np
 
 from pgfl.paper.audited import CASES, FALSE_ALARM, Audited
-from pgfl.paper.claims import Claim, claim
 from pgfl.paper.experiments import Experiment, Measured
 from pgfl.paper.items import Effort, Lookup
+from pgfl.paper.judging import Claim, claim
 from pgfl.paper.largest_change import FAR, OBJECTIVES, RECORDS, WEIGHT, LargestChange
 from pgfl.paper.outcome import Drawable, Outcome
 from pgfl.paper.plots import BLUE, RED, Bars, Lines, Look, Series
