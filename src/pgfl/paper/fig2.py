@@ -46,7 +46,7 @@ class Figure2:
         )
 
     def experiments(self, effort: Effort) -> dict[Experiment, int]:
-        """This figure's curves and Fig. 1's beside them."""
+        """This figure's curves, and those of Fig. 1."""
         trials: list[Experiment] = [*self.scheduled.values(), *Figure1.graph.values()]
         return self.grid(effort).experiments(effort.grid) | dict.fromkeys(trials, effort.regression)
 

@@ -52,14 +52,14 @@ class Claim:
 
 
 def claim(key: str, text: str, measured: str, found: Interval, unit: str, holds: bool, limit: float = 0.0) -> Claim:
-    """A claim judged in the chosen setting alone, by its interval beside a limit."""
+    """A claim judged in the chosen setting alone, by its interval and a limit."""
     verdict: Verdict = "holds" if holds else "does not hold"
     decided = holds or not found.low <= limit <= found.high
     return Claim(key, text, measured, found.value, found.low, found.high, unit, found.runs, verdict, decided)
 
 
 def with_region(judged: Claim, region: str, *, everywhere: bool, anywhere: bool, map: str) -> Claim:
-    """The claim with what a map around the chosen setting says: everywhere, nowhere, or where."""
+    """The claim qualified by a map around the chosen setting: it holds everywhere, nowhere, or in a region."""
     holds_here = judged.verdict == "holds"
     verdict: Verdict
     if everywhere and holds_here:
@@ -78,21 +78,21 @@ def judged_on(claim: Claim, heat: Heat, file: str) -> Claim:
 
 
 def region(heat: Heat) -> str:
-    """In words, for which x the claim holds at which y; y alone where it holds at every x."""
+    """The region in words: for which x the claim holds at which y; y alone where it holds at every x."""
     holds = heat.holds
     if not holds.any():
         return "nowhere else on the map"
     x_name, y_name = words(heat.x_label), words(heat.y_label)
     spans = [_span(x_name, heat.x, row) if row.any() else "" for row in holds]
-    said = []
+    parts = []
     for span in dict.fromkeys(filter(None, spans)):
         rows = np.array([one == span for one in spans])
         if rows.all():
-            said.append(span)
+            parts.append(span)
         else:
             all_of_x = bool(holds[rows].all())
-            said.append(_span(y_name, heat.y, rows) + ("" if all_of_x else f": {span}"))
-    return "; ".join(said)
+            parts.append(_span(y_name, heat.y, rows) + ("" if all_of_x else f": {span}"))
+    return "; ".join(parts)
 
 
 def _span(name: str, values: Sequence[float], holds: Bools) -> str:

@@ -1,4 +1,4 @@
-"""Theorem II and its corollary: how far inter-cluster learning moves the models, beside the bound."""
+"""Theorem II and its corollary: how far inter-cluster learning moves the models, compared with the bound."""
 
 from __future__ import annotations
 
