@@ -40,7 +40,7 @@ _LIMITS = {
 
 
 def sentence(error: ValidationError) -> str:
-    """The most helpful of pydantic's errors as one sentence: an unknown key first, because it explains a missing one."""
+    """The most helpful of pydantic's errors as one sentence: an unknown key first, as it explains a missing one."""
     first = min(error.errors(), key=lambda found: found["type"] != "extra_forbidden")
     key = ".".join(str(part) for part in first["loc"] if not str(part).startswith("<"))
     kind, given = first["type"], shown(first["input"])
