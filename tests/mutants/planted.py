@@ -402,8 +402,8 @@ MECHANISM: tuple[Mutant, ...] = (
         "the sum of φ starts at φ(0)",
         "ρ is too small by a factor ζ.",
         "privacy/accounting.py",
-        "phi0 * growth(zeta, 1, releases)",
-        "phi0 * growth(zeta, 0, np.asarray(releases) - 1)",
+        "phi0 * growth(zeta, first, np.asarray(releases) + (first - 1))",
+        "phi0 * growth(zeta, first - 1, np.asarray(releases) + (first - 2))",
         ("tests/privacy/test_accounting.py",),
     ),
     Mutant(

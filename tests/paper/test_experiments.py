@@ -7,15 +7,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pgfl.paper import tradeoffs
 from pgfl.paper.conditions import GUARANTEED, PRINTED, TAU, digits
-from pgfl.paper.experiments import Ranks, RegressionData
-from pgfl.paper.learning_curves import TAU_FIXED, Figure3
+from pgfl.paper.experiments import FeatureRanks, RegressionData
+from pgfl.paper.fig3 import Figure3
+from pgfl.paper.fig4 import Figure4
+from pgfl.paper.nmsd_figures import TAU_FIXED
 from pgfl.paper.runner import RUNS_TOGETHER, Runner
 
 
 def test_the_point_of_figure_4_is_figure_3_at_that_round() -> None:
-    point = tradeoffs.Figure4().trials(_quick(), PRINTED)[TAU]
+    point = Figure4().trials(_quick(), PRINTED)[TAU]
     curve = Figure3.trials(PRINTED, True)[TAU_FIXED]
     assert replace(point, rounds=curve.rounds) == curve and point.rounds == 200
     short, long = (replace(curve, rounds=rounds).run(0, 2)["nmsd"] for rounds in (12, 20))
@@ -31,7 +32,7 @@ def test_the_network_is_section_vs() -> None:
 
 
 def test_ranks_of_a_network() -> None:
-    found = Ranks(RegressionData()).run(0, 2)
+    found = FeatureRanks(RegressionData()).run(0, 2)
     assert (found["client"] <= 9).all() and (found["client"] <= found["server"]).all()
     assert (found["cluster"] == 60).all()
 

@@ -6,8 +6,8 @@ import csv
 
 import pytest
 
-from pgfl.paper import registry as registry
-from pgfl.paper.claims import Claim
+from pgfl.paper import registry
+from pgfl.paper.judging import Claim
 from tests.paper.shrunk import outcome
 
 ITEMS = registry.items()
@@ -51,7 +51,7 @@ CLAIMS = {
 LEMMA = ["Huber", "logistic", "bounded-ridge", "raw-ridge"]
 
 
-def test_the_catalogue_is_the_papers() -> None:
+def test_the_registry_is_the_papers() -> None:
     assert list(ITEMS) == list(CLAIMS)
 
 

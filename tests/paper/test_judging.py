@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from pgfl.core.streams import Purpose, stream
-from pgfl.paper.claims import claim, with_region
 from pgfl.paper.claims_page import value_text
-from pgfl.paper.maps import Grid, judged_on, region
+from pgfl.paper.judging import claim, judged_on, region, with_region
+from pgfl.paper.maps import Grid
 from pgfl.paper.plots import Heat, words
 from pgfl.paper.statistics import Interval, band_db, difference_db, interval, rounds_to
 

@@ -10,17 +10,14 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pgfl.array_types import Array, Floats, Ints
 from pgfl.core.algorithms import PGFL, Algorithm, FedAvg
 from pgfl.core.federation import Federation
 from pgfl.core.topology import empty
 from pgfl.objectives import Huber, Logistic, MarginObjective, Objective, Ridge
 from pgfl.privacy import accounting
 from pgfl.privacy.request import Privacy
-
-Floats = NDArray[np.float64]
-Array = Any
 
 MU = 3.0  # the loss that the schedules below add up to; attacks have most power around it
 DEPLOYED_MU = 1.5  # the same for real clients, of which there are few: a smaller claim is refuted by fewer trials
@@ -43,8 +40,8 @@ class Case:
     attained: bool = True  # whether the sensitivity is reached, not only bounded
     intercept: bool = False  # whether the last column, of ones, is the client's own doing
 
-    def federation(self, worlds: NDArray[np.int64]) -> Federation:
-        """A server with one client for every entry of `worlds`, as raw data; nobody talks to anybody."""
+    def federation(self, worlds: Ints) -> Federation:
+        """A server with one client for every entry of `worlds`, as raw data; there are no edges."""
         rows = [np.vstack([self.shared[0], canary[0]]) for canary in self.canaries]
         labels = [np.append(self.shared[1], canary[1]) for canary in self.canaries]
         size, trials = len(labels[0]), len(worlds)

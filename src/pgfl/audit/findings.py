@@ -20,7 +20,7 @@ from pgfl.audit.subjects import Mechanism, Played
 Path = Literal["simulator", "compiled", "device", "safe-noise", "ledger", "deployed"]
 Progress = Callable[[int, int, str], None]
 
-FALSE_ALARM = 1e-3  # the probability that a right mechanism seems to leak anywhere in one audit
+FALSE_ALARM = 1e-3  # the probability that a correct mechanism seems to leak anywhere in one audit
 REQUIRED = 0.9  # the share of the claim that the bound must reach where the sensitivity is attained
 
 
@@ -43,7 +43,7 @@ PLAY: dict[Path, Callable[..., Played]] = {
 
 @dataclass(frozen=True)
 class Scale:
-    """How many trials a world each path is given; with too few of them, coming near the claim is not required."""
+    """The number of trials per world for each path; with too few, coming near the claim is not required."""
 
     name: str
     trials: Mapping[Path, int]
@@ -60,7 +60,7 @@ FULL = Scale(
     {"simulator": 100_000, "compiled": 100_000, "device": 12_000, "safe-noise": 12_000, "ledger": 600, "deployed": 800},
     bugs=4_000,
 )
-ENOUGH = 8_000  # trials a world from which on a tight mechanism reaches 90 % all but surely
+ENOUGH = 8_000  # trials per world with which a tight mechanism almost surely reaches 90 %
 
 
 @dataclass(frozen=True)
@@ -142,7 +142,7 @@ class Report:
 
 
 def audit(scale: Scale = QUICK, *, seed: int = 0, progress: Progress | None = None) -> Report:
-    """Attack everything. A right mechanism is said to leak with probability at most `FALSE_ALARM`."""
+    """Attack everything. A correct mechanism is reported to leak with probability at most `FALSE_ALARM`."""
     jobs = _jobs(scale)
     alpha = FALSE_ALARM / sum(bug is None for _, _, bug in jobs)
     findings = []

@@ -7,8 +7,9 @@ from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from pgfl.array_types import Array, Floats
 from pgfl.audit.subjects import Mechanism
 from pgfl.core.algorithms import PGFL, ClientStep, Problem, Release
 from pgfl.core.federation import Federation
@@ -17,8 +18,6 @@ from pgfl.objectives.solving import Prepared
 from pgfl.privacy.noise import NoiseSource
 from pgfl.privacy.request import Privacy
 
-Floats = NDArray[np.float64]
-Array = Any
 Plant = Callable[[Mechanism], Mechanism]
 
 

@@ -1,4 +1,4 @@
-"""What the transcript says about which world it is: positive for world 1. Any score gives a valid bound.
+"""Scores of a transcript: positive for world 1. Any score gives a valid bound.
 
 `likelihood` is the log-likelihood ratio if the noise is what it should be. The others are for noise that is not:
 `cancelled` sees a draw that was used twice, `dual` a dual that was built from the clean model, and, where the record
@@ -9,29 +9,28 @@ one number of all answers that is nearest to what one of the worlds computes: it
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pgfl.array_types import Floats
 from pgfl.audit.lying_server import LyingServer
 
-Floats = NDArray[np.float64]
-PART = 0.1  # of the worlds' distance, from which on a coordinate is worth a look of its own
-NOTHING = 1e-12  # of the worlds' distance, below which nothing is told apart
+PART = 0.1  # of the worlds' distance, from which a coordinate is scored by itself
+NOTHING = 1e-12  # of the worlds' distance, below which nothing is distinguished
 NOTICED = 1e-6  # how far, relative to the worlds' distance, an implied model must be from the released one to be news
 
 
 def scores(server: LyingServer, clean: tuple[Floats, Floats]) -> dict[str, Floats]:
-    """One score a trial and kind, given the clean models of both worlds."""
+    """The scores of every trial, by kind, given the clean models of both worlds."""
     middle, apart = 0.5 * (clean[0] + clean[1]), clean[1] - clean[0]
     along = apart / np.linalg.norm(apart)
     phi = server.case.phi
-    heard = np.stack([(released - middle) @ along for released in server.released], axis=1)
-    standard = heard * np.sqrt(phi)
+    received = np.stack([(released - middle) @ along for released in server.released], axis=1)
+    standard = received * np.sqrt(phi)
     growth = np.diff(np.sqrt(phi))
-    found = {"likelihood": heard @ phi, "cancelled": np.diff(standard, axis=1) @ growth}
+    found = {"likelihood": received @ phi, "cancelled": np.diff(standard, axis=1) @ growth}
     found |= _by_coordinate(server, middle, along)
     if server.answers is not None:
         found["nearest"] = _nearest(server.answers, clean, NOTHING * float(np.linalg.norm(apart)))
-    found["dual"] = np.zeros(len(heard))
+    found["dual"] = np.zeros(len(received))
     for implied, released in zip(server.implied, server.released, strict=False):
         news = np.linalg.norm(implied - released, axis=1) > NOTICED * np.linalg.norm(apart)
         first = news & (found["dual"] == 0.0)  # a dual that is not as expected moves the centre of the rounds after it

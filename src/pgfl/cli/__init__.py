@@ -18,12 +18,12 @@ from pgfl.errors import PgflError
 from pgfl.simulate.mpi.launcher import launched_rank
 
 COMMANDS = {
-    "run": ("pgfl.cli.run", "Train as a config or a preset says, and leave a result folder."),
+    "run": ("pgfl.cli.run", "Train from a config or a preset, and write a result folder."),
     "reproduce": ("pgfl.cli.reproduce", "Reproduce the paper: figures, theorems, and a verdict on every claim."),
     "account": ("pgfl.cli.account", "What a noise schedule spends, or the schedule for a target."),
     "ledger": ("pgfl.cli.ledger", "Show or verify a client's privacy ledger."),
     "audit": ("pgfl.cli.audit", "Attack the shipped mechanism, as a lying server would."),
-    "presets": ("pgfl.cli.presets", "List the settings that come along."),
+    "presets": ("pgfl.cli.presets", "List the presets of the package."),
     "site": ("pgfl.cli.site", "A site of the network: its key, whom it trusts, its rounds."),
     "client": ("pgfl.cli.client", "A client of a site: its key, its own privacy policy, taking part."),
     "network": ("pgfl.cli.network", "Try a whole network on this machine."),
@@ -125,7 +125,7 @@ def _why(error: OSError) -> str:
 
 
 def _fail(sentence: str, code: int) -> int:
-    """Say what is wrong, once: of the ranks of an MPI job, which all know of it, the first one speaks."""
+    """Print what is wrong, once: in an MPI job only the first rank prints."""
     if not launched_rank():
         print(f"pgfl: {' '.join(sentence.split())}", file=sys.stderr)
     return code

@@ -104,5 +104,5 @@ def _at(delta: float | None) -> str:
 
 
 def _apart(summary: dict[str, Any]) -> str:
-    """The releases that are not like the others."""
+    """The releases that are void or without noise."""
     return "".join(f", {summary[name]} {text}" for name, text in APART.items() if summary[name])

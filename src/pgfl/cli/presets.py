@@ -1,4 +1,4 @@
-"""`pgfl presets`: the settings that come along."""
+"""`pgfl presets`: the configs that the package includes."""
 
 import json
 
@@ -11,9 +11,9 @@ app = typer.Typer(add_completion=False)
 
 @app.command()
 def presets(
-    name: str | None = typer.Argument(None, help="Show this preset whole.", show_default=False), as_json: Json = False
+    name: str | None = typer.Argument(None, help="Show this preset in full.", show_default=False), as_json: Json = False
 ) -> None:
-    """List the settings that come along; with a name, print one resolved as TOML."""
+    """List the presets of the package; with a name, print one resolved as TOML."""
     from pgfl import config
 
     if name is not None:

@@ -28,7 +28,7 @@ def reproduce(
     ] = None,
     out: Annotated[
         Path,
-        typer.Option("--out", help="The folder of pictures, tables and claims; the page goes beside it, as FOLDER.md."),
+        typer.Option("--out", help="The folder of pictures, tables and claims; the page is FOLDER.md."),
     ] = DEFAULT_OUT,
     mnist: Annotated[
         Path | None, typer.Option("--mnist", metavar="DIR", help="Take the digits from the four original files in DIR.")
@@ -45,7 +45,7 @@ def reproduce(
     from pgfl.paper.reproduce import reproduce as carry_out
 
     effort = Effort.of(runs, quick, None if mnist is None else str(mnist))
-    with bar(None, "making ready", shown=not as_json) as progress:
+    with bar(None, "preparing", shown=not as_json) as progress:
         found = carry_out(items, effort, out, progress=progress)
     if as_json:
         typer.echo(json.dumps(found.as_json() | {"out": str(out)}, indent=2, ensure_ascii=False))

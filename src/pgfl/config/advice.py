@@ -1,4 +1,4 @@
-"""What a config allows but probably does not mean; what needs the data to be known is told by training."""
+"""Warnings about a config that is valid but probably not meant; those that need the data are given by training."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ _LIMITS = {
 
 
 def sentence(error: ValidationError, known: Collection[str] | None = None) -> str:
-    """The most telling of pydantic's errors as one sentence; an unknown key comes first, it explains a missing one.
+    """The most helpful of pydantic's errors as one sentence: an unknown key first, as it explains a missing one.
 
     `known` are the keys of the file, dotted; those of a config unless given.
     """

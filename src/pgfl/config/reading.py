@@ -48,7 +48,7 @@ def parse(settings: Mapping[str, Any], base: Path | None = None) -> Config:
 
 
 def presets() -> dict[str, str]:
-    """The settings that come along: name and one-line description, sorted by name.
+    """The presets of the package: name and one-line description, sorted by name.
 
     >>> "private-huber" in presets()
     True

@@ -63,7 +63,7 @@ class Generated(Section):
 
 
 class SyntheticData(Generated):
-    """Section V-A: related linear models, one a cluster; a client has D_k samples, D_k in `samples`."""
+    """Section V-A: related linear models, one per cluster; a client has D_k samples, with D_k in `samples`."""
 
     kind: Literal["synthetic-regression"] = "synthetic-regression"
     clusters: Count = 3

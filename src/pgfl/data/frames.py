@@ -9,9 +9,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-import numpy as np
-from numpy.typing import NDArray
-
+from pgfl.array_types import Bools, Floats
 from pgfl.errors import DataError
 
 if TYPE_CHECKING:
@@ -59,7 +57,7 @@ class TableFile:
         """A column of ids, as text without surrounding blanks; an empty cell is null."""
         return self._as_text(self._collect([name])[0])
 
-    def numbers(self, names: Sequence[str]) -> Iterator[tuple[pl.Series, NDArray[np.float64]]]:
+    def numbers(self, names: Sequence[str]) -> Iterator[tuple[pl.Series, Floats]]:
         """Columns of numbers, each as it is in the file and as floats, with NaN where there is no number.
 
         Few columns are in memory at a time; a large csv file is parsed once for each block of them.
@@ -80,7 +78,7 @@ class TableFile:
         rows, *found = self._read(self._scan.select(pl.len(), *distinct), engine="streaming").row(0)
         return rows, found
 
-    def blank(self) -> NDArray[np.bool_]:
+    def blank(self) -> Bools:
         """For every row, whether all its cells are empty: a blank line.
 
         This reads every cell, which is also how a line with too many of them is found (`widths_known`).
@@ -162,7 +160,7 @@ class TableFile:
         text = series.cast(pl.String).str.strip_chars()
         return text.set(text == "", None)
 
-    def _as_floats(self, series: pl.Series) -> NDArray[np.float64]:
+    def _as_floats(self, series: pl.Series) -> Floats:
         import polars as pl
 
         text = series.dtype in (pl.String, pl.Categorical, pl.Enum)

@@ -1,4 +1,4 @@
-"""Handwritten digits of Section V-B: the clients of a cluster tell some digits from others, by logistic regression."""
+"""Handwritten digits of Section V-B: the clients of a cluster classify digits by logistic regression."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import DTypeLike
 
+from pgfl.array_types import AnyFloats, Ints
 from pgfl.core.federation import Federation, TestSet
 from pgfl.core.streams import Purpose, stream
 from pgfl.core.topology import Graph
@@ -133,7 +134,7 @@ def _deal(
     images: Images,
     dtype: np.dtype[Any],
     intercept: bool,
-) -> tuple[NDArray[np.floating], NDArray[np.floating], NDArray[np.int64]]:
+) -> tuple[AnyFloats, AnyFloats, Ints]:
     """Features, labels and row counts of the own clients.
 
     Every digit's images are shuffled once a run and dealt to the clients of all servers in turn, so a part of the
@@ -158,8 +159,8 @@ def _deal(
 
 
 def _hands(
-    layout: Layout, per_digit: NDArray[np.int64], digit: int, digits: Sequence[Sequence[int]], images: Images
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    layout: Layout, per_digit: Ints, digit: int, digits: Sequence[Sequence[int]], images: Images
+) -> tuple[Ints, Ints]:
     """A digit's images in the order in which they are dealt, and where every client's hand begins."""
     takes_part = np.array([digit in group for group in digits])[layout.clusters]
     first = offsets_of(np.where(takes_part, per_digit, 0))
@@ -185,7 +186,7 @@ def _test_set(source: Path | None, task: Task, dtype: np.dtype[Any], intercept: 
     return TestSet(features, targets)
 
 
-def _normalise(rows: NDArray[np.floating]) -> None:
+def _normalise(rows: AnyFloats) -> None:
     """Divide every row by its norm, in place; a row of zeros stays."""
     norms = np.sqrt(np.einsum("ij,ij->i", rows, rows))
     rows /= np.where(norms > 0, norms, 1.0)[:, None]

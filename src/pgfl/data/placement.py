@@ -8,8 +8,9 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import DTypeLike
 
+from pgfl.array_types import AnyInts, Ints
 from pgfl.core.federation import numbered, own_servers
 from pgfl.core.streams import Purpose, stream
 from pgfl.core.topology import Graph, build
@@ -22,30 +23,30 @@ COUNTS, SAMPLES, TESTS, POOLS = range(4)  # what a DATA stream is for, in the pl
 class Layout:
     """The whole federation's shape, and the servers whose clients are generated here (`own`, ascending)."""
 
-    sizes: NDArray[np.int64]
-    clusters: NDArray[np.integer]
+    sizes: Ints
+    clusters: AnyInts
     graph: Graph
-    own: NDArray[np.int64]
+    own: Ints
     seed: int
     run: int
 
     @cached_property
-    def first_client(self) -> NDArray[np.int64]:
+    def first_client(self) -> Ints:
         """Server s has clients `first_client[s]` to `first_client[s + 1]`."""
         return offsets_of(self.sizes)
 
     @cached_property
-    def clients(self) -> NDArray[np.int64]:
+    def clients(self) -> Ints:
         """The clients of the own servers, numbered in the whole federation."""
         return np.concatenate([np.arange(*self.first_client[s : s + 2]) for s in self.own])
 
     @property
-    def client_server(self) -> NDArray[np.int64]:
+    def client_server(self) -> Ints:
         """The server of each of these clients."""
         return np.repeat(self.own, self.sizes[self.own])
 
     @property
-    def client_cluster(self) -> NDArray[np.int64]:
+    def client_cluster(self) -> Ints:
         """The cluster of each of these clients."""
         return self.clusters[self.clients].astype(np.int64)
 
@@ -60,7 +61,7 @@ class Layout:
         total = len(self.clusters)
         return None if len(self.own) == len(self.sizes) else tuple(numbered("client", k, total) for k in self.clients)
 
-    def sample_counts(self, samples: int | tuple[int, int], servers: Iterable[int]) -> dict[int, NDArray[np.int64]]:
+    def sample_counts(self, samples: int | tuple[int, int], servers: Iterable[int]) -> dict[int, Ints]:
         """D_k of the clients of each of some servers, uniform between the two ends of `samples`."""
         low, high = (samples, samples) if isinstance(samples, int) else samples
         if not 1 <= low <= high:
@@ -103,7 +104,7 @@ def lay_out(
     return Layout(sizes.astype(np.int64), labels, graph, own, seed, run)
 
 
-def offsets_of(counts: NDArray[np.int64]) -> NDArray[np.int64]:
+def offsets_of(counts: Ints) -> Ints:
     """Where each of consecutive groups of these sizes begins, and where the last one ends.
 
     >>> offsets_of(np.array([2, 3]))

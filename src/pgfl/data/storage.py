@@ -7,16 +7,16 @@ import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import DTypeLike
 
+from pgfl.array_types import AnyArray
 from pgfl.core.federation import Federation, TestSet
 from pgfl.core.topology import Graph
 from pgfl.errors import DataError
 
-Allocate = Callable[[tuple[int, int], DTypeLike], NDArray[Any]]
+Allocate = Callable[[tuple[int, int], DTypeLike], AnyArray]
 
 _FORMAT = 1
 _PAGE = "federation.json"
@@ -77,8 +77,8 @@ def open_federation(directory: str | os.PathLike[str], *, mmap: bool = True) -> 
         if page["format"] != _FORMAT:
             raise DataError(f"{folder} holds a federation of format {page['format']}; this version reads {_FORMAT}.")
 
-        def load(name: str, *, mapped: bool = False) -> NDArray[Any]:
-            array: NDArray[Any] = np.load(folder / f"{name}.npy", mmap_mode="r" if mapped else None, allow_pickle=False)
+        def load(name: str, *, mapped: bool = False) -> AnyArray:
+            array: AnyArray = np.load(folder / f"{name}.npy", mmap_mode="r" if mapped else None, allow_pickle=False)
             return array
 
         return Federation(
@@ -128,7 +128,7 @@ def _write(federation: Federation, folder: Path) -> None:
     (folder / _PAGE).write_text(json.dumps(page, ensure_ascii=False), encoding="utf-8")
 
 
-def _allocate(path: Path, shape: tuple[int, int], dtype: DTypeLike) -> NDArray[Any]:
+def _allocate(path: Path, shape: tuple[int, int], dtype: DTypeLike) -> AnyArray:
     """A mapped array whose room on disk is reserved beforehand, so that a full disk is an error and not a crash."""
     array = np.lib.format.open_memmap(path, mode="w+", dtype=np.dtype(dtype), shape=shape)
     if hasattr(os, "posix_fallocate"):

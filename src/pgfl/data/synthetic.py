@@ -1,4 +1,4 @@
-"""Regression data of Section V-A: related linear models, one a cluster, seen through few noisy samples a client."""
+"""Regression data of Section V-A: related linear models, one per cluster, and few noisy samples per client."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import os
 from collections.abc import Callable, Sequence
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import DTypeLike
 
+from pgfl.array_types import AnyFloats, AnyInts, Floats
 from pgfl.core.federation import Federation, TestSet, numbered
 from pgfl.core.streams import Purpose, stream
 from pgfl.core.topology import Graph
@@ -120,9 +121,7 @@ def synthetic_regression(
     return in_memory(generate) if store is None else build_stored(store, generate)
 
 
-def _related_models(
-    layout: Layout, clusters: int, dimension: int, gamma: float, per_coordinate: bool
-) -> NDArray[np.float64]:
+def _related_models(layout: Layout, clusters: int, dimension: int, gamma: float, per_coordinate: bool) -> Floats:
     rng = stream(layout.seed, layout.run, Purpose.TRUTH)
     base = rng.standard_normal(dimension)
     return base + rng.uniform(-gamma, gamma, size=(clusters, dimension if per_coordinate else 1)) * base
@@ -131,15 +130,15 @@ def _related_models(
 class _Sampler:
     """Draws samples of given clusters into arrays that exist."""
 
-    def __init__(self, truth: NDArray[np.floating], noise: float, x_norm: float | None) -> None:
+    def __init__(self, truth: AnyFloats, noise: float, x_norm: float | None) -> None:
         self.truth, self.noise, self.x_norm = truth, noise, x_norm
 
     def __call__(
         self,
         rng: np.random.Generator,
-        labels: NDArray[np.integer],
-        features: NDArray[np.floating],
-        targets: NDArray[np.floating],
+        labels: AnyInts,
+        features: AnyFloats,
+        targets: AnyFloats,
     ) -> None:
         rng.standard_normal(out=features, dtype=features.dtype)
         if self.x_norm is not None:

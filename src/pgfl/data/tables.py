@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from pgfl.array_types import AnyFloats, Bools, Floats, Ints
 from pgfl.core.federation import Federation, TestSet, own_servers
 from pgfl.core.streams import Purpose, stream
 from pgfl.core.topology import KINDS, Graph, build
@@ -66,7 +67,7 @@ def read_federation(
     held = float_type(dtype)
     table = TableFile(clients)
     if target in _ID_COLUMNS:
-        raise DataError(f"The target column cannot be '{target}', which says where a sample belongs.")
+        raise DataError(f"The target column cannot be '{target}', which names where a sample belongs.")
     table.require(*_ID_COLUMNS, target)
     names = [name for name in table.columns if name not in (*_ID_COLUMNS, target)]
     if not names:
@@ -107,7 +108,7 @@ def read_shape(
     servers: Sequence[object],
     average_degree: float,
     seed: int,
-) -> tuple[Graph, NDArray[np.int64]]:
+) -> tuple[Graph, Ints]:
     """The server graph of a table and how many rows each server has, from its column of servers alone."""
     table = TableFile(clients)
     table.require("server")
@@ -191,12 +192,12 @@ class _Places:
     clients: tuple[str, ...]
     servers: tuple[str, ...]
     clusters: tuple[str, ...]
-    client_server: NDArray[np.int64]
-    client_cluster: NDArray[np.int64]
-    rows: NDArray[np.int64]
-    offsets: NDArray[np.int64]
+    client_server: Ints
+    client_cluster: Ints
+    rows: Ints
+    offsets: Ints
 
-    def part(self, server_is_own: NDArray[np.bool_]) -> _Places:
+    def part(self, server_is_own: Bools) -> _Places:
         """The clients of some servers."""
         own = server_is_own[self.client_server]
         counts = np.diff(self.offsets)
@@ -248,7 +249,7 @@ def _read_ids(table: TableFile, column: str) -> tuple[tuple[str, ...], NDArray[n
     return tuple(ids.to_list()), numbers.to_numpy()
 
 
-def _used_rows(table: TableFile, **ids: NDArray[np.int32]) -> NDArray[np.int64]:
+def _used_rows(table: TableFile, **ids: NDArray[np.int32]) -> Ints:
     """The rows that are samples: all but blank lines. A row that lacks an id is refused, and so is having no rows."""
     missing = np.stack(list(ids.values())) < 0
     look = missing.all(axis=0).any() or not table.widths_known
@@ -267,11 +268,11 @@ def _read_samples(
     table: TableFile,
     target: str,
     names: Sequence[str],
-    rows: NDArray[np.int64],
+    rows: Ints,
     allocate: Allocate,
     dtype: np.dtype[Any],
     intercept: bool,
-) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
+) -> tuple[AnyFloats, AnyFloats]:
     """Features and targets of some rows of the file, in the order in which the rows are given."""
     features = allocate((len(rows), len(names) + intercept), dtype)
     targets = np.empty(len(rows), dtype=dtype)
@@ -286,9 +287,7 @@ def _read_samples(
     return features, targets
 
 
-def _no_number(
-    table: TableFile, series: pl.Series, values: NDArray[np.float64], row: int, dtype: np.dtype[Any]
-) -> DataError:
+def _no_number(table: TableFile, series: pl.Series, values: Floats, row: int, dtype: np.dtype[Any]) -> DataError:
     cell = series[row]
     if cell is None or not str(cell).strip():
         problem = "is empty"

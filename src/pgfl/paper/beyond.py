@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from pgfl.core.algorithms import PGFL, Algorithm, ExactMixing
-from pgfl.paper.claims import claim
 from pgfl.paper.conditions import GUARANTEED, SCHEDULED, TAU, X_NORM, Kind
 from pgfl.paper.experiments import Experiment, Measured, Trial
 from pgfl.paper.items import Effort, Lookup, nmsd_curve, spent
-from pgfl.paper.learning_curves import NMSD, ROUND, final
+from pgfl.paper.judging import claim
+from pgfl.paper.nmsd_figures import NMSD, ROUND, final
 from pgfl.paper.outcome import Outcome
 from pgfl.paper.plots import BLUE, GREEN, PURPLE, RED, Lines, Look
 from pgfl.paper.statistics import difference_db

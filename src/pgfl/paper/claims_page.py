@@ -7,9 +7,9 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from pgfl.paper.claims import Claim
 from pgfl.paper.conditions import REASONS
 from pgfl.paper.items import Effort
+from pgfl.paper.judging import Claim
 from pgfl.paper.outcome import Outcome
 from pgfl.paper.plots import words
 

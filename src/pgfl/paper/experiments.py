@@ -1,14 +1,14 @@
-"""What is measured: experiments that can be sent to another process, each giving arrays with a row for every run."""
+"""What is measured: experiments that can be sent to another process, each giving arrays with one row per run."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
-from pgfl.core.algorithms import PGFL, Algorithm, FedAvg
+from pgfl.array_types import AnyArray, Bools
+from pgfl.core.algorithms import Algorithm, FedAvg
 from pgfl.core.federation import Federation
 from pgfl.core.schedules import Participants
 from pgfl.data.mnist import mnist_federation
@@ -17,7 +17,7 @@ from pgfl.objectives import Objective, Ridge
 from pgfl.privacy.request import Privacy
 from pgfl.simulate.training import train
 
-Measured = dict[str, NDArray[Any]]
+Measured = dict[str, AnyArray]
 """By name, what was measured; the first axis is the run."""
 
 
@@ -63,7 +63,7 @@ class RegressionData:
 
 @dataclass(frozen=True)
 class DigitData:
-    """Section V-B: "pairs" or "triplets", from the images that come along or from the originals in a folder."""
+    """Section V-B: "pairs" or "triplets", from the images in the package or from the originals in a folder."""
 
     tasks: str
     source: str | None = None
@@ -126,7 +126,7 @@ class Trial:
 
 
 @dataclass(frozen=True)
-class Ranks:
+class FeatureRanks:
     """How much of d each client, each server and each cluster sees: the ranks of their stacked features."""
 
     data: RegressionData
@@ -139,7 +139,7 @@ class Ranks:
 
     @staticmethod
     def _ranks(federation: Federation) -> dict[str, int]:
-        def rank(chosen: NDArray[np.bool_]) -> int:
+        def rank(chosen: Bools) -> int:
             picked = federation.features[np.repeat(chosen, federation.counts)]
             return int(np.linalg.matrix_rank(picked)) if len(picked) else 0
 
@@ -151,11 +151,3 @@ class Ranks:
             "cluster": min(rank(cluster == q) for q in clusters),
             "dimension": federation.dimension,
         }
-
-
-def with_tau(trial: Trial, tau: Any) -> Trial:
-    """The same trial with another τ."""
-    from dataclasses import replace
-
-    assert isinstance(trial.algorithm, PGFL)
-    return replace(trial, algorithm=replace(trial.algorithm, tau=tau))

@@ -5,15 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pgfl.array_types import Floats
 from pgfl.core.algorithms import PGFL
 from pgfl.core.streams import Purpose, stream
 from pgfl.objectives import Bounds, Huber, Logistic, MarginObjective, Ridge
 from pgfl.paper.experiments import Measured
 from pgfl.privacy.sensitivity import release_sensitivity
 
-Floats = NDArray[np.float64]
 RECORDS, DIMENSION, WEIGHT = 3, 4, 10.0
 X_NORM, Y_BOUND, W_NORM = 1.0, 1.0, 1.0
 POPULATION, PARENTS, GENERATIONS = 96, 16, 250
@@ -29,7 +28,7 @@ OBJECTIVES: dict[str, tuple[MarginObjective, Bounds]] = {
 
 @dataclass(frozen=True)
 class LargestChange:
-    """One search a run, over all records, both versions of the replaced one, and the server's message.
+    """One search per run, over all records, both versions of the replaced one, and the server's message.
 
     Rows lie in ‖x‖ ≤ 1. Labels lie within ±1 for ridge, are 0 or 1 for logistic regression, and anything for Huber. The
     centre that the server sends has at most the given norm.

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pgfl.errors import ResultError
-from pgfl.paper.claims import Claim
+from pgfl.paper.judging import Claim
 from pgfl.paper.plots import GREY, INK, Row, words
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class Drawable(Protocol):
 
 @dataclass(frozen=True)
 class Outcome:
-    """An item's picture, its claims with verdicts, and what must be said beside them.
+    """An item's picture, its claims with verdicts, and notes.
 
     `panels` make the picture and its CSV; `maps` a second picture and CSV of how far claims hold.
     """
@@ -89,7 +89,7 @@ class Outcome:
 
 @contextmanager
 def writing(place: Path) -> Iterator[None]:
-    """What stands in the way of writing, as one sentence."""
+    """Report a failure to write as one sentence."""
     try:
         yield
     except OSError as error:
@@ -99,7 +99,7 @@ def writing(place: Path) -> Iterator[None]:
 
 
 def draw(panels: Sequence[Drawable], stem: Path) -> None:
-    """The panels beside each other, as PNG and PDF."""
+    """The panels side by side, as PNG and PDF."""
     import matplotlib
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure

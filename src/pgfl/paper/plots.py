@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
+
+from pgfl.array_types import AnyFloats, Bools
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-Floats = NDArray[np.floating[Any]]
 Row = dict[str, Any]
 
 INK = "#222222"
@@ -33,10 +33,10 @@ class Series:
     """One curve with its band."""
 
     name: str
-    x: Floats
-    y: Floats
-    low: Floats | None = None
-    high: Floats | None = None
+    x: AnyFloats
+    y: AnyFloats
+    low: AnyFloats | None = None
+    high: AnyFloats | None = None
     look: Look = field(default_factory=Look)
 
 
@@ -103,7 +103,7 @@ class Lines:
             axes.legend()
 
     def rows(self) -> Iterator[Row]:
-        """A row a point."""
+        """One row per point."""
         for one in self.series:
             for i, (x, y) in enumerate(zip(one.x, one.y, strict=True)):
                 yield {
@@ -125,9 +125,9 @@ class Heat:
     y_label: str
     x: Sequence[float]
     y: Sequence[float]
-    value: Floats
-    low: Floats
-    high: Floats
+    value: AnyFloats
+    low: AnyFloats
+    high: AnyFloats
     unit: str
     digits: int = 1
     good: int = -1
@@ -135,7 +135,7 @@ class Heat:
     size: tuple[float, float] = (3.5, 2.4)
 
     @property
-    def holds(self) -> NDArray[np.bool_]:
+    def holds(self) -> Bools:
         """Where all of the interval supports the claim."""
         return np.asarray(self.high < self.limit if self.good < 0 else self.low > self.limit)
 
@@ -162,7 +162,7 @@ class Heat:
         axes.set_title(self.title)
 
     def rows(self) -> Iterator[Row]:
-        """A row a cell, with its interval."""
+        """One row per cell, with its interval."""
         for row, y in enumerate(self.y):
             for column, x in enumerate(self.x):
                 yield {
@@ -178,7 +178,7 @@ class Heat:
 
 @dataclass(frozen=True, eq=False)
 class Bars:
-    """One number a name, beside a limit."""
+    """One number per name, and a limit."""
 
     title: str
     y_label: str
@@ -212,7 +212,7 @@ class Bars:
         axes.set_title(self.title)
 
     def rows(self) -> Iterator[Row]:
-        """A row a bar."""
+        """One row per bar."""
         for name, value in self.values.items():
             yield {"panel": self.title, "curve": name, self.y_label: value}
 

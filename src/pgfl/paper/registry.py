@@ -7,31 +7,38 @@ from pgfl.paper.items import Item
 
 def items() -> dict[str, Item]:
     """fig1 … fig9, the theorems, and what goes beyond the paper."""
-    from pgfl.paper import beyond, classification, learning_curves, theorem1, theorem2, theorem3, tradeoffs
-    from pgfl.paper import server_network as network
+    from pgfl.paper import (
+        beyond,
+        fig1,
+        fig2,
+        fig3,
+        fig4,
+        fig5,
+        fig6,
+        fig7,
+        fig8,
+        fig9,
+        server_network,
+        theorem1,
+        theorem2,
+        theorem3,
+    )
 
+    figures = (fig1, fig2, fig3, fig4, fig5, fig6, fig7, fig8, fig9)
+    theorems = (theorem1, theorem2, theorem3)
     every: list[Item] = [
-        *learning_curves.FIGURES,
-        *tradeoffs.FIGURES,
-        *classification.FIGURES,
-        theorem1.THEOREM,
-        theorem2.THEOREM,
-        theorem3.THEOREM,
-        network.NETWORK,
+        *(module.FIGURE for module in figures),
+        *(module.THEOREM for module in theorems),
+        server_network.NETWORK,
         beyond.BEYOND,
     ]
-    return {item.name: item for item in sorted(every, key=lambda item: _place(item.name))}
+    return {item.name: item for item in every}
 
 
 def check_digits(folder: str) -> None:
-    """Read the original files of a folder once, so that what is wrong with them is said before any work."""
+    """Read the original files of a folder once, so that mistakes in them are reported before any work."""
     from pathlib import Path
 
     from pgfl.data.digits import read_originals
 
     read_originals(Path(folder))
-
-
-def _place(name: str) -> tuple[int, str]:
-    kinds = ("fig", "theorem", "network", "beyond")
-    return next((i for i, kind in enumerate(kinds) if name.startswith(kind)), len(kinds)), name

@@ -1,4 +1,4 @@
-"""Carries out items of the reproduction and leaves pictures, tables, claims and a page."""
+"""Runs items of the reproduction and writes pictures, tables, claims and a page."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from pathlib import Path
 from pgfl.did_you_mean import nearest
 from pgfl.errors import ConfigError
 from pgfl.paper import claims_page as page
-from pgfl.paper import registry as registry
-from pgfl.paper.claims import Claim
+from pgfl.paper import registry
 from pgfl.paper.experiments import Experiment
 from pgfl.paper.items import Effort, Item
+from pgfl.paper.judging import Claim
 from pgfl.paper.outcome import Outcome, writing
 from pgfl.paper.runner import Runner
 
@@ -25,7 +25,7 @@ Progress = Callable[[float, float, str], None]
 
 @dataclass(frozen=True)
 class Reproduction:
-    """What was found, and where it was written."""
+    """The outcomes, and the folder they were written to."""
 
     outcomes: Sequence[Outcome]
     effort: Effort
@@ -68,7 +68,7 @@ def chosen(names: Sequence[str]) -> list[Item]:
 def reproduce(
     names: Sequence[str], effort: Effort, folder: Path, *, workers: int | None = None, progress: Progress | None = None
 ) -> Reproduction:
-    """Measure, judge, draw and write. `progress` hears (done, total, what is waited for)."""
+    """Measure, judge, draw and write. `progress` receives (done, total, the current item)."""
     items = chosen(names)
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)

@@ -20,7 +20,7 @@ Advance = Callable[[float], None]
 
 
 class Runner:
-    """Hands out experiments to processes in pieces of a few runs, and gathers what they measured.
+    """Runs experiments on several processes, a few runs at a time, and collects what they measured.
 
     Piece i has seed i, whatever the experiment, so that runs stay paired. With one worker nothing leaves this process.
     """
@@ -32,7 +32,7 @@ class Runner:
 
     @property
     def cost(self) -> float:
-        """What all of it will take, in the unit that `advance` is told."""
+        """The cost of all experiments, in the unit that `advance` receives."""
         return sum(experiment.cost * runs for experiment, runs in self._wanted.items())
 
     def __enter__(self) -> Self:
@@ -64,16 +64,16 @@ class Runner:
     def _submit(self, experiment: Experiment, seed: int, runs: int) -> Future[Measured]:
         assert self._pool is not None
         future = self._pool.submit(_carry_out, experiment, seed, runs)
-        future.add_done_callback(lambda _: self._tell(experiment.cost * runs))
+        future.add_done_callback(lambda _: self._report(experiment.cost * runs))
         return future
 
     def _do(self, experiment: Experiment, seed: int, runs: int) -> Future[Measured]:
         future: Future[Measured] = Future()
         future.set_result(experiment.run(seed, runs))
-        self._tell(experiment.cost * runs)
+        self._report(experiment.cost * runs)
         return future
 
-    def _tell(self, cost: float) -> None:
+    def _report(self, cost: float) -> None:
         if self._advance is not None:
             self._advance(cost)
 
@@ -83,7 +83,7 @@ def _carry_out(experiment: Experiment, seed: int, runs: int) -> Measured:
 
 
 def _leave_with_parent() -> None:
-    """A worker whose parent was killed would wait for work for ever; it leaves instead."""
+    """End a worker whose parent was killed, instead of waiting for work for ever."""
     parent = parent_process()
 
     def wait() -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from pgfl.array_types import Floats
 from pgfl.core.federation import Federation
 from pgfl.paper.experiments import Experiment, RegressionData
 from pgfl.paper.items import Effort, Lookup
@@ -45,7 +46,7 @@ class Map:
         axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.01), ncols=3)
 
     def rows(self) -> Iterator[Row]:
-        """A row a client, then a row an edge."""
+        """One row per client, then one row per edge."""
         federation = self.federation
         for k in range(federation.size):
             yield {
@@ -57,7 +58,7 @@ class Map:
         for a, b in federation.graph.edges:
             yield {"edge from": federation.server_ids[a], "edge to": federation.server_ids[b]}
 
-    def _places(self) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
+    def _places(self) -> Floats:
         import networkx
 
         graph = networkx.Graph()
@@ -66,9 +67,7 @@ class Map:
         placed = networkx.kamada_kawai_layout(graph)
         return np.array([placed[server] for server in graph])
 
-    def _rings(
-        self, places: np.ndarray[tuple[int, int], np.dtype[np.float64]]
-    ) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
+    def _rings(self, places: Floats) -> Floats:
         federation, rings = self.federation, np.empty((self.federation.size, 2))
         for server, centre in enumerate(places):
             members = np.flatnonzero(federation.client_server == server)

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.special import stdtrit
 
+from pgfl.array_types import Floats
 from pgfl.core.metrics import decibels
 
-Floats = NDArray[np.float64]
 LEVEL = 0.95
 
 

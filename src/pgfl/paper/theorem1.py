@@ -6,18 +6,19 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from pgfl.array_types import Floats
 from pgfl.core.algorithms import PGFL, ExactMixing
 from pgfl.core.federation import Federation
 from pgfl.core.metrics import decibels
 from pgfl.core.theory import ClusterObjective, cluster_objective
 from pgfl.objectives import Ridge
-from pgfl.paper.claims import Claim, claim
 from pgfl.paper.conditions import PRINTED
 from pgfl.paper.experiments import Experiment, Measured, RegressionData
 from pgfl.paper.items import Effort, Lookup
+from pgfl.paper.judging import Claim, claim
 from pgfl.paper.outcome import Outcome
 from pgfl.paper.plots import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, Lines, Look, Series
-from pgfl.paper.statistics import Floats, band, interval
+from pgfl.paper.statistics import band, interval
 from pgfl.privacy.request import Privacy
 from pgfl.results.result import Result
 from pgfl.simulate.training import train
@@ -212,7 +213,7 @@ def _distance(name: str, found: Measured, look: Look) -> Series:
 
 
 def _mean_of_db(values: Floats) -> tuple[Floats, Floats, Floats]:
-    """Over many orders of magnitude the mean of logarithms is told, not the logarithm of the mean."""
+    """The mean of logarithms, not the logarithm of the mean, as values span many orders of magnitude."""
     return band(decibels(np.maximum(values, TINY)))
 
 

@@ -1,4 +1,4 @@
-"""Theorem II and its corollary: how far inter-cluster learning moves the models, beside the bound."""
+"""Theorem II and its corollary: how far inter-cluster learning moves the models, compared with the bound."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from pgfl.core.metrics import squared_norm
 from pgfl.core.schedules import Tau
 from pgfl.core.theory import cluster_objective, maximum_cluster_distance, theorem_two_bound
 from pgfl.objectives import Ridge
-from pgfl.paper.claims import Claim, claim
 from pgfl.paper.conditions import DECREASING, PRINTED
 from pgfl.paper.experiments import Experiment, Measured, RegressionData
 from pgfl.paper.items import Effort, Lookup
-from pgfl.paper.maps import Grid, judged_on
+from pgfl.paper.judging import Claim, claim, judged_on
+from pgfl.paper.maps import Grid
 from pgfl.paper.outcome import Outcome
 from pgfl.paper.plots import BLUE, GREEN, PURPLE, RED, Heat, Lines, Look, Series
 from pgfl.paper.statistics import Interval, band, interval

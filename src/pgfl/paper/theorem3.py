@@ -1,4 +1,4 @@
-"""Lemma 1 and Theorem III: the largest change that was found beside the bound, and privacy claimed beside audited."""
+"""Lemma 1 and Theorem III: the largest change found against the bound, and the privacy claimed against the audited."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from dataclasses import replace
 import numpy as np
 
 from pgfl.paper.audited import CASES, FALSE_ALARM, Audited
-from pgfl.paper.claims import Claim, claim
 from pgfl.paper.experiments import Experiment, Measured
 from pgfl.paper.items import Effort, Lookup
+from pgfl.paper.judging import Claim, claim
 from pgfl.paper.largest_change import FAR, OBJECTIVES, RECORDS, WEIGHT, LargestChange
 from pgfl.paper.outcome import Drawable, Outcome
 from pgfl.paper.plots import BLUE, RED, Bars, Lines, Look, Series
@@ -78,7 +78,7 @@ def _bounded(name: str, found: Measured) -> Claim:
 
 
 def _kept(name: str, found: Measured) -> Claim:
-    """The audit's lower bound beside the claim; what it proves at most is what the interval's low end says."""
+    """The audit's lower bound against the claim; the low end of the interval is all that it proves."""
     claimed, audited, trials = (float(found[key][0]) for key in ("claimed", "audited", "trials"))
     bound = Interval(audited / claimed, audited / claimed, np.inf, int(trials))
     return claim(

@@ -92,9 +92,9 @@ def growth(zeta: float, first: ArrayLike, last: ArrayLike) -> Floats:
     return np.asarray(np.exp(start * rate) * (np.expm1(terms * rate) / math.expm1(rate)), dtype=np.float64)
 
 
-def rho_total(phi0: float, zeta: float, releases: ArrayLike) -> Floats:
-    """ρ = Σ_{n=1}^{releases} φ(n): what so many releases spend together."""
-    return np.asarray(phi0 * growth(zeta, 1, releases), dtype=np.float64)
+def rho_total(phi0: float, zeta: float, releases: ArrayLike, first: int = 1) -> Floats:
+    """ρ = Σ φ(n): what so many releases spend together, from index `first` on."""
+    return np.asarray(phi0 * growth(zeta, first, np.asarray(releases) + (first - 1)), dtype=np.float64)
 
 
 # From ρ to (ε, δ) and back -------------------------------------------------------------------------------------------
@@ -123,17 +123,6 @@ def paper_epsilon(rho: ArrayLike, delta: float) -> Floats:
     spent = _check_rho(rho)
     with np.errstate(over="ignore"):
         return np.asarray(spent + 2.0 * np.sqrt(spent) * math.sqrt(-math.log(delta)), dtype=np.float64)
-
-
-def exact_delta(rho: ArrayLike, epsilon: ArrayLike) -> Floats:
-    """The least δ for which Gaussian releases of total ρ are (ε, δ)-private."""
-    spent, bound = np.broadcast_arrays(_check_rho(rho), np.asarray(epsilon, dtype=np.float64))
-    if not (bound >= 0.0).all():
-        raise PrivacyError("epsilon must not be negative.")
-    answer = np.zeros(spent.shape)
-    some = spent > 0.0
-    answer[some] = np.exp(_log_delta(np.sqrt(2.0 * spent[some]), bound[some])[0])
-    return answer
 
 
 def exact_rho(epsilon: float, delta: float) -> float:

@@ -160,7 +160,7 @@ class Budget:
         last = self.dearest
         most = last if self.max_releases is None else min(self.max_releases, last)
         if rho is None:
-            rho = float(self.phi0 * accounting.growth(self.zeta, last - most + 1, last))
+            rho = float(accounting.rho_total(self.phi0, self.zeta, most, first=last - most + 1))
         extent: dict[str, Any] = {"rounds": last}
         if self.max_releases is not None:
             extent = {"index": self.index, "max_releases": most, "last_phi": float(self.phi(last))}

@@ -12,14 +12,13 @@ from functools import lru_cache
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from pgfl.array_types import AnyFloats, AnyInts, Floats
 from pgfl.core import equations as eq
 from pgfl.errors import PrivacyError
 
-Floats = NDArray[np.float64]
-Integers = NDArray[np.integer[Any]]
-Normals = Callable[[Any, int, int], NDArray[np.floating[Any]]]
+Normals = Callable[[Any, int, int], AnyFloats]
 
 _LATTICE = -40  # OpenDP's k: values are rounded to multiples of 2⁻⁴⁰
 LEAST_UNITS = 1000  # below, ε of the discrete Gaussian exceeds the stated one: 4.430 for 4.377 at one lattice unit
@@ -38,7 +37,7 @@ class NoiseSource(Protocol):
     def check(self, sigma: ArrayLike) -> None:
         """Refuse deviations that this source cannot draw as stated: ask before anything is charged or computed."""
 
-    def release(self, models: ArrayLike, sigma: ArrayLike, clients: Integers, round: int) -> Floats:
+    def release(self, models: ArrayLike, sigma: ArrayLike, clients: AnyInts, round: int) -> Floats:
         """Models (A, d) with noise of standard deviation σ (A,) on every coordinate."""
 
 
@@ -58,7 +57,7 @@ class SeededNoise:
         """Any positive number will do."""
         _check_sigma(np.asarray(sigma, dtype=np.float64))
 
-    def release(self, models: ArrayLike, sigma: ArrayLike, clients: Integers, round: int) -> Floats:
+    def release(self, models: ArrayLike, sigma: ArrayLike, clients: AnyInts, round: int) -> Floats:
         """Add ξ_k ~ N(0, σ_k² I) to every model."""
         clean, scale = _checked(models, sigma)
         noise = self._normals(clients, round, clean.shape[1])
@@ -71,7 +70,7 @@ class SeededNoise:
 class SecureNoise:
     """OpenDP's float-safe Gaussian for models of one dimension, behind a guard; its randomness is the system's.
 
-    OpenDP takes a wrong length, NaN and infinity without a word, so they are refused here.
+    OpenDP accepts a wrong length, NaN and infinity silently, so they are refused here.
     """
 
     label = "secure"
@@ -93,7 +92,7 @@ class SecureNoise:
         return LEAST_UNITS * 2.0**_LATTICE
 
     def check(self, sigma: ArrayLike) -> None:
-        """Refuse a σ below `least_sigma`; it depends on public quantities alone, so a refusal tells nothing."""
+        """Refuse a σ below `least_sigma`; it depends on public quantities alone, so a refusal reveals nothing."""
         scale = np.asarray(sigma, dtype=np.float64)
         _check_sigma(scale)
         if (scale < self.least_sigma).any():
@@ -102,7 +101,7 @@ class SecureNoise:
                 "as stated; spend less in a release or scale the data up."
             )
 
-    def release(self, models: ArrayLike, sigma: ArrayLike, clients: Integers, round: int) -> Floats:
+    def release(self, models: ArrayLike, sigma: ArrayLike, clients: AnyInts, round: int) -> Floats:
         """Each model through its own measurement."""
         clean, scale = _checked(models, sigma)
         if clean.shape[1] != self.dimension:
@@ -128,7 +127,7 @@ def _checked(models: ArrayLike, sigma: ArrayLike) -> tuple[Floats, Floats]:
     scale = np.asarray(sigma, dtype=np.float64)
     if given.ndim != 2 or scale.shape != given.shape[:1]:
         raise PrivacyError(
-            f"Models must be (clients, dimension) with one sigma a client, not {given.shape} with {scale.shape}."
+            f"Models must be (clients, dimension) with one sigma per client, not {given.shape} with {scale.shape}."
         )
     clean = given.astype(np.float64, copy=False)
     square = np.vdot(clean, clean)  # one pass, and finite only if every coordinate is

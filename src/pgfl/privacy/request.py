@@ -34,7 +34,7 @@ class Privacy:
     `x_norm`, `y_bound`, `w_norm` and `update_norm` are enforced by the package (see `Bounds`). `guarantee="none"` is
     for reproducing the paper's unbounded ridge: the noise is calibrated as if the gradient were at most
     `nominal_gradient`, and every result says that nothing is promised. Unless `noise` is given, it is float-safe
-    ("secure") on data of one's own and "seeded" on generated data.
+    ("secure") on your own data and "seeded" on generated data.
 
     >>> Privacy(epsilon=2.0, guarantee="yes")
     Traceback (most recent call last):

@@ -1,1 +1,1 @@
-"""What a run leaves: the result, its folder on disk, and the report that shows it."""
+"""Results: the object, its folder on disk, and the report that shows it."""

@@ -28,10 +28,10 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, Self, TypeVar
 
 import numpy as np
 
-from pgfl.array_types import AnyArray
+from pgfl.array_types import AnyArray, AnyFloats
 from pgfl.atomic_files import make_folder, remove_drafts, write_atomically, write_text
 from pgfl.errors import ConfigError, Interrupted, ResultError
-from pgfl.results.result import Columns, Floats, Network, Result, RunModels
+from pgfl.results.result import Columns, Network, Result, RunModels
 
 if TYPE_CHECKING:
     from pgfl.config import Config
@@ -298,7 +298,7 @@ def _network(arrays: Mapping[str, AnyArray]) -> Network | None:
     return Network(arrays["client_server"], arrays["client_cluster"], arrays["edges"])
 
 
-def _clean_clients(path: Path) -> Floats | None:
+def _clean_clients(path: Path) -> AnyFloats | None:
     return _read_arrays(path)["clients"] if path.exists() else None
 
 

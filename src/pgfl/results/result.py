@@ -1,4 +1,4 @@
-"""What a run leaves, in memory: models, history, privacy, and the questions one asks of them."""
+"""The result of a run: models, history, privacy, and the queries on them."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from pgfl import __version__
+from pgfl.array_types import AnyArray, AnyFloats, AnyInts, Bools, Ints
 from pgfl.did_you_mean import nearest
 from pgfl.errors import ResultError
 
@@ -21,10 +22,8 @@ if TYPE_CHECKING:
 
     from pgfl.config import Config
 
-Floats = NDArray[np.floating]
-Integers = NDArray[np.integer]
-Columns = dict[str, NDArray[Any]]
-"""Columns of equal length by name. A history has `run`, `round` and a column a metric."""
+Columns = dict[str, AnyArray]
+"""Columns of equal length by name. A history has `run`, `round` and one column per metric."""
 
 RESIDUALS = ("primal_residual", "dual_residual")
 TEST_FIGURES = (
@@ -37,9 +36,9 @@ TEST_FIGURES = (
 class Network:
     """Who is where in one run: server and cluster of every client, and the edges (E × 2) between servers."""
 
-    client_server: Integers
-    client_cluster: Integers
-    edges: Integers
+    client_server: AnyInts
+    client_cluster: AnyInts
+    edges: AnyInts
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,19 +47,19 @@ class RunModels:
 
     `clients` are the clean w_k (None where they were not kept), `released` the last w̃_k that left each client (None
     without privacy; a row of NaN for a client that never took part). `servers` holds w_{q,s} for the pairs of
-    (server, cluster) index in `pair_server` and `pair_cluster`; `present` tells which of them the server has.
+    (server, cluster) index in `pair_server` and `pair_cluster`; `present` marks those that the server has.
     """
 
-    clients: Floats | None
-    released: Floats | None
-    pair_server: Integers
-    pair_cluster: Integers
-    servers: Floats
-    present: NDArray[np.bool_]
+    clients: AnyFloats | None
+    released: AnyFloats | None
+    pair_server: AnyInts
+    pair_cluster: AnyInts
+    servers: AnyFloats
+    present: Bools
     network: Network | None = None
 
     @property
-    def handed_out(self) -> Floats:
+    def handed_out(self) -> AnyFloats:
         """The client models that may be shown: the released ones where privacy is on."""
         chosen = self.clients if self.released is None else self.released
         if chosen is None:
@@ -70,7 +69,7 @@ class RunModels:
 
 @dataclass(eq=False)
 class Result:
-    """What a run leaves.
+    """The result of a run.
 
     `history` holds what may be shown, `clean_history` what was measured on clean client models of a private
     simulation. `objectives` names the objective of each cluster, `noise` the source of the noise ("seeded" or
@@ -115,21 +114,21 @@ class Result:
 
     @property
     def notes(self) -> list[str]:
-        """What must be said beside the figures, so that nobody takes them for more private than they are."""
+        """Notes on the figures, where they could be taken for more private than they are."""
         return [TEST_FIGURES] if self.private and "accuracy" in self.metrics else []
 
-    def client(self, client: str, run: int = 0) -> Floats:
+    def client(self, client: str, run: int = 0) -> AnyFloats:
         """A client's model; with privacy on, the last that it released (NaN if none)."""
         return np.asarray(self._run(run).handed_out[_look_up(client, self._client_index, "client")])
 
-    def server(self, server: str, cluster: str, run: int = 0) -> Floats:
+    def server(self, server: str, cluster: str, run: int = 0) -> AnyFloats:
         """w_{q,s}: a server's model for a cluster, NaN if it has none."""
         models = self._run(run)
         s, q = _look_up(server, self._server_index, "server"), _look_up(cluster, self._cluster_index, "cluster")
         found = np.flatnonzero((models.pair_server == s) & (models.pair_cluster == q) & models.present)
         return np.asarray(models.servers[found[0]]) if len(found) else np.full(self.dimension, np.nan)
 
-    def cluster(self, cluster: str, run: int = 0) -> Floats:
+    def cluster(self, cluster: str, run: int = 0) -> AnyFloats:
         """A cluster's model: the average over the servers that have one."""
         models = self._run(run)
         chosen = models.present & (models.pair_cluster == _look_up(cluster, self._cluster_index, "cluster"))
@@ -143,13 +142,13 @@ class Result:
         cluster: str | None = None,
         server: str | None = None,
         run: int = 0,
-    ) -> Floats:
+    ) -> AnyFloats:
         """Predictions for rows of features, by the model of a client, of a cluster, or of a server for a cluster.
 
         Regression gives values, logistic regression the probability of label 1.
         """
         if (client is None) == (cluster is None) or (server is not None and cluster is None):
-            raise ResultError("Say whose model predicts: client=, cluster=, or server= together with cluster=.")
+            raise ResultError("Name the model that predicts: client=, cluster=, or server= together with cluster=.")
         if client is not None:
             model, owner = self.client(client, run), f"Client {client}"
             task = self._task_of(client, run)
@@ -165,7 +164,7 @@ class Result:
             rows = np.concatenate([rows, np.ones((len(rows), 1))], axis=1)
         if rows.shape[1] != self.dimension:
             needed = self.dimension - self.intercept
-            raise ResultError(f"The model takes {needed} features a row; got {rows.shape[1] - self.intercept}.")
+            raise ResultError(f"The model takes {needed} features per row; got {rows.shape[1] - self.intercept}.")
         values = rows @ model
         return np.asarray(_sigmoid(values) if task == "logistic" else values)
 
@@ -195,7 +194,7 @@ class Result:
         return {name: index for index, name in enumerate(self.cluster_ids)}
 
     @property
-    def rounds(self) -> NDArray[np.int64]:
+    def rounds(self) -> Ints:
         """The recorded rounds, ascending from 0."""
         return np.unique(self.history["round"])
 
@@ -204,7 +203,7 @@ class Result:
         """What was measured."""
         return tuple(name for name in self.history if name not in ("run", "round"))
 
-    def curve(self, metric: str) -> Floats:
+    def curve(self, metric: str) -> AnyFloats:
         """One metric as (runs, recorded rounds)."""
         if metric not in self.metrics:
             raise ResultError(f"There is no metric {metric}{nearest(metric, self.metrics)}; see `metrics`.")
@@ -213,7 +212,7 @@ class Result:
 
     @property
     def residuals(self) -> Columns:
-        """The primal and dual residuals beside their run and round."""
+        """The primal and dual residuals with their run and round."""
         return {name: self.history[name] for name in ("run", "round", *RESIDUALS) if name in self.history}
 
     def to_polars(self) -> polars.DataFrame:
@@ -278,7 +277,7 @@ def _look_up(name: str, index: Mapping[str, int], kind: str) -> int:
     return index[name]
 
 
-def _sigmoid(values: Floats) -> Floats:
+def _sigmoid(values: AnyFloats) -> AnyFloats:
     return np.asarray(np.exp(-np.logaddexp(0.0, -values)))
 
 

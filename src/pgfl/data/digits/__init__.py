@@ -33,7 +33,7 @@ ORIGINALS_SHA256 = {
 
 @dataclass(frozen=True, eq=False)
 class Images:
-    """For every digit its training and its test images, one of 784 bytes a row, in the order of the original files."""
+    """The training and test images of every digit, one per row of 784 bytes, in the order of the original files."""
 
     train: dict[int, NDArray[np.uint8]]
     test: dict[int, NDArray[np.uint8]]

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
+from pgfl.array_types import AnyFloats
 from pgfl.results.report.panels import CLUSTER_COLOURS, GREY, Panel, panels
 from pgfl.results.result import Result
 
@@ -51,7 +52,7 @@ def draw(result: Result, stream: BinaryIO) -> None:
         figure.savefig(stream, format="png", dpi=DPI)
 
 
-def epsilons(result: Result) -> np.ndarray[Any, Any] | None:
+def epsilons(result: Result) -> AnyFloats | None:
     """The finite ε of every client of every run, where privacy is on."""
     tables = [table["epsilon"] for table in result.privacy if "epsilon" in table]
     values = np.concatenate(tables) if tables else np.empty(0)
@@ -71,7 +72,7 @@ def _draw_panel(axes: Axes, panel: Panel) -> None:
         axes.legend()
 
 
-def _draw_spending(axes: Axes, values: np.ndarray[Any, Any]) -> None:
+def _draw_spending(axes: Axes, values: AnyFloats) -> None:
     axes.hist(values, bins=min(30, max(5, int(np.sqrt(len(values))))), color=CLUSTER_COLOURS[0], alpha=0.8)
     axes.axvline(values.max(), color=CLUSTER_COLOURS[1], linewidth=1.4, label=f"worst client: {values.max():.3g}")
     axes.axvline(float(np.median(values)), color=GREY, linewidth=1.4, label=f"median client: {np.median(values):.3g}")

@@ -11,14 +11,14 @@ SPENDING = {
     "epsilon_paper": "ε, the paper's formula",
     "refused": "releases refused",
 }
-"""What is told of each client's privacy, and how it is called."""
+"""The columns of the privacy table that are shown, and their labels."""
 
 NOISE = {"seeded": "seeded, for simulations only", "secure": "secure: float-safe, from the system's randomness"}
 """Where the noise of a run came from."""
 
 
 def figure(metric: str, value: float) -> str:
-    """A measured value in the unit one reads it in.
+    """A measured value in its usual unit.
 
     >>> figure("nmsd", 0.01), figure("accuracy", 0.914), figure("objective", 1.5)
     ('-20.00 dB', '91.4 %', '1.5')
@@ -31,13 +31,13 @@ def figure(metric: str, value: float) -> str:
 
 
 def guarantee(promise: str) -> str:
-    """What is promised, as a sentence.
+    """The guarantee as a sentence.
 
     >>> guarantee("no guarantee: the gradient is unbounded"), guarantee("zCDP for one record")
     ('No guarantee: the gradient is unbounded.', 'Guarantee: zCDP for one record.')
     """
-    told = "N" + promise[1:] if promise.startswith("no guarantee") else f"Guarantee: {promise}"
-    return told.rstrip(".") + "."
+    sentence = "N" + promise[1:] if promise.startswith("no guarantee") else f"Guarantee: {promise}"
+    return sentence.rstrip(".") + "."
 
 
 def short(value: float | None) -> str:

@@ -1,4 +1,4 @@
-"""What there is to see in a result: panels of curves, for the picture and the page alike."""
+"""The panels of curves that the picture and the page of a result show."""
 
 from __future__ import annotations
 
@@ -6,11 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pgfl.array_types import AnyFloats, Ints
 from pgfl.results.result import Result
-
-Floats = NDArray[np.floating]
 
 CLUSTER_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b8860b", "#56b4e9", "#6a3d9a", "#8c564b")
 EVERYONE = "all clients"
@@ -26,9 +24,9 @@ class Curve:
 
     name: str
     colour: str
-    y: Floats
-    low: Floats | None = None
-    high: Floats | None = None
+    y: AnyFloats
+    low: AnyFloats | None = None
+    high: AnyFloats | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,17 +35,17 @@ class Panel:
 
     title: str
     unit: str
-    x: NDArray[np.int64]
+    x: Ints
     curves: tuple[Curve, ...]
 
     @property
     def named(self) -> bool:
-        """Whether the curves need their names beside them; a single one for all clients is told by the title."""
+        """Whether the curves need a legend; the title names a single curve of all clients."""
         return [curve.name for curve in self.curves] != [EVERYONE]
 
 
 def panels(result: Result) -> list[Panel]:
-    """Everything that was measured, the most telling first."""
+    """Everything that was measured, the most important first."""
     found = [*_learning(result), *_convergence(result)]
     return [panel for panel in found if panel.curves]
 
@@ -90,7 +88,7 @@ def _panel(result: Result, title: str, unit: str, names: list[tuple[str, str, st
     return Panel(title, unit, result.rounds[kept], tuple(curve for curve in curves if np.isfinite(curve.y).any()))
 
 
-def _curve(values: Floats, unit: str, metric: str, name: str, colour: str) -> Curve:
+def _curve(values: AnyFloats, unit: str, metric: str, name: str, colour: str) -> Curve:
     """The mean over runs, and the quantiles of the runs around it, in the panel's unit."""
     mean = values.mean(axis=0)
     low, high = np.quantile(values, BAND, axis=0) if len(values) > 1 else (None, None)
@@ -99,12 +97,12 @@ def _curve(values: Floats, unit: str, metric: str, name: str, colour: str) -> Cu
     return Curve(name, colour, scaled[0], scaled[1], scaled[2])
 
 
-def _in_unit(values: Floats, unit: str, metric: str) -> Floats:
+def _in_unit(values: AnyFloats, unit: str, metric: str) -> AnyFloats:
     if unit == "dB":  # residuals are norms, the others ratios of squared norms
         positive = np.where(values > 0, values, np.nan)
         return np.asarray((20.0 if metric.endswith("residual") else 10.0) * np.log10(positive))
     return 100.0 * values if unit == "%" else values
 
 
-def _thinned(length: int) -> NDArray[np.int64]:
+def _thinned(length: int) -> Ints:
     return np.unique(np.linspace(0, length - 1, min(length, MOST_POINTS)).round().astype(np.int64))

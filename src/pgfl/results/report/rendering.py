@@ -1,4 +1,4 @@
-"""Jinja2 templates that lie beside this file, with everything escaped that is not markup."""
+"""The Jinja2 templates of this folder, with autoescaping."""
 
 from __future__ import annotations
 
