@@ -21,7 +21,7 @@ from pgfl.deploy.client.session import Session
 from pgfl.deploy.identity import SiteCertificate
 from pgfl.deploy.invitations import Invitation, Invitations
 from pgfl.deploy.messages import read_request
-from pgfl.deploy.streams import Ended, SiteStream
+from pgfl.deploy.round_streams import Ended, SiteStream
 from pgfl.deploy.wire import Frame, Limits
 from pgfl.errors import DataError, NetworkError
 from pgfl.objectives import Bounds
