@@ -17,9 +17,9 @@ from harness import Row, quartiles
 from network_rounds import DIMENSION, SITE, one_site
 from pgfl.core.roles import Publication
 from pgfl.deploy import identity, messages, processes
-from pgfl.deploy.client_streams import SERVICE
 from pgfl.deploy.local import LocalNetwork
 from pgfl.deploy.messages import encode_publication
+from pgfl.deploy.round_streams import SERVICE
 from pgfl.deploy.site.peer_links import PeerLink, PeerService
 from pgfl.deploy.site.site_store import STORE, Neighbour, SiteStore
 from pgfl.deploy.wire import Limits, decode, encode

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from pgfl.deploy import identity
-from pgfl.deploy.client_streams import ClientStreams, SiteStream
 from pgfl.deploy.messages import Answer, Challenge, Decline, Publication, Refused, Request, Stop, Welcome
+from pgfl.deploy.round_streams import ClientStreams, SiteStream
 from pgfl.deploy.site.peer_links import PeerService
 from pgfl.deploy.site.site_store import Neighbour
 from pgfl.deploy.wire import Kind, Malformed, decode, encode

@@ -168,9 +168,10 @@ def test_a_caller_with_a_certificate_that_is_not_linked_is_refused(pair, tmp_pat
         asyncio.run(scenario())
     assert not south.inbox
     assert not north.replies
-    assert caplog.messages == [
+    refusal = (
         "a site that calls from 127.0.0.1 is refused: the certificate that it shows is not linked, or not valid today"
-    ], "said once, however often it tries"
+    )
+    assert caplog.messages.count(refusal) == 1, "logged once, however often it tries"
 
 
 def test_a_server_with_another_certificate_than_the_pinned_is_refused(pair, tmp_path):

@@ -11,8 +11,8 @@ import pytest
 
 from pgfl.core.roles import RoundRequest
 from pgfl.deploy import identity
-from pgfl.deploy.client_streams import ClientStreams, SiteStream, Unwelcome
 from pgfl.deploy.messages import Answer, Stop, encode_request
+from pgfl.deploy.round_streams import ClientStreams, SiteStream, Unwelcome
 from pgfl.deploy.wire import Limits, encode
 from tests.deploy.wires import Cable
 

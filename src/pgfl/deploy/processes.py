@@ -12,8 +12,10 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 
 from pgfl.errors import NetworkError
@@ -38,16 +40,34 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def free_port(host: str = "127.0.0.1") -> int:
-    """A port that is free, is not among those that systems give to outgoing connections, and is not returned twice."""
+    """A free port that no other pgfl process of this user is given while this one lives, and this one only once.
+
+    It is not among those that systems give to outgoing connections.
+    """
     for _ in range(1000):
         port = random.SystemRandom().randrange(*_PORTS)
-        if port in _given_ports:
+        if port in _given_ports or not _claim(port):
             continue
         with contextlib.suppress(OSError):
             listen(host, port).close()
             _given_ports.add(port)
             return port
     raise NetworkError(f"No free port was found on {host} between {_PORTS[0]} and {_PORTS[1] - 1}.")
+
+
+def _claim(port: int) -> bool:
+    """Lock this port's byte of a file that all pgfl processes of a user share; the kernel unlocks it at the end."""
+    try:
+        fcntl.lockf(_claims(), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
+    except OSError:
+        return False
+    return True
+
+
+@cache
+def _claims() -> int:
+    path = Path(tempfile.gettempdir()) / f"pgfl-ports-{os.getuid()}"
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
 
 
 @contextlib.contextmanager

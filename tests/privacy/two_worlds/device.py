@@ -20,15 +20,14 @@ import numpy as np
 from pgfl.config.schema import ObjectiveSettings
 from pgfl.core.assured import MOST_STEPS, Refusal, Terms
 from pgfl.core.roles import Client, RoundRequest
-from pgfl.deploy import client_streams as both_ends
-from pgfl.deploy import identity
+from pgfl.deploy import identity, round_streams
 from pgfl.deploy.agreed_training import Training
 from pgfl.deploy.client import acceptance
 from pgfl.deploy.client.client import Participant
 from pgfl.deploy.client.client_samples import load_samples
 from pgfl.deploy.client.client_settings import load_client
-from pgfl.deploy.client_streams import Ended
 from pgfl.deploy.invitations import Invitation
+from pgfl.deploy.round_streams import Ended
 from pgfl.errors import NetworkError
 from pgfl.objectives import Bounds
 from pgfl.privacy import noise
@@ -147,7 +146,7 @@ def recorded(draw, computing, fails, counts):
         stack.enter_context(warnings.catch_warnings())
         warnings.simplefilter("ignore")
         stack.enter_context(mock.patch.object(noise, "_maker", maker))
-        stack.enter_context(mock.patch.object(both_ends, "sign_challenge", _signed))
+        stack.enter_context(mock.patch.object(round_streams, "sign_challenge", _signed))
         for branch, place in COUNTED.items():
             stack.enter_context(_before(place, lambda branch=branch: counts.update({branch: 1})))
         stack.enter_context(_before(FAST, lambda: _fail_if(fails())))

@@ -18,10 +18,10 @@ from pgfl.deploy.client.client_rounds import ClientRounds
 from pgfl.deploy.client.client_samples import Samples
 from pgfl.deploy.client.client_settings import ClientSettings
 from pgfl.deploy.client.session import Session
-from pgfl.deploy.client_streams import Ended, SiteStream
 from pgfl.deploy.identity import SiteCertificate
 from pgfl.deploy.invitations import Invitation, Invitations
 from pgfl.deploy.messages import read_request
+from pgfl.deploy.round_streams import Ended, SiteStream
 from pgfl.deploy.wire import Frame, Limits
 from pgfl.errors import DataError, NetworkError
 from pgfl.objectives import Bounds

@@ -17,10 +17,10 @@ from typing import Any
 from pgfl.core.roles import EVERYONE, Server
 from pgfl.core.streams import Purpose, stream
 from pgfl.deploy import identity, messages
-from pgfl.deploy.client_streams import ClientStreams, Unwelcome
 from pgfl.deploy.identity import ClientKey, SiteCertificate
 from pgfl.deploy.invitations import Invitation, Inviter
 from pgfl.deploy.messages import encode_publication, encode_request, read_answer, read_publication
+from pgfl.deploy.round_streams import ClientStreams, Unwelcome
 from pgfl.deploy.site.peer_links import PeerLink, PeerService, Refused
 from pgfl.deploy.site.site_role import SiteRole
 from pgfl.deploy.site.site_rounds import Ask, Completed, Effect, Finished, Note, Phase, Publish, SiteRounds, Timing
