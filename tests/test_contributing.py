@@ -25,7 +25,7 @@ def test_commands_exist():
 
 def test_files_that_are_named_exist():
     text = (ROOT / PAGE).read_text("utf-8")
-    named = [word.strip("`.,;()") for word in text.split() if word.strip(".,;()").startswith("`")]
+    named = [word.strip("`.,;:()") for word in text.split() if word.strip(".,;:()").startswith("`")]
     paths = [name for name in named if "/" in name]
     assert paths
     for name in paths:

@@ -8,8 +8,8 @@ import pytest
 from pgfl import PGFL, synthetic_regression, train
 from pgfl.config import parse
 from pgfl.errors import ConfigError
+from pgfl.experiment import run
 from pgfl.simulate import memory
-from pgfl.simulate.experiment import run
 from pgfl.simulate.memory import expected_shape
 
 MILLION = {"servers": 10_000, "clients_per_server": 100, "dimension": 60, "samples": [2, 9]}

@@ -19,7 +19,7 @@ from tests.sample_results import sample_result
 
 
 class Experiment:
-    """Stands in for `pgfl.simulate.experiment`."""
+    """Stands in for `pgfl.experiment`."""
 
     def __init__(self):
         self.calls, self.failure, self.noise = [], None, None
@@ -38,10 +38,10 @@ class Experiment:
 @pytest.fixture
 def experiment(monkeypatch, tmp_path):
     made = Experiment()
-    module = types.ModuleType("pgfl.simulate.experiment")
+    module = types.ModuleType("pgfl.experiment")
     module.run = made.run
-    monkeypatch.setitem(sys.modules, "pgfl.simulate.experiment", module)
-    monkeypatch.setattr("pgfl.simulate.experiment", module, raising=False)
+    monkeypatch.setitem(sys.modules, "pgfl.experiment", module)
+    monkeypatch.setattr("pgfl.experiment", module, raising=False)
     monkeypatch.chdir(tmp_path)
     return made
 

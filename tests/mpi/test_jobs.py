@@ -8,11 +8,11 @@ import sys
 import numpy as np
 import pytest
 
+from pgfl import experiment
 from pgfl.config import load, to_toml
 from pgfl.errors import ConfigError, MissingExtra
 from pgfl.results.folder import SUMMARY
 from pgfl.results.result import Result
-from pgfl.simulate import experiment
 from pgfl.simulate.mpi import mpi_communicator
 from tests.command_line import PGFL, finish, start, wait_for
 from tests.mpi.rank_cases import config

@@ -6,7 +6,7 @@ import sys
 import numpy as np
 import pytest
 
-from pgfl.simulate import experiment
+from pgfl import experiment
 from tests.mpi.rank_cases import CASES, config, write_tables
 from tests.mpi.rank_jobs import HERE, launch
 

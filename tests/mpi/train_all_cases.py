@@ -7,7 +7,7 @@ import pickle
 import sys
 from pathlib import Path
 
-from pgfl.simulate import experiment
+from pgfl import experiment
 from pgfl.simulate.mpi import mpi_communicator
 from tests.mpi.rank_cases import CASES, config
 

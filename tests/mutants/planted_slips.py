@@ -37,7 +37,7 @@ SLIPS: tuple[Mutant, ...] = (
         "checkpoint-with-a-digest",
         "a checkpoint of a float-safe run holds a digest of the table",
         "Who knows all records but one confirms a guess at it.",
-        "simulate/experiment.py",
+        "experiment.py",
         "belongs_to = fingerprint(config, of_records=keep_clean)",
         "belongs_to = fingerprint(config)",
         ("tests/privacy/test_leaks.py::test_a_checkpoint_confirms_no_guess_at_a_label",),

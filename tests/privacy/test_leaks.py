@@ -7,7 +7,7 @@ import re
 import numpy as np
 import pytest
 
-from pgfl import PGFL, Huber, Privacy, train
+from pgfl import PGFL, Huber, Privacy, experiment, train
 from pgfl.audit.cases import huber
 from pgfl.audit.planted_bugs import clean_dual
 from pgfl.audit.subjects import Mechanism
@@ -20,7 +20,6 @@ from pgfl.privacy.noise import SecureNoise, SeededNoise
 from pgfl.results.folder import SIMULATION_ONLY, RunFolder
 from pgfl.results.report import write
 from pgfl.results.result import Result
-from pgfl.simulate import experiment
 from pgfl.simulate.checkpoint import Checkpoints
 from pgfl.simulate.communicator import ALONE
 from pgfl.simulate.simulator import Simulator, TrainingOptions

@@ -111,9 +111,9 @@ def _folder(out: Path | None, resume: bool, config: Config) -> Path:
 
 def _result(config: Config, folder: Path, communicator: Communicator, resume: bool, quiet: bool) -> Result:
     """The result of a run, or the one that its folder already holds."""
+    from pgfl import experiment
     from pgfl.cli import progress
     from pgfl.results.folder import RunFolder, checkpoint_folder, is_complete
-    from pgfl.simulate import experiment
 
     command = communicator.command(config.engine)
     run_folder = RunFolder(folder, config, communicator, command)

@@ -117,7 +117,7 @@ def _toml_value(text: str) -> Any:
     return parsed["value"] if set(parsed) == {"value"} else text
 
 
-def tuples(value: Any) -> Any:
+def tuples(value: object) -> object:
     """The value with its lists as tuples, as frozen sections hold them."""
     if isinstance(value, list | tuple):
         return tuple(tuples(item) for item in value)

@@ -23,8 +23,8 @@ from pgfl.core.streams import SEED_LIMIT
 from pgfl.core.topology import Mixing
 from pgfl.objectives import Huber, Ridge
 from pgfl.privacy import rules
-from pgfl.privacy.budget import Index
-from pgfl.privacy.request import Guarantee, Noise, Privacy
+from pgfl.privacy.budget import Guarantee, Index
+from pgfl.privacy.request import Noise, Privacy
 
 DEFAULT_DEGREE = 3.0
 TRAINED_BY_GRADIENT = "fedavg"

@@ -15,6 +15,7 @@ from pgfl.errors import PrivacyError
 from pgfl.privacy import accounting
 
 Index = Literal["round", "release"]
+Guarantee = Literal["required", "none"]
 
 
 def sigma_for(sensitivity: ArrayLike, phi: ArrayLike) -> Floats:

@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 from pgfl.array_types import AnyArray, AnyInts, Bools, Floats
 from pgfl.errors import BudgetSpent, PrivacyError
 from pgfl.privacy import accounting
-from pgfl.privacy.budget import Budget, sigma_for
-from pgfl.privacy.request import Guarantee
+from pgfl.privacy.budget import Budget, Guarantee, sigma_for
 
 STATED = ("phi0", "zeta", "index", "delta", "max_releases", "rho_budget")
 RECORD_GUARANTEE = "zCDP for one replaced record, against everyone who sees all messages"

@@ -13,7 +13,7 @@ from pgfl.core.federation import Federation
 from pgfl.errors import PrivacyError
 from pgfl.objectives import Bounds, Objective, Ridge
 from pgfl.privacy import rules
-from pgfl.privacy.budget import Budget, Index
+from pgfl.privacy.budget import Budget, Guarantee, Index
 from pgfl.privacy.sensitivity import LABEL_BOUND, clip_labels, clip_rows, nominal_sensitivity, release_sensitivity
 
 if TYPE_CHECKING:
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from pgfl.privacy.mechanism import Plan
 
 Noise = Literal["seeded", "secure"]
-Guarantee = Literal["required", "none"]
 UNBOUNDED = (
     "the sensitivity is only nominal, because the paper's objective has an unbounded gradient (its Assumption 3 fails)"
 )

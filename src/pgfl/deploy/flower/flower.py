@@ -12,18 +12,21 @@ import secrets
 import threading
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING
 
 from pgfl.deploy.invitations import Invitation
+
+if TYPE_CHECKING:
+    from flwr.app import Message
+    from flwr.proto.runtime_pb2 import PullTaskInputResponse
+    from flwr.supercore.protobuf.client import ProtobufClientInterceptor
+    from flwr.supercore.runtime import RuntimeHttpClient
 
 JOIN = "train.pgfl_join"
 _RECORD = "join"
 QUIET = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
 PATIENCE = 2.0  # seconds that Flower's processes get to end by themselves; their state is in files
 _HEARTBEAT_SECONDS = 15.0
-FlowerObject: TypeAlias = Any
-"""An object of flwr, which has no types."""
-
 _ACQUIRE = frozenset({"/flwr.proto.Runtime/AcquireTask"})
 
 
@@ -52,7 +55,7 @@ def secret_file(path: Path) -> Path:
     return path
 
 
-def write_invitation(invitation: Invitation, node: int, seconds: float) -> FlowerObject:
+def write_invitation(invitation: Invitation, node: int, seconds: float) -> Message:
     """The Flower message that carries an invitation to a node and is good for so many seconds."""
     from flwr.app import ConfigRecord, Message, RecordDict
 
@@ -60,7 +63,7 @@ def write_invitation(invitation: Invitation, node: int, seconds: float) -> Flowe
     return Message(RecordDict({_RECORD: content}), node, JOIN, ttl=seconds, group_id="join")
 
 
-def read_invitation(message: FlowerObject) -> Invitation | None:
+def read_invitation(message: Message) -> Invitation | None:
     """The invitation in a Flower message; None if it is anything else."""
     if message.metadata.message_type != JOIN or not message.has_content():
         return None
@@ -71,7 +74,9 @@ def read_invitation(message: FlowerObject) -> Invitation | None:
     return Invitation(address, token)
 
 
-def runtime_client(address: str, certificate: bytes | None, component: str, *more: FlowerObject) -> FlowerObject:
+def runtime_client(
+    address: str, certificate: bytes | None, component: str, *more: ProtobufClientInterceptor
+) -> RuntimeHttpClient:
     """A client of the Runtime API of a SuperLink (TLS) or of one's own SuperNode (loopback)."""
     from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
     from flwr.supercore.runtime import RuntimeHttpClient
@@ -81,7 +86,7 @@ def runtime_client(address: str, certificate: bytes | None, component: str, *mor
     )
 
 
-def acquirer(address: str, certificate: bytes | None, secret: Path) -> FlowerObject:
+def acquirer(address: str, certificate: bytes | None, secret: Path) -> RuntimeHttpClient:
     """A client that may ask for tasks, because it shares the engine's secret."""
     from flwr.supercore.auth import load_superexec_auth_secret
     from flwr.supercore.interceptors import SuperExecAuthHttpInterceptor
@@ -95,14 +100,14 @@ def acquirer(address: str, certificate: bytes | None, secret: Path) -> FlowerObj
     )
 
 
-def acquire(client: FlowerObject, kind: str) -> str | None:
+def acquire(client: RuntimeHttpClient, kind: str) -> str | None:
     """The token of the next task of this kind, if there is one."""
     from flwr.proto.runtime_pb2 import AcquireTaskRequest
 
     return client.AcquireTask(AcquireTaskRequest(supported_task_types=[kind])).token or None
 
 
-def identify(task: FlowerObject) -> None:
+def identify(task: PullTaskInputResponse) -> None:
     """Set in Flower's message classes whose messages this process writes."""
     from flwr.supercore.task_identity import TaskIdentity
 
@@ -116,7 +121,7 @@ def identify(task: FlowerObject) -> None:
 class Heartbeat:
     """Keeps a task alive from a thread; a missed beat is no reason to stop training."""
 
-    def __init__(self, client: Any) -> None:
+    def __init__(self, client: RuntimeHttpClient) -> None:
         from flwr.proto.runtime_pb2 import SendTaskHeartbeatRequest  # here: two threads must not import flwr at once
 
         self._client, self._beating = client, SendTaskHeartbeatRequest()

@@ -12,13 +12,16 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pgfl.deploy import identity, processes
 from pgfl.deploy.flower import flower
 from pgfl.deploy.flower.superlink import CONTROL_HEADER
 from pgfl.deploy.invitations import Admitted, Invite
 from pgfl.deploy.site.site_settings import SiteSettings
+
+if TYPE_CHECKING:
+    from flwr.supercore.control import ControlHttpClient
 
 log = logging.getLogger(__name__)
 _BUNDLE = {
@@ -81,7 +84,7 @@ class SuperLink:
         if self._child is not None:
             processes.stop(self._child, patience=flower.PATIENCE)
 
-    def control(self) -> flower.FlowerObject:
+    def control(self) -> ControlHttpClient:
         """A client of the control interface that carries this site's secret."""
         from flwr.supercore.control import ControlHttpClient
         from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor

@@ -25,6 +25,8 @@ from pgfl.simulate.communicator import CheckpointFiles, Gathering, Halo
 from pgfl.simulate.mpi.launcher import launched_rank, launched_size
 
 if TYPE_CHECKING:
+    from mpi4py import MPI
+
     from pgfl.simulate.flat_layout import Layout
 
 T = TypeVar("T")
@@ -77,7 +79,7 @@ class MpiCommunicator:
 
     launched = True
 
-    def __init__(self, comm: Any) -> None:
+    def __init__(self, comm: MPI.Intracomm) -> None:
         self.comm, self.rank, self.size = comm, int(comm.rank), int(comm.size)
 
     @property
@@ -134,7 +136,7 @@ class MpiCommunicator:
 
     def gathered(self, value: T) -> list[T] | None:
         """The values of all ranks, on the first one."""
-        return self.comm.gather(value)  # type: ignore[no-any-return]
+        return self.comm.gather(value)
 
     def collected(self, rows: AnyArray, places: Sequence[Ints] | None, folder: Path | None) -> AnyArray:
         """On the first rank all ranks' rows, each at its place (`places`, known there alone); elsewhere the own ones.
