@@ -130,7 +130,8 @@ if __name__ == "__main__":
         from pgfl.simulate.mpi.mpi_communicator import world
 
         communicator = world()
-    for rule in CONTRACT:
-        rule(communicator)
-        if communicator.first:
-            print(rule.__name__)
+    with communicator.guarded():  # a rule that fails on one rank ends all
+        for rule in CONTRACT:
+            rule(communicator)
+            if communicator.first:
+                print(rule.__name__)
