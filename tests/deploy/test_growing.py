@@ -60,7 +60,7 @@ def test_a_site_linked_while_training_runs_catches_up_and_takes_part(tmp_path):
     clients = [participant(network, client) for client in federation.client_ids]
     threads = [threading.Thread(target=lambda c=client: ends.append(c.take_part()), daemon=True) for client in clients]
 
-    def hears(here, there):
+    def receives(here, there):
         return there in (network.history(here) or [{"neighbours": []}])[-1]["neighbours"]
 
     async def scenario():
@@ -68,14 +68,14 @@ def test_a_site_linked_while_training_runs_catches_up_and_takes_part(tmp_path):
         running = [asyncio.create_task(site.run()) for site in sites.values()]
         for thread in threads:
             thread.start()
-        await until(lambda: hears(FIRST, MIDDLE) and network.round_of(MIDDLE) > 20)
+        await until(lambda: receives(FIRST, MIDDLE) and network.round_of(MIDDLE) > 20)
         link(network, MIDDLE, NEW, port=1)
         link(network, NEW, MIDDLE)
         sites[NEW] = Site(load_site(network.home(NEW) / "site.toml"))
         running.append(asyncio.create_task(sites[NEW].run()))
         await until(lambda: NEW in sites[MIDDLE]._why_down)
         link(network, MIDDLE, NEW)
-        await until(lambda: hears(MIDDLE, NEW) and hears(NEW, MIDDLE) and network.history(NEW)[-1]["accepted"])
+        await until(lambda: receives(MIDDLE, NEW) and receives(NEW, MIDDLE) and network.history(NEW)[-1]["accepted"])
         assert abs(network.round_of(NEW) - network.round_of(MIDDLE)) <= 3
         rounds = [row["round"] for row in network.history(NEW)]
         assert max(after - before for before, after in pairwise([0, *rounds])) > 5, "it took its neighbour's round over"

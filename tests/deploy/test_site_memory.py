@@ -1,4 +1,4 @@
-"""A site tells a returning client the largest number of a release it has ever heard from it; an older ledger stops."""
+"""A site sends a returning client the largest release number it has ever received from it; an older ledger stops."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_an_answer_that_is_not_accepted_is_remembered_and_an_older_ledger_stops(
 
 
 def test_what_a_client_reports_in_its_hello_is_remembered(network, site, client):
-    """An answer may be lost on the way, or refused as malformed; the next hello tells of it."""
+    """An answer may be lost on the way, or refused as malformed; the next hello reports it."""
     device = participant(network, client)
     device.stream.handle(read(network, site.welcome(client)))
     asked(network, device, 1)

@@ -265,8 +265,8 @@ PROMISED = (
         "FedAvg's Δ has no term for rounding",
         "Two worlds were 45,517 Δ apart.",
         "privacy/sensitivity.py",
-        "algorithm.reach(1.0) * change / records + 2.0 * error",
-        "algorithm.reach(1.0) * change / records + 0.0 * error",
+        "rule.reach(1.0) * change / records + 2.0 * error",
+        "rule.reach(1.0) * change / records + 0.0 * error",
         ("tests/privacy/test_sensitivity.py::test_rounding_widens_the_sensitivity_of_fedavg",),
     ),
     Mutant(

@@ -232,9 +232,10 @@ def test_numpy_numbers_and_integers_are_as_good_as_floats(path):
 
 
 def infinite(ledger):
-    told = ledger.summary()
-    figures = ledger.rho, ledger.epsilon(), ledger.epsilon(1e-3), told["rho"], told["epsilon"], told["epsilon_paper"]
-    return figures == (math.inf,) * 6 and told["spent"]
+    summary = ledger.summary()
+    figures = [ledger.rho, ledger.epsilon(), ledger.epsilon(1e-3)]
+    figures += [summary[name] for name in ("rho", "epsilon", "epsilon_paper")]
+    return figures == [math.inf] * 6 and summary["spent"]
 
 
 def test_a_release_without_noise_makes_it_infinite_for_good(path):
@@ -922,8 +923,8 @@ def test_policies_refused(parameters):
 
 def test_the_summary_is_for_json(filled):
     with Ledger.read(filled) as ledger:
-        told = json.loads(json.dumps(ledger.summary()))
+        summary = json.loads(json.dumps(ledger.summary()))
         row = json.loads(json.dumps(ledger.rows()[2].described()))
-    assert (told["client"], told["releases"], told["accepted"], told["spent"]) == ("ann", 4, 2, False)
-    assert told["epsilon"] < told["epsilon_paper"]
+    assert (summary["client"], summary["releases"], summary["accepted"], summary["spent"]) == ("ann", 4, 2, False)
+    assert summary["epsilon"] < summary["epsilon_paper"]
     assert (row["number"], row["round_key"], row["accepted"], row["bytes"]) == (3, "r2", True, 11)

@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from pgfl.array_types import AnyFloats, Bools, Floats
-from pgfl.core.algorithms import PGFL, Algorithm, ExactMixing, FedAvg, OneStep
+from pgfl.core.algorithms import Algorithm
+from pgfl.core.client_rules import GradientSteps, ProximalStep
 from pgfl.errors import PrivacyError
 from pgfl.objectives import Bounds, Objective
 
@@ -32,7 +33,7 @@ def release_sensitivity(
     """Δ_k of what a client releases, one per client, for D_k = `counts` rows and m_k = `modulus`.
 
     An update clipped to ‖w − centre‖ ≤ R has Δ = 2R, whatever the solver does; a convex objective with bounded
-    gradients may have less. `tolerance` bounds the error of the solver or, for FedAvg, of rounding.
+    gradients may have less. `tolerance` bounds the error of the solver or, of gradient steps, of rounding.
     """
     if bounds.update_norm is None:
         return _unclipped_sensitivity(objective, algorithm, bounds, counts, modulus, tolerance)
@@ -60,11 +61,12 @@ def _unclipped_sensitivity(
     modulus: ArrayLike,
     tolerance: ArrayLike,
 ) -> Floats:
-    if isinstance(algorithm, FedAvg):
-        return _descent_sensitivity(objective, algorithm, bounds, counts, tolerance)
-    if isinstance(algorithm, PGFL | ExactMixing | OneStep):
+    rule = algorithm.client_rule
+    if isinstance(rule, GradientSteps):
+        return _descent_sensitivity(objective, rule, bounds, counts, tolerance)
+    if isinstance(rule, ProximalStep):
         return _solution_sensitivity(objective, bounds, counts, modulus, tolerance)
-    raise PrivacyError(f"No sensitivity is derived for {type(algorithm).__name__}; set privacy.update_norm.")
+    raise PrivacyError(f"No sensitivity is derived for {type(rule).__name__}; set privacy.update_norm.")
 
 
 def _solution_sensitivity(
@@ -100,7 +102,7 @@ def _solution_sensitivity(
 
 
 def _descent_sensitivity(
-    objective: Objective, algorithm: FedAvg, bounds: Bounds, counts: ArrayLike, rounding: ArrayLike
+    objective: Objective, rule: GradientSteps, bounds: Bounds, counts: ArrayLike, rounding: ArrayLike
 ) -> Floats:
     """Steps on a convex smooth loss do not spread apart while step ≤ 2/L, so Δ = steps · step · change/D.
 
@@ -109,15 +111,15 @@ def _descent_sensitivity(
     change, smoothness = objective.gradient_change(bounds), objective.smoothness(bounds)
     if change is None or smoothness is None or objective.domain is not None:
         raise PrivacyError(
-            f"FedAvg with {objective.kind} has no bounded update; set privacy.update_norm, or use huber."
+            f"Gradient steps on {objective.kind} have no bounded update; set privacy.update_norm, or use huber."
         )
-    if algorithm.step > 2.0 / (smoothness + 2.0 * objective.lam):
+    if rule.step_size > 2.0 / (smoothness + 2.0 * objective.lam):
         raise PrivacyError(
-            f"FedAvg's step {algorithm.step:g} is too long for a bounded sensitivity; use at most "
+            f"The step {rule.step_size:g} is too long for a bounded sensitivity; use at most "
             f"{2.0 / (smoothness + 2.0 * objective.lam):.3g}, or set privacy.update_norm."
         )
     records, error = np.asarray(counts), np.asarray(rounding)
-    return np.asarray(algorithm.reach(1.0) * change / records + 2.0 * error, dtype=float)
+    return np.asarray(rule.reach(1.0) * change / records + 2.0 * error, dtype=float)
 
 
 def clip_rows(features: ArrayLike, x_norm: float) -> AnyFloats:

@@ -14,6 +14,7 @@ import numpy as np
 from pgfl.array_types import AnyArray, Array, DTypeLike, Ints, Namespace
 from pgfl.core import equations as eq
 from pgfl.core.algorithms import Algorithm
+from pgfl.core.client_rules import ProximalStep
 from pgfl.core.federation import Federation
 from pgfl.core.metrics import DEFAULT_METRICS, METRICS
 from pgfl.core.schedules import Participants, Scheduler
@@ -278,7 +279,7 @@ class Simulator:
         """The engine's class, and all problems, factored."""
         options, rho = self.options, self.algorithm.rho
         update_norm = options.privacy.update_norm if options.privacy else None
-        if options.engine == "numba" and self.algorithm.has_dual:
+        if options.engine == "numba" and isinstance(self.algorithm.client_rule, ProximalStep):
             from pgfl.simulate import numba_engine as fast
 
             blocks = fast.prepare(self.layout, self.objectives, rho, options.dtype, update_norm, threads)

@@ -52,7 +52,7 @@ def _alone(trace):
             yield Finding(GIVEN_BACK, f"sigma {draw.sigma:g}")
         elif row.sigma != draw.sigma:
             yield Finding(OTHER_NOISE, f"sigma {draw.sigma:g} instead of {row.sigma:g}")
-    for data in trace.heard:
+    for data in trace.received:
         kind, header, numbers = opened(data)
         if kind is Kind.DECLINE and header["reason"] not in CONSTANTS:
             yield Finding(TEXT, header["reason"])

@@ -83,7 +83,7 @@ def write_home(home, keys, config, table):
 
 
 def owner_accepts(home):
-    """The owner takes what the site offered last, if anything; what they are told of it."""
+    """The owner takes what the site offered last, if anything; what they learn of it."""
     try:
         offer, changes = acceptance.accept(home)
     except NetworkError as error:

@@ -1,4 +1,4 @@
-"""A site that lies: it says anything at any time, and chooses by all that it has heard so far.
+"""A site that lies: it says anything at any time, and chooses by all that it has received so far.
 
 It never sees a world's data, only what the client sent. As long as both worlds send the same, it says the same to both.
 """
@@ -42,11 +42,11 @@ class HonestSite:
         """No crash, and nothing to accept."""
         return [((), False), ((), False)]
 
-    def streams(self, heard):
+    def streams(self, received):
         """One stream a life."""
-        yield self.frames(heard)
+        yield self.frames(received)
 
-    def frames(self, heard):
+    def frames(self, received):
         """A welcome and some rounds."""
         yield challenge(NONCES[0])
         yield welcome(self.training)
@@ -69,7 +69,7 @@ class HostileSite:
         self.current = None
         self.asked = []
         self.answers = []  # (training, round, released model)
-        self.dual = np.zeros(config.dimension)  # as the client last told it
+        self.dual = np.zeros(config.dimension)  # as the client sent it last
         self.seen = 0
         self.round = 0
 
@@ -83,21 +83,21 @@ class HostileSite:
     def crash(self):
         return str(self.pick(PLACES)), int(self.rng.integers(3)), str(self.pick(CRASHES))
 
-    def streams(self, heard):
+    def streams(self, received):
         """The streams of one life."""
         for _ in range(int(self.rng.integers(1, 3))):
-            yield self.frames(heard)
+            yield self.frames(received)
 
-    def frames(self, heard):
-        """One stream; `heard` grows with what the client sends."""
+    def frames(self, received):
+        """One stream; `received` grows with what the client sends."""
         for data in self.lies():
             yield data
-            self.listen(heard)
+            self.listen(received)
 
-    def listen(self, heard):
+    def listen(self, received):
         """Note the answers that came."""
         known = {(round, model.tobytes()) for _, round, model in self.answers}
-        for kind, header, numbers in map(opened, heard[self.seen :]):
+        for kind, header, numbers in map(opened, received[self.seen :]):
             model = numbers[: len(numbers) // 2]
             if kind is Kind.ANSWER and len(model) == len(self.dual):
                 self.dual = numbers[len(model) :]
@@ -105,7 +105,7 @@ class HostileSite:
                 self.answers.append((self.current, header["round"], model))
                 self.noted[f"released by {self.current['objective']['kind']}"] += 1
                 self.noted[f"released with {self.current['algorithm']['kind']}"] += 1
-        self.seen = len(heard)
+        self.seen = len(received)
 
     def lies(self):
         """What is said on one stream."""

@@ -49,11 +49,11 @@ class Draw:
 
 @dataclass
 class Trace:
-    """What one world did, in order; and all that the site hears of it."""
+    """What one world did, in order; and all that the site receives of it."""
 
     home: Path
     events: list[tuple[Any, ...]] = field(default_factory=list)
-    heard: list[bytes] = field(default_factory=list)
+    received: list[bytes] = field(default_factory=list)
     unsent: list[bytes] = field(default_factory=list)
     draws: list[Draw] = field(default_factory=list)
     counts: Counter = field(default_factory=Counter)
@@ -79,7 +79,7 @@ class Trace:
         if opened(data)[0] is Kind.ANSWER and self.fate.strikes("sending"):
             self.unsent.append(data)
             self.crash()
-        self.heard.append(data)
+        self.received.append(data)
         self.events.append(("message", data))
 
     def computing(self):
@@ -148,7 +148,7 @@ class Noise:
 def named_releases(trace):
     """The numbers that each released model was given by its answers, in order; noise can be lost in a long model."""
     numbers = {}
-    for data in (*trace.heard, *trace.unsent):
+    for data in (*trace.received, *trace.unsent):
         kind, header, values = opened(data)
         if kind is Kind.ANSWER:
             given = numbers.setdefault(values[: len(values) // 2].tobytes(), [])
@@ -175,7 +175,7 @@ def run_world(home, keys, config, world, make_site, seed, script):
 
 def _one_life(home, read, site, trace):
     try:
-        device.live(read, site.streams(trace.heard), trace)
+        device.live(read, site.streams(trace.received), trace)
     except Exception as error:
         trace.exit(str(error), type(error).__name__)
     except (KeyboardInterrupt, Killed) as error:
