@@ -11,7 +11,7 @@ from pgfl.audit.cases import DEPLOYED_MU, MU, ROUNDS, Welsch, cases, deployed_ca
 from pgfl.audit.confidence import mu_lower, rate_upper
 from pgfl.audit.findings import ENOUGH, FULL, QUICK, Scale, attack, audit
 from pgfl.audit.subjects import SERVER_CLIENTS, Mechanism, clean_models
-from pgfl.privacy import sensitivity
+from pgfl.privacy import request
 from pgfl.privacy.noise import SeededNoise
 
 ALPHA = 1e-4
@@ -171,8 +171,8 @@ def only_objectives(monkeypatch):
 def test_a_sensitivity_that_is_shipped_too_small_leaks(monkeypatch):
     only_objectives(monkeypatch)
     assert audit(TINY).passed
-    right = sensitivity.update_sensitivity
-    monkeypatch.setattr(sensitivity, "update_sensitivity", lambda *given: 0.5 * right(*given))
+    right = request.release_sensitivity
+    monkeypatch.setattr(request, "release_sensitivity", lambda *given: 0.5 * right(*given))
     found = audit(TINY)
     assert not found.passed
     verdicts = {f.subject: f.verdict for f in found.findings}
