@@ -7,11 +7,8 @@ import random
 import numpy as np
 import pytest
 
-from pgfl.core.schedules import Scheduler
 from pgfl.deploy.site.site_rounds import Ask, Completed, Finished, Note, Phase, Publish, SiteRounds, Timing, asked
-from pgfl.simulate.engine import Engine
-from pgfl.simulate.flat_layout import lay_out
-from pgfl.simulate.problems import prepare
+from pgfl.simulate.simulator import Simulator
 from tests.deploy.schedules import ALGORITHM, OBJECTIVE, Faults, World, small_federation
 
 SCHEDULES = 2000
@@ -41,18 +38,15 @@ def test_without_faults_it_is_the_simulator():
     federation = small_federation(sites=4, clients=3)
     world = World(federation, rounds=12, faults=Faults(), seed=0).play()
     check(world)
-    layout = lay_out([federation], 0, True)
-    scheduler = Scheduler("all", layout.members, layout.server_keys, 0)
-    engine = Engine(layout, prepare(layout, OBJECTIVE, ALGORITHM.rho, np.float64), ALGORITHM, scheduler)
-    for _ in range(12):
-        engine.play()
+    simulator = Simulator([federation], ALGORITHM, OBJECTIVE)
+    layout, models = simulator.layout, simulator.run(12).server_models
     for site, rounds in world.sites.items():
         assert [done.round for done in world.completed[site]] == list(range(1, 13))
         assert not any(done.late or done.absent for done in world.completed[site])
         for q, cluster in enumerate(federation.cluster_ids):
             server = federation.server_ids.index(site)
             (row,) = np.flatnonzero((layout.pair_server == server) & (layout.pair_cluster == q))
-            np.testing.assert_allclose(rounds.role.server.model(cluster), engine.state.server_models[row], atol=1e-10)
+            np.testing.assert_allclose(rounds.role.server.model(cluster), models[row], atol=1e-10)
 
 
 def test_any_schedule_ends_and_charges_nobody_twice():

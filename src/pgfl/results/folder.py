@@ -73,7 +73,7 @@ class RunFolder:
 
     def save(self, result: Result) -> None:
         """Write the result, which is whole on the first process."""
-        self._processes.from_first(lambda: save(result, self.path))
+        self._processes.from_first(lambda: result.save(self.path))
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None

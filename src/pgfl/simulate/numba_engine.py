@@ -58,8 +58,8 @@ class FastEngine(Engine):
         means = np.zeros((len(bounds) - 1, state.dual.shape[1]), dtype=self.dtype)
         errors = np.empty(len(part.flat), dtype=self.dtype)
         compiled.client_phase(
-            part.flat, bounds, block.pairs.start, block.problems, state.server_models, state.dual, state.model, errors,
-            means, self.noise is None,
+            part.flat, bounds, block.pairs.start, tuple(block.problems), state.server_models, state.dual, state.model,
+            errors, means, self.noise is None,
         )  # fmt: skip
         self.check_solved(errors, lambda: pick(state.model, part.index), part)
         if self.noise is not None:

@@ -306,7 +306,7 @@ def client_phase(
     clients: Array,
     bounds: Array,
     first_pair: int,
-    problems: Problems,
+    fields: tuple[Array, ...],
     server_models: Array,
     dual: Array,
     model: Array,
@@ -316,8 +316,10 @@ def client_phase(
 ) -> None:
     """ClientPrimalUpdate of those who take part and, if `averaged`, the sum of their w_k − φ_k/ρ for every pair.
 
-    The participants of the block's i-th pair are `clients[bounds[i] : bounds[i + 1]]`.
+    The participants of the block's i-th pair are `clients[bounds[i] : bounds[i + 1]]`. `fields` are those of
+    `Problems` as a plain tuple, whose type Numba finds faster.
     """
+    problems = Problems(*fields)
     first, counts, features, targets = problems.first, problems.counts, problems.features, problems.targets
     kind, kappa, goal, modulus = problems.kind, problems.kappa, problems.goal, problems.modulus
     pull, at, factors, slack = problems.pull, problems.at, problems.factors, problems.slack
