@@ -18,7 +18,7 @@ def nearest(given: object, known: Iterable[str]) -> str:
 
 
 def shown(value: object) -> str:
-    """A value as a sentence speaks of it, however long or odd it is."""
+    """A value as shown in a message, shortened if it is long."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, Mapping):

@@ -47,7 +47,7 @@ def play(case, world, path):
         if accepted is not None:
             server.see_dual(dual)
             np.testing.assert_allclose(server.implied[-1], server.released[-1], atol=1e-9, rtol=0)
-        server.hear(model)
+        server.receive(model)
         accepted = Accepted(number, model[0] + PUSH)
         server.expect_dual(accepted.model[None])
     rows = account.ledger.rows()

@@ -66,7 +66,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Welsch(MarginObjective):
-    """κ²(1 − exp(−r²/κ²)) with κ = 1: bounded, and not convex; an objective of one's own as a user may write it."""
+    """κ²(1 − exp(−r²/κ²)) with κ = 1: bounded, and not convex; an objective as a user may write it."""
 
     kind: ClassVar[str] = "welsch"
     convex: bool = False

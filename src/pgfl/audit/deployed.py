@@ -150,7 +150,7 @@ class _Site:
         if self.accepted is not None:
             self.server.see_dual(answers[0].dual[None])
         released = np.mean([answer.model for answer in answers], axis=0)
-        self.server.hear(released[None])
+        self.server.receive(released[None])
         self.accepted = Accepted(number, released + PUSH)
         self.server.expect_dual(self.accepted.model[None])
 

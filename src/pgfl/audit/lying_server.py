@@ -29,7 +29,7 @@ class LyingServer:
             return np.tile(self.case.centre, (len(self.dual), 1))
         return np.asarray(self._weight / self.case.algorithm.rho * self.case.centre - self.dual)
 
-    def hear(self, released: Floats) -> None:
+    def receive(self, released: Floats) -> None:
         """Record what the clients released in a round."""
         self.released.append(released.copy())
 

@@ -101,7 +101,7 @@ def _on_devices(case: Case, mechanism: Mechanism, worlds: Integers, source: Nois
             released[trial], dual[trial] = answer.model, answer.dual
         if accepted is not None:
             server.see_dual(dual)
-        server.hear(released)
+        server.receive(released)
         accepted = released + PUSH
         server.expect_dual(accepted)
     return server, float(plan.rho.max())
@@ -136,7 +136,7 @@ def _with_ledger(case: Case, client: Client, noise: NoiseSource, ledger: Ledger,
         model, dual = np.frombuffer(slot.payload).reshape(2, 1, -1)
         if accepted is not None:
             server.see_dual(dual)
-        server.hear(model)
+        server.receive(model)
         accepted = Accepted(number, model[0] + PUSH)
         server.expect_dual(accepted.model[None])
     return server
@@ -175,7 +175,7 @@ class _Wiretap:
     def on_round(self, simulator: Simulator) -> None:
         """Receive the round, then lie."""
         state = simulator.state
-        self.server.hear(np.asarray(state.released))
+        self.server.receive(np.asarray(state.released))
         self.server.expect_dual(np.asarray(state.server_models))
         self.server.see_dual(np.asarray(state.dual))
         self.lie(simulator)

@@ -45,7 +45,7 @@ def mnist_federation(
     """A federation with a cluster for each task; a task is the digits labelled 0 and the digits labelled 1.
 
     `tasks` is "pairs" ({1|8}, {1|9}, {7|8}), "triplets" ({1,2,3|6,7,8}, {1,2,3|7,8,9}, {1,2,3|6,8,9}) or a list of
-    one's own. A client has D_k images of *every* digit of its task, with D_k uniform between the ends of `samples` (2
+    your own. A client has D_k images of *every* digit of its task, with D_k uniform between the ends of `samples` (2
     to 4, for triplets 6 to 12). No image is used twice in a run. Every image is divided by its norm, so ‖x‖ = 1; with
     `intercept` a 1 is put after it. The test set of a cluster is all standard test images of its digits.
 

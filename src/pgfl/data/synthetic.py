@@ -47,11 +47,11 @@ def synthetic_regression(
     With `x_norm` = B every x is scaled to length B exactly, as a private run enforces anyway, and w_0* by √d/B, so
     that xᵀw_q* is as large as before and B = √d keeps the units of Section V-A. In other units ρ and λ scale with B².
 
-    `test_samples` adds a test set of that many fresh, equally noisy samples a cluster.
+    `test_samples` adds a test set of that many fresh, equally noisy samples per cluster.
 
     Everything is drawn from streams keyed by server, so a process may generate some servers only (`servers_subset`):
     it gets the clients of those servers, with the names and numbers that they have in the whole, and the whole graph.
-    The features are allocated once, in `dtype`, and filled server by server without a second copy; `progress` hears
+    The features are allocated once, in `dtype`, and filled server by server without a second copy; `progress` receives
     (servers done, servers to do). With `store`, they are written to that folder and mapped from it.
 
     >>> federation = synthetic_regression(servers=4, clients_per_server=2, dimension=5, graph="ring", seed=1)

@@ -1,6 +1,6 @@
 """The engine with compiled client rounds (`engine = "numba"`): it works on the federation's own rows, uncopied.
 
-Clients that the kernels do not know (an objective of one's own, the norm-constrained ridge, far more rows than
+Clients that the kernels do not know (an objective of your own, the norm-constrained ridge, far more rows than
 features) are computed as in the NumPy engine, server by server.
 """
 

@@ -77,7 +77,7 @@ def read_invitation(message: Message) -> Invitation | None:
 def runtime_client(
     address: str, certificate: bytes | None, component: str, *more: ProtobufClientInterceptor
 ) -> RuntimeHttpClient:
-    """A client of the Runtime API of a SuperLink (TLS) or of one's own SuperNode (loopback)."""
+    """A client of the Runtime API of a SuperLink (TLS) or of the client's SuperNode (loopback)."""
     from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
     from flwr.supercore.runtime import RuntimeHttpClient
 
