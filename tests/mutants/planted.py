@@ -368,7 +368,7 @@ MECHANISM: tuple[Mutant, ...] = (
         "simulate/checkpoint.py",
         "        if plan is not None:\n            plan.restore(",
         "        if False:\n            plan.restore(",
-        ("tests/test_training.py::test_resumed_runs_are_the_same_bits",),
+        ("tests/simulate/test_training.py::test_resumed_runs_are_the_same_bits",),
     ),
     Mutant(
         "resume-forgets-rho",

@@ -23,7 +23,14 @@ from tests.mutants.planted import PLANTED
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 COPIED = ("src", "tests", "docs", "examples", "benchmarks", "pyproject.toml", "README.md", "Makefile", "CHANGELOG.md")
-WIDER = ("tests/privacy", "tests/test_roles.py", "tests/test_training.py", "tests/data", "tests/cli", "tests/deploy")
+WIDER = (
+    "tests/privacy",
+    "tests/core/test_roles.py",
+    "tests/simulate/test_training.py",
+    "tests/data",
+    "tests/cli",
+    "tests/deploy",
+)
 TRIALS = 500  # a world, for an attack
 DEPLOYED_TRIALS = 100  # the same for a real client, each of which costs a ledger
 SHOWN = 3  # of those who caught a bug, in a table

@@ -15,7 +15,7 @@ from tests.mutants.planted import PLANTED
 SOURCE = run.REPOSITORY / "src" / "pgfl"
 WORST = [mutant for mutant in PLANTED if mutant.worst]
 HARMLESS = replace(
-    PLANTED[0], name="harmless", new=f"{PLANTED[0].old}  # as it was", tests=("tests/test_streams.py",),
+    PLANTED[0], name="harmless", new=f"{PLANTED[0].old}  # as it was", tests=("tests/core/test_streams.py",),
     attacks=("huber/simulator",),
 )  # fmt: skip
 

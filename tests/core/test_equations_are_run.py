@@ -15,7 +15,7 @@ from pgfl.objectives import Bounds
 from pgfl.paper import theorem2
 from pgfl.privacy.noise import SeededNoise
 
-NOTATION = Path(__file__).parent.parent / "docs" / "notation.md"
+NOTATION = Path(__file__).parents[2] / "docs" / "notation.md"
 EQUATIONS = {
     name
     for name, function in inspect.getmembers(equations, inspect.isfunction)
