@@ -37,7 +37,7 @@ def algorithm(problem: oracle.Problem):
     return kind(rho=problem.rho, tau=problem.tau, mixing=mixing)
 
 
-def engine(problem: oracle.Problem, participants=None, noise=None, xp=None, chosen=None, **options) -> Simulator:
+def simulator(problem: oracle.Problem, participants=None, noise=None, xp=None, chosen=None, **options) -> Simulator:
     """The simulator of a problem, with the oracle's draws, and the problem's own algorithm unless another is chosen."""
     made = federation(problem)
     replay = Replay(participants or (lambda number: made.client_ids), noise)

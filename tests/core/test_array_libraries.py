@@ -19,7 +19,7 @@ LIBRARIES = {"array-api-strict": lambda: array_api_strict, "jax": pgfl_jax.names
 @pytest.mark.parametrize("kind", ["ridge", "huber", "logistic"])
 def test_libraries_agree(library, algorithm, kind):
     case = random_case(0, kind, "ordinary", "half", True, algorithm=algorithm)
-    played = [bridges.engine(case.problem, *case.draws, xp=xp) for xp in (np, LIBRARIES[library]())]
+    played = [bridges.simulator(case.problem, *case.draws, xp=xp) for xp in (np, LIBRARIES[library]())]
     for _ in range(15):
         for engine in played:
             engine.play()

@@ -52,7 +52,7 @@ def test_a_new_algorithm_is_a_class_of_parameters_and_its_rules():
 
 def assert_equal_in_both(case, algorithm=None):
     """The simulator and the roles end up with the same models and duals, known to the same servers."""
-    engine = bridges.engine(case.problem, *case.draws, chosen=algorithm)
+    engine = bridges.simulator(case.problem, *case.draws, chosen=algorithm)
     network = InMemoryNetwork(case.problem, *case.draws, chosen=algorithm)
     for n in range(1, 31):
         engine.play()

@@ -78,7 +78,7 @@ def test_one_step_as_printed_diverges(rho, monkeypatch):
 def test_both_identities_hold_at_every_round(kind):
     """SimpleClientUpdate, and NewExpressionServerModel with everyone taking part, from the simulator's own numbers."""
     problem = random_problem(2, kind, "ordinary", tau=lambda n: 0.0)
-    engine = bridges.engine(problem)
+    engine = bridges.simulator(problem)
     before = as_round(engine, problem, 0)
     for n in range(1, 21):
         engine.play()
@@ -105,7 +105,7 @@ def as_round(engine, problem, n):
 
 def test_duals_of_one_server_sum_to_zero():
     problem = random_problem(1, "ridge", "single-server", algorithm="pgfl", tau=lambda n: 0.0)
-    engine = bridges.engine(problem)
+    engine = bridges.simulator(problem)
     clusters = {c.id: c.cluster for c in problem.clients}
     for _ in range(10):
         engine.play()

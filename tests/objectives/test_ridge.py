@@ -58,7 +58,7 @@ def test_where_the_common_bound_is_not_enough_every_client_has_its_own():
 
 
 def test_an_engine_names_the_client_that_was_not_solved():
-    engine = bridges.engine(random_problem(1, "ridge", "ordinary", algorithm="pgfl"))
+    engine = bridges.simulator(random_problem(1, "ridge", "ordinary", algorithm="pgfl"))
     bucket = engine.engine.blocks[0].buckets[0]
     slack = bucket.prepared.slack + np.where(np.arange(len(bucket.where)) == 1, 1.0, 0.0)
     object.__setattr__(bucket, "prepared", replace(bucket.prepared, slack=slack))

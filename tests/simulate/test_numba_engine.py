@@ -16,7 +16,7 @@ ROUNDS = 30
 
 
 def assert_equals_the_oracle(case, threads=1):
-    played = bridges.engine(case.problem, *case.draws, engine="numba", threads=threads)
+    played = bridges.simulator(case.problem, *case.draws, engine="numba", threads=threads)
     for reference in oracle.run(case.problem, ROUNDS, *case.draws)[1:]:
         played.play()
         actual = bridges.snapshot(played)

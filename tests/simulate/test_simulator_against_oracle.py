@@ -13,7 +13,7 @@ ROUNDS = 50
 
 def assert_same(case, rounds, tolerance=1e-8):
     expected = oracle.run(case.problem, rounds, *case.draws)
-    played = bridges.engine(case.problem, *case.draws)
+    played = bridges.simulator(case.problem, *case.draws)
     for reference in expected[1:]:
         played.play()
         actual = bridges.snapshot(played)
