@@ -240,6 +240,15 @@ def test_resumed_runs_are_the_same_bits(tmp_path, algorithm):
         np.testing.assert_array_equal(a["rho"], b["rho"])
 
 
+@pytest.fixture
+def interruptible():
+    """Ctrl-C raises, also where the tests were started in the background and ignore it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_an_interrupt_waits_for_the_round_and_keeps_it(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         train(
@@ -254,6 +263,7 @@ def test_an_interrupt_waits_for_the_round_and_keeps_it(tmp_path):
     same_bits(resumed, train(small(), PGFL(5.0), rounds=30))
 
 
+@pytest.mark.usefixtures("interruptible")
 def test_a_second_interrupt_does_not_wait(tmp_path):
     def twice(*_):
         signal.raise_signal(signal.SIGINT)
