@@ -175,11 +175,11 @@ class Simulator:
 
     def run(self, rounds: int | None = None) -> State:
         """Play until a round is reached: the options' last one unless another is given."""
-        last = self.options.rounds if rounds is None else rounds
-        while self.state.round < last:
-            self.play()
+        last, state = self.options.rounds if rounds is None else rounds, self.state
+        while state.round < last:
+            state = self.play()
         self.engine.check_finite()
-        return self.state
+        return state
 
     def close(self) -> None:
         """Free what only further rounds need; models and accounts stay."""
