@@ -41,7 +41,8 @@ def measure(settings: dict[str, Any]) -> dict[str, Any] | None:
     from pgfl.objectives import Ridge
     from pgfl.simulate.mpi.mpi_communicator import world
     from pgfl.simulate.mpi.partition import edges_between, partition
-    from pgfl.simulate.simulator import Simulator, TrainingOptions
+    from pgfl.simulate.simulator import Simulator
+    from pgfl.simulate.training_options import TrainingOptions
 
     ranks = world()
     servers, kernels = settings["clients"] // CLIENTS_A_SERVER, settings["kernels"]

@@ -8,7 +8,8 @@ from pgfl import objectives
 from pgfl.arrays import is_jax
 from pgfl.core import algorithms
 from pgfl.core.federation import ClientData, Federation
-from pgfl.simulate.simulator import Replay, Simulator, TrainingOptions
+from pgfl.simulate.simulator import Replay, Simulator
+from pgfl.simulate.training_options import TrainingOptions
 from tests import oracle
 
 

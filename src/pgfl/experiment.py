@@ -13,6 +13,7 @@ from pgfl.config import Config
 from pgfl.config import warnings as config_warnings
 from pgfl.config.building import build_algorithm, build_objectives, build_privacy
 from pgfl.core.federation import Federation
+from pgfl.core.training_defaults import Library
 from pgfl.data.configured import federations, shapes
 from pgfl.data.fingerprint import fingerprint
 from pgfl.errors import ConfigError
@@ -22,8 +23,9 @@ from pgfl.simulate import memory
 from pgfl.simulate.checkpoint import Checkpoints
 from pgfl.simulate.communicator import ALONE, Communicator
 from pgfl.simulate.mpi.launcher import ALIASES
-from pgfl.simulate.simulator import Library, TrainingOptions
+from pgfl.simulate.simulator import check_engine
 from pgfl.simulate.training import Progress, train_runs
+from pgfl.simulate.training_options import TrainingOptions
 
 
 def run(
@@ -87,7 +89,7 @@ def _options(config: Config, communicator: Communicator) -> TrainingOptions:
         threads=config.threads,
         engine=cast(Library, ALIASES.get(config.engine, config.engine)),
     )
-    options.check(communicator.size)
+    check_engine(options, communicator.size)
     return options
 
 

@@ -27,6 +27,8 @@ from pgfl.data.synthetic import synthetic_regression
 from pgfl.errors import ConfigError
 from pgfl.objectives import Huber, Logistic, Ridge
 from pgfl.privacy.request import Privacy
+from pgfl.simulate.training import train
+from pgfl.simulate.training_options import TrainingOptions
 
 CONTRACT = """
 rounds = 300
@@ -306,6 +308,9 @@ def parameters_of(function, *names):
     return {name: stated[name] for name in names or stated if stated[name] is not inspect.Parameter.empty}
 
 
+OPTIONS = ("rounds", "runs", "record_every", "metrics", "engine", "threads")
+
+
 @pytest.mark.parametrize(
     ("section", "stated", "fewest"),
     [
@@ -319,6 +324,8 @@ def parameters_of(function, *names):
         (MnistData, parameters_of(mnist_federation), 5),
         (GraphSettings, parameters_of(mnist_federation, "average_degree"), 1),
         (PrivacySettings, parameters_of(account, "zeta", "delta"), 2),
+        *((Config, parameters_of(each, *OPTIONS), 6) for each in (train, TrainingOptions)),
+        *((AlgorithmSettings, parameters_of(each, "participants"), 1) for each in (train, TrainingOptions)),
     ],
 )
 def test_config_and_python_have_the_same_defaults(section, stated, fewest):

@@ -22,7 +22,8 @@ from pgfl.results.report import write
 from pgfl.results.result import Result
 from pgfl.simulate.checkpoint import Checkpoints
 from pgfl.simulate.communicator import ALONE
-from pgfl.simulate.simulator import Simulator, TrainingOptions
+from pgfl.simulate.simulator import Simulator
+from pgfl.simulate.training_options import TrainingOptions
 
 DIMENSION, ROUNDS, SIGMA, RHO = 20, 8, 0.02, 2.0
 

@@ -8,7 +8,8 @@ from pgfl.config import parse
 from pgfl.errors import ConfigError, Interrupted, ResultError
 from pgfl.results.folder import CHECKPOINT, CONFIG, RunFolder, is_complete
 from pgfl.simulate.communicator import ALONE
-from pgfl.simulate.simulator import Replay, Simulator, TrainingOptions
+from pgfl.simulate.simulator import Replay, Simulator, check_engine
+from pgfl.simulate.training_options import TrainingOptions
 from tests.sample_results import sample_result
 
 PRIVACY = Privacy(phi0=1e-2, zeta=0.99, x_norm=2.0)
@@ -69,9 +70,9 @@ def test_a_replay_has_the_participants_and_the_noise_that_were_recorded():
 
 @pytest.mark.parametrize(("options", "words"), [({"engine": "jax"}, "jax engine"), ({"metrics": ("distance",)}, "one")])
 def test_what_several_processes_cannot_do_is_refused(options, words):
-    TrainingOptions(**options).check(1)
+    check_engine(TrainingOptions(**options), 1)
     with pytest.raises(ConfigError, match=words):
-        TrainingOptions(**options).check(2)
+        check_engine(TrainingOptions(**options), 2)
 
 
 # --- the folder of a run ----------------------------------------------------------------------------------------------

@@ -21,12 +21,14 @@ from pgfl.core.algorithms import Algorithm
 from pgfl.core.assured import Terms
 from pgfl.core.roles import Accepted, Client, RoundRequest
 from pgfl.core.streams import Purpose, stream
+from pgfl.core.training_defaults import Library
 from pgfl.objectives import Objective
 from pgfl.privacy.ledger import Ledger, Policy
 from pgfl.privacy.mechanism import Plan
 from pgfl.privacy.noise import NoiseSource, SecureNoise, SeededNoise
 from pgfl.privacy.request import Privacy
-from pgfl.simulate.simulator import Library, Simulator, TrainingOptions
+from pgfl.simulate.simulator import Simulator
+from pgfl.simulate.training_options import TrainingOptions
 
 Integers = Ints
 SERVER_CLIENTS = 5  # |C_s| as the server claims it on a device

@@ -17,8 +17,8 @@ from pydantic import (
     model_validator,
 )
 
+from pgfl.core import training_defaults
 from pgfl.core.algorithms import PGFL, FedAvg
-from pgfl.core.metrics import DEFAULT_METRICS
 from pgfl.core.streams import SEED_LIMIT
 from pgfl.core.topology import Mixing
 from pgfl.objectives import Huber, Ridge
@@ -173,7 +173,7 @@ class AlgorithmSettings(Section):
     ] = cast("float", PGFL.tau)
     participants: Annotated[
         Annotated[Count, Tag("<number>")] | Annotated[Literal["all"], Tag("<text>")], Discriminator(_participants_shape)
-    ] = "all"
+    ] = training_defaults.PARTICIPANTS
     step: Positive = FedAvg.step
     local_steps: Count = FedAvg.local_steps
 
@@ -257,15 +257,15 @@ class Config(Section):
     """
 
     name: Annotated[str, Field(min_length=1, pattern=r"^[^/\\\x00-\x1f]+$")] = "run"
-    rounds: Count = 300
-    seed: Annotated[int, Field(ge=0, lt=SEED_LIMIT)] = 0
-    runs: Count = 1
-    record_every: Count = 1
+    rounds: Count = training_defaults.ROUNDS
+    seed: Annotated[int, Field(ge=0, lt=SEED_LIMIT)] = training_defaults.SEED
+    runs: Count = training_defaults.RUNS
+    record_every: Count = training_defaults.RECORD_EVERY
     checkpoint_every: Annotated[int, Field(ge=0, le=MOST)] = 100
-    metrics: tuple[Metric, ...] = cast("tuple[Metric, ...]", DEFAULT_METRICS)
+    metrics: tuple[Metric, ...] = cast("tuple[Metric, ...]", training_defaults.METRICS)
     dtype: Literal["float64", "float32"] = "float64"
-    engine: Literal["numpy", "numba", "jax", "mpi", "mpi-numba"] = "numpy"
-    threads: Count | None = None
+    engine: Literal["numpy", "numba", "jax", "mpi", "mpi-numba"] = training_defaults.ENGINE
+    threads: Count | None = training_defaults.THREADS
     data: Annotated[
         Annotated[SyntheticData, Tag("<synthetic-regression>")]
         | Annotated[MnistData, Tag("<mnist>")]

@@ -19,7 +19,7 @@ from pgfl.simulate.problems import Objectives, objective_of
 if TYPE_CHECKING:
     from pgfl.privacy.mechanism import Plan
     from pgfl.privacy.noise import NoiseSource
-    from pgfl.simulate.simulator import TrainingOptions
+    from pgfl.simulate.training_options import TrainingOptions
 
 
 def constrained(objectives: Objectives, privacy: Privacy | None) -> Objectives:

@@ -7,7 +7,7 @@ import numpy as np
 from pgfl.core.algorithms import Algorithm, ExactMixing, swap_warning
 from pgfl.core.federation import Federation
 from pgfl.simulate.communicator import Communicator
-from pgfl.simulate.simulator import TrainingOptions
+from pgfl.simulate.training_options import TrainingOptions
 
 MOST_NAMED = 6
 

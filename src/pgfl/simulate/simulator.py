@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from pgfl.array_types import AnyArray, Array, DTypeLike, Ints, Namespace
+from pgfl.array_types import AnyArray, Array, Ints, Namespace
 from pgfl.core import equations as eq
 from pgfl.core.algorithms import Algorithm
 from pgfl.core.client_rules import ProximalStep
 from pgfl.core.federation import Federation
-from pgfl.core.metrics import DEFAULT_METRICS, METRICS
-from pgfl.core.schedules import Participants, Scheduler
+from pgfl.core.schedules import Scheduler
+from pgfl.core.training_defaults import Library
 from pgfl.errors import ConfigError, MissingExtra
 from pgfl.results.result import Network as Placement
 from pgfl.results.result import RunModels
@@ -28,65 +27,12 @@ from pgfl.simulate.flat_layout import Layout, RunLayout, lay_out
 from pgfl.simulate.neighbourhoods import Network
 from pgfl.simulate.problems import Objectives, objective_of, prepare
 from pgfl.simulate.recorder import Recorder
+from pgfl.simulate.training_options import TrainingOptions, cores
 
 if TYPE_CHECKING:
     from pgfl.privacy.mechanism import Plan
-    from pgfl.privacy.request import Privacy
 
-Library = Literal["numpy", "numba", "jax"]
-THREADS_PER_CORE = 8
 ELEMENTS_PER_THREAD = 2**20  # with fewer, a thread costs more than it gains
-
-
-@dataclass(frozen=True)
-class TrainingOptions:
-    """Training options: everything but the data, the algorithm and the objectives."""
-
-    rounds: int = 300
-    participants: Participants = "all"
-    privacy: Privacy | None = None
-    seed: int = 0
-    runs: int = 1
-    record_every: int = 1
-    metrics: tuple[str, ...] = DEFAULT_METRICS
-    dtype: DTypeLike = np.float64
-    threads: int | None = None
-    engine: Library = "numpy"
-
-    def __post_init__(self) -> None:
-        for name in ("rounds", "runs", "record_every"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name} must be at least 1; got {getattr(self, name)}.")
-        check_threads(self.threads)
-        if unknown := sorted(set(self.metrics) - set(METRICS)):
-            raise ConfigError(f"Unknown metric {unknown[0]}; choose from {', '.join(METRICS)}.")
-
-    def check(self, processes: int) -> None:
-        """Raise for an engine that is not installed, and for what several processes cannot do."""
-        namespace(self.engine)
-        if processes > 1 and self.engine == "jax":
-            raise ConfigError(
-                f"{processes} ranks were started, but the jax engine runs in one process; add --engine numba, or start "
-                "pgfl without a launcher."
-            )
-        if processes > 1 and "distance" in self.metrics:
-            raise ConfigError(
-                'The metric "distance" needs all data in one place; take it out of `metrics` with several ranks.'
-            )
-
-
-def check_threads(threads: int | None) -> None:
-    """Raise for a number of threads that makes no sense on this machine."""
-    most = THREADS_PER_CORE * cores()
-    if threads is not None and not 1 <= threads <= most:
-        raise ConfigError(
-            f"threads = {threads} makes no sense on a machine with {cores()} cores; give 1 to {most}, or leave it out."
-        )
-
-
-def cores() -> int:
-    """How many cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class Observer(Protocol):
@@ -292,6 +238,20 @@ class Simulator:
     def _useful_threads(self) -> int:
         elements = int(self.layout.counts.sum()) * self.layout.runs[0].federation.dimension
         return max(1, min(cores(), elements // ELEMENTS_PER_THREAD)) if self.options.engine == "numba" else 1
+
+
+def check_engine(options: TrainingOptions, processes: int) -> None:
+    """Raise for an engine that is not installed, and for what several processes cannot do."""
+    namespace(options.engine)
+    if processes > 1 and options.engine == "jax":
+        raise ConfigError(
+            f"{processes} ranks were started, but the jax engine runs in one process; add --engine numba, or start "
+            "pgfl without a launcher."
+        )
+    if processes > 1 and "distance" in options.metrics:
+        raise ConfigError(
+            'The metric "distance" needs all data in one place; take it out of `metrics` with several ranks.'
+        )
 
 
 def namespace(engine: Library) -> Namespace:

@@ -15,8 +15,8 @@ import numpy as np
 from pgfl.array_types import AnyArray, DTypeLike, Ints
 from pgfl.core.algorithms import PGFL, Algorithm
 from pgfl.core.federation import Federation
-from pgfl.core.metrics import DEFAULT_METRICS
 from pgfl.core.schedules import Participants
+from pgfl.core.training_defaults import Library
 from pgfl.objectives import Ridge
 from pgfl.results.result import Result, RunModels
 from pgfl.simulate import memory
@@ -24,7 +24,8 @@ from pgfl.simulate.communicator import ALONE, Communicator
 from pgfl.simulate.notices import warnings
 from pgfl.simulate.problems import Objectives, objective_of
 from pgfl.simulate.recorder import columns
-from pgfl.simulate.simulator import Library, Observer, Simulator, TrainingOptions
+from pgfl.simulate.simulator import Observer, Simulator, check_engine
+from pgfl.simulate.training_options import TrainingOptions
 
 if TYPE_CHECKING:
     from pgfl.privacy.request import Privacy
@@ -43,16 +44,16 @@ def train(
     algorithm: Algorithm | None = None,
     objective: Objectives | None = None,
     *,
-    rounds: int = 300,
-    participants: Participants = "all",
+    rounds: int = TrainingOptions.rounds,
+    participants: Participants = TrainingOptions.participants,
     privacy: Privacy | None = None,
-    seed: int = 0,
-    runs: int = 1,
-    record_every: int = 1,
-    metrics: Iterable[str] = DEFAULT_METRICS,
-    engine: Library = "numpy",
-    dtype: DTypeLike = np.float64,
-    threads: int | None = None,
+    seed: int = TrainingOptions.seed,
+    runs: int = TrainingOptions.runs,
+    record_every: int = TrainingOptions.record_every,
+    metrics: Iterable[str] = TrainingOptions.metrics,
+    engine: Library = TrainingOptions.engine,
+    dtype: DTypeLike = TrainingOptions.dtype,
+    threads: int | None = TrainingOptions.threads,
     checkpoints: Checkpoints | None = None,
     resume: bool = False,
     progress: Progress | None = None,
@@ -106,7 +107,7 @@ def train_runs(
     large for one process's memory are put together in files in `folder`.
     """
     began = time.perf_counter()
-    communicator.together(lambda: options.check(communicator.size))
+    communicator.together(lambda: check_engine(options, communicator.size))
     owners_of(0)
     first = communicator.together(lambda: federation_of(0))
     batches = _batches(first, options, communicator)

@@ -1,0 +1,18 @@
+"""The defaults of a training, for `train` and for the config alike."""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+from pgfl.core.metrics import DEFAULT_METRICS
+
+Library = Literal["numpy", "numba", "jax"]
+
+ROUNDS: Final = 300
+PARTICIPANTS: Final = "all"
+SEED: Final = 0
+RUNS: Final = 1
+RECORD_EVERY: Final = 1
+METRICS: Final = DEFAULT_METRICS
+ENGINE: Final = "numpy"
+THREADS: Final = None
