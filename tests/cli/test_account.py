@@ -122,10 +122,10 @@ def test_a_group_beyond_all_numbers_is_infinite_in_words(zeros):
         warnings.simplefilter("error")
         code, out, err = run("account", "--phi1", 1e-3, "--rounds", 10, "--group", group, "--json")
         assert (code, err) == (0, "")
-        told = strictly(out)
-        assert told["group"] == {"records": group, "rho": None, "epsilon": None}
-        assert told["epsilon"] > 0.0
-        assert "An infinite figure" in told["note"]
+        reported = strictly(out)
+        assert reported["group"] == {"records": group, "rho": None, "epsilon": None}
+        assert reported["epsilon"] > 0.0
+        assert "An infinite figure" in reported["note"]
         _, out, err = run("account", "--phi1", 1e-3, "--rounds", 10, "--group", group)
     assert "ρ ∞, ε ∞" in out
     assert "An infinite figure" in out
@@ -133,9 +133,9 @@ def test_a_group_beyond_all_numbers_is_infinite_in_words(zeros):
 
 
 def test_large_figures_are_told_while_there_are_numbers_for_them():
-    told = figures("--target-epsilon", 1e308, "--rounds", 1)
-    assert told["epsilon"] == pytest.approx(1e308)
-    assert told["epsilon_paper"] >= told["rho"] == pytest.approx(1e308)
+    reported = figures("--target-epsilon", 1e308, "--rounds", 1)
+    assert reported["epsilon"] == pytest.approx(1e308)
+    assert reported["epsilon_paper"] >= reported["rho"] == pytest.approx(1e308)
     tiny = figures("--phi0", 1e-300, "--zeta", 1, "--rounds", 1, "--group", 10**200)
     assert tiny["group"]["rho"] == pytest.approx(1e100)
     assert "note" not in tiny
@@ -171,9 +171,9 @@ def test_json_is_strict_and_mistakes_are_one_sentence_whatever_is_asked(level, a
         code, out, err = run("account", "--json", *arguments)
     if code == 0:
         assert err == ""
-        told = strictly(out)
-        assert told["epsilon"] is None or told["epsilon"] >= 0.0
-        assert ("note" in told) == (None in (*told.values(), *told.get("group", {}).values()))
+        reported = strictly(out)
+        assert reported["epsilon"] is None or reported["epsilon"] >= 0.0
+        assert ("note" in reported) == (None in (*reported.values(), *reported.get("group", {}).values()))
     else:
         assert (code, out) == (2, "")
         assert one_sentence(err)

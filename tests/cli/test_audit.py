@@ -14,24 +14,24 @@ from tests.command_line import refused, run
 def test_the_quick_audit_passes_and_lists_everything():
     code, out, err = run("audit", "--quick", "--json")
     assert (code, err) == (0, "")
-    told = json.loads(out)
-    assert told["passed"] is True
-    assert told["false_alarm_probability"] <= 1e-3
-    assert {entry["subject"] for entry in told["objectives"]} == {case.name for case in cases() + deployed_cases()}
+    reported = json.loads(out)
+    assert reported["passed"] is True
+    assert reported["false_alarm_probability"] <= 1e-3
+    assert {entry["subject"] for entry in reported["objectives"]} == {case.name for case in cases() + deployed_cases()}
     paths = {"simulator", "compiled", "device", "safe-noise", "deployed"}
-    assert {entry["path"] for entry in told["objectives"]} == paths
-    for entry in told["objectives"]:
+    assert {entry["path"] for entry in reported["objectives"]} == paths
+    for entry in reported["objectives"]:
         assert entry["verdict"] == "holds"
         assert entry["confidence"] > 0.999
         claimed = DEPLOYED_MU if entry["path"] == "deployed" else MU
         assert 0 <= entry["mu_lower"] <= entry["claimed_mu"] == pytest.approx(claimed)
-    reached = {entry["subject"] for entry in told["objectives"] if entry["ratio"] >= 0.9}
+    reached = {entry["subject"] for entry in reported["objectives"] if entry["ratio"] >= 0.9}
     assert reached == {case.name for case in cases() if case.attained}
-    assert {(entry["bug"], entry["path"]) for entry in told["planted_bugs"]} == {
+    assert {(entry["bug"], entry["path"]) for entry in reported["planted_bugs"]} == {
         *((bug, path) for bug in bugs.PLANTED for path in ("simulator", "device")),
         *((bug, "deployed") for bug in bugs.IN_THE_FIELD),
     }
-    for entry in told["planted_bugs"]:
+    for entry in reported["planted_bugs"]:
         assert entry["verdict"] == "flagged"
         assert entry["mu_lower"] > entry["claimed_mu"]
 

@@ -128,9 +128,9 @@ def test_odd_but_good_input_works(study, tmp_path):
     config = CONFIG + 'participants = 9\n[objective]\nkind = "logistic"\n'
     code, out, _ = run("run", study(config=config, clients=lonely), "--out", tmp_path / "o", "--json")
     assert code == 0
-    told = " ".join(json.loads(out)["warnings"])
-    assert "west" in told
-    assert "all clients take part" in told
+    reported = " ".join(json.loads(out)["warnings"])
+    assert "west" in reported
+    assert "all clients take part" in reported
 
 
 # ------------------------------------------------------------------------------------------------------- interruptions

@@ -47,11 +47,11 @@ def altered(path, statement):
 def test_show_tells_policy_spending_and_rows(ledger):
     code, out, err = run("ledger", "show", ledger, "--json")
     assert (code, err) == (0, "")
-    told = json.loads(out)
-    assert (told["client"], told["releases"], told["accepted"], told["spent"]) == ("ann", 3, 1, True)
-    assert told["rho"] == pytest.approx(1e-3 * (1 / 0.9 + 1 / 0.81 + 1 / 0.729))
-    assert [row["round_key"] for row in told["rows"]] == ["t/1", "t/2", "t/3"]
-    assert "payload" not in told["rows"][0]
+    reported = json.loads(out)
+    assert (reported["client"], reported["releases"], reported["accepted"], reported["spent"]) == ("ann", 3, 1, True)
+    assert reported["rho"] == pytest.approx(1e-3 * (1 / 0.9 + 1 / 0.81 + 1 / 0.729))
+    assert [row["round_key"] for row in reported["rows"]] == ["t/1", "t/2", "t/3"]
+    assert "payload" not in reported["rows"][0]
     code, out, _ = run("ledger", "show", ledger)
     assert code == 0
     for text in ("ann", "3 of at most 3, 1 accepted", "spent", "t/3"):
@@ -64,12 +64,21 @@ def strict_json(text):
 
 
 def test_void_and_unprotected_releases_are_shown_and_infinity_is_said(mixed):
-    told = strict_json(run("ledger", "show", mixed, "--json")[1])
-    assert (told["rho"], told["epsilon"], told["epsilon_paper"], told["spent"]) == (None, None, None, True)
-    assert "An infinite figure" in told["note"]
-    assert (told["releases"], told["void"], told["unprotected"]) == (3, 1, 1)
-    assert [(row["void"], row["unprotected"]) for row in told["rows"]] == [(False, False), (True, False), (False, True)]
-    assert [row["rho"] for row in told["rows"]][-1] is None
+    reported = strict_json(run("ledger", "show", mixed, "--json")[1])
+    assert (reported["rho"], reported["epsilon"], reported["epsilon_paper"], reported["spent"]) == (
+        None,
+        None,
+        None,
+        True,
+    )
+    assert "An infinite figure" in reported["note"]
+    assert (reported["releases"], reported["void"], reported["unprotected"]) == (3, 1, 1)
+    assert [(row["void"], row["unprotected"]) for row in reported["rows"]] == [
+        (False, False),
+        (True, False),
+        (False, True),
+    ]
+    assert [row["rho"] for row in reported["rows"]][-1] is None
     code, out, _ = run("ledger", "show", mixed)
     assert code == 0
     for text in ("1 void, 1 without noise", "∞ at δ = 1e-05", "spent"):
@@ -82,9 +91,9 @@ def test_verify_says_void_and_infinite(mixed):
     code, out, _ = run("ledger", "verify", mixed)
     assert code == 0
     assert "3 releases of client bob, 1 void, 1 without noise, ρ ∞." in " ".join(out.split())
-    told = strict_json(run("ledger", "verify", mixed, "--json")[1])
-    assert told["epsilon"] is None
-    assert "An infinite figure" in told["note"]
+    reported = strict_json(run("ledger", "verify", mixed, "--json")[1])
+    assert reported["epsilon"] is None
+    assert "An infinite figure" in reported["note"]
 
 
 def test_a_ledger_without_a_policy_is_shown(tmp_path):

@@ -73,10 +73,10 @@ def rows(path):
 def test_a_client_whose_budget_is_spent_takes_no_part_and_training_goes_on(tmp_path):
     code, out, _ = run(*command(tmp_path / "out", table(epsilon=2.0, max_releases=2, index='"release"'), "rounds=5"))
     assert code == 0
-    told = json.loads(out)
-    assert told["rounds"] == 5
-    assert told["privacy"]["releases"]["worst"] == 2
-    assert told["privacy"]["epsilon"]["worst"] <= 2.0
+    reported = json.loads(out)
+    assert reported["rounds"] == 5
+    assert reported["privacy"]["releases"]["worst"] == 2
+    assert reported["privacy"]["epsilon"]["worst"] <= 2.0
     for row in rows(tmp_path / "out" / "privacy.csv"):
         assert (row["releases"], row["refused"]) == ("2", "3")
         assert float(row["epsilon"]) == pytest.approx(2.0, rel=1e-6)
@@ -86,10 +86,10 @@ def test_the_paper_s_ridge_says_that_it_promises_nothing(tmp_path):
     overrides = [table(phi0=1.0, x_norm=None, guarantee='"none"'), 'objective.kind="ridge"']
     code, out, _ = run(*command(tmp_path / "out", *overrides))
     assert code == 0
-    told = json.loads(out)
-    assert told["guarantee"].startswith("no guarantee")
-    assert "unbounded gradient" in told["guarantee"]
-    assert told["privacy"]["epsilon"]["worst"] is None
+    reported = json.loads(out)
+    assert reported["guarantee"].startswith("no guarantee")
+    assert "unbounded gradient" in reported["guarantee"]
+    assert reported["privacy"]["epsilon"]["worst"] is None
     assert {row["epsilon"] for row in rows(tmp_path / "out" / "privacy.csv")} == {"inf"}
 
 

@@ -116,13 +116,13 @@ def test_the_progress_bar_shows_what_training_tells():
     from pgfl import Huber, Privacy, synthetic_regression, train
     from pgfl.cli.show import figures
 
-    told = []
+    reported = []
     federation = synthetic_regression(servers=4, clients_per_server=3, dimension=4, samples=(2, 4))
     privacy = Privacy(phi0=1e-3, zeta=0.99, x_norm=1.0)
     for settings in ({}, {"objective": Huber(), "privacy": privacy}):
-        train(federation, rounds=2, progress=lambda done, total, info: told.append(figures(info)), **settings)
-    assert "NMSD" in told[0]
-    assert "spent ε" in told[-1]
+        train(federation, rounds=2, progress=lambda done, total, info: reported.append(figures(info)), **settings)
+    assert "NMSD" in reported[0]
+    assert "spent ε" in reported[-1]
 
 
 def test_where_there_is_no_terminal_progress_is_told_in_lines(capsys, monkeypatch):

@@ -246,8 +246,8 @@ def test_a_stated_schedule_or_target_is_on_unless_it_is_switched_off(level):
 def test_bounds_without_a_noise_level_are_no_privacy_and_that_is_said():
     config = parse({"privacy": {"x_norm": 1.0}})
     assert not config.privacy.enabled
-    (told,) = warnings(config)
-    assert told.startswith("Privacy is off: `privacy.x_norm` is written, but no noise level")
+    (reported,) = warnings(config)
+    assert reported.startswith("Privacy is off: `privacy.x_norm` is written, but no noise level")
 
 
 def test_a_table_gets_float_safe_noise_and_generated_data_seeded_noise_unless_one_is_asked_for():
@@ -263,14 +263,14 @@ def test_a_table_gets_float_safe_noise_and_generated_data_seeded_noise_unless_on
 
 
 def test_keys_that_do_nothing_are_pointed_out():
-    def told(*overrides):
+    def reported(*overrides):
         return " ".join(warnings(load("paper-fig1", overrides)))
 
-    assert told() == ""
-    assert "`algorithm.step` has no effect" in told("algorithm.step=0.1")
-    assert "`graph.average_degree` has no effect" in told("graph.kind=ring")
-    assert "`objective.kappa` has no effect" in told("objective.kappa=2.0")
-    assert told("objective.kappa=2.0", "objective.clusters.a.kind=huber") == ""
+    assert reported() == ""
+    assert "`algorithm.step` has no effect" in reported("algorithm.step=0.1")
+    assert "`graph.average_degree` has no effect" in reported("graph.kind=ring")
+    assert "`objective.kappa` has no effect" in reported("objective.kappa=2.0")
+    assert reported("objective.kappa=2.0", "objective.clusters.a.kind=huber") == ""
 
 
 def test_the_fingerprint_covers_what_decides_the_result_and_nothing_else(tmp_path):

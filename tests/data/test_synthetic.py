@@ -132,9 +132,9 @@ def test_one_server_fixed_samples_and_a_ready_graph():
 
 
 def test_progress_hears_every_server():
-    heard = []
-    synthetic_regression(**SMALL, progress=lambda done, total: heard.append((done, total)))
-    assert heard == [(1, 4), (2, 4), (3, 4), (4, 4)]
+    received = []
+    synthetic_regression(**SMALL, progress=lambda done, total: received.append((done, total)))
+    assert received == [(1, 4), (2, 4), (3, 4), (4, 4)]
 
 
 def test_features_are_filled_into_the_one_array_that_was_allocated(monkeypatch):

@@ -160,11 +160,11 @@ def table(outcomes: list[Outcome]) -> str:
     lines = ["| name | planted bug | file | caught by |", "|---|---|---|---|"]
     for outcome in outcomes:
         mutant, title = outcome.mutant, outcome.mutant.title.replace("|", "\\|")
-        lines.append(f"| {mutant.name} | {title} | `{mutant.file}` | {told(outcome)} |")
+        lines.append(f"| {mutant.name} | {title} | `{mutant.file}` | {reported(outcome)} |")
     return "\n".join(lines) + "\n"
 
 
-def told(outcome: Outcome) -> str:
+def reported(outcome: Outcome) -> str:
     """Who caught it, in a few words."""
     if not outcome.good:
         return f"nobody: {outcome.verdict}"

@@ -51,15 +51,15 @@ def test_fedavg_is_perturbed_too() -> None:
 def test_processes_change_nothing_and_every_run_counts() -> None:
     trial, other = (replace(PRINTED.pgfl(tau), rounds=2) for tau in (0.0, TAU))
     wanted = {trial: RUNS_TOGETHER + 2, other: 2}
-    told: list[float] = []
-    alone, together = Runner(wanted, 1, told.append), Runner(wanted, 2, told.append)
+    reported: list[float] = []
+    alone, together = Runner(wanted, 1, reported.append), Runner(wanted, 2, reported.append)
     with alone, together:
         for one in wanted:
             here, there = alone.measured(one), together.measured(one)
             assert len(here["nmsd"]) == wanted[one]
             for name, values in here.items():
                 np.testing.assert_array_equal(values, there[name])
-    assert sum(told) == pytest.approx(2 * alone.cost)
+    assert sum(reported) == pytest.approx(2 * alone.cost)
 
 
 def _quick():

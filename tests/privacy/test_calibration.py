@@ -25,22 +25,22 @@ def federation(label):
 @pytest.mark.parametrize("lam", [0.0, 5.0])
 @pytest.mark.parametrize("algorithm", [PGFL(rho=0.3), FedAvg(step=0.05, local_steps=3)], ids=lambda a: a.kind)
 def test_what_a_simulated_release_tells_is_what_its_account_says(algorithm, lam, monkeypatch):
-    heard = []
+    received = []
     right = SeededNoise.release
 
     def listening(self, models, sigma, clients, round):
-        heard.append((np.array(models), np.array(sigma)))
+        received.append((np.array(models), np.array(sigma)))
         return right(self, models, sigma, clients, round)
 
     monkeypatch.setattr(SeededNoise, "release", listening)
     privacy = Privacy(phi0=PHI, zeta=1.0, x_norm=2.0, noise="seeded")
     for label in (-1e3, 1e3):
         train(federation(label), algorithm, Huber(lam=lam, kappa=KAPPA), rounds=1, privacy=privacy, metrics=(), seed=1)
-    (one, sigma), (other, again) = heard
+    (one, sigma), (other, again) = received
     assert (sigma == again).all()
-    told = np.sum((one - other) ** 2, axis=1) / (2.0 * sigma**2)
-    assert np.count_nonzero(told > 1e-9) == len(CLIENTS), "one record of each server changed"
-    canaries = told[told > 1e-9]
+    spent = np.sum((one - other) ** 2, axis=1) / (2.0 * sigma**2)
+    assert np.count_nonzero(spent > 1e-9) == len(CLIENTS), "one record of each server changed"
+    canaries = spent[spent > 1e-9]
     assert (canaries <= PHI * (1.0 + 1e-12)).all()
     assert (canaries > (0.9 if algorithm.has_dual else 0.3) * PHI).all()  # FedAvg's regulariser pulls models together
 

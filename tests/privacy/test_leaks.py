@@ -61,12 +61,12 @@ class Overheard:
                     return model + SIGMA * rng.standard_normal(DIMENSION)
 
                 self.requests[name, n], self.answers[name, n] = request, client.answer(request, release)
-            told = {
+            sent = {
                 s: server.aggregate(n, [("q", self.answers[k, n]) for k in self.clients if k[0] == s])
                 for s, server in servers.items()
             }
             for server in servers.values():
-                server.combine(n, told)
+                server.combine(n, sent)
             accepted = {name: Accepted(n, servers[name[0]].model("q")) for name in self.clients}
 
     def guesses_from_duals(self):

@@ -169,8 +169,8 @@ def test_generated_data_with_ones_own_records_put_in_is_ones_own():
 def test_a_delta_that_is_not_below_one_in_d_is_warned_of():
     def warned(records, **settings):
         privacy = Privacy(**{"phi0": 1e-3, "x_norm": 1.0, "delta": 0.01, **settings})
-        told = train(own_data(records), PGFL(5.0), Huber(), rounds=1, privacy=privacy).warnings
-        return any("delta = 0.01 is not below 1/D" in warning for warning in told)
+        reported = train(own_data(records), PGFL(5.0), Huber(), rounds=1, privacy=privacy).warnings
+        return any("delta = 0.01 is not below 1/D" in warning for warning in reported)
 
     assert warned(100)
     assert not warned(99)

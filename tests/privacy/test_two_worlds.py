@@ -22,23 +22,23 @@ from tests.privacy.two_worlds.frames import frame, opened
 from tests.privacy.two_worlds.site import HonestSite, usual_training
 from tests.privacy.two_worlds.survey import Survey
 from tests.privacy.two_worlds.tables import WIDE, Config, Table
-from tests.privacy.two_worlds.worlds import Laboratory
+from tests.privacy.two_worlds.worlds import Harness
 
 SEQUENCES = int(os.environ.get("PGFL_TWO_WORLDS", "1200"))
 
 
 @pytest.fixture
-def laboratory():
+def harness():
     logging.disable(logging.CRITICAL)
-    with Laboratory() as opened_laboratory:
-        yield opened_laboratory
+    with Harness() as opened:
+        yield opened
     logging.disable(logging.NOTSET)
 
 
-def test_one_record_changes_nothing_but_releases_and_those_by_delta_at_most(laboratory):
+def test_one_record_changes_nothing_but_releases_and_those_by_delta_at_most(harness):
     survey = Survey()
     for number in range(SEQUENCES):
-        _, (first, second) = laboratory.hostile_pair(number)
+        _, (first, second) = harness.hostile_pair(number)
         survey.add(number, first, second)
     print("\n" + survey.text)
     assert not survey.found, survey.text
@@ -60,35 +60,35 @@ def between(objective, *tables, y_bound=10.0, phi0=0.1, **changes):
     return Config(objective, False, 1.0, y_bound, w_norm, phi0, 1.0, 30, tables, **changes)
 
 
-def judged(laboratory, config, training, models):
-    return findings(*laboratory.pair(config, lambda: HonestSite(config, training, models)))
+def judged(harness, config, training, models):
+    return findings(*harness.pair(config, lambda: HonestSite(config, training, models)))
 
 
 @pytest.mark.parametrize("tolerance", [1e-5, None])
 @pytest.mark.parametrize("labels", [[5.0, 1.0, 1.0, 1.0], [-5.0, 1.0, 1.0, 1.0], [1.0003, 1.0, 1.0, 1.0]])
-def test_a_line_search_that_stops_at_the_centre_tells_nothing(laboratory, tolerance, labels):
+def test_a_line_search_that_stops_at_the_centre_tells_nothing(harness, tolerance, labels):
     config = settings("huber", [1.0, 1.0, 1.0, 1.0], labels, y_bound=None)
     training = usual_training(config, rho=1e-200)
     training["objective"] = {"kind": "huber", "lam": 0.0, "kappa": 1e-3}
     if tolerance is not None:
         training["objective"]["tolerance"] = tolerance
     centres = [np.array([0.9995, 0.0]), np.array([1.0, 0.0]), np.array([1.0005, 1.0])]
-    assert not judged(laboratory, config, training, centres)
+    assert not judged(harness, config, training, centres)
 
 
 @pytest.mark.parametrize("seed", [1, 2, 4, 6])
-def test_a_huge_label_changes_nothing_but_releases(laboratory, seed):
+def test_a_huge_label_changes_nothing_but_releases(harness, seed):
     rng = np.random.default_rng(seed)
     rows, labels = rng.standard_normal((2, 2)), rng.standard_normal(2)
     config = settings("huber", labels, [1e20, labels[1]], rows=rows, y_bound=None)
-    assert not judged(laboratory, config, usual_training(config, rho=0.1), [None, np.ones(2)])
+    assert not judged(harness, config, usual_training(config, rho=0.1), [None, np.ones(2)])
 
 
-def test_a_site_that_asks_for_another_task_does_not_learn_which_labels_there_are(laboratory):
+def test_a_site_that_asks_for_another_task_does_not_learn_which_labels_there_are(harness):
     config = settings("huber", [0.0, 1.0], [0.5, 1.0])
     training = usual_training(config)
     training["objective"]["kind"] = "logistic"
-    assert not judged(laboratory, config, training, [np.ones(2)])
+    assert not judged(harness, config, training, [np.ones(2)])
 
 
 @pytest.mark.parametrize(
@@ -96,32 +96,32 @@ def test_a_site_that_asks_for_another_task_does_not_learn_which_labels_there_are
     [*itertools.product(("ridge", "huber", "logistic"), ("pgfl",)), ("huber", "fedavg"), ("logistic", "fedavg")],
 )
 @pytest.mark.parametrize("tolerance", [1e-11, 1e-8])
-def test_a_model_on_the_edge_of_a_refusal_tells_nothing_of_a_record(laboratory, objective, algorithm, tolerance):
+def test_a_model_on_the_edge_of_a_refusal_tells_nothing_of_a_record(harness, objective, algorithm, tolerance):
     tables = [Table(size * np.ones((1, 2)), np.zeros(1)) for size in (0.0, 1.0)]
     config = between(objective, *tables, limits={**WIDE, "tolerance": tolerance})
     training = usual_training(config, kind=algorithm, step=0.1, local_steps=2)
     longest = device.longest_model(config, training, 3)
     off = np.array([sign * 10.0**-digits for digits in range(2, 16, 2) for sign in (-1, 1)])
     models = [length * np.array([0.6, 0.8]) for length in longest * (1.0 + off)]
-    first, second = laboratory.pair(config, lambda: HonestSite(config, training, models))
+    first, second = harness.pair(config, lambda: HonestSite(config, training, models))
     assert not findings(first, second)
     assert lines(first)["released"] >= 7 and lines(first)[f"DECLINE {Refusal.TOO_LONG}"] >= 7
 
 
 @pytest.mark.parametrize("objective", ["ridge", "huber", "logistic"])
-def test_a_fast_solver_that_fails_in_one_world_moves_the_model_by_delta_at_most(laboratory, objective):
+def test_a_fast_solver_that_fails_in_one_world_moves_the_model_by_delta_at_most(harness, objective):
     rows, labels = np.ones((40, 1)), np.ones(40)
     tables = [Table(np.append(rows, [[last]], axis=0), np.append(labels, 1.0)) for last in (1.0, 0.5)]
     config = between(objective, *tables, theme="fallback")
     models = list(np.random.default_rng(1).uniform(-1, 0, (10, 1)))
-    first, second = laboratory.pair(config, lambda: HonestSite(config, usual_training(config, rho=0.5), models))
+    first, second = harness.pair(config, lambda: HonestSite(config, usual_training(config, rho=0.5), models))
     assert 0 < first.counts["fallback solve"] < first.counts["solve"] == 20
     assert 0 < second.counts["fallback solve"] < second.counts["solve"] == 20
     assert not findings(first, second)
 
 
 @pytest.mark.parametrize(("size", "answered"), [(1e4, True), (1e7, False), (1e8, False)])
-def test_a_model_so_long_that_steps_are_lost_in_its_last_digits_is_not_answered(laboratory, size, answered):
+def test_a_model_so_long_that_steps_are_lost_in_its_last_digits_is_not_answered(harness, size, answered):
     rows, labels = np.ones((40, 1)), np.zeros(40)
     tables = [Table(np.append(rows, [[last]], axis=0), np.append(labels, 0.0)) for last in (1.0, -1.0)]
     config = between("logistic", *tables, phi0=1e-3)
@@ -129,7 +129,7 @@ def test_a_model_so_long_that_steps_are_lost_in_its_last_digits_is_not_answered(
     pulls = np.abs(config.gradients(1.0, model)).sum()
     training = usual_training(config, kind="fedavg", step=float(np.spacing(size) / pulls), local_steps=1)
     training["objective"]["lam"] = 0.0
-    first, second = laboratory.pair(config, lambda: HonestSite(config, training, [model]))
+    first, second = harness.pair(config, lambda: HonestSite(config, training, [model]))
     assert not findings(first, second)
     assert bool(first.draws) is answered
 
@@ -239,21 +239,21 @@ PLANTED = {
 }
 
 
-def honest_kinds(laboratory):
+def honest_kinds(harness):
     """What the honest site finds, with a record whose pull on the model turns round."""
     config = settings("huber", [10.0], [-10.0])
-    return {finding.kind for finding in judged(laboratory, config, None, None)}
+    return {finding.kind for finding in judged(harness, config, None, None)}
 
 
-def test_an_honest_site_finds_nothing(laboratory):
-    assert not honest_kinds(laboratory)
+def test_an_honest_site_finds_nothing(harness):
+    assert not honest_kinds(harness)
 
 
 @pytest.mark.parametrize("plant", PLANTED, ids=lambda plant: plant.__name__)
-def test_a_planted_leak_is_noticed(laboratory, plant):
-    assert PLANTED[plant] not in honest_kinds(laboratory)
+def test_a_planted_leak_is_noticed(harness, plant):
+    assert PLANTED[plant] not in honest_kinds(harness)
     with device.tampered(plant):
-        assert PLANTED[plant] in honest_kinds(laboratory)
+        assert PLANTED[plant] in honest_kinds(harness)
 
 
 def widen_too_little(real):
@@ -277,10 +277,10 @@ def half_the_noise(real):
     ],
     ids=["Δ is a tenth too small", "no noise", "half the noise"],
 )
-def test_noise_that_is_less_than_what_was_charged_is_noticed(laboratory, method, plant, kind):
-    assert kind not in honest_kinds(laboratory)
+def test_noise_that_is_less_than_what_was_charged_is_noticed(harness, method, plant, kind):
+    assert kind not in honest_kinds(harness)
     with mock.patch.object(SecureNoise, method, plant(getattr(SecureNoise, method))):
-        assert kind in honest_kinds(laboratory)
+        assert kind in honest_kinds(harness)
 
 
 def test_a_branch_that_was_not_reached_is_named():

@@ -151,7 +151,7 @@ def _problems(
         kappa=kappa,
         goal=(GOAL * tolerance).astype(dtype),
         modulus=modulus,
-        pull=(rho / modulus).astype(dtype),
+        centre_scale=(rho / modulus).astype(dtype),
         ridge_penalty=eq.ridge_penalty(lam, layout.server_clients).astype(dtype),
         at=at,
         factors=np.empty(int(sizes.sum()), dtype=dtype),

@@ -36,7 +36,7 @@ class Problems(NamedTuple):
     kappa: Array
     goal: Array  # the error to reach
     modulus: Array
-    pull: Array  # ρ/m
+    centre_scale: Array  # ρ/m
     ridge_penalty: Array  # 2λ/|C_s|
     at: Array  # where its factor begins
     factors: Array  # D_k² numbers for each client, one client after the other
@@ -322,7 +322,7 @@ def client_phase(
     problems = Problems(*fields)
     first, counts, features, targets = problems.first, problems.counts, problems.features, problems.targets
     kind, kappa, goal, modulus = problems.kind, problems.kappa, problems.goal, problems.modulus
-    pull, at, factors, slack = problems.pull, problems.at, problems.factors, problems.slack
+    centre_scale, at, factors, slack = problems.centre_scale, problems.at, problems.factors, problems.slack
     dimension = features.shape[1]
     most = 1
     for k in clients:
@@ -335,7 +335,7 @@ def client_phase(
         received, mean = server_models[first_pair + place], means[place]
         for i in range(bounds[place], bounds[place + 1]):
             k = clients[i]
-            start, rows, own_dual, scale = first[k], counts[k], dual[k], pull[k]
+            start, rows, own_dual, scale = first[k], counts[k], dual[k], centre_scale[k]
             for f in range(dimension):
                 centre[f] = (received[f] + own_dual[f]) * scale
             _dots(features, start, rows, centre, image)

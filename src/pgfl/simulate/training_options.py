@@ -1,4 +1,4 @@
-"""Training options: everything that `train` and the simulator are told besides what to train on."""
+"""Training options: everything that a training needs besides the data, the algorithm and the objectives."""
 
 from __future__ import annotations
 

@@ -189,7 +189,7 @@ def _beside(home):
     return home.with_name(home.name + "-as-killed")
 
 
-class Laboratory:
+class Harness:
     """A quick disk for the clients' folders, and keys that all of them share."""
 
     def __enter__(self):
