@@ -1,6 +1,7 @@
 """The rooms of the house: they import in one direction, and every file has a name of its own."""
 
 import ast
+import re
 from collections import defaultdict
 from pathlib import Path
 
@@ -112,3 +113,14 @@ def test_no_file_name_stands_twice():
         if path.name not in ("__init__.py", "__main__.py") and room_of(name) != "cli":
             places[path.name].append(path.relative_to(SOURCE).as_posix())
     assert not {name: found for name, found in places.items() if len(found) > 1}
+
+
+def test_every_file_is_on_the_map():
+    """By its own name, or by the folder that the map describes as a whole."""
+    page = (SOURCE.parents[1] / "docs" / "architecture.md").read_text("utf-8").partition("## Four journeys")[0]
+    named = set(re.findall(r"\w+", page)) | {f"fig{number}" for number in range(1, 10)} | {"theorem2"}
+    folders = set(re.findall(r"(\w+)/", page)) - {"pgfl", *FLOOR_OF}
+    whole = folders | {"audit", "demo", "cli"}
+    for _, path in modules():
+        parts = path.relative_to(SOURCE).with_suffix("").parts
+        assert parts[-1].startswith("__") or parts[-1] in named or whole & set(parts[:-1]), path

@@ -52,3 +52,9 @@ def test_figures_are_of_the_dearest_releases_that_are_allowed():
     figures = budget.figures()
     assert figures["rho"] == pytest.approx(float(budget.phi([8, 9, 10]).sum()), rel=1e-12)
     assert (figures["max_releases"], figures["last_phi"]) == (3, float(budget.phi(10)))
+
+
+@pytest.mark.parametrize("asked", [{"phi0": 1e-3, "guarantee": "none"}, {"epsilon": 2.0, "update_norm": 1.0}])
+def test_a_device_refuses_what_only_a_simulation_may_ask(asked):
+    with pytest.raises(PrivacyError, match="A device guarantees the solution itself"):
+        Privacy(**asked, max_releases=5, x_norm=1.0).policy()

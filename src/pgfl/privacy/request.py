@@ -137,5 +137,9 @@ class Privacy:
 
         if self.max_releases is None:
             raise PrivacyError("privacy.max_releases is missing; a device needs a budget that ends.")
+        if self.guarantee != "required" or self.update_norm is not None:
+            raise PrivacyError(
+                "A device guarantees the solution itself; leave privacy.guarantee and privacy.update_norm out."
+            )
         by_release = replace(self, index="release").budget(self.max_releases)
         return Policy.of(by_release, {name: getattr(self, name) for name in ("x_norm", "y_bound", "w_norm")})

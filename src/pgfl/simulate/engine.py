@@ -17,6 +17,7 @@ from pgfl.array_types import AnyFloats, Array, Bools, DTypeLike, Floats, Ints, N
 from pgfl.arrays import Linear, keep_rows, pick, put
 from pgfl.core import equations as eq
 from pgfl.core.algorithms import Algorithm, ServerState
+from pgfl.core.client_rules import GradientSteps
 from pgfl.core.schedules import tau_at
 from pgfl.errors import Diverged, SolverError
 from pgfl.objectives.solving import norm
@@ -215,7 +216,8 @@ class Engine:
         if np.abs(models).max(initial=0.0) < DIVERGED:
             return
         bad = [run.number for run in self.layout.runs if not np.abs(models[run.pairs]).max(initial=0.0) < DIVERGED]
-        advice = "lower algorithm.step" if self.algorithm.kind == "fedavg" else "raise algorithm.rho"
+        by_steps = isinstance(self.algorithm.client_rule, GradientSteps)
+        advice = "lower algorithm.step" if by_steps else "raise algorithm.rho"
         raise Diverged(
             f"Training diverged by round {self.state.round} in run {', '.join(map(str, bad[:5]))}: the models grew "
             f"past {DIVERGED:g}; {advice}, or scale the features to about unit size."

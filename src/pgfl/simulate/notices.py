@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from pgfl.core.algorithms import Algorithm, ExactMixing, swap_warning
+from pgfl.core.algorithms import Algorithm, swap_warning
 from pgfl.core.federation import Federation
+from pgfl.core.server_rules import ExactDiffusion
 from pgfl.simulate.communicator import Communicator
 from pgfl.simulate.training_options import TrainingOptions
 
@@ -37,7 +38,7 @@ def warnings(
             )
     if not federation.graph.connected:
         found.append(_parts(federation))
-    if isinstance(algorithm, ExactMixing) and (participants != "all" or algorithm.tau != 0.0):
+    if isinstance(algorithm.server_rule, ExactDiffusion) and (participants != "all" or algorithm.tau != 0.0):
         found.append(
             "Exact mixing is exact only with tau = 0 and all clients taking part; elsewhere the plain rule does as "
             "well or better."
