@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from pgfl.array_types import AnyFloats, Floats, Ints
+from pgfl.core.row_encoding import RowEncoding
 from pgfl.core.topology import Graph, empty
 from pgfl.errors import DataError
 
@@ -26,12 +27,16 @@ class ClientData:
 
 @dataclass(frozen=True)
 class TestSet:
-    """Samples that no client trains on, for one cluster's task."""
+    """Samples that no client trains on, for one cluster's task.
+
+    `clients` holds the index of the client that each sample belongs to, where it is known.
+    """
 
     __test__ = False  # or pytest would collect it
 
     features: AnyFloats
     targets: AnyFloats
+    clients: Ints | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,6 +46,7 @@ class Federation:
     The samples of client k are rows `offsets[k]` to `offsets[k+1]` of `features` and `targets`. Indices follow the
     order of the ids sorted as text. `truth` holds the models w_q* that generated the data, where they are known;
     `tests` one test set per cluster. `generated` means that it holds no private records: it is synthetic or public.
+    `encoding` describes how rows of a table became features, where they came from one.
 
     >>> federation = Federation.from_clients({
     ...     "ann": ClientData("north", "adults", [[1.0, 0.0], [0.0, 1.0]], [1.0, 2.0]),
@@ -64,6 +70,7 @@ class Federation:
     truth: AnyFloats | None = None
     tests: Mapping[str, TestSet] | None = None
     generated: bool = False
+    encoding: RowEncoding | None = None
 
     def __post_init__(self) -> None:
         if self.features.ndim != 2 or self.features.shape[1] < 1:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -17,6 +17,8 @@ from pgfl.array_types import AnyFloats, Array, Bools
 from pgfl.errors import DataError
 from pgfl.objectives.smooth_solver import Smooth
 from pgfl.objectives.solving import Prepared
+
+Task = Literal["regression", "classification", "multiclass"]
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,7 @@ class Objective(ABC):
     """
 
     kind: ClassVar[str] = "custom"
+    task: ClassVar[Task] = "regression"
     suitable_targets: ClassVar[str] = "finite numbers"
     lam: float = 0.0
     tolerance: float = 1e-10

@@ -10,7 +10,7 @@ import numpy as np
 
 from pgfl.array_types import AnyFloats, Array, Bools
 from pgfl.errors import ConfigError
-from pgfl.objectives.interface import Bounds, Objective
+from pgfl.objectives.interface import Bounds, Objective, Task
 from pgfl.objectives.margin_solver import on_margins
 from pgfl.objectives.solving import Prepared, within
 
@@ -116,6 +116,7 @@ class Logistic(MarginObjective):
     """Mean cross-entropy with labels 0 and 1."""
 
     kind: ClassVar[str] = "logistic"
+    task: ClassVar[Task] = "classification"
     suitable_targets: ClassVar[str] = "labels 0 and 1"
 
     def scalar_loss(self, margin: Array, target: Array) -> Array:
