@@ -1,4 +1,5 @@
-# Everything runs in .venv, which is built once from requirements.lock.
+# Everything runs in .venv. `make run` installs only what a run needs (requirements-run.lock), `make install` and all
+# other targets the rest as well (requirements.lock).
 SHELL := /bin/bash
 .DELETE_ON_ERROR:
 .PHONY: install run quick test two-worlds mutants check bench bench-peers bench-network clean
@@ -6,22 +7,31 @@ SHELL := /bin/bash
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+RUN_STAMP := $(VENV)/.installed-run
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
 
+define INSTALL
+@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+	echo "pgfl needs Python 3.11 or newer; install one, or name it: make PYTHON=/path/to/python3" >&2; exit 2; }
+@test -x $(BIN)/python || "$(PYTHON)" -m venv $(VENV)
+$(PIP) install --quiet --no-compile --requirement $<
+$(PIP) install --quiet --no-deps --no-build-isolation --editable .
+@touch $@
+endef
+
 install: $(STAMP)
 
 $(STAMP): requirements.lock pyproject.toml
-	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
-		echo "pgfl needs Python 3.11 or newer; install one, or name it: make PYTHON=/path/to/python3" >&2; exit 2; }
-	@test -x $(BIN)/python || "$(PYTHON)" -m venv $(VENV)
-	$(PIP) install --quiet --requirement requirements.lock
-	$(PIP) install --quiet --no-deps --no-build-isolation --editable .
-	@touch $@
+	$(INSTALL)
+	@touch $(RUN_STAMP)
 
-run: install
+$(RUN_STAMP): requirements-run.lock pyproject.toml
+	$(INSTALL)
+
+run: $(RUN_STAMP)
 	@$(BIN)/pgfl run private-huber
 
 quick: install
