@@ -2,7 +2,7 @@
 # other targets the rest as well (requirements.lock).
 SHELL := /bin/bash
 .DELETE_ON_ERROR:
-.PHONY: install run quick test two-worlds mutants check bench bench-peers bench-network clean
+.PHONY: install run quick test two-worlds mutants check docs bench bench-peers bench-network clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -49,6 +49,10 @@ check: install
 	$(BIN)/mypy
 	$(BIN)/mypy --config-file= --cache-dir=.mypy_cache/examples --strict --untyped-calls-exclude=jax examples  # as code that uses the installed package
 
+docs: install
+	$(BIN)/sphinx-build -W --keep-going -q -b html docs docs/_build/html
+	@echo "Open docs/_build/html/index.html"
+
 mutants: install
 	@$(BIN)/python -m tests.mutants.run $(ARGS)
 
@@ -62,5 +66,5 @@ bench-network: install
 	@$(BIN)/python benchmarks/network.py $(ARGS)
 
 clean:
-	rm -rf $(VENV) .venv-peers* results dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .venv-peers* results dist docs/_build docs/reference/generated .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
