@@ -138,7 +138,7 @@ class CategoryColumn:
         empty = _empty_cells(values)
         if empty.any() and not self.missing and self.fill is None:
             raise _empty(rows, empty, self.name)
-        place = {value: number for number, value in enumerate(self.categories)}
+        place: dict[str | None, int] = {value: number for number, value in enumerate(self.categories)}
         place |= {} if self.fill is None else {None: place[self.fill]}
         numbers = np.array([place.get(value, -1) for value in values], dtype=np.int64)
         unknown = (numbers < 0) & ~empty

@@ -1,4 +1,4 @@
-"""A table, read some columns at a time: a csv or parquet file, or a frame in memory. Mistakes in it are one sentence."""
+"""A table, read some columns at a time: a csv or parquet file, or a frame in memory. Mistakes are one sentence."""
 
 from __future__ import annotations
 

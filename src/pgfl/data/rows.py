@@ -24,7 +24,7 @@ _MOST_EXAMPLES = 3
 
 
 def read_rows(table: TableSource) -> TableRows:
-    """All rows of a table except blank lines: a path, a pandas or polars DataFrame, an Arrow table or a dict of columns.
+    """All rows of a table except blank lines; a table is a path, a data frame, an Arrow table or a dict of columns.
 
     >>> rows = read_rows({"age": [40, None], "sex": ["f", " m "]})
     >>> len(rows), rows.numbers("age").tolist(), rows.texts("sex").tolist()

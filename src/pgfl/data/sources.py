@@ -27,7 +27,7 @@ class ArrowTable(Protocol):
 
 Cells: TypeAlias = Sequence[object] | AnyArray
 TableSource: TypeAlias = "str | os.PathLike[str] | ArrowTable | pl.LazyFrame | Mapping[str, Cells] | Table"
-"""The path of a csv or parquet file, a pandas or polars DataFrame, an Arrow table, or a mapping from names to columns."""
+"""The path of a csv or parquet file, a pandas or polars DataFrame, an Arrow table, or columns by name."""
 
 _KINDS = "the path of a csv or parquet file, a pandas or polars DataFrame, an Arrow table or a dict of columns"
 
