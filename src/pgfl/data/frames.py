@@ -32,8 +32,8 @@ class Table:
     is_csv = False
     widths_known = True
 
-    def __init__(self, scan: pl.LazyFrame, names: Sequence[str], label: str = "the table") -> None:
-        self.label = label
+    def __init__(self, scan: pl.LazyFrame, names: Sequence[str], label: str = "the table", first: int = 0) -> None:
+        self.label, self._first = label, first
         self._scan = scan
         self.columns = self._checked(names)
 
@@ -52,7 +52,7 @@ class Table:
 
     def refuse(self, row: int, complaint: str) -> DataError:
         """The error that reports what is wrong in a row; `row` counts from 0."""
-        return self.error(f"{self.label}, data row {row + 1}: {complaint}")
+        return self.error(f"{self.label}, data row {self._first + row + 1}: {complaint}")
 
     def texts(self, name: str) -> pl.Series:
         """A column as text without surrounding blanks; an empty cell is null."""
@@ -75,6 +75,18 @@ class Table:
     def size(self) -> int:
         """How many rows there are, blank ones included."""
         return self.counts(())[0]
+
+    def parts(self, rows: int) -> Iterator[Table]:
+        """Consecutive parts of so many rows, each in memory only while it is used; messages keep the row numbers."""
+        for start in range(0, self.size, rows):
+            part = Table(self._read(self._scan.slice(start, rows)).lazy(), list(self.columns), self.label, start)
+            part.is_csv = self.is_csv
+            yield part
+
+    def frame(self) -> pl.DataFrame:
+        """All cells as they are, under the columns' names without blanks."""
+        frame = self._read(self._scan)
+        return frame.rename(dict(zip(frame.columns, self.columns, strict=True)))
 
     def counts(self, names: Sequence[str]) -> tuple[int, list[int]]:
         """How many rows there are, and how many distinct cells each of these columns has."""

@@ -1,4 +1,4 @@
-"""A trained model: everything that is done to a row before it is predicted, the coefficients, and where they come from."""
+"""A trained model: what is done to a row before it is predicted, the coefficients, and where they come from."""
 
 from __future__ import annotations
 
@@ -143,6 +143,11 @@ class Model:
         return self.feature_names[: self.features - self.intercept]
 
     @property
+    def cluster_column(self) -> str:
+        """The column that names a row's cluster in the training table."""
+        return (self.encoding.places.cluster if self.encoding else None) or "cluster"
+
+    @property
     def labels(self) -> tuple[str, ...] | None:
         """The labels that were declared as text, in the order of their numbers."""
         return None if self.encoding is None else self.encoding.target.labels
@@ -179,23 +184,25 @@ class Model:
         margins, task = self._predicted(table, asked)
         if task == "multiclass":
             return _softmax(margins)
-        if task == "classification":
-            return np.asarray(Logistic().predict(margins))
-        return margins if self.encoding is None else self.encoding.target.decode(margins.astype(np.float64))
+        return self._decoded(margins) if task == "regression" else np.asarray(Logistic().predict(margins))
 
     def predict_label(self, table: Table, **asked: Unpack[Asked]) -> AnyArray:
         """The most probable label of every row: as text where labels were declared, else as a number from 0."""
         margins, task = self._predicted(table, asked)
         if task == "regression":
             raise ResultError("This model predicts numbers, not labels; use predict.")
-        numbers = np.argmax(margins, axis=1) if task == "multiclass" else (margins > 0).astype(np.int64)
-        return numbers if self.labels is None else np.array(self.labels, dtype=object)[numbers]
+        return self._labels(margins)
+
+    def predict_target(self, table: Table, **asked: Unpack[Asked]) -> AnyArray:
+        """The target as the training table has it: a number in its unit, or the most probable label."""
+        margins, task = self._predicted(table, asked)
+        return self._decoded(margins) if task == "regression" else self._labels(margins)
 
     def probabilities(self, table: Table, **asked: Unpack[Asked]) -> AnyFloats:
         """The probability of every label, one column per label."""
         margins, task = self._predicted(table, asked)
         if task == "regression":
-            raise ResultError("This model predicts numbers, which have no probabilities; use predict.")
+            raise ResultError("This model predicts numbers, which have no probabilities; leave those out.")
         if task == "multiclass":
             return _softmax(margins)
         return np.column_stack([Logistic().predict(-margins), Logistic().predict(margins)])
@@ -204,13 +211,12 @@ class Model:
         """The margins, and the task of the models that were asked for."""
         rows = self._rows(table)
         client, cluster, server = asked.get("client"), asked.get("cluster"), asked.get("server")
+        encoded, ignore = asked.get("encoded", False), asked.get("ignore", ())
         if client is None and cluster is None and len(self.cluster_ids) > 1:
-            cluster = self._cluster_column(rows)
+            cluster = rows.texts(self.cluster_column) if self.cluster_column in rows.columns else None
         if cluster is None or isinstance(cluster, str):
             model, task = self._chosen(client, cluster, server)
-            return self._margins(
-                self._features(rows, asked.get("encoded", False), asked.get("ignore", ())), model
-            ), task
+            return self._margins(self._features(rows, encoded, ignore), model), task
         if client is not None:
             raise ResultError(NAME_ONE)
         names = self._names(rows, np.asarray(cluster, dtype=object))
@@ -218,8 +224,15 @@ class Model:
         chosen = [self._chosen(None, str(name), server) for name in distinct]
         if len({task for _, task in chosen}) > 1:
             raise ResultError("The clusters of these rows have different tasks; predict for one of them at a time.")
-        features = self._features(rows, asked.get("encoded", False), asked.get("ignore", ()))
+        features = self._features(rows, encoded, ignore)
         return self._by_cluster(features, [model for model, _ in chosen], place), chosen[0][1]
+
+    def _decoded(self, margins: AnyFloats) -> AnyFloats:
+        return margins if self.encoding is None else self.encoding.target.decode(margins.astype(np.float64))
+
+    def _labels(self, margins: AnyFloats) -> AnyArray:
+        numbers = np.argmax(margins, axis=1) if margins.ndim == 2 else (margins > 0).astype(np.int64)
+        return numbers if self.labels is None else np.array(self.labels, dtype=object)[numbers]
 
     def _rows(self, table: Table) -> TableRows | ArrayRows:
         if isinstance(table, np.ndarray | list | tuple):
@@ -227,10 +240,6 @@ class Model:
         from pgfl.data.rows import TableRows, read_rows
 
         return table if isinstance(table, TableRows) else read_rows(table)  # type: ignore[arg-type]
-
-    def _cluster_column(self, rows: TableRows | ArrayRows) -> AnyArray | None:
-        name = None if self.encoding is None else self.encoding.places.cluster
-        return rows.texts(name) if name in rows.columns else None
 
     def _names(self, rows: TableRows | ArrayRows, names: AnyArray) -> AnyArray:
         """The cluster of every row, as text."""
@@ -240,7 +249,7 @@ class Model:
             raise DataError("There are no rows to predict; give at least one.")
         for row, name in enumerate(names):
             if name is None:
-                raise rows.refuse(row, "column 'cluster' is empty; every row names its cluster.")
+                raise rows.refuse(row, f"column '{self.cluster_column}' is empty; every row names its cluster.")
         return names.astype(str)
 
     def _chosen(self, client: str | None, cluster: str | None, server: str | None) -> tuple[AnyFloats, Task]:
@@ -294,7 +303,10 @@ class Model:
     def _encoded(self, rows: TableRows | ArrayRows, encoded: bool, ignore: Collection[str]) -> AnyFloats:
         if encoded or self.encoding is None:
             if not isinstance(rows, ArrayRows):
-                raise DataError("The features of this model have no names; pass an array with its columns in order.")
+                raise DataError(
+                    "The features of this model have no names, because it was not trained on a table; predict in "
+                    "Python, with an array."
+                )
             if encoded:
                 return rows.matrix(self.features, "encoded features")
             raw = rows.matrix(self.features - self.intercept, "features")

@@ -48,7 +48,7 @@ def save(model: Model, path: str | os.PathLike[str]) -> None:
 
 
 def load(path: str | os.PathLike[str]) -> Model:
-    """Read a model file, or the model of a result folder; a folder without a model file has one made from its result."""
+    """Read a model file, or the model of a result folder; a folder without a model file is read as a result."""
     place = Path(path)
     if place.is_dir():
         if not (place / MODEL_FILE).exists():
@@ -122,12 +122,12 @@ def _read(path: Path) -> Model:
     with zipfile.ZipFile(path) as archive:
         page = _read_page(path, archive)
         arrays = {name: _array(archive, name) for name in page["arrays"]}
-    model = Model(
+    parts: dict[str, Any] = {
         **{name: tuple(page[name]) for name in (*IDS, "objectives", "tasks")},
         **{name: page[name] for name in PLAIN},
         **{name: values for name, values in arrays.items() if name in ARRAYS},
-        encoding=_encoding(page),
-    )
+    }
+    model = Model(**parts, encoding=_encoding(page))
     _check(model)
     return model
 
