@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pgfl.data.tables import read_federation
     from pgfl.objectives import Bounds, Huber, Logistic, MarginObjective, Objective, Ridge
     from pgfl.privacy.request import Privacy
+    from pgfl.results.model import Model
     from pgfl.results.result import Result
     from pgfl.simulate.training import train
 
@@ -33,6 +34,7 @@ __all__ = [
     "Huber",
     "Logistic",
     "MarginObjective",
+    "Model",
     "Objective",
     "OneStep",
     "Privacy",
@@ -56,6 +58,7 @@ _HOMES = {
     "pgfl.core.federation": ("ClientData", "Federation", "TestSet"),
     "pgfl.objectives": ("Bounds", "Huber", "Logistic", "MarginObjective", "Objective", "Ridge"),
     "pgfl.privacy.request": ("Privacy",),
+    "pgfl.results.model": ("Model",),
     "pgfl.results.result": ("Result",),
     "pgfl.core.schedules": ("Decaying",),
     "pgfl.core.topology": ("Graph",),

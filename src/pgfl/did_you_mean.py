@@ -30,3 +30,13 @@ def shown(value: object) -> str:
     except ValueError:
         return "a number of too many digits"
     return text if len(text) <= 60 else text[:57] + "…"
+
+
+def quoted(cell: object) -> str:
+    """A cell as a message shows it: on one line, and not all of a long one.
+
+    >>> quoted("a\\nb"), quoted("x" * 100)
+    ("'a\\\\nb'", "'xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx…'")
+    """
+    text = str(cell)
+    return repr(text if len(text) <= 40 else f"{text[:32]}…")

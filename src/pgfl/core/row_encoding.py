@@ -7,14 +7,15 @@ and then kept. So is everything that follows from them, such as the largest norm
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pgfl.array_types import Bools, Floats
+from pgfl.array_types import AnyFloats, Bools, Floats, Ints
+from pgfl.did_you_mean import quoted
 from pgfl.errors import DataError
 
 Texts = NDArray[np.object_]
@@ -87,8 +88,11 @@ class NumberColumn:
 
     @property
     def squared_norm(self) -> float | None:
-        """1 for the scaled number and 1 for the indicator."""
-        return None if self.bounds is None else 1.0 + self.indicator
+        """1 for a scaled number; where one is missing, that of what is filled in, and 1 for the indicator."""
+        if self.bounds is None:
+            return None
+        filled = float(scaled(np.array([self.fill or 0.0]), self.bounds)[0])
+        return max(1.0, filled**2 + self.indicator)
 
     def encode(self, rows: Rows) -> Floats:
         """The scaled numbers, and 1 where one was missing."""
@@ -107,7 +111,7 @@ class NumberColumn:
 class CategoryColumn:
     """One feature per category, 1 for the row's own; with `other`, one more for every unknown text.
 
-    An empty cell is refused unless `missing` is true, which gives it a feature of its own.
+    An empty cell becomes the category `fill`, or has a feature of its own if `missing` is true; else it is refused.
     """
 
     kind: ClassVar[str] = "category"
@@ -115,6 +119,7 @@ class CategoryColumn:
     categories: tuple[str, ...]
     other: bool = False
     missing: bool = False
+    fill: str | None = None
 
     @property
     def feature_names(self) -> tuple[str, ...]:
@@ -130,21 +135,23 @@ class CategoryColumn:
     def encode(self, rows: Rows) -> Floats:
         """One column per category."""
         values = rows.texts(self.name)
-        place = {value: number for number, value in enumerate(self.categories)}
         empty = _empty_cells(values)
-        if empty.any() and not self.missing:
+        if empty.any() and not self.missing and self.fill is None:
             raise _empty(rows, empty, self.name)
+        place: dict[str | None, int] = {value: number for number, value in enumerate(self.categories)}
+        place |= {} if self.fill is None else {None: place[self.fill]}
         numbers = np.array([place.get(value, -1) for value in values], dtype=np.int64)
         unknown = (numbers < 0) & ~empty
         if unknown.any() and not self.other:
             row = int(np.argmax(unknown))
             raise rows.refuse(
                 row,
-                f"column '{self.name}' holds '{values[row]}', which is not one of its categories "
-                f"({_listed(self.categories)}); correct it, or add it to the categories, or set other = true.",
+                f"column {quoted(self.name)} holds {quoted(values[row])}, which is not one of its categories "
+                f"({_listed(self.categories)}); correct it, add it to the categories, or set other = true.",
             )
         numbers[unknown] = len(self.categories)
-        numbers[empty] = len(self.feature_names) - 1
+        if self.missing:
+            numbers[empty] = len(self.feature_names) - 1
         return np.asarray(numbers[:, None] == np.arange(len(self.feature_names)), dtype=float)
 
 
@@ -164,8 +171,8 @@ class BooleanColumn:
 
     @property
     def squared_norm(self) -> float | None:
-        """1 for the truth value and 1 for the indicator."""
-        return 1.0 + self.indicator
+        """1 for the truth value, or that of what is filled in and 1 for the indicator."""
+        return max(1.0, float(bool(self.fill)) + self.indicator)
 
     def encode(self, rows: Rows) -> Floats:
         """0 and 1."""
@@ -173,14 +180,14 @@ class BooleanColumn:
         empty = _empty_cells(values)
         if empty.any() and self.fill is None:
             raise _empty(rows, empty, self.name)
-        truth = np.full(len(values), float(bool(self.fill)))
-        for row, value in enumerate(values):
-            if value is None:
-                continue
-            word = value.lower().removesuffix(".0")
-            if word not in TRUE and word not in FALSE:
-                raise rows.refuse(row, f"column '{self.name}' holds '{value}'; a boolean is true or false, 1 or 0.")
-            truth[row] = word in TRUE
+        truth_of = {value: truth_value(value) for value in set(values.tolist()) - {None}} | {None: bool(self.fill)}
+        wrong = np.array([truth_of[value] is None for value in values], dtype=bool)
+        if wrong.any():
+            row = int(np.argmax(wrong))
+            raise rows.refuse(
+                row, f"column {quoted(self.name)} holds {quoted(values[row])}; a boolean is true or false, 1 or 0."
+            )
+        truth = np.array([truth_of[value] for value in values], dtype=float)
         return np.column_stack([truth, empty]) if self.indicator else truth[:, None]
 
 
@@ -210,8 +217,9 @@ class TargetColumn:
         place = {label: float(number) for number, label in enumerate(self.labels)}
         for row, value in enumerate(texts):
             if value not in place:
+                found = "is empty" if value is None else f"holds {quoted(value)}"
                 raise rows.refuse(
-                    row, f"column '{self.name}' holds {value!r}; its labels are {_listed(self.labels)}; correct it."
+                    row, f"column {quoted(self.name)} {found}; its labels are {_listed(self.labels)}; correct it."
                 )
         return np.array([place[value] for value in texts])
 
@@ -229,8 +237,25 @@ class TargetColumn:
 
 
 @dataclass(frozen=True)
+class PlaceColumns:
+    """The columns that name a row's client, server and cluster; None where the training table had no such column."""
+
+    client: str | None = "client"
+    server: str | None = "server"
+    cluster: str | None = "cluster"
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Those that the table has."""
+        return tuple(name for name in (self.client, self.server, self.cluster) if name is not None)
+
+
+@dataclass(frozen=True)
 class RowEncoding:
     """Everything that is done to a row before a model sees it, except clipping to `x_norm`.
+
+    `places` and `ignored` name the other columns of the training table. `read_from_records` names the columns whose
+    bounds, categories or labels were computed from training rows, which privacy does not allow.
 
     >>> columns = (NumberColumn("age", (20.0, 80.0)), CategoryColumn("sex", ("f", "m")))
     >>> encoding = RowEncoding(columns, TargetColumn("y"))
@@ -245,6 +270,14 @@ class RowEncoding:
     columns: tuple[FeatureColumn, ...]
     target: TargetColumn
     intercept: bool = True
+    places: PlaceColumns = field(default_factory=PlaceColumns)
+    ignored: tuple[str, ...] = ()
+    read_from_records: tuple[str, ...] = ()
+
+    @property
+    def unused(self) -> tuple[str, ...]:
+        """Columns of the training table that are neither features nor the target."""
+        return (*self.places.names, *self.ignored)
 
     @cached_property
     def feature_names(self) -> tuple[str, ...]:
@@ -275,12 +308,33 @@ class RowEncoding:
         parts = [column.encode(rows) for column in self.columns]
         return np.concatenate([*parts, np.ones((len(rows), 1))] if self.intercept else parts, axis=1)
 
+    def encode_into(self, features: AnyFloats, rows: Rows, order: Ints | None = None) -> None:
+        """Fill an array column by column, so that there is no second copy; `order` lists the rows as they are wanted.
+
+        A number that is too large for the array's type is refused.
+        """
+        start = 0
+        for column in self.columns:
+            block = column.encode(rows)
+            into = features[:, start : start + block.shape[1]]
+            _fill(into, block, order, rows, column.name)
+            start += block.shape[1]
+        if self.intercept:
+            features[:, start] = 1.0
+
+    def targets_into(self, targets: AnyFloats, rows: Rows, order: Ints | None = None) -> None:
+        """Fill an array with the targets; see `encode_into`."""
+        _fill(targets[:, None], self.target.encode(rows)[:, None], order, rows, self.target.name)
+
     def to_json(self) -> dict[str, Any]:
         """A description that JSON can hold; `from_json` reads it back."""
         return {
             "columns": [{"kind": kind_of(column), **asdict(column)} for column in self.columns],  # type: ignore[call-overload]
             "target": asdict(self.target),
             "intercept": self.intercept,
+            "places": asdict(self.places),
+            "ignored": self.ignored,
+            "read_from_records": self.read_from_records,
         }
 
     @classmethod
@@ -291,7 +345,14 @@ class RowEncoding:
         for column in description["columns"]:
             own = dict(column)
             columns.append(kinds[own.pop("kind")](**_frozen(own)))
-        return cls(tuple(columns), TargetColumn(**_frozen(description["target"])), bool(description["intercept"]))
+        return cls(
+            tuple(columns),
+            TargetColumn(**_frozen(description["target"])),
+            bool(description["intercept"]),
+            PlaceColumns(**description.get("places", {})),
+            tuple(description.get("ignored", ())),
+            tuple(description.get("read_from_records", ())),
+        )
 
 
 def kind_of(column: FeatureColumn) -> Literal["number", "category", "boolean"]:
@@ -319,8 +380,36 @@ def _empty_cells(values: Texts) -> Bools:
     return np.array([value is None for value in values], dtype=bool)
 
 
+def truth_value(text: str) -> bool | None:
+    """What a cell of a boolean column means; None if it is neither true nor false.
+
+    >>> truth_value("Yes"), truth_value("0.0"), truth_value("2")
+    (True, False, None)
+    """
+    word = text.lower().removesuffix(".0")
+    return word in TRUE if word in TRUE or word in FALSE else None
+
+
+def _fill(into: AnyFloats, block: Floats, order: Ints | None, rows: Rows, name: str) -> None:
+    with np.errstate(over="ignore"):
+        into[:] = block if order is None else block[order]
+    if not np.isfinite(into).all():
+        row = int(np.argmax((np.abs(block) > np.finfo(into.dtype).max).any(axis=1)))
+        cell = quoted(rows.texts(name)[row])
+        raise rows.refuse(
+            row,
+            f"column {quoted(name)} holds {cell}, which is too large for {into.dtype}; correct it or remove the row.",
+        )
+
+
 def _empty(rows: Rows, missing: Bools, name: str) -> DataError:
-    return rows.refuse(int(np.argmax(missing)), f"column '{name}' is empty; fill it, or declare what missing means.")
+    """A cell that is empty, or holds a word that means so."""
+    row = int(np.argmax(missing))
+    cell = rows.texts(name)[row]
+    found = "is empty" if cell is None else f"holds {quoted(cell)}, which is not a finite number"
+    return rows.refuse(
+        row, f"column {quoted(name)} {found}; fill it, remove the row, or declare what a missing cell means."
+    )
 
 
 def _listed(names: Sequence[str], most: int = 8) -> str:

@@ -18,9 +18,10 @@ from pgfl.array_types import AnyFloats, Bools, Floats, Ints
 from pgfl.core.federation import Federation, TestSet, own_servers
 from pgfl.core.streams import Purpose, stream
 from pgfl.core.topology import KINDS, Graph, build
-from pgfl.data.frames import TableFile, quoted
+from pgfl.data.frames import TableFile
 from pgfl.data.placement import float_type, offsets_of
 from pgfl.data.storage import Allocate, build_stored, in_memory
+from pgfl.did_you_mean import quoted
 from pgfl.errors import DataError, TopologyError
 
 if TYPE_CHECKING:

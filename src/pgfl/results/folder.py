@@ -3,6 +3,7 @@
     config.toml      the resolved config, written when the run begins
     history.csv      run, round (from 0, the start), then one column per metric, in linear units
     models.npz       models of run 0; models-RUN.npz those of the others
+    model.pgfl       the model of run 0 with everything that a prediction needs, in one file; model-RUN.pgfl the others
     privacy.csv      one row per client of run 0, where privacy is on; privacy-RUN.csv those of the others
     summary.json     the figures at the end; written last, so a folder that has it is complete
     checkpoint/      until the run ends; in simulation_only/ where it holds clean client models
@@ -31,6 +32,7 @@ import numpy as np
 from pgfl.array_types import AnyArray, AnyFloats
 from pgfl.atomic_files import make_folder, remove_drafts, write_atomically, write_text
 from pgfl.errors import ConfigError, Interrupted, ResultError
+from pgfl.results import model_file
 from pgfl.results.result import Columns, Network, Result, RunModels
 
 if TYPE_CHECKING:
@@ -150,6 +152,9 @@ def save(result: Result, folder: Path) -> Path:
     _write_columns(folder / HISTORY, result.history)
     for run, models in enumerate(result.models):
         write_atomically(folder / _of_run(MODELS, run), partial(_write_models, result, models))
+        described = folder / _of_run(model_file.MODEL_FILE, run)
+        described.unlink(missing_ok=True)
+        result.model(run).save(described)
     for run, table in enumerate(result.privacy):
         _write_columns(folder / _of_run(PRIVACY, run), table)
     if result.private and result.noise == "seeded":
@@ -186,6 +191,8 @@ def _load(folder: Path) -> Result:
     runs, clean = range(summary["runs"]), folder / SIMULATION_ONLY
     first = _read_arrays(folder / MODELS)
     tables = [folder / _of_run(PRIVACY, run) for run in runs]
+    described = folder / model_file.MODEL_FILE
+    rows = model_file.row_preparation(described) if described.exists() else {}
     return Result(
         client_ids=first["client_ids"].tolist(),
         server_ids=first["server_ids"].tolist(),
@@ -195,6 +202,7 @@ def _load(folder: Path) -> Result:
         history=_read_columns(folder / HISTORY),
         config=_read_config(folder),
         intercept=bool(first["intercept"]),
+        **rows,
         clean_history=_read_columns(clean / HISTORY) if (clean / HISTORY).exists() else None,
         privacy=[_read_columns(table) for table in tables if table.exists()],
         noise=summary["noise"],
