@@ -11,6 +11,9 @@ from hypothesis import strategies as st
 from tests.oracle import Client, Noise, Objective, Participants, Problem
 
 KINDS = ("ridge", "huber", "logistic", "mixed")
+IN_A_BALL = (
+    "ball"  # ridge with a W in every other cluster, the others Huber; the oracle has it for gradient steps alone
+)
 SHAPES = (
     "ordinary",
     "servers-without-clients",
@@ -115,6 +118,9 @@ def gaussian_noise(problem: Problem, scale: float, seed: int) -> GaussianNoise:
 
 def objectives_of(kind: str, clusters: list[str], lam: float = 0.01) -> dict[str, Objective]:
     """One for all; "mixed" gives the clusters different losses and λs."""
+    if kind == IN_A_BALL:
+        pair = (Objective("ridge", lam, w_norm=0.6), Objective("huber", 3 * lam, kappa=0.5))
+        return {q: pair[i % len(pair)] for i, q in enumerate(clusters)}
     if kind != "mixed":
         return {q: Objective(kind, lam, kappa=0.8) for q in clusters}
     ring = (Objective("ridge", lam), Objective("huber", 3 * lam, kappa=0.5), Objective("logistic", 10 * lam))
@@ -169,6 +175,8 @@ def assemble(
         clients.append(Client(client_ids[k], server_ids[server], q, X, y))
     settings.setdefault("step", steady_step(clients, objectives))
     settings.setdefault("local_steps", 3)
+    if settings.get("client") == "gradient":
+        settings["rho"] = max(settings["rho"], 0.5 / steady_step(clients, objectives))
     pairs = [(server_ids[a], server_ids[b]) for a, b in edges]
     return Problem(clients, server_ids, pairs, objectives, **settings)
 
@@ -184,9 +192,9 @@ def random_edges(rng: np.random.Generator, members: list[int], extra: float = 0.
 def random_problem(seed: int, kind: str = "ridge", shape: str | None = None, **settings) -> Problem:
     """The federation of a shape (by default the seed's own) and a kind of loss; `settings` are fields of `Problem`."""
     shape = SHAPES[seed % len(SHAPES)] if shape is None else shape
-    if shape not in SHAPES or kind not in KINDS:
+    if shape not in SHAPES or kind not in (*KINDS, IN_A_BALL):
         raise ValueError(f"unknown shape {shape!r} or kind {kind!r}")
-    rng = np.random.default_rng([seed, SHAPES.index(shape), KINDS.index(kind)])
+    rng = np.random.default_rng([seed, SHAPES.index(shape), (*KINDS, IN_A_BALL).index(kind)])
     servers, clusters, dimension, count = int(rng.integers(3, 6)), 3, int(rng.integers(2, 6)), int(rng.integers(7, 12))
     fewest, most, features, one_class = 1, dimension + 4, "normal", ()
 
@@ -255,7 +263,9 @@ def random_case(
 
 
 @st.composite
-def problems(draw, kinds=KINDS, algorithms=("pgfl", "pgfl-exact", "pgfl-onestep", "fedavg")) -> Problem:
+def problems(
+    draw, kinds=KINDS, algorithms=("pgfl", "pgfl-exact", "pgfl-onestep", "fedavg"), clients=("admm",)
+) -> Problem:
     """Any small federation: any edges, any places, any sizes; it shrinks towards one client at one server."""
     servers = draw(st.integers(1, 5), label="servers")
     possible = list(combinations(range(servers), 2))
@@ -281,6 +291,7 @@ def problems(draw, kinds=KINDS, algorithms=("pgfl", "pgfl-exact", "pgfl-onestep"
         tau=GeometricTau(draw(st.floats(0.0, 0.6), label="tau"), draw(st.sampled_from([1.0, 0.98]), label="decay")),
         mixing=draw(st.sampled_from(["uniform", "metropolis"]), label="mixing"),
         algorithm=draw(st.sampled_from(algorithms), label="algorithm"),
+        client=draw(st.sampled_from(clients), label="client"),
         local_steps=draw(st.integers(1, 3), label="local steps"),
     )
 

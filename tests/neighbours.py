@@ -125,6 +125,9 @@ class _Problems:
         penalty = eq.ridge_penalty(self.objective.lam, self.server_clients[:, None])
         return eq.regularised_gradient(self.objective.gradient(w, self.features, self.targets, self.counts), penalty, w)
 
+    def projected(self, w):
+        return eq.project(w, self.objective.domain)
+
 
 def furthest(searched, *, generations=40, population=96, parents=16, seed=0):
     """The largest ‖w − w'‖/Δ found, and the neighbours that reach it."""

@@ -12,6 +12,10 @@ Client, round n (Algorithm 2), only if it takes part in round n; otherwise its w
 
 with f_k(w) = (1/D_k) Σ ℓ + λ/|C_s| ‖w‖², where |C_s| counts all clients of the server.
 
+With client = "gradient" a participant takes one gradient step instead, and φ_k stays 0:
+
+    w_k   = v − ∇f_k(v)/ρ          v = w_{q,s} of round n − 1, scaled back to ‖v‖ = W if it is longer and there is a W
+
 Server, round n. `agg` is the mean over this round's participants of s in q of w̃_k − φ_k^{(n−1)}/ρ.
 
 pgfl:
@@ -72,6 +76,7 @@ class Objective:
     kind: str  # "ridge" | "huber" | "logistic"
     lam: float = 0.01
     kappa: float = 1.0
+    w_norm: float | None = None  # W; for client = "gradient" alone
 
 
 @dataclass(frozen=True)
@@ -84,6 +89,7 @@ class Problem:
     tau: Callable[[int], float] = lambda n: 0.0
     mixing: str = "uniform"
     algorithm: str = "pgfl"
+    client: str = "admm"
     step: float = 0.05
     local_steps: int = 1
 
@@ -258,6 +264,14 @@ def primal(problem: Problem, client: Client, centre: np.ndarray, dual: np.ndarra
     )
 
 
+def one_gradient_step(problem: Problem, client: Client, received: np.ndarray) -> np.ndarray:
+    """The client with client = "gradient"."""
+    v, most = received.copy(), problem.objectives[client.cluster].w_norm
+    if most is not None and np.linalg.norm(v) > most:
+        v = v * (most / np.linalg.norm(v))
+    return v - f_gradient(problem, client, v) / problem.rho
+
+
 def local_descent(problem: Problem, client: Client, start: np.ndarray) -> np.ndarray:
     """FedAvg's client: gradient steps on f_k."""
     w = start.copy()
@@ -424,6 +438,8 @@ def run(
             centre = models.get((client.server, GLOBAL if fedavg else client.cluster), zero)
             if fedavg:
                 w[client.id] = local_descent(problem, client, centre)
+            elif problem.client == "gradient":
+                w[client.id] = one_gradient_step(problem, client, centre)
             else:
                 w[client.id] = primal(problem, client, centre, duals[client.id])
             xi = None if noise is None else noise(n, client.id)
@@ -444,7 +460,7 @@ def run(
             mixed = between_servers(problem, estimates, clusters)
             models = dict(mixed) if fedavg else between_clusters(problem, mixed, tau)
 
-        if not fedavg:
+        if not fedavg and problem.client == "admm":
             for client in problem.clients:
                 if client.id in active:
                     received = models[client.server, client.cluster]

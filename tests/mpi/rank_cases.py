@@ -22,6 +22,18 @@ CASES: dict[str, dict] = {
     "exact, few take part": {"algorithm": {"kind": "pgfl-exact", "tau": 0.1, "participants": 1}},
     "one step": {"algorithm": {"kind": "pgfl-onestep", "tau": 0.1}, "graph": {"kind": "line"}},
     "one step, few take part": {"algorithm": {"kind": "pgfl-onestep", "tau": 0.1, "participants": 1}},
+    "linearised": {"algorithm": {"client": "gradient", "rho": 30.0, "tau": 0.2, "participants": 2}, "runs": 2},
+    "linearised, exact": {"algorithm": {"client": "gradient", "kind": "pgfl-exact", "rho": 30.0}},
+    "numba, linearised": {
+        "engine": "numba",
+        "objective": {"kind": "huber"},
+        "algorithm": {"client": "gradient", "rho": 30.0, "participants": 4},
+    },
+    "private, linearised": {
+        "objective": {"kind": "huber"},
+        "algorithm": {"client": "gradient", "rho": 1.0, "participants": 3},
+        "privacy": PRIVATE,
+    },
     "fedavg": {"algorithm": {"kind": "fedavg", "participants": 2}, "graph": {"kind": "star"}},
     "single precision": {"dtype": "float32", "algorithm": {"tau": 0.2, "participants": 2}},
     "threads": {"threads": 2, "objective": {"kind": "huber"}},

@@ -116,7 +116,14 @@ def longest_step(objective):
     return 2.0 / ((0.25 if isinstance(objective, Logistic) else 2.0) * X_NORM**2 + 2.0 * objective.lam)
 
 
-ADMM = PGFL(rho=0.3)
+class BoundedWelsch(Welsch):
+    """Welsch with its gradient's bound: |2r exp(−r²)| ≤ √(2/e)."""
+
+    def gradient_bound(self, bounds):
+        return (2.0 / np.e) ** 0.5 * bounds.x_norm
+
+
+ADMM, LINEARISED = PGFL(rho=0.3), PGFL(rho=0.3, client="gradient")
 IN_BALL = private(x_norm=X_NORM, y_bound=1.5, w_norm=0.7)
 SEARCHES = {
     **{
@@ -131,6 +138,14 @@ SEARCHES = {
     "not convex": (Searched(Welsch(lam=0.5), ADMM, private(update_norm=0.2), lambda gene: 3.0 * gene), 0.99),
     "huber, clipped": (Searched(Huber(kappa=3.0), ADMM, private(x_norm=X_NORM, update_norm=0.2), wide), 0.99),
     "huber, radius never reached": (Searched(Huber(kappa=0.3), ADMM, private(x_norm=0.1, update_norm=9.0), wide), 0.99),
+    "linearised, huber": (Searched(Huber(lam=0.5, kappa=0.3), LINEARISED, private(x_norm=X_NORM), wide), 0.99),
+    "linearised, logistic": (Searched(Logistic(lam=0.5), LINEARISED, private(x_norm=X_NORM), binary), 0.99),
+    "linearised, ridge": (Searched(Ridge(lam=0.5), LINEARISED, IN_BALL, lambda gene: 3.0 * gene), 0.75),
+    "linearised, not convex": (
+        Searched(BoundedWelsch(lam=0.5), LINEARISED, private(x_norm=X_NORM), lambda gene: 3.0 * gene),
+        0.99,
+    ),
+    "linearised, clipped": (Searched(Huber(), LINEARISED, private(x_norm=X_NORM, update_norm=0.2), wide), 0.99),
     **{
         f"fedavg, {objective.kind}, {steps} steps, {share} of the longest": (fedavg(objective, steps, share), 0.95)
         for objective in (Huber(lam=2.0, kappa=4.0), Logistic(lam=0.0))

@@ -23,7 +23,7 @@ def build_algorithm(settings: AlgorithmSettings, mixing: Mixing) -> Algorithm:
         return FedAvg(settings.step, settings.local_steps, mixing)
     tau = Decaying(settings.tau.start, settings.tau.decay) if isinstance(settings.tau, Decay) else settings.tau
     weights: Mixing = "metropolis" if kind is ExactMixing else mixing
-    return kind(rho=settings.rho, tau=tau, mixing=weights)  # type: ignore[call-arg]
+    return kind(rho=settings.rho, tau=tau, mixing=weights, client=settings.client)  # type: ignore[call-arg]
 
 
 def build_objective(settings: ObjectiveSettings) -> MarginObjective:

@@ -18,7 +18,7 @@ from pydantic import (
 )
 
 from pgfl.core import training_defaults
-from pgfl.core.algorithms import PGFL, FedAvg
+from pgfl.core.algorithms import PGFL, ClientKind, FedAvg
 from pgfl.core.streams import SEED_LIMIT
 from pgfl.core.topology import Mixing
 from pgfl.objectives import Huber, Ridge
@@ -163,9 +163,13 @@ def _participants_shape(value: object) -> str:
 
 
 class AlgorithmSettings(Section):
-    """Which algorithm, the ADMM penalty ρ, inter-cluster learning τ, and how many clients of a server take part."""
+    """Which algorithm, what a client does, ρ, inter-cluster learning τ, and how many clients of a server take part.
+
+    A client solves its primal problem ("admm", as in the paper) or takes one gradient step of length 1/ρ ("gradient").
+    """
 
     kind: AlgorithmKind = "pgfl"
+    client: ClientKind = PGFL.client
     rho: Positive = PGFL.rho
     tau: Annotated[
         Annotated[float, Field(ge=0, lt=1), Tag("<number>")] | Annotated[Decay, Tag("<decay>")],
@@ -176,6 +180,15 @@ class AlgorithmSettings(Section):
     ] = training_defaults.PARTICIPANTS
     step: Positive = FedAvg.step
     local_steps: Count = FedAvg.local_steps
+
+    @model_validator(mode="after")
+    def _one_client_step(self) -> Self:
+        if self.kind == TRAINED_BY_GRADIENT and self.client != PGFL.client:
+            raise ValueError(
+                f'`algorithm.client` = "{self.client}" is a step of the pgfl algorithms; fedavg has its own (`step`, '
+                "`local_steps`), so leave it out, or choose pgfl, pgfl-exact or pgfl-onestep."
+            )
+        return self
 
 
 class PrivacySettings(Section):
@@ -306,6 +319,6 @@ def idle_keys(config: Config) -> list[tuple[str, str]]:
     """Keys that do nothing, because of the kind of their section."""
     by_gradient = config.algorithm.kind == TRAINED_BY_GRADIENT
     huber = "huber" in {config.objective.kind} | {own.kind for own in config.objective.clusters.values()}
-    idle = [("algorithm", key) for key in (("rho", "tau") if by_gradient else ("step", "local_steps"))]
+    idle = [("algorithm", key) for key in (("client", "rho", "tau") if by_gradient else ("step", "local_steps"))]
     idle += [("graph", key) for key, kind in _GRAPH_KEYS if config.graph.kind != kind]
     return idle if huber else [*idle, ("objective", "kappa")]

@@ -192,7 +192,32 @@ class DescentPromise:
         return None if _below(self.rounding(start), self.tolerance) else Refusal.TOO_LONG
 
 
-Promise = PrimalPromise | DescentPromise
+@dataclass(frozen=True)
+class LinearisedPromise:
+    """The promise for one step w − (∇F(w) + 2λ/|C_s|·w)/ρ from a public w, projected onto the domain if there is one.
+
+    There is nothing to solve, so only rounding differs from exact arithmetic.
+    """
+
+    sizes: Magnitudes
+    rho: float
+    penalty: float  # 2λ/|C_s|
+    tolerance: float
+
+    def rounding(self, start: float) -> float:
+        """The rounding error of the step from a model with ‖w‖ = start."""
+        sizes = self.sizes
+        size = start if sizes.domain is None else min(start, sizes.domain)
+        gradient = sizes.gradient_rounding(size) + EPS * (4.0 * sizes.gradient + 6.0 * self.penalty * size)
+        return gradient / self.rho + 4.0 * EPS * (size + (sizes.gradient + self.penalty * size) / self.rho)
+
+    def refusal(self, start: float) -> Refusal | None:
+        """Why a request from a model with ‖w‖ = start cannot be answered as promised."""
+        fits = start <= LARGEST and _below(self.rounding(start), self.tolerance)
+        return None if fits else Refusal.TOO_LONG
+
+
+Promise = PrimalPromise | DescentPromise | LinearisedPromise
 
 
 def _below(value: float, limit: float) -> bool:

@@ -238,6 +238,9 @@ class _OneClient:
         penalty = eq.ridge_penalty(self.objective.lam, self.server_clients)
         return np.asarray(eq.regularised_gradient(self.objective.gradient(w, *self.data), penalty, w))
 
+    def projected(self, w: Floats) -> Floats:
+        return np.asarray(eq.project(w, self.objective.domain))
+
 
 class Server:
     """Aggregates its clients' answers, publishes to its neighbours, and combines what they publish.

@@ -89,7 +89,7 @@ class Training(Section):
         how = (
             f"step {algorithm.step:g}, {algorithm.local_steps} local steps"
             if algorithm.kind == TRAINED_BY_GRADIENT
-            else f"rho {algorithm.rho:g}"
+            else f"rho {algorithm.rho:g}{', one gradient step' if algorithm.client == 'gradient' else ''}"
         )
         return (
             f"{algorithm.kind} ({how}) with {objective.kind} (lam {objective.lam:g}{extra}), {self.rounds} rounds, "

@@ -13,7 +13,7 @@ import numpy as np
 from pgfl.array_types import AnyArray, Array, Ints, Namespace
 from pgfl.core import equations as eq
 from pgfl.core.algorithms import Algorithm
-from pgfl.core.client_rules import ProximalStep
+from pgfl.core.client_rules import LinearisedStep, ProximalStep
 from pgfl.core.federation import Federation
 from pgfl.core.schedules import Scheduler
 from pgfl.core.training_defaults import Library
@@ -223,17 +223,18 @@ class Simulator:
 
     def _kernels(self, threads: int) -> tuple[type[Engine], Sequence[AnyBlock]]:
         """The engine's class, and all problems, factored."""
-        options, rho = self.options, self.algorithm.rho
+        options, rho, rule = self.options, self.algorithm.rho, self.algorithm.client_rule
         update_norm = options.privacy.update_norm if options.privacy else None
-        if options.engine == "numba" and isinstance(self.algorithm.client_rule, ProximalStep):
+        if options.engine == "numba" and isinstance(rule, ProximalStep | LinearisedStep):
             from pgfl.simulate import numba_engine as fast
 
-            blocks = fast.prepare(self.layout, self.objectives, rho, options.dtype, update_norm, threads)
-            return fast.FastEngine, blocks
+            known = (self.layout, self.objectives, rho, options.dtype, update_norm, rule.solves)
+            return fast.FastEngine, fast.prepare(*known, threads)
         chosen = Engine
         if options.engine == "jax":
             from pgfl.simulate.jax_engine import JaxEngine as chosen
-        return chosen, prepare(self.layout, self.objectives, rho, options.dtype, self._xp, update_norm)
+        blocks = prepare(self.layout, self.objectives, rho, options.dtype, self._xp, update_norm, rule.solves)
+        return chosen, blocks
 
     def _useful_threads(self) -> int:
         elements = int(self.layout.counts.sum()) * self.layout.runs[0].federation.dimension
