@@ -337,3 +337,19 @@ def test_killed_at_any_moment_of_a_save_it_resumes_bit_for_bit(tmp_path):
     arguments = {"rounds": 60, "participants": 2}
     resumed = train(federation, PGFL(5.0, 0.2), checkpoints=Checkpoints(folder, "f", 2), resume=True, **arguments)
     same_bits(train(federation, PGFL(5.0, 0.2), **arguments), resumed)
+
+
+def test_the_accuracy_is_that_of_the_clients_with_a_test_set():
+    """A test set for one of two clusters must not count the other cluster's clients as wrong."""
+    federation = small()
+    labelled = federation.replace(targets=(federation.targets > 0).astype(float))
+    covered = labelled.cluster_ids[0]
+    own = np.repeat(labelled.client_cluster == 0, labelled.counts)
+    tests = {covered: pgfl.TestSet(labelled.features[own], labelled.targets[own])}
+    result = train(labelled.replace(tests=tests), PGFL(5.0), Logistic(), rounds=40)
+    shares = [
+        np.mean((tests[covered].features @ result.client(client) > 0) == (tests[covered].targets > 0.5))
+        for client, cluster in zip(labelled.client_ids, labelled.client_cluster, strict=True)
+        if cluster == 0
+    ]
+    assert result.curve("accuracy")[0, -1] == pytest.approx(np.mean(shares))

@@ -136,7 +136,7 @@ class Recorder:
             row[name] = float(above / below) if below > 0 else 0.0
 
     def _accuracy(self, rows: list[dict[str, float]], models_of: Callable[[RunLayout], Floats]) -> None:
-        """The mean over clients of each model's accuracy on its cluster's test set; equal models are scored once."""
+        """The mean, over the clients that have a test set, of each model's accuracy; equal models are scored once."""
         if all(run.federation.tests is None for run in self.layout.runs):
             return
         right = np.zeros((len(self.layout.runs), self.totals.width), dtype=np.int64)
@@ -151,8 +151,10 @@ class Recorder:
         for number, run in enumerate(self.layout.runs):
             if (tests := run.federation.tests) is not None:
                 names = enumerate(run.federation.cluster_ids)
-                shares = [right[number, q] / len(tests[name].targets) for q, name in names if name in tests]
-                rows[number]["accuracy"] = float(sum(shares) / self.totals.clients[number])
+                tested = [(q, len(tests[name].targets)) for q, name in names if name in tests]
+                clients = sum(self.totals.members[number, q] for q, _ in tested)
+                if clients:
+                    rows[number]["accuracy"] = float(sum(right[number, q] / size for q, size in tested) / clients)
 
     def _truths(self) -> Floats | None:
         """The true models of all runs' clusters, one after the other."""
