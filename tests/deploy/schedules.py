@@ -18,7 +18,7 @@ from pgfl.core.roles import Client, Server
 from pgfl.deploy.client.client_rounds import STATE, ClientRounds
 from pgfl.deploy.messages import BETWEEN_SITE_AND_CLIENT, Decline, encode_request, read_answer, read_request
 from pgfl.deploy.site.site_role import SiteRole
-from pgfl.deploy.site.site_rounds import Ask, Completed, Finished, Phase, Publish, SiteRounds, Timing
+from pgfl.deploy.site.site_rounds import Ask, Completed, Finished, Members, Phase, Publish, SiteRounds, Timing
 from pgfl.deploy.wire import Limits, decode
 from pgfl.errors import BudgetSpent, LedgerError
 from pgfl.objectives import Ridge
@@ -85,6 +85,7 @@ class Faults:
     crashes: int = 0
     cuts: int = 0
     flaps: int = 0
+    changes: int = 0  # a client is expelled, and admitted again later
     last: float = 60.0  # faults happen before this time
 
 
@@ -113,6 +114,7 @@ class World:
             for s, site in enumerate(ids)
         }
         self.site_of = {client: site for site, members in self.members.items() for client in members}
+        self.cluster_of = {client: cluster for members in self.members.values() for client, cluster in members.items()}
         self.accounts = {client: MemoryAccount(self.budget) for client in self.site_of}
         self.saved: dict[str, tuple[int, Any, dict[str, int]] | None] = dict.fromkeys(ids)
         self.accepted: dict[str, list[tuple[int, Any, Any]]] = {client: [] for client in self.site_of}
@@ -207,10 +209,29 @@ class World:
             self.later(chance.uniform(0.0, faults.last), self.if_alive, name, crash, chance.uniform(0.1, 20.0))
         for _ in range(faults.flaps):
             self.later(chance.uniform(0.0, faults.last), self.flap, chance.choice(list(self.site_of)))
+        for _ in range(faults.changes):
+            client = chance.choice(list(self.site_of))
+            self.later(chance.uniform(0.0, faults.last), self.expel, client)
+            self.later(chance.uniform(0.0, faults.last), self.admit, client)
         for _ in range(faults.cuts if edges else 0):
             self.later(
                 chance.uniform(0.0, faults.last), self.cut_link, *chance.choice(edges), chance.uniform(0.5, 20.0)
             )
+
+    def expel(self, client):
+        site = self.site_of[client]
+        self.members[site].pop(client, None)
+        self.members_changed(site)
+
+    def admit(self, client):
+        site = self.site_of[client]
+        self.members[site][client] = self.cluster_of[client]
+        self.members_changed(site)
+        self.later(self.chance.uniform(0.05, 5.0), self.connect, client)
+
+    def members_changed(self, site):
+        members = Members(dict(self.members[site]), frozenset(self.neighbours[site]))
+        self.event(site, "change", members)
 
     def if_alive(self, name, crash, back_after):
         alive = name in self.sites if name in self.neighbours else self.clients[name] is not None
@@ -245,7 +266,7 @@ class World:
         self.completed[site].append(done)
         kept = json.loads(str(done.snapshot["about"]))["kept"]
         for client in done.accepted:
-            model = done.snapshot["kept"][kept.index([done.round, self.members[site][client]])]
+            model = done.snapshot["kept"][kept.index([done.round, self.cluster_of[client]])]
             self.accepted[client].append((done.round, model, self.answers[site, client, done.round]))
 
     def tick(self, site, rounds):

@@ -7,7 +7,19 @@ import random
 import numpy as np
 import pytest
 
-from pgfl.deploy.site.site_rounds import Ask, Completed, Finished, Note, Phase, Publish, SiteRounds, Timing, asked
+from pgfl.deploy.site.site_rounds import (
+    Ask,
+    Changed,
+    Completed,
+    Finished,
+    Members,
+    Note,
+    Phase,
+    Publish,
+    SiteRounds,
+    Timing,
+    asked,
+)
 from pgfl.simulate.simulator import Simulator
 from tests.deploy.schedules import ALGORITHM, OBJECTIVE, Faults, World, small_federation
 
@@ -59,6 +71,7 @@ def test_any_schedule_ends_and_charges_nobody_twice():
             crashes=chance.randint(0, 4),
             cuts=chance.randint(0, 3),
             flaps=chance.randint(0, 4),
+            changes=chance.choice([0, 0, 1, 3]),
             last=chance.choice([3.0, 30.0]),
         )
         check(World(SMALL[seed % 3], rounds=chance.randint(1, 4), faults=faults, seed=seed).play())
@@ -124,6 +137,9 @@ class Recorder:
     def combine(self, round, publications):
         self.combined.append((round, dict(publications)))
 
+    def adopt(self, members):
+        self.members = members
+
     def snapshot(self):
         return None
 
@@ -135,6 +151,10 @@ def site(neighbours=(), clients=("ann", "bob"), rounds=9, **changes):
     for client in clients:
         effects += rounds.client_connected(client, 0.0)
     return rounds, effects
+
+
+def members(*clients, neighbours=()):
+    return Members(dict.fromkeys(clients, "a"), frozenset(neighbours))
 
 
 def published(effects):
@@ -175,12 +195,11 @@ def test_the_first_answer_stands():
 
 def test_an_answer_that_was_not_asked_for_is_refused():
     rounds, _ = site()
-    rounds.admit("eve", 0.5)
-    rounds.client_connected("eve", 0.6)
+    rounds.change(members("ann", "bob", "eve"), 0.5)
+    assert rounds.client_connected("eve", 0.6), "it is admitted from the next round on"
+    assert rounds.refused["unadmitted"] == 1
     rounds.answered("eve", 1, "e", 1.0)
     assert rounds.refused["unasked"] == 1
-    assert rounds.client_connected("mallory", 1.0)
-    assert rounds.refused["unadmitted"] == 1
 
 
 def test_a_client_that_comes_back_is_asked_the_same_again():
@@ -264,9 +283,51 @@ def test_alone_without_give_up_it_waits_and_with_it_it_stops():
 
 def test_a_new_client_takes_part_from_the_next_round():
     rounds, _ = site(clients=("ann",))
-    rounds.admit("bob", 1.0)
-    assert not asked(rounds.client_connected("bob", 1.0))
-    assert set(asked(rounds.answered("ann", 1, "a", 2.0))) == {"ann", "bob"}
+    assert rounds.change(members("ann", "bob"), 1.0) == []
+    effects = rounds.answered("ann", 1, "a", 2.0)
+    assert Changed(2, admitted=("bob",)) in effects
+    assert set(asked(effects)) == {"ann"}
+    rounds.client_connected("bob", 2.5)
+    assert set(asked(rounds.answered("ann", 2, "a", 3.0))) == {"ann", "bob"}
+
+
+def test_a_change_of_members_counts_between_rounds_and_holds_no_round_up():
+    rounds, _ = site(neighbours=("south", "west"))
+    rounds.peer_up("south", 0.0)
+    rounds.peer_up("west", 0.0)
+    rounds.answered("ann", 1, "a", 1.0)
+    effects = rounds.change(members("bob", "eve", neighbours=("south",)), 2.0)
+    assert not hasattr(rounds.role, "members"), "a round keeps its members to its end"
+    effects = rounds.answered("bob", 1, "b", 3.0)
+    assert rounds.role.aggregated == [(1, {"ann": "a", "bob": "b"})]
+    assert rounds.awaited == {"south"}, "a neighbour that leaves is not waited for"
+    effects = rounds.published("south", 1, "s", 4.0)
+    assert Changed(2, admitted=("eve",), expelled=("ann",), unlinked=("west",)) in effects
+    assert rounds.role.members.clients.keys() == {"bob", "eve"}
+    assert set(asked(effects)) == {"bob"}
+    rounds.change(members("eve", neighbours=("south",)), 5.0)
+    assert rounds.phase is Phase.EXCHANGING, "nor is a client that leaves"
+
+
+def test_an_expulsion_during_the_exchange_leaves_the_round_whole():
+    """With the real role: the combination still knows the cluster of the client that is leaving."""
+    world = World(small_federation(sites=2, clients=2), rounds=5, faults=Faults(), seed=0)
+    rounds, (leaving, staying) = world.sites["server-0"], sorted(world.members["server-0"])
+    publish, expelled = world.deliver_publication, []
+
+    def expel_first(sender, receiver, effect):
+        if receiver == "server-0" and effect.round == 2 and not expelled:
+            assert rounds.phase is Phase.EXCHANGING
+            assert leaving in rounds.role._contributing
+            expelled.append(leaving)
+            world.expel(leaving)
+        publish(sender, receiver, effect)
+
+    world.deliver_publication = expel_first
+    world.play()
+    check(world)
+    assert expelled
+    assert [done.accepted for done in world.completed["server-0"]] == 2 * [(leaving, staying)] + 3 * [(staying,)]
 
 
 @pytest.mark.parametrize("staleness", [0, 2])

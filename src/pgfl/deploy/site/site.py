@@ -9,7 +9,7 @@ import os
 import secrets
 import time
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import Any
@@ -23,11 +23,23 @@ from pgfl.deploy.messages import encode_publication, encode_request, read_answer
 from pgfl.deploy.round_streams import ClientStreams, Unwelcome
 from pgfl.deploy.site.peer_links import PeerLink, PeerService, Refused
 from pgfl.deploy.site.site_role import SiteRole
-from pgfl.deploy.site.site_rounds import Ask, Completed, Effect, Finished, Note, Phase, Publish, SiteRounds, Timing
+from pgfl.deploy.site.site_rounds import (
+    Ask,
+    Changed,
+    Completed,
+    Effect,
+    Finished,
+    Members,
+    Note,
+    Phase,
+    Publish,
+    SiteRounds,
+    Timing,
+)
 from pgfl.deploy.site.site_settings import SiteSettings
 from pgfl.deploy.site.site_store import STORE, Neighbour, SiteStore
 from pgfl.deploy.wire import Frame, Limits, encode
-from pgfl.errors import NetworkError
+from pgfl.errors import NetworkError, Unforeseen
 
 log = logging.getLogger(__name__)
 LOCK, LIVE = "site.lock", "live.json"
@@ -55,16 +67,11 @@ class Site:
         algorithm = self.training.build_algorithm()
         clusters = frozenset(self.training.clusters) | ({EVERYONE} if not algorithm.personalised else frozenset())
         self.limits = Limits(self.training.dimension, clusters, self.training.max_norm)
-        self.neighbours = self.store.neighbours()
+        self.neighbours = self._coming = self.store.neighbours()
         clients = self._known_clients()
-        server = Server(
-            algorithm,
-            self.training.dimension,
-            self.neighbours,
-            clusters=self.training.clusters,
-            shares=self._shares(clients),
-        )
-        self.role = SiteRole(server, clients)
+        self._members = Members(clients, frozenset(self.neighbours))
+        server = Server(algorithm, self.training.dimension, self.neighbours, clusters=self.training.clusters)
+        self.role = SiteRole(server, clients, self.training.most_clients)
         saved = self.store.load_state()
         if saved is not None:
             self.role.restore(saved[1])
@@ -85,6 +92,7 @@ class Site:
         self._round_began = time.monotonic()
         self._timer: asyncio.TimerHandle | None = None
         self._links: dict[str, PeerLink] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
 
     # life -------------------------------------------------------------------------------------------------------------
 
@@ -114,8 +122,8 @@ class Site:
             for name, neighbour in self.neighbours.items():
                 self._link(name, neighbour)
             log.info("site %s serves from round %d on", self.settings.name, self.rounds.round)
-            self._watcher = self._loop.create_task(self._watch())
-            self._apply(self.rounds.start(time.monotonic()))
+            self._watcher = self._keep(self._loop.create_task(self._watch()))
+            self._handle(lambda: self.rounds.start(time.monotonic()))
             reason = await self._over
             await self._farewell(reason)
         return reason
@@ -142,12 +150,32 @@ class Site:
             self._timer.cancel()
         for link in self._links.values():
             await link.stop()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
 
     # the protocol's effects -------------------------------------------------------------------------------------------
 
+    def _handle(self, event: Callable[[], list[Effect]]) -> None:
+        """Carry out an event and its effects. If anything goes wrong the process ends: never is a site half alive."""
+        try:
+            effects = event()
+            if not self._over.done():  # else as after a crash: what is not saved did not happen
+                self._apply(effects)
+        except Exception as error:
+            self._fail(error)
+
+    def _keep(self, task: asyncio.Task[None]) -> asyncio.Task[None]:
+        """A task that the site cannot do without: if it fails, so does the site."""
+        self._tasks.add(task)
+        task.add_done_callback(self._task_ended)
+        return task
+
+    def _task_ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            self._fail(error)
+
     def _apply(self, effects: list[Effect]) -> None:
-        if self._over.done():
-            return  # as after a crash: what is not saved did not happen
         for effect in effects:
             match effect:
                 case Ask(client, request):
@@ -158,6 +186,8 @@ class Site:
                         link.publish(*self._latest)
                 case Completed():
                     self._save(effect)
+                case Changed():
+                    self._members_changed(effect)
                 case Finished(round, reason):
                     log.info("finished after round %d: %s", round, reason)
                     self.stop(reason)
@@ -177,11 +207,7 @@ class Site:
             "refused": dict(self.rounds.refused + self.streams.refused + self.service.refused),
         }
         self._round_began = now
-        try:
-            self.store.save_round(done.round, done.snapshot, done.accepted, figures)
-        except NetworkError as error:
-            self._fail(error)
-            return
+        self.store.save_round(done.round, done.snapshot, done.accepted, figures)
         log.info(
             "round %d: %d accepted%s%s, disagreement %.3g",
             done.round,
@@ -192,9 +218,17 @@ class Site:
         )
         self._write_live()
 
-    def _fail(self, error: NetworkError) -> None:
-        if not self._over.done():
-            self._over.set_exception(error)
+    def _fail(self, error: BaseException) -> None:
+        if self._over.done():
+            return
+        if isinstance(error, NetworkError):
+            why = str(error)
+        else:
+            log.error("round %d failed", self.rounds.current, exc_info=error)
+            why = f"Round {self.rounds.current} failed ({type(error).__name__}: {error}); please report it."
+        failure = Unforeseen(f"{why} Started again, the site goes on from its last completed round.")
+        failure.__cause__ = error
+        self._over.set_exception(failure)
 
     def _set_timer(self) -> None:
         if self._timer is not None:
@@ -202,7 +236,7 @@ class Site:
             self._timer = None
         if self.rounds.deadline is not None and self.rounds.phase is not Phase.FINISHED:
             delay = max(0.0, self.rounds.deadline - time.monotonic())
-            self._timer = self._loop.call_later(delay, lambda: self._apply(self.rounds.tick(time.monotonic())))
+            self._timer = self._loop.call_later(delay, lambda: self._handle(lambda: self.rounds.tick(time.monotonic())))
 
     def _choose(self, round: int, able: list[str]) -> list[str]:
         wanted = self.training.algorithm.participants
@@ -233,7 +267,10 @@ class Site:
 
     def _stream_opened(self, client: str) -> None:
         self._tokens.pop(client, None)  # the next invitation gets a new one
-        known = self.store.clients()[client]
+        known = self.store.clients().get(client)
+        if known is None:  # expelled this very moment
+            self.streams.close(client)
+            return
         welcome = messages.Welcome(
             client=client,
             cluster=known.cluster,
@@ -243,13 +280,13 @@ class Site:
         )
         self.streams.send(client, encode(welcome))
         log.info("client %s is connected", client)
-        self._apply(self.rounds.client_connected(client, time.monotonic()))
+        self._handle(lambda: self.rounds.client_connected(client, time.monotonic()))
         self._write_live()
 
     def _stream_closed(self, client: str) -> None:
         log.info("client %s is gone", client)
         self._invited[client] = time.monotonic()
-        self._apply(self.rounds.client_gone(client, time.monotonic()))
+        self._handle(lambda: self.rounds.client_gone(client, time.monotonic()))
         self._write_live()
 
     def _frame(self, client: str, frame: Frame) -> None:
@@ -261,9 +298,9 @@ class Site:
                 except NetworkError as error:
                     self._fail(error)
                     return
-                self._apply(self.rounds.answered(client, round, read_answer(frame), now))
+                self._handle(lambda: self.rounds.answered(client, round, read_answer(frame), now))
             case messages.Decline(round=round, final=final, reason=reason):
-                self._apply(self.rounds.declined(client, round, final, reason, now))
+                self._handle(lambda: self.rounds.declined(client, round, final, reason, now))
 
     def _invitation(self, client: str) -> Invitation | None:
         """The invitation for a client that is online; called from the inviter's thread."""
@@ -284,7 +321,7 @@ class Site:
             name, neighbour, self.certificate.pem, self.key, self.limits,
             lambda: self._greeting(name), self._peer_replied, self._peer_down,
         )  # fmt: skip
-        link.start()
+        self._keep(link.start())
 
     def _greeting(self, peer: str) -> bytes:
         hello = messages.PeerHello(
@@ -304,9 +341,11 @@ class Site:
         if isinstance(header, messages.Publication):
             publication = read_publication(frame)
             self._received[peer] = max(self._received.get(peer, 0), publication.round)
-            self._apply(self.rounds.published(peer, publication.round, publication, time.monotonic()))
-        elif self._latest is not None and self._latest[0] > header.heard and self._links[peer].drained:
-            self._links[peer].publish(*self._latest)
+            self._handle(lambda: self.rounds.published(peer, publication.round, publication, time.monotonic()))
+        elif self._latest is not None and self._latest[0] > header.heard:
+            link = self._links.get(peer)
+            if link is not None and link.drained:
+                link.publish(*self._latest)
         acknowledged = messages.Acknowledged(
             site=self.settings.name,
             training=self.digest,
@@ -323,49 +362,52 @@ class Site:
         if self._why_down.pop(peer, None) is not None or peer not in self.rounds.up:
             log.info("site %s is there, at round %d", peer, reply.round)
         if peer not in self.rounds.up:
-            self._apply(self.rounds.peer_up(peer, time.monotonic()))
+            self._handle(lambda: self.rounds.peer_up(peer, time.monotonic()))
 
     def _peer_down(self, peer: str, reason: str) -> None:
         if self._why_down.get(peer) != reason:
             self._why_down[peer] = reason
             log.warning("site %s cannot be reached: %s", peer, reason)
         if peer in self.rounds.up:
-            self._apply(self.rounds.peer_down(peer, time.monotonic()))
+            self._handle(lambda: self.rounds.peer_down(peer, time.monotonic()))
 
     # what the operator changes meanwhile ------------------------------------------------------------------------------
 
     async def _watch(self) -> None:
         while True:
             await asyncio.sleep(_LOOK_SECONDS)
-            with suppress(NetworkError):
-                await self._take_over_changes()
+            self._look_for_changes()
             self._write_live()
 
-    async def _take_over_changes(self) -> None:
-        clients, now = self._known_clients(), time.monotonic()
-        if clients != self.role.clients:
-            gone = set(self.role.clients) - set(clients)
-            self.role.clients = clients
-            self.role.server.shares = self._shares(clients)
-            for client in gone:
-                log.info("client %s is expelled", client)
-                self.rounds.admitted.discard(client)
-                self.streams.close(client)
-            for client in sorted(set(clients) - self.rounds.admitted):
-                log.info("client %s is admitted to cluster %s", client, clients[client])
-                self._apply(self.rounds.admit(client, now))
-        known, self.neighbours = self.neighbours, self.store.neighbours()
-        self.role.server.neighbours = tuple(sorted(self.neighbours))
-        for name, neighbour in self.neighbours.items():
-            if neighbour == known.get(name):
+    def _look_for_changes(self) -> None:
+        """Pass on what the operator changed; it counts from the next round on."""
+        try:
+            clients, neighbours = self._known_clients(), self.store.neighbours()
+        except NetworkError as error:
+            log.warning("changes are not taken over: %s", error)
+            return
+        if clients != self._members.clients or neighbours != self._coming:
+            self._members, self._coming = Members(clients, frozenset(neighbours)), neighbours
+            self._handle(lambda: self.rounds.change(self._members, time.monotonic()))
+
+    def _members_changed(self, changed: Changed) -> None:
+        """Open and close streams and links as the members say that count from now on."""
+        known, self.neighbours = self.neighbours, self._coming
+        for client in changed.expelled:
+            log.info("client %s is expelled from round %d on", client, changed.round)
+            self.streams.close(client)
+        for client in changed.admitted:
+            log.info("client %s is admitted to cluster %s", client, self.role.clients[client])
+        for name in sorted(known.keys() | self.neighbours.keys()):
+            if known.get(name) == self.neighbours.get(name):
                 continue
-            log.info("site %s is linked, at %s", name, neighbour.address)
-            if name in known:
-                await self._links[name].stop()
-                self._link(name, neighbour)
+            if name in self._links:
+                self._keep(self._loop.create_task(self._links.pop(name).stop()))
+            if name in self.neighbours:
+                log.info("site %s is linked, at %s", name, self.neighbours[name].address)
+                self._link(name, self.neighbours[name])
             else:
-                self._link(name, neighbour)
-                self._apply(self.rounds.link(name, now))
+                log.info("site %s is unlinked from round %d on", name, changed.round)
 
     def _known_clients(self) -> dict[str, str]:
         clients = {name: client.cluster for name, client in self.store.clients().items()}
@@ -375,10 +417,6 @@ class Site:
                     f"Client {name} was admitted to cluster {cluster}, which training.clusters does not name."
                 )
         return clients
-
-    def _shares(self, clients: Mapping[str, str]) -> dict[str, float]:
-        here = list(clients.values())
-        return {q: here.count(q) / most for q, most in self.training.most_clients.items()}
 
     def _write_live(self) -> None:
         """A small file for `pgfl site status` and the demo; losing it loses nothing."""

@@ -20,6 +20,14 @@ from pgfl.core.roles import Answer, Publication, RoundRequest
 Snapshot = Mapping[str, AnyArray]
 
 
+@dataclass(frozen=True)
+class Members:
+    """Whom the operator admitted, by name with their clusters, and the neighbours that are linked."""
+
+    clients: Mapping[str, str]
+    neighbours: frozenset[str]
+
+
 class SiteRole(Protocol):
     """What the rounds need of a server; the models never leave it except inside requests and publications."""
 
@@ -33,6 +41,10 @@ class SiteRole(Protocol):
 
     def combine(self, round: int, publications: Mapping[str, Publication]) -> None:
         """Close the round with what the neighbours published."""
+        ...
+
+    def adopt(self, members: Members) -> None:
+        """Use these members from the next round on; called between rounds only."""
         ...
 
     def snapshot(self) -> Snapshot:
@@ -89,6 +101,17 @@ class Completed:
 
 
 @dataclass(frozen=True)
+class Changed:
+    """The members have changed; the new ones count from `round` on."""
+
+    round: int
+    admitted: tuple[str, ...] = ()
+    expelled: tuple[str, ...] = ()
+    linked: tuple[str, ...] = ()
+    unlinked: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Finished:
     """Nothing more will happen."""
 
@@ -104,7 +127,7 @@ class Note:
 
 
 _KEPT_AHEAD = 3
-Effect = Ask | Publish | Completed | Finished | Note
+Effect = Ask | Publish | Completed | Changed | Finished | Note
 Choose = Callable[[int, list[str]], list[str]]
 
 
@@ -134,6 +157,7 @@ class SiteRounds:
     _start_by: float = 0.0
     _alone_since: float | None = None
     _pause_until: float | None = None
+    _next_members: Members | None = None  # they count between rounds
 
     @property
     def current(self) -> int:
@@ -150,9 +174,14 @@ class SiteRounds:
         """Neighbours whose publication of this round is still waited for."""
         return {
             peer
-            for peer in (self.up & self.neighbours) - self._suspects
+            for peer in (self.up & self._staying) - self._suspects
             if self._newest(peer) < self.current and self.current not in self._received.get(peer, {})
         }
+
+    @property
+    def _staying(self) -> set[str]:
+        """Neighbours that are not about to be unlinked."""
+        return self.neighbours if self._next_members is None else self.neighbours & self._next_members.neighbours
 
     def start(self, now: float) -> list[Effect]:
         """Begin to wait for clients and neighbours."""
@@ -163,15 +192,36 @@ class SiteRounds:
         """The time is now; call it when `deadline` has come."""
         return self._advance(now)
 
-    def admit(self, client: str, now: float) -> list[Effect]:
-        """The operator admitted another client; it takes part from the next round on."""
-        self.admitted.add(client)
+    def change(self, members: Members, now: float) -> list[Effect]:
+        """The operator changed the members: all of it counts from the next round on.
+
+        The round under way keeps its members, but waits for nobody who leaves.
+        """
+        self._next_members = members
+        self._declined |= self.pending - members.clients.keys()
+        if self.phase is Phase.FINISHED:
+            return self._adopt()
         return self._advance(now)
 
-    def link(self, peer: str, now: float) -> list[Effect]:
-        """The operator linked another neighbour."""
-        self.neighbours.add(peer)
-        return self._advance(now)
+    def _adopt(self) -> list[Effect]:
+        members, self._next_members = self._next_members, None
+        assert members is not None
+        admitted, neighbours = set(members.clients), set(members.neighbours)
+        self.role.adopt(members)
+        changed = Changed(
+            round=self.round + 1,
+            admitted=tuple(sorted(admitted - self.admitted)),
+            expelled=tuple(sorted(self.admitted - admitted)),
+            linked=tuple(sorted(neighbours - self.neighbours)),
+            unlinked=tuple(sorted(self.neighbours - neighbours)),
+        )
+        for left in changed.unlinked:
+            self._received.pop(left, None)
+        self.admitted, self.neighbours = admitted, neighbours
+        self.connected &= admitted
+        self.up &= neighbours
+        self._suspects &= neighbours
+        return [changed]
 
     def client_connected(self, client: str, now: float) -> list[Effect]:
         """A client's stream is open; a question that it has not answered yet is put again."""
@@ -245,6 +295,8 @@ class SiteRounds:
         return effects
 
     def _wait(self, now: float) -> list[Effect] | None:
+        if self._next_members is not None:
+            return self._adopt()
         if self.round >= self.rounds:
             return self._finish("all rounds are done")
         catching_up = self._catch_up()

@@ -1,0 +1,74 @@
+"""A site is alive or it has ended with a reason: real sockets and stores in this process, without Flower."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from contextlib import contextmanager
+
+import pytest
+
+from pgfl.demo.scenario import demo_federation, demo_training
+from pgfl.deploy.local import LocalNetwork
+from pgfl.deploy.site.site import Site
+from pgfl.deploy.site.site_settings import load_site
+from pgfl.errors import Unforeseen
+from tests.deploy.inprocess import participant
+
+OPEN = {"enabled": False}
+SITE = "server-0"
+PATIENCE = 240.0
+
+
+def network_of(folder, sites=1, clients=1, rounds=10**6, **timing):
+    federation = demo_federation(sites, clients, "huber", seed=0)
+    network = LocalNetwork(folder, federation, demo_training(federation, "huber", rounds), OPEN, timing)
+    network.prepare()
+    return network
+
+
+def site_of(network, name=SITE):
+    return Site(load_site(network.home(name) / "site.toml"))
+
+
+@contextmanager
+def taking_part(network, *clients):
+    """Clients in threads of their own; yields why each ended, as it ends."""
+    ends = {}
+    devices = {client: participant(network, client) for client in clients}
+
+    def take_part(client):
+        ends[client] = devices[client].take_part()
+
+    threads = [threading.Thread(target=take_part, args=(client,), daemon=True) for client in clients]
+    for thread in threads:
+        thread.start()
+    try:
+        yield ends
+    finally:
+        for device in devices.values():
+            device.stop()
+        for thread in threads:
+            thread.join(PATIENCE)
+
+
+def broken(*_, **__):
+    raise KeyError("planted")
+
+
+@pytest.mark.parametrize("part", ["combine", "greeting", "live"])
+def test_an_exception_ends_the_site_with_a_reason_and_a_code_to_restart_it(tmp_path, part):
+    """In a round, in a link, in the watch over changes: a task that dies alone would leave the site half alive."""
+    network = network_of(tmp_path, sites=2, start=0.1)
+    site = site_of(network)
+    if part == "combine":
+        site.role.combine = broken
+    else:
+        setattr(site, {"greeting": "_greeting", "live": "_write_live"}[part], broken)
+    with (
+        taking_part(network, network.clients_of(SITE)[0]),
+        pytest.raises(Unforeseen, match="KeyError.*goes on") as failed,
+    ):
+        asyncio.run(asyncio.wait_for(site.run(), PATIENCE))
+    assert failed.value.exit_code == 1, "2 is a mistake of the operator, which a restart does not mend"
+    assert site_of(network).rounds.round == 0
