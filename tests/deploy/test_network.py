@@ -146,6 +146,17 @@ def test_a_site_killed_goes_on_from_its_last_round(network):
     accounts_are_right(network)
 
 
+def test_a_site_that_is_stopped_keeps_its_clients(network):
+    """SIGTERM to a site is not the end of training: its clients wait, and come back with it."""
+    waiting = {client: network.running[client].pid for client in network.clients_of(NORTH)}
+    network.terminate(NORTH)
+    assert "stopped by its operator" in network.log(NORTH)
+    network.start(NORTH)
+    network.wait(lambda: together(network), PATIENCE, "its clients to come back")
+    assert {client: network.running[client].pid for client in waiting} == waiting
+    assert not set(waiting) & set(network.ended())
+
+
 def test_a_client_admitted_while_training_runs_takes_part(network):
     """And before that, as a stranger, it is refused by Flower and by the stream, with its name in the log."""
     home, name = network.home("newcomer"), "newcomer"

@@ -72,3 +72,57 @@ def test_an_exception_ends_the_site_with_a_reason_and_a_code_to_restart_it(tmp_p
         asyncio.run(asyncio.wait_for(site.run(), PATIENCE))
     assert failed.value.exit_code == 1, "2 is a mistake of the operator, which a restart does not mend"
     assert site_of(network).rounds.round == 0
+
+
+async def until(condition):
+    async with asyncio.timeout(PATIENCE):
+        while not condition():
+            await asyncio.sleep(0.02)
+
+
+def test_a_site_that_is_stopped_is_not_the_end_of_training_and_its_clients_come_back(tmp_path):
+    network = network_of(tmp_path, clients=2)
+
+    async def served(ends):
+        """One life of the site, over three rounds of both clients; returns the round in which it was stopped."""
+        site = site_of(network)
+        first = site.rounds.round
+        running = asyncio.create_task(site.run())
+        await until(lambda: running.done() or site.rounds.round > first + 3)
+        site.stop("stopped by its operator")
+        assert await running == "stopped by its operator"
+        assert not ends
+        return site.rounds.round
+
+    async def two_lives(ends):
+        return await served(ends), await served(ends)
+
+    with taking_part(network, *network.clients_of(SITE)) as ends:
+        first, second = asyncio.run(two_lives(ends))
+    assert second > first
+    assert set(network.history(SITE)[-1]["accepted"]) == set(network.clients_of(SITE))
+    assert set(ends.values()) <= {"closed here", "stopped here"}
+
+
+def test_a_client_that_was_away_when_training_ended_learns_so_when_it_returns(tmp_path):
+    """While the site waits for it, or when the site is started once more for its sake."""
+    network = network_of(tmp_path, clients=3, rounds=3, start=0.1)
+    present, late, later = network.clients_of(SITE)
+
+    async def all_told(*clients):
+        site = site_of(network)
+        running = asyncio.create_task(site.run())
+        for client in clients:
+            with taking_part(network, client) as ends:
+                await until(lambda ends=ends: ends)
+                assert ends == {client: "all rounds are done"}
+                assert site.rounds.round == 3
+        await until(lambda: running.done() or len(site._uninformed()) == (later not in clients))
+        if later in clients:
+            return await running
+        site.stop("stopped by its operator")
+        return await running
+
+    assert asyncio.run(all_told(present, late)) == "stopped by its operator"
+    assert asyncio.run(all_told(later)) == "all rounds are done"
+    assert asyncio.run(site_of(network).run()) == "all rounds are done"

@@ -19,6 +19,7 @@ answers = 30.0            # seconds until a round closes without those who are l
 exchange = 15.0           # seconds that neighbours are waited for
 start = 60.0              # seconds that the first round waits for everyone
 staleness = 1             # rounds that a neighbour's models may be old
+linger = 3600.0           # seconds after the last round, for those who were away when it ended
 
 [training]                # the same at every site: neighbours compare its hash
 rounds = 100

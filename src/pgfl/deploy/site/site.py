@@ -45,7 +45,6 @@ log = logging.getLogger(__name__)
 LOCK, LIVE = "site.lock", "live.json"
 _INVITE_AFTER_SECONDS = 8.0  # a client that had a stream is given so long to come back by itself
 _LOOK_SECONDS = 1.0  # how often new admissions and links are looked for
-_LINGER_SECONDS = 20.0
 
 
 class Site:
@@ -84,7 +83,7 @@ class Site:
             choose=self._choose,
             round=saved[0] if saved is not None else 0,
         )
-        self._latest: tuple[int, bytes] | None = None
+        self._latest = self._last_models() if saved is not None else None
         self._received: dict[str, int] = {}
         self._why_down: dict[str, str] = {}
         self._invited: dict[str, float] = dict.fromkeys(clients, time.monotonic() if saved is not None else 0.0)
@@ -93,6 +92,8 @@ class Site:
         self._timer: asyncio.TimerHandle | None = None
         self._links: dict[str, PeerLink] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._dismissed: set[str] = set()  # they were sent the end of training
+        self._informed = self.store.informed()  # they have received it
 
     # life -------------------------------------------------------------------------------------------------------------
 
@@ -118,38 +119,46 @@ class Site:
             if self.inviter is not None:
                 await _listening(self.inviter.start(self._keys, self._invitation), listen.flower)
                 ending.push_async_callback(asyncio.to_thread, self.inviter.stop)
-            ending.push_async_callback(self._close_links)
+            ending.push_async_callback(self._end_tasks)
             for name, neighbour in self.neighbours.items():
                 self._link(name, neighbour)
             log.info("site %s serves from round %d on", self.settings.name, self.rounds.round)
-            self._watcher = self._keep(self._loop.create_task(self._watch()))
+            self._keep(self._loop.create_task(self._watch()))
             self._handle(lambda: self.rounds.start(time.monotonic()))
-            reason = await self._over
-            await self._farewell(reason)
-        return reason
+            return await self._over
 
     def stop(self, reason: str) -> None:
         """End soon; what is saved stays saved, and the next start goes on from there."""
         if not self._over.done():
             self._over.set_result(reason)
 
-    async def _farewell(self, reason: str) -> None:
-        """Stop the clients, and stay until the neighbours have the last publication."""
+    async def _linger(self, reason: str) -> None:
+        """Stay until every client knows that training is over and every neighbour has the last models."""
         for client in list(self.rounds.connected):
-            self.streams.send(client, encode(messages.Stop(reason=reason)))
-        until = time.monotonic() + (_LINGER_SECONDS if self.rounds.phase is Phase.FINISHED else 0.5)
-        while time.monotonic() < until and any(
-            not self._links[peer].drained for peer in self.rounds.up if peer in self._links
-        ):
+            self._dismiss(client, reason)
+        until, waited_for = time.monotonic() + self.settings.timing.linger, set[str]()
+        while (absent := self._uninformed()) and time.monotonic() < until:
+            if absent != waited_for and not absent & self.rounds.connected:
+                log.info("the training is over; staying for %s, who do not know yet", ", ".join(sorted(absent)))
+                waited_for = absent
             await asyncio.sleep(0.05)
-        await asyncio.sleep(0.3)
+        self.stop(reason)
 
-    async def _close_links(self) -> None:
-        self._watcher.cancel()
+    def _uninformed(self) -> set[str]:
+        """Clients that have not received the end of training, and neighbours that have not the last models."""
+        return (self.rounds.admitted - self._informed) | {
+            name for name, link in self._links.items() if not link.drained
+        }
+
+    def _dismiss(self, client: str, reason: str) -> None:
+        self._dismissed.add(client)
+        self.streams.send(client, encode(messages.Stop(reason=reason)))
+
+    async def _end_tasks(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        for link in self._links.values():
-            await link.stop()
+        for task in self._tasks:
+            task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     # the protocol's effects -------------------------------------------------------------------------------------------
@@ -188,9 +197,12 @@ class Site:
                     self._save(effect)
                 case Changed():
                     self._members_changed(effect)
-                case Finished(round, reason):
+                case Finished(round, reason, training_over):
                     log.info("finished after round %d: %s", round, reason)
-                    self.stop(reason)
+                    if training_over:
+                        self._keep(self._loop.create_task(self._linger(reason)))
+                    else:
+                        self.stop(reason)
                 case Note(text):
                     log.info("%s", text)
         self._set_timer()
@@ -280,11 +292,16 @@ class Site:
         )
         self.streams.send(client, encode(welcome))
         log.info("client %s is connected", client)
+        if self.rounds.phase is Phase.FINISHED:
+            self._dismiss(client, "all rounds are done")
         self._handle(lambda: self.rounds.client_connected(client, time.monotonic()))
         self._write_live()
 
     def _stream_closed(self, client: str) -> None:
         log.info("client %s is gone", client)
+        if client in self._dismissed:
+            self._informed.add(client)
+            self.store.remember_informed(self._informed)
         self._invited[client] = time.monotonic()
         self._handle(lambda: self.rounds.client_gone(client, time.monotonic()))
         self._write_live()
@@ -322,6 +339,11 @@ class Site:
             lambda: self._greeting(name), self._peer_replied, self._peer_down,
         )  # fmt: skip
         self._keep(link.start())
+
+    def _last_models(self) -> tuple[int, bytes]:
+        """The models of the last round as a publication, with which a neighbour that is behind can catch up."""
+        publication = self.role.publication()
+        return publication.round, encode_publication(self.settings.name, self.digest, publication)
 
     def _greeting(self, peer: str) -> bytes:
         hello = messages.PeerHello(

@@ -59,6 +59,11 @@ class SiteRole:
         self._sent = self.server.aggregate(round, [(self.clients[name], answers[name]) for name in self._contributing])
         return self._sent
 
+    def publication(self) -> Publication:
+        """The models as they are now, as a publication of the last round."""
+        models = {cluster: state["model"] for cluster, state in self.server.state()["clusters"].items()}
+        return Publication(self.server.round, len(self.server.neighbours), models)
+
     def combine(self, round: int, publications: Mapping[str, Publication]) -> None:
         """The server's combination; from now on those who answered are accepted."""
         self.server.combine(round, publications)

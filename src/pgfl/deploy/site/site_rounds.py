@@ -61,6 +61,7 @@ class Timing:
     start: float = 60.0
     give_up: float | None = None  # alone for so long: stop (a later start continues); None: wait for ever
     staleness: int = 1
+    linger: float = 3600.0  # after the last round, for those who were away
 
 
 class Phase(StrEnum):
@@ -113,10 +114,11 @@ class Changed:
 
 @dataclass(frozen=True)
 class Finished:
-    """Nothing more will happen."""
+    """Nothing more will happen here: the training is over, or this site gives up and a later start goes on."""
 
     round: int
     reason: str
+    training_over: bool = False
 
 
 @dataclass(frozen=True)
@@ -298,7 +300,7 @@ class SiteRounds:
         if self._next_members is not None:
             return self._adopt()
         if self.round >= self.rounds:
-            return self._finish("all rounds are done")
+            return self._finish("all rounds are done", training_over=True)
         catching_up = self._catch_up()
         if catching_up is not None:
             return catching_up
@@ -409,10 +411,10 @@ class SiteRounds:
         newest = self._newest(peer)
         return received[newest] if newest and newest >= self.current - self.timing.staleness else None
 
-    def _finish(self, reason: str) -> list[Effect]:
+    def _finish(self, reason: str, training_over: bool = False) -> list[Effect]:
         self.phase = Phase.FINISHED
         self.deadline = None
-        return [Finished(self.round, reason)]
+        return [Finished(self.round, reason, training_over)]
 
     def _refuse(self, why: str, text: str) -> list[Effect]:
         self.refused[why] += 1

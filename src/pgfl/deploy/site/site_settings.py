@@ -32,6 +32,7 @@ class TimingSettings(Section):
     start: NotNegative = 60.0
     give_up: Positive | None = None
     staleness: Annotated[int, Field(ge=0, le=1000)] = 1
+    linger: NotNegative = 3600.0
 
 
 class SiteSettings(Section):
