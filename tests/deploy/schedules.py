@@ -18,7 +18,7 @@ from pgfl.core.roles import Client, Server
 from pgfl.deploy.client.client_rounds import STATE, ClientRounds
 from pgfl.deploy.messages import BETWEEN_SITE_AND_CLIENT, Decline, encode_request, read_answer, read_request
 from pgfl.deploy.site.site_role import SiteRole
-from pgfl.deploy.site.site_rounds import Ask, Completed, Finished, Members, Phase, Publish, SiteRounds, Timing
+from pgfl.deploy.site.site_rounds import Ask, Completed, Finished, Members, Phase, Publish, Quorum, SiteRounds, Timing
 from pgfl.deploy.wire import Limits, decode
 from pgfl.errors import BudgetSpent, LedgerError
 from pgfl.objectives import Ridge
@@ -27,6 +27,9 @@ from pgfl.privacy.ledger import Slot
 ALGORITHM = PGFL(rho=2.0, tau=0.2)
 OBJECTIVE = Ridge(lam=0.01)
 TRAINING = "ab" * 32
+WITH_ANYONE = Quorum(clients=0.0, neighbours=0)
+TIMING = Timing(answers=4.0, exchange=3.0, start=5.0, give_up=30.0, pace=0.0)
+HEARTBEAT = 1.0
 
 
 @dataclass
@@ -98,7 +101,8 @@ class World:
     faults: Faults
     seed: int
     budget: int = 10**9
-    timing: Timing = field(default_factory=lambda: Timing(answers=4.0, exchange=3.0, start=5.0, give_up=30.0))
+    timing: Timing = TIMING
+    quorum: Quorum = WITH_ANYONE
 
     def __post_init__(self):
         self.chance = random.Random(self.seed)
@@ -127,6 +131,7 @@ class World:
         for site in ids:
             self.begin_site(site)
         self.plan_faults()
+        self.later(HEARTBEAT, self.heartbeat)
 
     # processes --------------------------------------------------------------------------------------------------------
 
@@ -140,7 +145,7 @@ class World:
         if saved is not None:
             role.restore(saved[1])
         rounds = SiteRounds(
-            role, self.rounds, set(self.neighbours[site]), set(self.members[site]), self.timing,
+            role, self.rounds, set(self.neighbours[site]), set(self.members[site]), self.timing, self.quorum,
             round=saved[0] if saved else 0,
         )  # fmt: skip
         self.sites[site] = rounds
@@ -185,9 +190,17 @@ class World:
         if frozenset({site, peer}) in self.cut or site not in self.sites or peer not in self.sites:
             return
         for here, there in ((site, peer), (peer, site)):
-            self.event(here, "peer_up", there)
+            self.event(here, "peer_up", there, ready=self.sites[there].ready)
             if there in self.latest:
                 self.post(lambda h=here, t=there, p=self.latest[there]: self.deliver_publication(t, h, p))
+
+    def heartbeat(self):
+        """Greetings repeat, so that what was lost on the way comes again."""
+        for site in self.neighbours:
+            for peer in self.neighbours[site]:
+                if site < peer and self.chance.random() >= self.faults.drop:
+                    self.greet(site, peer)
+        self.later(HEARTBEAT, self.heartbeat)
 
     def cut_link(self, first, second, back_after):
         self.cut.add(frozenset({first, second}))
@@ -294,10 +307,10 @@ class World:
         if frozenset({sender, receiver}) not in self.cut:
             self.event(receiver, "published", sender, effect.round, effect.publication)
 
-    def event(self, site, method, *arguments):
+    def event(self, site, method, *arguments, **more):
         rounds = self.sites.get(site)
         if rounds is not None:
-            self.apply(site, getattr(rounds, method)(*arguments, self.now))
+            self.apply(site, getattr(rounds, method)(*arguments, self.now, **more))
 
     def post(self, deliver):
         """Over the wire: perhaps late, twice, or never."""

@@ -47,7 +47,8 @@ def prepared(tmp_path_factory):
     federation = demo_federation(2, 2, "huber", seed=3)
     training = demo_training(federation, "huber", ENDLESS)
     timing = {"answers": 2.0, "exchange": 2.0, "start": 60.0}
-    network = LocalNetwork(tmp_path_factory.mktemp("network"), federation, training, POLICY, timing)
+    quorum = {"neighbours": 0}  # a part that is cut off trains alone
+    network = LocalNetwork(tmp_path_factory.mktemp("network"), federation, training, POLICY, timing, quorum)
     network.cables = {}
 
     def over_a_cable(here, there):

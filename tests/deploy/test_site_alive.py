@@ -20,9 +20,10 @@ SITE = "server-0"
 PATIENCE = 240.0
 
 
-def network_of(folder, sites=1, clients=1, rounds=10**6, **timing):
+def network_of(folder, sites=1, clients=1, rounds=10**6, quorum=None, **timing):
     federation = demo_federation(sites, clients, "huber", seed=0)
-    network = LocalNetwork(folder, federation, demo_training(federation, "huber", rounds), OPEN, timing)
+    training = demo_training(federation, "huber", rounds)
+    network = LocalNetwork(folder, federation, training, OPEN, timing, {"clients": 0.0} if quorum is None else quorum)
     network.prepare()
     return network
 
@@ -59,7 +60,7 @@ def broken(*_, **__):
 @pytest.mark.parametrize("part", ["combine", "greeting", "live"])
 def test_an_exception_ends_the_site_with_a_reason_and_a_code_to_restart_it(tmp_path, part):
     """In a round, in a link, in the watch over changes: a task that dies alone would leave the site half alive."""
-    network = network_of(tmp_path, sites=2, start=0.1)
+    network = network_of(tmp_path, sites=2, start=0.1, quorum={"neighbours": 0})
     site = site_of(network)
     if part == "combine":
         site.role.combine = broken
@@ -67,7 +68,7 @@ def test_an_exception_ends_the_site_with_a_reason_and_a_code_to_restart_it(tmp_p
         setattr(site, {"greeting": "_greeting", "live": "_write_live"}[part], broken)
     with (
         taking_part(network, network.clients_of(SITE)[0]),
-        pytest.raises(Unforeseen, match="KeyError.*goes on") as failed,
+        pytest.raises(Unforeseen, match=r"KeyError.*goes on") as failed,
     ):
         asyncio.run(asyncio.wait_for(site.run(), PATIENCE))
     assert failed.value.exit_code == 1, "2 is a mistake of the operator, which a restart does not mend"
@@ -126,3 +127,35 @@ def test_a_client_that_was_away_when_training_ended_learns_so_when_it_returns(tm
     assert asyncio.run(all_told(present, late)) == "stopped by its operator"
     assert asyncio.run(all_told(later)) == "all rounds are done"
     assert asyncio.run(site_of(network).run()) == "all rounds are done"
+
+
+def test_nobody_spends_a_release_before_the_last_client_of_any_site_is_there_nor_while_the_sites_are_apart(tmp_path):
+    """The defaults of a network of two sites, whose last client comes late and whose link breaks."""
+    network = network_of(tmp_path, sites=2, quorum={}, start=PATIENCE)
+    early, late = network.federation.client_ids
+    names = network.federation.server_ids
+
+    async def scenario():
+        sites = [site_of(network, name) for name in names]
+        running = [asyncio.create_task(site.run()) for site in sites]
+        with taking_part(network, early):
+            await until(lambda: sites[0].rounds.connected and sites[0].rounds.up and sites[1].rounds.up)
+            assert [site.rounds.round for site in sites] == [0, 0]
+            assert (sites[0].rounds.ready, sites[1].rounds.ready) == (True, False)
+            with taking_part(network, late):
+                await until(lambda: all(site.rounds.round > 3 for site in sites))
+                sites[1].stop("stopped by its operator")
+                await running[1]
+                await until(lambda: sites[0].rounds.missing)
+                assert "0 of 1 neighbours are here" in sites[0].rounds.missing
+                assert sites[0].rounds.round <= sites[1].rounds.round + 1
+                again = site_of(network, names[1])
+                running[1] = asyncio.create_task(again.run())
+                await until(lambda: sites[0].rounds.round > sites[1].rounds.round + 3)
+        for site in (sites[0], again):
+            site.stop("enough")
+        await asyncio.gather(*running)
+
+    asyncio.run(scenario())
+    assert not any(row["absent"] for row in network.history(names[1]))
+    assert sum(bool(row["absent"]) for row in network.history(names[0])) <= 1

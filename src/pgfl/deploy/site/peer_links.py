@@ -138,6 +138,10 @@ class PeerLink:
         self._outbox.append((round, data))
         self._wake.set()
 
+    def greet_now(self) -> None:
+        """Greet the neighbour at once instead of with the next heartbeat."""
+        self._wake.set()
+
     @property
     def drained(self) -> bool:
         """Whether the neighbour has acknowledged everything."""

@@ -33,6 +33,7 @@ from pgfl.deploy.site.site_rounds import (
     Note,
     Phase,
     Publish,
+    Quorum,
     SiteRounds,
     Timing,
 )
@@ -80,12 +81,16 @@ class Site:
             set(self.neighbours),
             set(clients),
             Timing(**settings.timing.model_dump()),
+            Quorum(**settings.quorum.model_dump()),
             choose=self._choose,
             round=saved[0] if saved is not None else 0,
+            apart=self._apart_before(),
         )
         self._latest = self._last_models() if saved is not None else None
         self._received: dict[str, int] = {}
         self._why_down: dict[str, str] = {}
+        self._ready_peers: dict[str, bool] = {}
+        self._was_ready = False
         self._invited: dict[str, float] = dict.fromkeys(clients, time.monotonic() if saved is not None else 0.0)
         self._tokens: dict[str, str] = {}
         self._round_began = time.monotonic()
@@ -169,6 +174,7 @@ class Site:
             effects = event()
             if not self._over.done():  # else as after a crash: what is not saved did not happen
                 self._apply(effects)
+                self._announce_readiness()
         except Exception as error:
             self._fail(error)
 
@@ -352,8 +358,22 @@ class Site:
             round=self.rounds.round,
             degree=len(self.neighbours),
             heard=self._received.get(peer, 0),
+            ready=self.rounds.ready,
         )
         return encode(hello)
+
+    def _announce_readiness(self) -> None:
+        """Neighbours begin when everyone is ready, so they learn it at once and not with the next heartbeat."""
+        if self.rounds.ready is not self._was_ready:
+            self._was_ready = self.rounds.ready
+            for link in self._links.values():
+                link.greet_now()
+
+    def _apart_before(self) -> int:
+        """How many rounds, in a row, the last life of this site trained with too few neighbours."""
+        needed = min(self.settings.quorum.neighbours, len(self.neighbours))
+        together = (len(row["neighbours"]) >= needed for row in reversed(self.store.history()))
+        return next((rounds for rounds, enough in enumerate(together) if enough), 0)
 
     def _from_peer(self, peer: str, frame: Frame) -> bytes:
         header = frame.header
@@ -364,18 +384,29 @@ class Site:
             publication = read_publication(frame)
             self._received[peer] = max(self._received.get(peer, 0), publication.round)
             self._handle(lambda: self.rounds.published(peer, publication.round, publication, time.monotonic()))
-        elif self._latest is not None and self._latest[0] > header.heard:
-            link = self._links.get(peer)
-            if link is not None and link.drained:
-                link.publish(*self._latest)
+        else:
+            self._greeted(peer, header)
         acknowledged = messages.Acknowledged(
             site=self.settings.name,
             training=self.digest,
             round=self.rounds.round,
             degree=len(self.neighbours),
             finished=self.rounds.phase is Phase.FINISHED,
+            ready=self.rounds.ready,
         )
         return encode(acknowledged)
+
+    def _greeted(self, peer: str, hello: messages.PeerHello) -> None:
+        if peer in self.rounds.up:
+            self._note_readiness(peer, hello.ready)
+        link = self._links.get(peer)
+        if self._latest is not None and self._latest[0] > hello.heard and link is not None and link.drained:
+            link.publish(*self._latest)
+
+    def _note_readiness(self, peer: str, ready: bool) -> None:
+        if peer not in self.rounds.up or ready is not self._ready_peers.get(peer):
+            self._ready_peers[peer] = ready
+            self._handle(lambda: self.rounds.peer_up(peer, time.monotonic(), ready))
 
     def _peer_replied(self, peer: str, reply: messages.Acknowledged) -> None:
         if reply.training != self.digest:
@@ -383,8 +414,7 @@ class Site:
             return
         if self._why_down.pop(peer, None) is not None or peer not in self.rounds.up:
             log.info("site %s is there, at round %d", peer, reply.round)
-        if peer not in self.rounds.up:
-            self._handle(lambda: self.rounds.peer_up(peer, time.monotonic()))
+        self._note_readiness(peer, reply.ready)
 
     def _peer_down(self, peer: str, reason: str) -> None:
         if self._why_down.get(peer) != reason:
@@ -453,6 +483,7 @@ class Site:
                 self.rounds.pending if self.rounds.phase is Phase.COLLECTING else self.rounds.awaited
             ),
             "up": sorted(self.rounds.up),
+            "missing": self.rounds.missing if self.rounds.phase is Phase.WAITING else None,
             "disagreement": self.role.disagreement,
             "refused": dict(self.rounds.refused + self.streams.refused + self.service.refused),
         }
