@@ -39,6 +39,12 @@ class NetworkError(PgflError):
     """A site or a client cannot be set up, reached or trusted."""
 
 
+class Unforeseen(NetworkError):
+    """A running site failed; a service manager should start it again, and it goes on from the last completed round."""
+
+    exit_code = 1
+
+
 class MissingExtra(PgflError):
     """A feature needs an optional library that is not installed."""
 

@@ -18,7 +18,7 @@ from pgfl.core.roles import Client, Server
 from pgfl.deploy.client.client_rounds import STATE, ClientRounds
 from pgfl.deploy.messages import BETWEEN_SITE_AND_CLIENT, Decline, encode_request, read_answer, read_request
 from pgfl.deploy.site.site_role import SiteRole
-from pgfl.deploy.site.site_rounds import Ask, Completed, Finished, Phase, Publish, SiteRounds, Timing
+from pgfl.deploy.site.site_rounds import Ask, Completed, Finished, Members, Phase, Publish, Quorum, SiteRounds, Timing
 from pgfl.deploy.wire import Limits, decode
 from pgfl.errors import BudgetSpent, LedgerError
 from pgfl.objectives import Ridge
@@ -27,6 +27,9 @@ from pgfl.privacy.ledger import Slot
 ALGORITHM = PGFL(rho=2.0, tau=0.2)
 OBJECTIVE = Ridge(lam=0.01)
 TRAINING = "ab" * 32
+WITH_ANYONE = Quorum(clients=0.0, neighbours=0)
+TIMING = Timing(answers=4.0, exchange=3.0, start=5.0, give_up=30.0, pace=0.0)
+HEARTBEAT = 1.0
 
 
 @dataclass
@@ -85,6 +88,7 @@ class Faults:
     crashes: int = 0
     cuts: int = 0
     flaps: int = 0
+    changes: int = 0  # a client is expelled, and admitted again later
     last: float = 60.0  # faults happen before this time
 
 
@@ -97,7 +101,8 @@ class World:
     faults: Faults
     seed: int
     budget: int = 10**9
-    timing: Timing = field(default_factory=lambda: Timing(answers=4.0, exchange=3.0, start=5.0, give_up=30.0))
+    timing: Timing = TIMING
+    quorum: Quorum = WITH_ANYONE
 
     def __post_init__(self):
         self.chance = random.Random(self.seed)
@@ -113,6 +118,7 @@ class World:
             for s, site in enumerate(ids)
         }
         self.site_of = {client: site for site, members in self.members.items() for client in members}
+        self.cluster_of = {client: cluster for members in self.members.values() for client, cluster in members.items()}
         self.accounts = {client: MemoryAccount(self.budget) for client in self.site_of}
         self.saved: dict[str, tuple[int, Any, dict[str, int]] | None] = dict.fromkeys(ids)
         self.accepted: dict[str, list[tuple[int, Any, Any]]] = {client: [] for client in self.site_of}
@@ -125,6 +131,7 @@ class World:
         for site in ids:
             self.begin_site(site)
         self.plan_faults()
+        self.later(HEARTBEAT, self.heartbeat)
 
     # processes --------------------------------------------------------------------------------------------------------
 
@@ -138,7 +145,7 @@ class World:
         if saved is not None:
             role.restore(saved[1])
         rounds = SiteRounds(
-            role, self.rounds, set(self.neighbours[site]), set(self.members[site]), self.timing,
+            role, self.rounds, set(self.neighbours[site]), set(self.members[site]), self.timing, self.quorum,
             round=saved[0] if saved else 0,
         )  # fmt: skip
         self.sites[site] = rounds
@@ -183,9 +190,17 @@ class World:
         if frozenset({site, peer}) in self.cut or site not in self.sites or peer not in self.sites:
             return
         for here, there in ((site, peer), (peer, site)):
-            self.event(here, "peer_up", there)
+            self.event(here, "peer_up", there, ready=self.sites[there].ready)
             if there in self.latest:
                 self.post(lambda h=here, t=there, p=self.latest[there]: self.deliver_publication(t, h, p))
+
+    def heartbeat(self):
+        """Greetings repeat, so that what was lost on the way comes again."""
+        for site in self.neighbours:
+            for peer in self.neighbours[site]:
+                if site < peer and self.chance.random() >= self.faults.drop:
+                    self.greet(site, peer)
+        self.later(HEARTBEAT, self.heartbeat)
 
     def cut_link(self, first, second, back_after):
         self.cut.add(frozenset({first, second}))
@@ -207,10 +222,29 @@ class World:
             self.later(chance.uniform(0.0, faults.last), self.if_alive, name, crash, chance.uniform(0.1, 20.0))
         for _ in range(faults.flaps):
             self.later(chance.uniform(0.0, faults.last), self.flap, chance.choice(list(self.site_of)))
+        for _ in range(faults.changes):
+            client = chance.choice(list(self.site_of))
+            self.later(chance.uniform(0.0, faults.last), self.expel, client)
+            self.later(chance.uniform(0.0, faults.last), self.admit, client)
         for _ in range(faults.cuts if edges else 0):
             self.later(
                 chance.uniform(0.0, faults.last), self.cut_link, *chance.choice(edges), chance.uniform(0.5, 20.0)
             )
+
+    def expel(self, client):
+        site = self.site_of[client]
+        self.members[site].pop(client, None)
+        self.members_changed(site)
+
+    def admit(self, client):
+        site = self.site_of[client]
+        self.members[site][client] = self.cluster_of[client]
+        self.members_changed(site)
+        self.later(self.chance.uniform(0.05, 5.0), self.connect, client)
+
+    def members_changed(self, site):
+        members = Members(dict(self.members[site]), frozenset(self.neighbours[site]))
+        self.event(site, "change", members)
 
     def if_alive(self, name, crash, back_after):
         alive = name in self.sites if name in self.neighbours else self.clients[name] is not None
@@ -245,7 +279,7 @@ class World:
         self.completed[site].append(done)
         kept = json.loads(str(done.snapshot["about"]))["kept"]
         for client in done.accepted:
-            model = done.snapshot["kept"][kept.index([done.round, self.members[site][client]])]
+            model = done.snapshot["kept"][kept.index([done.round, self.cluster_of[client]])]
             self.accepted[client].append((done.round, model, self.answers[site, client, done.round]))
 
     def tick(self, site, rounds):
@@ -273,10 +307,10 @@ class World:
         if frozenset({sender, receiver}) not in self.cut:
             self.event(receiver, "published", sender, effect.round, effect.publication)
 
-    def event(self, site, method, *arguments):
+    def event(self, site, method, *arguments, **more):
         rounds = self.sites.get(site)
         if rounds is not None:
-            self.apply(site, getattr(rounds, method)(*arguments, self.now))
+            self.apply(site, getattr(rounds, method)(*arguments, self.now, **more))
 
     def post(self, deliver):
         """Over the wire: perhaps late, twice, or never."""

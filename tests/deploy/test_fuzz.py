@@ -29,7 +29,7 @@ def _quiet(caplog):
 
 
 def hostile(seed, count=MESSAGES):
-    """Known malformed frames, damaged good ones, and noise."""
+    """Known malformed frames, damaged good ones, noise, and a few that are good."""
     chance = random.Random(seed)
     known, kinds = list(MALFORMED.values()), list(Kind)
     for _ in range(count):
@@ -38,6 +38,8 @@ def hostile(seed, count=MESSAGES):
             yield chance.choice(known)
         elif way < 0.4:
             yield chance.randbytes(chance.randint(0, 200))
+        elif way < 0.42:
+            yield good(chance.choice(kinds))
         else:
             frame = bytearray(good(chance.choice(kinds)))
             for _ in range(chance.randint(1, 6)):

@@ -47,7 +47,8 @@ def prepared(tmp_path_factory):
     federation = demo_federation(2, 2, "huber", seed=3)
     training = demo_training(federation, "huber", ENDLESS)
     timing = {"answers": 2.0, "exchange": 2.0, "start": 60.0}
-    network = LocalNetwork(tmp_path_factory.mktemp("network"), federation, training, POLICY, timing)
+    quorum = {"neighbours": 0}  # a part that is cut off trains alone
+    network = LocalNetwork(tmp_path_factory.mktemp("network"), federation, training, POLICY, timing, quorum)
     network.cables = {}
 
     def over_a_cable(here, there):
@@ -144,6 +145,17 @@ def test_a_site_killed_goes_on_from_its_last_round(network):
     assert rounds == sorted(set(rounds))
     assert "catching up" in network.log(NORTH)[before:]
     accounts_are_right(network)
+
+
+def test_a_site_that_is_stopped_keeps_its_clients(network):
+    """SIGTERM to a site is not the end of training: its clients wait, and come back with it."""
+    waiting = {client: network.running[client].pid for client in network.clients_of(NORTH)}
+    network.terminate(NORTH)
+    assert "stopped by its operator" in network.log(NORTH)
+    network.start(NORTH)
+    network.wait(lambda: together(network), PATIENCE, "its clients to come back")
+    assert {client: network.running[client].pid for client in waiting} == waiting
+    assert not set(waiting) & set(network.ended())
 
 
 def test_a_client_admitted_while_training_runs_takes_part(network):

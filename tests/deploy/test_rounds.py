@@ -7,9 +7,22 @@ import random
 import numpy as np
 import pytest
 
-from pgfl.deploy.site.site_rounds import Ask, Completed, Finished, Note, Phase, Publish, SiteRounds, Timing, asked
+from pgfl.deploy.site.site_rounds import (
+    Ask,
+    Changed,
+    Completed,
+    Finished,
+    Members,
+    Note,
+    Phase,
+    Publish,
+    Quorum,
+    SiteRounds,
+    Timing,
+    asked,
+)
 from pgfl.simulate.simulator import Simulator
-from tests.deploy.schedules import ALGORITHM, OBJECTIVE, Faults, World, small_federation
+from tests.deploy.schedules import ALGORITHM, OBJECTIVE, WITH_ANYONE, Faults, World, small_federation
 
 SCHEDULES = 2000
 FEDERATION = small_federation()
@@ -59,9 +72,11 @@ def test_any_schedule_ends_and_charges_nobody_twice():
             crashes=chance.randint(0, 4),
             cuts=chance.randint(0, 3),
             flaps=chance.randint(0, 4),
+            changes=chance.choice([0, 0, 1, 3]),
             last=chance.choice([3.0, 30.0]),
         )
-        check(World(SMALL[seed % 3], rounds=chance.randint(1, 4), faults=faults, seed=seed).play())
+        quorum = chance.choice([WITH_ANYONE, Quorum(), Quorum(clients=1.0, neighbours=2), Quorum(0.3, 1, apart=1)])
+        check(World(SMALL[seed % 3], rounds=chance.randint(1, 4), faults=faults, seed=seed, quorum=quorum).play())
 
 
 def test_faults_were_really_there():
@@ -124,17 +139,24 @@ class Recorder:
     def combine(self, round, publications):
         self.combined.append((round, dict(publications)))
 
+    def adopt(self, members):
+        self.members = members
+
     def snapshot(self):
         return None
 
 
-def site(neighbours=(), clients=("ann", "bob"), rounds=9, **changes):
-    timing = Timing(**{"answers": 10.0, "exchange": 5.0, "start": 60.0, "staleness": 1, **changes})
-    rounds = SiteRounds(Recorder(), rounds, set(neighbours), set(clients), timing)
+def site(neighbours=(), clients=("ann", "bob"), rounds=9, quorum=WITH_ANYONE, **changes):
+    timing = Timing(**{"answers": 10.0, "exchange": 5.0, "start": 60.0, "staleness": 1, "pace": 0.0, **changes})
+    rounds = SiteRounds(Recorder(), rounds, set(neighbours), set(clients), timing, quorum)
     effects = rounds.start(0.0)
     for client in clients:
         effects += rounds.client_connected(client, 0.0)
     return rounds, effects
+
+
+def members(*clients, neighbours=()):
+    return Members(dict.fromkeys(clients, "a"), frozenset(neighbours))
 
 
 def published(effects):
@@ -175,12 +197,11 @@ def test_the_first_answer_stands():
 
 def test_an_answer_that_was_not_asked_for_is_refused():
     rounds, _ = site()
-    rounds.admit("eve", 0.5)
-    rounds.client_connected("eve", 0.6)
+    rounds.change(members("ann", "bob", "eve"), 0.5)
+    assert rounds.client_connected("eve", 0.6), "it is admitted from the next round on"
+    assert rounds.refused["unadmitted"] == 1
     rounds.answered("eve", 1, "e", 1.0)
     assert rounds.refused["unasked"] == 1
-    assert rounds.client_connected("mallory", 1.0)
-    assert rounds.refused["unadmitted"] == 1
 
 
 def test_a_client_that_comes_back_is_asked_the_same_again():
@@ -255,6 +276,7 @@ def test_a_site_that_learns_in_a_round_that_it_fell_behind_closes_the_round_firs
 
 def test_alone_without_give_up_it_waits_and_with_it_it_stops():
     rounds, _ = site(clients=())
+    assert rounds.tick(60.0) == [Note("round 1 waits: no client and no neighbour is left")]
     assert rounds.deadline is None
     assert rounds.tick(1e9) == []
     rounds, _ = site(clients=(), give_up=30.0)
@@ -264,9 +286,51 @@ def test_alone_without_give_up_it_waits_and_with_it_it_stops():
 
 def test_a_new_client_takes_part_from_the_next_round():
     rounds, _ = site(clients=("ann",))
-    rounds.admit("bob", 1.0)
-    assert not asked(rounds.client_connected("bob", 1.0))
-    assert set(asked(rounds.answered("ann", 1, "a", 2.0))) == {"ann", "bob"}
+    assert rounds.change(members("ann", "bob"), 1.0) == []
+    effects = rounds.answered("ann", 1, "a", 2.0)
+    assert Changed(2, admitted=("bob",)) in effects
+    assert set(asked(effects)) == {"ann"}
+    rounds.client_connected("bob", 2.5)
+    assert set(asked(rounds.answered("ann", 2, "a", 3.0))) == {"ann", "bob"}
+
+
+def test_a_change_of_members_counts_between_rounds_and_holds_no_round_up():
+    rounds, _ = site(neighbours=("south", "west"))
+    rounds.peer_up("south", 0.0)
+    rounds.peer_up("west", 0.0)
+    rounds.answered("ann", 1, "a", 1.0)
+    effects = rounds.change(members("bob", "eve", neighbours=("south",)), 2.0)
+    assert not hasattr(rounds.role, "members"), "a round keeps its members to its end"
+    effects = rounds.answered("bob", 1, "b", 3.0)
+    assert rounds.role.aggregated == [(1, {"ann": "a", "bob": "b"})]
+    assert rounds.awaited == {"south"}, "a neighbour that leaves is not waited for"
+    effects = rounds.published("south", 1, "s", 4.0)
+    assert Changed(2, admitted=("eve",), expelled=("ann",), unlinked=("west",)) in effects
+    assert rounds.role.members.clients.keys() == {"bob", "eve"}
+    assert set(asked(effects)) == {"bob"}
+    rounds.change(members("eve", neighbours=("south",)), 5.0)
+    assert rounds.phase is Phase.EXCHANGING, "nor is a client that leaves"
+
+
+def test_an_expulsion_during_the_exchange_leaves_the_round_whole():
+    """With the real role: the combination still knows the cluster of the client that is leaving."""
+    world = World(small_federation(sites=2, clients=2), rounds=5, faults=Faults(), seed=0)
+    rounds, (leaving, staying) = world.sites["server-0"], sorted(world.members["server-0"])
+    publish, expelled = world.deliver_publication, []
+
+    def expel_first(sender, receiver, effect):
+        if receiver == "server-0" and effect.round == 2 and not expelled:
+            assert rounds.phase is Phase.EXCHANGING
+            assert leaving in rounds.role._contributing
+            expelled.append(leaving)
+            world.expel(leaving)
+        publish(sender, receiver, effect)
+
+    world.deliver_publication = expel_first
+    world.play()
+    check(world)
+    assert expelled
+    assert [done.accepted for done in world.completed["server-0"]] == 2 * [(leaving, staying)] + 3 * [(staying,)]
 
 
 @pytest.mark.parametrize("staleness", [0, 2])
@@ -298,3 +362,96 @@ def test_a_slower_neighbour_does_not_run_behind_for_ever():
     world.play(horizon=20.0)
     assert all(done.neighbours for done in world.completed["server-0"][-30:])
     assert abs(world.sites["server-0"].round - world.sites["server-1"].round) <= 1
+
+
+# who must be there ---------------------------------------------------------------------------------------------------
+
+
+def test_a_start_waits_until_the_neighbours_are_ready_too():
+    """The barrier is not per site: a neighbour whose clients are not there yet would find the rounds over."""
+    rounds, effects = site(neighbours=("south",), quorum=Quorum())
+    assert rounds.ready
+    assert not asked(effects + rounds.peer_up("south", 1.0, ready=False))
+    assert not asked(rounds.tick(60.0)), "nor does it begin alone when the time to start is over"
+    assert "1 are needed" in rounds.missing
+    assert set(asked(rounds.peer_up("south", 61.0, ready=True))) == {"ann", "bob"}
+
+
+def test_a_site_is_ready_when_its_clients_are_there_or_the_time_to_start_is_over():
+    rounds = SiteRounds(Recorder(), 9, set(), {"ann", "bob", "eve"}, Timing(start=60.0), Quorum(clients=0.5))
+    rounds.start(0.0)
+    rounds.client_connected("ann", 1.0)
+    rounds.client_connected("bob", 2.0)
+    assert not rounds.ready
+    assert set(asked(rounds.tick(60.0))) == {"ann", "bob"}
+    assert rounds.ready
+    alone = SiteRounds(Recorder(), 9, set(), {"ann", "bob", "eve"}, Timing(start=60.0), Quorum(clients=0.5))
+    alone.start(0.0)
+    alone.client_connected("ann", 1.0)
+    (note,) = alone.tick(60.0)
+    assert note == Note("round 1 waits: 1 of 3 clients are connected, 2 are needed")
+    assert not alone.ready
+    assert alone.tick(1e6) == [], "it says so once"
+    assert set(asked(alone.client_connected("bob", 1e6))) == {"ann", "bob"}
+
+
+def test_by_default_a_site_that_is_cut_off_spends_nothing_alone():
+    """The round that is under way is paid for already; no other one opens until a neighbour is back."""
+    rounds, _ = site(neighbours=("south",), clients=("ann",), quorum=Quorum())
+    rounds.peer_up("south", 0.0)
+    rounds.answered("ann", 1, "a", 1.0)
+    effects = rounds.peer_down("south", 2.0)
+    assert [e.absent for e in effects if isinstance(e, Completed)] == [("south",)]
+    assert not asked(effects)
+    assert rounds.missing == "0 of 1 neighbours are here and at round 1, 1 are needed"
+    assert not asked(rounds.tick(1e6))
+    assert asked(rounds.peer_up("south", 1e6)) == {"ann": ("ann", 2)}
+
+
+@pytest.mark.parametrize("apart", [1, 3])
+def test_only_so_many_rounds_are_trained_apart(apart):
+    rounds, _ = site(neighbours=("south",), clients=("ann",), quorum=Quorum(apart=apart))
+    rounds.peer_up("south", 0.0)
+    rounds.answered("ann", 1, "a", 1.0)
+    rounds.peer_down("south", 2.0)
+    for round in range(2, 10):
+        rounds.answered("ann", round, "a", float(round))
+    assert rounds.round == apart
+    rounds.published("south", apart, "s", 20.0)
+    assert asked(rounds.peer_up("south", 20.0)) == {"ann": ("ann", apart + 1)}
+
+
+def test_a_neighbour_that_is_reached_but_does_not_work_is_no_company():
+    rounds, _ = site(neighbours=("south",), clients=("ann",), quorum=Quorum(), rounds=99)
+    rounds.peer_up("south", 0.0)
+    now = 0.0
+    for _ in range(50):
+        rounds.answered("ann", rounds.current, "a", now)
+        now += 10.0
+        rounds.tick(now)
+    assert rounds.round == 2, "one round uses its models of the last, as staleness allows, and one is without"
+
+
+def test_a_round_takes_its_least_time():
+    rounds, _ = site(clients=("ann",), pace=4.0)
+    assert not asked(rounds.answered("ann", 1, "a", 1.0))
+    assert rounds.deadline == 4.0
+    assert asked(rounds.tick(4.0)) == {"ann": ("ann", 2)}
+
+
+def test_without_a_quorum_a_site_gives_up_only_where_it_may():
+    rounds, _ = site(neighbours=("south",), clients=("ann",), quorum=Quorum(), give_up=30.0, start=0.0)
+    (finished,) = [e for e in rounds.tick(30.0) if isinstance(e, Finished)]
+    assert finished.reason == "0 of 1 neighbours are here and at round 0, 1 are needed"
+    assert not finished.training_over
+
+
+def test_a_cut_network_waits_and_goes_on_together():
+    """With the default quorum and real roles: nobody pays for rounds that only a part of the network trains."""
+    world = World(FEDERATION, rounds=30, faults=Faults(latency=0.05), seed=3, quorum=Quorum(clients=1.0, neighbours=2))
+    world.at(2.0, lambda: world.cut_link("server-1", "server-2", 20.0))
+    world.play()
+    check(world)
+    assert world.now > 22.0
+    assert {rounds.round for rounds in world.sites.values()} == {30}
+    assert sum(bool(done.absent) for rounds in world.completed.values() for done in rounds) <= 3

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pgfl.deploy.messages import BETWEEN_SITE_AND_CLIENT, BETWEEN_SITES
-from pgfl.deploy.wire import Kind, Limits, Malformed, decode, encode
+from pgfl.deploy.wire import VERSION, Kind, Limits, Malformed, decode, encode
 
 ALL = (*BETWEEN_SITE_AND_CLIENT, *BETWEEN_SITES)
 MESSAGE = {message.kind: message for message in ALL}
@@ -26,12 +26,15 @@ GOOD = {
     Kind.DECLINE: ({"round": 2, "reason": "spent", "final": True}, None),
     Kind.STOP: ({"reason": "done"}, None),
     Kind.REFUSED: ({"reason": "who are you"}, None),
-    Kind.PEER_HELLO: ({"site": "north", "training": "00" * 32, "round": 0, "degree": 2, "heard": 0}, None),
+    Kind.PEER_HELLO: (
+        {"site": "north", "training": "00" * 32, "round": 0, "degree": 2, "heard": 0, "ready": False},
+        None,
+    ),
     Kind.PUBLICATION: (
         {"site": "north", "training": "00" * 32, "round": 1, "degree": 1, "clusters": ["a", "b"]},
         VECTORS,
     ),
-    Kind.ACKNOWLEDGED: ({"site": "s", "training": "", "round": 0, "degree": 1, "finished": False}, None),
+    Kind.ACKNOWLEDGED: ({"site": "s", "training": "", "round": 0, "degree": 1, "finished": False, "ready": True}, None),
 }
 
 
@@ -54,7 +57,7 @@ def test_a_frame_is_a_prefix_its_header_in_compact_json_and_its_vectors(kind):
     header, vectors = GOOD[kind]
     text = json.dumps(header, separators=(",", ":")).encode()
     payload = b"" if vectors is None else vectors.astype("<f8").tobytes()
-    assert good(kind) == b"PGFL\x01" + bytes([kind]) + len(text).to_bytes(4, "little") + text + payload
+    assert good(kind) == b"PGFL\x02" + bytes([kind]) + len(text).to_bytes(4, "little") + text + payload
 
 
 def test_every_kind_is_covered_here():
@@ -64,7 +67,7 @@ def test_every_kind_is_covered_here():
 
 def frame(kind, header, payload=b""):
     text = header if isinstance(header, bytes) else json.dumps(header).encode()
-    return struct.pack("<4sBBI", b"PGFL", 1, kind, len(text)) + text + payload
+    return struct.pack("<4sBBI", b"PGFL", VERSION, kind, len(text)) + text + payload
 
 
 ANSWER = {"round": 2, "release": 1}
@@ -78,7 +81,7 @@ MALFORMED = {
     "empty": b"",
     "short": b"PGFL",
     "other magic": b"HTTP" + frame(Kind.ANSWER, ANSWER, PAYLOAD)[4:],
-    "other version": frame(Kind.ANSWER, ANSWER, PAYLOAD)[:4] + b"\x02" + frame(Kind.ANSWER, ANSWER, PAYLOAD)[5:],
+    "other version": frame(Kind.ANSWER, ANSWER, PAYLOAD)[:4] + b"\x01" + frame(Kind.ANSWER, ANSWER, PAYLOAD)[5:],
     "unknown kind": frame(99, ANSWER, PAYLOAD),
     "header too long": struct.pack("<4sBBI", b"PGFL", 1, 5, 2**31) + b"{}",
     "not json": frame(Kind.ANSWER, b"\x80\x04K\x01."),

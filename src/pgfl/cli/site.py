@@ -121,6 +121,8 @@ def status(home: Home = Path("."), as_json: Json = False) -> None:
     console = Console()
     running = "runs" if figures["running"] else "does not run"
     console.print(f"round {figures['round']}; the site {running}", highlight=False)
+    if figures["missing"]:
+        console.print(f"the next round waits: {figures['missing']}", highlight=False)
     table = Table("client", "cluster", "releases accepted", "last round", "connected")
     for client in figures["clients"]:
         connected = "yes" if client["name"] in figures["connected"] else "no"

@@ -118,7 +118,7 @@ class Refused(Header):
 
 
 class PeerHello(Header):
-    """A site greets its neighbour: its training, its round, and the last round that it received from the neighbour."""
+    """A site greets its neighbour: its training, its round, the last one it received, and whether it can begin."""
 
     kind = Kind.PEER_HELLO
     site: SiteName
@@ -126,6 +126,7 @@ class PeerHello(Header):
     round: Count
     degree: Count
     heard: Count
+    ready: bool = True
 
 
 class Publication(Header):
@@ -156,6 +157,7 @@ class Acknowledged(Header):
     round: Count
     degree: Count
     finished: bool
+    ready: bool = True
 
 
 BETWEEN_SITE_AND_CLIENT: Expected = (Challenge, Hello, Welcome, Request, Answer, Decline, Stop, Refused)

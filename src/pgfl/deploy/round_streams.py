@@ -69,7 +69,9 @@ class ClientStreams:
         return int(port)
 
     async def stop(self) -> None:
-        """Close every stream."""
+        """Close every stream; clients take it for a break and come back."""
+        for client in self._queues:
+            self.close(client)
         await self._server.stop(1.0)
 
     def send(self, client: str, data: bytes) -> None:

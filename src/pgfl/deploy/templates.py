@@ -19,6 +19,13 @@ answers = 30.0            # seconds until a round closes without those who are l
 exchange = 15.0           # seconds that neighbours are waited for
 start = 60.0              # seconds that the first round waits for everyone
 staleness = 1             # rounds that a neighbour's models may be old
+linger = 3600.0           # seconds after the last round, for those who were away when it ended
+pace = 1.0                # least seconds from one round to the next
+
+[quorum]                  # who must be there for a round to open; with these nobody spends budget alone
+clients = 0.5             # share of the admitted clients
+neighbours = 1            # neighbours that are reached and at the same round
+apart = 0                 # rounds in a row that may be trained with fewer neighbours
 
 [training]                # the same at every site: neighbours compare its hash
 rounds = 100

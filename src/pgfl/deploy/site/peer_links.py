@@ -123,19 +123,23 @@ class PeerLink:
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
     _sending: bool = False
 
-    def start(self) -> None:
-        """Begin to call."""
+    def start(self) -> asyncio.Task[None]:
+        """Begin to call; returns the task, which ends only if it is stopped or fails."""
         self._task = asyncio.get_running_loop().create_task(self._run())
+        return self._task
 
     async def stop(self) -> None:
         """Stop calling."""
         self._task.cancel()
-        with suppress(asyncio.CancelledError):
-            await self._task
+        await asyncio.gather(self._task, return_exceptions=True)
 
     def publish(self, round: int, data: bytes) -> None:
         """Send this as soon as the link allows; only the newest few wait."""
         self._outbox.append((round, data))
+        self._wake.set()
+
+    def greet_now(self) -> None:
+        """Greet the neighbour at once instead of with the next heartbeat."""
         self._wake.set()
 
     @property

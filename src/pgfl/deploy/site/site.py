@@ -9,7 +9,7 @@ import os
 import secrets
 import time
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import Any
@@ -23,17 +23,29 @@ from pgfl.deploy.messages import encode_publication, encode_request, read_answer
 from pgfl.deploy.round_streams import ClientStreams, Unwelcome
 from pgfl.deploy.site.peer_links import PeerLink, PeerService, Refused
 from pgfl.deploy.site.site_role import SiteRole
-from pgfl.deploy.site.site_rounds import Ask, Completed, Effect, Finished, Note, Phase, Publish, SiteRounds, Timing
+from pgfl.deploy.site.site_rounds import (
+    Ask,
+    Changed,
+    Completed,
+    Effect,
+    Finished,
+    Members,
+    Note,
+    Phase,
+    Publish,
+    Quorum,
+    SiteRounds,
+    Timing,
+)
 from pgfl.deploy.site.site_settings import SiteSettings
 from pgfl.deploy.site.site_store import STORE, Neighbour, SiteStore
 from pgfl.deploy.wire import Frame, Limits, encode
-from pgfl.errors import NetworkError
+from pgfl.errors import NetworkError, Unforeseen
 
 log = logging.getLogger(__name__)
 LOCK, LIVE = "site.lock", "live.json"
 _INVITE_AFTER_SECONDS = 8.0  # a client that had a stream is given so long to come back by itself
 _LOOK_SECONDS = 1.0  # how often new admissions and links are looked for
-_LINGER_SECONDS = 20.0
 
 
 class Site:
@@ -55,16 +67,11 @@ class Site:
         algorithm = self.training.build_algorithm()
         clusters = frozenset(self.training.clusters) | ({EVERYONE} if not algorithm.personalised else frozenset())
         self.limits = Limits(self.training.dimension, clusters, self.training.max_norm)
-        self.neighbours = self.store.neighbours()
+        self.neighbours = self._coming = self.store.neighbours()
         clients = self._known_clients()
-        server = Server(
-            algorithm,
-            self.training.dimension,
-            self.neighbours,
-            clusters=self.training.clusters,
-            shares=self._shares(clients),
-        )
-        self.role = SiteRole(server, clients)
+        self._members = Members(clients, frozenset(self.neighbours))
+        server = Server(algorithm, self.training.dimension, self.neighbours, clusters=self.training.clusters)
+        self.role = SiteRole(server, clients, self.training.most_clients)
         saved = self.store.load_state()
         if saved is not None:
             self.role.restore(saved[1])
@@ -74,17 +81,24 @@ class Site:
             set(self.neighbours),
             set(clients),
             Timing(**settings.timing.model_dump()),
+            Quorum(**settings.quorum.model_dump()),
             choose=self._choose,
             round=saved[0] if saved is not None else 0,
+            apart=self._apart_before(),
         )
-        self._latest: tuple[int, bytes] | None = None
+        self._latest = self._last_models() if saved is not None else None
         self._received: dict[str, int] = {}
         self._why_down: dict[str, str] = {}
+        self._ready_peers: dict[str, bool] = {}
+        self._was_ready = False
         self._invited: dict[str, float] = dict.fromkeys(clients, time.monotonic() if saved is not None else 0.0)
         self._tokens: dict[str, str] = {}
         self._round_began = time.monotonic()
         self._timer: asyncio.TimerHandle | None = None
         self._links: dict[str, PeerLink] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._dismissed: set[str] = set()  # they were sent the end of training
+        self._informed = self.store.informed()  # they have received it
 
     # life -------------------------------------------------------------------------------------------------------------
 
@@ -110,44 +124,73 @@ class Site:
             if self.inviter is not None:
                 await _listening(self.inviter.start(self._keys, self._invitation), listen.flower)
                 ending.push_async_callback(asyncio.to_thread, self.inviter.stop)
-            ending.push_async_callback(self._close_links)
+            ending.push_async_callback(self._end_tasks)
             for name, neighbour in self.neighbours.items():
                 self._link(name, neighbour)
             log.info("site %s serves from round %d on", self.settings.name, self.rounds.round)
-            self._watcher = self._loop.create_task(self._watch())
-            self._apply(self.rounds.start(time.monotonic()))
-            reason = await self._over
-            await self._farewell(reason)
-        return reason
+            self._keep(self._loop.create_task(self._watch()))
+            self._handle(lambda: self.rounds.start(time.monotonic()))
+            return await self._over
 
     def stop(self, reason: str) -> None:
         """End soon; what is saved stays saved, and the next start goes on from there."""
         if not self._over.done():
             self._over.set_result(reason)
 
-    async def _farewell(self, reason: str) -> None:
-        """Stop the clients, and stay until the neighbours have the last publication."""
+    async def _linger(self, reason: str) -> None:
+        """Stay until every client knows that training is over and every neighbour has the last models."""
         for client in list(self.rounds.connected):
-            self.streams.send(client, encode(messages.Stop(reason=reason)))
-        until = time.monotonic() + (_LINGER_SECONDS if self.rounds.phase is Phase.FINISHED else 0.5)
-        while time.monotonic() < until and any(
-            not self._links[peer].drained for peer in self.rounds.up if peer in self._links
-        ):
+            self._dismiss(client, reason)
+        until, waited_for = time.monotonic() + self.settings.timing.linger, set[str]()
+        while (absent := self._uninformed()) and time.monotonic() < until:
+            if absent != waited_for and not absent & self.rounds.connected:
+                log.info("the training is over; staying for %s, who do not know yet", ", ".join(sorted(absent)))
+                waited_for = absent
             await asyncio.sleep(0.05)
-        await asyncio.sleep(0.3)
+        self.stop(reason)
 
-    async def _close_links(self) -> None:
-        self._watcher.cancel()
+    def _uninformed(self) -> set[str]:
+        """Clients that have not received the end of training, and neighbours that have not the last models."""
+        return (self.rounds.admitted - self._informed) | {
+            name for name, link in self._links.items() if not link.drained
+        }
+
+    def _dismiss(self, client: str, reason: str) -> None:
+        self._dismissed.add(client)
+        self.streams.send(client, encode(messages.Stop(reason=reason)))
+
+    async def _end_tasks(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        for link in self._links.values():
-            await link.stop()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
 
     # the protocol's effects -------------------------------------------------------------------------------------------
 
+    def _handle(self, event: Callable[[], list[Effect]]) -> None:
+        """Carry out an event and its effects. If anything goes wrong the process ends: never is a site half alive."""
+        try:
+            effects = event()
+            if not self._over.done():  # else as after a crash: what is not saved did not happen
+                self._apply(effects)
+                self._announce_readiness()
+        except Exception as error:
+            self._fail(error)
+
+    def _keep(self, task: asyncio.Task[None]) -> asyncio.Task[None]:
+        """A task that the site cannot do without: if it fails, so does the site."""
+        self._tasks.add(task)
+        task.add_done_callback(self._task_ended)
+        return task
+
+    def _task_ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            self._fail(error)
+
     def _apply(self, effects: list[Effect]) -> None:
-        if self._over.done():
-            return  # as after a crash: what is not saved did not happen
         for effect in effects:
             match effect:
                 case Ask(client, request):
@@ -158,9 +201,14 @@ class Site:
                         link.publish(*self._latest)
                 case Completed():
                     self._save(effect)
-                case Finished(round, reason):
+                case Changed():
+                    self._members_changed(effect)
+                case Finished(round, reason, training_over):
                     log.info("finished after round %d: %s", round, reason)
-                    self.stop(reason)
+                    if training_over:
+                        self._keep(self._loop.create_task(self._linger(reason)))
+                    else:
+                        self.stop(reason)
                 case Note(text):
                     log.info("%s", text)
         self._set_timer()
@@ -177,11 +225,7 @@ class Site:
             "refused": dict(self.rounds.refused + self.streams.refused + self.service.refused),
         }
         self._round_began = now
-        try:
-            self.store.save_round(done.round, done.snapshot, done.accepted, figures)
-        except NetworkError as error:
-            self._fail(error)
-            return
+        self.store.save_round(done.round, done.snapshot, done.accepted, figures)
         log.info(
             "round %d: %d accepted%s%s, disagreement %.3g",
             done.round,
@@ -192,9 +236,17 @@ class Site:
         )
         self._write_live()
 
-    def _fail(self, error: NetworkError) -> None:
-        if not self._over.done():
-            self._over.set_exception(error)
+    def _fail(self, error: BaseException) -> None:
+        if self._over.done():
+            return
+        if isinstance(error, NetworkError):
+            why = str(error)
+        else:
+            log.error("round %d failed", self.rounds.current, exc_info=error)
+            why = f"Round {self.rounds.current} failed ({type(error).__name__}: {error}); please report it."
+        failure = Unforeseen(f"{why} Started again, the site goes on from its last completed round.")
+        failure.__cause__ = error
+        self._over.set_exception(failure)
 
     def _set_timer(self) -> None:
         if self._timer is not None:
@@ -202,7 +254,7 @@ class Site:
             self._timer = None
         if self.rounds.deadline is not None and self.rounds.phase is not Phase.FINISHED:
             delay = max(0.0, self.rounds.deadline - time.monotonic())
-            self._timer = self._loop.call_later(delay, lambda: self._apply(self.rounds.tick(time.monotonic())))
+            self._timer = self._loop.call_later(delay, lambda: self._handle(lambda: self.rounds.tick(time.monotonic())))
 
     def _choose(self, round: int, able: list[str]) -> list[str]:
         wanted = self.training.algorithm.participants
@@ -233,7 +285,10 @@ class Site:
 
     def _stream_opened(self, client: str) -> None:
         self._tokens.pop(client, None)  # the next invitation gets a new one
-        known = self.store.clients()[client]
+        known = self.store.clients().get(client)
+        if known is None:  # expelled this very moment
+            self.streams.close(client)
+            return
         welcome = messages.Welcome(
             client=client,
             cluster=known.cluster,
@@ -243,13 +298,18 @@ class Site:
         )
         self.streams.send(client, encode(welcome))
         log.info("client %s is connected", client)
-        self._apply(self.rounds.client_connected(client, time.monotonic()))
+        if self.rounds.phase is Phase.FINISHED:
+            self._dismiss(client, "all rounds are done")
+        self._handle(lambda: self.rounds.client_connected(client, time.monotonic()))
         self._write_live()
 
     def _stream_closed(self, client: str) -> None:
         log.info("client %s is gone", client)
+        if client in self._dismissed:
+            self._informed.add(client)
+            self.store.remember_informed(self._informed)
         self._invited[client] = time.monotonic()
-        self._apply(self.rounds.client_gone(client, time.monotonic()))
+        self._handle(lambda: self.rounds.client_gone(client, time.monotonic()))
         self._write_live()
 
     def _frame(self, client: str, frame: Frame) -> None:
@@ -261,9 +321,9 @@ class Site:
                 except NetworkError as error:
                     self._fail(error)
                     return
-                self._apply(self.rounds.answered(client, round, read_answer(frame), now))
+                self._handle(lambda: self.rounds.answered(client, round, read_answer(frame), now))
             case messages.Decline(round=round, final=final, reason=reason):
-                self._apply(self.rounds.declined(client, round, final, reason, now))
+                self._handle(lambda: self.rounds.declined(client, round, final, reason, now))
 
     def _invitation(self, client: str) -> Invitation | None:
         """The invitation for a client that is online; called from the inviter's thread."""
@@ -284,7 +344,12 @@ class Site:
             name, neighbour, self.certificate.pem, self.key, self.limits,
             lambda: self._greeting(name), self._peer_replied, self._peer_down,
         )  # fmt: skip
-        link.start()
+        self._keep(link.start())
+
+    def _last_models(self) -> tuple[int, bytes]:
+        """The models of the last round as a publication, with which a neighbour that is behind can catch up."""
+        publication = self.role.publication()
+        return publication.round, encode_publication(self.settings.name, self.digest, publication)
 
     def _greeting(self, peer: str) -> bytes:
         hello = messages.PeerHello(
@@ -293,8 +358,22 @@ class Site:
             round=self.rounds.round,
             degree=len(self.neighbours),
             heard=self._received.get(peer, 0),
+            ready=self.rounds.ready,
         )
         return encode(hello)
+
+    def _announce_readiness(self) -> None:
+        """Neighbours begin when everyone is ready, so they learn it at once and not with the next heartbeat."""
+        if self.rounds.ready is not self._was_ready:
+            self._was_ready = self.rounds.ready
+            for link in self._links.values():
+                link.greet_now()
+
+    def _apart_before(self) -> int:
+        """How many rounds, in a row, the last life of this site trained with too few neighbours."""
+        needed = min(self.settings.quorum.neighbours, len(self.neighbours))
+        together = (len(row["neighbours"]) >= needed for row in reversed(self.store.history()))
+        return next((rounds for rounds, enough in enumerate(together) if enough), 0)
 
     def _from_peer(self, peer: str, frame: Frame) -> bytes:
         header = frame.header
@@ -304,17 +383,30 @@ class Site:
         if isinstance(header, messages.Publication):
             publication = read_publication(frame)
             self._received[peer] = max(self._received.get(peer, 0), publication.round)
-            self._apply(self.rounds.published(peer, publication.round, publication, time.monotonic()))
-        elif self._latest is not None and self._latest[0] > header.heard and self._links[peer].drained:
-            self._links[peer].publish(*self._latest)
+            self._handle(lambda: self.rounds.published(peer, publication.round, publication, time.monotonic()))
+        else:
+            self._greeted(peer, header)
         acknowledged = messages.Acknowledged(
             site=self.settings.name,
             training=self.digest,
             round=self.rounds.round,
             degree=len(self.neighbours),
             finished=self.rounds.phase is Phase.FINISHED,
+            ready=self.rounds.ready,
         )
         return encode(acknowledged)
+
+    def _greeted(self, peer: str, hello: messages.PeerHello) -> None:
+        if peer in self.rounds.up:
+            self._note_readiness(peer, hello.ready)
+        link = self._links.get(peer)
+        if self._latest is not None and self._latest[0] > hello.heard and link is not None and link.drained:
+            link.publish(*self._latest)
+
+    def _note_readiness(self, peer: str, ready: bool) -> None:
+        if peer not in self.rounds.up or ready is not self._ready_peers.get(peer):
+            self._ready_peers[peer] = ready
+            self._handle(lambda: self.rounds.peer_up(peer, time.monotonic(), ready))
 
     def _peer_replied(self, peer: str, reply: messages.Acknowledged) -> None:
         if reply.training != self.digest:
@@ -322,50 +414,52 @@ class Site:
             return
         if self._why_down.pop(peer, None) is not None or peer not in self.rounds.up:
             log.info("site %s is there, at round %d", peer, reply.round)
-        if peer not in self.rounds.up:
-            self._apply(self.rounds.peer_up(peer, time.monotonic()))
+        self._note_readiness(peer, reply.ready)
 
     def _peer_down(self, peer: str, reason: str) -> None:
         if self._why_down.get(peer) != reason:
             self._why_down[peer] = reason
             log.warning("site %s cannot be reached: %s", peer, reason)
         if peer in self.rounds.up:
-            self._apply(self.rounds.peer_down(peer, time.monotonic()))
+            self._handle(lambda: self.rounds.peer_down(peer, time.monotonic()))
 
     # what the operator changes meanwhile ------------------------------------------------------------------------------
 
     async def _watch(self) -> None:
         while True:
             await asyncio.sleep(_LOOK_SECONDS)
-            with suppress(NetworkError):
-                await self._take_over_changes()
+            self._look_for_changes()
             self._write_live()
 
-    async def _take_over_changes(self) -> None:
-        clients, now = self._known_clients(), time.monotonic()
-        if clients != self.role.clients:
-            gone = set(self.role.clients) - set(clients)
-            self.role.clients = clients
-            self.role.server.shares = self._shares(clients)
-            for client in gone:
-                log.info("client %s is expelled", client)
-                self.rounds.admitted.discard(client)
-                self.streams.close(client)
-            for client in sorted(set(clients) - self.rounds.admitted):
-                log.info("client %s is admitted to cluster %s", client, clients[client])
-                self._apply(self.rounds.admit(client, now))
-        known, self.neighbours = self.neighbours, self.store.neighbours()
-        self.role.server.neighbours = tuple(sorted(self.neighbours))
-        for name, neighbour in self.neighbours.items():
-            if neighbour == known.get(name):
+    def _look_for_changes(self) -> None:
+        """Pass on what the operator changed; it counts from the next round on."""
+        try:
+            clients, neighbours = self._known_clients(), self.store.neighbours()
+        except NetworkError as error:
+            log.warning("changes are not taken over: %s", error)
+            return
+        if clients != self._members.clients or neighbours != self._coming:
+            self._members, self._coming = Members(clients, frozenset(neighbours)), neighbours
+            self._handle(lambda: self.rounds.change(self._members, time.monotonic()))
+
+    def _members_changed(self, changed: Changed) -> None:
+        """Open and close streams and links as the members say that count from now on."""
+        known, self.neighbours = self.neighbours, self._coming
+        for client in changed.expelled:
+            log.info("client %s is expelled from round %d on", client, changed.round)
+            self.streams.close(client)
+        for client in changed.admitted:
+            log.info("client %s is admitted to cluster %s", client, self.role.clients[client])
+        for name in sorted(known.keys() | self.neighbours.keys()):
+            if known.get(name) == self.neighbours.get(name):
                 continue
-            log.info("site %s is linked, at %s", name, neighbour.address)
-            if name in known:
-                await self._links[name].stop()
-                self._link(name, neighbour)
+            if name in self._links:
+                self._keep(self._loop.create_task(self._links.pop(name).stop()))
+            if name in self.neighbours:
+                log.info("site %s is linked, at %s", name, self.neighbours[name].address)
+                self._link(name, self.neighbours[name])
             else:
-                self._link(name, neighbour)
-                self._apply(self.rounds.link(name, now))
+                log.info("site %s is unlinked from round %d on", name, changed.round)
 
     def _known_clients(self) -> dict[str, str]:
         clients = {name: client.cluster for name, client in self.store.clients().items()}
@@ -375,10 +469,6 @@ class Site:
                     f"Client {name} was admitted to cluster {cluster}, which training.clusters does not name."
                 )
         return clients
-
-    def _shares(self, clients: Mapping[str, str]) -> dict[str, float]:
-        here = list(clients.values())
-        return {q: here.count(q) / most for q, most in self.training.most_clients.items()}
 
     def _write_live(self) -> None:
         """A small file for `pgfl site status` and the demo; losing it loses nothing."""
@@ -393,6 +483,7 @@ class Site:
                 self.rounds.pending if self.rounds.phase is Phase.COLLECTING else self.rounds.awaited
             ),
             "up": sorted(self.rounds.up),
+            "missing": self.rounds.missing if self.rounds.phase is Phase.WAITING else None,
             "disagreement": self.role.disagreement,
             "refused": dict(self.rounds.refused + self.streams.refused + self.service.refused),
         }

@@ -11,6 +11,7 @@ import numpy as np
 from pgfl.array_types import AnyArray, Floats
 from pgfl.core.metrics import disagreement
 from pgfl.core.roles import Accepted, Answer, Publication, RoundRequest, Server
+from pgfl.deploy.site.site_rounds import Members
 
 Arrays = dict[str, AnyArray]
 
@@ -24,12 +25,26 @@ class SiteRole:
     """
 
     server: Server
-    clients: dict[str, str]
+    clients: Mapping[str, str]
+    most_clients: Mapping[str, int] = field(default_factory=dict)  # pgfl-exact: max over sites of |C_{s,(q)}|
     accepted: dict[str, int] = field(default_factory=dict)
     _kept: dict[tuple[int, str], Floats] = field(default_factory=dict)
     disagreement: float = 0.0  # between this site's and its neighbours' publications of the last round
     _contributing: tuple[str, ...] = ()
     _sent: Publication | None = None
+
+    def __post_init__(self) -> None:
+        self._share_out()
+
+    def adopt(self, members: Members) -> None:
+        """The members of the next rounds; called between rounds only."""
+        self.clients = dict(members.clients)
+        self.server.neighbours = tuple(sorted(members.neighbours))
+        self._share_out()
+
+    def _share_out(self) -> None:
+        here = list(self.clients.values())
+        self.server.shares = {q: here.count(q) / most for q, most in self.most_clients.items()}
 
     def request(self, client: str, round: int) -> RoundRequest:
         """|C_s| is the number of admitted clients now, the same for everyone who is asked in this round."""
@@ -43,6 +58,11 @@ class SiteRole:
         self._contributing = tuple(sorted(client for client in answers if client in self.clients))
         self._sent = self.server.aggregate(round, [(self.clients[name], answers[name]) for name in self._contributing])
         return self._sent
+
+    def publication(self) -> Publication:
+        """The models as they are now, as a publication of the last round."""
+        models = {cluster: state["model"] for cluster, state in self.server.state()["clusters"].items()}
+        return Publication(self.server.round, len(self.server.neighbours), models)
 
     def combine(self, round: int, publications: Mapping[str, Publication]) -> None:
         """The server's combination; from now on those who answered are accepted."""

@@ -8,6 +8,7 @@ when a round closes, whose answer counts, which neighbours are waited for, and w
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -18,6 +19,14 @@ from pgfl.array_types import AnyArray
 from pgfl.core.roles import Answer, Publication, RoundRequest
 
 Snapshot = Mapping[str, AnyArray]
+
+
+@dataclass(frozen=True)
+class Members:
+    """Whom the operator admitted, by name with their clusters, and the neighbours that are linked."""
+
+    clients: Mapping[str, str]
+    neighbours: frozenset[str]
 
 
 class SiteRole(Protocol):
@@ -35,6 +44,10 @@ class SiteRole(Protocol):
         """Close the round with what the neighbours published."""
         ...
 
+    def adopt(self, members: Members) -> None:
+        """Use these members from the next round on; called between rounds only."""
+        ...
+
     def snapshot(self) -> Snapshot:
         """All that a later start needs to go on from here."""
         ...
@@ -49,6 +62,17 @@ class Timing:
     start: float = 60.0
     give_up: float | None = None  # alone for so long: stop (a later start continues); None: wait for ever
     staleness: int = 1
+    linger: float = 3600.0  # after the last round, for those who were away
+    pace: float = 1.0  # the least time from the opening of one round to the next
+
+
+@dataclass(frozen=True)
+class Quorum:
+    """Who must be there for a round to open; with the defaults nobody's budget is spent on training alone."""
+
+    clients: float = 0.5  # of the admitted clients that have budget left, as a share
+    neighbours: int = 1  # that are reached, ready and at the same round; fewer if fewer are linked
+    apart: int = 0  # rounds in a row that may be trained with fewer neighbours
 
 
 class Phase(StrEnum):
@@ -89,11 +113,23 @@ class Completed:
 
 
 @dataclass(frozen=True)
+class Changed:
+    """The members have changed; the new ones count from `round` on."""
+
+    round: int
+    admitted: tuple[str, ...] = ()
+    expelled: tuple[str, ...] = ()
+    linked: tuple[str, ...] = ()
+    unlinked: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Finished:
-    """Nothing more will happen."""
+    """Nothing more will happen here: the training is over, or this site gives up and a later start goes on."""
 
     round: int
     reason: str
+    training_over: bool = False
 
 
 @dataclass(frozen=True)
@@ -104,7 +140,7 @@ class Note:
 
 
 _KEPT_AHEAD = 3
-Effect = Ask | Publish | Completed | Finished | Note
+Effect = Ask | Publish | Completed | Changed | Finished | Note
 Choose = Callable[[int, list[str]], list[str]]
 
 
@@ -117,6 +153,7 @@ class SiteRounds:
     neighbours: set[str]
     admitted: set[str]
     timing: Timing
+    quorum: Quorum = Quorum()
     choose: Choose = lambda round, connected: connected
     round: int = 0  # the last completed round
     phase: Phase = Phase.WAITING
@@ -125,6 +162,8 @@ class SiteRounds:
     connected: set[str] = field(default_factory=set)
     up: set[str] = field(default_factory=set)
     retired: set[str] = field(default_factory=set)  # clients that declined for good
+    apart: int = 0  # the last rounds, in a row, that were trained with too few neighbours
+    _ready_peers: set[str] = field(default_factory=set)
     _suspects: set[str] = field(default_factory=set)
     _received: dict[str, dict[int, Publication]] = field(default_factory=dict)
     _asked: dict[str, RoundRequest] = field(default_factory=dict)
@@ -132,8 +171,12 @@ class SiteRounds:
     _declined: set[str] = field(default_factory=set)
     _opened: bool = False
     _start_by: float = 0.0
+    _start_over: bool = False
+    _opened_at: float = -math.inf
+    _noted: str | None = None
     _alone_since: float | None = None
     _pause_until: float | None = None
+    _next_members: Members | None = None  # they count between rounds
 
     @property
     def current(self) -> int:
@@ -150,9 +193,53 @@ class SiteRounds:
         """Neighbours whose publication of this round is still waited for."""
         return {
             peer
-            for peer in (self.up & self.neighbours) - self._suspects
+            for peer in (self.up & self._staying) - self._suspects
             if self._newest(peer) < self.current and self.current not in self._received.get(peer, {})
         }
+
+    @property
+    def _staying(self) -> set[str]:
+        """Neighbours that are not about to be unlinked."""
+        return self.neighbours if self._next_members is None else self.neighbours & self._next_members.neighbours
+
+    @property
+    def able(self) -> set[str]:
+        """Clients that can be asked."""
+        return (self.connected & self.admitted) - self.retired
+
+    @property
+    def ready(self) -> bool:
+        """Whether enough of this site's own clients are there, so that its neighbours may begin."""
+        everyone = self.admitted - self.retired <= self.connected
+        return self._opened or everyone or (self._start_over and self._missing_clients() is None)
+
+    @property
+    def missing(self) -> str | None:
+        """What the quorum for the next round lacks, in words; None if it is there."""
+        return self._missing_clients() or self._missing_neighbours()
+
+    def _missing_clients(self) -> str | None:
+        expected = len(self.admitted - self.retired)
+        needed = math.ceil(self.quorum.clients * expected)
+        if len(self.able) >= needed:
+            return None
+        return f"{len(self.able)} of {expected} clients are connected, {needed} are needed"
+
+    def _missing_neighbours(self) -> str | None:
+        level = [peer for peer in self.up & self.neighbours & self._ready_peers if self._is_level(peer)]
+        if self.apart < self.quorum.apart or len(level) >= self._needed_neighbours:
+            return None
+        return (
+            f"{len(level)} of {len(self.neighbours)} neighbours are here and at round {self.round}, "
+            f"{self._needed_neighbours} are needed"
+        )
+
+    @property
+    def _needed_neighbours(self) -> int:
+        return min(self.quorum.neighbours, len(self.neighbours))
+
+    def _is_level(self, peer: str) -> bool:
+        return self._newest(peer) >= self.round - self.timing.staleness
 
     def start(self, now: float) -> list[Effect]:
         """Begin to wait for clients and neighbours."""
@@ -163,15 +250,37 @@ class SiteRounds:
         """The time is now; call it when `deadline` has come."""
         return self._advance(now)
 
-    def admit(self, client: str, now: float) -> list[Effect]:
-        """The operator admitted another client; it takes part from the next round on."""
-        self.admitted.add(client)
+    def change(self, members: Members, now: float) -> list[Effect]:
+        """The operator changed the members: all of it counts from the next round on.
+
+        The round under way keeps its members, but waits for nobody who leaves.
+        """
+        self._next_members = members
+        self._declined |= self.pending - members.clients.keys()
+        if self.phase is Phase.FINISHED:
+            return self._adopt()
         return self._advance(now)
 
-    def link(self, peer: str, now: float) -> list[Effect]:
-        """The operator linked another neighbour."""
-        self.neighbours.add(peer)
-        return self._advance(now)
+    def _adopt(self) -> list[Effect]:
+        members, self._next_members = self._next_members, None
+        assert members is not None
+        admitted, neighbours = set(members.clients), set(members.neighbours)
+        self.role.adopt(members)
+        changed = Changed(
+            round=self.round + 1,
+            admitted=tuple(sorted(admitted - self.admitted)),
+            expelled=tuple(sorted(self.admitted - admitted)),
+            linked=tuple(sorted(neighbours - self.neighbours)),
+            unlinked=tuple(sorted(self.neighbours - neighbours)),
+        )
+        for left in changed.unlinked:
+            self._received.pop(left, None)
+        self.admitted, self.neighbours = admitted, neighbours
+        self.connected &= admitted
+        self.up &= neighbours
+        self._suspects &= neighbours
+        self._ready_peers &= neighbours
+        return [changed]
 
     def client_connected(self, client: str, now: float) -> list[Effect]:
         """A client's stream is open; a question that it has not answered yet is put again."""
@@ -208,9 +317,10 @@ class SiteRounds:
             self._declined.add(client)
         return [Note(f"client {client} declines round {round}: {reason}"), *self._advance(now)]
 
-    def peer_up(self, peer: str, now: float) -> list[Effect]:
-        """The link to a neighbour works."""
+    def peer_up(self, peer: str, now: float, ready: bool = True) -> list[Effect]:
+        """The link to a neighbour works; a neighbour is ready when enough of its own clients are there."""
         self.up.add(peer)
+        (self._ready_peers.add if ready else self._ready_peers.discard)(peer)
         return self._advance(now)
 
     def peer_down(self, peer: str, now: float) -> list[Effect]:
@@ -245,41 +355,55 @@ class SiteRounds:
         return effects
 
     def _wait(self, now: float) -> list[Effect] | None:
+        if self._next_members is not None:
+            return self._adopt()
         if self.round >= self.rounds:
-            return self._finish("all rounds are done")
+            return self._finish("all rounds are done", training_over=True)
+        self._start_over = now >= self._start_by
+        if self.missing:
+            return self._alone(now)
         catching_up = self._catch_up()
         if catching_up is not None:
             return catching_up
-        able, peers = self.connected - self.retired, self.up & self.neighbours
+        able, peers = self.able, self.up & self.neighbours
         if not able and not peers:
             return self._alone(now)
-        self._alone_since = None
+        self._alone_since = self._noted = None
         if not self._opened:
-            everyone = self.admitted - self.retired <= self.connected and self.neighbours <= self.up
+            everyone = self.admitted - self.retired <= self.connected and self.neighbours <= self.up & self._ready_peers
             until = now if everyone else self._start_by
         elif able or peers - self._suspects:
             until = now
         else:  # nobody to ask and nobody in time: rounds must not race by
             until = self._pause_until = self._pause_until or now + self.timing.exchange
+        until = max(until, self._opened_at + self.timing.pace)
         if now < until:
             self.deadline = until
             return None
         return self._open(now)
 
     def _alone(self, now: float) -> list[Effect] | None:
-        if self.timing.give_up is None:
-            self.deadline = None
-            return None
-        self._alone_since = now if self._alone_since is None else self._alone_since
-        self.deadline = self._alone_since + self.timing.give_up
-        return self._finish("no client and no neighbour is left") if now >= self.deadline else None
+        """Too few are here: wait, or give up after a time."""
+        why = self.missing if self.able or self.up else "no client and no neighbour is left"
+        self.deadline = None if self._start_over else self._start_by
+        if self.timing.give_up is not None:
+            self._alone_since = now if self._alone_since is None else self._alone_since
+            until = self._alone_since + self.timing.give_up
+            if now >= until:
+                return self._finish(why or "too few are here")
+            self.deadline = until if self.deadline is None else min(until, self.deadline)
+        if self._start_over and why != self._noted:
+            self._noted = why
+            return [Note(f"round {self.round + 1} waits: {why}")]
+        return None
 
     def _open(self, now: float) -> list[Effect]:
         self.phase = Phase.COLLECTING
         self._opened = True
+        self._opened_at = now
         self._pause_until = None
         self.deadline = now + self.timing.answers
-        able = sorted((self.connected & self.admitted) - self.retired)
+        able = sorted(self.able)
         chosen = self.choose(self.current, able) if able else []
         self._asked = {client: self.role.request(client, self.current) for client in chosen}
         self._answers, self._declined = {}, set()
@@ -312,6 +436,7 @@ class SiteRounds:
             if publication is not None:
                 present[peer] = publication
         self.role.combine(self.current, present)
+        self.apart = 0 if len(present) >= self._needed_neighbours else self.apart + 1
         self.round = self.current
         self.phase = Phase.WAITING
         self.deadline = None
@@ -357,10 +482,10 @@ class SiteRounds:
         newest = self._newest(peer)
         return received[newest] if newest and newest >= self.current - self.timing.staleness else None
 
-    def _finish(self, reason: str) -> list[Effect]:
+    def _finish(self, reason: str, training_over: bool = False) -> list[Effect]:
         self.phase = Phase.FINISHED
         self.deadline = None
-        return [Finished(self.round, reason)]
+        return [Finished(self.round, reason, training_over)]
 
     def _refuse(self, why: str, text: str) -> list[Effect]:
         self.refused[why] += 1

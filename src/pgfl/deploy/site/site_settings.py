@@ -10,6 +10,7 @@ from pydantic import Field
 from pgfl.config.schema import NotNegative, Positive, Section
 from pgfl.deploy.agreed_training import Name, Training
 from pgfl.deploy.settings_files import load_settings
+from pgfl.deploy.site.site_rounds import Quorum, Timing
 
 Port = Annotated[int, Field(ge=1, le=65535)]
 
@@ -27,11 +28,21 @@ class Listening(Section):
 class TimingSettings(Section):
     """How long a site waits, in seconds, and how old a neighbour's publication may be, in rounds."""
 
-    answers: Positive = 30.0
-    exchange: Positive = 15.0
-    start: NotNegative = 60.0
-    give_up: Positive | None = None
-    staleness: Annotated[int, Field(ge=0, le=1000)] = 1
+    answers: Positive = Timing.answers
+    exchange: Positive = Timing.exchange
+    start: NotNegative = Timing.start
+    give_up: Positive | None = Timing.give_up
+    staleness: Annotated[int, Field(ge=0, le=1000)] = Timing.staleness
+    linger: NotNegative = Timing.linger
+    pace: NotNegative = Timing.pace
+
+
+class QuorumSettings(Section):
+    """Who must be there for a round to open."""
+
+    clients: Annotated[float, Field(ge=0.0, le=1.0)] = Quorum.clients
+    neighbours: Annotated[int, Field(ge=0, le=1000)] = Quorum.neighbours
+    apart: Annotated[int, Field(ge=0, le=10**9)] = Quorum.apart
 
 
 class SiteSettings(Section):
@@ -41,6 +52,7 @@ class SiteSettings(Section):
     home: str = "."
     listen: Listening = Field(default_factory=Listening)
     timing: TimingSettings = Field(default_factory=TimingSettings)
+    quorum: QuorumSettings = Field(default_factory=QuorumSettings)
     training: Training
 
 

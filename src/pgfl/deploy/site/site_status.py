@@ -26,6 +26,7 @@ def status_of(home: Path) -> dict[str, Any]:
         "connected": live.get("connected", []),
         "up": live.get("up", []),
         "waiting_for": live.get("waiting_for", []),
+        "missing": live.get("missing"),
         "refused": live.get("refused", {}),
         "clients": [
             {"name": c.name, "cluster": c.cluster, "releases": c.releases, "accepted": c.accepted} for c in clients

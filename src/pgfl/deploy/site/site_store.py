@@ -220,6 +220,14 @@ class SiteStore:
             ).fetchall()
         return [{"round": row[0], "finished": row[1], **json.loads(row[2])} for row in reversed(rows)]
 
+    def informed(self) -> set[str]:
+        """The clients that know that the training is over."""
+        return set(json.loads(self.fact("informed") or "[]"))
+
+    def remember_informed(self, clients: Iterable[str]) -> None:
+        """These clients know that the training is over."""
+        self.remember("informed", json.dumps(sorted(clients)))
+
     # small facts ------------------------------------------------------------------------------------------------------
 
     def remember(self, name: str, value: str) -> None:
