@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -37,6 +37,13 @@ class TestSet:
     features: AnyFloats
     targets: AnyFloats
     clients: Ints | None = None
+
+    def renumbered(self, kept: Ints) -> TestSet:
+        """The same samples where only the clients `kept` (ascending) exist, numbered from 0; −1 for all others."""
+        if self.clients is None:
+            return self
+        place = np.minimum(np.searchsorted(kept, self.clients), max(len(kept) - 1, 0))
+        return replace(self, clients=np.where(kept[place] == self.clients, place, -1))
 
 
 @dataclass(frozen=True, eq=False)
@@ -222,13 +229,12 @@ class Federation:
             client_server=self.client_server[clients],
             client_cluster=self.client_cluster[clients],
             names=tuple(self.client_id(client) for client in clients.tolist()),
+            tests=self.tests and {name: test.renumbered(clients) for name, test in self.tests.items()},
             generated=self.generated,
         )
 
     def replace(self, **changes: object) -> Federation:
         """A copy with some fields changed (arrays are shared); with other records it is no longer `generated`."""
-        from dataclasses import replace
-
         own = {"generated": False} if {"features", "targets"} & set(changes) else {}
         return replace(self, **{**own, **changes})  # type: ignore[arg-type]
 
