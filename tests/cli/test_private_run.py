@@ -152,7 +152,7 @@ def test_privacy_that_is_off_although_a_budget_is_written_is_said_everywhere(tmp
 
 
 def test_figures_of_the_test_table_are_said_to_be_exact(tmp_path):
-    sentence = "The accuracy is an exact function of the test samples (the table `data.test`), which no guarantee"
+    sentence = "Figures of held-out rows are exact functions of those rows, which the guarantee does not protect"
     terminal, summary, page = shown(tmp_path / "out", private_table(tmp_path))
     assert "accuracy" in summary["final"]
     assert sentence in terminal

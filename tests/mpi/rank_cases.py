@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 
 from pgfl.config import Config, parse
+from pgfl.core.metrics import DEFAULT_METRICS
 
 SMALL = {"servers": 7, "clients_per_server": 6, "dimension": 8, "samples": (2, 9)}
 RANDOM = {"kind": "random", "average_degree": 2.5}
 PRIVATE = {"enabled": True, "phi0": 0.01, "zeta": 0.99, "x_norm": 1.0, "index": "release", "max_releases": 9}
-METRICS = ("nmsd", "accuracy", "objective", "residuals", "disagreement")
 
 CASES: dict[str, dict] = {
     "ridge": {"algorithm": {"tau": 0.2}},
@@ -73,7 +73,7 @@ CASES: dict[str, dict] = {
 
 
 def config(name: str, folder: Path, **changes: object) -> Config:
-    common = {"data": SMALL, "graph": RANDOM, "rounds": 12, "record_every": 5, "seed": 3, "metrics": METRICS}
+    common = {"data": SMALL, "graph": RANDOM, "rounds": 12, "record_every": 5, "seed": 3, "metrics": DEFAULT_METRICS}
     return parse(common | CASES[name] | changes, folder)
 
 

@@ -130,7 +130,7 @@ def test_what_the_kernels_do_not_know_is_computed_all_the_same(algorithm, object
 
 def test_measures_agree_between_engines():
     made = federation(samples=(2, 5), test_samples=20)
-    wanted = ("nmsd", "accuracy", "objective", "residuals", "disagreement", "distance")
+    wanted = ("nmsd", "r2", "mae", "rmse", "objective", "residuals", "disagreement", "distance")
     one, other = (train(made, PGFL(), Huber(), rounds=6, metrics=wanted, engine=e) for e in ("numpy", "numba"))
     for name, values in one.history.items():
         np.testing.assert_allclose(other.history[name], values, atol=1e-8)

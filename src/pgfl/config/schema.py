@@ -51,7 +51,9 @@ def _ascending(ends: tuple[int, int]) -> tuple[int, int]:
 
 
 Ends = Annotated[tuple[Count, Count], AfterValidator(_ascending)]
-Metric = Literal["nmsd", "accuracy", "objective", "residuals", "disagreement", "distance"]
+Metric = Literal[
+    "nmsd", "r2", "mae", "rmse", "accuracy", "auc", "log_loss", "objective", "residuals", "disagreement", "distance"
+]
 
 
 class Section(BaseModel):

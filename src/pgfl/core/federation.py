@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -240,8 +240,6 @@ class Federation:
 
     def replace(self, **changes: object) -> Federation:
         """A copy with some fields changed (arrays are shared); with other records it is no longer `generated`."""
-        from dataclasses import replace
-
         own = {"generated": False} if {"features", "targets"} & set(changes) else {}
         return replace(self, **{**own, **changes})  # type: ignore[arg-type]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
@@ -9,7 +10,7 @@ import numpy as np
 
 from pgfl.array_types import DTypeLike, Floats, Ints
 from pgfl.core.algorithms import Algorithm
-from pgfl.core.federation import Federation
+from pgfl.core.federation import Federation, TestSet
 from pgfl.did_you_mean import quoted
 from pgfl.errors import PrivacyError
 from pgfl.objectives import Bounds, Objective, Ridge
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from pgfl.privacy.mechanism import Plan
 
 Noise = Literal["seeded", "secure"]
+ROUNDING = 1e-6  # a row of norm 1 may come out this much longer in single precision
 UNBOUNDED = (
     "the sensitivity is only nominal, because the paper's objective has an unbounded gradient (its Assumption 3 fails)"
 )
@@ -110,9 +112,17 @@ class Privacy:
             features = clip_rows(features, self.x_norm)
         if self.label_bound is not None:
             targets = clip_labels(targets, self.label_bound)
-        if features is federation.features and targets is federation.targets:
+        tests = self._bounded_tests(federation.tests)
+        if features is federation.features and targets is federation.targets and tests is federation.tests:
             return federation
-        return federation.replace(features=features, targets=targets, generated=federation.generated)
+        return federation.replace(features=features, targets=targets, tests=tests, generated=federation.generated)
+
+    def _bounded_tests(self, tests: Mapping[str, TestSet] | None) -> Mapping[str, TestSet] | None:
+        """Held-out rows, clipped as training rows are; those that only rounding has lengthened are left alone."""
+        x_norm = self.x_norm
+        if not tests or x_norm is None or all(_longest(test) <= x_norm * (1.0 + ROUNDING) for test in tests.values()):
+            return tests
+        return {name: replace(test, features=clip_rows(test.features, x_norm)) for name, test in tests.items()}
 
     def constrained(self, objective: Objective) -> Objective:
         """The objective with the constraint that its guarantee rests on."""
@@ -167,3 +177,8 @@ class Privacy:
             )
         by_release = replace(self, index="release").budget(self.max_releases)
         return Policy.of(by_release, {name: getattr(self, name) for name in ("x_norm", "y_bound", "w_norm")})
+
+
+def _longest(test: TestSet) -> float:
+    """The largest norm of a held-out row."""
+    return float(np.sqrt(np.einsum("ij,ij->i", test.features, test.features).max(initial=0.0)))

@@ -4,6 +4,8 @@
     history.csv      run, round (from 0, the start), then one column per metric, in linear units
     models.npz       models of run 0; models-RUN.npz those of the others
     model.pgfl       the model of run 0 with everything that a prediction needs, in one file; model-RUN.pgfl the others
+    clients.csv      every client's own held-out measures in run 0, without privacy
+    held_out.csv     predicted and observed targets of held-out rows in run 0; with privacy only means of many rows
     privacy.csv      one row per client of run 0, where privacy is on; privacy-RUN.csv those of the others
     summary.json     the figures at the end; written last, so a folder that has it is complete
     checkpoint/      until the run ends; in simulation_only/ where it holds clean client models
@@ -33,12 +35,15 @@ from pgfl.array_types import AnyArray, AnyFloats
 from pgfl.atomic_files import make_folder, remove_drafts, write_atomically, write_text
 from pgfl.errors import ConfigError, Interrupted, ResultError
 from pgfl.results import model_file
+from pgfl.results.measured import Measured
 from pgfl.results.result import Columns, Network, Result, RunModels
 
 if TYPE_CHECKING:
     from pgfl.config import Config
 
 CONFIG, HISTORY, MODELS, PRIVACY, SUMMARY = "config.toml", "history.csv", "models.npz", "privacy.csv", "summary.json"
+CLIENTS, HELD_OUT = "clients.csv", "held_out.csv"
+TEXT_COLUMNS = ("client", "cluster")
 SIMULATION_ONLY, CHECKPOINT = "simulation_only", "checkpoint"
 DENSE_SERVERS = 10_000_000
 """The most numbers that `servers` may hold as S × Q × d; a larger array is stored by the pairs that exist."""
@@ -157,6 +162,9 @@ def save(result: Result, folder: Path) -> Path:
         result.model(run).save(described)
     for run, table in enumerate(result.privacy):
         _write_columns(folder / _of_run(PRIVACY, run), table)
+    for name, columns in ((CLIENTS, result.client_measures), (HELD_OUT, result.held_out)):
+        if columns is not None:
+            _write_columns(folder / name, columns)
     if result.private and result.noise == "seeded":
         _save_clean(result, folder / SIMULATION_ONLY)
     write_text(folder / SUMMARY, json.dumps(result.summary(), indent=2, ensure_ascii=False) + "\n")
@@ -203,12 +211,15 @@ def _load(folder: Path) -> Result:
         config=_read_config(folder),
         intercept=bool(first["intercept"]),
         **rows,
-        clean_history=_read_columns(clean / HISTORY) if (clean / HISTORY).exists() else None,
+        clean_history=_read_if_present(clean / HISTORY),
         privacy=[_read_columns(table) for table in tables if table.exists()],
         noise=summary["noise"],
         guarantee=summary["guarantee"],
         warnings=summary["warnings"],
         seconds=summary["seconds"],
+        measures=[Measured.from_json(name, table) for name, table in summary.get("measures", {}).items()],
+        client_measures=_read_if_present(folder / CLIENTS),
+        held_out=_read_if_present(folder / HELD_OUT),
         folder=folder,
     )
 
@@ -334,11 +345,15 @@ def _read_columns(path: Path) -> Columns:
     return {name: _typed(name, values) for name, values in zip(header, columns, strict=True)}
 
 
+def _read_if_present(path: Path) -> Columns | None:
+    return _read_columns(path) if path.exists() else None
+
+
 def _typed(name: str, values: Sequence[str]) -> AnyArray:
     """Truth values, else whole numbers, else numbers, else text; ids are always text."""
-    if name != "client" and values and set(values) <= {"True", "False"}:
+    if name not in TEXT_COLUMNS and values and set(values) <= {"True", "False"}:
         return np.array([value == "True" for value in values])
-    for kind in () if name == "client" else (int, float):
+    for kind in () if name in TEXT_COLUMNS else (int, float):
         try:
             return np.array([kind(value) for value in values])
         except ValueError:

@@ -13,15 +13,17 @@ import numpy as np
 
 from pgfl import __version__
 from pgfl.array_types import AnyArray, AnyFloats, AnyInts, Bools, Ints
+from pgfl.core.measures import MEASURES
+from pgfl.core.row_encoding import RowEncoding
 from pgfl.did_you_mean import nearest
 from pgfl.errors import ResultError
+from pgfl.results.measured import Measured
 from pgfl.results.model import Asked, Model
 
 if TYPE_CHECKING:
     import polars
 
     from pgfl.config import Config
-    from pgfl.core.row_encoding import RowEncoding
     from pgfl.objectives.interface import Task
     from pgfl.results.model import Table
 
@@ -30,8 +32,8 @@ Columns = dict[str, AnyArray]
 
 RESIDUALS = ("primal_residual", "dual_residual")
 TEST_FIGURES = (
-    "The accuracy is an exact function of the test samples (the table `data.test`), which no guarantee covers; "
-    "test on records that may be known."
+    "Figures of held-out rows are exact functions of those rows, which the guarantee does not protect; hold out "
+    "records that may be known."
 )
 
 
@@ -77,7 +79,9 @@ class Result:
     `history` holds what may be shown, `clean_history` what was measured on clean client models of a private
     simulation. `encoding`, `intercept`, `dtype` and `x_norm` say what is done to a row before a model sees it.
     `objectives` names the objective of each cluster, `noise` the source of the noise ("seeded" or
-    "secure", None without privacy), `guarantee` says in one sentence what is promised.
+    "secure", None without privacy), `guarantee` says in one sentence what is promised. `measures` compares held-out
+    rows with trivial baselines at the end of training; `client_measures` has one row per client of run 0 (without
+    privacy only), `held_out` points of predicted and observed targets.
 
     >>> result = Result(
     ...     client_ids=("ann", "bob"), server_ids=("north",), cluster_ids=("adults",), objectives=("ridge",),
@@ -108,6 +112,9 @@ class Result:
     guarantee: str | None = None
     warnings: Sequence[str] = ()
     seconds: float = 0.0
+    measures: Sequence[Measured] = ()
+    client_measures: Columns | None = None
+    held_out: Columns | None = None
     folder: Path | None = field(default=None, compare=False)
 
     @property
@@ -123,7 +130,12 @@ class Result:
     @property
     def notes(self) -> list[str]:
         """Notes on the figures, where they could be taken for more private than they are."""
-        return [TEST_FIGURES] if self.private and "accuracy" in self.metrics else []
+        return [TEST_FIGURES] if self.private and any(name in self.metrics for name in MEASURES) else []
+
+    @property
+    def feature_names(self) -> tuple[str, ...] | None:
+        """The names of the features, where they came from a table."""
+        return None if self.encoding is None else self.encoding.feature_names
 
     def client(self, client: str, run: int = 0) -> AnyFloats:
         """A client's model; with privacy on, the last that it released (NaN if none)."""
@@ -225,6 +237,7 @@ class Result:
             "rounds": int(self.rounds[-1]),
             "seconds": round(self.seconds, 3),
             "final": final,
+            "measures": {measured.name: measured.to_json() for measured in self.measures},
             "private": self.private,
             "noise": self.noise,
             "guarantee": self.guarantee,

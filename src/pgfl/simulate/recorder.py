@@ -15,8 +15,9 @@ from pgfl.array_types import AnyArray, Ints
 from pgfl.array_types import AnyFloats as Floats
 from pgfl.core import metrics
 from pgfl.core.theory import cluster_objective
+from pgfl.results.measured import ClientFigures
 from pgfl.simulate.engine import Engine
-from pgfl.simulate.flat_layout import RunLayout
+from pgfl.simulate.held_out import CLUSTERS_SHOWN, HeldOut
 from pgfl.simulate.problems import Objectives, objective_of
 from pgfl.simulate.totals import Totals
 
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from pgfl.simulate.simulator import Simulator
 
 Columns = dict[str, AnyArray]
-CLUSTERS_SHOWN = 12
 CLIENTS_AT_A_TIME = 2**12
 
 
@@ -35,6 +35,7 @@ class Recorder:
         self.engine, self.layout = engine, engine.layout
         self.totals = Totals(engine.layout, engine.communicator)
         self.wanted, self._every, self._last = set(wanted), every, last
+        self.held_out = HeldOut(engine.layout, objectives, self.totals, self.wanted)
         self._truth = self._truths() if "nmsd" in self.wanted else None
         self._optima = self._exact_optima(objectives) if "distance" in self.wanted else None
         self.shown: list[dict[str, float]] = []
@@ -63,13 +64,27 @@ class Recorder:
             self._disagreement(shown, servers)
         if self._optima is not None:
             self._distance(clean, servers)
-        if "accuracy" in self.wanted:
-            self._accuracy(clean, lambda run: np.asarray(self.engine.state.model[run.clients]))
-            self._accuracy(shown, lambda run: servers[self.layout.client_pair[run.clients]])
+        if self.held_out.exists:
+            self.held_out.record(clean, self.own_models)
+        if self.held_out.exists and self.engine.privacy is not None:
+            self.held_out.record(shown, self.received_models)
         for number, run in enumerate(self.layout.runs):
             place = {"run": run.number, "round": self.engine.state.round}
             self.clean.append(place | clean[number])
             self.shown.append(place | shown[number])
+
+    def own_models(self, clients: slice) -> Floats:
+        """The clean models of some clients."""
+        return np.asarray(self.engine.state.model[clients])
+
+    def received_models(self, clients: slice) -> Floats:
+        """The one model that clients of the same cluster receive from their server."""
+        return np.asarray(self.engine.state.server_models[self.layout.client_pair[clients.start]])[None]
+
+    def client_figures(self, number: int) -> list[ClientFigures]:
+        """What a run's clients have learned, by released models where privacy is on."""
+        shown = self.own_models if self.engine.privacy is None else self.received_models
+        return self.held_out.of_clients(number, shown) if self.held_out.exists else []
 
     def _of_clients(self, measure: Callable[[slice, Floats], Floats]) -> Floats:
         """One number per client, measured on some clients at a time, so that models are not copied all at once."""
@@ -134,27 +149,6 @@ class Recorder:
         scale = (held * metrics.squared_norm(centres)).sum(axis=1)
         for row, above, below in zip(rows, apart, scale, strict=True):
             row[name] = float(above / below) if below > 0 else 0.0
-
-    def _accuracy(self, rows: list[dict[str, float]], models_of: Callable[[RunLayout], Floats]) -> None:
-        """The mean, over the clients that have a test set, of each model's accuracy; equal models are scored once."""
-        if all(run.federation.tests is None for run in self.layout.runs):
-            return
-        right = np.zeros((len(self.layout.runs), self.totals.width), dtype=np.int64)
-        for number, run in enumerate(self.layout.runs):
-            cluster, own = run.federation.client_cluster[run.order], models_of(run)
-            for q, name in enumerate(run.federation.cluster_ids):
-                test, chosen = (run.federation.tests or {}).get(name), np.flatnonzero(cluster == q)
-                if test is not None and len(chosen):
-                    distinct, counts = np.unique(own[chosen].astype(test.features.dtype), axis=0, return_counts=True)
-                    right[number, q] = metrics.hits(distinct, test.features, test.targets) @ counts
-        right = self.totals.added(right)
-        for number, run in enumerate(self.layout.runs):
-            if (tests := run.federation.tests) is not None:
-                names = enumerate(run.federation.cluster_ids)
-                tested = [(q, len(tests[name].targets)) for q, name in names if name in tests]
-                clients = sum(self.totals.members[number, q] for q, _ in tested)
-                if clients:
-                    rows[number]["accuracy"] = float(sum(right[number, q] / size for q, size in tested) / clients)
 
     def _truths(self) -> Floats | None:
         """The true models of all runs' clusters, one after the other."""

@@ -15,12 +15,15 @@ import numpy as np
 from pgfl.array_types import AnyArray, DTypeLike, Ints
 from pgfl.core.algorithms import PGFL, Algorithm
 from pgfl.core.federation import Federation
+from pgfl.core.measures import LOWER_IS_BETTER, MEASURES, check_wanted
 from pgfl.core.schedules import Participants
 from pgfl.core.training_defaults import Library
 from pgfl.objectives import Ridge
+from pgfl.results.measured import ClientFigures, Measured, over_runs
 from pgfl.results.result import Result, RunModels
 from pgfl.simulate import memory
-from pgfl.simulate.communicator import ALONE, Communicator
+from pgfl.simulate.communicator import ALONE, Communicator, Gathering
+from pgfl.simulate.held_out import points
 from pgfl.simulate.notices import warnings
 from pgfl.simulate.problems import Objectives, objective_of
 from pgfl.simulate.recorder import columns
@@ -36,6 +39,7 @@ FederationOfRun = Callable[[int], Federation]
 OwnersOfRun = Callable[[int], Ints | None]
 BATCH_ELEMENTS = 2**18  # elements of features that are played together: more do not stay in cache
 BETWEEN_REPORTS = 0.1  # seconds
+PROGRESS = ("nmsd", *MEASURES)
 MEMORY_SHOWN = 2**30  # bytes; the progress display shows memory above this size
 
 
@@ -112,6 +116,7 @@ def train_runs(
     first = communicator.together(lambda: federation_of(0))
     if options.privacy is not None:
         options = replace(options, privacy=options.privacy.completed(first.encoding))
+    check_wanted(options.metrics, [objective_of(objectives, name) for name in first.cluster_ids])
     batches = _batches(first, options, communicator)
     trained = _Trained(first, objectives, options, warnings(first, algorithm, options, communicator))
     observers: list[Observer] = [checkpoints] if checkpoints else []
@@ -172,6 +177,9 @@ class _Trained:
     privacy: list[dict[str, AnyArray]] = field(default_factory=list)
     shown: list[dict[str, float]] = field(default_factory=list)
     clean: list[dict[str, float]] = field(default_factory=list)
+    measures: list[list[Measured]] = field(default_factory=list)
+    client_measures: dict[str, AnyArray] | None = None
+    held_out: dict[str, AnyArray] | None = None
     noise: str | None = None
     guarantee: str | None = None
 
@@ -185,8 +193,29 @@ class _Trained:
             self.models.append(simulator.models(number, gathering))
             if simulator.plan is not None:
                 self.privacy.append(simulator.account(number, gathering))
+            self._measure(simulator, number, gathering)
         self.shown += simulator.recorder.shown
         self.clean += simulator.recorder.clean
+
+    def _measure(self, simulator: Simulator, number: int, gathering: Gathering) -> None:
+        """Keep what the clients of a run have learned, where there are held-out rows."""
+        own, run = simulator.recorder.client_figures(number), simulator.layout.runs[number]
+        found = [ClientFigures(one.name, *(gathering.clients(values) for values in one.columns)) for one in own]
+        network = self.models[-1].network
+        if not found or network is None or not simulator.communicator.first:
+            return
+        cluster_ids, named = run.federation.cluster_ids, None if simulator.plan else self.client_ids
+        cluster = network.client_cluster
+        tables = [one.measured(cluster, cluster_ids, named, one.name in LOWER_IS_BETTER) for one in found]
+        self.measures.append([table for table in tables if table is not None])
+        if run.number == 0:
+            self.held_out = points(simulator.recorder.held_out.tasks[number], self.models[-1], cluster_ids)
+        if run.number == 0 and named is not None:
+            self.client_measures = {
+                "client": np.array(self.client_ids, dtype=np.str_),
+                "cluster": np.array(cluster_ids, dtype=np.str_)[cluster],
+                **{one.name: one.on_own for one in found},
+            }
 
     def result(self, seconds: float) -> Result:
         shown = columns(self.shown)
@@ -208,6 +237,9 @@ class _Trained:
             guarantee=self.guarantee,
             warnings=self.warnings,
             seconds=seconds,
+            measures=over_runs(self.measures),
+            client_measures=self.client_measures,
+            held_out=self.held_out,
         )
 
 
@@ -231,7 +263,7 @@ def _latest(simulator: Simulator) -> dict[str, Any]:
     """The newest measures, memory, and the worst client's spending; on several processes that is not known here."""
     recorder, plan = simulator.recorder, simulator.plan
     rows = recorder.clean if plan is None else recorder.shown
-    info: dict[str, Any] = {name: rows[-1][name] for name in ("nmsd", "accuracy") if rows and name in rows[-1]}
+    info: dict[str, Any] = {name: rows[-1][name] for name in PROGRESS if rows and name in rows[-1]}
     if (held := memory.resident()) is not None and held >= MEMORY_SHOWN:
         info["memory_gib"] = held / 2**30
     if plan is not None and plan.guarantee == "required" and simulator.communicator.size == 1:
