@@ -4,6 +4,7 @@
     history.csv      run, round (from 0, the start), then one column per metric, in linear units
     models.npz       models of run 0; models-RUN.npz those of the others
     model.pgfl       the model of run 0 with everything that a prediction needs, in one file; model-RUN.pgfl the others
+    state.npz        what further rounds start from (duals, accounts); state-RUN.npz that of the other runs
     privacy.csv      one row per client of run 0, where privacy is on; privacy-RUN.csv those of the others
     summary.json     the figures at the end; written last, so a folder that has it is complete
     checkpoint/      until the run ends; in simulation_only/ where it holds clean client models
@@ -34,6 +35,7 @@ from pgfl.atomic_files import make_folder, remove_drafts, write_atomically, writ
 from pgfl.errors import ConfigError, Interrupted, ResultError
 from pgfl.results import model_file
 from pgfl.results.result import Columns, Network, Result, RunModels
+from pgfl.results.training_state import STATE, TrainingState
 
 if TYPE_CHECKING:
     from pgfl.config import Config
@@ -155,6 +157,8 @@ def save(result: Result, folder: Path) -> Path:
         described = folder / _of_run(model_file.MODEL_FILE, run)
         described.unlink(missing_ok=True)
         result.model(run).save(described)
+    for run, state in enumerate(result.states):
+        state.save(folder / _of_run(STATE, run))
     for run, table in enumerate(result.privacy):
         _write_columns(folder / _of_run(PRIVACY, run), table)
     if result.private and result.noise == "seeded":
@@ -191,6 +195,7 @@ def _load(folder: Path) -> Result:
     runs, clean = range(summary["runs"]), folder / SIMULATION_ONLY
     first = _read_arrays(folder / MODELS)
     tables = [folder / _of_run(PRIVACY, run) for run in runs]
+    states = [folder / _of_run(STATE, run) for run in runs]
     described = folder / model_file.MODEL_FILE
     rows = model_file.row_preparation(described) if described.exists() else {}
     return Result(
@@ -208,6 +213,7 @@ def _load(folder: Path) -> Result:
         noise=summary["noise"],
         guarantee=summary["guarantee"],
         warnings=summary["warnings"],
+        states=[TrainingState.load(state) for state in states if state.exists()],
         seconds=summary["seconds"],
         folder=folder,
     )

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from pgfl.core.row_encoding import RowEncoding
     from pgfl.objectives.interface import Task
     from pgfl.results.model import Table
+    from pgfl.results.training_state import TrainingState
 
 Columns = dict[str, AnyArray]
 """Columns of equal length by name. A history has `run`, `round` and one column per metric."""
@@ -77,7 +78,8 @@ class Result:
     `history` holds what may be shown, `clean_history` what was measured on clean client models of a private
     simulation. `encoding`, `intercept`, `dtype` and `x_norm` say what is done to a row before a model sees it.
     `objectives` names the objective of each cluster, `noise` the source of the noise ("seeded" or
-    "secure", None without privacy), `guarantee` says in one sentence what is promised.
+    "secure", None without privacy), `guarantee` says in one sentence what is promised. `states` is what further rounds
+    start from.
 
     >>> result = Result(
     ...     client_ids=("ann", "bob"), server_ids=("north",), cluster_ids=("adults",), objectives=("ridge",),
@@ -107,6 +109,7 @@ class Result:
     noise: str | None = None
     guarantee: str | None = None
     warnings: Sequence[str] = ()
+    states: Sequence[TrainingState] = ()
     seconds: float = 0.0
     folder: Path | None = field(default=None, compare=False)
 
