@@ -156,7 +156,10 @@ def _with_absolute_paths(config: Config, base: Path) -> Config:
         if "\x00" in value:
             raise ConfigError(f"`{section}.{key}` holds a NUL character; give the path of a file.")
         sections[section] = current.model_copy(update={key: str(base / os.path.expanduser(value))})
-    return config.model_copy(update=sections)
+    changes: dict[str, object] = dict(sections)
+    if config.continues is not None:
+        changes["continues"] = str(base / os.path.expanduser(config.continues))
+    return config.model_copy(update=changes)
 
 
 def _folder_name(stem: str) -> str:

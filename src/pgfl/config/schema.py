@@ -326,6 +326,7 @@ class Config(Section):
     dtype: Literal["float64", "float32"] = "float64"
     engine: Literal["numpy", "numba", "jax", "mpi", "mpi-numba"] = training_defaults.ENGINE
     threads: Count | None = training_defaults.THREADS
+    continues: str | None = None
     data: Annotated[
         Annotated[SyntheticData, Tag("<synthetic-regression>")]
         | Annotated[MnistData, Tag("<mnist>")]

@@ -23,6 +23,8 @@ def fingerprint(config: Config, *, of_records: bool = True) -> str:
         del settings[section][key]
     if not config.privacy.enabled:
         del settings["privacy"]
+    if settings.pop("continues") is not None:
+        settings["continues"] = _content_digest(Path(str(config.continues)) / "state.npz")
     for section, key in PATH_KEYS:
         if isinstance(path := settings[section].get(key), str):
             public_only = section == "data" and not of_records

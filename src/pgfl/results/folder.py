@@ -6,6 +6,7 @@
     model.pgfl       the model of run 0 with everything that a prediction needs, in one file; model-RUN.pgfl the others
     clients.csv      every client's own held-out measures in run 0, without privacy
     held_out.csv     predicted and observed targets of held-out rows in run 0; with privacy only means of many rows
+    state.npz        what further rounds start from (duals, accounts); state-RUN.npz that of the other runs
     privacy.csv      one row per client of run 0, where privacy is on; privacy-RUN.csv those of the others
     summary.json     the figures at the end; written last, so a folder that has it is complete
     checkpoint/      until the run ends; in simulation_only/ where it holds clean client models
@@ -37,6 +38,7 @@ from pgfl.errors import ConfigError, Interrupted, ResultError
 from pgfl.results import model_file
 from pgfl.results.measured import Measured
 from pgfl.results.result import Columns, Network, Result, RunModels
+from pgfl.results.training_state import STATE, TrainingState
 
 if TYPE_CHECKING:
     from pgfl.config import Config
@@ -160,6 +162,8 @@ def save(result: Result, folder: Path) -> Path:
         described = folder / _of_run(model_file.MODEL_FILE, run)
         described.unlink(missing_ok=True)
         result.model(run).save(described)
+    for run, state in enumerate(result.states):
+        state.save(folder / _of_run(STATE, run))
     for run, table in enumerate(result.privacy):
         _write_columns(folder / _of_run(PRIVACY, run), table)
     for name, columns in ((CLIENTS, result.client_measures), (HELD_OUT, result.held_out)):
@@ -199,6 +203,7 @@ def _load(folder: Path) -> Result:
     runs, clean = range(summary["runs"]), folder / SIMULATION_ONLY
     first = _read_arrays(folder / MODELS)
     tables = [folder / _of_run(PRIVACY, run) for run in runs]
+    states = [folder / _of_run(STATE, run) for run in runs]
     described = folder / model_file.MODEL_FILE
     rows = model_file.row_preparation(described) if described.exists() else {}
     return Result(
@@ -216,6 +221,7 @@ def _load(folder: Path) -> Result:
         noise=summary["noise"],
         guarantee=summary["guarantee"],
         warnings=summary["warnings"],
+        states=[TrainingState.load(state) for state in states if state.exists()],
         seconds=summary["seconds"],
         measures=[Measured.from_json(name, table) for name, table in summary.get("measures", {}).items()],
         client_measures=_read_if_present(folder / CLIENTS),

@@ -161,7 +161,27 @@ class Model:
         self, *, client: str | None = None, cluster: str | None = None, server: str | None = None
     ) -> AnyFloats:
         """The coefficients of a client, of a cluster, or of a server for a cluster; of the only cluster by default."""
-        return self._chosen(client, cluster, server)[0]
+        return self.chosen(client=client, cluster=cluster, server=server)[0]
+
+    def chosen(
+        self, *, client: str | None = None, cluster: str | None = None, server: str | None = None
+    ) -> tuple[AnyFloats, Task]:
+        """The coefficients that are asked for, and what they predict."""
+        alone = self.cluster_ids[0] if len(self.cluster_ids) == 1 and server is None else None
+        if (client is not None and (cluster is not None or server is not None)) or (
+            client is None and cluster is None and alone is None
+        ):
+            raise ResultError(NAME_ONE)
+        if client is not None:
+            found, owner, task = self._of_client(client), f"Client {client}", self._task_of(client)
+        else:
+            q = look_up(str(cluster or alone), self.cluster_ids, "cluster")
+            found = self.clusters[q] if server is None else self._of_server(server, q)
+            owner = f"Cluster {self.cluster_ids[q]}" if server is None else f"Server {server}"
+            task = self.tasks[q]
+        if np.isnan(found).all():
+            raise ResultError(f"{owner} has no model to predict with; ask for the cluster's model.")
+        return np.asarray(found), task
 
     def encode(self, table: Table, *, encoded: bool = False, ignore: Collection[str] = ()) -> AnyFloats:
         """The features of all rows as training saw them: encoded, rounded to `dtype` and clipped to `x_norm`.
@@ -215,13 +235,13 @@ class Model:
         if client is None and cluster is None and len(self.cluster_ids) > 1:
             cluster = rows.texts(self.cluster_column) if self.cluster_column in rows.columns else None
         if cluster is None or isinstance(cluster, str):
-            model, task = self._chosen(client, cluster, server)
+            model, task = self.chosen(client=client, cluster=cluster, server=server)
             return self._margins(self._features(rows, encoded, ignore), model), task
         if client is not None:
             raise ResultError(NAME_ONE)
         names = self._names(rows, np.asarray(cluster, dtype=object))
         distinct, place = np.unique(names, return_inverse=True)
-        chosen = [self._chosen(None, str(name), server) for name in distinct]
+        chosen = [self.chosen(cluster=str(name), server=server) for name in distinct]
         if len({task for _, task in chosen}) > 1:
             raise ResultError("The clusters of these rows have different tasks; predict for one of them at a time.")
         features = self._features(rows, encoded, ignore)
@@ -251,24 +271,6 @@ class Model:
             if name is None:
                 raise rows.refuse(row, f"column '{self.cluster_column}' is empty; every row names its cluster.")
         return names.astype(str)
-
-    def _chosen(self, client: str | None, cluster: str | None, server: str | None) -> tuple[AnyFloats, Task]:
-        """The coefficients that were asked for, and their task."""
-        alone = self.cluster_ids[0] if len(self.cluster_ids) == 1 and server is None else None
-        if (client is not None and (cluster is not None or server is not None)) or (
-            client is None and cluster is None and alone is None
-        ):
-            raise ResultError(NAME_ONE)
-        if client is not None:
-            found, owner, task = self._of_client(client), f"Client {client}", self._task_of(client)
-        else:
-            q = look_up(str(cluster or alone), self.cluster_ids, "cluster")
-            found = self.clusters[q] if server is None else self._of_server(server, q)
-            owner = f"Cluster {self.cluster_ids[q]}" if server is None else f"Server {server}"
-            task = self.tasks[q]
-        if np.isnan(found).all():
-            raise ResultError(f"{owner} has no model to predict with; ask for the cluster's model.")
-        return np.asarray(found), task
 
     def _of_client(self, client: str) -> AnyFloats:
         place = look_up(client, self.client_ids, "client")

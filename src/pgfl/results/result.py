@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from pgfl.config import Config
     from pgfl.objectives.interface import Task
     from pgfl.results.model import Table
+    from pgfl.results.training_state import TrainingState
 
 Columns = dict[str, AnyArray]
 """Columns of equal length by name. A history has `run`, `round` and one column per metric."""
@@ -81,7 +82,7 @@ class Result:
     `objectives` names the objective of each cluster, `noise` the source of the noise ("seeded" or
     "secure", None without privacy), `guarantee` says in one sentence what is promised. `measures` compares held-out
     rows with trivial baselines at the end of training; `client_measures` has one row per client of run 0 (without
-    privacy only), `held_out` points of predicted and observed targets.
+    privacy only), `held_out` points of predicted and observed targets. `states` is what further rounds start from.
 
     >>> result = Result(
     ...     client_ids=("ann", "bob"), server_ids=("north",), cluster_ids=("adults",), objectives=("ridge",),
@@ -111,6 +112,7 @@ class Result:
     noise: str | None = None
     guarantee: str | None = None
     warnings: Sequence[str] = ()
+    states: Sequence[TrainingState] = ()
     seconds: float = 0.0
     measures: Sequence[Measured] = ()
     client_measures: Columns | None = None

@@ -17,7 +17,7 @@ from pgfl.core import metrics
 from pgfl.core.theory import cluster_objective
 from pgfl.results.measured import ClientFigures
 from pgfl.simulate.engine import Engine
-from pgfl.simulate.held_out import CLUSTERS_SHOWN, HeldOut
+from pgfl.simulate.prediction_points import CLUSTERS_SHOWN, HeldOut
 from pgfl.simulate.problems import Objectives, objective_of
 from pgfl.simulate.totals import Totals
 

@@ -23,8 +23,9 @@ from pgfl.results.measured import ClientFigures, Measured, over_runs
 from pgfl.results.result import Result, RunModels
 from pgfl.simulate import memory
 from pgfl.simulate.communicator import ALONE, Communicator, Gathering
-from pgfl.simulate.held_out import points
+from pgfl.simulate.continuing import Continuation, state_of
 from pgfl.simulate.notices import warnings
+from pgfl.simulate.prediction_points import points
 from pgfl.simulate.problems import Objectives, objective_of
 from pgfl.simulate.recorder import columns
 from pgfl.simulate.simulator import Observer, Simulator, check_engine
@@ -32,6 +33,7 @@ from pgfl.simulate.training_options import TrainingOptions
 
 if TYPE_CHECKING:
     from pgfl.privacy.request import Privacy
+    from pgfl.results.training_state import TrainingState
     from pgfl.simulate.checkpoint import Checkpoints
 
 Progress = Callable[[int, int, dict[str, Any]], None]
@@ -61,12 +63,17 @@ def train(
     checkpoints: Checkpoints | None = None,
     resume: bool = False,
     progress: Progress | None = None,
+    start: Result | None = None,
 ) -> Result:
     """Train a model for every cluster of a federation.
 
     A federation is used for all `runs`, or a function gives each Monte Carlo run its own. `objective` is one for all
     clusters or a mapping from cluster ids. With `privacy` the clients' data is clipped to its bounds, releases are
     perturbed and counted, and a client whose budget is spent takes no further part.
+
+    With `start`, an earlier result, training goes on from it for `rounds` more rounds: with more clients or rows if the
+    federation has them, and with what every client has already spent. The budget stays that of the first run unless
+    `privacy` states a larger epsilon.
 
     Engines differ in speed, not in results: "numpy" needs nothing else, "numba" is fastest on CPUs and copies no data,
     "jax" runs on accelerators. `threads` is as many as pay off unless given; results do not depend on it.
@@ -79,16 +86,18 @@ def train(
     >>> result.client("client-03").shape
     (5,)
     """
+    played = 0 if start is None else Continuation(start).round
     return train_runs(
         federation if callable(federation) else lambda run: federation,
         algorithm or PGFL(),
         objective or Ridge(),
         TrainingOptions(
-            rounds, participants, privacy, seed, runs, record_every, tuple(metrics), dtype, threads, engine
+            played + rounds, participants, privacy, seed, runs, record_every, tuple(metrics), dtype, threads, engine
         ),
         checkpoints=checkpoints,
         resume=resume,
         progress=progress,
+        start=start,
     )
 
 
@@ -104,13 +113,17 @@ def train_runs(
     communicator: Communicator = ALONE,
     owners_of: OwnersOfRun = lambda run: None,
     folder: Path | None = None,
+    start: Result | None = None,
 ) -> Result:
     """Train all runs, some at a time; on several processes, only the first one has the whole result.
 
     There, `federation_of` gives this process's part of a run and `owners_of` the process of every server. Arrays too
-    large for one process's memory are put together in files in `folder`.
+    large for one process's memory are put together in files in `folder`. With `start` the rounds go on from an earlier
+    result, and `options.rounds` counts its rounds too.
     """
     began = time.perf_counter()
+    earlier = None if start is None else Continuation(start)
+    options = options if earlier is None else earlier.options(options)
     communicator.together(lambda: check_engine(options, communicator.size))
     owners_of(0)
     first = communicator.together(lambda: federation_of(0))
@@ -133,13 +146,17 @@ def train_runs(
             owners=None if owners[0] is None else [owner for owner in owners if owner is not None],
         )
         simulator.observers = [simulator.recorder, *observers]
-        if not (resume and checkpoints and checkpoints.restore(simulator)):
+        if earlier is not None:
+            trained.warnings += earlier.apply(simulator)
+        if not (resume and checkpoints and checkpoints.restore(simulator)) and earlier is None:
             simulator.recorder.record()
         with checkpoints.patient() if checkpoints else nullcontext():
             simulator.run()
+        trained.keep_states(simulator, earlier)
         simulator.close()
         trained.add(simulator, folder)
-    return trained.result(time.perf_counter() - began)
+    result = trained.result(time.perf_counter() - began)
+    return result if earlier is None else earlier.joined(result)
 
 
 def _federations(first: Federation, federation_of: FederationOfRun, numbers: range) -> list[Federation]:
@@ -180,8 +197,14 @@ class _Trained:
     measures: list[list[Measured]] = field(default_factory=list)
     client_measures: dict[str, AnyArray] | None = None
     held_out: dict[str, AnyArray] | None = None
+    states: list[TrainingState] = field(default_factory=list)
     noise: str | None = None
     guarantee: str | None = None
+
+    def keep_states(self, simulator: Simulator, earlier: Continuation | None) -> None:
+        """Keep what further rounds of a batch would start from."""
+        states = (state_of(simulator, run, earlier) for run in simulator.layout.runs)
+        self.states += [state for state in states if state is not None]
 
     def add(self, simulator: Simulator, folder: Path | None) -> None:
         """Keep the models, accounts and measures of a batch."""
@@ -236,6 +259,7 @@ class _Trained:
             noise=self.noise,
             guarantee=self.guarantee,
             warnings=self.warnings,
+            states=self.states,
             seconds=seconds,
             measures=over_runs(self.measures),
             client_measures=self.client_measures,
