@@ -12,11 +12,10 @@ from tests import bridges, oracle
 from tests.federations import random_problem
 
 
-def distance(federation, algorithm, rounds, every=None):
+def distance(federation, algorithm, rounds, every=None, objective=None):
     """Relative squared distance to the exact cluster optimum after `rounds`, in dB."""
-    result = train(
-        federation, algorithm, Ridge(lam=0.01), rounds=rounds, record_every=every or rounds, metrics=["distance"]
-    )
+    wanted = {"record_every": every or rounds, "metrics": ["distance"]}
+    result = train(federation, algorithm, objective or Ridge(lam=0.01), rounds=rounds, **wanted)
     return decibels(result.curve("distance")[0])
 
 
@@ -37,6 +36,23 @@ def uneven():
 @pytest.mark.parametrize("federation", [synthetic_regression(seed=3), uneven()], ids=["paper", "uneven"])
 def test_exact_mixing_reaches_the_cluster_optimum(federation):
     assert distance(federation, ExactMixing(rho=3.0), 1500)[-1] < -150
+
+
+@pytest.mark.parametrize("objective", [Ridge(lam=0.01), Huber(lam=0.01, kappa=2.0)], ids=lambda o: o.kind)
+def test_linearised_steps_with_exact_mixing_reach_the_cluster_optimum(objective):
+    algorithm = ExactMixing(rho=6.0, client="gradient")
+    assert distance(synthetic_regression(seed=3), algorithm, 500, objective=objective)[-1] < -200
+
+
+def test_linearised_steps_with_exact_mixing_reach_the_optimum_of_uneven_servers():
+    assert distance(uneven(), ExactMixing(rho=3.0, client="gradient"), 1500)[-1] < -150
+
+
+def test_linearised_steps_contribute_what_admm_contributes_with_the_gradient_at_the_public_model():
+    """At a fixed point of ADMM the gradients at its own solutions are those at the server's model: both stand still."""
+    federation = synthetic_regression(servers=1, clients_per_server=6, clusters=1, dimension=4, samples=(8, 12), seed=2)
+    solved, stepped = (train(federation, PGFL(rho=9.0, client=c), Ridge(), rounds=2000) for c in ("admm", "gradient"))
+    np.testing.assert_allclose(stepped.models[0].servers, solved.models[0].servers, atol=1e-10)
 
 
 def test_plain_rule_stops_at_a_fixed_point_that_depends_on_rho():
