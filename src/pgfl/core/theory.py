@@ -7,13 +7,15 @@ from itertools import combinations
 
 import numpy as np
 
-from pgfl.array_types import Floats
+from pgfl.array_types import Floats, Ints
 from pgfl.core.federation import Federation
 from pgfl.core.metrics import squared_norm
 from pgfl.core.schedules import Tau, tau_at
-from pgfl.objectives import MarginObjective
+from pgfl.errors import ConfigError
+from pgfl.objectives import MarginObjective, Objective
 
 NEWTON_STEPS = 100
+ROWS_LOOKED_AT = 256  # of a client
 
 
 def cluster_objective(federation: Federation, objective: MarginObjective, cluster: int) -> ClusterObjective:
@@ -67,6 +69,37 @@ class ClusterObjective:
             if np.abs(moved).max() <= 1e-15 * (1.0 + np.abs(w).max()):
                 break
         return w
+
+
+def least_steady_rho(federation: Federation, objective: Objective, clients: Ints) -> float:
+    """Half the largest curvature of the clients' mean loss: with a smaller ρ, steps of length 1/ρ may overshoot.
+
+    0 where the curvature of the loss is not known.
+    """
+    bend = objective.curvature_bound if isinstance(objective, MarginObjective) else None
+    if bend is None:
+        return 0.0
+    rows = np.concatenate([federation.rows(int(k))[0][:ROWS_LOOKED_AT] for k in clients]).astype(float)
+    counts = np.minimum(federation.counts[clients], ROWS_LOOKED_AT)
+    scaled = rows / np.sqrt(len(clients) * np.repeat(counts, counts))[:, None]
+    product = scaled @ scaled.T if len(scaled) < scaled.shape[1] else scaled.T @ scaled
+    return 0.5 * bend * float(np.linalg.eigvalsh(product)[-1])
+
+
+def steady_decay(curvature: float, rho: float, releases_per_round: float = 1.0) -> float:
+    """ζ that wastes nothing: what a round of linearised steps leaves of an error, a = 1 − μ/ρ, per release.
+
+    Noise of round n reaches the last model times aᴺ⁻ⁿ. Of all schedules that spend Σ φ⁽ⁿ⁾ = ρ_z, the sum of
+    a²⁽ᴺ⁻ⁿ⁾/φ⁽ⁿ⁾ is least for φ⁽ⁿ⁾ ∝ a⁻ⁿ, the paper's schedule with ζ = a. A client that takes part in a share of the
+    rounds only sees a¹ᐟˢʰᵃʳᵉ from one release to the next. Where the loss is linear, as Huber's is beyond κ, errors do
+    not shrink geometrically, and a schedule must not begin with more noise than κ can undo.
+
+    >>> round(steady_decay(curvature=1 / 30, rho=0.5), 4)
+    0.9333
+    """
+    if not 0.0 < curvature < rho:
+        raise ConfigError(f"The curvature must be above 0 and below rho = {rho:g}; got {curvature:g}.")
+    return float((1.0 - curvature / rho) ** (1.0 / releases_per_round))
 
 
 def maximum_cluster_distance(optima: Sequence[Floats] | Floats) -> float:

@@ -5,16 +5,25 @@ from __future__ import annotations
 import numpy as np
 
 from pgfl.core.algorithms import Algorithm, swap_warning
+from pgfl.core.client_rules import LinearisedStep
 from pgfl.core.federation import Federation
 from pgfl.core.server_rules import ExactDiffusion
+from pgfl.core.theory import least_steady_rho
+from pgfl.objectives import Bounds
 from pgfl.simulate.communicator import Communicator
+from pgfl.simulate.problems import Objectives, objective_of
 from pgfl.simulate.training_options import TrainingOptions
 
 MOST_NAMED = 6
+PAIRS_LOOKED_AT = 64
 
 
 def warnings(
-    federation: Federation, algorithm: Algorithm, options: TrainingOptions, communicator: Communicator
+    federation: Federation,
+    algorithm: Algorithm,
+    objectives: Objectives,
+    options: TrainingOptions,
+    communicator: Communicator,
 ) -> list[str]:
     """What should be said about a run of this federation; on several processes, of its part here."""
     found: list[str] = []
@@ -43,7 +52,47 @@ def warnings(
             "Exact mixing is exact only with tau = 0 and all clients taking part; elsewhere the plain rule does as "
             "well or better."
         )
+    if isinstance(algorithm.client_rule, LinearisedStep):
+        found += _long_steps(federation, algorithm.rho, objectives, options, communicator)
     return found
+
+
+def _long_steps(
+    federation: Federation, rho: float, objectives: Objectives, options: TrainingOptions, communicator: Communicator
+) -> list[str]:
+    """That gradient steps of length 1/ρ may overshoot, judged by the data only where nothing about it is private."""
+    privacy = options.privacy
+    private = privacy is not None and privacy.guarantee == "required" and not federation.generated
+    if privacy is not None and private:
+        least = _least_rho_by_bounds(federation, objectives, privacy.bounds)
+        known = "the bound on the loss's curvature under these data bounds"
+    else:
+        own = _least_rho_by_data(federation, objectives)
+        least = float(communicator.largest(np.array([own]))[0])
+        known = "the loss's largest curvature at a server"
+    if rho >= least:
+        return []
+    return [
+        f"rho = {rho:g} is below half of {known}, so a gradient step of length 1/rho may overshoot and never settle; "
+        f"raise algorithm.rho to {least:.2g} or more to rule that out."
+    ]
+
+
+def _least_rho_by_bounds(federation: Federation, objectives: Objectives, bounds: Bounds) -> float:
+    known = [objective_of(objectives, name).smoothness(bounds) for name in federation.cluster_ids]
+    return 0.5 * max((smoothness for smoothness in known if smoothness is not None), default=0.0)
+
+
+def _least_rho_by_data(federation: Federation, objectives: Objectives) -> float:
+    """Of some pairs of a server and a cluster, which are the same however the servers are spread over processes."""
+    clusters = len(federation.cluster_ids)
+    pair = federation.client_server * clusters + federation.client_cluster
+    stride = -(-len(federation.server_ids) * clusters // PAIRS_LOOKED_AT)
+    least = 0.0
+    for chosen in np.unique(pair[pair % stride == 0]).tolist():
+        objective = objective_of(objectives, federation.cluster_ids[chosen % clusters])
+        least = max(least, least_steady_rho(federation, objective, np.flatnonzero(pair == chosen)))
+    return least
 
 
 def _parts(federation: Federation) -> str:

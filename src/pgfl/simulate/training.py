@@ -111,7 +111,7 @@ def train_runs(
     owners_of(0)
     first = communicator.together(lambda: federation_of(0))
     batches = _batches(first, options, communicator)
-    trained = _Trained(first, objectives, options, warnings(first, algorithm, options, communicator))
+    trained = _Trained(first, objectives, options, warnings(first, algorithm, objectives, options, communicator))
     observers: list[Observer] = [checkpoints] if checkpoints else []
     observers += [_Reporter(progress)] if progress else []
     for numbers in batches:
