@@ -7,15 +7,14 @@ from itertools import combinations
 
 import numpy as np
 
-from pgfl.array_types import Floats, Ints
+from pgfl.array_types import Bools, Floats
 from pgfl.core.federation import Federation
 from pgfl.core.metrics import squared_norm
 from pgfl.core.schedules import Tau, tau_at
 from pgfl.errors import ConfigError
-from pgfl.objectives import MarginObjective, Objective
+from pgfl.objectives import MarginObjective
 
 NEWTON_STEPS = 100
-ROWS_LOOKED_AT = 256  # of a client
 
 
 def cluster_objective(federation: Federation, objective: MarginObjective, cluster: int) -> ClusterObjective:
@@ -71,19 +70,17 @@ class ClusterObjective:
         return w
 
 
-def least_steady_rho(federation: Federation, objective: Objective, clients: Ints) -> float:
-    """Half the largest curvature of the clients' mean loss: with a smaller ρ, steps of length 1/ρ may overshoot.
+def summed_products(federation: Federation, clients: Bools) -> Floats:
+    """Σ_k X_kᵀX_k/D_k over some clients: times the loss's curvature, the sum of their Hessians at most."""
+    share = np.repeat(clients / federation.counts, federation.counts)
+    rows = federation.features[share > 0].astype(float)
+    rows *= np.sqrt(share[share > 0])[:, None]
+    return np.asarray(rows.T @ rows)
 
-    0 where the curvature of the loss is not known.
-    """
-    bend = objective.curvature_bound if isinstance(objective, MarginObjective) else None
-    if bend is None:
-        return 0.0
-    rows = np.concatenate([federation.rows(int(k))[0][:ROWS_LOOKED_AT] for k in clients]).astype(float)
-    counts = np.minimum(federation.counts[clients], ROWS_LOOKED_AT)
-    scaled = rows / np.sqrt(len(clients) * np.repeat(counts, counts))[:, None]
-    product = scaled @ scaled.T if len(scaled) < scaled.shape[1] else scaled.T @ scaled
-    return 0.5 * bend * float(np.linalg.eigvalsh(product)[-1])
+
+def least_steady_rho(products: Floats, clients: int, curvature: float) -> float:
+    """L/2, from `summed_products` of a cluster's clients: with a smaller ρ, steps of length 1/ρ overshoot for ever."""
+    return 0.5 * curvature * float(np.linalg.eigvalsh(products)[-1]) / max(clients, 1)
 
 
 def steady_decay(curvature: float, rho: float, releases_per_round: float = 1.0) -> float:

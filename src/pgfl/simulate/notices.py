@@ -8,14 +8,14 @@ from pgfl.core.algorithms import Algorithm, swap_warning
 from pgfl.core.client_rules import LinearisedStep
 from pgfl.core.federation import Federation
 from pgfl.core.server_rules import ExactDiffusion
-from pgfl.core.theory import least_steady_rho
-from pgfl.objectives import Bounds
+from pgfl.core.theory import least_steady_rho, summed_products
+from pgfl.objectives import Bounds, MarginObjective
 from pgfl.simulate.communicator import Communicator
 from pgfl.simulate.problems import Objectives, objective_of
 from pgfl.simulate.training_options import TrainingOptions
 
 MOST_NAMED = 6
-PAIRS_LOOKED_AT = 64
+MOST_ROWS, MOST_COLUMNS = 2**16, 2**10  # that curvature is computed from
 
 
 def warnings(
@@ -67,14 +67,13 @@ def _long_steps(
         least = _least_rho_by_bounds(federation, objectives, privacy.bounds)
         known = "the bound on the loss's curvature under these data bounds"
     else:
-        own = _least_rho_by_data(federation, objectives)
-        least = float(communicator.largest(np.array([own]))[0])
-        known = "the loss's largest curvature at a server"
+        least = _least_rho_by_data(federation, objectives, communicator)
+        known = "the largest curvature of a cluster's loss"
     if rho >= least:
         return []
     return [
-        f"rho = {rho:g} is below half of {known}, so a gradient step of length 1/rho may overshoot and never settle; "
-        f"raise algorithm.rho to {least:.2g} or more to rule that out."
+        f"rho = {rho:g} is below half of {known}, so gradient steps of length 1/rho may overshoot and never settle; "
+        f"raise algorithm.rho above {least:.2g}, better to twice that."
     ]
 
 
@@ -83,15 +82,20 @@ def _least_rho_by_bounds(federation: Federation, objectives: Objectives, bounds:
     return 0.5 * max((smoothness for smoothness in known if smoothness is not None), default=0.0)
 
 
-def _least_rho_by_data(federation: Federation, objectives: Objectives) -> float:
-    """Of some pairs of a server and a cluster, which are the same however the servers are spread over processes."""
-    clusters = len(federation.cluster_ids)
-    pair = federation.client_server * clusters + federation.client_cluster
-    stride = -(-len(federation.server_ids) * clusters // PAIRS_LOOKED_AT)
+def _least_rho_by_data(federation: Federation, objectives: Objectives, communicator: Communicator) -> float:
+    """From the clients of all servers, or of every so many: the same ones however servers are spread over processes."""
+    rows = int(communicator.added([len(federation.targets)])[0])
+    if federation.dimension > MOST_COLUMNS:
+        return 0.0
+    looked_at = federation.client_server % -(-rows // MOST_ROWS) == 0
     least = 0.0
-    for chosen in np.unique(pair[pair % stride == 0]).tolist():
-        objective = objective_of(objectives, federation.cluster_ids[chosen % clusters])
-        least = max(least, least_steady_rho(federation, objective, np.flatnonzero(pair == chosen)))
+    for cluster, name in enumerate(federation.cluster_ids):
+        objective = objective_of(objectives, name)
+        bend = objective.curvature_bound if isinstance(objective, MarginObjective) else None
+        if bend is not None:
+            own = looked_at & (federation.client_cluster == cluster)
+            products = communicator.added(summed_products(federation, own))
+            least = max(least, least_steady_rho(products, int(communicator.added([own.sum()])[0]), bend))
     return least
 
 
