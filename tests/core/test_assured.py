@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from mpmath import mp, mpf
 
 from pgfl import PGFL, FedAvg, Huber, Logistic, Ridge
+from pgfl.core import equations as eq
 from pgfl.core.assured import Magnitudes, PrimalPromise, Refusal, Terms
 from pgfl.core.roles import Client, RoundRequest
 from pgfl.objectives import Bounds
@@ -214,19 +215,47 @@ def test_rounding_of_gradient_steps_stays_within_what_is_promised(kind):
         direction = np.random.default_rng(seed).standard_normal(3)
         model = longest_answered(one, direction, 2)
         found = one.answer(RoundRequest(1, 2, model), lambda clean: clean).model
-        exact = stepped(objective, rows, targets, model, built, 2)
-        off = float(np.linalg.norm([float(mpf(a) - b) for a, b in zip(found.tolist(), exact, strict=True)]))
-        assert 0 < off <= one.tolerance(2)
+        exact = stepped(objective, rows, targets, model, built.step, built.local_steps, 2)
+        assert 0 < apart(found, exact) <= one.tolerance(2)
 
 
-def stepped(objective, rows, targets, model, algorithm, server_clients):
+@pytest.mark.parametrize("kind", OBJECTIVES)
+def test_rounding_of_a_linearised_step_stays_within_what_is_promised(kind):
+    """One step of length 1/ρ in doubles beside the same in 60 digits, from the largest model that is not refused."""
+    for seed in range(6):
+        rho = float(10 ** np.random.default_rng(seed).uniform(-2, 2))
+        rows, targets = drawn(kind, seed, 5, 3)
+        one = Client(OBJECTIVES[kind], PGFL(rho=rho, client="gradient"), rows, targets, terms=Terms(BOUNDS))
+        model = longest_answered(one, np.random.default_rng(seed).standard_normal(3), 2)
+        found = one.answer(RoundRequest(1, 2, model), lambda clean: clean).model
+        public = eq.project(model, one.objective.domain)
+        exact = stepped(one.objective, rows, targets, public, 1 / mpf(rho), 1, 2)
+        assert 0 < apart(found, exact) <= one.tolerance(2)
+
+
+def test_a_linearised_step_needs_no_condition_on_rho():
+    """However long the step is, both worlds take it from one point; FedAvg's steps must not exceed 2/L."""
+    rows, targets = drawn("huber", 0, 5, 3)
+    request = RoundRequest(1, 2, np.ones(3))
+    answering, refusing = (
+        Client(OBJECTIVES["huber"], algorithm, rows, targets, terms=Terms(BOUNDS)).refusal(request)
+        for algorithm in (PGFL(rho=1e-3, client="gradient"), FedAvg(step=1e3, local_steps=1))
+    )
+    assert (answering, refusing) == (None, Refusal.UNBOUNDED)
+
+
+def apart(found, exact):
+    return float(np.linalg.norm([float(mpf(a) - b) for a, b in zip(found.tolist(), exact, strict=True)]))
+
+
+def stepped(objective, rows, targets, model, step, steps, server_clients):
     with mp.workdps(60):
         X, y, w = [[mpf(v) for v in row] for row in rows.tolist()], targets.tolist(), [mpf(v) for v in model.tolist()]
-        for _ in range(algorithm.local_steps):
+        for _ in range(steps):
             slopes = [slope(objective, mp.fdot(x, w), mpf(t)) for x, t in zip(X, y, strict=True)]
             w = [
                 w[j]
-                - mpf(algorithm.step)
+                - mpf(step)
                 * (
                     mp.fsum(s * x[j] for s, x in zip(slopes, X, strict=True)) / len(X)
                     + 2 * mpf(objective.lam) / server_clients * w[j]

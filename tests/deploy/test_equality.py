@@ -39,15 +39,42 @@ def test_clients_that_sit_out_still_close_their_duals(tmp_path):
     assert largest_difference(network) <= 1e-10
 
 
-@pytest.mark.parametrize("kind", ["pgfl", "pgfl-exact", "pgfl-onestep", "fedavg"])
-def test_every_algorithm_without_noise(tmp_path, kind):
+@pytest.mark.parametrize("objective", ["huber", "ridge"])
+def test_linearised_steps_over_a_network_are_those_of_the_simulator_given_the_noise(tmp_path, objective):
+    federation = demo_federation(2, 2, objective, seed=2)
+    settings = demo_training(federation, objective, ROUNDS).model_dump()
+    settings["algorithm"] |= {"client": "gradient", "rho": 8.0}
+    privacy = demo_privacy(objective, 20.0, ROUNDS)
+    network = LocalNetwork(tmp_path, federation, Training.model_validate(settings), privacy, record_noise=True)
+    ends = train_in_process(network)
+    assert set(ends.values()) == {"all rounds are done"}
+    assert largest_difference(network) <= 1e-10
+
+
+@pytest.mark.parametrize(
+    ("kind", "client"),
+    [
+        ("pgfl", "admm"),
+        ("pgfl-exact", "admm"),
+        ("pgfl-onestep", "admm"),
+        ("fedavg", "admm"),
+        ("pgfl-exact", "gradient"),
+    ],
+)
+def test_every_algorithm_without_noise(tmp_path, kind, client):
     federation = demo_federation(3, 2, "ridge", seed=4)
     plain = demo_training(federation, "ridge", ROUNDS)
     counts = [[sum(federation.client_cluster[federation.client_server == s] == q) for s in range(3)] for q in range(2)]
     settings = {
         **plain.model_dump(),
         "mixing": "metropolis",
-        "algorithm": {"kind": kind, "rho": 3.0, "tau": 0.0 if kind == "pgfl-exact" else 0.1, "step": 0.01},
+        "algorithm": {
+            "kind": kind,
+            "client": client,
+            "rho": 3.0,
+            "tau": 0.0 if kind == "pgfl-exact" else 0.1,
+            "step": 0.01,
+        },
         "most_clients": {q: int(max(counts[i])) for i, q in enumerate(federation.cluster_ids)},
     }
     network = LocalNetwork(tmp_path, federation, Training.model_validate(settings), {"enabled": False})

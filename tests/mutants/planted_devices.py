@@ -267,7 +267,7 @@ PROMISED = (
         "privacy/sensitivity.py",
         "rule.reach(1.0) * change / records + 2.0 * error",
         "rule.reach(1.0) * change / records + 0.0 * error",
-        ("tests/privacy/test_sensitivity.py::test_rounding_widens_the_sensitivity_of_fedavg",),
+        ("tests/privacy/test_sensitivity.py::test_rounding_widens_the_sensitivity_of_steps",),
     ),
     Mutant(
         "problem-of-another-size",

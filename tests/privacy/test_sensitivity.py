@@ -51,13 +51,18 @@ def test_an_inexact_solver_adds_twice_its_tolerance():
     assert update_sensitivity(Logistic(), Bounds(x_norm=1.0), 10, 2.0, 1e-3) == pytest.approx(exact + 2e-3, rel=1e-14)
 
 
-def test_rounding_widens_the_sensitivity_of_fedavg():
+@pytest.mark.parametrize(
+    ("algorithm", "reach"),
+    [(FedAvg(step=0.1, local_steps=5), 5 * 0.1), (PGFL(rho=0.4, client="gradient"), 1 / 0.4)],
+    ids=["fedavg", "linearised"],
+)
+def test_rounding_widens_the_sensitivity_of_steps(algorithm, reach):
     """What floating point may add to either of two neighbours comes on top of their distance."""
-    privacy, algorithm = Privacy(phi0=1.0, x_norm=1.0), FedAvg(step=0.1, local_steps=5)
+    privacy = Privacy(phi0=1.0, x_norm=1.0)
     exact, rounded = (
         privacy.sensitivity(Huber(), algorithm, np.array([10]), np.ones(1), tolerance) for tolerance in (0.0, 1e-3)
     )
-    assert exact == pytest.approx(5 * 0.1 * 4 / 10, rel=1e-14)
+    assert exact == pytest.approx(reach * 4 / 10, rel=1e-14)
     assert rounded == pytest.approx(exact + 2e-3, rel=1e-14)
 
 
@@ -121,6 +126,13 @@ class BoundedWelsch(Welsch):
 
     def gradient_bound(self, bounds):
         return (2.0 / np.e) ** 0.5 * bounds.x_norm
+
+
+class SmoothWelsch(BoundedWelsch):
+    """With its smoothness stated as well."""
+
+    def smoothness(self, bounds):
+        return 2.0 * bounds.x_norm**2
 
 
 ADMM, LINEARISED = PGFL(rho=0.3), PGFL(rho=0.3, client="gradient")
@@ -259,6 +271,20 @@ def test_refuses(objective, bounds, counts, weight, word):
     with pytest.raises(PrivacyError, match=word) as refusal:
         update_sensitivity(objective, bounds, counts, weight)
     assert "\n" not in str(refusal.value)
+
+
+def test_ridge_takes_linearised_steps_only_within_a_ball():
+    """Its gradient is unbounded, so without a W no noise is enough."""
+    with pytest.raises(PrivacyError, match="w_norm"):
+        release_sensitivity(Ridge(), LINEARISED, Bounds(x_norm=1.0, y_bound=1.0), 5, 1.0)
+
+
+def test_several_steps_on_a_loss_that_is_not_convex_are_refused():
+    """One step is taken from one public model; after it, the worlds' models may be driven apart."""
+    bounded = SmoothWelsch(lam=0.0)
+    release_sensitivity(bounded, FedAvg(step=0.1, local_steps=1), Bounds(x_norm=1.0), 5, 1.0)
+    with pytest.raises(PrivacyError, match="not convex"):
+        release_sensitivity(bounded, FedAvg(step=0.1, local_steps=2), Bounds(x_norm=1.0), 5, 1.0)
 
 
 def test_refuses_a_tolerance_that_is_none():

@@ -131,7 +131,7 @@ def train_runs(
         options = replace(options, privacy=options.privacy.completed(first.encoding))
     check_wanted(options.metrics, [objective_of(objectives, name) for name in first.cluster_ids])
     batches = _batches(first, options, communicator)
-    trained = _Trained(first, objectives, options, warnings(first, algorithm, options, communicator))
+    trained = _Trained(first, objectives, options, warnings(first, algorithm, objectives, options, communicator))
     observers: list[Observer] = [checkpoints] if checkpoints else []
     observers += [_Reporter(progress)] if progress else []
     for numbers in batches:
