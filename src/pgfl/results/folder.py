@@ -199,6 +199,8 @@ def _load(folder: Path) -> Result:
         privacy=[_read_columns(table) for table in tables if table.exists()],
         noise=summary["noise"],
         guarantee=summary["guarantee"],
+        ended_by=summary.get("ended_by"),
+        spent_at=summary.get("spent_at", ()),
         warnings=summary["warnings"],
         seconds=summary["seconds"],
         folder=folder,

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -73,7 +73,9 @@ class Result:
 
     `history` holds what may be shown, `clean_history` what was measured on clean client models of a private
     simulation. `objectives` names the objective of each cluster, `noise` the source of the noise ("seeded" or
-    "secure", None without privacy), `guarantee` says in one sentence what is promised.
+    "secure", None without privacy), `guarantee` says in one sentence what is promised. `ended_by` is "budget" if
+    training ended before the last round because no client could contribute any more; `spent_at` holds, for each run,
+    the last round to which a client could contribute, None if that is the last round of all.
 
     >>> result = Result(
     ...     client_ids=("ann", "bob"), server_ids=("north",), cluster_ids=("adults",), objectives=("ridge",),
@@ -98,6 +100,8 @@ class Result:
     privacy: Sequence[Columns] = ()
     noise: str | None = None
     guarantee: str | None = None
+    ended_by: Literal["budget"] | None = None
+    spent_at: Sequence[int | None] = ()
     warnings: Sequence[str] = ()
     seconds: float = 0.0
     folder: Path | None = field(default=None, compare=False)
@@ -239,6 +243,8 @@ class Result:
             "private": self.private,
             "noise": self.noise,
             "guarantee": self.guarantee,
+            "ended_by": self.ended_by,
+            "spent_at": list(self.spent_at),
             "privacy": self.spending(),
             "notes": self.notes,
             "warnings": list(self.warnings),

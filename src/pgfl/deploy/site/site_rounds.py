@@ -9,7 +9,7 @@ when a round closes, whose answer counts, which neighbours are waited for, and w
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
@@ -27,8 +27,8 @@ class SiteRole(Protocol):
         """What this client is asked in this round; the same for a repeated question."""
         ...
 
-    def aggregate(self, round: int, answers: Mapping[str, Answer]) -> Publication:
-        """Close the collection; returns what is sent to the neighbours."""
+    def aggregate(self, round: int, answers: Mapping[str, Answer], retired: Collection[str]) -> Publication:
+        """Close the collection; returns what is sent to the neighbours. `retired` clients declined for good."""
         ...
 
     def combine(self, round: int, publications: Mapping[str, Publication]) -> None:
@@ -86,6 +86,7 @@ class Completed:
     late: tuple[str, ...]
     neighbours: tuple[str, ...]
     absent: tuple[str, ...]
+    retired: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -130,6 +131,7 @@ class SiteRounds:
     _asked: dict[str, RoundRequest] = field(default_factory=dict)
     _answers: dict[str, Answer] = field(default_factory=dict)
     _declined: set[str] = field(default_factory=set)
+    _retired_then: tuple[str, ...] = ()  # when this round was aggregated
     _opened: bool = False
     _start_by: float = 0.0
     _alone_since: float | None = None
@@ -252,7 +254,8 @@ class SiteRounds:
             return catching_up
         able, peers = self.connected - self.retired, self.up & self.neighbours
         if not able and not peers:
-            return self._alone(now)
+            spent = self.admitted and self.admitted <= self.retired and not self.neighbours
+            return self._finish("every client has spent its privacy budget") if spent else self._alone(now)
         self._alone_since = None
         if not self._opened:
             everyone = self.admitted - self.retired <= self.connected and self.neighbours <= self.up
@@ -293,7 +296,8 @@ class SiteRounds:
         return notes + self._publish(now)
 
     def _publish(self, now: float) -> list[Effect]:
-        publication = self.role.aggregate(self.current, self._answers)
+        self._retired_then = tuple(sorted(self.retired))
+        publication = self.role.aggregate(self.current, self._answers, self._retired_then)
         self.phase = Phase.EXCHANGING
         self.deadline = now + self.timing.exchange
         return [Publish(self.current, publication)]
@@ -323,6 +327,7 @@ class SiteRounds:
                 late=tuple(sorted(self.pending)),
                 neighbours=tuple(present),
                 absent=tuple(sorted(self.neighbours - set(present))),
+                retired=self._retired_then,
             )
         )
         self._asked, self._answers, self._declined = {}, {}, set()
@@ -340,7 +345,8 @@ class SiteRounds:
         self._asked, self._answers, self._declined = {}, {}, set()
         self._opened = True
         self._suspects |= {peer for peer in self.neighbours if self._newest(peer) < ahead}
-        publication = self.role.aggregate(ahead, {})
+        self._retired_then = tuple(sorted(self.retired))
+        publication = self.role.aggregate(ahead, {}, self._retired_then)
         return [
             Note(f"catching up from round {behind} to {ahead} with the neighbours' models"),
             Publish(ahead, publication),
