@@ -341,7 +341,7 @@ class Engine:
         if wrong.any():
             worst = int(np.argmax(np.where(wrong, found / (allowed * scale), 0.0)))
             raise SolverError(
-                f"The primal problem of client number {part.flat[worst]} was solved only to {found[worst]:.1e}, not to "
-                f"objective.tolerance = {allowed[worst]:.1e}; scale the features to about unit size, raise "
+                f"The primal problem of {self.layout.client(part.flat[worst])} was solved only to {found[worst]:.1e}, "
+                f"not to objective.tolerance = {allowed[worst]:.1e}; scale the features to about unit size, raise "
                 "algorithm.rho, or raise the tolerance."
             )
