@@ -38,10 +38,12 @@ def algorithm(problem: oracle.Problem):
     return kind(rho=problem.rho, tau=problem.tau, mixing=mixing, client=problem.client)
 
 
-def simulator(problem: oracle.Problem, participants=None, noise=None, xp=None, chosen=None, **options) -> Simulator:
+def simulator(
+    problem: oracle.Problem, participants=None, noise=None, spent=None, xp=None, chosen=None, **options
+) -> Simulator:
     """The simulator of a problem, with the oracle's draws, and the problem's own algorithm unless another is chosen."""
     made = federation(problem)
-    replay = Replay(participants or (lambda number: made.client_ids), noise)
+    replay = Replay(participants or (lambda number: made.client_ids), noise, spent)
     settings = TrainingOptions(**({"engine": "jax"} if xp is not None and is_jax(xp) else {}) | options)
     return Simulator([made], chosen or algorithm(problem), objective(problem), settings, replay=replay, xp=xp)
 

@@ -93,6 +93,24 @@ class GaussianNoise:
 
 
 @dataclass(frozen=True)
+class Budgets:
+    """A turnout of clients that can take part only so many times: who then does, and who is spent before a round."""
+
+    turnout: Turnout
+    most: dict[str, int]  # by client
+
+    def __call__(self, n: int) -> set[str]:
+        return self.turnout(n) - self.spent(n)
+
+    def spent(self, n: int) -> set[str]:
+        left = dict(self.most)
+        for earlier in range(1, n):
+            for client in self.turnout(earlier):
+                left[client] -= 1
+        return {client for client, times in left.items() if times <= 0}
+
+
+@dataclass(frozen=True)
 class Case:
     """A problem with who takes part in each round and what noise they add: `run(case.problem, 50, *case.draws)`."""
 
@@ -101,8 +119,14 @@ class Case:
     noise: Noise
 
     @property
-    def draws(self) -> tuple[Participants, Noise]:
-        return self.participants, self.noise
+    def draws(self) -> tuple[Participants, Noise, Participants | None]:
+        return self.participants, self.noise, getattr(self.participants, "spent", None)
+
+    def with_budgets(self, seed: int, most: int) -> Case:
+        """The same, but each client can take part only 1 to `most` times."""
+        rng = np.random.default_rng([seed, most])
+        limits = {client.id: int(rng.integers(1, most + 1)) for client in self.problem.clients}
+        return Case(self.problem, Budgets(self.participants, limits), self.noise)
 
 
 def turnout(problem: Problem, kind: str, seed: int) -> Turnout:

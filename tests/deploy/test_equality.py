@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from pgfl.demo.replay import largest_difference
@@ -82,10 +83,28 @@ def test_every_algorithm_without_noise(tmp_path, kind, client):
     assert largest_difference(network) <= 1e-10
 
 
+@pytest.mark.parametrize("participants", ["all", 1])
+def test_budgets_that_run_out_let_clusters_rest_at_every_site(tmp_path, participants):
+    """Sites learn from refusals who is spent; clusters rest there as in the simulator, and their models stay apart."""
+    rounds, releases = 24, 3
+    federation = demo_federation(3, 2, "huber", seed=2)
+    settings = demo_training(federation, "huber", rounds).model_dump()
+    settings["algorithm"] |= {"tau": 0.4, "participants": participants}
+    privacy = demo_privacy("huber", 20.0, releases)
+    network = LocalNetwork(tmp_path, federation, Training.model_validate(settings), privacy, record_noise=True)
+    train_in_process(network)
+    history = {site: network.history(site) for site in federation.server_ids}
+    assert all(len(rows) == rounds for rows in history.values())
+    for site, rows in history.items():
+        assert rows[-1]["retired"] == sorted(network.clients_of(site)) and not rows[releases - 1]["retired"]
+    assert largest_difference(network) <= 1e-10
+    for site in federation.server_ids:
+        first, second = network.arrays(site)[1]["state.model"]
+        assert np.linalg.norm(first - second) > 1e-2 * np.linalg.norm(first)
+
+
 def test_the_comparison_can_fail(tmp_path):
     """A recorded draw that is not the one that was used shows."""
-    import numpy as np
-
     federation = demo_federation(2, 1, "huber", seed=2)
     network = LocalNetwork(
         tmp_path, federation, demo_training(federation, "huber", 3), demo_privacy("huber", 20.0, 3), record_noise=True

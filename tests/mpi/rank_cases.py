@@ -46,6 +46,14 @@ CASES: dict[str, dict] = {
         "privacy": PRIVATE,
     },
     "private ridge, all take part": {"privacy": PRIVATE | {"y_bound": 9.0, "w_norm": 20.0, "index": "round"}},
+    "budgets run out": {
+        "data": {"kind": "table", "clients": "clients.csv"},
+        "graph": {"edges": "edges.csv", "servers": ("relay",)},
+        "objective": {"kind": "logistic"},
+        "algorithm": {"tau": 0.4, "participants": 2},
+        "privacy": PRIVATE | {"max_releases": 2, "noise": "seeded"},
+        "rounds": 30,
+    },
     "table": {
         "data": {"kind": "table", "clients": "clients.csv", "test": "test.csv", "intercept": True},
         "graph": {"edges": "edges.csv", "servers": ("relay",)},

@@ -162,5 +162,7 @@ def test_the_data_is_not_copied():
 
 @pytest.mark.parametrize("engine", ["numpy", "numba"])
 def test_a_solution_short_of_its_tolerance_is_an_error(engine):
-    with pytest.raises(SolverError, match="scale the features"):
+    with pytest.raises(SolverError, match=r"client client-\d+ was solved.*scale the features"):
         train(federation(), PGFL(), Ridge(tolerance=1e-18), rounds=3, engine=engine)
+    with pytest.raises(SolverError, match=r"client client-\d+ in run [01] was solved"):
+        train(federation(), PGFL(), Ridge(tolerance=1e-18), rounds=3, engine=engine, runs=2)

@@ -33,6 +33,9 @@ def _without_repetition(names: list[str]) -> list[str]:
     return names
 
 
+ClusterNames = Annotated[list[ClusterName], FailFast(), AfterValidator(_without_repetition)]
+
+
 # Between a site and its clients ---------------------------------------------------------------------------------------
 
 
@@ -130,22 +133,24 @@ class PeerHello(Header):
 
 
 class Publication(Header):
-    """A site's aggregates of a round, one vector per cluster."""
+    """A site's aggregates of a round, one vector per cluster, and where its clients can still contribute."""
 
     kind = Kind.PUBLICATION
     site: SiteName
     training: Digest
     round: Round
     degree: Count
-    clusters: Annotated[list[ClusterName], FailFast(), AfterValidator(_without_repetition)]
+    clusters: ClusterNames
+    able: ClusterNames
+    exhausted: ClusterNames
 
     def vector_count(self) -> int:
         """One model per cluster."""
         return len(self.clusters)
 
     def named_clusters(self) -> Collection[str]:
-        """The clusters whose models follow."""
-        return self.clusters
+        """The clusters whose models follow, and those that clients can or cannot contribute to any more."""
+        return [*self.clusters, *self.able, *self.exhausted]
 
 
 class Acknowledged(Header):
@@ -202,7 +207,13 @@ def encode_publication(site: str, training: str, publication: roles.Publication)
     """The frame of a site's publication under the training with this hash."""
     clusters = sorted(publication.models)
     header = Publication(
-        site=site, training=training, round=publication.round, degree=publication.degree, clusters=clusters
+        site=site,
+        training=training,
+        round=publication.round,
+        degree=publication.degree,
+        clusters=clusters,
+        able=sorted(publication.able),
+        exhausted=sorted(publication.exhausted),
     )
     return encode(header, np.array([publication.models[cluster] for cluster in clusters]))
 
@@ -210,7 +221,8 @@ def encode_publication(site: str, training: str, publication: roles.Publication)
 def read_publication(frame: Frame) -> roles.Publication:
     """The publication in a frame."""
     header = _header(frame, Publication)
-    return roles.Publication(header.round, header.degree, dict(zip(header.clusters, frame.vectors, strict=True)))
+    models = dict(zip(header.clusters, frame.vectors, strict=True))
+    return roles.Publication(header.round, header.degree, models, frozenset(header.able), frozenset(header.exhausted))
 
 
 AnyHeader = TypeVar("AnyHeader", bound=Header)

@@ -220,6 +220,8 @@ def _load(folder: Path) -> Result:
         privacy=[_read_columns(table) for table in tables if table.exists()],
         noise=summary["noise"],
         guarantee=summary["guarantee"],
+        ended_by=summary.get("ended_by"),
+        spent_at=summary.get("spent_at", ()),
         warnings=summary["warnings"],
         states=[TrainingState.load(state) for state in states if state.exists()],
         seconds=summary["seconds"],

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 import numpy as np
 
@@ -80,9 +80,12 @@ class Result:
     `history` holds what may be shown, `clean_history` what was measured on clean client models of a private
     simulation. `encoding`, `intercept`, `dtype` and `x_norm` say what is done to a row before a model sees it.
     `objectives` names the objective of each cluster, `noise` the source of the noise ("seeded" or
-    "secure", None without privacy), `guarantee` says in one sentence what is promised. `measures` compares held-out
-    rows with trivial baselines at the end of training; `client_measures` has one row per client of run 0 (without
-    privacy only), `held_out` points of predicted and observed targets. `states` is what further rounds start from.
+    "secure", None without privacy), `guarantee` says in one sentence what is promised. `ended_by` is "budget" if
+    training ended before the last round because no client could contribute any more; `spent_at` holds, for each run,
+    the last round to which a client could contribute, None if that is the last round of all. `measures` compares
+    held-out rows with trivial baselines at the end of training; `client_measures` has one row per client of run 0
+    (without privacy only), `held_out` points of predicted and observed targets. `states` is what further rounds start
+    from.
 
     >>> result = Result(
     ...     client_ids=("ann", "bob"), server_ids=("north",), cluster_ids=("adults",), objectives=("ridge",),
@@ -111,6 +114,8 @@ class Result:
     privacy: Sequence[Columns] = ()
     noise: str | None = None
     guarantee: str | None = None
+    ended_by: Literal["budget"] | None = None
+    spent_at: Sequence[int | None] = ()
     warnings: Sequence[str] = ()
     states: Sequence[TrainingState] = ()
     seconds: float = 0.0
@@ -243,6 +248,8 @@ class Result:
             "private": self.private,
             "noise": self.noise,
             "guarantee": self.guarantee,
+            "ended_by": self.ended_by,
+            "spent_at": list(self.spent_at),
             "privacy": self.spending(),
             "notes": self.notes,
             "warnings": list(self.warnings),

@@ -83,6 +83,12 @@ class Layout:
         """How many servers there are in all runs."""
         return len(self.server_number)
 
+    def client(self, place: int) -> str:
+        """The client at a flat place, for messages: its id and, if there are several runs, its run."""
+        run = next(run for run in self.runs if place < run.clients.stop)
+        name = f"client {run.federation.client_id(int(run.order[place - run.clients.start]))}"
+        return name if len(self.runs) == 1 else f"{name} in run {run.number}"
+
     @cached_property
     def members(self) -> list[Ints]:
         """The clients of every server."""

@@ -7,6 +7,7 @@ shown. All sums are those of `Totals`, so a history does not depend on the order
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from itertools import product
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -43,12 +44,20 @@ class Recorder:
 
     def on_round(self, simulator: Simulator) -> None:
         """Measure the state where a record is due."""
-        round = self.engine.state.round
-        if round % self._every == 0 or round == self._last:
+        if self._is_due(self.engine.state.round):
             self.record()
 
-    def record(self) -> None:
-        """Measure the current state."""
+    def carry_on(self) -> None:
+        """Record the current state for all later rounds: training ended early, and curves keep their length."""
+        later = [round for round in range(self.engine.state.round + 1, self._last + 1) if self._is_due(round)]
+        if later:
+            self.record(*later)
+
+    def _is_due(self, round: int) -> bool:
+        return round % self._every == 0 or round == self._last
+
+    def record(self, *rounds: int) -> None:
+        """Measure the current state, for its own round unless others are given."""
         clean: list[dict[str, float]] = [{} for _ in self.layout.runs]
         shown: list[dict[str, float]] = [{} for _ in self.layout.runs]
         servers = np.asarray(self.engine.state.server_models)
@@ -68,8 +77,8 @@ class Recorder:
             self.held_out.record(clean, self.own_models)
         if self.held_out.exists and self.engine.privacy is not None:
             self.held_out.record(shown, self.received_models)
-        for number, run in enumerate(self.layout.runs):
-            place = {"run": run.number, "round": self.engine.state.round}
+        for round, (number, run) in product(rounds or (self.engine.state.round,), enumerate(self.layout.runs)):
+            place = {"run": run.number, "round": round}
             self.clean.append(place | clean[number])
             self.shown.append(place | shown[number])
 

@@ -8,7 +8,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -153,6 +153,7 @@ def train_runs(
         with checkpoints.patient() if checkpoints else nullcontext():
             simulator.run()
         trained.keep_states(simulator, earlier)
+        simulator.recorder.carry_on()
         simulator.close()
         trained.add(simulator, folder)
     result = trained.result(time.perf_counter() - began)
@@ -200,6 +201,8 @@ class _Trained:
     states: list[TrainingState] = field(default_factory=list)
     noise: str | None = None
     guarantee: str | None = None
+    spent_at: list[int | None] = field(default_factory=list)
+    ended_by: list[Literal["budget"] | None] = field(default_factory=list)
 
     def keep_states(self, simulator: Simulator, earlier: Continuation | None) -> None:
         """Keep what further rounds of a batch would start from."""
@@ -210,6 +213,8 @@ class _Trained:
         """Keep the models, accounts and measures of a batch."""
         self.noise = simulator.noise
         self.guarantee = simulator.plan.label if simulator.plan else None
+        self.spent_at += simulator.spent_at
+        self.ended_by.append(simulator.ended_by)
         for number, run in enumerate(simulator.layout.runs):
             gathering = simulator.communicator.gathering(run.federation, folder)
             self.client_ids = self.client_ids or gathering.client_ids
@@ -258,6 +263,8 @@ class _Trained:
             privacy=self.privacy,
             noise=self.noise,
             guarantee=self.guarantee,
+            ended_by="budget" if all(self.ended_by) else None,
+            spent_at=self.spent_at,
             warnings=self.warnings,
             states=self.states,
             seconds=seconds,
@@ -275,7 +282,8 @@ class _Reporter:
 
     def on_round(self, simulator: Simulator) -> None:
         """Report how many rounds are done, and the newest measures."""
-        round, options, runs = simulator.state.round, simulator.options, simulator.layout.runs
+        options, runs = simulator.options, simulator.layout.runs
+        round = options.rounds if simulator.ended_by else simulator.state.round
         if round < options.rounds and time.monotonic() < self._due:
             return
         self._due = time.monotonic() + BETWEEN_REPORTS

@@ -220,6 +220,7 @@ class Site:
             "late": list(done.late),
             "neighbours": list(done.neighbours),
             "absent": list(done.absent),
+            "retired": list(done.retired),
             "disagreement": float(done.snapshot["disagreement"]),
             "seconds": now - self._round_began,
             "refused": dict(self.rounds.refused + self.streams.refused + self.service.refused),

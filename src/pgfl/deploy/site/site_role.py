@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -53,10 +53,12 @@ class SiteRole:
         accepted = None if last is None or closing is None else Accepted(last, closing)
         return RoundRequest(round, len(self.clients), self.server.model(cluster), accepted)
 
-    def aggregate(self, round: int, answers: Mapping[str, Answer]) -> Publication:
-        """The server's aggregation, with clients in the order of their names."""
+    def aggregate(self, round: int, answers: Mapping[str, Answer], retired: Collection[str] = ()) -> Publication:
+        """The server's aggregation, with clients in the order of their names; the `retired` never answer again."""
         self._contributing = tuple(sorted(client for client in answers if client in self.clients))
-        self._sent = self.server.aggregate(round, [(self.clients[name], answers[name]) for name in self._contributing])
+        contributors = [(cluster, client not in retired) for client, cluster in self.clients.items()]
+        answered = [(self.clients[name], answers[name]) for name in self._contributing]
+        self._sent = self.server.aggregate(round, answered, contributors)
         return self._sent
 
     def publication(self) -> Publication:
@@ -85,7 +87,8 @@ class SiteRole:
 
     def snapshot(self) -> Arrays:
         """Arrays for the store."""
-        held = self.server.state()["clusters"]
+        state = self.server.state()
+        held = state["clusters"]
         names = sorted({name for state in held.values() for name in state})
         kept = sorted(self._kept)
         arrays: Arrays = {
@@ -93,7 +96,13 @@ class SiteRole:
         }
         arrays["kept"] = np.array([self._kept[key] for key in kept])
         arrays["disagreement"] = np.array(self.disagreement)
-        about = {"round": self.server.round, "clusters": sorted(held), "kept": kept, "accepted": self.accepted}
+        about = {
+            "round": self.server.round,
+            "clusters": sorted(held),
+            "rested": sorted(state["rested"]),
+            "kept": kept,
+            "accepted": self.accepted,
+        }
         arrays["about"] = np.array(json.dumps(about))
         return arrays
 
@@ -105,7 +114,7 @@ class SiteRole:
             cluster: {name: arrays[f"state.{name}"][row] for name in names}
             for row, cluster in enumerate(about["clusters"])
         }
-        self.server.restore({"round": about["round"], "clusters": states})
+        self.server.restore({"round": about["round"], "clusters": states, "rested": about.get("rested", ())})
         self.disagreement = float(arrays["disagreement"])
         self.accepted = {client: int(round) for client, round in about["accepted"].items()}
         self._kept = {(key[0], key[1]): arrays["kept"][row] for row, key in enumerate(about["kept"])}
