@@ -15,7 +15,7 @@ from pgfl.deploy import identity, processes
 from pgfl.deploy.client.client_settings import load_client
 from pgfl.deploy.local import LocalNetwork
 from pgfl.deploy.processes import only_one
-from pgfl.deploy.site.site import LOCK, Site
+from pgfl.deploy.site.site import LIVE, LOCK, Site
 from pgfl.deploy.site.site_settings import load_site
 from pgfl.deploy.site.site_store import STORE, SiteStore
 from tests.command_line import process, refused, run
@@ -135,6 +135,14 @@ def test_a_running_site_acknowledges_every_change_and_one_mistake_does_not_hold_
     assert [text.count("applied from round 1.") for text in said] == [1, 1]
     assert admitted == set(federation.client_ids)
     assert "client typo is in cluster martians, which is not trained" in caplog.text
+
+
+@pytest.mark.parametrize("garbage", [b"", b"{", b"[1]", b"\xff\xfe", b"null"])
+def test_status_survives_whatever_is_in_the_live_file(tmp_path, garbage):
+    done("site", "init", "north", "--home", tmp_path)
+    (tmp_path / LIVE).write_bytes(garbage)
+    with only_one(tmp_path / LOCK, "site"):
+        assert json.loads(done("site", "status", "--json", "--home", tmp_path))["running"] is True
 
 
 def test_neighbours_with_another_training_configuration_are_refused_by_name(tmp_path, caplog):

@@ -107,13 +107,13 @@ def expel(
 def serve(settings: Annotated[Path, typer.Argument(help="site.toml")]) -> None:
     """Run the site until the last round is done; started again, it goes on from the last completed round."""
     from pgfl.deploy.flower.flower_site import inviter_of
-    from pgfl.deploy.processes import only_one
+    from pgfl.deploy.processes import only_one, private_files
     from pgfl.deploy.site.site import LOCK, Site
     from pgfl.deploy.site.site_settings import load_site
 
     show_log()
     loaded = load_site(settings)
-    with only_one(Path(loaded.home) / LOCK, f"Site {loaded.name}"):
+    with private_files(), only_one(Path(loaded.home) / LOCK, f"Site {loaded.name}"):
         site = Site(loaded, inviter_of(loaded))
 
         async def run() -> str:

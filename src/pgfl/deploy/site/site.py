@@ -39,6 +39,7 @@ from pgfl.deploy.site.site_rounds import (
 )
 from pgfl.deploy.site.site_settings import SiteSettings
 from pgfl.deploy.site.site_store import STORE, Membership, Neighbour, SiteStore
+from pgfl.deploy.sparing_log import SparingLog
 from pgfl.deploy.wire import Frame, Limits, encode
 from pgfl.errors import NetworkError, Unforeseen
 
@@ -101,6 +102,7 @@ class Site:
         self._round_began = time.monotonic()
         self._timer: asyncio.TimerHandle | None = None
         self._links: dict[str, PeerLink] = {}
+        self._sparing = SparingLog(log)
         self._tasks: set[asyncio.Task[None]] = set()
         self._dismissed: set[str] = set()  # they were sent the end of training
         self._informed = self.store.informed()  # they have received it
@@ -215,8 +217,11 @@ class Site:
                         self._keep(self._loop.create_task(self._linger(reason)))
                     else:
                         self.stop(reason)
-                case Note(text):
-                    log.info("%s", text)
+                case Note(text, about):
+                    if about:
+                        self._sparing.info(about, text)
+                    else:
+                        log.info("%s", text)
         self._set_timer()
 
     def _save(self, done: Completed) -> None:
@@ -388,7 +393,8 @@ class Site:
             raise Refused(f"it has another training configuration ({header.training[:16]}…, here {self.digest[:16]}…)")
         if isinstance(header, messages.Publication):
             publication = read_publication(frame)
-            self._received[peer] = max(self._received.get(peer, 0), publication.round)
+            if publication.round <= self.training.rounds:
+                self._received[peer] = max(self._received.get(peer, 0), publication.round)
             self._handle(lambda: self.rounds.published(peer, publication.round, publication, time.monotonic()))
         else:
             self._greeted(peer, header)
