@@ -44,7 +44,8 @@ QUICK = {
     "deploy/test_rounds.py": ("test_any_schedule_ends_and_charges_nobody_twice", "test_faults_were_really_there"),
     "deploy/test_settings.py": (),
     "deploy/test_site_memory.py": (),
-    "deploy/test_store.py": (),
+    "deploy/test_sparing_log.py": (),
+    "deploy/test_store.py": ("test_a_bit_that_changes_on_the_disk_is_noticed_or_harmless",),
     "deploy/test_wire.py": ("test_any_bytes_are_a_frame_or_malformed", "test_damaged_frames_are_valid_or_malformed"),
     "mpi/test_partition.py": ("test_every_part_has_clients_and_no_part_is_overloaded",),
     "mutants/test_planted.py": (

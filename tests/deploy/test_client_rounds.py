@@ -100,6 +100,15 @@ def test_the_noise_follows_releases_and_not_the_sites_round_number(device):
         assert row.sigma == pytest.approx(plain / np.sqrt(2 * phi), rel=1e-5)
 
 
+def test_a_claimed_round_beyond_the_last_is_declined_and_locks_nobody_out(device):
+    device.rounds.last_round = 100
+    assert kind(device.ask(1)) is Kind.ANSWER
+    frame = decode(device.ask(2**53 - 1), LIMITS, FRAMES)
+    assert (frame.header.reason, frame.header.final) == (Refusal.BEYOND, False)
+    assert kind(device.ask(100)) is Kind.ANSWER
+    assert device.account.releases == 2
+
+
 @pytest.mark.parametrize("server_clients", [1, 7, 10**9])
 def test_the_noise_is_calibrated_for_the_problem_that_is_solved(device, server_clients):
     device.ask(1, server_clients=server_clients)

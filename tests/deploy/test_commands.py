@@ -6,15 +6,18 @@ import asyncio
 import json
 import logging
 import socket
+from contextlib import closing
 
 import pytest
 
 from pgfl.demo.scenario import demo_federation, demo_training
-from pgfl.deploy import processes
+from pgfl.deploy import identity, processes
 from pgfl.deploy.client.client_settings import load_client
 from pgfl.deploy.local import LocalNetwork
-from pgfl.deploy.site.site import Site
+from pgfl.deploy.processes import only_one
+from pgfl.deploy.site.site import LIVE, LOCK, Site
 from pgfl.deploy.site.site_settings import load_site
+from pgfl.deploy.site.site_store import STORE, SiteStore
 from tests.command_line import process, refused, run
 
 
@@ -88,13 +91,58 @@ def test_a_mistake_is_one_sentence_and_code_2(tmp_path, monkeypatch, arguments, 
     assert words in refused(*arguments)
 
 
-def test_a_client_in_a_cluster_that_is_not_trained_stops_the_site(tmp_path):
+def test_a_cluster_that_is_not_trained_is_refused_at_once_and_stops_a_site_that_no_longer_trains_it(tmp_path):
     done("site", "init", "north", "--home", tmp_path)
     done("client", "init", "ann", "--home", tmp_path)
-    done("site", "admit", tmp_path / "client.pub", "--cluster", "martians", "--home", tmp_path)
-    code, _, err = run("site", "serve", tmp_path / "site.toml")
+    admit = ("site", "admit", tmp_path / "client.pub", "--home", tmp_path, "--cluster")
+    said = refused(*admit, "adult")
+    assert "No cluster adult is trained here (did you mean adults?)" in said
+    settings = tmp_path / "site.toml"
+    Site(load_site(settings)).store.close()
+    moved = settings.rename(tmp_path / "elsewhere.toml")
+    assert "No cluster adult is trained" in refused(*admit, "adult"), "as the site remembers from its last start"
+    assert "applied when the site starts" in done(*admit, "adults")
+    settings.write_text(moved.read_text().replace('"adults", ', ""))
+    code, _, err = run("site", "serve", settings)
     assert code == 2
-    assert "martians" in err
+    assert "cluster adults, which training.clusters does not name" in err
+
+
+def test_a_running_site_acknowledges_every_change_and_one_mistake_does_not_hold_up_the_others(tmp_path, caplog):
+    federation = demo_federation(1, 1, "huber", seed=0)
+    network = LocalNetwork(tmp_path, federation, demo_training(federation, "huber", 10**6), {"enabled": False})
+    network.prepare()
+    home, ann = tmp_path / "server-0", tmp_path / "ann"
+    done("client", "init", "ann", "--home", ann)
+    stranger = identity.create_client(tmp_path / "typo", "typo")
+
+    def operate():
+        said = [done("site", "admit", ann / "client.pub", "--cluster", "cluster-0", "--home", home)]
+        with closing(SiteStore(home / STORE)) as store:
+            store.admit("typo", stranger, "martians")  # as an older pgfl accepted it
+        return [*said, done("site", "expel", "ann", "--home", home)]
+
+    async def serve():
+        site = Site(load_site(home / "site.toml"))
+        running = asyncio.create_task(site.run())
+        said = await asyncio.to_thread(operate)
+        site.stop("enough")
+        await running
+        return said, site.rounds.admitted
+
+    with only_one(home / LOCK, "site"):
+        said, admitted = asyncio.run(serve())
+    assert [text.count("applied from round 1.") for text in said] == [1, 1]
+    assert admitted == set(federation.client_ids)
+    assert "client typo is in cluster martians, which is not trained" in caplog.text
+
+
+@pytest.mark.parametrize("garbage", [b"", b"{", b"[1]", b"\xff\xfe", b"null"])
+def test_status_survives_whatever_is_in_the_live_file(tmp_path, garbage):
+    done("site", "init", "north", "--home", tmp_path)
+    (tmp_path / LIVE).write_bytes(garbage)
+    with only_one(tmp_path / LOCK, "site"):
+        assert json.loads(done("site", "status", "--json", "--home", tmp_path))["running"] is True
 
 
 def test_neighbours_with_another_training_configuration_are_refused_by_name(tmp_path, caplog):

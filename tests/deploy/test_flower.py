@@ -41,7 +41,7 @@ def wait(condition, seconds=400.0):
 
 
 @pytest.fixture
-def site(tmp_path):
+def site(tmp_path, monkeypatch):
     """A SuperLink with its control locked, and the SuperNode of one admitted client that waits for invitations."""
     home, client = tmp_path / "site", tmp_path / "ann"
     identity.create_site(home, "north", [])
@@ -56,6 +56,8 @@ def site(tmp_path):
         return "done"
 
     waiting = FlowerInvitations(node)
+    (tmp_path / "http.py").write_text(f"open({str(tmp_path / 'http-was-here')!r}, 'w')")
+    monkeypatch.chdir(tmp_path)  # which Python would import http from
     flower.be_quiet()
     importlib.import_module("flwr.superlink.grid")  # before another thread imports it too
     importlib.import_module("flwr.supernode.runtime.run_clientapp")
@@ -133,6 +135,10 @@ def test_a_hostile_bundle_does_not_run_and_control_is_locked(site, caplog):
     assert not marker.exists(), "the bundle ran"
     unpacked = [path for path in folder.rglob("*") if path.name == "evil.py"]
     assert not unpacked, "the bundle was unpacked"
+    assert not (folder / "http-was-here").exists(), "a file in the working folder was imported"
+    kept = [*(folder / "site").glob("flower.db*"), *folder.rglob("*.secret"), *folder.rglob("*.log")]
+    assert len(kept) >= 4
+    assert {oct(path.stat().st_mode & 0o077) for path in kept} == {"0o0"}, "others can read it"
 
 
 def test_telemetry_and_update_checks_are_off_unless_the_user_wants_them(tmp_path, monkeypatch):

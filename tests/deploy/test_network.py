@@ -182,7 +182,12 @@ def test_a_client_admitted_while_training_runs_takes_part(network):
     assert not any(name in row["accepted"] for row in network.history(SOUTH))
     admitted = process("site", "admit", home / "client.pub", "--cluster", "cluster-1", "--home", network.home(SOUTH))
     assert "newcomer is admitted" in admitted.stdout
+    assert "applied from round" in admitted.stdout
     network.wait(lambda: name in last(network, SOUTH)["accepted"], PATIENCE, "it to take part")
+    expelled = process("site", "expel", name, "--home", network.home(SOUTH))
+    applied = int(expelled.stdout.partition("applied from round ")[2].rstrip(".\n"))
+    network.wait(lambda: network.round_of(SOUTH) > applied + 5, PATIENCE, "the site to go on without it")
+    assert not any(name in row["accepted"] for row in network.history(SOUTH) if row["round"] >= applied)
     network.terminate(name)
 
 

@@ -455,3 +455,40 @@ def test_a_cut_network_waits_and_goes_on_together():
     assert world.now > 22.0
     assert {rounds.round for rounds in world.sites.values()} == {30}
     assert sum(bool(done.absent) for rounds in world.completed.values() for done in rounds) <= 3
+
+
+def test_a_silent_client_sits_out_ever_more_rounds_until_it_answers():
+    """It costs the rounds in which it is asked their full deadline, so it is asked less and less often."""
+    rounds, _ = site(rounds=200)
+    now, silent_in = 0.0, []
+    while rounds.round < 40:
+        now += 1.0
+        effects = rounds.answered("ann", rounds.current, "a", now)
+        if rounds.phase is Phase.COLLECTING and "bob" in rounds.pending and not effects:
+            silent_in.append(rounds.current)
+            now += 10.0
+            rounds.tick(now)
+    assert silent_in == [1, 3, 6, 11, 20, 37]
+    while "bob" not in rounds.pending:
+        rounds.answered("ann", rounds.current, "a", now)
+    rounds.answered("bob", rounds.current, "b", now)
+    rounds.answered("ann", rounds.current, "a", now)
+    assert "bob" in rounds.pending, "it answered, so it is asked in every round again"
+
+
+def test_a_client_that_was_silent_is_forgiven_when_it_connects_anew_and_a_lone_one_is_always_asked():
+    rounds, _ = site()
+    rounds.answered("ann", 1, "a", 1.0)
+    assert set(asked(rounds.tick(10.0))) == {"ann"}
+    rounds.client_connected("bob", 11.0)
+    assert set(asked(rounds.answered("ann", 2, "a", 12.0))) == {"ann", "bob"}
+    alone, _ = site(clients=("ann",))
+    assert asked(alone.tick(10.0)) == {"ann": ("ann", 2)}, "else rounds would race by with nobody in them"
+
+
+def test_refusals_that_others_can_cause_at_will_name_a_subject_so_that_they_are_logged_sparingly():
+    rounds, _ = site(neighbours=("south",))
+    rounds.peer_up("south", 0.0)
+    rounds.answered("ann", 1, "a", 1.0)
+    floods = [rounds.answered("ann", 1, "a", 1.0) for _ in range(3)] + [rounds.published("south", 99, "s", 1.0)]
+    assert [note.about for (note,) in floods] == ["duplicate client ann"] * 3 + ["beyond site south"]

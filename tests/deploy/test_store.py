@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import random
+import sqlite3
+from contextlib import closing
+
 import numpy as np
 import pytest
 
@@ -60,9 +64,12 @@ def test_a_key_has_one_name_and_a_name_one_key(store, tmp_path):
     assert store.clients()["ann"].cluster == "b"
     with pytest.raises(NetworkError, match="one name"):
         store.admit("anna", ann, "a")
+    bob = key(tmp_path, "bob")
     with pytest.raises(NetworkError, match="another key"):
-        store.admit("ann", key(tmp_path, "bob"), "a")
+        store.admit("ann", bob, "a")
     store.expel("ann")
+    with pytest.raises(NetworkError, match="another key, also after an expulsion"):
+        store.admit("ann", bob, "a")
     with pytest.raises(NetworkError, match="No client"):
         store.expel("ann")
 
@@ -152,6 +159,65 @@ def test_arrays_with_pickles_are_not_loaded(store):
 
     packed = io.BytesIO()
     np.savez(packed, evil=np.array([object()], dtype=object))
-    store._db.execute("INSERT INTO state VALUES (1, 1, ?)", (packed.getvalue(),))
+    store._db.execute("INSERT INTO state (only, round, arrays) VALUES (1, 1, ?)", (packed.getvalue(),))
     with pytest.raises(ValueError, match="pickle"):
         store.load_state()
+
+
+def test_a_name_of_an_older_file_is_bound_too(store, tmp_path):
+    """A file from before names were bound and rows were sealed is upgraded when it is opened."""
+    store.admit("ann", key(tmp_path, "ann"), "a")
+    store.save_round(1, {"w": np.ones(3)}, ["ann"], {})
+    store.close()
+    with closing(sqlite3.connect(store.path)) as older:
+        older.execute("DROP TABLE names")
+        for table in ("facts", "clients", "expelled", "neighbours", "state", "rounds"):
+            older.execute(f"ALTER TABLE {table} DROP COLUMN seal")
+        older.execute("PRAGMA user_version = 0")
+        older.commit()
+    with closing(SiteStore(store.path)) as upgraded:
+        assert upgraded.load_state()[1]["w"].tolist() == [1.0, 1.0, 1.0]
+        upgraded.expel("ann")
+        with pytest.raises(NetworkError, match="another key"):
+            upgraded.admit("ann", key(tmp_path, "bob"), "a")
+
+
+def contents(path):
+    """Everything that a site reads from its file."""
+    with closing(SiteStore(path)) as store:
+        round, arrays = store.load_state()
+        known = store.membership()
+        arrays = {name: array.tolist() for name, array in arrays.items()}
+        return known, round, arrays, store.history(), store.clusters(), store.informed()
+
+
+def test_a_bit_that_changes_on_the_disk_is_noticed_or_harmless(store, tmp_path):
+    """One flip at a time, all over the file: one sentence, or the same contents as before; never another link."""
+    certificate = identity.create_site(tmp_path / "s", "south", [])
+    for name in ("ann", "bob"):
+        store.admit(name, key(tmp_path, name), "a")
+    store.expel("bob")
+    store.link(certificate, "10.0.0.7:9094")
+    store.bind_training("aa", ["a"])
+    store.give_token("ann", "one")
+    for round in range(1, 4):
+        store.save_round(round, {"w": np.arange(40.0), "about": np.array("{}")}, ["ann"], {"neighbours": ["south"]})
+    store.close()
+    whole, before = store.path.read_bytes(), contents(store.path)
+    chance, refused, written = random.Random(0), 0, [place for place, byte in enumerate(whole) if byte]
+    for _ in range(400):
+        damaged = bytearray(whole)
+        damaged[chance.choice(written)] ^= 1 << chance.randrange(8)
+        for leftover in tmp_path.glob("copy.db*"):
+            leftover.unlink()
+        (tmp_path / "copy.db").write_bytes(damaged)
+        try:
+            assert contents(tmp_path / "copy.db") == before
+        except NetworkError:
+            refused += 1
+    assert refused > 200, "else the flips hit nothing"
+
+
+def test_only_the_owner_can_read_what_a_site_keeps(store):
+    store.remember("some", "thing")
+    assert {oct(path.stat().st_mode & 0o777) for path in store.path.parent.glob("site.db*")} == {"0o600"}

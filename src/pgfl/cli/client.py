@@ -39,14 +39,16 @@ def join(settings: Annotated[Path, typer.Argument(help="client.toml")]) -> None:
     from pgfl.deploy.client.client_samples import load_samples
     from pgfl.deploy.client.client_settings import load_client
     from pgfl.deploy.flower.flower_client import invitations_of
-    from pgfl.deploy.processes import only_one
+    from pgfl.deploy.processes import make_private, only_one, private_files
     from pgfl.privacy.rules import off_although_written
 
     show_log()
     loaded = load_client(settings)
     if off := off_although_written(dict(loaded.privacy)):
         typer.echo(off)
-    with only_one(Path(loaded.home) / LOCK, f"Client {loaded.name}"):
+    ledger = Path(loaded.ledger)
+    with private_files(), only_one(Path(loaded.home) / LOCK, f"Client {loaded.name}"):
+        make_private(*ledger.parent.glob(f"{ledger.name}*"))
         participant = Participant(loaded, load_samples(loaded))
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: participant.stop())

@@ -13,6 +13,7 @@ import typer
 
 from pgfl.cli.logs import show_log
 from pgfl.cli.options import Json
+from pgfl.did_you_mean import nearest
 from pgfl.errors import NetworkError
 
 if TYPE_CHECKING:
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True, help="A site: its key, whom it trusts, and its rounds.")
 Home = Annotated[Path, typer.Option("--home", help="The site's folder.")]
+Wait = Annotated[float, typer.Option("--wait", min=0.0, help="Seconds to wait until a running site applies it.")]
+WAIT_SECONDS = 60.0
 
 
 @app.command()
@@ -46,6 +49,7 @@ def link(
     certificate: Annotated[Path, typer.Argument(help="The neighbour's certificate, from its operator.")],
     address: Annotated[str, typer.Option("--address", help="host:port of the neighbour's peer service.")],
     home: Home = Path("."),
+    wait: Wait = WAIT_SECONDS,
 ) -> None:
     """Trust a neighbour by its certificate; it must link this site too. Works while the site runs."""
     from pgfl.deploy.identity import SiteCertificate
@@ -54,8 +58,20 @@ def link(
     if ":" not in address:
         raise NetworkError(f"--address is host:port, as in north.example.org:9094; got {address!r}.")
     with _store(home) as store:
-        store.link(neighbour, address)
-    typer.echo(f"{neighbour.name} is a neighbour (fingerprint {neighbour.fingerprint}).")
+        change = store.link(neighbour, address)
+    _applied(f"{neighbour.name} is a neighbour (fingerprint {neighbour.fingerprint})", home, change, wait)
+
+
+@app.command()
+def unlink(
+    name: Annotated[str, typer.Argument(help="The neighbour's name.")],
+    home: Home = Path("."),
+    wait: Wait = WAIT_SECONDS,
+) -> None:
+    """Trust a neighbour no more; its operator should unlink this site too. Works while the site runs."""
+    with _store(home) as store:
+        change = store.unlink(name)
+    _applied(f"{name} is no neighbour any more", home, change, wait)
 
 
 @app.command()
@@ -64,6 +80,7 @@ def admit(
     cluster: Annotated[str, typer.Option("--cluster", help="The cluster whose model the client trains.")],
     name: Annotated[str | None, typer.Option("--name", help="The client's name; else the comment in its key.")] = None,
     home: Home = Path("."),
+    wait: Wait = WAIT_SECONDS,
 ) -> None:
     """Admit a client to a cluster. Works while the site runs; it takes part from the next round on."""
     from pgfl.deploy.identity import ClientKey
@@ -71,29 +88,32 @@ def admit(
     parsed = ClientKey.read(key)
     name = name or " ".join(key.read_text().split()[2:]) or key.stem
     with _store(home) as store:
-        store.admit(name, parsed, cluster)
-    typer.echo(f"{name} is admitted to cluster {cluster} (fingerprint {parsed.fingerprint}).")
+        _check_cluster(cluster, home, store)
+        change = store.admit(name, parsed, cluster)
+    _applied(f"{name} is admitted to cluster {cluster} (fingerprint {parsed.fingerprint})", home, change, wait)
 
 
 @app.command()
-def expel(name: Annotated[str, typer.Argument(help="The client's name.")], home: Home = Path(".")) -> None:
-    """A client takes no part any more."""
+def expel(
+    name: Annotated[str, typer.Argument(help="The client's name.")], home: Home = Path("."), wait: Wait = WAIT_SECONDS
+) -> None:
+    """A client takes no part any more. Its name stays bound to its key."""
     with _store(home) as store:
-        store.expel(name)
-    typer.echo(f"{name} is expelled.")
+        change = store.expel(name)
+    _applied(f"{name} is expelled", home, change, wait)
 
 
 @app.command()
 def serve(settings: Annotated[Path, typer.Argument(help="site.toml")]) -> None:
     """Run the site until the last round is done; started again, it goes on from the last completed round."""
     from pgfl.deploy.flower.flower_site import inviter_of
-    from pgfl.deploy.processes import only_one
+    from pgfl.deploy.processes import only_one, private_files
     from pgfl.deploy.site.site import LOCK, Site
     from pgfl.deploy.site.site_settings import load_site
 
     show_log()
     loaded = load_site(settings)
-    with only_one(Path(loaded.home) / LOCK, f"Site {loaded.name}"):
+    with private_files(), only_one(Path(loaded.home) / LOCK, f"Site {loaded.name}"):
         site = Site(loaded, inviter_of(loaded))
 
         async def run() -> str:
@@ -135,6 +155,24 @@ def status(home: Home = Path("."), as_json: Json = False) -> None:
         console.print(f"neighbour {neighbour['name']} at {neighbour['address']}: {state}", highlight=False)
     if figures["refused"]:
         console.print("refused: " + ", ".join(f"{n} {why}" for why, n in figures["refused"].items()), highlight=False)
+
+
+def _check_cluster(cluster: str, home: Path, store: SiteStore) -> None:
+    """Refuse a cluster that is not trained, by the site.toml in the folder or else by what was served last."""
+    from pgfl.deploy.site.site_settings import load_site
+
+    settings = home / "site.toml"
+    clusters = list(load_site(settings).training.clusters) if settings.exists() else store.clusters()
+    if clusters and cluster not in clusters:
+        raise NetworkError(
+            f"No cluster {cluster} is trained here{nearest(cluster, clusters)} The clusters are {', '.join(clusters)}."
+        )
+
+
+def _applied(what: str, home: Path, change: int, wait: float) -> None:
+    from pgfl.deploy.site.site_status import when_applied
+
+    typer.echo(f"{what}; {when_applied(home, change, wait)}.")
 
 
 def _store(home: Path) -> closing[SiteStore]:

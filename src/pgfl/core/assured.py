@@ -38,6 +38,7 @@ class Refusal(StrEnum):
     TOO_MANY_STEPS = "this training may need more solver steps than this client allows"
     UNBOUNDED = "this training has no bounded sensitivity under this client's bounds"
     TOO_LITTLE_NOISE = "the noise would be finer than the lattice of float-safe noise allows"
+    BEYOND = "the round is beyond the last one of this training"
     OLD_ROUND = "a later round was answered already"
     LOST_ROUND = "the answer to this round was lost after it was paid for"
     SPENT = "this client's privacy budget is spent"

@@ -103,7 +103,7 @@ class LocalNetwork:
             else:
                 arguments = ["client", "join", str(self.home(name) / "client.toml")]
             self.running[name] = processes.start(
-                [sys.executable, "-c", _COMMAND, *arguments], self.home(name) / "log.txt"
+                [sys.executable, "-P", "-c", _COMMAND, *arguments], self.home(name) / "log.txt"
             )
 
     def kill(self, name: str) -> None:

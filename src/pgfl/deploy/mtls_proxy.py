@@ -11,7 +11,6 @@ import asyncio
 import logging
 import socket
 import ssl
-import time
 from collections import Counter
 from collections.abc import Callable, Coroutine
 from contextlib import closing, suppress
@@ -21,11 +20,10 @@ from typing import Any
 
 from pgfl.deploy import processes
 from pgfl.deploy.identity import SiteCertificate
+from pgfl.deploy.sparing_log import SparingLog
 
 log = logging.getLogger(__name__)
 _HANDSHAKE_SECONDS = 10.0
-_LOG_AGAIN_SECONDS = 60.0
-_REMEMBERED = 1000  # addresses
 _CHUNK = 1 << 18
 _REASONS = {
     "PEER_DID_NOT_RETURN_A_CERTIFICATE": "it shows no certificate",
@@ -48,7 +46,7 @@ class MtlsProxy:
     trusted: Callable[[], bytes]  # PEM, read at every new connection
     refused: Counter[str]
     _certificates: dict[int, SiteCertificate] = field(default_factory=dict)
-    _logged: dict[str, tuple[str, float]] = field(default_factory=dict)
+    _sparing: SparingLog = field(default_factory=lambda: SparingLog(log))
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
 
     def open(self, address: str, inside: int) -> int:
@@ -123,14 +121,9 @@ class MtlsProxy:
     def _refuse(self, host: str, error: Exception) -> None:
         """Count and log a refusal; the same from the same address is logged at most once a minute."""
         reason = getattr(error, "reason", None) or type(error).__name__
-        why, now = _REASONS.get(reason, f"TLS failed ({reason})"), time.monotonic()
+        why = _REASONS.get(reason, f"TLS failed ({reason})")
         self.refused["certificate"] += 1
-        reason_before, when = self._logged.get(host, ("", 0.0))
-        if reason_before != why or now - when > _LOG_AGAIN_SECONDS:
-            if len(self._logged) >= _REMEMBERED:
-                self._logged.clear()
-            self._logged[host] = (why, now)
-            log.warning("a site that calls from %s is refused: %s", host, why)
+        self._sparing.warning(f"{host} {why}", f"a site that calls from {host} is refused: {why}")
 
     def _tls(self) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

@@ -82,6 +82,23 @@ def only_one(path: Path, what: str) -> Iterator[None]:
         yield
 
 
+@contextlib.contextmanager
+def private_files() -> Iterator[None]:
+    """Inside, only the owner can read what this process creates; children always create such files."""
+    before = os.umask(0o077)
+    try:
+        yield
+    finally:
+        os.umask(before)
+
+
+def make_private(*paths: Path) -> None:
+    """Files that exist already, too."""
+    for path in paths:
+        with contextlib.suppress(OSError):
+            path.chmod(0o600)
+
+
 async def until_free(host: str, port: int, patience: float) -> None:
     """Wait until one can listen there; raises `OSError` when patience is over."""
     until = time.monotonic() + patience
@@ -105,6 +122,7 @@ def start(command: Sequence[str], log: Path, environment: Mapping[str, str] | No
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,
+            umask=0o077,
             env={**os.environ, **(environment or {})},
         )
     _children.add(child)

@@ -25,6 +25,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from pgfl.deploy import messages
 from pgfl.deploy.grpc_options import channel_options, server_options
 from pgfl.deploy.identity import SiteCertificate, public_key_of, sign_challenge
+from pgfl.deploy.sparing_log import SparingLog
 from pgfl.deploy.wire import Expected, Frame, Limits, Malformed, decode, encode
 
 log = logging.getLogger(__name__)
@@ -58,6 +59,7 @@ class ClientStreams:
     on_close: Callable[[str], None]
     refused: Counter[str] = field(default_factory=Counter)
     _queues: dict[str, asyncio.Queue[bytes | None]] = field(default_factory=dict)
+    _sparing: SparingLog = field(default_factory=lambda: SparingLog(log))
 
     async def start(self, address: str) -> int:
         """Listen; returns the port."""
@@ -92,7 +94,8 @@ class ClientStreams:
             client = await self._welcome(context)
         except (Malformed, Unwelcome) as error:
             self.refused["stream"] += 1
-            log.warning("a stream from %s was refused: %s", context.peer(), error)
+            host = context.peer().rpartition(":")[0]
+            self._sparing.warning(f"{host} {error}", f"a stream from {context.peer()} was refused: {error}")
             with suppress(Exception):
                 await context.write(encode(messages.Refused(reason=str(error)[:300])))
             await context.abort(grpc.StatusCode.UNAUTHENTICATED, str(error)[:300])
@@ -139,7 +142,7 @@ class ClientStreams:
             except Malformed as error:
                 malformed += 1
                 self.refused["malformed"] += 1
-                log.warning("client %s: refused %s", client, error)
+                self._sparing.warning(f"{client} malformed", f"client {client}: refused {error}")
                 if malformed >= _MALFORMED_ALLOWED:
                     log.warning("client %s sent %d malformed frames; its stream is closed", client, malformed)
                     return
@@ -169,6 +172,7 @@ class SiteStream:
     _call: Any = None
     _closed: bool = False
     _guard: threading.Lock = field(default_factory=threading.Lock)
+    _sparing: SparingLog = field(default_factory=lambda: SparingLog(log))
 
     def close(self) -> None:
         """Close the stream, from any thread."""
@@ -217,7 +221,7 @@ class SiteStream:
                 frame = decode(data, self.limits, _TO_CLIENT)
             except Malformed as error:
                 self.refused["malformed"] += 1
-                log.warning("the site sent %s: refused", error)
+                self._sparing.warning("malformed", f"the site sent {error}: refused")
                 if self.refused["malformed"] % _MALFORMED_ALLOWED == 0:
                     return Ended("lost", "the site keeps sending malformed frames")
                 continue

@@ -22,6 +22,7 @@ from pgfl.deploy.identity import SiteCertificate
 from pgfl.deploy.invitations import Invitation, Invitations
 from pgfl.deploy.messages import read_request
 from pgfl.deploy.round_streams import Ended, SiteStream
+from pgfl.deploy.sparing_log import SparingLog
 from pgfl.deploy.wire import Frame, Limits
 from pgfl.errors import DataError, NetworkError
 from pgfl.objectives import Bounds
@@ -48,6 +49,7 @@ class Participant:
         self._invitations: queue.Queue[Invitation] = queue.Queue()
         self._released = threading.Event()
         self._over = threading.Event()
+        self._sparing = SparingLog(log)
         self.stream = SiteStream(
             self.site, self.key, Limits(self.dimension), lambda: self.account.releases, self._handle
         )
@@ -80,7 +82,9 @@ class Participant:
                 ended = self.stream.run(invitation.address, invitation.token)
                 if ended.how == "stopped":
                     return ended.reason
-                log.warning("the stream to %s ended (%s: %s)", self.site.name, ended.how, ended.reason)
+                self._sparing.warning(
+                    f"{ended.how} {ended.reason}", f"the stream to {self.site.name} ended ({ended.how}: {ended.reason})"
+                )
                 invitation, pause = self._after(ended, invitation, pause)
             return "stopped here"
         finally:
@@ -174,7 +178,7 @@ class Participant:
         role = Client(objective, training.build_algorithm(), *data, terms=terms)
         if isinstance(self.account, PrivateAccount):
             self.account.sensitivity(role, 1)  # refuse now, in one sentence, what could never be released
-        return ClientRounds(role, self.account, training.digest)
+        return ClientRounds(role, self.account, training.digest, training.rounds)
 
     def _open_account(self) -> PrivateAccount | OpenAccount:
         path, privacy = Path(self.settings.ledger), self.settings.privacy

@@ -76,6 +76,7 @@ class ClientRounds:
     role: Client
     account: Account
     training: str  # the hash that keys of releases start with
+    last_round: int | None = None  # of the training; a later number would lock the client out of all earlier ones
 
     def __post_init__(self) -> None:
         stored = self.account.state()
@@ -95,6 +96,8 @@ class ClientRounds:
 
     def answer(self, request: RoundRequest) -> bytes:
         """A frame to send: the answer, the same answer again, or a refusal. `LedgerError` means stop."""
+        if self.last_round is not None and request.round > self.last_round:
+            return decline(request.round, Refusal.BEYOND)
         known = self.account.find(self.key(request.round))
         if known is not None:
             return known.payload or decline(request.round, Refusal.LOST_ROUND)

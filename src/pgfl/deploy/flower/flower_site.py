@@ -60,11 +60,12 @@ class SuperLink:
         self.lock = flower.secret_file(self.home / "control.secret")
         tls = ["--ssl-certfile", self.certificate, "--ssl-keyfile", self.key, "--ssl-ca-certfile", self.certificate]
         command = [
-            *(sys.executable, "-m", "pgfl.deploy.flower.superlink", self.lock),
+            *(sys.executable, "-P", "-m", "pgfl.deploy.flower.superlink", self.lock),  # -P: not from this folder
             *("--host", self.host, "--port", self.port, *tls, "--enable-supernode-auth"),
             *("--isolation", "process", "--superexec-auth-secret-file", self.secret),
             *("--database", self.home / "flower.db", "--disable-runtime-dependency-installation"),
         ]
+        processes.make_private(*self.home.glob("flower.db*"))
         self._child = processes.start(
             [str(part) for part in command], self.home / "superlink.log", flower.environment(self.home / "flower")
         )

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from pgfl.deploy.identity import ClientKey
+from pgfl.deploy.sparing_log import SparingLog
 
 log = logging.getLogger(__name__)
 
@@ -55,6 +56,7 @@ class RefusalLog:
 
     def __init__(self, app: Callable[[Scope, Receive, Send], Awaitable[None]]) -> None:
         self.app = app
+        self._sparing = SparingLog(log)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Look at the answers to nodes."""
@@ -63,7 +65,7 @@ class RefusalLog:
             if message["type"] == "http.response.start" and message["status"] >= 400:
                 who, address = _key_shown(dict(scope["headers"])), (scope.get("client") or ("?",))[0]
                 why = _REASONS.get(message["status"], f"status {message['status']} to {scope['path']}")
-                log.warning("a node at %s with %s is refused: %s", address, who, why)
+                self._sparing.warning(f"{address} {who} {why}", f"a node at {address} with {who} is refused: {why}")
             await send(message)
 
         nodes = scope["type"] == "http" and scope["path"].startswith(_NODE_PATHS)

@@ -22,6 +22,7 @@ from pgfl.deploy import messages
 from pgfl.deploy.grpc_options import channel_options, server_options
 from pgfl.deploy.mtls_proxy import MtlsProxy
 from pgfl.deploy.site.site_store import Neighbour
+from pgfl.deploy.sparing_log import SparingLog
 from pgfl.deploy.wire import Expected, Frame, Limits, Malformed, decode
 
 log = logging.getLogger(__name__)
@@ -53,6 +54,7 @@ class PeerService:
     refused: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
+        self._sparing = SparingLog(log)
         self.proxy = MtlsProxy(self.certificate, self.key, self._pinned, self.refused)
 
     async def start(self, address: str) -> int:
@@ -89,11 +91,11 @@ class PeerService:
             return self.receive(peer, frame)
         except Malformed as error:
             self.refused["malformed"] += 1
-            log.warning("site %s: refused %s", peer, error)
+            self._sparing.warning(f"{peer} malformed", f"site {peer}: refused {error}")
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error)[:300])
         except Refused as error:
             self.refused["refused"] += 1
-            log.warning("site %s: refused, %s", peer, error)
+            self._sparing.warning(f"{peer} {error}", f"site {peer}: refused, {error}")
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error)[:300])
         raise AssertionError("abort raises")
 

@@ -38,7 +38,8 @@ from pgfl.deploy.site.site_rounds import (
     Timing,
 )
 from pgfl.deploy.site.site_settings import SiteSettings
-from pgfl.deploy.site.site_store import STORE, Neighbour, SiteStore
+from pgfl.deploy.site.site_store import STORE, Membership, Neighbour, SiteStore
+from pgfl.deploy.sparing_log import SparingLog
 from pgfl.deploy.wire import Frame, Limits, encode
 from pgfl.errors import NetworkError, Unforeseen
 
@@ -63,13 +64,18 @@ class Site:
         self.key = _read_key(self.home / identity.SITE_KEY)
         self.store = SiteStore(self.home / STORE)
         self.digest = self.training.digest
-        self.store.bind_training(self.digest)
+        self.store.bind_training(self.digest, self.training.clusters)
         algorithm = self.training.build_algorithm()
         clusters = frozenset(self.training.clusters) | ({EVERYONE} if not algorithm.personalised else frozenset())
         self.limits = Limits(self.training.dimension, clusters, self.training.max_norm)
-        self.neighbours = self._coming = self.store.neighbours()
-        clients = self._known_clients()
-        self._members = Members(clients, frozenset(self.neighbours))
+        self._coming = self.store.membership()
+        self.neighbours = self._coming.neighbours
+        clients = self._clusters_of(self._coming)
+        if lost := self._coming.clients.keys() - clients.keys():
+            raise NetworkError(
+                f"Client {min(lost)} was admitted to cluster {self._coming.clients[min(lost)].cluster}, which "
+                "training.clusters does not name; admit it to another one."
+            )
         server = Server(algorithm, self.training.dimension, self.neighbours, clusters=self.training.clusters)
         self.role = SiteRole(server, clients, self.training.most_clients)
         saved = self.store.load_state()
@@ -96,6 +102,7 @@ class Site:
         self._round_began = time.monotonic()
         self._timer: asyncio.TimerHandle | None = None
         self._links: dict[str, PeerLink] = {}
+        self._sparing = SparingLog(log)
         self._tasks: set[asyncio.Task[None]] = set()
         self._dismissed: set[str] = set()  # they were sent the end of training
         self._informed = self.store.informed()  # they have received it
@@ -128,6 +135,7 @@ class Site:
             for name, neighbour in self.neighbours.items():
                 self._link(name, neighbour)
             log.info("site %s serves from round %d on", self.settings.name, self.rounds.round)
+            self.store.acknowledge(self._coming.change, self.rounds.round + 1)
             self._keep(self._loop.create_task(self._watch()))
             self._handle(lambda: self.rounds.start(time.monotonic()))
             return await self._over
@@ -209,8 +217,11 @@ class Site:
                         self._keep(self._loop.create_task(self._linger(reason)))
                     else:
                         self.stop(reason)
-                case Note(text):
-                    log.info("%s", text)
+                case Note(text, about):
+                    if about:
+                        self._sparing.info(about, text)
+                    else:
+                        log.info("%s", text)
         self._set_timer()
 
     def _save(self, done: Completed) -> None:
@@ -383,7 +394,8 @@ class Site:
             raise Refused(f"it has another training configuration ({header.training[:16]}…, here {self.digest[:16]}…)")
         if isinstance(header, messages.Publication):
             publication = read_publication(frame)
-            self._received[peer] = max(self._received.get(peer, 0), publication.round)
+            if publication.round <= self.training.rounds:
+                self._received[peer] = max(self._received.get(peer, 0), publication.round)
             self._handle(lambda: self.rounds.published(peer, publication.round, publication, time.monotonic()))
         else:
             self._greeted(peer, header)
@@ -435,17 +447,19 @@ class Site:
     def _look_for_changes(self) -> None:
         """Pass on what the operator changed; it counts from the next round on."""
         try:
-            clients, neighbours = self._known_clients(), self.store.neighbours()
+            coming = self.store.membership()
         except NetworkError as error:
-            log.warning("changes are not taken over: %s", error)
+            log.warning("changes cannot be read: %s", error)
             return
-        if clients != self._members.clients or neighbours != self._coming:
-            self._members, self._coming = Members(clients, frozenset(neighbours)), neighbours
-            self._handle(lambda: self.rounds.change(self._members, time.monotonic()))
+        if coming.change != self._coming.change:
+            self._coming = coming
+            members = Members(self._clusters_of(coming), frozenset(coming.neighbours))
+            self._handle(lambda: self.rounds.change(members, time.monotonic()))
 
     def _members_changed(self, changed: Changed) -> None:
         """Open and close streams and links as the members say that count from now on."""
-        known, self.neighbours = self.neighbours, self._coming
+        known, self.neighbours = self.neighbours, self._coming.neighbours
+        self.store.acknowledge(self._coming.change, changed.round)
         for client in changed.expelled:
             log.info("client %s is expelled from round %d on", client, changed.round)
             self.streams.close(client)
@@ -462,14 +476,13 @@ class Site:
             else:
                 log.info("site %s is unlinked from round %d on", name, changed.round)
 
-    def _known_clients(self) -> dict[str, str]:
-        clients = {name: client.cluster for name, client in self.store.clients().items()}
-        for name, cluster in clients.items():
+    def _clusters_of(self, membership: Membership) -> dict[str, str]:
+        """The clusters of the admitted clients; one whose cluster is not trained is left out, with a warning."""
+        clusters = {name: client.cluster for name, client in membership.clients.items()}
+        for name, cluster in clusters.items():
             if cluster not in self.training.clusters:
-                raise NetworkError(
-                    f"Client {name} was admitted to cluster {cluster}, which training.clusters does not name."
-                )
-        return clients
+                log.warning("client %s is in cluster %s, which is not trained: it takes no part", name, cluster)
+        return {name: cluster for name, cluster in clusters.items() if cluster in self.training.clusters}
 
     def _write_live(self) -> None:
         """A small file for `pgfl site status` and the demo; losing it loses nothing."""

@@ -135,12 +135,14 @@ class Finished:
 
 @dataclass(frozen=True)
 class Note:
-    """A line for the operator's log."""
+    """A line for the operator's log; lines about one subject that others can cause are logged sparingly."""
 
     text: str
+    about: str | None = field(default=None, compare=False)
 
 
 _KEPT_AHEAD = 3
+_LONGEST_BACK_OFF = 64  # rounds that a silent client sits out
 Effect = Ask | Publish | Completed | Changed | Finished | Note
 Choose = Callable[[int, list[str]], list[str]]
 
@@ -178,6 +180,7 @@ class SiteRounds:
     _noted: str | None = None
     _alone_since: float | None = None
     _pause_until: float | None = None
+    _misses: dict[str, tuple[int, int]] = field(default_factory=dict)  # rounds missed in a row, and sat out until
     _next_members: Members | None = None  # they count between rounds
 
     @property
@@ -287,9 +290,10 @@ class SiteRounds:
     def client_connected(self, client: str, now: float) -> list[Effect]:
         """A client's stream is open; a question that it has not answered yet is put again."""
         if client not in self.admitted:
-            return self._refuse("unadmitted", f"client {client} is not admitted here")
+            return self._refuse("unadmitted", f"client {client}", "is not admitted here")
         self.connected.add(client)
         self.retired.discard(client)
+        self._misses.pop(client, None)
         again: list[Effect] = []
         if self.phase is Phase.COLLECTING and client in self.pending:
             again.append(Ask(client, self._asked[client]))
@@ -302,13 +306,15 @@ class SiteRounds:
 
     def answered(self, client: str, round: int, answer: Answer, now: float) -> list[Effect]:
         """An answer came in; only the first to the open question of the current round counts."""
+        who = f"client {client}"
         if self.phase is not Phase.COLLECTING or round != self.current:
-            return self._refuse("late", f"client {client} answered round {round}, now is {self.current}: not counted")
+            return self._refuse("late", who, f"answered round {round}, now is {self.current}: not counted")
         if client not in self._asked:
-            return self._refuse("unasked", f"client {client} answered round {round} without being asked")
+            return self._refuse("unasked", who, f"answered round {round} without being asked")
         if client not in self.pending:
-            return self._refuse("duplicate", f"client {client} answered round {round} again; the first answer stands")
+            return self._refuse("duplicate", who, f"answered round {round} again; the first answer stands")
         self._answers[client] = answer
+        self._misses.pop(client, None)
         return self._advance(now)
 
     def declined(self, client: str, round: int, final: bool, reason: str, now: float) -> list[Effect]:
@@ -317,7 +323,9 @@ class SiteRounds:
             self.retired.add(client)
         if self.phase is Phase.COLLECTING and round == self.current and client in self.pending:
             self._declined.add(client)
-        return [Note(f"client {client} declines round {round}: {reason}"), *self._advance(now)]
+            self._misses.pop(client, None)
+        declines = Note(f"client {client} declines round {round}: {reason}", about=f"declined {client} {reason}")
+        return [declines, *self._advance(now)]
 
     def peer_up(self, peer: str, now: float, ready: bool = True) -> list[Effect]:
         """The link to a neighbour works; a neighbour is ready when enough of its own clients are there."""
@@ -333,12 +341,12 @@ class SiteRounds:
     def published(self, peer: str, round: int, publication: Publication, now: float) -> list[Effect]:
         """A neighbour's publication arrived; a round that it published before is refused as a replay."""
         if peer not in self.neighbours:
-            return self._refuse("unlinked", f"site {peer} is not linked")
+            return self._refuse("unlinked", f"site {peer}", "is not linked")
         if round > self.rounds:
-            return self._refuse("beyond", f"site {peer} published round {round}, beyond the last, {self.rounds}")
+            return self._refuse("beyond", f"site {peer}", f"published round {round}, beyond the last, {self.rounds}")
         received = self._received.setdefault(peer, {})
         if round in received or round < self._newest(peer) - self.timing.staleness:
-            return self._refuse("replayed", f"site {peer} published round {round} again; the first one stands")
+            return self._refuse("replayed", f"site {peer}", f"published round {round} again; the first one stands")
         received[round] = publication
         for old in sorted(received)[: -(self.timing.staleness + _KEPT_AHEAD)]:
             del received[old]
@@ -407,7 +415,7 @@ class SiteRounds:
         self._opened_at = now
         self._pause_until = None
         self.deadline = now + self.timing.answers
-        able = sorted(self.able)
+        able = sorted(self._due())
         chosen = self.choose(self.current, able) if able else []
         self._asked = {client: self.role.request(client, self.current) for client in chosen}
         self._answers, self._declined = {}, set()
@@ -417,8 +425,19 @@ class SiteRounds:
         if self.pending and (self.deadline is None or now < self.deadline):
             return None
         late = sorted(self.pending)
-        notes: list[Effect] = [Note(f"round {self.current} closes without {client}") for client in late]
+        for client in late:
+            misses, _ = self._misses.get(client, (0, 0))
+            self._misses[client] = misses + 1, self.current + min(2**misses, _LONGEST_BACK_OFF)
+        notes: list[Effect] = [
+            Note(f"round {self.current} closes without {client}, asked again in round {self._misses[client][1] + 1}")
+            for client in late
+        ]
         return notes + self._publish(now)
+
+    def _due(self) -> set[str]:
+        """Clients that are asked now: one that let rounds pass in silence sits out 1, 2, 4, … rounds."""
+        due = {client for client in self.able if self._misses.get(client, (0, 0))[1] < self.current}
+        return due or self.able
 
     def _publish(self, now: float) -> list[Effect]:
         self._retired_then = tuple(sorted(self.retired))
@@ -494,9 +513,9 @@ class SiteRounds:
         self.deadline = None
         return [Finished(self.round, reason, training_over)]
 
-    def _refuse(self, why: str, text: str) -> list[Effect]:
+    def _refuse(self, why: str, who: str, text: str) -> list[Effect]:
         self.refused[why] += 1
-        return [Note(text)]
+        return [Note(f"{who} {text}", about=f"{why} {who}")]
 
 
 def asked(effects: Iterable[Effect]) -> dict[str, RoundRequest]:

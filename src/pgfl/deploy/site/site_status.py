@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ def status_of(home: Path) -> dict[str, Any]:
     with closing(SiteStore.of_site(home)) as store:
         clients, neighbours = store.clients().values(), store.neighbours().values()
         history, last = store.history(1), store.last_round()
-    live = _live(home)
+    live = _live(home) if is_running(home) else {}
     return {
         "running": bool(live),
         "round": last,
@@ -35,11 +36,33 @@ def status_of(home: Path) -> dict[str, Any]:
     }
 
 
-def _live(home: Path) -> dict[str, Any]:
-    """What a running site wrote about itself last; empty if it does not run."""
+def is_running(home: Path) -> bool:
+    """Whether a process serves the site in this folder."""
     try:
         with only_one(home / LOCK, "site"):
-            return {}
+            return False
     except NetworkError:
-        live: dict[str, Any] = json.loads((home / LIVE).read_text()) if (home / LIVE).exists() else {"starting": True}
-        return live
+        return True
+
+
+def when_applied(home: Path, change: int, seconds: float) -> str:
+    """From which round on a change counts, as the running site acknowledges it, in words."""
+    if not is_running(home):
+        return "applied when the site starts"
+    until = time.monotonic() + seconds
+    with closing(SiteStore.of_site(home)) as store:
+        while time.monotonic() < until:
+            taken_over, round = store.acknowledged()
+            if taken_over >= change:
+                return f"applied from round {round}"
+            time.sleep(0.1)
+    return "not applied yet: the running site takes it over after the round that is under way"
+
+
+def _live(home: Path) -> dict[str, Any]:
+    """What a running site wrote about itself last; it is starting if that cannot be read."""
+    try:
+        live = json.loads((home / LIVE).read_text())
+    except (OSError, ValueError):
+        live = None
+    return live if isinstance(live, dict) else {"starting": True}

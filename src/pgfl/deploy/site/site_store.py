@@ -26,18 +26,21 @@ import numpy as np
 
 from pgfl.array_types import AnyArray
 from pgfl.deploy.identity import SITE_CERTIFICATE, ClientKey, SiteCertificate, check_name
+from pgfl.deploy.site.seals import Seals
 from pgfl.errors import NetworkError
-from pgfl.sqlite_files import configure, connect, writing
+from pgfl.sqlite_files import configure, connect, snapshot, writing
 
 State = Mapping[str, AnyArray]
 STORE = "site.db"  # in a site's folder
 _KEPT_ROUNDS = 1000
+_TABLES = ("facts", "clients", "expelled", "names", "neighbours", "state", "rounds")
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS clients (
     name TEXT PRIMARY KEY, key TEXT NOT NULL UNIQUE, cluster TEXT NOT NULL, admitted REAL NOT NULL,
     token TEXT, invited TEXT, releases INTEGER NOT NULL DEFAULT 0, accepted INTEGER);
 CREATE TABLE IF NOT EXISTS expelled (key TEXT PRIMARY KEY, releases INTEGER NOT NULL);
+CREATE TABLE IF NOT EXISTS names (name TEXT PRIMARY KEY, key TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS neighbours (name TEXT PRIMARY KEY, pem BLOB NOT NULL, address TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS state (
     only INTEGER PRIMARY KEY CHECK (only = 1), round INTEGER NOT NULL, arrays BLOB NOT NULL);
@@ -64,6 +67,15 @@ class Neighbour:
     address: str
 
 
+@dataclass(frozen=True)
+class Membership:
+    """The members as of one moment, and the number of the operator's last change of them."""
+
+    change: int
+    clients: Mapping[str, Admitted]
+    neighbours: Mapping[str, Neighbour]
+
+
 class SiteStore:
     """The file. Methods are short transactions; other processes (`pgfl site admit`) may write in between."""
 
@@ -72,10 +84,28 @@ class SiteStore:
         self._lock = threading.RLock()
         path.parent.mkdir(parents=True, exist_ok=True)
         with self._plain_errors():
+            if not path.exists():
+                os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
             self._db = connect(path)
             configure(self._db, journal_mode="WAL", synchronous="FULL")
             self._db.executescript(_SCHEMA)
+            self._seals = Seals(self._db, _TABLES)
+            if not self._seals.present:
+                with writing(self._db):
+                    self._seals.add()
+                    self._db.execute("INSERT OR IGNORE INTO names (name, key) SELECT name, key FROM clients")
+            self._check()
         os.chmod(path, 0o600)
+
+    def _check(self) -> None:
+        """Refuse a file in which anything has changed that was not written here."""
+        damaged = self._seals.damaged()
+        if damaged is not None:
+            self._db.close()
+            raise NetworkError(
+                f"The site's record {self.path} is damaged ({damaged}); put it back from a backup, or start in a new "
+                "home folder."
+            )
 
     @classmethod
     def of_site(cls, home: Path) -> Self:
@@ -90,32 +120,49 @@ class SiteStore:
 
     # whom we know ---------------------------------------------------------------------------------------------------
 
-    def admit(self, name: str, key: ClientKey, cluster: str) -> None:
-        """Admit a client, or move it to another cluster; a name cannot change its key, a key cannot have two names."""
+    def membership(self) -> Membership:
+        """Everyone who is admitted and linked, read in one piece."""
+        with self._plain_errors(), snapshot(self._db):
+            return Membership(self._changes(), self.clients(), self.neighbours())
+
+    def admit(self, name: str, key: ClientKey, cluster: str) -> int:
+        """Admit a client, or move it to another cluster; returns the number of the change.
+
+        A key cannot have two names at once. A name is bound to its key for ever, also after an expulsion, because what
+        the site remembers of a client goes by its name.
+        """
         check_name("client", name)
-        with self._transaction():
-            for known, line in self._db.execute(
-                "SELECT name, key FROM clients WHERE name = ? OR key = ?", (name, key.line)
-            ):
-                if known != name:
-                    raise NetworkError(f"This key is admitted as {known} already; a client has one name.")
-                if line != key.line:
-                    raise NetworkError(f"Client {name} is admitted with another key; `pgfl site expel {name}` first.")
+        with self._change() as number:
+            bound = self._db.execute("SELECT key FROM names WHERE name = ?", (name,)).fetchone()
+            if bound is not None and bound[0] != key.line:
+                raise NetworkError(
+                    f"The name {name} belongs to another key, also after an expulsion; give this one a new name with "
+                    "--name."
+                )
+            other = self._db.execute(
+                "SELECT name FROM clients WHERE key = ? AND name != ?", (key.line, name)
+            ).fetchone()
+            if other is not None:
+                raise NetworkError(f"This key is admitted as {other[0]} already; a client has one name.")
+            self._db.execute("INSERT OR IGNORE INTO names (name, key) VALUES (?, ?)", (name, key.line))
             self._db.execute(
                 "INSERT INTO clients (name, key, cluster, admitted, releases) "
                 "VALUES (?, ?, ?, ?, coalesce((SELECT releases FROM expelled WHERE key = ?), 0)) "
                 "ON CONFLICT (name) DO UPDATE SET cluster = excluded.cluster",
                 (name, key.line, cluster, time.time(), key.line),
             )
+        return number
 
-    def expel(self, name: str) -> None:
+    def expel(self, name: str) -> int:
         """A client takes no part any more; what it released is remembered, should it come back."""
-        with self._transaction():
+        with self._change() as number:
             self._db.execute(
-                "INSERT OR REPLACE INTO expelled SELECT key, releases FROM clients WHERE name = ?", (name,)
+                "INSERT OR REPLACE INTO expelled (key, releases) SELECT key, releases FROM clients WHERE name = ?",
+                (name,),
             )
             if not self._db.execute("DELETE FROM clients WHERE name = ?", (name,)).rowcount:
                 raise NetworkError(f"No client {name} is admitted here.")
+        return number
 
     def clients(self) -> dict[str, Admitted]:
         """Everyone admitted, by name, sorted."""
@@ -133,14 +180,31 @@ class SiteStore:
         with self._transaction(synced=False):
             self._db.execute("UPDATE clients SET releases = max(releases, ?) WHERE name = ?", (number, client))
 
-    def link(self, neighbour: SiteCertificate, address: str) -> None:
+    def link(self, neighbour: SiteCertificate, address: str) -> int:
         """Trust this certificate as a neighbour; linking again changes its address."""
-        with self._transaction():
+        with self._change() as number:
             self._db.execute(
-                "INSERT INTO neighbours VALUES (?, ?, ?) "
+                "INSERT INTO neighbours (name, pem, address) VALUES (?, ?, ?) "
                 "ON CONFLICT (name) DO UPDATE SET pem = excluded.pem, address = excluded.address",
                 (neighbour.name, neighbour.pem, address),
             )
+        return number
+
+    def unlink(self, name: str) -> int:
+        """Trust this neighbour no more."""
+        with self._change() as number:
+            if not self._db.execute("DELETE FROM neighbours WHERE name = ?", (name,)).rowcount:
+                raise NetworkError(f"No site {name} is linked here.")
+        return number
+
+    def acknowledge(self, change: int, round: int) -> None:
+        """The running site has taken over all changes up to this one, from this round on."""
+        self.remember("acknowledged", json.dumps([change, round]))
+
+    def acknowledged(self) -> tuple[int, int]:
+        """The last change that a running site took over, and from which round on."""
+        change, round = json.loads(self.fact("acknowledged") or "[0, 0]")
+        return int(change), int(round)
 
     def neighbours(self) -> dict[str, Neighbour]:
         """All links, by name, sorted."""
@@ -169,7 +233,7 @@ class SiteStore:
 
     # rounds -----------------------------------------------------------------------------------------------------------
 
-    def bind_training(self, digest: str) -> None:
+    def bind_training(self, digest: str, clusters: Iterable[str] = ()) -> None:
         """A store belongs to one training configuration; another one would continue what it cannot continue."""
         known = self.fact("training")
         if known is not None and known != digest and self.last_round() > 0:
@@ -178,6 +242,11 @@ class SiteStore:
                 "start in a new home folder."
             )
         self.remember("training", digest)
+        self.remember("clusters", json.dumps(sorted(clusters)))
+
+    def clusters(self) -> list[str]:
+        """The clusters of the training that was served last; empty before the first start."""
+        return list(json.loads(self.fact("clusters") or "[]"))
 
     def save_round(self, round: int, state: State, accepted: Iterable[str], figures: Mapping[str, Any]) -> None:
         """A completed round, all of it or nothing."""
@@ -185,15 +254,16 @@ class SiteStore:
         np.savez(packed, **dict(state))  # type: ignore[arg-type]
         with self._transaction():
             self._db.execute(
-                "INSERT INTO state VALUES (1, ?, ?) ON CONFLICT (only) DO UPDATE SET round = excluded.round, "
-                "arrays = excluded.arrays",
+                "INSERT INTO state (only, round, arrays) VALUES (1, ?, ?) "
+                "ON CONFLICT (only) DO UPDATE SET round = excluded.round, arrays = excluded.arrays",
                 (round, packed.getbuffer()),
             )
             self._db.executemany(
                 "UPDATE clients SET accepted = ? WHERE name = ?", [(round, client) for client in accepted]
             )
             self._db.execute(
-                "INSERT OR REPLACE INTO rounds VALUES (?, ?, ?)", (round, time.time(), json.dumps(dict(figures)))
+                "INSERT OR REPLACE INTO rounds (round, finished, figures) VALUES (?, ?, ?)",
+                (round, time.time(), json.dumps(dict(figures))),
             )
             self._db.execute("DELETE FROM rounds WHERE round <= ?", (round - _KEPT_ROUNDS,))
 
@@ -233,13 +303,24 @@ class SiteStore:
     def remember(self, name: str, value: str) -> None:
         """One small fact."""
         with self._transaction():
-            self._db.execute("INSERT OR REPLACE INTO facts VALUES (?, ?)", (name, value))
+            self._db.execute("INSERT OR REPLACE INTO facts (name, value) VALUES (?, ?)", (name, value))
 
     def fact(self, name: str) -> str | None:
         """A fact, if it is known."""
         with self._plain_errors():
             row = self._db.execute("SELECT value FROM facts WHERE name = ?", (name,)).fetchone()
         return None if row is None else str(row[0])
+
+    def _changes(self) -> int:
+        return int(self.fact("changes") or 0)
+
+    @contextmanager
+    def _change(self) -> Iterator[int]:
+        """A transaction that changes the members; yields its number, by which the running site acknowledges it."""
+        with self._transaction():
+            number = self._changes() + 1
+            yield number
+            self._db.execute("INSERT OR REPLACE INTO facts (name, value) VALUES ('changes', ?)", (str(number),))
 
     @contextmanager
     def _transaction(self, *, synced: bool = True) -> Iterator[None]:
@@ -251,7 +332,7 @@ class SiteStore:
         try:
             with self._lock:
                 yield
-        except sqlite3.Error as error:
+        except (sqlite3.Error, UnicodeError) as error:
             raise NetworkError(
                 f"The site's record {self.path} cannot be read or written ({error}); what was saved before is intact."
             ) from error
