@@ -12,9 +12,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
-from sklearn.datasets import load_breast_cancer, load_diabetes, load_digits
-from statsmodels.datasets import fair as affairs
+import pandas as pd  # type: ignore[import-untyped]
+from sklearn.datasets import load_breast_cancer, load_diabetes, load_digits  # type: ignore[import-untyped]
+from statsmodels.datasets import fair as affairs  # type: ignore[import-untyped]
 
 SERVERS = ("north", "east", "south", "west")
 

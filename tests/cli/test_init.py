@@ -171,3 +171,17 @@ def test_an_existing_file_is_never_overwritten(tables, tmp_path):
 def test_mistakes_are_one_sentence_and_write_nothing(tables, tmp_path, options, words):
     assert words in refused("init", tables / "diabetes.csv", *options, "--out", tmp_path / "c.toml")
     assert not (tmp_path / "c.toml").exists()
+
+
+def test_a_config_with_a_test_share_can_be_cross_validated(tables, tmp_path):
+    config, _ = written(tables, tmp_path, "diabetes")
+    code, out, err = run("run", config, "--folds", 3, "--set", "rounds=2", "--out", tmp_path / "folds", "--json")
+    assert (code, err) == (0, "")
+    assert json.loads(out)["runs"] == 3
+    assert load(tmp_path / "folds" / "config.toml").data.folds == 3
+    tested = [
+        sum(len(test.targets) for test in federations(load(config, folds=3))(fold, None).tests.values())
+        for fold in range(3)
+    ]
+    assert sum(tested) == 442
+    assert "`data.folds` belongs to data of kind table" in refused("run", "private-huber", "--folds", 3)

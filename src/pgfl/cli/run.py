@@ -47,6 +47,9 @@ def run(
         Path | None, typer.Option("--out", help="The result folder; results/NAME-DATE-TIME by default.")
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Override the seed.")] = None,
+    folds: Annotated[
+        int | None, typer.Option(help="Cross-validate a table: every run holds out another fold.", show_default=False)
+    ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the last checkpoint in --out.")] = False,
     engine: Annotated[Engine | None, typer.Option(help="Override the engine.", show_default=False)] = None,
     as_json: Json = False,
@@ -56,7 +59,7 @@ def run(
 
     if resume and out is None:
         raise ConfigError("--resume needs --out, the folder of the run to go on with.")
-    load = partial(_config, source, overrides or [], seed, engine, out if resume else None)
+    load = partial(_config, source, overrides or [], seed, engine, folds, out if resume else None)
     communicator, config = _joined(engine, load)
     with communicator.guarded():
         folder = communicator.from_first(partial(_folder, out, resume, config))
@@ -88,7 +91,12 @@ def _joined(engine: Engine | None, load: Callable[[], Config]) -> tuple[Communic
 
 
 def _config(
-    source: str | None, overrides: list[str], seed: int | None, engine: Engine | None, resumed: Path | None
+    source: str | None,
+    overrides: list[str],
+    seed: int | None,
+    engine: Engine | None,
+    folds: int | None,
+    resumed: Path | None,
 ) -> Config:
     """The config that is named, else that of the folder to go on with, else the default preset."""
     from pgfl.config import load
@@ -97,7 +105,7 @@ def _config(
     if source is None and resumed is not None and (resumed / CONFIG).exists():
         source = str(resumed / CONFIG)
     chosen = [*overrides, f"engine={engine.value}"] if engine else overrides
-    return load(source or DEFAULT_PRESET, chosen, seed)
+    return load(source or DEFAULT_PRESET, chosen, seed, folds)
 
 
 def _folder(out: Path | None, resume: bool, config: Config) -> Path:

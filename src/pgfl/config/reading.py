@@ -18,8 +18,12 @@ from pgfl.did_you_mean import nearest
 from pgfl.errors import ConfigError
 
 
-def load(source: str | os.PathLike[str], overrides: Sequence[str] = (), seed: int | None = None) -> Config:
+def load(
+    source: str | os.PathLike[str], overrides: Sequence[str] = (), seed: int | None = None, folds: int | None = None
+) -> Config:
     """The config of a TOML file or a preset, with `key=value` overrides; relative paths are relative to the file.
+
+    With `folds` a table is cross-validated instead of holding out its `data.test`.
 
     >>> load("paper-fig2", ["rounds=20", "graph.kind=ring"], seed=7).algorithm.participants
     3
@@ -34,6 +38,9 @@ def load(source: str | os.PathLike[str], overrides: Sequence[str] = (), seed: in
         _override(settings, override)
     if seed is not None:
         settings["seed"] = seed
+    if folds is not None and isinstance(data := settings.setdefault("data", {}), dict):
+        data.pop("test", None)
+        data["folds"] = folds
     return parse(settings, base)
 
 

@@ -119,7 +119,7 @@ def _left_out(column: ColumnFacts) -> str | None:
 
 def _declaration(column: ColumnFacts, asked: Asked) -> _Line:
     """How a feature is declared: as stated, else from the data, which privacy leaves to the person."""
-    missing = {"missing": "indicator"} if column.missing else {}
+    missing: dict[str, object] = {"missing": "indicator"} if column.missing else {}
     comment = _values(column) + (f"; {column.missing} missing" if column.missing else "")
     private = asked.epsilon is not None
     if stated := asked.declared.get(column.name):
