@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from pgfl.config.error_messages import one_line, sentence
-from pgfl.config.schema import DEFAULT_DEGREE, PATH_KEYS, Config, Generated, Section
+from pgfl.config.schema import DEFAULT_DEGREE, MOST, PATH_KEYS, Config, Generated, Section
 from pgfl.did_you_mean import nearest
 from pgfl.errors import ConfigError
 
@@ -140,7 +140,7 @@ def _fill(settings: dict[str, Any]) -> dict[str, Any]:
         kind = "edges" if "edges" in graph else "none" if data.get("kind") == "table" else "random"
         graph = {"kind": kind} | graph
     servers = data.get("servers", Generated.model_fields["servers"].default)
-    if graph["kind"] == "random" and data.get("kind") != "table" and type(servers) is int and servers >= 1:
+    if graph["kind"] == "random" and data.get("kind") != "table" and type(servers) is int and 1 <= servers <= MOST:
         nearest = min(max(DEFAULT_DEGREE, 2 * (servers - 1) / servers), servers - 1.0)
         graph = {"average_degree": nearest} | graph
     settings = settings | {"graph": graph}
