@@ -47,6 +47,9 @@ def run(
         Path | None, typer.Option("--out", help="The result folder; results/NAME-DATE-TIME by default.")
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Override the seed.")] = None,
+    folds: Annotated[
+        int | None, typer.Option(help="Cross-validate a table: every run holds out another fold.", show_default=False)
+    ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the last checkpoint in --out.")] = False,
     finished: Annotated[
         Path | None,
@@ -65,7 +68,9 @@ def run(
         raise ConfigError("--resume needs --out, the folder of the run to go on with.")
     if resume and finished is not None:
         raise ConfigError("--resume goes on with an interrupted run and --continue with a finished one; give one.")
-    load = partial(_config, source, overrides or [], seed, engine, out if resume else None, finished, rounds)
+    if folds is not None and finished is not None:
+        raise ConfigError("--folds begins a new run and --continue goes on with a finished one; give one.")
+    load = partial(_config, source, overrides or [], seed, engine, folds, out if resume else None, finished, rounds)
     communicator, config = _joined(engine, load)
     with communicator.guarded():
         folder = communicator.from_first(partial(_folder, out, resume, config))
@@ -101,6 +106,7 @@ def _config(
     overrides: list[str],
     seed: int | None,
     engine: Engine | None,
+    folds: int | None,
     resumed: Path | None,
     finished: Path | None,
     rounds: int | None,
@@ -115,7 +121,7 @@ def _config(
     if finished is not None:
         return _continued(source, chosen, seed, finished, rounds)
     chosen = chosen if rounds is None else [*chosen, f"rounds={rounds}"]
-    return load(source or DEFAULT_PRESET, chosen, seed)
+    return load(source or DEFAULT_PRESET, chosen, seed, folds)
 
 
 def _continued(

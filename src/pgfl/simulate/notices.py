@@ -9,6 +9,7 @@ from pgfl.core.client_rules import LinearisedStep
 from pgfl.core.federation import Federation
 from pgfl.core.server_rules import ExactDiffusion
 from pgfl.core.theory import least_steady_rho, summed_products
+from pgfl.data.id_columns import id_warning
 from pgfl.objectives import Bounds, MarginObjective
 from pgfl.simulate.communicator import Communicator
 from pgfl.simulate.problems import Objectives, objective_of
@@ -45,6 +46,8 @@ def warnings(
                 f"delta = {privacy.delta:g} is not below 1/D for a client with {records} records: publishing one "
                 "of them at random would keep such a promise; choose a smaller delta."
             )
+    if looks_like_id := id_warning(federation, values=options.privacy is None):
+        found.append(looks_like_id)
     if not federation.graph.connected:
         found.append(_parts(federation))
     if isinstance(algorithm.server_rule, ExactDiffusion) and (participants != "all" or algorithm.tau != 0.0):
