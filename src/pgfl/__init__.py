@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pgfl.core.algorithms import PGFL, ExactMixing, FedAvg, OneStep
+    from pgfl.core.declarations import Column
     from pgfl.core.federation import ClientData, Federation, TestSet
     from pgfl.core.schedules import Decaying
     from pgfl.core.topology import Graph
@@ -26,6 +27,7 @@ __all__ = [
     "PGFL",
     "Bounds",
     "ClientData",
+    "Column",
     "Decaying",
     "ExactMixing",
     "FedAvg",
@@ -50,6 +52,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "pgfl.core.declarations": ("Column",),
     "pgfl.core.algorithms": ("PGFL", "ExactMixing", "FedAvg", "OneStep"),
     "pgfl.data.mnist": ("mnist_federation",),
     "pgfl.data.storage": ("open_federation", "save_federation"),

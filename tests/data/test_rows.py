@@ -10,6 +10,7 @@ from pgfl.core.row_encoding import (
     BooleanColumn,
     CategoryColumn,
     NumberColumn,
+    Part,
     PlaceColumns,
     RowEncoding,
     TargetColumn,
@@ -130,9 +131,9 @@ def test_text_where_numbers_belong_is_refused():
         read_rows({"x": [1, "two"]}).numbers("x")
     rows = read_rows({"sex": ["f", "m"], "ok": ["yes", "no"]}).table
     with pytest.raises(DataError, match=r"'sex' holds text \('f', 'm'\).* sex = \{ categories = \[\"f\", \"m\"\] \}"):
-        TableRows(rows, undeclared=["sex"]).numbers("sex")
+        TableRows(rows, undeclared={"sex": "categories"}).numbers("sex")
     with pytest.raises(DataError, match=r"ok = \{ boolean = true \}"):
-        TableRows(rows, undeclared=["ok"]).numbers("ok")
+        TableRows(rows, undeclared={"ok": "categories"}).numbers("ok")
 
 
 def test_an_encoding_survives_json():
@@ -153,9 +154,15 @@ def test_the_bound_on_the_norm_is_attained_and_never_exceeded():
 
 
 def test_an_array_is_filled_column_by_column_in_the_order_that_is_asked_for():
-    features = np.full((3, 7), np.nan, dtype=np.float32)
-    ENCODING.encode_into(features, read_rows(COLUMNS), np.array([2, 0, 1]))
-    np.testing.assert_array_equal(features, np.array(EXPECTED, dtype=np.float32)[[2, 0, 1]])
+    parts = [
+        Part(np.full((len(order), 7), np.nan, dtype=np.float32), np.empty(len(order)), np.array(order))
+        for order in ([2, 0], [1])
+    ]
+    ENCODING.encode_into(read_rows(COLUMNS), *parts)
+    for part in parts:
+        np.testing.assert_array_equal(part.features, np.array(EXPECTED, dtype=np.float32)[part.order])
+        assert part.targets.tolist() == [COLUMNS["y"][row] for row in part.order]
     large = RowEncoding((NumberColumn("x"),), TargetColumn("y"), False)
+    part = Part(np.empty((2, 1), dtype=np.float32), np.empty(2), np.array([1, 0]))
     with pytest.raises(DataError, match=r"data row 2: column 'x' holds '1e300', which is too large for float32"):
-        large.encode_into(features[:2, :1], read_rows({"x": ["1", "1e300"]}), np.array([1, 0]))
+        large.encode_into(read_rows({"x": ["1", "1e300"], "y": [1, 2]}), part)

@@ -137,6 +137,8 @@ def _fill(settings: dict[str, Any]) -> dict[str, Any]:
         nearest = min(max(DEFAULT_DEGREE, 2 * (servers - 1) / servers), servers - 1.0)
         graph = {"average_degree": nearest} | graph
     settings = settings | {"graph": graph}
+    if data.get("kind") == "table" and type(data.get("folds")) is int:
+        settings = {"runs": data["folds"]} | settings
     privacy = settings.get("privacy")
     if isinstance(privacy, dict) and privacy.get("enabled", True) is True and "epsilon" in privacy:
         privacy = {"max_releases": settings.get("rounds", Config.model_fields["rounds"].default)} | privacy
@@ -149,10 +151,11 @@ def _with_absolute_paths(config: Config, base: Path) -> Config:
     for section, key in PATH_KEYS:
         current = sections.get(section, getattr(config, section))
         value = getattr(current, key, None)
-        if value is not None and "\x00" in value:
+        if not isinstance(value, str):
+            continue
+        if "\x00" in value:
             raise ConfigError(f"`{section}.{key}` holds a NUL character; give the path of a file.")
-        if value is not None:
-            sections[section] = current.model_copy(update={key: str(base / os.path.expanduser(value))})
+        sections[section] = current.model_copy(update={key: str(base / os.path.expanduser(value))})
     changes: dict[str, object] = dict(sections)
     if config.continues is not None:
         changes["continues"] = str(base / os.path.expanduser(config.continues))

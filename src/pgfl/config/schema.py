@@ -8,19 +8,24 @@ from typing import Annotated, Literal, Self, cast
 from pydantic import (
     AfterValidator,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Discriminator,
     Field,
+    InstanceOf,
     Tag,
     ValidationInfo,
+    field_serializer,
     field_validator,
     model_validator,
 )
 
 from pgfl.core import training_defaults
 from pgfl.core.algorithms import PGFL, FedAvg
+from pgfl.core.declarations import Column
 from pgfl.core.streams import SEED_LIMIT
 from pgfl.core.topology import Mixing
+from pgfl.errors import ConfigError
 from pgfl.objectives import Huber, Ridge
 from pgfl.privacy import rules
 from pgfl.privacy.budget import Guarantee, Index
@@ -94,14 +99,54 @@ class MnistData(Generated):
     intercept: bool = False
 
 
+def _test_shape(value: object) -> str:
+    return "<path>" if isinstance(value, str) else "<share>"
+
+
+def _declared(columns: object) -> object:
+    """The declarations of columns, from tables of a config."""
+    if not isinstance(columns, Mapping):
+        return columns
+    try:
+        return {name: Column.of(values, f"data.columns.{name}") for name, values in columns.items()}
+    except ConfigError as error:
+        raise ValueError(str(error)) from None
+
+
 class TableData(Section):
-    """A user's own table: client, server, cluster, the target, then feature columns; a row is a sample."""
+    """A user's own table, one row per sample; see `read_federation` for the keys.
+
+    `client`, `server` and `cluster` name columns, `columns` declares them, `test` is a share of the rows or a table.
+    """
 
     kind: Literal["table"]
     clients: str
     target: str = "y"
+    client: str | None = None
+    server: str | None = None
+    cluster: str | None = None
+    features: tuple[str, ...] | None = None
+    ignore: tuple[str, ...] = ()
+    columns: Annotated[dict[str, InstanceOf[Column]], BeforeValidator(_declared)] = Field(default_factory=dict)
     intercept: bool = False
-    test: str | None = None
+    test: (
+        Annotated[
+            Annotated[str, Tag("<path>")] | Annotated[float, Field(gt=0, lt=1), Tag("<share>")],
+            Discriminator(_test_shape),
+        ]
+        | None
+    ) = None
+    folds: Annotated[int, Field(ge=2, le=MOST)] | None = None
+
+    @field_serializer("columns")
+    def _stated_columns(self, columns: dict[str, Column]) -> dict[str, dict[str, object]]:
+        return {name: column.stated() for name, column in columns.items()}
+
+    @model_validator(mode="after")
+    def _one_way_to_test(self) -> Self:
+        if self.test is not None and self.folds is not None:
+            raise ValueError("`data.test` and `data.folds` both hold rows out; keep one of them.")
+        return self
 
 
 class GraphSettings(Section):
@@ -281,16 +326,42 @@ class Config(Section):
     )
 
     @model_validator(mode="after")
+    def _folds_are_runs(self) -> Self:
+        folds = self.data.folds if isinstance(self.data, TableData) else None
+        if folds is not None and self.runs % folds:
+            raise ValueError(f"`runs` = {self.runs} is no multiple of `data.folds` = {folds}; every run is one fold.")
+        if folds is not None and self.privacy.enabled:
+            raise ValueError(
+                "`data.folds` trains on the same records several times, and each time spends the budget; "
+                "with privacy hold out a share instead, as in test = 0.2."
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _public_declarations(self) -> Self:
+        declared = self.data.columns if isinstance(self.data, TableData) and self.privacy.enabled else {}
+        for name, column in declared.items():
+            if column.from_data:
+                raise ValueError(
+                    f'`data.columns.{name}.{column.from_data}` = "data" would be read from records, which privacy does '
+                    f"not allow; state public {column.from_data}."
+                )
+        return self
+
+    @model_validator(mode="after")
     def _bounds_of_the_guarantee(self) -> Self:
         privacy = self.privacy
+        declared = self.data.columns if isinstance(self.data, TableData) else {}
         if not privacy.enabled or privacy.guarantee == "none" or privacy.update_norm is not None:
             return self
-        if privacy.x_norm is None:
+        if privacy.x_norm is None and not declared:
             raise ValueError(
                 "`privacy.x_norm` is missing; it bounds the norm of every row, and rows are clipped to it."
             )
         kinds = {self.objective.kind} | {own.kind for own in self.objective.clusters.values()}
-        missing = [key for key in ("y_bound", "w_norm") if getattr(privacy, key) is None]
+        target = declared.get(getattr(self.data, "target", ""), Column())
+        bounded = {"y_bound"} if target.bounds is not None or target.labels is not None else set()
+        missing = [key for key in ("y_bound", "w_norm") if getattr(privacy, key) is None and key not in bounded]
         if "ridge" in kinds and missing and self.algorithm.kind != TRAINED_BY_GRADIENT:
             raise ValueError(
                 f"`privacy.{missing[0]}` is missing; ridge has a guarantee only with bounded labels (`y_bound`) and "

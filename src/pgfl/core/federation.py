@@ -25,11 +25,15 @@ class ClientData:
     targets: ArrayLike
 
 
+ELSEWHERE = -1
+
+
 @dataclass(frozen=True)
 class TestSet:
     """Samples that no client trains on, for one cluster's task.
 
-    `clients` holds the index of the client that each sample belongs to, where it is known.
+    `clients` holds the index of the client that each sample belongs to, where it is known; `ELSEWHERE` (−1) for a
+    client that is not in this federation, or in another part of it.
     """
 
     __test__ = False  # or pytest would collect it
@@ -37,6 +41,14 @@ class TestSet:
     features: AnyFloats
     targets: AnyFloats
     clients: Ints | None = None
+
+    def of_part(self, clients: Ints) -> TestSet:
+        """The same samples for a federation of some clients, which are numbered anew."""
+        if self.clients is None:
+            return self
+        own = np.full(max(clients.max(), self.clients.max()) + 2, ELSEWHERE)
+        own[clients] = np.arange(len(clients))
+        return TestSet(self.features, self.targets, own[self.clients])
 
 
 @dataclass(frozen=True, eq=False)
@@ -222,6 +234,7 @@ class Federation:
             client_server=self.client_server[clients],
             client_cluster=self.client_cluster[clients],
             names=tuple(self.client_id(client) for client in clients.tolist()),
+            tests=self.tests and {cluster: test.of_part(clients) for cluster, test in self.tests.items()},
             generated=self.generated,
         )
 

@@ -236,6 +236,24 @@ class TargetColumn:
         return 1.0 if self.bounds is None else _centre(self.bounds)[1]
 
 
+@dataclass(frozen=True, eq=False)
+class Part:
+    """Arrays for some rows of a table: `order` lists them, counted from 0, as they are wanted."""
+
+    features: AnyFloats
+    targets: AnyFloats
+    order: Ints
+
+    def fill(self, into: AnyFloats, block: Floats, rows: Rows, name: str) -> None:
+        """Copy the chosen rows of a block of features; what becomes infinite is refused."""
+        with np.errstate(over="ignore"):
+            into[:] = block[self.order]
+        if not np.isfinite(into).all():
+            row = int(self.order[~np.isfinite(into).all(axis=1)].min())
+            problem = f"holds {quoted(rows.texts(name)[row])}, which is too large for {into.dtype}"
+            raise rows.refuse(row, f"column {quoted(name)} {problem}; correct it or remove the row.")
+
+
 @dataclass(frozen=True)
 class PlaceColumns:
     """The columns that name a row's client, server and cluster; None where the training table had no such column."""
@@ -308,23 +326,24 @@ class RowEncoding:
         parts = [column.encode(rows) for column in self.columns]
         return np.concatenate([*parts, np.ones((len(rows), 1))] if self.intercept else parts, axis=1)
 
-    def encode_into(self, features: AnyFloats, rows: Rows, order: Ints | None = None) -> None:
-        """Fill an array column by column, so that there is no second copy; `order` lists the rows as they are wanted.
+    def encode_into(self, rows: Rows, *parts: Part) -> None:
+        """Fill arrays with rows column by column, so that there is no second copy of all features.
 
-        A number that is too large for the array's type is refused.
+        Several parts, such as training rows and test rows, are filled in one pass. A number that is too large for the
+        arrays' type is refused.
         """
+        target = self.target.encode(rows)[:, None]
+        for part in parts:
+            part.fill(part.targets[:, None], target, rows, self.target.name)
         start = 0
         for column in self.columns:
             block = column.encode(rows)
-            into = features[:, start : start + block.shape[1]]
-            _fill(into, block, order, rows, column.name)
+            for part in parts:
+                part.fill(part.features[:, start : start + block.shape[1]], block, rows, column.name)
             start += block.shape[1]
         if self.intercept:
-            features[:, start] = 1.0
-
-    def targets_into(self, targets: AnyFloats, rows: Rows, order: Ints | None = None) -> None:
-        """Fill an array with the targets; see `encode_into`."""
-        _fill(targets[:, None], self.target.encode(rows)[:, None], order, rows, self.target.name)
+            for part in parts:
+                part.features[:, start] = 1.0
 
     def to_json(self) -> dict[str, Any]:
         """A description that JSON can hold; `from_json` reads it back."""
@@ -388,18 +407,6 @@ def truth_value(text: str) -> bool | None:
     """
     word = text.lower().removesuffix(".0")
     return word in TRUE if word in TRUE or word in FALSE else None
-
-
-def _fill(into: AnyFloats, block: Floats, order: Ints | None, rows: Rows, name: str) -> None:
-    with np.errstate(over="ignore"):
-        into[:] = block if order is None else block[order]
-    if not np.isfinite(into).all():
-        row = int(np.argmax((np.abs(block) > np.finfo(into.dtype).max).any(axis=1)))
-        cell = quoted(rows.texts(name)[row])
-        raise rows.refuse(
-            row,
-            f"column {quoted(name)} holds {cell}, which is too large for {into.dtype}; correct it or remove the row.",
-        )
 
 
 def _empty(rows: Rows, missing: Bools, name: str) -> DataError:

@@ -37,14 +37,14 @@ class Table:
         self._scan = scan
         self.columns = self._checked(names)
 
-    def require(self, *names: str) -> None:
-        """Refuse the file if it lacks one of these columns."""
+    def require(self, *names: str, advice: str = "") -> None:
+        """Refuse the table if it lacks one of these columns."""
         for name in names:
             if name not in self.columns:
                 more = ", …" if len(self.columns) > 8 else ""
                 listed = ", ".join(quoted(column)[1:-1] for column in islice(self.columns, 8)) + more
                 commas = "; columns are separated by commas" if self.is_csv and len(self.columns) == 1 else ""
-                raise self.error(f"{self.label} has no column {quoted(name)}; it has {listed}{commas}.")
+                raise self.error(f"{self.label} has no column {quoted(name)}; it has {listed}{commas}{advice}.")
 
     def error(self, sentence: str) -> DataError:
         """The error with this sentence, which may begin with the label."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pgfl.array_types import Bools, Floats, Ints
+from pgfl.array_types import Floats, Ints
 from pgfl.core.row_encoding import FALSE, TRUE, RowEncoding, Texts
 from pgfl.data.frames import Table
 from pgfl.data.sources import TableSource, open_table
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 MISSING_WORDS = ("na", "nan", "n/a", "null", "none")
 """Words that mean an empty cell in a column of numbers; in a column of text they are text."""
 _MOST_EXAMPLES = 3
+_MOSTLY = 0.9  # a column with more words than this is text; with fewer, they are mistakes
 
 
 def read_rows(table: TableSource) -> TableRows:
@@ -38,7 +40,8 @@ class TableRows:
     """Some rows of a table, in the table's order; all of them if `rows` is None.
 
     `ahead` lists the columns in the order in which they will be asked for: a large csv file is then parsed once for
-    several of them. Columns named in `undeclared` are refused with advice on how to declare them if they hold text.
+    several of them. A column in `undeclared` that holds text is refused with advice on how to declare it, by the key
+    that stands there: `categories` or `labels`.
     """
 
     def __init__(
@@ -47,13 +50,13 @@ class TableRows:
         rows: Ints | None = None,
         *,
         ahead: Sequence[str] = (),
-        undeclared: Collection[str] = (),
+        undeclared: Mapping[str, str] | None = None,
     ) -> None:
         self.table = table
         size = table.size
         self.rows = None if rows is None or len(rows) == size else rows
         self._length = size if self.rows is None else len(self.rows)
-        self._ahead, self._undeclared = tuple(ahead), frozenset(undeclared)
+        self._ahead, self._undeclared = tuple(ahead), dict(undeclared or {})
         self._coming = iter(table.series(self._ahead))
         self._next = 0
 
@@ -126,31 +129,36 @@ class TableRows:
         if not wrong:
             return
         row, cell = wrong[0]
-        if name in self._undeclared and 2 * len(wrong) > len(values) - (len(suspect) - len(wrong)):
-            raise self.refuse(row, _advice(name, list(dict.fromkeys(cell for _, cell in wrong))))
+        filled = len(values) - len(suspect) + len(wrong)
+        if name in self._undeclared and len(wrong) > _MOSTLY * filled:
+            raise self.refuse(
+                row, _advice(name, self._undeclared[name], list(dict.fromkeys(cell for _, cell in wrong)))
+            )
         complaint = f"column {quoted(name)} holds {quoted(cell)}, which is not a finite number"
         raise self.refuse(row, f"{complaint}; correct it or remove the row.")
 
 
-def used_rows(table: Table, missing: Bools) -> Bools:
-    """Which rows are not blank lines. Only where `missing` marks a row without ids can a line be blank."""
-    look = missing.any() or not table.widths_known
-    return ~table.blank() if look else np.ones(len(missing), dtype=bool)
-
-
-def _advice(name: str, cells: Sequence[str]) -> str:
+def _advice(name: str, key: str, cells: Sequence[str]) -> str:
     """How to declare a column of text."""
     examples = [quoted(cell)[1:-1] for cell in cells[:_MOST_EXAMPLES]]
     more = ", …" if len(cells) > _MOST_EXAMPLES else ""
-    words = {cell.lower() for cell in cells}
-    if words <= {*TRUE, *FALSE}:
-        declared = "{ boolean = true }"
-    else:
-        listed = ", ".join(json.dumps(example, ensure_ascii=False) for example in examples)
-        declared = f"{{ categories = [{listed}{more}] }}"
-    key = name if name.replace("-", "_").isidentifier() and name.isascii() else json.dumps(name, ensure_ascii=False)
     shown = ", ".join(f"'{example}'" for example in examples)
+    if key == "categories" and {cell.lower() for cell in cells} <= {*TRUE, *FALSE}:
+        declared = "boolean = true"
+    else:
+        declared = f"{key} = [{', '.join(json.dumps(example, ensure_ascii=False) for example in examples)}{more}]"
+    instead = ", or leave it out with `ignore`" if key == "categories" else ""
     return (
         f"column {quoted(name)} holds text ({shown}{more}), not numbers; declare it in [data.columns], as in "
-        f"{key} = {declared}, or leave it out with `ignore`."
+        f"{toml_key(name)} = {{ {declared} }}{instead}."
     )
+
+
+def toml_key(name: str) -> str:
+    """A name as a key of a TOML file.
+
+    >>> toml_key("age"), toml_key("blood pressure")
+    ('age', '"blood pressure"')
+    """
+    bare = re.fullmatch(r"[A-Za-z0-9_-]+", name)
+    return name if bare else json.dumps(name, ensure_ascii=False)

@@ -10,6 +10,7 @@ import numpy as np
 from pgfl.array_types import DTypeLike, Floats, Ints
 from pgfl.core.algorithms import Algorithm
 from pgfl.core.federation import Federation
+from pgfl.did_you_mean import quoted
 from pgfl.errors import PrivacyError
 from pgfl.objectives import Bounds, Objective, Ridge
 from pgfl.privacy import rules
@@ -17,6 +18,7 @@ from pgfl.privacy.budget import Budget, Guarantee, Index
 from pgfl.privacy.sensitivity import LABEL_BOUND, clip_labels, clip_rows, nominal_sensitivity, release_sensitivity
 
 if TYPE_CHECKING:
+    from pgfl.core.row_encoding import RowEncoding
     from pgfl.privacy.ledger import Policy
     from pgfl.privacy.mechanism import Plan
 
@@ -74,6 +76,28 @@ class Privacy:
     def noise_for(self, federation: Federation) -> Noise:
         """The noise that is asked for, else float-safe noise unless the data is generated."""
         return self.noise or ("seeded" if federation.generated else "secure")
+
+    def completed(self, encoding: RowEncoding | None) -> Privacy:
+        """With the bounds that follow from the declared columns of a table, unless others are stated.
+
+        Bounds, categories or labels that were read from records are refused, and so is a column without bounds where
+        no `x_norm` is stated.
+        """
+        if encoding is None:
+            return self
+        if encoding.read_from_records:
+            raise PrivacyError(
+                f"The bounds, categories or labels of column {quoted(encoding.read_from_records[0])} were read from "
+                "records, which privacy does not allow; state public ones."
+            )
+        needed = self.guarantee == "required" and self.update_norm is None
+        if self.x_norm is None and needed and encoding.unbounded:
+            raise PrivacyError(
+                f"Column {quoted(encoding.unbounded[0])} has no bounds, so the norm of a row is not bounded; declare "
+                "public bounds for it, or state `privacy.x_norm`."
+            )
+        x_norm = encoding.x_norm if self.x_norm is None else self.x_norm
+        return replace(self, x_norm=x_norm, y_bound=encoding.target.y_bound if self.y_bound is None else self.y_bound)
 
     def bounded(self, federation: Federation, dtype: DTypeLike | None = None) -> Federation:
         """The federation with rows and labels clipped, in the precision of `dtype`; the same one if nothing changes.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -123,6 +123,8 @@ def train_runs(
     communicator.together(lambda: check_engine(options, communicator.size))
     owners_of(0)
     first = communicator.together(lambda: federation_of(0))
+    if options.privacy is not None:
+        options = replace(options, privacy=options.privacy.completed(first.encoding))
     batches = _batches(first, options, communicator)
     trained = _Trained(first, objectives, options, warnings(first, algorithm, options, communicator))
     observers: list[Observer] = [checkpoints] if checkpoints else []
