@@ -119,8 +119,7 @@ def test_public_names_are_these():
     assert pgfl.__all__ == [
         "PGFL", "Bounds", "ClientData", "Column", "Decaying", "ExactMixing", "FedAvg", "Federation", "Graph", "Huber",
         "Logistic", "MarginObjective", "Model", "Objective", "OneStep", "Privacy", "Result", "Ridge", "TestSet",
-        "mnist_federation",
-        "open_federation", "read_federation", "save_federation", "synthetic_regression", "train",
+        "mnist_federation", "open_federation", "read_federation", "save_federation", "synthetic_regression", "train",
     ]  # fmt: skip
     for name in pgfl.__all__:
         assert getattr(pgfl, name) is not None

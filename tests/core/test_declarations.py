@@ -105,26 +105,40 @@ def test_folds_are_runs():
         parse({"data": table, "privacy": {"epsilon": 4.0, "x_norm": 1.0}, "objective": {"kind": "huber"}})
 
 
-class TestUnderPrivacy:
-    def settings(self, columns, **privacy):
-        data = {"kind": "table", "clients": "x.csv", "columns": columns}
-        return {"data": data, "objective": {"kind": "huber"}, "privacy": {"epsilon": 4.0} | privacy}
+def test_several_private_runs_on_the_same_records_are_refused():
+    settings = {
+        "data": {"kind": "table", "clients": "x.csv"}, "runs": 3, "objective": {"kind": "huber"},
+        "privacy": {"epsilon": 4.0, "x_norm": 1.0},
+    }  # fmt: skip
+    with pytest.raises(ConfigError, match=r"`runs` = 3 releases models of the same records 3 times.*set runs = 1"):
+        parse(settings)
+    settings["privacy"]["noise"] = "seeded"
+    assert parse(settings).runs == 3
+    del settings["data"], settings["privacy"]["noise"]
+    assert parse(settings).runs == 3
 
-    @pytest.mark.parametrize("key", ["bounds", "categories", "labels"])
-    def test_what_would_be_read_from_records_is_refused_by_name(self, key):
-        name = "y" if key == "labels" else "age"
-        words = rf'`data.columns.{name}.{key}` = "data" would be read from records.*state public {key}'
-        with pytest.raises(ConfigError, match=words):
-            parse(self.settings({name: {key: "data"}}, x_norm=1.0))
-        parse(self.settings({name: {key: "data"}}, enabled=False))
 
-    def test_declared_columns_take_the_place_of_x_norm_and_y_bound(self):
-        declared = {"age": {"bounds": [18, 90]}, "y": {"bounds": [0, 10]}}
-        assert parse(self.settings(declared)).privacy.x_norm is None
-        with pytest.raises(ConfigError, match=r"`privacy.x_norm` is missing"):
-            parse(self.settings({}))
-        ridge = self.settings(declared, w_norm=3.0) | {"objective": {"kind": "ridge"}}
-        assert parse(ridge).privacy.y_bound is None
-        del ridge["data"]["columns"]["y"]
-        with pytest.raises(ConfigError, match=r"`privacy.y_bound` is missing"):
-            parse(ridge)
+def private(columns, **privacy):
+    data = {"kind": "table", "clients": "x.csv", "columns": columns}
+    return {"data": data, "objective": {"kind": "huber"}, "privacy": {"epsilon": 4.0} | privacy}
+
+
+@pytest.mark.parametrize("key", ["bounds", "categories", "labels"])
+def test_what_would_be_read_from_records_is_refused_by_name(key):
+    name = "y" if key == "labels" else "age"
+    words = rf'`data.columns.{name}.{key}` = "data" would be read from records.*state public {key}'
+    with pytest.raises(ConfigError, match=words):
+        parse(private({name: {key: "data"}}, x_norm=1.0))
+    parse(private({name: {key: "data"}}, enabled=False))
+
+
+def test_declared_columns_take_the_place_of_x_norm_and_y_bound():
+    declared = {"age": {"bounds": [18, 90]}, "y": {"bounds": [0, 10]}}
+    assert parse(private(declared)).privacy.x_norm is None
+    with pytest.raises(ConfigError, match=r"`privacy.x_norm` is missing"):
+        parse(private({}))
+    ridge = private(declared, w_norm=3.0) | {"objective": {"kind": "ridge"}}
+    assert parse(ridge).privacy.y_bound is None
+    del ridge["data"]["columns"]["y"]
+    with pytest.raises(ConfigError, match=r"`privacy.y_bound` is missing"):
+        parse(ridge)

@@ -187,38 +187,41 @@ class TestPlaces:
             read_federation({"client": ["a"], "y": [1], "intercept": [1]}, intercept=True)
 
 
-class TestUnderPrivacy:
-    PRIVACY = Privacy(epsilon=4.0, max_releases=3, noise="seeded")
-    BOUNDED = DECLARED | {"y": Column(bounds=(0, 4))}
+PRIVACY = Privacy(epsilon=4.0, max_releases=3, noise="seeded")
+BOUNDED = DECLARED | {"y": Column(bounds=(0, 4))}
 
-    def test_bounds_follow_from_the_declarations_unless_stated(self):
-        made = read(columns=self.BOUNDED, intercept=True)
-        completed = self.PRIVACY.completed(made.encoding)
-        assert (completed.x_norm, completed.y_bound) == (2.0, 1.0)
-        stated = Privacy(epsilon=4.0, x_norm=0.5, y_bound=0.2).completed(made.encoding)
-        assert (stated.x_norm, stated.y_bound) == (0.5, 0.2)
-        assert np.linalg.norm(stated.bounded(made).features, axis=1).max() <= 0.5
-        assert self.PRIVACY.completed(None) is self.PRIVACY
 
-    def test_training_uses_them(self):
-        made = read(columns=self.BOUNDED, intercept=True)
-        options = {"rounds": 3, "seed": 1}
-        implied = train(made, PGFL(), Huber(), privacy=self.PRIVACY, **options)
-        stated = Privacy(epsilon=4.0, max_releases=3, noise="seeded", x_norm=2.0, y_bound=1.0)
-        assert np.array_equal(
-            implied.cluster("old"), train(made, PGFL(), Huber(), privacy=stated, **options).cluster("old")
-        )
+def test_bounds_follow_from_the_declarations_unless_stated():
+    made = read(columns=BOUNDED, intercept=True)
+    completed = PRIVACY.completed(made.encoding)
+    assert (completed.x_norm, completed.y_bound) == (2.0, 1.0)
+    stated = Privacy(epsilon=4.0, x_norm=0.5, y_bound=0.2).completed(made.encoding)
+    assert (stated.x_norm, stated.y_bound) == (0.5, 0.2)
+    assert np.linalg.norm(stated.bounded(made).features, axis=1).max() <= 0.5
+    assert PRIVACY.completed(None) is PRIVACY
 
-    def test_an_unbounded_column_is_refused_by_name(self):
-        made = read(columns=DECLARED | {"age": Column(missing=0)})
-        with pytest.raises(PrivacyError, match=r"Column 'age' has no bounds.*`privacy.x_norm`"):
-            train(made, PGFL(), Huber(), rounds=1, privacy=self.PRIVACY)
 
-    def test_what_was_read_from_records_is_refused_even_with_x_norm(self):
-        made = read(columns=DECLARED | {"age": Column(bounds="data", missing="indicator")})
-        with pytest.raises(PrivacyError, match="column 'age' were read from records"):
-            train(made, PGFL(), Huber(), rounds=1, privacy=Privacy(epsilon=4.0, x_norm=1.0))
-        train(made, PGFL(), Ridge(), rounds=1)
+def test_training_uses_them():
+    made = read(columns=BOUNDED, intercept=True)
+    options = {"rounds": 3, "seed": 1}
+    implied = train(made, PGFL(), Huber(), privacy=PRIVACY, **options)
+    stated = Privacy(epsilon=4.0, max_releases=3, noise="seeded", x_norm=2.0, y_bound=1.0)
+    assert np.array_equal(
+        implied.cluster("old"), train(made, PGFL(), Huber(), privacy=stated, **options).cluster("old")
+    )
+
+
+def test_an_unbounded_column_is_refused_by_name():
+    made = read(columns=DECLARED | {"age": Column(missing=0)})
+    with pytest.raises(PrivacyError, match=r"Column 'age' has no bounds.*`privacy.x_norm`"):
+        train(made, PGFL(), Huber(), rounds=1, privacy=PRIVACY)
+
+
+def test_what_was_read_from_records_is_refused_even_with_x_norm():
+    made = read(columns=DECLARED | {"age": Column(bounds="data", missing="indicator")})
+    with pytest.raises(PrivacyError, match="column 'age' were read from records"):
+        train(made, PGFL(), Huber(), rounds=1, privacy=Privacy(epsilon=4.0, x_norm=1.0))
+    train(made, PGFL(), Ridge(), rounds=1)
 
 
 class TestConfigs:

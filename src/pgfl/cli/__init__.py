@@ -18,6 +18,8 @@ from pgfl.errors import PgflError
 from pgfl.simulate.mpi.launcher import launched_rank
 
 COMMANDS = {
+    "describe": ("pgfl.cli.describe", "What a table holds: columns, clients, servers, clusters, and what looks wrong."),
+    "init": ("pgfl.cli.init", "Write a config for a table, to start from."),
     "run": ("pgfl.cli.run", "Train from a config or a preset, and write a result folder."),
     "predict": ("pgfl.cli.predict", "Predict the rows of a table with a trained model."),
     "export": ("pgfl.cli.export", "Export a model to scikit-learn or ONNX."),

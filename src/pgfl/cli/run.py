@@ -47,6 +47,9 @@ def run(
         Path | None, typer.Option("--out", help="The result folder; results/NAME-DATE-TIME by default.")
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Override the seed.")] = None,
+    folds: Annotated[
+        int | None, typer.Option(help="Cross-validate a table: every run holds out another fold.", show_default=False)
+    ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the last checkpoint in --out.")] = False,
     finished: Annotated[
         Path | None,
@@ -65,7 +68,7 @@ def run(
         raise ConfigError("--resume needs --out, the folder of the run to go on with.")
     if resume and finished is not None:
         raise ConfigError("--resume goes on with an interrupted run and --continue with a finished one; give one.")
-    load = partial(_config, source, overrides or [], seed, engine, out if resume else None, finished, rounds)
+    load = partial(_config, source, overrides or [], seed, engine, folds, out if resume else None, finished, rounds)
     communicator, config = _joined(engine, load)
     with communicator.guarded():
         folder = communicator.from_first(partial(_folder, out, resume, config))
@@ -101,6 +104,7 @@ def _config(
     overrides: list[str],
     seed: int | None,
     engine: Engine | None,
+    folds: int | None,
     resumed: Path | None,
     finished: Path | None,
     rounds: int | None,
@@ -113,13 +117,18 @@ def _config(
         source = str(resumed / CONFIG)
     chosen = [*overrides, f"engine={engine.value}"] if engine else overrides
     if finished is not None:
-        return _continued(source, chosen, seed, finished, rounds)
+        return _continued(source, chosen, seed, folds, finished, rounds)
     chosen = chosen if rounds is None else [*chosen, f"rounds={rounds}"]
-    return load(source or DEFAULT_PRESET, chosen, seed)
+    return load(source or DEFAULT_PRESET, chosen, seed, folds)
 
 
 def _continued(
-    source: str | None, overrides: list[str], seed: int | None, finished: Path, rounds: int | None
+    source: str | None,
+    overrides: list[str],
+    seed: int | None,
+    folds: int | None,
+    finished: Path,
+    rounds: int | None,
 ) -> Config:
     """The config of a finished run, or the one that is named, for more rounds of it."""
     from pgfl.config import load
@@ -130,7 +139,7 @@ def _continued(
     earlier = Result.load(finished)
     if source is None and earlier.config is None:
         raise ResultError(f"{finished} has no config; go on with it in Python: train(…, start=Result.load(folder)).")
-    config = load(source or str(finished / CONFIG), overrides, seed)
+    config = load(source or str(finished / CONFIG), overrides, seed, folds)
     played = int(earlier.rounds[-1])
     return config.model_copy(
         update={"continues": str(finished.resolve()), "rounds": played + (rounds or config.rounds)}

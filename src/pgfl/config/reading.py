@@ -13,13 +13,17 @@ from typing import Any
 from pydantic import ValidationError
 
 from pgfl.config.error_messages import one_line, sentence
-from pgfl.config.schema import DEFAULT_DEGREE, PATH_KEYS, Config, Generated, Section
+from pgfl.config.schema import DEFAULT_DEGREE, MOST, PATH_KEYS, Config, Generated, Section
 from pgfl.did_you_mean import nearest
 from pgfl.errors import ConfigError
 
 
-def load(source: str | os.PathLike[str], overrides: Sequence[str] = (), seed: int | None = None) -> Config:
+def load(
+    source: str | os.PathLike[str], overrides: Sequence[str] = (), seed: int | None = None, folds: int | None = None
+) -> Config:
     """The config of a TOML file or a preset, with `key=value` overrides; relative paths are relative to the file.
+
+    With `folds` a table is cross-validated instead of holding out its `data.test`.
 
     >>> load("paper-fig2", ["rounds=20", "graph.kind=ring"], seed=7).algorithm.participants
     3
@@ -34,6 +38,9 @@ def load(source: str | os.PathLike[str], overrides: Sequence[str] = (), seed: in
         _override(settings, override)
     if seed is not None:
         settings["seed"] = seed
+    if folds is not None and isinstance(data := settings.setdefault("data", {}), dict):
+        data.pop("test", None)
+        data["folds"] = folds
     return parse(settings, base)
 
 
@@ -133,7 +140,7 @@ def _fill(settings: dict[str, Any]) -> dict[str, Any]:
         kind = "edges" if "edges" in graph else "none" if data.get("kind") == "table" else "random"
         graph = {"kind": kind} | graph
     servers = data.get("servers", Generated.model_fields["servers"].default)
-    if graph["kind"] == "random" and data.get("kind") != "table" and type(servers) is int and servers >= 1:
+    if graph["kind"] == "random" and data.get("kind") != "table" and type(servers) is int and 1 <= servers <= MOST:
         nearest = min(max(DEFAULT_DEGREE, 2 * (servers - 1) / servers), servers - 1.0)
         graph = {"average_degree": nearest} | graph
     settings = settings | {"graph": graph}

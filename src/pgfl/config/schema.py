@@ -335,6 +335,12 @@ class Config(Section):
                 "`data.folds` trains on the same records several times, and each time spends the budget; "
                 "with privacy hold out a share instead, as in test = 0.2."
             )
+        own = isinstance(self.data, TableData) and self.privacy.enabled and self.privacy.noise == "secure"
+        if own and self.runs > 1:
+            raise ValueError(
+                f"`runs` = {self.runs} releases models of the same records {self.runs} times, and each time spends the "
+                'budget; set runs = 1, or noise = "seeded" for a simulation that is not shared.'
+            )
         return self
 
     @model_validator(mode="after")

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from numbers import Real
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, TypeGuard
 
 from pgfl.core.row_encoding import MISSING, OTHER
 from pgfl.did_you_mean import nearest, quoted, shown
@@ -180,5 +180,5 @@ def _is_list(value: object) -> bool:
     return isinstance(value, Sequence) and not isinstance(value, str)
 
 
-def _is_number(value: object) -> bool:
+def _is_number(value: object) -> TypeGuard[float]:
     return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)

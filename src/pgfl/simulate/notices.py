@@ -7,6 +7,7 @@ import numpy as np
 from pgfl.core.algorithms import Algorithm, swap_warning
 from pgfl.core.federation import Federation
 from pgfl.core.server_rules import ExactDiffusion
+from pgfl.data.id_columns import id_warning
 from pgfl.simulate.communicator import Communicator
 from pgfl.simulate.training_options import TrainingOptions
 
@@ -36,6 +37,8 @@ def warnings(
                 f"delta = {privacy.delta:g} is not below 1/D for a client with {records} records: publishing one "
                 "of them at random would keep such a promise; choose a smaller delta."
             )
+    if looks_like_id := id_warning(federation, values=options.privacy is None):
+        found.append(looks_like_id)
     if not federation.graph.connected:
         found.append(_parts(federation))
     if isinstance(algorithm.server_rule, ExactDiffusion) and (participants != "all" or algorithm.tau != 0.0):
