@@ -20,7 +20,7 @@ FLOORS = (
     ("data",),
     ("results",),
     ("simulate", "deploy"),
-    ("experiment",),
+    ("experiment", "sklearn"),
     ("audit", "demo"),
     ("paper",),
     ("cli",),

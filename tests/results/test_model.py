@@ -9,7 +9,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pgfl import PGFL, ClientData, Federation, Huber, Logistic, Model, Privacy, Result, Ridge, train
+from pgfl import (
+    PGFL,
+    ClientData,
+    Column,
+    Federation,
+    Huber,
+    Logistic,
+    Model,
+    Privacy,
+    Result,
+    Ridge,
+    read_federation,
+    train,
+)
 from pgfl.core.row_encoding import CategoryColumn, NumberColumn, RowEncoding, TargetColumn
 from pgfl.errors import DataError, PgflError, ResultError
 from pgfl.results import model_file
@@ -355,3 +368,30 @@ def test_a_missing_or_unknown_column_is_refused_by_name():
     np.testing.assert_array_equal(result.predict(more, ignore=["weight"]), result.predict(rows))
     with pytest.raises(DataError, match="features of this model have no names"):
         sample_result().predict(columns, cluster="adults")
+
+
+def places(count):
+    return {"client": [f"c{k % 4}" for k in range(count)], "server": ["s"] * count, "cluster": ["all"] * count}
+
+
+@pytest.mark.parametrize("privacy", [None, Privacy(phi0=1e4, zeta=1.0, noise="seeded")], ids=["clean", "private"])
+def test_from_a_table_with_an_intercept_to_predictions_and_back_from_disk(tmp_path, privacy):
+    """`read_federation(intercept=True)`, `train`, `predict` once failed; `x_norm` follows from the bounds."""
+    rows = raw_rows(400)
+    columns = columns_of(rows) | places(400) | {"y": measured(rows)}
+    declared = {
+        "age": Column(bounds=(20, 80)),
+        "dose": Column(bounds=(0, 5)),
+        "sex": Column(categories=["f", "m"]),
+        "y": Column(bounds=(0, 200)),
+    }
+    federation = read_federation(columns, columns=declared, intercept=True)
+    result = train(federation, PGFL(rho=0.1), Huber(lam=1e-6), rounds=200, privacy=privacy)
+    new = raw_rows(50, seed=1)
+    found = result.predict(columns_of(new))
+    assert r2(measured(new), found) > 0.98
+    np.testing.assert_array_equal(result.predict(new[:, [2, 0, 1]]), found)  # an array, in the table's order
+    result.save(tmp_path / "out")
+    np.testing.assert_array_equal(Model.load(tmp_path / "out").predict(columns_of(new)), found)
+    if privacy is not None:
+        assert result.x_norm == federation.encoding.x_norm == 2.0

@@ -3,7 +3,21 @@
 import numpy as np
 import pytest
 
-from pgfl import PGFL, ClientData, ExactMixing, FedAvg, Federation, Huber, OneStep, Privacy, Result, Ridge, train
+from pgfl import (
+    PGFL,
+    ClientData,
+    Column,
+    ExactMixing,
+    FedAvg,
+    Federation,
+    Huber,
+    OneStep,
+    Privacy,
+    Result,
+    Ridge,
+    read_federation,
+    train,
+)
 from pgfl.errors import ConfigError, PgflError, PrivacyError, ResultError
 from pgfl.privacy.accounting import exact_epsilon, exact_rho
 from pgfl.simulate.continuing import WITHOUT_DUALS
@@ -285,3 +299,28 @@ def test_a_private_state_holds_no_clean_model(tmp_path):
     with np.load(tmp_path / "run" / "state.npz") as arrays:
         stored = b"".join(arrays[name].tobytes() for name in arrays.files)
     assert not any(row.tobytes() in stored for row in result.models[0].clients)
+
+
+def table(ages):
+    rng = np.random.default_rng(0)
+    return {
+        "client": ["a", "b"] * 5,
+        "server": ["s"] * 10,
+        "cluster": ["q"] * 10,
+        "age": ages,
+        "y": rng.normal(size=10),
+    }
+
+
+def test_rows_that_are_encoded_otherwise_do_not_continue_a_model():
+    """Bounds that were computed from the first table's rows would differ in the second's, and the models with them."""
+    computed, stated = {"age": Column(bounds="data")}, {"age": Column(bounds=(0, 100))}
+    young, old = table(np.linspace(20, 50, 10)), table(np.linspace(40, 90, 10))
+    start = train(read_federation(young, columns=computed), PGFL(), Ridge(), rounds=2)
+    train(read_federation(young, columns=computed), PGFL(), Ridge(), rounds=2, start=start)
+    with pytest.raises(ConfigError, match="Column 'age' is not encoded as in the earlier run"):
+        train(read_federation(old, columns=computed), PGFL(), Ridge(), rounds=2, start=start)
+    with pytest.raises(ConfigError, match="Column 'intercept' is not encoded"):
+        train(read_federation(young, columns=computed, intercept=True), PGFL(), Ridge(), rounds=2, start=start)
+    stated_start = train(read_federation(young, columns=stated), PGFL(), Ridge(), rounds=2)
+    train(read_federation(old, columns=stated), PGFL(), Ridge(), rounds=2, start=stated_start)

@@ -119,13 +119,18 @@ def _config(
         source = str(resumed / CONFIG)
     chosen = [*overrides, f"engine={engine.value}"] if engine else overrides
     if finished is not None:
-        return _continued(source, chosen, seed, finished, rounds)
+        return _continued(source, chosen, seed, folds, finished, rounds)
     chosen = chosen if rounds is None else [*chosen, f"rounds={rounds}"]
     return load(source or DEFAULT_PRESET, chosen, seed, folds)
 
 
 def _continued(
-    source: str | None, overrides: list[str], seed: int | None, finished: Path, rounds: int | None
+    source: str | None,
+    overrides: list[str],
+    seed: int | None,
+    folds: int | None,
+    finished: Path,
+    rounds: int | None,
 ) -> Config:
     """The config of a finished run, or the one that is named, for more rounds of it."""
     from pgfl.config import load
@@ -136,7 +141,7 @@ def _continued(
     earlier = Result.load(finished)
     if source is None and earlier.config is None:
         raise ResultError(f"{finished} has no config; go on with it in Python: train(…, start=Result.load(folder)).")
-    config = load(source or str(finished / CONFIG), overrides, seed)
+    config = load(source or str(finished / CONFIG), overrides, seed, folds)
     played = int(earlier.rounds[-1])
     return config.model_copy(
         update={"continues": str(finished.resolve()), "rounds": played + (rounds or config.rounds)}

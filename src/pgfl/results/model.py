@@ -204,7 +204,7 @@ class Model:
         margins, task = self._predicted(table, asked)
         if task == "multiclass":
             return _softmax(margins)
-        return self._decoded(margins) if task == "regression" else np.asarray(Logistic().predict(margins))
+        return self.in_target_unit(margins) if task == "regression" else np.asarray(Logistic().predict(margins))
 
     def predict_label(self, table: Table, **asked: Unpack[Asked]) -> AnyArray:
         """The most probable label of every row: as text where labels were declared, else as a number from 0."""
@@ -216,16 +216,28 @@ class Model:
     def predict_target(self, table: Table, **asked: Unpack[Asked]) -> AnyArray:
         """The target as the training table has it: a number in its unit, or the most probable label."""
         margins, task = self._predicted(table, asked)
-        return self._decoded(margins) if task == "regression" else self._labels(margins)
+        return self.in_target_unit(margins) if task == "regression" else self._labels(margins)
 
     def probabilities(self, table: Table, **asked: Unpack[Asked]) -> AnyFloats:
         """The probability of every label, one column per label."""
         margins, task = self._predicted(table, asked)
         if task == "regression":
             raise ResultError("This model predicts numbers, which have no probabilities; leave those out.")
-        if task == "multiclass":
+        return self.label_probabilities(margins)
+
+    def in_target_unit(self, margins: AnyFloats) -> AnyFloats:
+        """Margins of a regression as numbers in the unit of the training table."""
+        return margins if self.encoding is None else self.encoding.target.decode(margins.astype(np.float64))
+
+    def label_probabilities(self, margins: AnyFloats) -> AnyFloats:
+        """The probability of every label at margins of a classification."""
+        if margins.ndim == 2:
             return _softmax(margins)
         return np.column_stack([Logistic().predict(-margins), Logistic().predict(margins)])
+
+    def label_numbers(self, margins: AnyFloats) -> Ints:
+        """The number of the most probable label at margins of a classification."""
+        return np.argmax(margins, axis=1) if margins.ndim == 2 else (margins > 0).astype(np.int64)
 
     def _predicted(self, table: Table, asked: Asked) -> tuple[AnyFloats, Task]:
         """The margins, and the task of the models that were asked for."""
@@ -247,11 +259,8 @@ class Model:
         features = self._features(rows, encoded, ignore)
         return self._by_cluster(features, [model for model, _ in chosen], place), chosen[0][1]
 
-    def _decoded(self, margins: AnyFloats) -> AnyFloats:
-        return margins if self.encoding is None else self.encoding.target.decode(margins.astype(np.float64))
-
     def _labels(self, margins: AnyFloats) -> AnyArray:
-        numbers = np.argmax(margins, axis=1) if margins.ndim == 2 else (margins > 0).astype(np.int64)
+        numbers = self.label_numbers(margins)
         return numbers if self.labels is None else np.array(self.labels, dtype=object)[numbers]
 
     def _rows(self, table: Table) -> TableRows | ArrayRows:

@@ -16,6 +16,7 @@ from pgfl.results.result import Columns, Result
 from pgfl.results.training_state import ACCOUNT, MOST_NUMBERS, TrainingState, nothing_to_go_on_with
 
 if TYPE_CHECKING:
+    from pgfl.core.federation import Federation
     from pgfl.privacy.mechanism import Plan
     from pgfl.privacy.request import Privacy
     from pgfl.simulate.flat_layout import RunLayout
@@ -41,6 +42,20 @@ class Continuation:
         if options.rounds <= self.round:
             raise ConfigError(f"The earlier run ended at round {self.round}; go on to a later one.")
         return replace(options, privacy=self._privacy(options.privacy, options.rounds))
+
+    def check_encoding(self, federation: Federation) -> None:
+        """Refuse rows that become other features than those of the earlier run."""
+        before, now = self.start.encoding, federation.encoding
+        if before is None or now is None:
+            return
+        earlier = {column.name: column for column in before.columns}
+        for column in now.columns:
+            if column != earlier.pop(column.name, None):
+                raise _encoded_otherwise(column.name)
+        if earlier or before.feature_names != now.feature_names:
+            raise _encoded_otherwise(next(iter(earlier), "intercept"))
+        if before.target != now.target:
+            raise _encoded_otherwise(now.target.name)
 
     def apply(self, simulator: Simulator) -> list[str]:
         """Put a simulator where the earlier run ended, before it plays; returns warnings."""
@@ -162,6 +177,13 @@ class Continuation:
                 "Every client has spent its privacy budget, so nobody could contribute to another round; state a "
                 "larger privacy.epsilon to go on, and the total will be reported."
             )
+
+
+def _encoded_otherwise(name: str) -> ConfigError:
+    return ConfigError(
+        f"Column '{name}' is not encoded as in the earlier run, so its models would not fit; declare the same bounds, "
+        "categories or labels in both."
+    )
 
 
 def state_of(simulator: Simulator, run: RunLayout, earlier: Continuation | None) -> TrainingState | None:
