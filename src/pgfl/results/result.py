@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -14,8 +15,10 @@ from numpy.typing import ArrayLike
 
 from pgfl import __version__
 from pgfl.array_types import AnyArray, AnyFloats, AnyInts, Bools, Ints
-from pgfl.did_you_mean import nearest
+from pgfl.core.array_likes import numbers
+from pgfl.did_you_mean import kind_of, nearest
 from pgfl.errors import ResultError
+from pgfl.usage import explained
 
 if TYPE_CHECKING:
     import polars
@@ -138,6 +141,7 @@ class Result:
         chosen = models.present & (models.pair_cluster == _look_up(cluster, self._cluster_index, "cluster"))
         return np.asarray(models.servers[chosen].mean(axis=0)) if chosen.any() else np.full(self.dimension, np.nan)
 
+    @explained('result.predict(rows, cluster="adults")')
     def predict(
         self,
         features: ArrayLike,
@@ -163,7 +167,7 @@ class Result:
             task = self.objectives[_look_up(cluster, self._cluster_index, "cluster")]
         if np.isnan(model).all():
             raise ResultError(f"{owner} has no model to predict with; ask for the cluster's model.")
-        rows = np.atleast_2d(np.asarray(features, dtype=float))
+        rows = _as_rows(features)
         if self.intercept:
             rows = np.concatenate([rows, np.ones((len(rows), 1))], axis=1)
         if rows.shape[1] != self.dimension:
@@ -181,8 +185,8 @@ class Result:
         return self.objectives[int(network.client_cluster[self._client_index[client]])]
 
     def _run(self, run: int) -> RunModels:
-        if not 0 <= run < len(self.models):
-            raise ResultError(f"There is no run {run}; the runs are 0 to {len(self.models) - 1}.")
+        if not isinstance(run, Integral) or not 0 <= run < len(self.models):
+            raise ResultError(f"There is no run {run!r}; the runs are 0 to {len(self.models) - 1}.")
         return self.models[run]
 
     @cached_property
@@ -278,9 +282,19 @@ class Result:
 
 
 def _look_up(name: str, index: Mapping[str, int], kind: str) -> int:
+    if not isinstance(name, str):
+        raise ResultError(f"A {kind} is named by its id; got {kind_of(name)}: the first is {next(iter(index))!r}.")
     if name not in index:
         raise ResultError(f"There is no {kind} {name!r}{nearest(name, index)}.")
     return index[name]
+
+
+def _as_rows(features: ArrayLike) -> AnyFloats:
+    """Rows of numbers; one row alone may be given without its table."""
+    rows = np.atleast_2d(numbers("The table of features", features))
+    if rows.ndim != 2:
+        raise ResultError(f"The features are a table of rows and columns; got an array of {rows.ndim} axes.")
+    return rows
 
 
 def _sigmoid(values: AnyFloats) -> AnyFloats:

@@ -22,10 +22,19 @@ from pgfl.results.result import Result, RunModels
 from pgfl.simulate import memory
 from pgfl.simulate.communicator import ALONE, Communicator
 from pgfl.simulate.notices import warnings
-from pgfl.simulate.problems import Objectives, objective_of
+from pgfl.simulate.problems import Objectives, check_clusters, objective_of
 from pgfl.simulate.recorder import columns
 from pgfl.simulate.simulator import Observer, Simulator, check_engine
-from pgfl.simulate.training_options import TrainingOptions
+from pgfl.simulate.train_arguments import (
+    check_algorithm,
+    check_federation,
+    check_helpers,
+    check_objective,
+    check_privacy,
+    made_federation,
+)
+from pgfl.simulate.training_options import TrainingOptions, as_metrics
+from pgfl.usage import explained
 
 if TYPE_CHECKING:
     from pgfl.privacy.request import Privacy
@@ -39,6 +48,7 @@ BETWEEN_REPORTS = 0.1  # seconds
 MEMORY_SHOWN = 2**30  # bytes; the progress display shows memory above this size
 
 
+@explained("train(federation, PGFL(), Ridge(), rounds=30)")
 def train(
     federation: Federation | FederationOfRun,
     algorithm: Algorithm | None = None,
@@ -75,12 +85,17 @@ def train(
     >>> result.client("client-03").shape
     (5,)
     """
+    check_federation(federation)
+    check_algorithm(algorithm)
+    check_objective(objective)
+    check_privacy(privacy)
+    check_helpers(checkpoints, progress)
     return train_runs(
-        federation if callable(federation) else lambda run: federation,
+        partial(made_federation, federation) if callable(federation) else lambda run: federation,
         algorithm or PGFL(),
         objective or Ridge(),
         TrainingOptions(
-            rounds, participants, privacy, seed, runs, record_every, tuple(metrics), dtype, threads, engine
+            rounds, participants, privacy, seed, runs, record_every, as_metrics(metrics), dtype, threads, engine
         ),
         checkpoints=checkpoints,
         resume=resume,
@@ -110,6 +125,7 @@ def train_runs(
     communicator.together(lambda: check_engine(options, communicator.size))
     owners_of(0)
     first = communicator.together(lambda: federation_of(0))
+    communicator.together(lambda: check_clusters(objectives, first.cluster_ids))
     batches = _batches(first, options, communicator)
     trained = _Trained(first, objectives, options, warnings(first, algorithm, options, communicator))
     observers: list[Observer] = [checkpoints] if checkpoints else []
