@@ -17,6 +17,7 @@ from pgfl.objectives import Bounds, Objective, Ridge
 from pgfl.privacy import rules
 from pgfl.privacy.budget import Budget, Guarantee, Index
 from pgfl.privacy.sensitivity import LABEL_BOUND, clip_labels, clip_rows, nominal_sensitivity, release_sensitivity
+from pgfl.usage import explained_class
 
 if TYPE_CHECKING:
     from pgfl.core.row_encoding import RowEncoding
@@ -30,7 +31,8 @@ UNBOUNDED = (
 )
 
 
-@dataclass(frozen=True)
+@explained_class("Privacy(epsilon=4.0, max_releases=50)")
+@dataclass(frozen=True, kw_only=True)
 class Privacy:
     """A schedule (`phi0` or `phi1`, `zeta`) or a target (`epsilon`, `delta`, `max_releases`), and data bounds.
 

@@ -14,7 +14,7 @@ import numpy as np
 from pgfl.array_types import AnyArray, AnyFloats, AnyInts, Ints
 from pgfl.core.row_encoding import INTERCEPT, RowEncoding
 from pgfl.did_you_mean import nearest
-from pgfl.errors import DataError, ResultError
+from pgfl.errors import DataError, ResultError, UsageError
 from pgfl.objectives import KINDS, Logistic
 from pgfl.privacy.sensitivity import clip_rows
 from pgfl.results.array_rows import ArrayRows
@@ -33,6 +33,7 @@ Clusters = str | Sequence[str] | AnyArray
 """One cluster for all rows, or one per row."""
 
 NAME_ONE = "Name the model that predicts: client=, cluster=, or server= together with cluster=."
+EXAMPLE = 'result.predict(rows, cluster="adults")'
 PROVENANCE = ("name", "version", "rounds", "private", "noise", "guarantee", "privacy", "verdict")
 """The figures of a result's summary that its model keeps."""
 
@@ -241,6 +242,9 @@ class Model:
 
     def _predicted(self, table: Table, asked: Asked) -> tuple[AnyFloats, Task]:
         """The margins, and the task of the models that were asked for."""
+        if unknown := [name for name in asked if name not in Asked.__annotations__]:
+            known = nearest(unknown[0], Asked.__annotations__)
+            raise UsageError(f"predict has no argument {unknown[0]}{known}; call it as in {EXAMPLE}.")
         rows = self._rows(table)
         client, cluster, server = asked.get("client"), asked.get("cluster"), asked.get("server")
         encoded, ignore = asked.get("encoded", False), asked.get("ignore", ())

@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack
 
@@ -15,10 +16,11 @@ from pgfl import __version__
 from pgfl.array_types import AnyArray, AnyFloats, AnyInts, Bools, Ints
 from pgfl.core.measures import MEASURES
 from pgfl.core.row_encoding import RowEncoding
-from pgfl.did_you_mean import nearest
+from pgfl.did_you_mean import kind_of, nearest
 from pgfl.errors import ResultError
 from pgfl.results.measured import Measured
-from pgfl.results.model import Asked, Model
+from pgfl.results.model import EXAMPLE, Asked, Model
+from pgfl.usage import explained
 
 if TYPE_CHECKING:
     import polars
@@ -167,6 +169,7 @@ class Result:
             self._models[run] = Model.of(self, run)
         return self._models[run]
 
+    @explained(EXAMPLE)
     def predict(self, table: Table, *, run: int = 0, **asked: Unpack[Asked]) -> AnyFloats:
         """Predictions for the rows of an array or a table, by the model of a client, of a cluster, or of a server.
 
@@ -181,8 +184,8 @@ class Result:
 
     def of_run(self, run: int) -> RunModels:
         """All models of one run."""
-        if not 0 <= run < len(self.models):
-            raise ResultError(f"There is no run {run}; the runs are 0 to {len(self.models) - 1}.")
+        if not isinstance(run, Integral) or not 0 <= run < len(self.models):
+            raise ResultError(f"There is no run {run!r}; the runs are 0 to {len(self.models) - 1}.")
         return self.models[run]
 
     @cached_property
@@ -283,6 +286,8 @@ class Result:
 
 
 def _look_up(name: str, index: Mapping[str, int], kind: str) -> int:
+    if not isinstance(name, str):
+        raise ResultError(f"A {kind} is named by its id; got {kind_of(name)}: the first is {next(iter(index))!r}.")
     if name not in index:
         raise ResultError(f"There is no {kind} {name!r}{nearest(name, index)}.")
     return index[name]

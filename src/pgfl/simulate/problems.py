@@ -13,6 +13,7 @@ import numpy as np
 from pgfl.array_types import AnyArray, Array, Bools, DTypeLike, Floats, Ints, Namespace
 from pgfl.arrays import Linear, column, is_jax, pick, put
 from pgfl.core import equations as eq
+from pgfl.did_you_mean import nearest
 from pgfl.errors import ConfigError
 from pgfl.objectives import MarginObjective, Objective
 from pgfl.objectives.solving import Prepared, tolerance_for
@@ -151,8 +152,22 @@ def objective_of(objectives: Objectives, cluster: str) -> Objective:
     if isinstance(objectives, Objective):
         return objectives
     if cluster not in objectives:
-        raise ConfigError(f"No objective is given for cluster {cluster}; add [objective.clusters.{cluster}].")
+        raise ConfigError(
+            f"No objective is given for cluster {cluster}; add one, or give one objective for all clusters."
+        )
     return objectives[cluster]
+
+
+def check_clusters(objectives: Objectives, clusters: Sequence[str]) -> None:
+    """Raise unless each cluster has an objective, and each objective a cluster."""
+    for cluster in clusters:
+        objective_of(objectives, cluster)
+    unknown = [] if isinstance(objectives, Objective) else [name for name in objectives if name not in set(clusters)]
+    if unknown:
+        raise ConfigError(
+            f"An objective is given for cluster {unknown[0]}, which the federation does not have"
+            f"{nearest(unknown[0], clusters)}; leave it out."
+        )
 
 
 def prepare(

@@ -26,10 +26,19 @@ from pgfl.simulate.communicator import ALONE, Communicator, Gathering
 from pgfl.simulate.continuing import Continuation, state_of
 from pgfl.simulate.notices import warnings
 from pgfl.simulate.prediction_points import points
-from pgfl.simulate.problems import Objectives, objective_of
+from pgfl.simulate.problems import Objectives, check_clusters, objective_of
 from pgfl.simulate.recorder import columns
 from pgfl.simulate.simulator import Observer, Simulator, check_engine
-from pgfl.simulate.training_options import TrainingOptions
+from pgfl.simulate.train_arguments import (
+    check_algorithm,
+    check_federation,
+    check_helpers,
+    check_objective,
+    check_privacy,
+    made_federation,
+)
+from pgfl.simulate.training_options import TrainingOptions, as_metrics
+from pgfl.usage import explained
 
 if TYPE_CHECKING:
     from pgfl.privacy.request import Privacy
@@ -45,6 +54,7 @@ PROGRESS = ("nmsd", *MEASURES)
 MEMORY_SHOWN = 2**30  # bytes; the progress display shows memory above this size
 
 
+@explained("train(federation, PGFL(), Ridge(), rounds=30)")
 def train(
     federation: Federation | FederationOfRun,
     algorithm: Algorithm | None = None,
@@ -86,14 +96,19 @@ def train(
     >>> result.client("client-03").shape
     (5,)
     """
-    played = 0 if start is None else Continuation(start).round
+    check_federation(federation)
+    check_algorithm(algorithm)
+    check_objective(objective)
+    check_privacy(privacy)
+    check_helpers(checkpoints, progress)
+    options = TrainingOptions(
+        rounds, participants, privacy, seed, runs, record_every, as_metrics(metrics), dtype, threads, engine
+    )
     return train_runs(
-        federation if callable(federation) else lambda run: federation,
+        partial(made_federation, federation) if callable(federation) else lambda run: federation,
         algorithm or PGFL(),
         objective or Ridge(),
-        TrainingOptions(
-            played + rounds, participants, privacy, seed, runs, record_every, tuple(metrics), dtype, threads, engine
-        ),
+        replace(options, rounds=options.rounds + (0 if start is None else Continuation(start).round)),
         checkpoints=checkpoints,
         resume=resume,
         progress=progress,
@@ -127,6 +142,7 @@ def train_runs(
     communicator.together(lambda: check_engine(options, communicator.size))
     owners_of(0)
     first = communicator.together(lambda: federation_of(0))
+    communicator.together(lambda: check_clusters(objectives, first.cluster_ids))
     if earlier is not None:
         earlier.check_encoding(first)
     if options.privacy is not None:
