@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.mutants.mutant import Mutant
 from tests.mutants.planted_devices import DEVICES
 from tests.mutants.planted_ledgers import LEDGERS
+from tests.mutants.planted_sites import SITES
 from tests.mutants.planted_slips import SLIPS
 
 NOISE = "tests/privacy/test_noise.py::test_the_right_noise_is_accepted"
@@ -464,4 +465,4 @@ MECHANISM: tuple[Mutant, ...] = (
     ),
 )
 
-PLANTED = (*MECHANISM, *DEVICES, *LEDGERS, *SLIPS)
+PLANTED = (*MECHANISM, *DEVICES, *LEDGERS, *SLIPS, *SITES)
