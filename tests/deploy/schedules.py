@@ -17,16 +17,20 @@ from pgfl.core.federation import Federation
 from pgfl.core.roles import Client, Server
 from pgfl.deploy.client.client_rounds import STATE, ClientRounds
 from pgfl.deploy.messages import BETWEEN_SITE_AND_CLIENT, Decline, encode_request, read_answer, read_request
+from pgfl.deploy.site.public_bounds import ClientBound
 from pgfl.deploy.site.site_role import SiteRole
 from pgfl.deploy.site.site_rounds import Ask, Completed, Finished, Members, Phase, Publish, Quorum, SiteRounds, Timing
 from pgfl.deploy.wire import Limits, decode
 from pgfl.errors import BudgetSpent, LedgerError
-from pgfl.objectives import Ridge
+from pgfl.objectives import Bounds, Ridge
 from pgfl.privacy.ledger import Slot
 
 ALGORITHM = PGFL(rho=2.0, tau=0.2)
 OBJECTIVE = Ridge(lam=0.01)
 TRAINING = "ab" * 32
+BOUNDED = ClientBound(
+    ALGORITHM, dict.fromkeys(("cluster-0", "cluster-1"), Ridge(w_norm=1e6)), Bounds(1.0, 1.0, 1e6), noise=0.0
+)
 WITH_ANYONE = Quorum(clients=0.0, neighbours=0)
 TIMING = Timing(answers=4.0, exchange=3.0, start=5.0, give_up=30.0, pace=0.0)
 HEARTBEAT = 1.0
@@ -103,6 +107,7 @@ class World:
     budget: int = 10**9
     timing: Timing = TIMING
     quorum: Quorum = WITH_ANYONE
+    bound: ClientBound | None = None
 
     def __post_init__(self):
         self.chance = random.Random(self.seed)
@@ -140,7 +145,8 @@ class World:
         return ClientRounds(Client(OBJECTIVE, ALGORITHM, features, targets), self.accounts[client], TRAINING)
 
     def begin_site(self, site):
-        role = SiteRole(Server(ALGORITHM, self.federation.dimension, self.neighbours[site]), dict(self.members[site]))
+        server = Server(ALGORITHM, self.federation.dimension, self.neighbours[site])
+        role = SiteRole(server, dict(self.members[site]), bound=self.bound)
         saved = self.saved[site]
         if saved is not None:
             role.restore(saved[1])

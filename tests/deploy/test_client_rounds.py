@@ -308,9 +308,9 @@ def test_another_training_starts_its_own_rounds(device):
 
 
 def test_states_come_back_as_they_were():
-    state = {"dual": np.array([0.1, -0.0]), "sent": (3, np.array([1.0, 1 / 3])), "settled_round": 2}
+    state = {"dual": np.array([0.1, -0.0]), "sent": (3, np.array([1.0, 1 / 3])), "settled_round": 2, "restarted": 1}
     training, back = unpack_state(pack_state("ff", state))
-    assert (training, back["sent"][0], back["settled_round"]) == ("ff", 3, 2)
+    assert (training, back["sent"][0], back["settled_round"], back["restarted"]) == ("ff", 3, 2, 1)
     assert (back["dual"] == state["dual"]).all()
     assert (back["sent"][1] == state["sent"][1]).all()
     assert unpack_state(pack_state("ff", {**state, "sent": None}))[1]["sent"] is None

@@ -18,13 +18,15 @@ ROUNDS = 6
 def test_the_network_is_the_simulator_given_the_noise(tmp_path, objective):
     federation = demo_federation(3, 2, objective, seed=2)
     privacy = demo_privacy(objective, 20.0, ROUNDS)
+    bounds = {key: privacy[key] for key in ("x_norm", "y_bound", "w_norm") if key in privacy} | {"noise": 10.0}
     network = LocalNetwork(
-        tmp_path, federation, demo_training(federation, objective, ROUNDS), privacy, record_noise=True
+        tmp_path, federation, demo_training(federation, objective, ROUNDS), privacy, record_noise=True, bounds=bounds
     )
     ends = train_in_process(network)
     assert set(ends.values()) == {"all rounds are done"}
     assert all(len(network.history(site)) == ROUNDS for site in federation.server_ids)
     assert largest_difference(network) <= 1e-10
+    assert not any(row["clipped"] for site in federation.server_ids for row in network.history(site))
 
 
 def test_clients_that_sit_out_still_close_their_duals(tmp_path):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib
 import queue
+from pathlib import Path
 
 import httpx
 import pytest
@@ -77,6 +79,22 @@ def hostile_bundle(marker):
     return Fab(hash_str=hashlib.sha256(content).hexdigest(), content=content)
 
 
+def memory_stays_small(link):
+    """A stranger's long body is refused, whether it states its length or not, and nobody keeps it in memory."""
+    chunk = bytes(1 << 20)
+    peak = peak_megabytes(link._child.pid)
+    for content in (chunk * 64, (chunk for _ in range(64))):
+        with contextlib.suppress(httpx.TransportError):  # the connection may break before all of it is sent
+            said = httpx.post(f"https://127.0.0.1:{link.port}/v1/fleet/x", content=content, verify=False, timeout=120.0)
+            assert said.status_code == 413
+    assert peak_megabytes(link._child.pid) < peak + 24
+
+
+def peak_megabytes(process):
+    (line,) = [line for line in Path(f"/proc/{process}/status").read_text().splitlines() if line.startswith("VmHWM")]
+    return int(line.split()[1]) // 1024
+
+
 def test_a_hostile_bundle_does_not_run_and_control_is_locked(site, caplog):
     """A malicious operator starts a run of its own code and sends it to the node: messages arrive, code never runs."""
     from flwr.app import ConfigRecord, Message, RecordDict
@@ -109,6 +127,7 @@ def test_a_hostile_bundle_does_not_run_and_control_is_locked(site, caplog):
     with pytest.raises(httpx.HTTPStatusError, match="403"):
         stranger.StartRun(StartRunRequest(fab=hostile_bundle(marker)))
 
+    memory_stays_small(link)
     link.control().StartRun(StartRunRequest(fab=hostile_bundle(marker)))
     asking = flower.acquirer(address, certificate, link.secret)
     token = wait(lambda: flower.acquire(asking, "flwr-serverapp"))

@@ -22,7 +22,7 @@ from pgfl.deploy.site.site_rounds import (
     asked,
 )
 from pgfl.simulate.simulator import Simulator
-from tests.deploy.schedules import ALGORITHM, OBJECTIVE, WITH_ANYONE, Faults, World, small_federation
+from tests.deploy.schedules import ALGORITHM, BOUNDED, OBJECTIVE, WITH_ANYONE, Faults, World, small_federation
 
 SCHEDULES = 2000
 FEDERATION = small_federation()
@@ -39,9 +39,11 @@ def check(world: World) -> None:
         machine = world.clients[client] or world.new_client(client)
         dual = np.zeros(2)
         for round, model, answer in world.accepted[client]:
-            if round <= machine.role.settled_round:
+            if machine.role.restarted <= round <= machine.role.settled_round:
                 dual = ALGORITHM.settle(dual, model, answer.model)
         np.testing.assert_allclose(machine.role.dual, dual, atol=1e-12)
+    for site, rounds in world.sites.items():
+        assert not rounds.refused["bound"], f"{site} computed another dual than its client"
     for site, rounds in world.completed.items():
         numbers = [done.round for done in rounds]
         assert numbers == sorted(set(numbers)), f"{site} completed a round twice"
@@ -76,7 +78,8 @@ def test_any_schedule_ends_and_charges_nobody_twice():
             last=chance.choice([3.0, 30.0]),
         )
         quorum = chance.choice([WITH_ANYONE, Quorum(), Quorum(clients=1.0, neighbours=2), Quorum(0.3, 1, apart=1)])
-        check(World(SMALL[seed % 3], rounds=chance.randint(1, 4), faults=faults, seed=seed, quorum=quorum).play())
+        settings = {"quorum": quorum, "bound": chance.choice([None, BOUNDED])}
+        check(World(SMALL[seed % 3], rounds=chance.randint(1, 4), faults=faults, seed=seed, **settings).play())
 
 
 def test_faults_were_really_there():
@@ -141,6 +144,9 @@ class Recorder:
 
     def adopt(self, members):
         self.members = members
+
+    def judge(self, client, answer):
+        return "it is a lie" if answer == "lie" else None
 
     def snapshot(self):
         return None
@@ -321,7 +327,7 @@ def test_an_expulsion_during_the_exchange_leaves_the_round_whole():
     def expel_first(sender, receiver, effect):
         if receiver == "server-0" and effect.round == 2 and not expelled:
             assert rounds.phase is Phase.EXCHANGING
-            assert leaving in rounds.role._contributing
+            assert leaving in rounds.role._contributions
             expelled.append(leaving)
             world.expel(leaving)
         publish(sender, receiver, effect)
@@ -492,3 +498,12 @@ def test_refusals_that_others_can_cause_at_will_name_a_subject_so_that_they_are_
     rounds.answered("ann", 1, "a", 1.0)
     floods = [rounds.answered("ann", 1, "a", 1.0) for _ in range(3)] + [rounds.published("south", 99, "s", 1.0)]
     assert [note.about for (note,) in floods] == ["duplicate client ann"] * 3 + ["beyond site south"]
+
+
+def test_an_answer_that_no_honest_client_sends_is_refused_by_name_and_not_waited_for():
+    rounds, _ = site()
+    (note,) = rounds.answered("ann", 1, "lie", 1.0)
+    assert note == Note("client ann is refused in round 1: it is a lie")
+    assert rounds.refused["bound"] == 1
+    rounds.answered("bob", 1, "b", 2.0)
+    assert rounds.role.aggregated == [(1, {"bob": "b"})]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 
 import pytest
 
@@ -12,7 +12,8 @@ from pgfl.demo.scenario import demo_federation, demo_training
 from pgfl.deploy.local import LocalNetwork
 from pgfl.deploy.site.site import Site
 from pgfl.deploy.site.site_settings import load_site
-from pgfl.errors import Unforeseen
+from pgfl.deploy.site.site_store import STORE, SiteStore
+from pgfl.errors import NetworkError, Unforeseen
 from tests.deploy.inprocess import participant
 
 OPEN = {"enabled": False}
@@ -32,11 +33,15 @@ def site_of(network, name=SITE):
     return Site(load_site(network.home(name) / "site.toml"))
 
 
+class Ends(dict):
+    """Why clients ended, and the clients."""
+
+
 @contextmanager
 def taking_part(network, *clients):
     """Clients in threads of their own; yields why each ended, as it ends."""
-    ends = {}
-    devices = {client: participant(network, client) for client in clients}
+    ends = Ends()
+    devices = ends.devices = {client: participant(network, client) for client in clients}
 
     def take_part(client):
         ends[client] = devices[client].take_part()
@@ -159,3 +164,39 @@ def test_nobody_spends_a_release_before_the_last_client_of_any_site_is_there_nor
     asyncio.run(scenario())
     assert not any(row["absent"] for row in network.history(names[1]))
     assert sum(bool(row["absent"]) for row in network.history(names[0])) <= 1
+
+
+def test_a_rollback_counts_when_the_neighbours_agree_and_round_numbers_never_repeat(tmp_path):
+    network = network_of(tmp_path, sites=2, quorum={})
+    names = network.federation.server_ids
+
+    def roll_back(name, round):
+        with closing(SiteStore(network.home(name) / STORE)) as store:
+            return store.roll_back(round)
+
+    async def scenario(devices):
+        sites = [site_of(network, name) for name in names]
+        running = [asyncio.create_task(site.run()) for site in sites]
+        await until(lambda: all(site.rounds.round > 25 for site in sites))
+        change, found = roll_back(names[0], 14)
+        assert found == 10
+        await until(lambda: sites[0].store.acknowledged()[0] == change and sites[0].rounds.missing)
+        taken_back = sites[0].rounds.round
+        await until(lambda: sites[1].service.refused["refused"] and sites[1].rounds.missing)
+        assert sites[0].rounds.round == taken_back, "it goes on only when its neighbour has agreed"
+        roll_back(names[1], 14)
+        await until(lambda: all(site.rounds.round > taken_back + 5 for site in sites))
+        assert {site.role.rollbacks for site in sites} == {(14,)}
+        assert all(0 < device.rounds.role.restarted <= taken_back + 2 for device in devices.values())
+        for site in sites:
+            site.stop("enough")
+        await asyncio.gather(*running)
+        assert site_of(network).role.rollbacks == (14,)
+
+    with taking_part(network, *network.federation.client_ids) as ends:
+        asyncio.run(scenario(ends.devices))
+    for name in names:
+        rounds = [row["round"] for row in network.history(name)]
+        assert rounds == sorted(set(rounds))
+        with pytest.raises(NetworkError, match="The last completed round is"):
+            roll_back(name, 10**6)

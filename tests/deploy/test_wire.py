@@ -21,13 +21,13 @@ GOOD = {
     Kind.CHALLENGE: ({"site": "north", "nonce": "00ff"}, None),
     Kind.HELLO: ({"key": "k", "token": "t", "signature": "ab", "releases": 3}, None),
     Kind.WELCOME: ({"client": "ann", "cluster": "a", "training": "{}", "releases": 0, "round": 0}, None),
-    Kind.REQUEST: ({"round": 2, "server_clients": 4, "known": True, "accepted": 1}, VECTORS),
+    Kind.REQUEST: ({"round": 2, "server_clients": 4, "known": True, "accepted": 1, "restarted": 0}, VECTORS),
     Kind.ANSWER: ({"round": 2, "release": 1}, VECTORS),
     Kind.DECLINE: ({"round": 2, "reason": "spent", "final": True}, None),
     Kind.STOP: ({"reason": "done"}, None),
     Kind.REFUSED: ({"reason": "who are you"}, None),
     Kind.PEER_HELLO: (
-        {"site": "north", "training": "00" * 32, "round": 0, "degree": 2, "heard": 0, "ready": False},
+        {"site": "north", "training": "00" * 32, "round": 0, "degree": 2, "heard": 0, "ready": False, "rollbacks": []},
         None,
     ),
     Kind.PUBLICATION: (
@@ -39,6 +39,7 @@ GOOD = {
             "clusters": ["a", "b"],
             "able": ["a"],
             "exhausted": ["b"],
+            "rollbacks": [3],
         },
         VECTORS,
     ),

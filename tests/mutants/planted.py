@@ -7,6 +7,7 @@ from tests.mutants.planted_devices import DEVICES
 from tests.mutants.planted_endings import ENDINGS
 from tests.mutants.planted_ledgers import LEDGERS
 from tests.mutants.planted_linearised import LINEARISED
+from tests.mutants.planted_sites import SITES
 from tests.mutants.planted_slips import SLIPS
 
 NOISE = "tests/privacy/test_noise.py::test_the_right_noise_is_accepted"
@@ -466,4 +467,4 @@ MECHANISM: tuple[Mutant, ...] = (
     ),
 )
 
-PLANTED = (*MECHANISM, *LINEARISED, *DEVICES, *LEDGERS, *SLIPS, *ENDINGS)
+PLANTED = (*MECHANISM, *LINEARISED, *DEVICES, *LEDGERS, *SLIPS, *ENDINGS, *SITES)

@@ -358,9 +358,8 @@ ANSWERS = (
         "whether a model is too long is decided by the loss at it",
         "Answer or refusal is a free question about the data.",
         "core/roles.py",
-        "            return self._refusal(self._model_of(request), self._settled(request.accepted), "
-        "request.server_clients)\n",
-        "            model, dual = self._model_of(request), self._settled(request.accepted)\n"
+        "            return self._refusal(self._model_of(request), self._dual_at(request), request.server_clients)\n",
+        "            model, dual = self._model_of(request), self._dual_at(request)\n"
         "            if self.terms and np.abs(self._features @ model - self._targets).max() > 1e3:\n"
         "                return Refusal.TOO_LONG\n"
         "            return self._refusal(model, dual, request.server_clients)\n",

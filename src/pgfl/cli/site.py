@@ -104,6 +104,19 @@ def expel(
 
 
 @app.command()
+def rollback(
+    round: Annotated[int, typer.Argument(min=0, help="The round whose models to take back; 0 begins anew.")],
+    home: Home = Path("."),
+    wait: Wait = WAIT_SECONDS,
+) -> None:
+    """Take the models of an earlier round back, for example after poisoning. Round numbers and budgets go on."""
+    with _store(home) as store:
+        change, found = store.roll_back(round)
+    _applied(f"the models of round {found} are taken back", home, change, wait)
+    typer.echo(f"Every other site must do the same, else its neighbours refuse it: pgfl site rollback {round}")
+
+
+@app.command()
 def serve(settings: Annotated[Path, typer.Argument(help="site.toml")]) -> None:
     """Run the site until the last round is done; started again, it goes on from the last completed round."""
     from pgfl.deploy.flower.flower_site import inviter_of

@@ -45,6 +45,7 @@ class RoundRequest:
     server_clients: int  # |C_s|
     model: Floats | None
     accepted: Accepted | None = None
+    restarted: int = 0  # the round with which duals began anew, after a site took its models back
 
 
 @dataclass(frozen=True)
@@ -99,6 +100,7 @@ class Client:
         self.dual: Floats = np.zeros(self._features.shape[-1])
         self.sent: tuple[int, Floats] | None = None
         self.settled_round = 0
+        self.restarted = 0
         self._problem: _OneClient | None = None
 
     @property
@@ -110,6 +112,7 @@ class Client:
         """The answer to a request; `release` perturbs the solution and charges the budget first."""
         if refusal := self.refusal(request):
             raise DataError(f"Nothing was released: {refusal}.")
+        self.restart(request.restarted)
         self.settle(request.accepted)
         problem = self._problem_at(request.server_clients)
         model = self._model_of(request)
@@ -122,7 +125,7 @@ class Client:
         if request.server_clients < 1:
             raise DataError(f"A server with a client has at least one client; it claims {request.server_clients}.")
         with np.errstate(over="ignore", invalid="ignore"):
-            return self._refusal(self._model_of(request), self._settled(request.accepted), request.server_clients)
+            return self._refusal(self._model_of(request), self._dual_at(request), request.server_clients)
 
     def _refusal(self, model: Floats, dual: Floats, server_clients: int) -> Refusal | None:
         if self.update_norm is not None:
@@ -160,6 +163,16 @@ class Client:
             assert accepted is not None
             self.dual, self.settled_round = self._settled(accepted), accepted.round
 
+    def restart(self, round: int) -> None:
+        """Begin anew with a dual of zero, once; what was sent before is not settled any more."""
+        if round > self.restarted:
+            self.dual, self.restarted = np.zeros_like(self.dual), round
+            self.settled_round = self.sent[0] if self.sent is not None else 0
+
+    def _dual_at(self, request: RoundRequest) -> Floats:
+        """The dual with which this request is answered."""
+        return np.zeros_like(self.dual) if request.restarted > self.restarted else self._settled(request.accepted)
+
     def _unsettled(self, accepted: Accepted | None) -> bool:
         return accepted is not None and self.sent is not None and accepted.round == self.sent[0] > self.settled_round
 
@@ -172,11 +185,17 @@ class Client:
 
     def state(self) -> dict[str, Any]:
         """The state to save for a restart."""
-        return {"dual": self.dual, "sent": self.sent, "settled_round": self.settled_round}
+        return {
+            "dual": self.dual,
+            "sent": self.sent,
+            "settled_round": self.settled_round,
+            "restarted": self.restarted,
+        }
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Continue from `state()`."""
         self.dual, self.sent, self.settled_round = state["dual"], state["sent"], state["settled_round"]
+        self.restarted = state.get("restarted", 0)
 
     def strong_convexity(self, server_clients: int) -> float:
         """m of the primal problem; the noise is calibrated with the same value."""

@@ -18,6 +18,8 @@ def server_options(frame_bytes: int) -> list[tuple[str, int]]:
         ("grpc.max_receive_message_length", frame_bytes),
         ("grpc.so_reuseport", 0),
         ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
+        ("grpc.max_connection_idle_ms", 60_000),  # without a call
+        ("grpc.server_handshake_timeout_ms", 10_000),
     ]
 
 

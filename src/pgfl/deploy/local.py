@@ -39,6 +39,7 @@ class LocalNetwork:
     privacy: dict[str, Any]
     timing: dict[str, Any] = field(default_factory=dict)
     quorum: dict[str, Any] = field(default_factory=dict)
+    bounds: dict[str, Any] = field(default_factory=dict)
     record_noise: bool = False
     ports: dict[str, tuple[int, int, int]] = field(default_factory=dict)
     running: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
@@ -172,6 +173,7 @@ class LocalNetwork:
             "listen": {"host": "127.0.0.1", "flower": flower, "clients": clients, "peers": peers},
             "timing": {"pace": 0.0, **self.timing},
             "quorum": self.quorum,
+            "bounds": self.bounds,
             "training": self.training.model_dump(exclude_none=True),
         }
         (self.home(site) / "site.toml").write_text(toml_of(settings))

@@ -5,7 +5,7 @@ A frame that was decoded within its limits always reads as the message that its 
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Annotated, Final, TypeVar
 
 import numpy as np
@@ -25,6 +25,10 @@ Name = Annotated[str, Field(max_length=256)]
 Reason = Annotated[str, Field(max_length=500)]
 Digest = Annotated[str, Field(max_length=64, pattern=_HEX)]
 ClusterName = Annotated[str, Field(min_length=1, max_length=256)]
+
+
+Rollbacks = Annotated[list[Count], Field(max_length=1000)]
+"""The rounds that a site's operator has rolled back to, in order; neighbours must agree on them."""
 
 
 def _without_repetition(names: list[str]) -> list[str]:
@@ -76,6 +80,7 @@ class Request(Header):
     server_clients: Clients
     known: bool
     accepted: Count | None
+    restarted: Count = 0
 
     def vector_count(self) -> int:
         """The current model if there is one, and the model of the accepted round if there is one."""
@@ -130,6 +135,7 @@ class PeerHello(Header):
     degree: Count
     heard: Count
     ready: bool = True
+    rollbacks: Rollbacks = Field(default_factory=list)
 
 
 class Publication(Header):
@@ -143,6 +149,7 @@ class Publication(Header):
     clusters: ClusterNames
     able: ClusterNames
     exhausted: ClusterNames
+    rollbacks: Rollbacks = Field(default_factory=list)
 
     def vector_count(self) -> int:
         """One model per cluster."""
@@ -180,6 +187,7 @@ def encode_request(request: roles.RoundRequest) -> bytes:
         server_clients=request.server_clients,
         known=request.model is not None,
         accepted=None if accepted is None else accepted.round,
+        restarted=request.restarted,
     )
     vectors = [v for v in (request.model, None if accepted is None else accepted.model) if v is not None]
     return encode(header, np.stack(vectors) if vectors else None)
@@ -190,7 +198,7 @@ def read_request(frame: Frame) -> roles.RoundRequest:
     header, vectors = _header(frame, Request), list(frame.vectors)
     model = vectors.pop(0) if header.known else None
     accepted = None if header.accepted is None else roles.Accepted(header.accepted, vectors.pop(0))
-    return roles.RoundRequest(header.round, header.server_clients, model, accepted)
+    return roles.RoundRequest(header.round, header.server_clients, model, accepted, header.restarted)
 
 
 def encode_answer(answer: roles.Answer, release: int) -> bytes:
@@ -203,8 +211,10 @@ def read_answer(frame: Frame) -> roles.Answer:
     return roles.Answer(_header(frame, Answer).round, frame.vectors[0], frame.vectors[1])
 
 
-def encode_publication(site: str, training: str, publication: roles.Publication) -> bytes:
-    """The frame of a site's publication under the training with this hash."""
+def encode_publication(
+    site: str, training: str, publication: roles.Publication, rollbacks: Sequence[int] = ()
+) -> bytes:
+    """The frame of a site's publication under the training with this hash, after these rollbacks."""
     clusters = sorted(publication.models)
     header = Publication(
         site=site,
@@ -214,6 +224,7 @@ def encode_publication(site: str, training: str, publication: roles.Publication)
         clusters=clusters,
         able=sorted(publication.able),
         exhausted=sorted(publication.exhausted),
+        rollbacks=list(rollbacks),
     )
     return encode(header, np.array([publication.models[cluster] for cluster in clusters]))
 

@@ -12,19 +12,16 @@ import logging
 import socket
 import ssl
 from collections import Counter
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-from pgfl.deploy import processes
+from pgfl.deploy.guarded_listener import CHUNK, LIMITS, ConnectionLimits, Listener, passed_on
 from pgfl.deploy.identity import SiteCertificate
 from pgfl.deploy.sparing_log import SparingLog
 
 log = logging.getLogger(__name__)
-_HANDSHAKE_SECONDS = 10.0
-_CHUNK = 1 << 18
 _REASONS = {
     "PEER_DID_NOT_RETURN_A_CERTIFICATE": "it shows no certificate",
     "CERTIFICATE_VERIFY_FAILED": "the certificate that it shows is not linked, or not valid today",
@@ -45,53 +42,34 @@ class MtlsProxy:
     key: Path
     trusted: Callable[[], bytes]  # PEM, read at every new connection
     refused: Counter[str]
+    limits: ConnectionLimits = LIMITS
     _certificates: dict[int, SiteCertificate] = field(default_factory=dict)
     _sparing: SparingLog = field(default_factory=lambda: SparingLog(log))
-    _tasks: set[asyncio.Task[None]] = field(default_factory=set)
+    _context: tuple[bytes, ssl.SSLContext] | None = None
+
+    def __post_init__(self) -> None:
+        self._listener = Listener(self._receive, self.refused, self.limits)
 
     def open(self, address: str, inside: int) -> int:
         """Listen; returns the port. Raises `OSError` where one cannot listen."""
-        host, _, port = address.rpartition(":")
-        self._inside, self._socket = inside, processes.listen(host, int(port))
-        self._socket.setblocking(False)
-        self._keep(self._accept())
-        return int(self._socket.getsockname()[1])
+        self._inside = inside
+        return self._listener.open(address)
 
     async def close(self) -> None:
         """Stop listening and close every connection."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        self._socket.close()
+        await self._listener.close()
 
     def certificate_of(self, address: str) -> SiteCertificate | None:
         """The certificate of the caller whose connection gRPC knows as `address`; None if it was not proxied."""
         host, _, port = address.rpartition(":")
         return self._certificates.get(int(port)) if host == "ipv4:127.0.0.1" and port.isdigit() else None
 
-    def _keep(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def _accept(self) -> None:
-        loop = asyncio.get_running_loop()
-        while True:
-            try:
-                connection, address = await loop.sock_accept(self._socket)
-            except OSError as error:  # too many open files, perhaps
-                log.warning("a connection cannot be accepted (%s)", error)
-                await asyncio.sleep(1.0)
-                continue
-            self._keep(self._receive(connection, str(address[0])))
-
     async def _receive(self, connection: socket.socket, host: str) -> None:
         loop, outer = asyncio.get_running_loop(), asyncio.StreamReader()
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         try:
             transport, protocol = await loop.connect_accepted_socket(
                 lambda: asyncio.StreamReaderProtocol(outer), connection, ssl=self._tls(),
-                ssl_handshake_timeout=_HANDSHAKE_SECONDS,
+                ssl_handshake_timeout=self.limits.handshake,
             )  # fmt: skip
             shown = ssl.DER_cert_to_PEM_cert(transport.get_extra_info("ssl_object").getpeercert(binary_form=True))
             certificate = SiteCertificate.parse(shown.encode())
@@ -108,13 +86,9 @@ class MtlsProxy:
         inner, service = await asyncio.open_connection("127.0.0.1", self._inside)
         port = service.get_extra_info("sockname")[1]
         self._certificates[port] = certificate
-        ways = [asyncio.ensure_future(_pass_on(outer, service)), asyncio.ensure_future(_pass_on(inner, caller))]
         try:
-            await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+            await passed_on(_pass_on(outer, service), _pass_on(inner, caller))
         finally:
-            for way in ways:
-                way.cancel()
-            await asyncio.gather(*ways, return_exceptions=True)
             del self._certificates[port]
             service.close()
 
@@ -126,11 +100,18 @@ class MtlsProxy:
         self._sparing.warning(f"{host} {why}", f"a site that calls from {host} is refused: {why}")
 
     def _tls(self) -> ssl.SSLContext:
+        """One context for all connections, made anew when the trusted certificates change."""
+        trusted = self.trusted()
+        if self._context is None or self._context[0] != trusted:
+            self._context = (trusted, self._new_context(trusted))
+        return self._context[1]
+
+    def _new_context(self, trusted: bytes) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_3
         context.load_cert_chain(self.certificate, self.key)
         context.verify_mode = ssl.CERT_REQUIRED
-        if trusted := self.trusted():
+        if trusted:
             context.load_verify_locations(cadata=trusted.decode())
         context.set_alpn_protocols(["h2"])
         context.num_tickets = 0  # every connection shows its certificate anew
@@ -138,6 +119,6 @@ class MtlsProxy:
 
 
 async def _pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    while data := await reader.read(_CHUNK):
+    while data := await reader.read(CHUNK):
         writer.write(data)
         await writer.drain()

@@ -115,7 +115,7 @@ async def until_free(host: str, port: int, patience: float) -> None:
 def start(command: Sequence[str], log: Path, environment: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:
     """Start a child in a group of its own; on Linux it gets SIGTERM when the calling thread ends, however it ends."""
     log.parent.mkdir(parents=True, exist_ok=True)
-    with log.open("ab") as output:
+    with os.fdopen(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab") as output:
         child = subprocess.Popen(
             [sys.executable, "-I", "-S", "-c", _LAUNCH, str(os.getpid()), *command],
             stdin=subprocess.DEVNULL,

@@ -24,6 +24,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from pgfl.deploy import messages
 from pgfl.deploy.grpc_options import channel_options, server_options
+from pgfl.deploy.guarded_listener import PortGuard
 from pgfl.deploy.identity import SiteCertificate, public_key_of, sign_challenge
 from pgfl.deploy.sparing_log import SparingLog
 from pgfl.deploy.wire import Expected, Frame, Limits, Malformed, decode, encode
@@ -66,15 +67,19 @@ class ClientStreams:
         self._server = grpc.aio.server(options=server_options(self.limits.frame_bytes))
         method = grpc.stream_stream_rpc_method_handler(self._stream)
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, {"Stream": method}),))
-        port = self._server.add_secure_port(address, grpc.ssl_server_credentials([(self.key, self.certificate)]))
+        credentials = grpc.ssl_server_credentials([(self.key, self.certificate)])
+        inside = self._server.add_secure_port("127.0.0.1:0", credentials)
+        self._guard = PortGuard(self.refused)
+        port = self._guard.open(address, inside)
         await self._server.start()
-        return int(port)
+        return port
 
     async def stop(self) -> None:
         """Close every stream; clients take it for a break and come back."""
         for client in self._queues:
             self.close(client)
         await self._server.stop(1.0)
+        await self._guard.close()
 
     def send(self, client: str, data: bytes) -> None:
         """Queue a frame for a client; nothing happens if its stream is gone."""
@@ -94,8 +99,8 @@ class ClientStreams:
             client = await self._welcome(context)
         except (Malformed, Unwelcome) as error:
             self.refused["stream"] += 1
-            host = context.peer().rpartition(":")[0]
-            self._sparing.warning(f"{host} {error}", f"a stream from {context.peer()} was refused: {error}")
+            host = self._guard.caller(int(context.peer().rpartition(":")[2])) or "this machine"
+            self._sparing.warning(f"{host} {error}", f"a stream from {host} was refused: {error}")
             with suppress(Exception):
                 await context.write(encode(messages.Refused(reason=str(error)[:300])))
             await context.abort(grpc.StatusCode.UNAUTHENTICATED, str(error)[:300])

@@ -142,6 +142,7 @@ def pack_state(training: str, state: dict[str, Any]) -> bytes:
     """`Client.state()` as bytes: a line of JSON, then the dual and what was sent as raw float64."""
     sent_round, sent = state["sent"] or (0, np.zeros_like(state["dual"]))
     about = {"training": training, "sent_round": sent_round, "settled_round": state["settled_round"]}
+    about["restarted"] = state["restarted"]
     return json.dumps(about).encode() + b"\n" + np.stack([state["dual"], sent]).astype("<f8").tobytes()
 
 
@@ -152,4 +153,4 @@ def unpack_state(packed: bytes) -> tuple[str, dict[str, Any]]:
     dual, sent = np.frombuffer(raw, dtype="<f8").astype(np.float64).reshape(2, -1)
     sent_round = about["sent_round"]
     state = {"dual": dual, "sent": (sent_round, sent) if sent_round else None, "settled_round": about["settled_round"]}
-    return about["training"], state
+    return about["training"], {**state, "restarted": about.get("restarted", 0)}

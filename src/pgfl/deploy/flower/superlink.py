@@ -7,20 +7,25 @@ process; nodes are not affected. Who is refused as a node is logged.
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import logging
 import sys
+import threading
 from base64 import b64decode
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from pathlib import Path
 from typing import Any
 
+from pgfl.deploy import processes
+from pgfl.deploy.guarded_listener import PortGuard
 from pgfl.deploy.identity import ClientKey
 from pgfl.deploy.sparing_log import SparingLog
 
 log = logging.getLogger(__name__)
 
 CONTROL_HEADER = "x-pgfl-control"
+MOST_BODY_BYTES = 1 << 20
 _CONTROL_PATHS = ("/v1/control", "/docs", "/openapi")
 _NODE_PATHS = "/v1/fleet"
 _REASONS = {
@@ -51,11 +56,62 @@ class ControlLock:
         await self.app(scope, receive, send)
 
 
+class _TooLong(Exception):
+    """A body is longer than anything that Flower is sent here."""
+
+
+class BodyLimit:
+    """Middleware that answers 413 to a long body before anyone keeps it in memory."""
+
+    def __init__(self, app: Callable[[Scope, Receive, Send], Awaitable[None]], most: int = MOST_BODY_BYTES) -> None:
+        self.app, self.most = app, most
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass on what is short enough."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        received, answered = 0, False
+
+        async def limited() -> MutableMapping[str, Any]:
+            nonlocal received
+            message = await receive()
+            received += len(message.get("body", b""))
+            if received > self.most:
+                raise _TooLong
+            return message
+
+        async def watched(message: MutableMapping[str, Any]) -> None:
+            nonlocal answered
+            answered = True
+            await send(message)
+
+        try:
+            if _stated_length(scope) > self.most:
+                raise _TooLong
+            await self.app(scope, limited, watched)
+        except _TooLong:
+            log.warning("a body of more than %d bytes is refused", self.most)
+            if not answered:
+                closing = [(b"connection", b"close")]
+                await send({"type": "http.response.start", "status": 413, "headers": closing})
+                await send({"type": "http.response.body", "body": b"too long"})
+
+
+def _stated_length(scope: Scope) -> int:
+    stated = dict(scope["headers"]).get(b"content-length", b"0")
+    return int(stated) if stated.isdigit() else 0
+
+
 class RefusalLog:
     """Middleware that logs which node Flower refuses: its address and the key that it shows."""
 
-    def __init__(self, app: Callable[[Scope, Receive, Send], Awaitable[None]]) -> None:
-        self.app = app
+    def __init__(
+        self,
+        app: Callable[[Scope, Receive, Send], Awaitable[None]],
+        caller: Callable[[int], str | None] = lambda port: None,
+    ) -> None:
+        self.app, self.caller = app, caller
         self._sparing = SparingLog(log)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -63,7 +119,8 @@ class RefusalLog:
 
         async def telling(message: MutableMapping[str, Any]) -> None:
             if message["type"] == "http.response.start" and message["status"] >= 400:
-                who, address = _key_shown(dict(scope["headers"])), (scope.get("client") or ("?",))[0]
+                host, port = scope.get("client") or ("?", 0)
+                who, address = _key_shown(dict(scope["headers"])), self.caller(port) or host
                 why = _REASONS.get(message["status"], f"status {message['status']} to {scope['path']}")
                 self._sparing.warning(f"{address} {who} {why}", f"a node at {address} with {who} is refused: {why}")
             await send(message)
@@ -90,8 +147,28 @@ def main() -> None:
     from starlette.middleware import Middleware
 
     secret = Path(sys.argv.pop(1)).read_text().strip()
-    extensions.get_middleware = lambda: (Middleware(RefusalLog), Middleware(ControlLock, secret=secret))
+    guard = _guarded()
+    extensions.get_middleware = lambda: (
+        Middleware(BodyLimit),
+        Middleware(RefusalLog, caller=guard.caller),
+        Middleware(ControlLock, secret=secret),
+    )
     flower_superlink()
+
+
+def _guarded() -> PortGuard:
+    """Put a guard in front of the SuperLink, which then listens on loopback; it runs in a thread of its own."""
+    host, port = (sys.argv.index(flag) + 1 for flag in ("--host", "--port"))
+    address, inside = f"{sys.argv[host]}:{sys.argv[port]}", processes.free_port()
+    sys.argv[host], sys.argv[port] = "127.0.0.1", str(inside)
+    guard, loop = PortGuard(), asyncio.new_event_loop()
+
+    async def listen() -> None:
+        guard.open(address, inside)
+
+    loop.run_until_complete(listen())
+    threading.Thread(target=loop.run_forever, name="port-guard", daemon=True).start()
+    return guard
 
 
 if __name__ == "__main__":

@@ -140,6 +140,10 @@ class PeerLink:
         self._outbox.append((round, data))
         self._wake.set()
 
+    def clear(self) -> None:
+        """Forget what waits to be sent."""
+        self._outbox.clear()
+
     def greet_now(self) -> None:
         """Greet the neighbour at once instead of with the next heartbeat."""
         self._wake.set()

@@ -9,12 +9,12 @@ import os
 import secrets
 import time
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import Any
 
-from pgfl.core.roles import EVERYONE, Server
+from pgfl.core.roles import EVERYONE, Publication, Server
 from pgfl.core.streams import Purpose, stream
 from pgfl.deploy import identity, messages
 from pgfl.deploy.identity import ClientKey, SiteCertificate
@@ -22,6 +22,7 @@ from pgfl.deploy.invitations import Invitation, Inviter
 from pgfl.deploy.messages import encode_publication, encode_request, read_answer, read_publication
 from pgfl.deploy.round_streams import ClientStreams, Unwelcome
 from pgfl.deploy.site.peer_links import PeerLink, PeerService, Refused
+from pgfl.deploy.site.public_bounds import ClientBound
 from pgfl.deploy.site.site_role import SiteRole
 from pgfl.deploy.site.site_rounds import (
     Ask,
@@ -34,6 +35,7 @@ from pgfl.deploy.site.site_rounds import (
     Phase,
     Publish,
     Quorum,
+    Rollback,
     SiteRounds,
     Timing,
 )
@@ -77,10 +79,15 @@ class Site:
                 "training.clusters does not name; admit it to another one."
             )
         server = Server(algorithm, self.training.dimension, self.neighbours, clusters=self.training.clusters)
-        self.role = SiteRole(server, clients, self.training.most_clients)
+        self.role = SiteRole(
+            server, clients, self.training.most_clients, self._client_bound(), settings.bounds.neighbours
+        )
         saved = self.store.load_state()
         if saved is not None:
             self.role.restore(saved[1])
+            if self._coming.rollbacks != self.role.rollbacks:
+                self.role.roll_back(self.store.past(self._coming.rollbacks[-1]), self._coming.rollbacks)
+                self.store.save_state(saved[0], self.role.snapshot())
         self.rounds = SiteRounds(
             self.role,
             self.training.rounds,
@@ -106,6 +113,14 @@ class Site:
         self._tasks: set[asyncio.Task[None]] = set()
         self._dismissed: set[str] = set()  # they were sent the end of training
         self._informed = self.store.informed()  # they have received it
+
+    def _client_bound(self) -> ClientBound | None:
+        bound = self.settings.bounds.of_clients(self.training)
+        if bound is None:
+            log.info("clients' answers are not bounded: `bounds` in site.toml states no x_norm and noise")
+        elif unbounded := bound.unbounded():
+            log.warning("answers of %s are not bounded: ridge needs bounds.w_norm", ", ".join(unbounded))
+        return bound
 
     # life -------------------------------------------------------------------------------------------------------------
 
@@ -204,7 +219,7 @@ class Site:
                 case Ask(client, request):
                     self.streams.send(client, encode_request(request))
                 case Publish(round, publication):
-                    self._latest = (round, encode_publication(self.settings.name, self.digest, publication))
+                    self._latest = (round, self._published(publication))
                     for link in self._links.values():
                         link.publish(*self._latest)
                 case Completed():
@@ -232,6 +247,7 @@ class Site:
             "neighbours": list(done.neighbours),
             "absent": list(done.absent),
             "retired": list(done.retired),
+            "clipped": sorted(self.role.clipped),
             "disagreement": float(done.snapshot["disagreement"]),
             "seconds": now - self._round_began,
             "refused": dict(self.rounds.refused + self.streams.refused + self.service.refused),
@@ -239,9 +255,10 @@ class Site:
         self._round_began = now
         self.store.save_round(done.round, done.snapshot, done.accepted, figures)
         log.info(
-            "round %d: %d accepted%s%s, disagreement %.3g",
+            "round %d: %d accepted%s%s%s, disagreement %.3g",
             done.round,
             len(done.accepted),
+            f", clipped {', '.join(sorted(self.role.clipped))}" if self.role.clipped else "",
             f", late {', '.join(done.late)}" if done.late else "",
             f", without site {', '.join(done.absent)}" if done.absent else "",
             figures["disagreement"],
@@ -361,7 +378,10 @@ class Site:
     def _last_models(self) -> tuple[int, bytes]:
         """The models of the last round as a publication, with which a neighbour that is behind can catch up."""
         publication = self.role.publication()
-        return publication.round, encode_publication(self.settings.name, self.digest, publication)
+        return publication.round, self._published(publication)
+
+    def _published(self, publication: Publication) -> bytes:
+        return encode_publication(self.settings.name, self.digest, publication, self.role.rollbacks)
 
     def _greeting(self, peer: str) -> bytes:
         hello = messages.PeerHello(
@@ -371,6 +391,7 @@ class Site:
             degree=len(self.neighbours),
             heard=self._received.get(peer, 0),
             ready=self.rounds.ready,
+            rollbacks=list(self.role.rollbacks),
         )
         return encode(hello)
 
@@ -392,6 +413,11 @@ class Site:
         assert isinstance(header, messages.PeerHello | messages.Publication)
         if header.training != self.digest:
             raise Refused(f"it has another training configuration ({header.training[:16]}…, here {self.digest[:16]}…)")
+        if tuple(header.rollbacks) != self.role.rollbacks:
+            raise Refused(
+                f"it has rolled back to {_rounds(header.rollbacks)}, this site to {_rounds(self.role.rollbacks)}; the "
+                "operators must agree (`pgfl site rollback`)"
+            )
         if isinstance(header, messages.Publication):
             publication = read_publication(frame)
             if publication.round <= self.training.rounds:
@@ -454,10 +480,15 @@ class Site:
         if coming.change != self._coming.change:
             self._coming = coming
             members = Members(self._clusters_of(coming), frozenset(coming.neighbours))
-            self._handle(lambda: self.rounds.change(members, time.monotonic()))
+            rollback = None
+            if coming.rollbacks != self.role.rollbacks:
+                rollback = Rollback(self.store.past(coming.rollbacks[-1]), coming.rollbacks)
+            self._handle(lambda: self.rounds.change(members, time.monotonic(), rollback))
 
     def _members_changed(self, changed: Changed) -> None:
         """Open and close streams and links as the members say that count from now on."""
+        if changed.rolled_back:
+            self._rolled_back()
         known, self.neighbours = self.neighbours, self._coming.neighbours
         self.store.acknowledge(self._coming.change, changed.round)
         for client in changed.expelled:
@@ -475,6 +506,15 @@ class Site:
                 self._link(name, self.neighbours[name])
             else:
                 log.info("site %s is unlinked from round %d on", name, changed.round)
+
+    def _rolled_back(self) -> None:
+        log.info("rolled back to %s; duals begin anew", _rounds(self.role.rollbacks[-1:]))
+        self.store.save_state(self.rounds.round, self.role.snapshot())
+        self._received.clear()
+        self._latest = self._last_models()
+        for link in self._links.values():
+            link.clear()
+            link.publish(*self._latest)
 
     def _clusters_of(self, membership: Membership) -> dict[str, str]:
         """The clusters of the admitted clients; one whose cluster is not trained is left out, with a warning."""
@@ -505,6 +545,10 @@ class Site:
         with suppress(OSError):
             partial.write_text(json.dumps(live))
             partial.replace(self.home / LIVE)
+
+
+def _rounds(rollbacks: Sequence[int]) -> str:
+    return f"round {', '.join(map(str, rollbacks))}" if rollbacks else "no round"
 
 
 async def _listening(starting: Any, port: int) -> None:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from pgfl.array_types import AnyArray, Floats
 from pgfl.core.metrics import disagreement
 from pgfl.core.roles import Accepted, Answer, Publication, RoundRequest, Server
+from pgfl.deploy.site.public_bounds import Ball, ClientBound, clipped_publication
 from pgfl.deploy.site.site_rounds import Members
 
 Arrays = dict[str, AnyArray]
+_MODELS = "state."  # the names of the arrays that hold models begin with it
 
 
 @dataclass
@@ -21,23 +23,35 @@ class SiteRole:
     """`site_rounds.SiteRole` on top of `roles.Server`.
 
     `clients` maps the admitted to their clusters, `accepted` to the last round in which they were accepted. The models
-    of those rounds are kept until nobody needs them.
+    of those rounds are kept until nobody needs them. With a `bound` on clients the site computes their duals itself,
+    and clips what they contribute; with a radius for neighbours it clips what they publish.
     """
 
     server: Server
     clients: Mapping[str, str]
     most_clients: Mapping[str, int] = field(default_factory=dict)  # pgfl-exact: max over sites of |C_{s,(q)}|
+    bound: ClientBound | None = None
+    neighbour_radius: float | None = None
     accepted: dict[str, int] = field(default_factory=dict)
-    _kept: dict[tuple[int, str], Floats] = field(default_factory=dict)
+    rollbacks: tuple[int, ...] = ()  # the rounds whose models were taken back, in order
     disagreement: float = 0.0  # between this site's and its neighbours' publications of the last round
-    _contributing: tuple[str, ...] = ()
+    clipped: set[str] = field(default_factory=set)  # clients and neighbours, in the last round
+    _kept: dict[tuple[int, str], Floats] = field(default_factory=dict)
+    _duals: dict[str, Floats] = field(default_factory=dict)
+    _corrections: dict[str, Floats] = field(default_factory=dict)  # how far the last accepted answers were clipped
+    _restarted: dict[str, int] = field(default_factory=dict)
+    _all_restarted: int = 0
+    _contributions: dict[str, tuple[Answer, Answer]] = field(default_factory=dict)  # as sent, and as used
     _sent: Publication | None = None
 
     def __post_init__(self) -> None:
         self._share_out()
 
     def adopt(self, members: Members) -> None:
-        """The members of the next rounds; called between rounds only."""
+        """The members of the next rounds; the dual of a client that leaves or moves begins anew, should it be back."""
+        for client, cluster in self.clients.items():
+            if members.clients.get(client) != cluster:
+                self._restart_dual(client)
         self.clients = dict(members.clients)
         self.server.neighbours = tuple(sorted(members.neighbours))
         self._share_out()
@@ -48,18 +62,63 @@ class SiteRole:
 
     def request(self, client: str, round: int) -> RoundRequest:
         """|C_s| is the number of admitted clients now, the same for everyone who is asked in this round."""
-        cluster, last = self.clients[client], self.accepted.get(client)
-        closing = self._kept.get((last, cluster)) if last is not None else None
-        accepted = None if last is None or closing is None else Accepted(last, closing)
-        return RoundRequest(round, len(self.clients), self.server.model(cluster), accepted)
+        cluster = self.clients[client]
+        restarted = max(self._all_restarted, self._restarted.get(client, 0))
+        return RoundRequest(
+            round, len(self.clients), self.server.model(cluster), self._closing(client, cluster), restarted
+        )
+
+    def _closing(self, client: str, cluster: str) -> Accepted | None:
+        """The model with which the client settles its dual; it makes up for what was clipped of its answer."""
+        last = self.accepted.get(client)
+        model = self._kept.get((last, cluster)) if last is not None else None
+        if last is None or model is None:
+            return None
+        return Accepted(last, model + self._corrections[client] if client in self._corrections else model)
+
+    def judge(self, client: str, answer: Answer) -> str | None:
+        """Why an answer is refused, in words; None if it can be used, perhaps clipped."""
+        ball = self._ball(client)
+        if self.bound is None or ball is None:
+            return None
+        if not np.allclose(answer.dual, self._dual(client), rtol=1e-9, atol=1e-9):
+            self._restart_dual(client)
+            return "its dual does not follow from its answers; it begins anew"
+        far = ball.distance(answer.model)
+        if far <= self.bound.refuse:
+            return None
+        return f"it is {far:.3g} times as far from its public centre as an honest one can be"
+
+    def _ball(self, client: str) -> Ball | None:
+        if self.bound is None:
+            return None
+        cluster = self.clients[client]
+        return self.bound.ball(cluster, self.server.model(cluster), self._dual(client), len(self.clients))
+
+    def _dual(self, client: str) -> Floats:
+        return self._duals.get(client, np.zeros(self.server.dimension))
+
+    def _restart_dual(self, client: str) -> None:
+        self._restarted[client] = self.server.round + 1
+        for known in (self.accepted, self._duals, self._corrections):
+            known.pop(client, None)
 
     def aggregate(self, round: int, answers: Mapping[str, Answer], retired: Collection[str] = ()) -> Publication:
         """The server's aggregation, with clients in the order of their names; the `retired` never answer again."""
-        self._contributing = tuple(sorted(client for client in answers if client in self.clients))
+        names = sorted(client for client in answers if client in self.clients)
+        self._contributions = {name: (answers[name], self._bounded(name, answers[name])) for name in names}
+        self.clipped = {name for name, (sent, used) in self._contributions.items() if sent.model is not used.model}
         contributors = [(cluster, client not in retired) for client, cluster in self.clients.items()]
-        answered = [(self.clients[name], answers[name]) for name in self._contributing]
+        answered = [(self.clients[name], used) for name, (_, used) in self._contributions.items()]
         self._sent = self.server.aggregate(round, answered, contributors)
         return self._sent
+
+    def _bounded(self, client: str, answer: Answer) -> Answer:
+        """The answer as an honest client could have sent it, with the dual that the site computed itself."""
+        ball = self._ball(client)
+        if ball is None:
+            return answer
+        return replace(answer, model=ball.clipped(answer.model), dual=self._dual(client))
 
     def publication(self) -> Publication:
         """The models as they are now, as a publication of the last round."""
@@ -68,15 +127,36 @@ class SiteRole:
 
     def combine(self, round: int, publications: Mapping[str, Publication]) -> None:
         """The server's combination; from now on those who answered are accepted."""
+        publications = {name: self._near(name, publication) for name, publication in publications.items()}
         self.server.combine(round, publications)
         self._measure(publications)
-        for client in self._contributing:
-            self.accepted[client] = round
+        for client in self._contributions:
             model = self.server.model(self.clients[client])
             assert model is not None  # the client's own answer is in it
+            self.accepted[client] = round
             self._kept[round, self.clients[client]] = model
+            self._settle(client)
         needed = {(last, self.clients[client]) for client, last in self.accepted.items() if client in self.clients}
         self._kept = {key: model for key, model in self._kept.items() if key in needed}
+
+    def _near(self, name: str, publication: Publication) -> Publication:
+        if self.neighbour_radius is None or self._sent is None:
+            return publication
+        near, changed = clipped_publication(self._sent, publication, self.neighbour_radius)
+        self.clipped |= {name} if changed else set()
+        return near
+
+    def _settle(self, client: str) -> None:
+        """The client's dual after an accepted answer, computed exactly as the client will compute it."""
+        if self.bound is None:
+            return
+        sent, used = self._contributions[client]
+        self._corrections.pop(client, None)
+        if sent.model is not used.model:
+            self._corrections[client] = sent.model - used.model
+        closing = self._closing(client, self.clients[client])
+        assert closing is not None
+        self._duals[client] = np.asarray(self.server.algorithm.settle(self._dual(client), closing.model, sent.model))
 
     def _measure(self, publications: Mapping[str, Publication]) -> None:
         known = [pub for pub in (self._sent, *publications.values()) if pub is not None]
@@ -85,36 +165,66 @@ class SiteRole:
         models = np.array([model for _, model in pairs]).reshape(len(pairs), self.server.dimension)
         self.disagreement = disagreement(models, np.array([row for row, _ in pairs], dtype=np.int64))
 
+    def roll_back(self, past: Mapping[str, AnyArray] | None, rollbacks: Sequence[int]) -> None:
+        """Take back the models of an earlier round (None: of the start). Duals begin anew; round numbers go on."""
+        round = self.server.round
+        states = {} if past is None else _models(past)
+        if past is None and self.server.algorithm.starts_everywhere:
+            blank = np.zeros(self.server.dimension)
+            states = {q: self.server.algorithm.start(blank) for q in self.most_clients}
+        self.server.restore({"round": round, "clusters": states})
+        self.rollbacks, self._all_restarted = tuple(rollbacks), round + 1
+        self.accepted, self._kept, self._duals, self._corrections = {}, {}, {}, {}
+
     def snapshot(self) -> Arrays:
         """Arrays for the store."""
         state = self.server.state()
         held = state["clusters"]
         names = sorted({name for state in held.values() for name in state})
-        kept = sorted(self._kept)
+        kept, duals, corrected = sorted(self._kept), sorted(self._duals), sorted(self._corrections)
         arrays: Arrays = {
-            f"state.{name}": np.array([held[cluster][name] for cluster in sorted(held)]) for name in names
+            f"{_MODELS}{name}": np.array([held[cluster][name] for cluster in sorted(held)]) for name in names
         }
         arrays["kept"] = np.array([self._kept[key] for key in kept])
         arrays["disagreement"] = np.array(self.disagreement)
+        if self.bound is not None:
+            arrays["duals"] = np.array([self._duals[client] for client in duals])
+            arrays["corrections"] = np.array([self._corrections[client] for client in corrected])
         about = {
             "round": self.server.round,
             "clusters": sorted(held),
             "rested": sorted(state["rested"]),
             "kept": kept,
             "accepted": self.accepted,
+            "duals": duals,
+            "corrected": corrected,
+            "restarted": self._restarted,
+            "all_restarted": self._all_restarted,
+            "rollbacks": self.rollbacks,
         }
         arrays["about"] = np.array(json.dumps(about))
         return arrays
 
     def restore(self, arrays: Mapping[str, AnyArray]) -> None:
-        """Go on from a snapshot."""
+        """Go on from a snapshot; if it has no duals but this site bounds its clients, duals begin anew."""
         about = json.loads(str(arrays["about"]))
-        names = [name.removeprefix("state.") for name in arrays if name.startswith("state.")]
-        states = {
-            cluster: {name: arrays[f"state.{name}"][row] for name in names}
-            for row, cluster in enumerate(about["clusters"])
-        }
-        self.server.restore({"round": about["round"], "clusters": states, "rested": about.get("rested", ())})
+        rested = about.get("rested", ())
+        self.server.restore({"round": about["round"], "clusters": _models(arrays), "rested": rested})
         self.disagreement = float(arrays["disagreement"])
         self.accepted = {client: int(round) for client, round in about["accepted"].items()}
         self._kept = {(key[0], key[1]): arrays["kept"][row] for row, key in enumerate(about["kept"])}
+        self._restarted, self._all_restarted = about.get("restarted", {}), about.get("all_restarted", 0)
+        self.rollbacks = tuple(about.get("rollbacks", ()))
+        if "duals" in arrays:
+            self._duals = dict(zip(about["duals"], arrays["duals"], strict=True))
+            self._corrections = dict(zip(about["corrected"], arrays["corrections"], strict=True))
+        if self.bound is not None:
+            for client in sorted(self.accepted.keys() - self._duals.keys()):
+                self._restart_dual(client)
+
+
+def _models(arrays: Mapping[str, AnyArray]) -> dict[str, dict[str, Floats]]:
+    """The state of every cluster in a snapshot."""
+    names = [name.removeprefix(_MODELS) for name in arrays if name.startswith(_MODELS)]
+    clusters = json.loads(str(arrays["about"]))["clusters"]
+    return {cluster: {name: arrays[f"{_MODELS}{name}"][row] for name in names} for row, cluster in enumerate(clusters)}

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
@@ -29,11 +29,23 @@ class Members:
     neighbours: frozenset[str]
 
 
+@dataclass(frozen=True)
+class Rollback:
+    """Models to take back, those of the start if there are none, and the rounds of all rollbacks so far."""
+
+    past: Snapshot | None
+    rollbacks: tuple[int, ...]
+
+
 class SiteRole(Protocol):
     """What the rounds need of a server; the models never leave it except inside requests and publications."""
 
     def request(self, client: str, round: int) -> RoundRequest:
         """What this client is asked in this round; the same for a repeated question."""
+        ...
+
+    def judge(self, client: str, answer: Answer) -> str | None:
+        """Why an answer to the open question is refused, in words."""
         ...
 
     def aggregate(self, round: int, answers: Mapping[str, Answer], retired: Collection[str]) -> Publication:
@@ -46,6 +58,10 @@ class SiteRole(Protocol):
 
     def adopt(self, members: Members) -> None:
         """Use these members from the next round on; called between rounds only."""
+        ...
+
+    def roll_back(self, past: Snapshot | None, rollbacks: Sequence[int]) -> None:
+        """Take earlier models back; called between rounds only."""
         ...
 
     def snapshot(self) -> Snapshot:
@@ -122,6 +138,7 @@ class Changed:
     expelled: tuple[str, ...] = ()
     linked: tuple[str, ...] = ()
     unlinked: tuple[str, ...] = ()
+    rolled_back: bool = False
 
 
 @dataclass(frozen=True)
@@ -182,6 +199,7 @@ class SiteRounds:
     _pause_until: float | None = None
     _misses: dict[str, tuple[int, int]] = field(default_factory=dict)  # rounds missed in a row, and sat out until
     _next_members: Members | None = None  # they count between rounds
+    _rollback: Rollback | None = None  # with them
 
     @property
     def current(self) -> int:
@@ -255,12 +273,12 @@ class SiteRounds:
         """The time is now; call it when `deadline` has come."""
         return self._advance(now)
 
-    def change(self, members: Members, now: float) -> list[Effect]:
-        """The operator changed the members: all of it counts from the next round on.
+    def change(self, members: Members, now: float, rollback: Rollback | None = None) -> list[Effect]:
+        """The operator changed the members, or takes earlier models back: all of it counts from the next round on.
 
         The round under way keeps its members, but waits for nobody who leaves.
         """
-        self._next_members = members
+        self._next_members, self._rollback = members, rollback
         self._declined |= self.pending - members.clients.keys()
         if self.phase is Phase.FINISHED:
             return self._adopt()
@@ -277,7 +295,12 @@ class SiteRounds:
             expelled=tuple(sorted(self.admitted - admitted)),
             linked=tuple(sorted(neighbours - self.neighbours)),
             unlinked=tuple(sorted(self.neighbours - neighbours)),
+            rolled_back=self._rollback is not None,
         )
+        if self._rollback is not None:
+            self.role.roll_back(self._rollback.past, self._rollback.rollbacks)
+            self._rollback = None
+            self._received.clear()  # what neighbours published before belongs to what was taken back
         for left in changed.unlinked:
             self._received.pop(left, None)
         self.admitted, self.neighbours = admitted, neighbours
@@ -313,6 +336,9 @@ class SiteRounds:
             return self._refuse("unasked", who, f"answered round {round} without being asked")
         if client not in self.pending:
             return self._refuse("duplicate", who, f"answered round {round} again; the first answer stands")
+        if refusal := self.role.judge(client, answer):
+            self._declined.add(client)
+            return self._refuse("bound", who, f"is refused in round {round}: {refusal}") + self._advance(now)
         self._answers[client] = answer
         self._misses.pop(client, None)
         return self._advance(now)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from pgfl.config.schema import NotNegative, Positive, Section
 from pgfl.deploy.agreed_training import Name, Training
 from pgfl.deploy.settings_files import load_settings
+from pgfl.deploy.site.public_bounds import ClientBound
 from pgfl.deploy.site.site_rounds import Quorum, Timing
+from pgfl.objectives import Bounds
 
 Port = Annotated[int, Field(ge=1, le=65535)]
 
@@ -45,6 +47,31 @@ class QuorumSettings(Section):
     apart: Annotated[int, Field(ge=0, le=10**9)] = Quorum.apart
 
 
+class BoundSettings(Section):
+    """What honest clients and neighbours can send, as the operator states it; see `public_bounds`."""
+
+    x_norm: Positive | None = None
+    y_bound: Positive | None = None
+    w_norm: Positive | None = None
+    noise: NotNegative | None = None  # the largest standard deviation of a client's noise, per coordinate
+    refuse: Annotated[float, Field(ge=1.0)] = 10.0  # radii beyond which an answer is refused
+    neighbours: Positive | None = None  # how far a neighbour's model may be from the site's own
+
+    @model_validator(mode="after")
+    def _complete(self) -> Self:
+        if (self.x_norm is None) != (self.noise is None):
+            raise ValueError("`bounds.x_norm` and `bounds.noise` bound clients together; give both, or neither.")
+        return self
+
+    def of_clients(self, training: Training) -> ClientBound | None:
+        """The bound on clients' answers; None if the operator states none."""
+        if self.x_norm is None or self.noise is None:
+            return None
+        objectives = {cluster: training.build_objective(cluster, self.w_norm) for cluster in training.clusters}
+        bounds = Bounds(self.x_norm, self.y_bound, self.w_norm)
+        return ClientBound(training.build_algorithm(), objectives, bounds, self.noise, self.refuse)
+
+
 class SiteSettings(Section):
     """`site.toml`."""
 
@@ -53,6 +80,7 @@ class SiteSettings(Section):
     listen: Listening = Field(default_factory=Listening)
     timing: TimingSettings = Field(default_factory=TimingSettings)
     quorum: QuorumSettings = Field(default_factory=QuorumSettings)
+    bounds: BoundSettings = Field(default_factory=BoundSettings)
     training: Training
 
 

@@ -33,18 +33,21 @@ from pgfl.sqlite_files import configure, connect, snapshot, writing
 State = Mapping[str, AnyArray]
 STORE = "site.db"  # in a site's folder
 _KEPT_ROUNDS = 1000
-_TABLES = ("facts", "clients", "expelled", "names", "neighbours", "state", "rounds")
+_TABLES = ("facts", "clients", "expelled", "names", "neighbours", "state", "past", "rounds")
+_PAST_EVERY, _PAST_KEPT = 10, 20  # models of every tenth round can be taken back, of the last twenty such rounds
 _SCHEMA = """
-CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value TEXT NOT NULL, seal TEXT);
 CREATE TABLE IF NOT EXISTS clients (
     name TEXT PRIMARY KEY, key TEXT NOT NULL UNIQUE, cluster TEXT NOT NULL, admitted REAL NOT NULL,
-    token TEXT, invited TEXT, releases INTEGER NOT NULL DEFAULT 0, accepted INTEGER);
-CREATE TABLE IF NOT EXISTS expelled (key TEXT PRIMARY KEY, releases INTEGER NOT NULL);
-CREATE TABLE IF NOT EXISTS names (name TEXT PRIMARY KEY, key TEXT NOT NULL);
-CREATE TABLE IF NOT EXISTS neighbours (name TEXT PRIMARY KEY, pem BLOB NOT NULL, address TEXT NOT NULL);
+    token TEXT, invited TEXT, releases INTEGER NOT NULL DEFAULT 0, accepted INTEGER, seal TEXT);
+CREATE TABLE IF NOT EXISTS expelled (key TEXT PRIMARY KEY, releases INTEGER NOT NULL, seal TEXT);
+CREATE TABLE IF NOT EXISTS names (name TEXT PRIMARY KEY, key TEXT NOT NULL, seal TEXT);
+CREATE TABLE IF NOT EXISTS neighbours (name TEXT PRIMARY KEY, pem BLOB NOT NULL, address TEXT NOT NULL, seal TEXT);
 CREATE TABLE IF NOT EXISTS state (
-    only INTEGER PRIMARY KEY CHECK (only = 1), round INTEGER NOT NULL, arrays BLOB NOT NULL);
-CREATE TABLE IF NOT EXISTS rounds (round INTEGER PRIMARY KEY, finished REAL NOT NULL, figures TEXT NOT NULL);
+    only INTEGER PRIMARY KEY CHECK (only = 1), round INTEGER NOT NULL, arrays BLOB NOT NULL, seal TEXT);
+CREATE TABLE IF NOT EXISTS past (round INTEGER PRIMARY KEY, arrays BLOB NOT NULL, seal TEXT);
+CREATE TABLE IF NOT EXISTS rounds (
+    round INTEGER PRIMARY KEY, finished REAL NOT NULL, figures TEXT NOT NULL, seal TEXT);
 """
 
 
@@ -74,6 +77,7 @@ class Membership:
     change: int
     clients: Mapping[str, Admitted]
     neighbours: Mapping[str, Neighbour]
+    rollbacks: tuple[int, ...] = ()
 
 
 class SiteStore:
@@ -123,7 +127,7 @@ class SiteStore:
     def membership(self) -> Membership:
         """Everyone who is admitted and linked, read in one piece."""
         with self._plain_errors(), snapshot(self._db):
-            return Membership(self._changes(), self.clients(), self.neighbours())
+            return Membership(self._changes(), self.clients(), self.neighbours(), self.rollbacks())
 
     def admit(self, name: str, key: ClientKey, cluster: str) -> int:
         """Admit a client, or move it to another cluster; returns the number of the change.
@@ -250,14 +254,15 @@ class SiteStore:
 
     def save_round(self, round: int, state: State, accepted: Iterable[str], figures: Mapping[str, Any]) -> None:
         """A completed round, all of it or nothing."""
-        packed = io.BytesIO()
-        np.savez(packed, **dict(state))  # type: ignore[arg-type]
         with self._transaction():
-            self._db.execute(
-                "INSERT INTO state (only, round, arrays) VALUES (1, ?, ?) "
-                "ON CONFLICT (only) DO UPDATE SET round = excluded.round, arrays = excluded.arrays",
-                (round, packed.getbuffer()),
-            )
+            self._save_state(round, state)
+            if round % _PAST_EVERY == 0:
+                models = {name: array for name, array in state.items() if name.startswith("state.") or name == "about"}
+                self._db.execute("INSERT OR REPLACE INTO past (round, arrays) VALUES (?, ?)", (round, _packed(models)))
+                self._db.execute(
+                    "DELETE FROM past WHERE round NOT IN (SELECT round FROM past ORDER BY round DESC LIMIT ?)",
+                    (_PAST_KEPT,),
+                )
             self._db.executemany(
                 "UPDATE clients SET accepted = ? WHERE name = ?", [(round, client) for client in accepted]
             )
@@ -266,6 +271,46 @@ class SiteStore:
                 (round, time.time(), json.dumps(dict(figures))),
             )
             self._db.execute("DELETE FROM rounds WHERE round <= ?", (round - _KEPT_ROUNDS,))
+
+    def save_state(self, round: int, state: State) -> None:
+        """The state after the last round, where it changed without a new one."""
+        with self._transaction():
+            self._save_state(round, state)
+
+    def _save_state(self, round: int, state: State) -> None:
+        self._db.execute(
+            "INSERT INTO state (only, round, arrays) VALUES (1, ?, ?) "
+            "ON CONFLICT (only) DO UPDATE SET round = excluded.round, arrays = excluded.arrays",
+            (round, _packed(state)),
+        )
+
+    def roll_back(self, round: int) -> tuple[int, int]:
+        """Ask for the models of a round, or the newest that are kept before it; returns the change and their round."""
+        with self._change() as number:
+            if not 0 <= round < self.last_round():
+                raise NetworkError(f"The last completed round is {self.last_round()}; give an earlier one.")
+            kept = [row[0] for row in self._db.execute("SELECT round FROM past ORDER BY round")]
+            found = max((past for past in [0, *kept] if past <= round), default=0)
+            if not found and round:
+                raise NetworkError(
+                    f"No models up to round {round} are kept, only of {', '.join(map(str, kept)) or 'none'}; give one "
+                    "of these, or 0 to begin anew."
+                )
+            wanted = json.dumps([*self.rollbacks(), round])
+            self._db.execute("INSERT OR REPLACE INTO facts (name, value) VALUES ('rollbacks', ?)", (wanted,))
+        return number, found
+
+    def rollbacks(self) -> tuple[int, ...]:
+        """The rounds that the operator has rolled back to, in order."""
+        return tuple(json.loads(self.fact("rollbacks") or "[]"))
+
+    def past(self, round: int) -> dict[str, AnyArray] | None:
+        """The models of a round, or the newest that are kept before it; None for those of the start."""
+        with self._plain_errors():
+            row = self._db.execute(
+                "SELECT arrays FROM past WHERE round <= ? ORDER BY round DESC LIMIT 1", (round,)
+            ).fetchone()
+        return None if row is None else _unpacked(row[0])
 
     def last_round(self) -> int:
         """The last completed round, 0 before the first."""
@@ -279,8 +324,7 @@ class SiteStore:
             row = self._db.execute("SELECT round, arrays FROM state").fetchone()
         if row is None:
             return None
-        with np.load(io.BytesIO(row[1]), allow_pickle=False) as arrays:
-            return int(row[0]), {name: arrays[name] for name in arrays.files}
+        return int(row[0]), _unpacked(row[1])
 
     def history(self, most: int = _KEPT_ROUNDS) -> list[dict[str, Any]]:
         """The figures of the last rounds, oldest first."""
@@ -336,6 +380,17 @@ class SiteStore:
             raise NetworkError(
                 f"The site's record {self.path} cannot be read or written ({error}); what was saved before is intact."
             ) from error
+
+
+def _packed(arrays: State) -> bytes:
+    packed = io.BytesIO()
+    np.savez(packed, **dict(arrays))  # type: ignore[arg-type]
+    return packed.getvalue()
+
+
+def _unpacked(packed: bytes) -> dict[str, AnyArray]:
+    with np.load(io.BytesIO(packed), allow_pickle=False) as arrays:
+        return {name: arrays[name] for name in arrays.files}
 
 
 def _digest(token: str) -> str:

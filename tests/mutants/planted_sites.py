@@ -1,0 +1,118 @@
+"""Planted bugs in what a site spends, whom it trusts, and what it takes from others."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant
+
+ROUNDS = "tests/deploy/test_rounds.py::"
+STORE = "tests/deploy/test_store.py::"
+BOUNDS = "tests/deploy/test_public_bounds.py::"
+SITE_ROUNDS, SITE_ROLE = "deploy/site/site_rounds.py", "deploy/site/site_role.py"
+
+SITES: tuple[Mutant, ...] = (
+    Mutant(
+        "site-trains-alone",
+        "a site opens rounds without a quorum",
+        "A site that was cut off spent two thirds of its clients' releases alone.",
+        SITE_ROUNDS,
+        "        if self.missing:\n            return self._alone(now)\n",
+        "",
+        (
+            ROUNDS + "test_by_default_a_site_that_is_cut_off_spends_nothing_alone",
+            ROUNDS + "test_a_start_waits_until_the_neighbours_are_ready_too",
+        ),
+    ),
+    Mutant(
+        "site-trains-apart-for-ever",
+        "rounds that are trained apart are not counted",
+        "The cap on them never applies.",
+        SITE_ROUNDS,
+        "self.apart = 0 if len(present) >= self._needed_neighbours else self.apart + 1",
+        "self.apart = 0",
+        (ROUNDS + "test_only_so_many_rounds_are_trained_apart",),
+    ),
+    Mutant(
+        "members-change-in-a-round",
+        "a change of members counts at once",
+        "An expulsion during an exchange wedged the site.",
+        SITE_ROUNDS,
+        "        if self.phase is Phase.FINISHED:\n            return self._adopt()\n",
+        "        return self._adopt() + self._advance(now)\n",
+        (
+            ROUNDS + "test_a_change_of_members_counts_between_rounds_and_holds_no_round_up",
+            ROUNDS + "test_an_expulsion_during_the_exchange_leaves_the_round_whole",
+        ),
+    ),
+    Mutant(
+        "name-bound-while-admitted-only",
+        "the name of an expelled client can be given to another key",
+        "The revoked key trained on the new one's account.",
+        "deploy/site/site_store.py",
+        "if bound is not None and bound[0] != key.line:",
+        "if False:",
+        (STORE + "test_a_key_has_one_name_and_a_name_one_key",),
+    ),
+    Mutant(
+        "record-not-checked",
+        "rows of a site's record are not compared with their digests",
+        "A changed link is trusted.",
+        "deploy/site/seals.py",
+        "            if self._db.execute(wrong).fetchone()[0]:\n",
+        "            if False:\n",
+        (STORE + "test_a_bit_that_changes_on_the_disk_is_noticed_or_harmless",),
+    ),
+    Mutant(
+        "claimed-round-answered",
+        "a client answers a round beyond the last of its training",
+        "A site that claims round 2⁵³ − 1 locks the client out of all others.",
+        "deploy/client/client_rounds.py",
+        "if self.last_round is not None and request.round > self.last_round:",
+        "if False:",
+        ("tests/deploy/test_client_rounds.py::test_a_claimed_round_beyond_the_last_is_declined_and_locks_nobody_out",),
+    ),
+    Mutant(
+        "answers-unclipped",
+        "what a client contributes is not clipped to the public ball",
+        "One client moves the model as far as the refusal allows, round after round.",
+        SITE_ROLE,
+        "model=ball.clipped(answer.model)",
+        "model=answer.model",
+        (BOUNDS + "test_a_lie_within_the_refusal_is_clipped_to_the_ball_and_its_harm_is_bounded_by_the_radius",),
+    ),
+    Mutant(
+        "answers-not-refused",
+        "an answer far outside of the public ball is not refused",
+        "Nobody learns who lies.",
+        SITE_ROLE,
+        "        if far <= self.bound.refuse:\n",
+        "        if True:\n",
+        (BOUNDS + "test_an_answer_of_norm_900_million_is_refused_and_named_and_hurts_nobody",),
+    ),
+    Mutant(
+        "dual-of-the-message",
+        "a site takes the centre of the ball from the dual in the message",
+        "A liar chooses the centre, and its ball is anywhere.",
+        SITE_ROLE,
+        "        if not np.allclose(answer.dual, self._dual(client), rtol=1e-9, atol=1e-9):\n",
+        "        self._duals[client] = answer.dual\n        if False:\n",
+        (BOUNDS + "test_the_dual_in_a_message_is_never_used_and_one_that_does_not_follow_begins_anew",),
+    ),
+    Mutant(
+        "neighbours-unclipped",
+        "a neighbour's models are taken as they come although a radius is set",
+        "One lying site moves all others.",
+        SITE_ROLE,
+        "        return near\n",
+        "        return publication\n",
+        (BOUNDS + "test_a_lying_neighbour_moves_a_site_no_further_than_the_radius",),
+    ),
+    Mutant(
+        "rollback-keeps-duals",
+        "duals survive a rollback",
+        "They belong to the models that were taken back, and bring the poison along.",
+        SITE_ROLE,
+        "self.rollbacks, self._all_restarted = tuple(rollbacks), round + 1",
+        "self.rollbacks, self._all_restarted = tuple(rollbacks), 0",
+        (BOUNDS + "test_a_rollback_takes_models_back_and_duals_begin_anew_while_rounds_go_on",),
+    ),
+)
