@@ -49,7 +49,11 @@ def disagreement(models: AnyFloats, clusters: Ints) -> float:
 
 
 def hits(models: AnyFloats, features: AnyFloats, labels: AnyFloats) -> Ints:
-    """How many samples each model classifies correctly."""
+    """How many samples each model classifies correctly: by the sign of xᵀw, or by the largest of C margins."""
+    classes = models.shape[1] // features.shape[1]
+    if classes > 1:
+        margins = features @ models.reshape(len(models), classes, -1).transpose(0, 2, 1)
+        return np.asarray(np.count_nonzero(margins.argmax(axis=-1) == labels, axis=1))
     return np.asarray(np.count_nonzero((features @ models.T > 0) == (labels[:, None] > 0.5), axis=0))
 
 

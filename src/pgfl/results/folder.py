@@ -195,6 +195,7 @@ def _load(folder: Path) -> Result:
         history=_read_columns(folder / HISTORY),
         config=_read_config(folder),
         intercept=bool(first["intercept"]),
+        classes=int(first["classes"]) if "classes" in first else None,
         clean_history=_read_columns(clean / HISTORY) if (clean / HISTORY).exists() else None,
         privacy=[_read_columns(table) for table in tables if table.exists()],
         noise=summary["noise"],
@@ -247,6 +248,7 @@ def _write_models(result: Result, models: RunModels, stream: BinaryIO) -> None:
         "cluster_ids": np.array(result.cluster_ids, dtype=np.str_),
         "objectives": np.array(result.objectives, dtype=np.str_),
         "intercept": np.array(result.intercept),
+        **({} if result.classes is None else {"classes": np.array(result.classes)}),
         "private": np.array(models.released is not None),
     }
     held = models.present

@@ -16,6 +16,7 @@ from pgfl import __version__
 from pgfl.array_types import AnyArray, AnyFloats, AnyInts, Bools, Ints
 from pgfl.did_you_mean import nearest
 from pgfl.errors import ResultError
+from pgfl.objectives import Softmax
 
 if TYPE_CHECKING:
     import polars
@@ -72,7 +73,8 @@ class Result:
     """The result of a run.
 
     `history` holds what may be shown, `clean_history` what was measured on clean client models of a private
-    simulation. `objectives` names the objective of each cluster, `noise` the source of the noise ("seeded" or
+    simulation. `objectives` names the objective of each cluster, `classes` is C of softmax models (C × d numbers, row
+    after row), `noise` the source of the noise ("seeded" or
     "secure", None without privacy), `guarantee` says in one sentence what is promised.
 
     >>> result = Result(
@@ -94,6 +96,7 @@ class Result:
     history: Columns
     config: Config | None = None
     intercept: bool = False
+    classes: int | None = None
     clean_history: Columns | None = None
     privacy: Sequence[Columns] = ()
     noise: str | None = None
@@ -104,8 +107,13 @@ class Result:
 
     @property
     def dimension(self) -> int:
-        """d, the length of a model."""
+        """The length of a model: d, or C·d with C classes."""
         return int(self.models[0].servers.shape[-1])
+
+    @property
+    def features(self) -> int:
+        """d, the number of features, the intercept's included."""
+        return self.dimension // (self.classes or 1)
 
     @property
     def private(self) -> bool:
@@ -145,7 +153,8 @@ class Result:
     ) -> AnyFloats:
         """Predictions for rows of features, by the model of a client, of a cluster, or of a server for a cluster.
 
-        Regression gives values, logistic regression the probability of label 1.
+        Regression gives values, logistic regression the probability of label 1, softmax regression the probability of
+        every class (N × C).
         """
         if (client is None) == (cluster is None) or (server is not None and cluster is None):
             raise ResultError("Name the model that predicts: client=, cluster=, or server= together with cluster=.")
@@ -162,9 +171,12 @@ class Result:
         rows = np.atleast_2d(np.asarray(features, dtype=float))
         if self.intercept:
             rows = np.concatenate([rows, np.ones((len(rows), 1))], axis=1)
-        if rows.shape[1] != self.dimension:
-            needed = self.dimension - self.intercept
+        if rows.shape[1] != self.features:
+            needed = self.features - self.intercept
             raise ResultError(f"The model takes {needed} features per row; got {rows.shape[1] - self.intercept}.")
+        if self.classes is not None:
+            objective = Softmax(classes=self.classes)
+            return np.asarray(objective.predict(objective.margins(model, rows)))
         values = rows @ model
         return np.asarray(_sigmoid(values) if task == "logistic" else values)
 
@@ -231,6 +243,7 @@ class Result:
             "servers": len(self.server_ids),
             "clusters": list(self.cluster_ids) if len(self.cluster_ids) <= 100 else len(self.cluster_ids),
             "dimension": self.dimension,
+            "classes": self.classes,
             "objectives": sorted(set(self.objectives)),
             "runs": len(self.models),
             "rounds": int(self.rounds[-1]),
