@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pgfl.data.storage import open_federation, save_federation
     from pgfl.data.synthetic import synthetic_regression
     from pgfl.data.tables import read_federation
-    from pgfl.objectives import Bounds, Huber, Logistic, MarginObjective, Objective, Ridge
+    from pgfl.objectives import Bounds, Huber, Logistic, MarginObjective, Objective, Ridge, Softmax
     from pgfl.privacy.request import Privacy
     from pgfl.results.model import Model
     from pgfl.results.result import Result
@@ -42,6 +42,7 @@ __all__ = [
     "Privacy",
     "Result",
     "Ridge",
+    "Softmax",
     "TestSet",
     "mnist_federation",
     "open_federation",
@@ -59,7 +60,7 @@ _HOMES = {
     "pgfl.data.synthetic": ("synthetic_regression",),
     "pgfl.data.tables": ("read_federation",),
     "pgfl.core.federation": ("ClientData", "Federation", "TestSet"),
-    "pgfl.objectives": ("Bounds", "Huber", "Logistic", "MarginObjective", "Objective", "Ridge"),
+    "pgfl.objectives": ("Bounds", "Huber", "Logistic", "MarginObjective", "Objective", "Ridge", "Softmax"),
     "pgfl.privacy.request": ("Privacy",),
     "pgfl.results.model": ("Model",),
     "pgfl.results.result": ("Result",),

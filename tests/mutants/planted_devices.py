@@ -247,7 +247,7 @@ PROMISED = (
         "rounding in the gradient is not counted",
         "It grows with the model, and so may be larger than Δ.",
         "core/assured.py",
-        "return EPS * ((self.dimension + 4) * self.smoothness * size + (self.records + 8) * self.gradient)",
+        "return EPS * (of_margins * self.smoothness * size + of_slopes * self.gradient)",
         "return 0.0",
         (GRADIENT,),
     ),

@@ -9,7 +9,7 @@ from pgfl.core.algorithms import PGFL, FedAvg
 from pgfl.core.federation import ClientData, Federation
 from pgfl.core.roles import Client, RoundRequest
 from pgfl.errors import PrivacyError
-from pgfl.objectives import Bounds, Huber, Logistic, Objective, Ridge
+from pgfl.objectives import Bounds, Huber, Logistic, Objective, Ridge, Softmax
 from pgfl.privacy.request import Privacy
 from pgfl.privacy.sensitivity import clip_labels, clip_rows, release_sensitivity
 from tests.neighbours import Neighbours, Searched, furthest
@@ -40,6 +40,9 @@ def test_the_papers_objectives():
     )
     assert update_sensitivity(Logistic(), Bounds(x_norm=2.0), counts, weight) == pytest.approx(
         2 * 2.0 / share, rel=1e-14
+    )
+    assert update_sensitivity(Softmax(classes=4), Bounds(x_norm=2.0), counts, weight) == pytest.approx(
+        2 * 2**0.5 * 2.0 / share, rel=1e-14
     )
     assert update_sensitivity(Ridge(w_norm=3.0), Bounds(x_norm=2.0, y_bound=1.5), counts, weight) == pytest.approx(
         2 * 2.0 * (2.0 * 3.0 + 2 * 1.5) / share, rel=1e-14
@@ -108,6 +111,10 @@ def binary(gene):
     return (gene > 0).astype(float)
 
 
+def one_of_three(gene):
+    return (gene > 0).astype(float) + (gene > 1.5)
+
+
 def fedavg(objective, local_steps, share_of_longest_step):
     step = share_of_longest_step * longest_step(objective)
     labels = binary if isinstance(objective, Logistic) else wide
@@ -144,6 +151,7 @@ SEARCHES = {
     },
     "huber, one record": (Searched(Huber(lam=3.0, kappa=0.4), ADMM, private(x_norm=0.1), wide, records=1), 0.99),
     "logistic": (Searched(Logistic(lam=0.5), ADMM, private(x_norm=X_NORM), binary), 0.99),
+    "softmax": (Searched(Softmax(lam=0.5, classes=3), ADMM, private(x_norm=X_NORM), one_of_three), 0.99),
     "ridge, held by rho": (Searched(Ridge(lam=0.5), PGFL(rho=30.0), IN_BALL, lambda gene: 3.0 * gene), 0.75),
     "ridge, moved by data": (Searched(Ridge(lam=0.5), ADMM, IN_BALL, lambda gene: 3.0 * gene), 0.25),
     "one's own": (Searched(LogCosh(), ADMM, private(x_norm=X_NORM), wide, largest_model=100.0), 0.99),

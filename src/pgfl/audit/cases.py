@@ -15,7 +15,7 @@ from pgfl.array_types import Array, Floats, Ints
 from pgfl.core.algorithms import PGFL, Algorithm, FedAvg
 from pgfl.core.federation import Federation
 from pgfl.core.topology import empty
-from pgfl.objectives import Huber, Logistic, MarginObjective, Objective, Ridge
+from pgfl.objectives import Huber, Logistic, MarginObjective, Objective, Ridge, Softmax
 from pgfl.privacy import accounting
 from pgfl.privacy.request import Privacy
 
@@ -88,7 +88,7 @@ class Welsch(MarginObjective):
 
 def cases() -> list[Case]:
     """All that is attacked."""
-    return [*paper_cases(), linearised_huber(), linearised_logistic(), linearised_ridge()]
+    return [*paper_cases(), softmax(), linearised_huber(), linearised_logistic(), linearised_ridge()]
 
 
 def paper_cases() -> list[Case]:
@@ -168,6 +168,21 @@ def logistic() -> Case:
             (BEYOND * (ahead * _axis(0) - tilt * _axis(1)), 1.0),
         ),
         centre=2000.0 * _axis(1),
+    )
+
+
+def softmax() -> Case:
+    """The logistic case with a third class: p ≈ e_1 and e_2, labels 2 and 1; Δ = 2√2·B/(D m) is approached."""
+    first = logistic()
+    (one, _), (other, _) = first.canaries
+    return Case(
+        "softmax",
+        Softmax(lam=0.01, classes=3),
+        PGFL(rho=2.0),
+        first.privacy,
+        (first.shared[0], np.array([0.0, 1.0, 2.0])),
+        ((one, 1.0), (other, 0.0)),
+        centre=np.concatenate([0.5 * first.centre, -0.5 * first.centre, 0.0 * first.centre]),
     )
 
 

@@ -34,12 +34,13 @@ from pgfl.privacy.request import Noise, Privacy
 DEFAULT_DEGREE = 3.0
 TRAINED_BY_GRADIENT = "fedavg"
 
-ObjectiveKind = Literal["ridge", "huber", "logistic"]
+ObjectiveKind = Literal["ridge", "huber", "logistic", "softmax"]
 AlgorithmKind = Literal["pgfl", "pgfl-exact", "pgfl-onestep", "fedavg"]
 Positive = Annotated[float, Field(gt=0)]
 NotNegative = Annotated[float, Field(ge=0)]
 MOST = 2**31 - 1
 Count = Annotated[int, Field(ge=1, le=MOST)]
+Classes = Annotated[int, Field(ge=2, le=10_000)]
 Digit = Annotated[int, Field(ge=0, le=9)]
 Digits = Annotated[tuple[Digit, ...], Field(min_length=1)]
 
@@ -175,15 +176,17 @@ class ClusterObjective(Section):
     kind: ObjectiveKind | None = None
     lam: NotNegative | None = None
     kappa: Positive | None = None
+    classes: Classes | None = None
     tolerance: Positive | None = None
 
 
 class ObjectiveSettings(Section):
-    """The loss, λ of λ/|C_s|·‖w‖², Huber's κ, and how exactly a primal problem is solved."""
+    """The loss, λ of λ/|C_s|·‖w‖², Huber's κ, softmax's classes, and how exactly a primal problem is solved."""
 
     kind: ObjectiveKind = "ridge"
     lam: NotNegative = Ridge.lam
     kappa: Positive = Huber.kappa
+    classes: Classes | None = None
     tolerance: Positive = Ridge.tolerance
     clusters: dict[str, ClusterObjective] = Field(default_factory=dict)
 
@@ -359,6 +362,18 @@ class Config(Section):
         return self
 
     @model_validator(mode="after")
+    def _stated_classes(self) -> Self:
+        settings = [self.objective, *(self.objective.of(name) for name in self.objective.clusters)]
+        if isinstance(self.data, TableData) and self.data.columns.get(self.data.target, Column()).labels:
+            return self
+        if self.privacy.enabled and any(own.kind == "softmax" and own.classes is None for own in settings):
+            raise ValueError(
+                "`objective.classes` is missing; under privacy the number of classes is stated, never read from "
+                "records."
+            )
+        return self
+
+    @model_validator(mode="after")
     def _public_declarations(self) -> Self:
         declared = self.data.columns if isinstance(self.data, TableData) and self.privacy.enabled else {}
         for name, column in declared.items():
@@ -392,13 +407,14 @@ class Config(Section):
 
 
 PATH_KEYS = (("data", "clients"), ("data", "test"), ("data", "source"), ("graph", "edges"))
+_OBJECTIVE_KEYS = (("kappa", "huber"), ("classes", "softmax"))
 _GRAPH_KEYS = (("average_degree", "random"), ("edges", "edges"))
 
 
 def idle_keys(config: Config) -> list[tuple[str, str]]:
     """Keys that do nothing, because of the kind of their section."""
     by_gradient = config.algorithm.kind == TRAINED_BY_GRADIENT
-    huber = "huber" in {config.objective.kind} | {own.kind for own in config.objective.clusters.values()}
+    kinds = {config.objective.kind} | {own.kind for own in config.objective.clusters.values()}
     idle = [("algorithm", key) for key in (("client", "rho", "tau") if by_gradient else ("step", "local_steps"))]
     idle += [("graph", key) for key, kind in _GRAPH_KEYS if config.graph.kind != kind]
-    return idle if huber else [*idle, ("objective", "kappa")]
+    return idle + [("objective", key) for key, kind in _OBJECTIVE_KEYS if kind not in kinds]

@@ -74,6 +74,7 @@ class Magnitudes:
     gradient: float  # C ≥ ‖∇ℓ‖ of one record
     smoothness: float  # L
     domain: float | None  # W, if models are constrained to it
+    slope_roundings: int = 8  # roundings of one record's gradient after its margins: 7 and one per margin
 
     @classmethod
     def of(cls, objective: Objective, bounds: Bounds, records: int, dimension: int) -> Magnitudes | None:
@@ -81,13 +82,14 @@ class Magnitudes:
         gradient, smoothness = objective.gradient_bound(bounds), objective.smoothness(bounds)
         if gradient is None or smoothness is None or not (math.isfinite(gradient) and math.isfinite(smoothness)):
             return None
-        return cls(records, dimension, gradient, smoothness, objective.domain)
+        return cls(records, dimension, gradient, smoothness, objective.domain, 7 + objective.model_length(1))
 
     def gradient_rounding(self, size: float) -> float:
         """The rounding error of the mean gradient at ‖w‖ ≤ size; infinite if it may overflow."""
         if not max(size, self.gradient, self.smoothness * size) <= LARGEST:
             return math.inf
-        return EPS * ((self.dimension + 4) * self.smoothness * size + (self.records + 8) * self.gradient)
+        of_margins, of_slopes = self.dimension + 4, self.records + self.slope_roundings
+        return EPS * (of_margins * self.smoothness * size + of_slopes * self.gradient)
 
 
 @dataclass(frozen=True)

@@ -125,8 +125,11 @@ class Federation:
             raise DataError(f"There are {clients} clients but {len(self.names)} names.")
         if self.graph.size != len(self.server_ids):
             raise DataError(f"The graph has {self.graph.size} servers, but {len(self.server_ids)} are named.")
-        if self.truth is not None and self.truth.shape != (len(self.cluster_ids), dimension):
-            raise DataError(f"The true models must be {len(self.cluster_ids)} × {dimension}, one row per cluster.")
+        if self.truth is not None and not _one_model_each(self.truth, len(self.cluster_ids), dimension):
+            raise DataError(
+                f"The true models must be {len(self.cluster_ids)} × {dimension}, one row per cluster (or, with C "
+                f"classes, {len(self.cluster_ids)} × {dimension}·C)."
+            )
         known = set(self.cluster_ids) if self.tests else set()
         for cluster, test in (self.tests or {}).items():
             if cluster not in known:
@@ -282,6 +285,11 @@ class Federation:
         """A copy with some fields changed (arrays are shared); with other records it is no longer `generated`."""
         own = {"generated": False} if {"features", "targets"} & set(changes) else {}
         return replace(self, **{**own, **changes})  # type: ignore[arg-type]
+
+
+def _one_model_each(truth: AnyFloats, clusters: int, features: int) -> bool:
+    """Whether there is one row per cluster, of one or more numbers per feature."""
+    return truth.ndim == 2 and len(truth) == clusters and truth.shape[1] > 0 and truth.shape[1] % features == 0
 
 
 def numbered(kind: str, index: int, total: int) -> str:

@@ -97,7 +97,7 @@ class Client:
         self._targets = np.asarray(targets, dtype=float)[None]
         self.objective, self.algorithm, self.update_norm, self.terms = objective, algorithm, update_norm, terms
         objective.check_targets(self._targets[0])
-        self.dual: Floats = np.zeros(self._features.shape[-1])
+        self.dual: Floats = np.zeros(objective.model_length(self._features.shape[-1]))
         self.sent: tuple[int, Floats] | None = None
         self.settled_round = 0
         self.restarted = 0

@@ -12,9 +12,10 @@ from pgfl.core.federation import Federation
 from pgfl.core.metrics import squared_norm
 from pgfl.core.schedules import Tau, tau_at
 from pgfl.errors import ConfigError
-from pgfl.objectives import MarginObjective
+from pgfl.objectives import MarginObjective, Objective
 
 NEWTON_STEPS = 100
+GRADIENT = 1e-9  # of the mean risk, per coordinate, at an optimum that L-BFGS finds
 
 
 def cluster_objective(federation: Federation, objective: MarginObjective, cluster: int) -> ClusterObjective:
@@ -24,6 +25,29 @@ def cluster_objective(federation: Federation, objective: MarginObjective, cluste
     share = np.repeat(1.0 / federation.counts[clients], federation.counts[clients])
     ridge = objective.lam * (1.0 / federation.server_sizes[federation.client_server[clients]]).sum()
     return ClusterObjective(objective, federation.features[rows].astype(float), federation.targets[rows], share, ridge)
+
+
+def cluster_optimum(federation: Federation, objective: Objective, cluster: int) -> Floats:
+    """The minimiser of Σ_{k∈C_(q)} f_k, for any smooth objective."""
+    if isinstance(objective, MarginObjective):
+        return cluster_objective(federation, objective, cluster).minimiser()
+    from scipy.optimize import minimize
+
+    clients = np.flatnonzero(federation.client_cluster == cluster)
+    data = [federation.rows(int(k)) for k in clients]
+    ridge = objective.lam * (1.0 / federation.server_sizes[federation.client_server[clients]]).sum()
+
+    def risk(w: Floats) -> tuple[float, Floats]:
+        value, gradient = ridge * float(w @ w), 2.0 * ridge * w
+        for features, targets in data:
+            loss, slope = objective.value_and_gradient(w, features, targets, np.float64(len(targets)))
+            value, gradient = value + float(loss), gradient + np.asarray(slope, dtype=float)
+        return value / len(clients), gradient / len(clients)
+
+    options = {"maxiter": 10_000, "maxfun": 20_000, "ftol": 0.0, "gtol": GRADIENT, "maxcor": 30}
+    start = np.zeros(objective.model_length(federation.dimension))
+    found = minimize(risk, start, jac=True, method="L-BFGS-B", options=options)  # type: ignore[call-overload]
+    return np.asarray(found.x)
 
 
 class ClusterObjective:

@@ -216,6 +216,7 @@ def _load(folder: Path) -> Result:
         config=_read_config(folder),
         intercept=bool(first["intercept"]),
         **rows,
+        classes=int(first["classes"]) if "classes" in first else None,
         clean_history=_read_if_present(clean / HISTORY),
         privacy=[_read_columns(table) for table in tables if table.exists()],
         noise=summary["noise"],
@@ -274,6 +275,7 @@ def _write_models(result: Result, models: RunModels, stream: BinaryIO) -> None:
         "cluster_ids": np.array(result.cluster_ids, dtype=np.str_),
         "objectives": np.array(result.objectives, dtype=np.str_),
         "intercept": np.array(result.intercept),
+        **({} if result.classes is None else {"classes": np.array(result.classes)}),
         "private": np.array(models.released is not None),
     }
     held = models.present

@@ -15,7 +15,7 @@ from pgfl.array_types import AnyArray, AnyFloats, AnyInts, Ints
 from pgfl.core.row_encoding import INTERCEPT, RowEncoding
 from pgfl.did_you_mean import nearest
 from pgfl.errors import DataError, ResultError, UsageError
-from pgfl.objectives import KINDS, Logistic
+from pgfl.objectives import KINDS, Logistic, Softmax
 from pgfl.privacy.sensitivity import clip_rows
 from pgfl.results.array_rows import ArrayRows
 
@@ -104,7 +104,7 @@ class Model:
             clients=models.clients if models.released is None else models.released,
             encoding=result.encoding,
             intercept=result.intercept,
-            classes=getattr(result, "classes", None),
+            classes=result.classes,
             x_norm=result.x_norm,
             dtype=result.dtype,
             provenance=_provenance(result, run),
@@ -204,7 +204,7 @@ class Model:
         """
         margins, task = self._predicted(table, asked)
         if task == "multiclass":
-            return _softmax(margins)
+            return np.asarray(Softmax().predict(margins))
         return self.in_target_unit(margins) if task == "regression" else np.asarray(Logistic().predict(margins))
 
     def predict_label(self, table: Table, **asked: Unpack[Asked]) -> AnyArray:
@@ -233,7 +233,7 @@ class Model:
     def label_probabilities(self, margins: AnyFloats) -> AnyFloats:
         """The probability of every label at margins of a classification."""
         if margins.ndim == 2:
-            return _softmax(margins)
+            return np.asarray(Softmax().predict(margins))
         return np.column_stack([Logistic().predict(-margins), Logistic().predict(margins)])
 
     def label_numbers(self, margins: AnyFloats) -> Ints:
@@ -354,11 +354,6 @@ def look_up(name: str, names: Sequence[str], kind: str) -> int:
         return names.index(name)
     except ValueError:
         raise ResultError(f"There is no {kind} {name!r}{nearest(name, names)}.") from None
-
-
-def _softmax(margins: AnyFloats) -> AnyFloats:
-    grown = np.exp(margins - margins.max(axis=1, keepdims=True))
-    return np.asarray(grown / grown.sum(axis=1, keepdims=True))
 
 
 def _provenance(result: Result, run: int) -> dict[str, object]:

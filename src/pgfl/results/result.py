@@ -81,13 +81,13 @@ class Result:
 
     `history` holds what may be shown, `clean_history` what was measured on clean client models of a private
     simulation. `encoding`, `intercept`, `dtype` and `x_norm` say what is done to a row before a model sees it.
-    `objectives` names the objective of each cluster, `noise` the source of the noise ("seeded" or
-    "secure", None without privacy), `guarantee` says in one sentence what is promised. `ended_by` is "budget" if
-    training ended before the last round because no client could contribute any more; `spent_at` holds, for each run,
-    the last round to which a client could contribute, None if that is the last round of all. `measures` compares
-    held-out rows with trivial baselines at the end of training; `client_measures` has one row per client of run 0
-    (without privacy only), `held_out` points of predicted and observed targets. `states` is what further rounds start
-    from.
+    `objectives` names the objective of each cluster, `classes` is C of softmax models (C × d numbers, row after row),
+    `noise` the source of the noise ("seeded" or "secure", None without privacy), `guarantee` says in one sentence what
+    is promised. `ended_by` is "budget" if training ended before the last round because no client could contribute any
+    more; `spent_at` holds, for each run, the last round to which a client could contribute, None if that is the last
+    round of all. `measures` compares held-out rows with trivial baselines at the end of training; `client_measures` has
+    one row per client of run 0 (without privacy only), `held_out` points of predicted and observed targets. `states` is
+    what further rounds start from.
 
     >>> result = Result(
     ...     client_ids=("ann", "bob"), server_ids=("north",), cluster_ids=("adults",), objectives=("ridge",),
@@ -112,6 +112,7 @@ class Result:
     x_norm: float | None = None
     dtype: str = "float64"
     tasks: Sequence[Task] = ()
+    classes: int | None = None
     clean_history: Columns | None = None
     privacy: Sequence[Columns] = ()
     noise: str | None = None
@@ -128,8 +129,13 @@ class Result:
 
     @property
     def dimension(self) -> int:
-        """d, the length of a model."""
+        """The length of a model: d, or C·d with C classes."""
         return int(self.models[0].servers.shape[-1])
+
+    @property
+    def features(self) -> int:
+        """d, the number of features, the intercept's included."""
+        return self.dimension // (self.classes or 1)
 
     @property
     def private(self) -> bool:
@@ -242,6 +248,7 @@ class Result:
             "servers": len(self.server_ids),
             "clusters": list(self.cluster_ids) if len(self.cluster_ids) <= 100 else len(self.cluster_ids),
             "dimension": self.dimension,
+            "classes": self.classes,
             "objectives": sorted(set(self.objectives)),
             "runs": len(self.models),
             "rounds": int(self.rounds[-1]),

@@ -172,9 +172,9 @@ class Engine:
         self._pool = ThreadPoolExecutor(threads) if threads > 1 and len(blocks) > 1 else None
         self._everyone: Turnout | None = None
         self._last_received: tuple[Array, Part, Array] | None = None
-        dimension = layout.runs[0].federation.dimension
-        self.communicator, self.halo = communicator, communicator.halo(layout, dimension, dtype)
-        clients, pairs = (xp.asarray(np.zeros((n, dimension), dtype)) for n in (layout.clients, layout.pairs))
+        length = layout.model_length
+        self.communicator, self.halo = communicator, communicator.halo(layout, length, dtype)
+        clients, pairs = (xp.asarray(np.zeros((n, length), dtype)) for n in (layout.clients, layout.pairs))
         self.state = State(
             0, clients, clients if noise is None else clients + 0.0, clients + 0.0, algorithm.start(pairs)
         )

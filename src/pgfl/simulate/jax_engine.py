@@ -17,12 +17,13 @@ from pgfl.core.algorithms import KINDS, Algorithm, ServerState
 from pgfl.objectives import MarginObjective
 from pgfl.objectives.margin_solver import OnMargins
 from pgfl.objectives.ridge_solver import ConstrainedRidge, RidgeInFeatures, RidgeInSamples
+from pgfl.objectives.softmax_solver import OnClasses
 from pgfl.objectives.solving import Prepared
 from pgfl.simulate.engine import Engine, Part, Turnout
 from pgfl.simulate.neighbourhoods import NeighbourhoodOfPairs
 from pgfl.simulate.problems import Block, BlockProblem, Bucket
 
-COMPILED = (RidgeInSamples, RidgeInFeatures, ConstrainedRidge, OnMargins)
+COMPILED = (RidgeInSamples, RidgeInFeatures, ConstrainedRidge, OnMargins, OnClasses)
 FIXED = ("objective", "radius", "tolerance", "uses_newton")
 
 

@@ -14,8 +14,8 @@ from numba import njit
 
 from pgfl.array_types import Array
 from pgfl.objectives import Huber, Logistic
-from pgfl.objectives.margin_solver import FIXED_STEPS, HALVINGS, ROUNDING, STEADY, SUFFICIENT_DECREASE
-from pgfl.objectives.solving import NEWTON_STEPS
+from pgfl.objectives.margin_solver import FIXED_STEPS, STEADY
+from pgfl.objectives.solving import HALVINGS, NEWTON_STEPS, ROUNDING, SUFFICIENT_DECREASE
 
 RIDGE, HUBER, LOGISTIC = 0, 1, 2
 BOUND = (2.0, *(float(loss.curvature_bound or 0.0) for loss in (Huber(), Logistic())))

@@ -13,9 +13,10 @@ import numpy as np
 from pgfl.array_types import AnyArray, Array, Bools, DTypeLike, Floats, Ints, Namespace
 from pgfl.arrays import Linear, column, is_jax, pick, put
 from pgfl.core import equations as eq
+from pgfl.core.federation import Federation
 from pgfl.did_you_mean import nearest
 from pgfl.errors import ConfigError
-from pgfl.objectives import MarginObjective, Objective
+from pgfl.objectives import BatchedObjective, Objective
 from pgfl.objectives.solving import Prepared, tolerance_for
 from pgfl.simulate.flat_layout import Layout, RunLayout
 
@@ -136,7 +137,7 @@ class BlockProblem:
 def _evaluated(objective: Objective, method: str, w: Array, features: Array, targets: Array, counts: Array) -> Array:
     """The loss or gradient of every client; a user's own objective sees one client at a time, without padding."""
     evaluate = getattr(objective, method)
-    if isinstance(objective, MarginObjective):
+    if isinstance(objective, BatchedObjective):
         return evaluate(w, features, targets, counts)
     rows = [int(count) for count in counts]
     clients = range(len(rows))
@@ -168,6 +169,20 @@ def check_clusters(objectives: Objectives, clusters: Sequence[str]) -> None:
             f"An objective is given for cluster {unknown[0]}, which the federation does not have"
             f"{nearest(unknown[0], clusters)}; leave it out."
         )
+
+
+def model_length(objectives: Objectives, federation: Federation) -> int:
+    """The length of a model, which must be the same for all clusters: servers average models."""
+    names, features = federation.cluster_ids, federation.dimension
+    first, *others = ((objective_of(objectives, name).model_length(features), name) for name in names)
+    for length, name in others:
+        if length != first[0]:
+            raise ConfigError(
+                f"Models of cluster {first[1]} have {first[0]} numbers and those of cluster {name} {length}, but "
+                "clusters learn from each other only with models of one length; give all clusters the same `kind` and "
+                "`classes`."
+            )
+    return first[0]
 
 
 def prepare(

@@ -15,7 +15,7 @@ import numpy as np
 from pgfl.array_types import AnyArray, Ints
 from pgfl.array_types import AnyFloats as Floats
 from pgfl.core import metrics
-from pgfl.core.theory import cluster_objective
+from pgfl.core.theory import cluster_optimum
 from pgfl.results.measured import ClientFigures
 from pgfl.simulate.engine import Engine
 from pgfl.simulate.prediction_points import CLUSTERS_SHOWN, HeldOut
@@ -162,21 +162,22 @@ class Recorder:
     def _truths(self) -> Floats | None:
         """The true models of all runs' clusters, one after the other."""
         federations = [run.federation for run in self.layout.runs]
-        if any(federation.truth is None for federation in federations):
+        lengths = {None if f.truth is None else f.truth.shape[1] for f in federations}
+        if lengths != {self.layout.model_length}:
             return None
-        truth = np.ones((len(federations), self.totals.width, federations[0].dimension))
+        truth = np.ones((len(federations), self.totals.width, self.layout.model_length))
         for number, federation in enumerate(federations):
             truth[number, : len(federation.cluster_ids)] = federation.truth
-        return truth.reshape(-1, federations[0].dimension)
+        return truth.reshape(-1, self.layout.model_length)
 
     def _exact_optima(self, objectives: Objectives) -> Floats:
-        found = np.zeros((len(self.layout.runs), self.totals.width, self.layout.runs[0].federation.dimension))
+        found = np.zeros((len(self.layout.runs), self.totals.width, self.layout.model_length))
         for number, run in enumerate(self.layout.runs):
             federation = run.federation
             chosen = [objective_of(objectives, name) for name in federation.cluster_ids]
             members = np.bincount(federation.client_cluster, minlength=len(chosen))
             for q in np.flatnonzero(members):
-                found[number, q] = cluster_objective(federation, chosen[q], q).minimiser()  # type: ignore[arg-type]
+                found[number, q] = cluster_optimum(federation, chosen[q], int(q))
         return found
 
 

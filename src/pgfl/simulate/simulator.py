@@ -25,7 +25,7 @@ from pgfl.simulate.communicator import ALONE, Communicator, Gathering
 from pgfl.simulate.engine import AnyBlock, Draw, Engine, NoiseSource, State
 from pgfl.simulate.flat_layout import Layout, RunLayout, lay_out
 from pgfl.simulate.neighbourhoods import Network
-from pgfl.simulate.problems import Objectives, objective_of, prepare
+from pgfl.simulate.problems import Objectives, model_length, objective_of, prepare
 from pgfl.simulate.recorder import Recorder
 from pgfl.simulate.training_options import TrainingOptions, cores
 
@@ -86,8 +86,9 @@ class Simulator:
         self.observers: list[Observer] = list(observers)
         self.objectives = constrained(objectives, self.options.privacy)
         self._xp = namespace(self.options.engine) if xp is None else xp
+        length = communicator.together(lambda: model_length(self.objectives, federations[0]))
         bounded = communicator.together(lambda: [self._bounded(federation) for federation in federations])
-        self.layout = lay_out(bounded, first_run, algorithm.personalised, owners, communicator)
+        self.layout = lay_out(bounded, first_run, algorithm.personalised, owners, communicator, length)
         self.plan, noise = self._privacy()
         self.engine = self._engine(noise, replay)
         self.ended_by: Literal["budget"] | None = None

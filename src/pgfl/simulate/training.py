@@ -24,6 +24,7 @@ from pgfl.results.result import Result, RunModels
 from pgfl.simulate import memory
 from pgfl.simulate.communicator import ALONE, Communicator, Gathering
 from pgfl.simulate.continuing import Continuation, state_of
+from pgfl.simulate.label_classes import classes_of, with_classes
 from pgfl.simulate.notices import warnings
 from pgfl.simulate.prediction_points import points
 from pgfl.simulate.problems import Objectives, check_clusters, objective_of
@@ -148,7 +149,8 @@ def train_runs(
     if options.privacy is not None:
         options = replace(options, privacy=options.privacy.completed(first.encoding))
     check_wanted(options.metrics, [objective_of(objectives, name) for name in first.cluster_ids])
-    batches = _batches(first, options, communicator)
+    objectives = communicator.together(lambda: with_classes(objectives, first, options.privacy, communicator))
+    batches = _batches(first, objectives, options, communicator)
     trained = _Trained(first, objectives, options, warnings(first, algorithm, objectives, options, communicator))
     observers: list[Observer] = [checkpoints] if checkpoints else []
     observers += [_Reporter(progress)] if progress else []
@@ -182,7 +184,9 @@ def _federations(first: Federation, federation_of: FederationOfRun, numbers: ran
     return [first if run == 0 else federation_of(run) for run in numbers]
 
 
-def _batches(first: Federation, options: TrainingOptions, communicator: Communicator) -> list[range]:
+def _batches(
+    first: Federation, objectives: Objectives, options: TrainingOptions, communicator: Communicator
+) -> list[range]:
     """Runs that are played together: about as many as stay in cache, and one at a time on several processes."""
     size = len(first.features) * first.dimension
     together = 1 if communicator.launched else max(1, min(options.runs, BATCH_ELEMENTS // max(size, 1)))
@@ -195,6 +199,7 @@ def _batches(first: Federation, options: TrainingOptions, communicator: Communic
         dtype=np.dtype(options.dtype).name,
         engine=options.engine,
         private=options.privacy is not None,
+        classes=classes_of(objectives) or 1,
     )
     communicator.together(lambda: memory.check(shape, held=first.features.nbytes))
     return [range(start, min(start + together, options.runs)) for start in range(0, options.runs, together)]
@@ -275,6 +280,7 @@ class _Trained:
             encoding=self.first.encoding,
             x_norm=self.options.privacy.x_norm if self.options.privacy else None,
             dtype=np.dtype(self.options.dtype).name,
+            classes=classes_of(self.objectives),
             models=self.models,
             history=shown if self.options.privacy else {**shown, **clean},
             clean_history=clean if self.noise == "seeded" else None,
