@@ -36,6 +36,13 @@ QUICK = {
         "test_a_folder_with_a_result_is_refused_before_any_work",
         "test_resume_takes_the_folder_s_config_and_finished_runs_are_shown_again",
     ),
+    "sklearn/test_estimators.py": (
+        "test_scikit_learn_s_own_checks_pass",
+        "test_a_regression_over_many_clients_is_as_good_as_one_over_all_rows",
+        "test_metadata_is_routed_through_a_pipeline_and_a_search",
+        "test_a_search_adds_up_what_its_fits_spend",
+        "test_an_account_has_a_limit_and_does_not_count_in_another_process",
+    ),
     "data/test_store.py": (),
     "data/test_synthetic.py": (),
     "data/test_tables.py": ("test_malformed_csv_is_refused_in_one_sentence_or_read_finite",),

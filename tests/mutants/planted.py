@@ -186,7 +186,7 @@ MECHANISM: tuple[Mutant, ...] = (
         "the number of classes is the largest label + 1, under privacy as well",
         "The length of a model tells whether anyone has the rarest label.",
         "simulate/label_classes.py",
-        "if privacy is not None:",
+        "if privacy is not None and labels is None:",
         "if privacy is not None and privacy.guarantee == 'none':",
         (SOFTMAX.format("under_privacy_the_classes_are_stated_and_never_read"),),
     ),
