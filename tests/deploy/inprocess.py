@@ -15,10 +15,13 @@ from pgfl.deploy.site.site_settings import load_site
 from pgfl.deploy.site.site_store import STORE, SiteStore
 
 
-def train_in_process(network, seconds=400.0):
-    """Prepare a `LocalNetwork` and train it here; returns why each site and client ended."""
-    network.prepare()
-    clients = [participant(network, client) for client in network.federation.client_ids]
+def train_in_process(network, seconds=400.0, peer_address=None, client_port=lambda port: port):
+    """Prepare a `LocalNetwork` and train it here; returns why each site and client ended.
+
+    `peer_address(from, to)` and `client_port(port)` lead links and streams another way.
+    """
+    network.prepare(peer_address)
+    clients = [participant(network, client, client_port) for client in network.federation.client_ids]
     ends: dict[str, str] = {}
 
     def take_part(name, participant):
@@ -42,7 +45,7 @@ def train_in_process(network, seconds=400.0):
     return ends
 
 
-def participant(network, client):
+def participant(network, client, client_port=lambda port: port):
     """A client that holds the token of an invitation."""
     settings = load_client(Path(network.home(client)) / "client.toml")
     joining = Participant(settings, load_samples(settings))
@@ -50,5 +53,5 @@ def participant(network, client):
     store = SiteStore(network.home(site) / STORE)
     store.give_token(client, f"token of {client}")
     store.close()
-    joining.session.save(Invitation(f"127.0.0.1:{network.ports[site][1]}", f"token of {client}"))
+    joining.session.save(Invitation(f"127.0.0.1:{client_port(network.ports[site][1])}", f"token of {client}"))
     return joining

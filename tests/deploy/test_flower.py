@@ -32,6 +32,9 @@ clientapp = "evil:client"
 }
 
 
+PROTOBUF = {"content-type": "application/protobuf"}
+
+
 def wait(condition, seconds=400.0):
     import time
 
@@ -83,9 +86,10 @@ def memory_stays_small(link):
     """A stranger's long body is refused, whether it states its length or not, and nobody keeps it in memory."""
     chunk = bytes(1 << 20)
     peak = peak_megabytes(link._child.pid)
+    address = f"https://127.0.0.1:{link.port}/v1/fleet/register-node"
     for content in (chunk * 64, (chunk for _ in range(64))):
         with contextlib.suppress(httpx.TransportError):  # the connection may break before all of it is sent
-            said = httpx.post(f"https://127.0.0.1:{link.port}/v1/fleet/x", content=content, verify=False, timeout=120.0)
+            said = httpx.post(address, content=content, headers=PROTOBUF, verify=False, timeout=120.0)
             assert said.status_code == 413
     assert peak_megabytes(link._child.pid) < peak + 24
 

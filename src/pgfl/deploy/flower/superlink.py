@@ -13,6 +13,7 @@ import logging
 import sys
 import threading
 from base64 import b64decode
+from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from pathlib import Path
 from typing import Any
@@ -56,12 +57,11 @@ class ControlLock:
         await self.app(scope, receive, send)
 
 
-class _TooLong(Exception):
-    """A body is longer than anything that Flower is sent here."""
-
-
 class BodyLimit:
-    """Middleware that answers 413 to a long body before anyone keeps it in memory."""
+    """Middleware that answers 413 to a body that is longer than anything Flower is sent here.
+
+    The body is read before it is passed on, so that never more than the limit is in memory.
+    """
 
     def __init__(self, app: Callable[[Scope, Receive, Send], Awaitable[None]], most: int = MOST_BODY_BYTES) -> None:
         self.app, self.most = app, most
@@ -71,31 +71,22 @@ class BodyLimit:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        received, answered = 0, False
-
-        async def limited() -> MutableMapping[str, Any]:
-            nonlocal received
-            message = await receive()
-            received += len(message.get("body", b""))
-            if received > self.most:
-                raise _TooLong
-            return message
-
-        async def watched(message: MutableMapping[str, Any]) -> None:
-            nonlocal answered
-            answered = True
-            await send(message)
-
-        try:
-            if _stated_length(scope) > self.most:
-                raise _TooLong
-            await self.app(scope, limited, watched)
-        except _TooLong:
+        parts: deque[MutableMapping[str, Any]] = deque()
+        length, more = _stated_length(scope), True
+        while more and length <= self.most:
+            parts.append(await receive())
+            length = sum(len(part.get("body", b"")) for part in parts)
+            more = bool(parts[-1].get("more_body"))
+        if length > self.most:
             log.warning("a body of more than %d bytes is refused", self.most)
-            if not answered:
-                closing = [(b"connection", b"close")]
-                await send({"type": "http.response.start", "status": 413, "headers": closing})
-                await send({"type": "http.response.body", "body": b"too long"})
+            await send({"type": "http.response.start", "status": 413, "headers": [(b"connection", b"close")]})
+            await send({"type": "http.response.body", "body": b"too long"})
+            return
+
+        async def read_before() -> MutableMapping[str, Any]:
+            return parts.popleft() if parts else await receive()
+
+        await self.app(scope, read_before, send)
 
 
 def _stated_length(scope: Scope) -> int:

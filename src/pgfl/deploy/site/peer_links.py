@@ -27,7 +27,7 @@ from pgfl.deploy.wire import Expected, Frame, Limits, Malformed, decode
 
 log = logging.getLogger(__name__)
 SERVICE = "pgfl.Peers"
-CALL_SECONDS = 5.0
+CALL_SECONDS = 20.0  # enough for 8 MB over 20 Mbit/s with losses; a dead link is noticed by keepalive
 _HEARTBEAT_SECONDS = 2.0
 _KEPT_PUBLICATIONS = 3
 _GREETING: Expected = (messages.PeerHello,)

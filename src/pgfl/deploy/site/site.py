@@ -139,17 +139,17 @@ class Site:
         )  # fmt: skip
         async with AsyncExitStack() as ending:
             ending.callback(self.store.close)
+            if self.inviter is not None:  # first: it may wait for the port of the life before, and then rounds begin
+                await _listening(self.inviter.start(self._keys, self._invitation), listen.flower)
+                ending.push_async_callback(asyncio.to_thread, self.inviter.stop)
+            log.info("site %s serves from round %d on", self.settings.name, self.rounds.round)
             await _listening(self.streams.start(f"{listen.host}:{listen.clients}"), listen.clients)
             ending.push_async_callback(self.streams.stop)
             await _listening(self.service.start(f"{listen.host}:{listen.peers}"), listen.peers)
             ending.push_async_callback(self.service.stop)
-            if self.inviter is not None:
-                await _listening(self.inviter.start(self._keys, self._invitation), listen.flower)
-                ending.push_async_callback(asyncio.to_thread, self.inviter.stop)
             ending.push_async_callback(self._end_tasks)
             for name, neighbour in self.neighbours.items():
                 self._link(name, neighbour)
-            log.info("site %s serves from round %d on", self.settings.name, self.rounds.round)
             self.store.acknowledge(self._coming.change, self.rounds.round + 1)
             self._keep(self._loop.create_task(self._watch()))
             self._handle(lambda: self.rounds.start(time.monotonic()))
