@@ -160,6 +160,7 @@ class TestPlaces:
             ({"columns": {"client": Column(categories="data")}}, "`columns` declares 'client', which names where"),
             ({"features": ["sex", "smoker"], "ignore": []}, "`columns` declares 'age', which `features` does not list"),
             ({"columns": {"age": {"bound": (1, 2)}}}, r"Unknown key `columns.age.bound` \(did you mean bounds\?\)"),
+            ({"columns": [Column(bounds=(0, 1))]}, "`columns` must map names of columns to declarations"),
             ({"columns": {"age": (18, 90)}}, r"`columns.age` must be a table"),
             ({"columns": DECLARED | {"y": Column(boolean=True)}}, "The target 'y' takes bounds or labels"),
             ({"columns": DECLARED | {"y": Column(missing=0)}}, "The target 'y' cannot be missing"),
@@ -261,6 +262,27 @@ class TestConfigs:
         settings["data"] |= {"folds": 2}
         result = run(parse(settings))
         assert len(result.models) == 2
+
+
+def test_a_stored_federation_remembers_what_was_read_from_records(tmp_path):
+    read(columns=DECLARED | {"y": Column(bounds="data")}, store=tmp_path / "stored")
+    with pytest.raises(PrivacyError, match="column 'y' were read from records"):
+        train(open_federation(tmp_path / "stored"), PGFL(), Huber(), rounds=1, privacy=PRIVACY)
+
+
+def test_features_that_look_like_ids_give_a_warning_which_under_privacy_depends_on_names_only():
+    rows = 40
+    table = {"client": ["a", "b"] * 20, "y": np.zeros(rows), "x": np.linspace(0, 1, rows), "serial": np.arange(rows)}
+    warning = "Column 'serial' looks like an id but is a feature; leave it out with `ignore`."
+    private = {"privacy": Privacy(phi0=1.0, x_norm=1.0, noise="seeded"), "objective": Huber()}
+    assert warning in train(read_federation(table), rounds=1).warnings
+    assert warning not in train(read_federation(table), rounds=1, **private).warnings
+    assert warning not in train(read_federation(table, ignore=["serial"]), rounds=1).warnings
+    assert warning not in train(read_federation(table, columns={"serial": {"bounds": [0, 40]}}), rounds=1).warnings
+    named = table | {"patient_id": [1, 2] * 20}
+    both = "Columns 'serial', 'patient_id' look like ids but are features; leave them out with `ignore`."
+    assert both in train(read_federation(named), rounds=1).warnings
+    assert any("'patient_id' looks" in text for text in train(read_federation(named), rounds=1, **private).warnings)
 
 
 def test_a_stored_federation_keeps_its_encoding_and_test_clients(tmp_path):

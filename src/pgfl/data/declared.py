@@ -62,6 +62,8 @@ def select_columns(
     if target in places.names:
         raise DataError(f"The target column cannot be {quoted(target)}, which names where a sample belongs.")
     table.require(target)
+    if columns is not None and not isinstance(columns, Mapping):
+        raise DataError(f"`columns` must map names of columns to declarations; got {shown(columns)}.")
     declared = {name: Column.of(given, f"columns.{name}") for name, given in (columns or {}).items()}
     listed = None if features is None else _names(table, "features", features)
     left_out = _names(table, "ignore", ignore)
