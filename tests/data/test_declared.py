@@ -119,6 +119,16 @@ def test_labels_as_text_are_numbered_from_zero():
         read(table, columns=DECLARED | {"y": Column(labels=["sick", "well"])})
 
 
+@pytest.mark.parametrize("cells", [["1.0", "2.0", "2", "1"], [1, 2, 2, 1], [1.0, 2.0, 2.0, 1.0]])
+@pytest.mark.parametrize("words", [["1", "2"], [1, 2.0], ["1.0", "2.0"], "data"])
+def test_whole_numbers_are_labels_and_categories_however_they_are_written(cells, words):
+    table = {"client": ["a"] * 4, "y": cells, "x": cells}
+    columns = {"y": Column(labels=words), "x": Column(categories=words, other=False)}
+    made = read_federation(table, columns=columns)
+    assert made.targets.tolist() == [0, 1, 1, 0]
+    assert made.features.tolist() == [[1, 0], [0, 1], [0, 1], [1, 0]]
+
+
 def test_target_bounds_scale_targets():
     made = read(columns=DECLARED | {"y": Column(bounds=(0, 4))})
     assert made.targets.tolist() == [0.0, -0.5, 0.5, 1.0]

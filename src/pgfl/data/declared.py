@@ -18,6 +18,7 @@ from pgfl.core.row_encoding import (
     PlaceColumns,
     RowEncoding,
     TargetColumn,
+    plain_text,
 )
 from pgfl.data.frames import Table
 from pgfl.data.rows import TableRows
@@ -142,7 +143,7 @@ def _computed(name: str, column: Column, rows: TableRows) -> Column:
         low, high = float(np.nanmin(values)), float(np.nanmax(values))
         return Column(bounds=(low, high) if low < high else (low - 1.0, high + 1.0), missing=column.missing)
     filled = set() if column.missing in (REFUSE, INDICATOR) else {str(column.missing)}
-    words = _sorted(filled | {cell for cell in rows.texts(name) if cell is not None})
+    words = _sorted(filled | {plain_text(cell) for cell in rows.texts(name) if cell is not None})
     if not words:
         raise DataError(f"Column {quoted(name)} is empty in all training rows; ignore it.")
     if len(words) > MOST_CATEGORIES:
