@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from pgfl.core.declarations import INDICATOR, Column
-from pgfl.core.row_encoding import MISSING, OTHER
+from pgfl.core.row_encoding import INTERCEPT, MISSING, OTHER
 from pgfl.data.rows import toml_key
 from pgfl.data.survey import ColumnFacts, TableFacts, is_label
 from pgfl.did_you_mean import quoted
@@ -185,7 +185,8 @@ def _data(facts: TableFacts, asked: Asked, ignored: Sequence[ColumnFacts]) -> li
     if ignored:
         why = "; ".join(f"{column.name} {_left_out(column)}" for column in ignored)
         lines.append(_key("ignore", [column.name for column in ignored], why))
-    lines.append(_key("intercept", True, "a feature that is always 1"))
+    if INTERCEPT not in facts.names:
+        lines.append(_key("intercept", True, "a feature that is always 1"))
     share = f"{TEST_SHARE:.0%}".replace("%", " %")
     if facts.places.rows_per_client[2] < 2:
         return [*lines, _noted('# test = "test.csv"', "a table of test rows: every client has one row only")]

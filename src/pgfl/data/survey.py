@@ -83,6 +83,11 @@ class TableFacts:
     target: str | None
     warnings: tuple[str, ...] = field(default=())
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of all columns."""
+        return tuple(column.name for column in self.columns)
+
     def column(self, name: str) -> ColumnFacts:
         """The facts of one column."""
         return next(column for column in self.columns if column.name == name)
