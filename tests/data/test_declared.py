@@ -179,6 +179,8 @@ class TestPlaces:
             ({"columns": DECLARED | {"sex": Column(categories=["f", "m"])}}, "row 3: column 'sex' holds 'x', which is"),
             ({"columns": DECLARED | {"sex": Column(boolean=True)}}, "data row 1: column 'sex' holds 'm'; a boolean"),
             ({"ignore": []}, r"column 'note' holds text \('a', 'b', 'c', …\).*note = \{ categories = .*`ignore`"),
+            ({"features": [], "columns": {}}, "`features` leaves no column as a feature"),
+            ({"ignore": ["age", "sex", "smoker", "note"], "columns": {}}, "`ignore` leaves no column as a feature"),
             ({"test": 1.5}, "`test` must be a share between 0 and 1, or a table; got 1.5"),
             ({"test": 1}, "`test` must be a share between 0 and 1, or a table; got 1"),
             ({"test": True}, "`test` must be a share"),

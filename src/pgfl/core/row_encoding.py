@@ -430,7 +430,9 @@ def _empty(rows: Rows, missing: Bools, name: str) -> DataError:
     cell = rows.texts(name)[row]
     found = "is empty" if cell is None else f"holds {quoted(cell)}, which is not a finite number"
     return rows.refuse(
-        row, f"column {quoted(name)} {found}; fill it, remove the row, or declare what a missing cell means."
+        row,
+        f"column {quoted(name)} {found}; fill it, remove the row, or declare what an empty cell means, as in "
+        'missing = "indicator".',
     )
 
 
