@@ -83,11 +83,10 @@ def select_columns(
     if found := next((name for name in declared if name not in (*chosen, target)), None):
         raise DataError(f"`columns` declares {quoted(found)}, which `features` does not list; add it or remove it.")
     if not chosen:
+        key = "features" if listed is not None else "ignore"
+        if listed is not None or left_out:
+            raise DataError(f"`{key}` leaves no column as a feature; keep at least one.")
         beside = ", ".join([*places.names, target])
-        if left_out or listed is not None:
-            raise DataError(
-                f"`{'ignore' if left_out else 'features'}` leaves no column as a feature; keep at least one."
-            )
         raise table.error(f"{table.label} has no feature columns; add at least one beside {beside}.")
     return Selection(places, target, chosen, tuple(name for name in rest if name not in chosen), declared)
 
