@@ -11,6 +11,7 @@ from pgfl.config import parse
 from pgfl.core.row_encoding import NumberColumn, PlaceColumns
 from pgfl.data.configured import expected_extent, federations
 from pgfl.data.fingerprint import fingerprint
+from pgfl.data.rows import read_rows
 from pgfl.errors import ConfigError, DataError, PgflError, PrivacyError
 from pgfl.experiment import run
 
@@ -105,6 +106,14 @@ def test_bounds_and_categories_of_the_data_come_from_training_rows_only():
 def test_a_constant_column_of_the_data_is_zero():
     made = read_federation({"client": ["a", "b"], "y": [1, 2], "x": [7, 7]}, columns={"x": {"bounds": "data"}})
     assert made.features.tolist() == [[0.0], [0.0]]
+
+
+def test_a_feature_that_is_true_or_false_is_a_number_in_every_encoding():
+    made = read(features=["sex"], columns={"sex": Column(categories="data")}, ignore=[])
+    assert made.features.dtype == np.float64
+    encoded = made.encoding.encode(read_rows(TABLE))
+    assert encoded.dtype == np.float64
+    assert encoded.tolist() == [[0, 1, 0, 0], [1, 0, 0, 0], [0, 0, 1, 0], [0, 1, 0, 0]]
 
 
 def test_labels_as_text_are_numbered_from_zero():

@@ -64,8 +64,8 @@ class FeatureColumn(Protocol):
         """The largest squared norm of its features in one row; None if it is unbounded."""
         ...
 
-    def encode(self, rows: Rows) -> Floats:
-        """Its features, one row per row of the table."""
+    def encode(self, rows: Rows) -> Floats | Bools:
+        """Its features, one row per row of the table; those that are 0 or 1 may be truth values."""
         ...
 
 
@@ -134,7 +134,7 @@ class CategoryColumn:
         """Exactly one feature is 1."""
         return 1.0
 
-    def encode(self, rows: Rows) -> Floats:
+    def encode(self, rows: Rows) -> Bools:
         """One column per category."""
         values = rows.texts(self.name)
         empty = _empty_cells(values)
@@ -157,7 +157,7 @@ class CategoryColumn:
         numbers[unknown] = len(self.categories)
         if self.missing:
             numbers[empty] = len(self.feature_names) - 1
-        return np.asarray(numbers[:, None] == np.arange(len(self.feature_names)), dtype=float)
+        return np.asarray(numbers[:, None] == np.arange(len(self.feature_names)))
 
 
 @dataclass(frozen=True)
@@ -250,7 +250,7 @@ class Part:
     targets: AnyFloats
     order: Ints
 
-    def fill(self, into: AnyFloats, block: Floats, rows: Rows, name: str) -> None:
+    def fill(self, into: AnyFloats, block: Floats | Bools, rows: Rows, name: str) -> None:
         """Copy the chosen rows of a block of features; what becomes infinite is refused."""
         with np.errstate(over="ignore"):
             into[:] = block[self.order]
@@ -330,7 +330,7 @@ class RowEncoding:
     def encode(self, rows: Rows) -> Floats:
         """The features of all rows."""
         parts = [column.encode(rows) for column in self.columns]
-        return np.concatenate([*parts, np.ones((len(rows), 1))] if self.intercept else parts, axis=1)
+        return np.concatenate([*parts, np.ones((len(rows), 1))] if self.intercept else parts, axis=1, dtype=float)
 
     def encode_into(self, rows: Rows, *parts: Part) -> None:
         """Fill arrays with rows column by column, so that there is no second copy of all features.
