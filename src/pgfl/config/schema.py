@@ -391,8 +391,9 @@ class Config(Section):
         if not privacy.enabled or privacy.guarantee == "none" or privacy.update_norm is not None:
             return self
         if privacy.x_norm is None and not declared:
+            instead = ", or declare bounds for all columns" if isinstance(self.data, TableData) else ""
             raise ValueError(
-                "`privacy.x_norm` is missing; it bounds the norm of every row, and rows are clipped to it."
+                f"`privacy.x_norm` is missing; it bounds the norm of every row, and rows are clipped to it{instead}."
             )
         kinds = {self.objective.kind} | {own.kind for own in self.objective.clusters.values()}
         target = declared.get(getattr(self.data, "target", ""), Column())

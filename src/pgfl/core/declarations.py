@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from numbers import Real
 from typing import Literal, TypeAlias, TypeGuard
 
-from pgfl.core.row_encoding import MISSING, OTHER
+from pgfl.core.row_encoding import MISSING, OTHER, plain_text
 from pgfl.did_you_mean import nearest, quoted, shown
 from pgfl.errors import ConfigError
 
@@ -90,14 +90,14 @@ class Column:
 def cell_text(value: object) -> object:
     """A category or label as the text that its cells hold: a whole number loses its point, as in a table.
 
-    >>> cell_text(1.0), cell_text(" f "), cell_text(True)
-    ('1', 'f', 'true')
+    >>> cell_text(1.0), cell_text("1.0"), cell_text(" f "), cell_text(True)
+    ('1', '1', 'f', 'true')
     """
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, Real) and math.isfinite(value):
         return str(int(float(value))) if float(value).is_integer() else str(value)
-    return value.strip() if isinstance(value, str) else value
+    return plain_text(value.strip()) if isinstance(value, str) else value
 
 
 def _problem(column: Column) -> str | None:
