@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 from tests.mutants.planted_devices import DEVICES
+from tests.mutants.planted_later import LATER
 from tests.mutants.planted_ledgers import LEDGERS
 from tests.mutants.planted_slips import SLIPS
 
@@ -464,4 +465,4 @@ MECHANISM: tuple[Mutant, ...] = (
     ),
 )
 
-PLANTED = (*MECHANISM, *DEVICES, *LEDGERS, *SLIPS)
+PLANTED = (*MECHANISM, *DEVICES, *LEDGERS, *SLIPS, *LATER)
