@@ -72,6 +72,7 @@ QUICK = {
     "privacy/test_mechanism.py": ("test_a_million_clients_over_three_hundred_rounds_in_seconds",),
     "privacy/test_noise.py": (),
     "privacy/test_rules.py": (),
+    "sklearn/test_fits_account.py": (),
     "privacy/test_sensitivity.py": ("test_no_replaced_record_and_no_message_moves_the_solution_further",),
 }
 """The files that `make quick` runs, each with those of its tests that are too slow for it."""

@@ -169,10 +169,13 @@ NUMBER = re.compile(r"-?\d+\.\d+(?:e[-+]?\d+)?")
 
 def numbers_in(path):
     """Every number with a fraction that a file holds, whatever its format."""
-    if path.suffix == ".npz":
+    if path.suffix in (".npz", ".pgfl"):
         with np.load(path) as archive:
-            arrays = [archive[name] for name in archive.files]
-        return np.concatenate([a.ravel() for a in arrays if a.dtype.kind == "f"] or [np.empty(0)])
+            parts = [archive[name] for name in archive.files]
+        arrays = [np.asarray(part) for part in parts]
+        pages = [str(part) for part in parts if isinstance(part, bytes) or part.dtype.kind == "U"]
+        written = [float(text) for page in pages for text in NUMBER.findall(page)]
+        return np.concatenate([*(a.ravel() for a in arrays if a.dtype.kind == "f"), written])
     if path.suffix == ".png":
         return np.empty(0)
     return np.array([float(text) for text in NUMBER.findall(path.read_text("utf-8"))])
