@@ -64,6 +64,8 @@ CLAIMS = {
         "idea.long-rows",
         "idea.few",
         "idea.exact",
+        "idea.quiet",
+        "idea.quiet-4",
         "idea.tail",
         "idea.tail-4",
     ],
