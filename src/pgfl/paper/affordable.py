@@ -196,8 +196,9 @@ class Affordable:
         claims = [one.judged(measured) for one in (*SCENES, *IDEAS)]
         notes = [
             "The settings of either step were tuned on other data (seed 100); these runs judge them. NMSD and accuracy "
-            "are those of the models that clients receive. Everyone takes part until the budgets are spent, unless it is "
-            "said otherwise; then servers average for ten more rounds. ε is exact at δ = 1e-5, and nobody is trusted: every client adds its own noise."
+            "are those of the models that clients receive. Everyone takes part until the budgets are spent, unless a "
+            "row says otherwise; then servers average for ten more rounds. ε is exact at δ = 1e-5, and nobody is "
+            "trusted: every client adds its own noise."
         ]
         return Outcome(self.name, self.title, panels, claims, notes)
 
