@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from pgfl.data.synthetic import synthetic_regression
     from pgfl.data.tables import read_federation
     from pgfl.objectives import Bounds, Huber, Logistic, MarginObjective, Objective, Ridge
+    from pgfl.planning.facts import Facts
+    from pgfl.planning.forecast import plan
     from pgfl.privacy.request import Privacy
     from pgfl.results.result import Result
     from pgfl.simulate.training import train
@@ -27,6 +29,7 @@ __all__ = [
     "ClientData",
     "Decaying",
     "ExactMixing",
+    "Facts",
     "FedAvg",
     "Federation",
     "Graph",
@@ -41,6 +44,7 @@ __all__ = [
     "TestSet",
     "mnist_federation",
     "open_federation",
+    "plan",
     "read_federation",
     "save_federation",
     "synthetic_regression",
@@ -55,6 +59,8 @@ _HOMES = {
     "pgfl.data.tables": ("read_federation",),
     "pgfl.core.federation": ("ClientData", "Federation", "TestSet"),
     "pgfl.objectives": ("Bounds", "Huber", "Logistic", "MarginObjective", "Objective", "Ridge"),
+    "pgfl.planning.facts": ("Facts",),
+    "pgfl.planning.forecast": ("plan",),
     "pgfl.privacy.request": ("Privacy",),
     "pgfl.results.result": ("Result",),
     "pgfl.core.schedules": ("Decaying",),
