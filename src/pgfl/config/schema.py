@@ -235,8 +235,8 @@ class AlgorithmSettings(Section):
     def _one_client_step(self) -> Self:
         if self.kind == TRAINED_BY_GRADIENT and self.client != PGFL.client:
             raise ValueError(
-                f'`algorithm.client` = "{self.client}" is a step of the pgfl algorithms; fedavg has its own (`step`, '
-                "`local_steps`), so leave it out, or choose pgfl, pgfl-exact or pgfl-onestep."
+                f'`algorithm.client` = "{self.client}" is for the pgfl algorithms, but fedavg has its own steps '
+                f'(`step`, `local_steps`); set client = "{PGFL.client}", the default, or kind = "pgfl".'
             )
         return self
 
