@@ -19,6 +19,7 @@ from pgfl.core.row_encoding import RowEncoding
 from pgfl.did_you_mean import nearest
 from pgfl.errors import ResultError
 from pgfl.results.measured import Measured
+from pgfl.results.verdict import Verdict
 
 if TYPE_CHECKING:
     import polars
@@ -76,7 +77,8 @@ class Result:
 
     `history` holds what may be shown, `clean_history` what was measured on clean client models of a private
     simulation. `objectives` names the objective of each cluster, `noise` the source of the noise ("seeded" or
-    "secure", None without privacy), `guarantee` says in one sentence what is promised. `measures` compares held-out
+    "secure", None without privacy), `guarantee` says in one sentence what is promised. `verdict` says
+    whether the models have converged, and what to change if not. `measures` compares held-out
     rows with trivial baselines at the end of training; `client_measures` has one row per client of run 0 (without
     privacy only), `held_out` points of predicted and observed targets. `encoding` describes the rows of a table.
 
@@ -105,6 +107,7 @@ class Result:
     guarantee: str | None = None
     warnings: Sequence[str] = ()
     seconds: float = 0.0
+    verdict: Verdict | None = None
     measures: Sequence[Measured] = ()
     client_measures: Columns | None = None
     held_out: Columns | None = None
@@ -249,6 +252,7 @@ class Result:
             "runs": len(self.models),
             "rounds": int(self.rounds[-1]),
             "seconds": round(self.seconds, 3),
+            "verdict": None if self.verdict is None else self.verdict.to_json(),
             "final": final,
             "measures": {measured.name: measured.to_json() for measured in self.measures},
             "private": self.private,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from pgfl.simulate.calibration import calibrated, constrained
 from pgfl.simulate.communicator import ALONE, Communicator, Gathering
 from pgfl.simulate.engine import AnyBlock, Draw, Engine, NoiseSource, State
 from pgfl.simulate.flat_layout import Layout, RunLayout, lay_out
+from pgfl.simulate.monitor import Monitor
 from pgfl.simulate.neighbourhoods import Network
 from pgfl.simulate.problems import Objectives, objective_of, prepare
 from pgfl.simulate.recorder import Recorder
@@ -32,6 +33,7 @@ from pgfl.simulate.training_options import TrainingOptions, cores
 if TYPE_CHECKING:
     from pgfl.privacy.mechanism import Plan
 
+EndedBy = Literal["converged", "diverging"]
 ELEMENTS_PER_THREAD = 2**20  # with fewer, a thread costs more than it gains
 
 
@@ -89,6 +91,7 @@ class Simulator:
         self.layout = lay_out(bounded, first_run, algorithm.personalised, owners, communicator)
         self.plan, noise = self._privacy()
         self.engine = self._engine(noise, replay)
+        self.ended_by: EndedBy | None = None
 
     @property
     def state(self) -> State:
@@ -107,6 +110,11 @@ class Simulator:
         return privacy.noise_for(self.layout.runs[0].federation) if privacy else None
 
     @cached_property
+    def monitor(self) -> Monitor:
+        """Follows the server models for the verdict; it is an observer as well."""
+        return Monitor(self, stops=self.options.stop == "converged")
+
+    @cached_property
     def recorder(self) -> Recorder:
         """Measures the current state; it is an observer as well."""
         options = self.options
@@ -120,12 +128,17 @@ class Simulator:
         return state
 
     def run(self, rounds: int | None = None) -> State:
-        """Play until a round is reached: the options' last one unless another is given."""
+        """Play until a round is reached (the options' last one unless another is given) or an observer ends it."""
         last, state = self.options.rounds if rounds is None else rounds, self.state
-        while state.round < last:
+        while state.round < last and self.ended_by is None:
             state = self.play()
-        self.engine.check_finite()
+        if self.ended_by != "diverging":
+            self.engine.check_finite()
         return state
+
+    def end(self, reason: EndedBy) -> None:
+        """Play no further round; observers call this."""
+        self.ended_by = reason
 
     def close(self) -> None:
         """Free what only further rounds need; models and accounts stay."""

@@ -17,10 +17,11 @@ from pgfl.core.algorithms import PGFL, Algorithm
 from pgfl.core.federation import Federation
 from pgfl.core.measures import LOWER_IS_BETTER, MEASURES, check_wanted
 from pgfl.core.schedules import Participants
-from pgfl.core.training_defaults import Library
+from pgfl.core.training_defaults import Library, Stop
 from pgfl.objectives import Ridge
 from pgfl.results.measured import ClientFigures, Measured, over_runs
 from pgfl.results.result import Result, RunModels
+from pgfl.results.verdict import Verdict, worst_of_runs
 from pgfl.simulate import memory
 from pgfl.simulate.communicator import ALONE, Communicator, Gathering
 from pgfl.simulate.held_out import points
@@ -58,6 +59,7 @@ def train(
     engine: Library = TrainingOptions.engine,
     dtype: DTypeLike = TrainingOptions.dtype,
     threads: int | None = TrainingOptions.threads,
+    stop: Stop = TrainingOptions.stop,
     checkpoints: Checkpoints | None = None,
     resume: bool = False,
     progress: Progress | None = None,
@@ -70,6 +72,9 @@ def train(
 
     Engines differ in speed, not in results: "numpy" needs nothing else, "numba" is fastest on CPUs and copies no data,
     "jax" runs on accelerators. `threads` is as many as pay off unless given; results do not depend on it.
+
+    With `stop="converged"` a single run without privacy ends once its models have converged. `result.verdict` says
+    whether they have; a single run that diverges is always stopped.
 
     >>> from pgfl import PGFL, Ridge, synthetic_regression, train
     >>> federation = synthetic_regression(servers=4, clients_per_server=6, dimension=5, samples=(4, 8), seed=1)
@@ -84,7 +89,7 @@ def train(
         algorithm or PGFL(),
         objective or Ridge(),
         TrainingOptions(
-            rounds, participants, privacy, seed, runs, record_every, tuple(metrics), dtype, threads, engine
+            rounds, participants, privacy, seed, runs, record_every, tuple(metrics), dtype, threads, engine, stop
         ),
         checkpoints=checkpoints,
         resume=resume,
@@ -130,11 +135,12 @@ def train_runs(
             communicator=communicator,
             owners=None if owners[0] is None else [owner for owner in owners if owner is not None],
         )
-        simulator.observers = [simulator.recorder, *observers]
+        simulator.observers = [simulator.monitor, simulator.recorder, *observers]
         if not (resume and checkpoints and checkpoints.restore(simulator)):
             simulator.recorder.record()
         with checkpoints.patient() if checkpoints else nullcontext():
             simulator.run()
+        trained.verdicts += simulator.monitor.verdicts(simulator)
         simulator.close()
         trained.add(simulator, folder)
     return trained.result(time.perf_counter() - began)
@@ -175,6 +181,7 @@ class _Trained:
     privacy: list[dict[str, AnyArray]] = field(default_factory=list)
     shown: list[dict[str, float]] = field(default_factory=list)
     clean: list[dict[str, float]] = field(default_factory=list)
+    verdicts: list[Verdict] = field(default_factory=list)
     measures: list[list[Measured]] = field(default_factory=list)
     client_measures: dict[str, AnyArray] | None = None
     held_out: dict[str, AnyArray] | None = None
@@ -231,6 +238,7 @@ class _Trained:
             guarantee=self.guarantee,
             warnings=self.warnings,
             seconds=seconds,
+            verdict=worst_of_runs(self.verdicts),
             measures=over_runs(self.measures),
             client_measures=self.client_measures,
             held_out=self.held_out,
@@ -247,7 +255,7 @@ class _Reporter:
     def on_round(self, simulator: Simulator) -> None:
         """Report how many rounds are done, and the newest measures."""
         round, options, runs = simulator.state.round, simulator.options, simulator.layout.runs
-        if round < options.rounds and time.monotonic() < self._due:
+        if round < options.rounds and time.monotonic() < self._due and simulator.ended_by is None:
             return
         self._due = time.monotonic() + BETWEEN_REPORTS
         done = runs[0].number * options.rounds + len(runs) * round

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from pgfl.array_types import DTypeLike
 from pgfl.core import training_defaults as default
 from pgfl.core.metrics import METRICS
 from pgfl.core.schedules import Participants
-from pgfl.core.training_defaults import Library
+from pgfl.core.training_defaults import Library, Stop
 from pgfl.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -35,12 +35,15 @@ class TrainingOptions:
     dtype: DTypeLike = np.float64
     threads: int | None = default.THREADS
     engine: Library = default.ENGINE
+    stop: Stop = default.STOP
 
     def __post_init__(self) -> None:
         for name in ("rounds", "runs", "record_every"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} must be at least 1; got {getattr(self, name)}.")
         check_threads(self.threads)
+        if self.stop not in get_args(Stop):
+            raise ConfigError(f'stop must be "converged" or "never"; got {self.stop!r}.')
         if unknown := sorted(set(self.metrics) - set(METRICS)):
             raise ConfigError(f"Unknown metric {unknown[0]}; choose from {', '.join(METRICS)}.")
 
