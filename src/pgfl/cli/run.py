@@ -62,7 +62,7 @@ def run(
     as_json: Json = False,
 ) -> None:
     """Train as a config or a preset says, and leave a folder with models, history, curves and a page."""
-    from pgfl.errors import ConfigError
+    from pgfl.errors import ConfigError, Diverged
 
     if resume and out is None:
         raise ConfigError("--resume needs --out, the folder of the run to go on with.")
@@ -77,15 +77,14 @@ def run(
         result = _result(config, folder, communicator, resume, quiet=as_json)
     if not communicator.first:
         return
-    from pgfl.results.report import write
-
-    write(result, folder)
     if as_json:
         typer.echo(json.dumps(result.summary() | {"out": str(folder)}, indent=2, ensure_ascii=False))
     else:
         from pgfl.cli.show import show_result
 
         show_result(result, folder)
+    if result.verdict is not None and result.verdict.kind == "diverging":
+        raise typer.Exit(Diverged.exit_code)
 
 
 def _joined(engine: Engine | None, load: Callable[[], Config]) -> tuple[Communicator, Config]:

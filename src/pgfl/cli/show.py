@@ -34,8 +34,12 @@ def figures(info: Mapping[str, Any]) -> str:
 
 
 def show_result(result: Result, folder: Path) -> None:
-    """Print the table, the warnings and where the files are."""
+    """Print the verdict, the table, the warnings and where the files are."""
     console = Console()
+    if (verdict := result.verdict) is not None:
+        colour = {"converged": "green", "diverging": "red"}.get(verdict.kind, "yellow")
+        console.print(f"Verdict: {verdict.kind}", style=f"bold {colour}", highlight=False)
+        console.print(verdict.text, markup=False, highlight=False)
     table = Table(show_header=False, box=None, pad_edge=False)
     for name, value in _rows(result):
         table.add_row(name, value)

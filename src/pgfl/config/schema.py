@@ -25,6 +25,7 @@ from pgfl.core.algorithms import PGFL, ClientKind, FedAvg
 from pgfl.core.declarations import Column
 from pgfl.core.streams import SEED_LIMIT
 from pgfl.core.topology import Mixing
+from pgfl.core.training_defaults import Stop
 from pgfl.errors import ConfigError
 from pgfl.objectives import Huber, Ridge
 from pgfl.privacy import rules
@@ -301,6 +302,11 @@ DATA_SECTIONS: dict[str, type[Section]] = {
 DATA_KINDS = tuple(tag.strip("<>") for tag in DATA_SECTIONS)
 
 
+def _stopping(stop: Stop | None, about: ValidationInfo) -> Stop:
+    """On a user's own table training stops once it has converged, elsewhere never, unless one is asked for."""
+    return stop or ("converged" if isinstance(about.data.get("data"), TableData) else training_defaults.STOP)
+
+
 def _with_noise(privacy: PrivacySettings, about: ValidationInfo) -> PrivacySettings:
     """Of a user's own table float-safe noise, of generated data seeded noise, unless one is asked for."""
     own = isinstance(about.data.get("data"), TableData)
@@ -336,6 +342,7 @@ class Config(Section):
         | Annotated[TableData, Tag("<table>")],
         Discriminator(_data_shape),
     ] = Field(default_factory=SyntheticData)
+    stop: Annotated[Stop | None, AfterValidator(_stopping)] = Field(default=None, validate_default=True)
     graph: GraphSettings = Field(default_factory=GraphSettings)
     objective: ObjectiveSettings = Field(default_factory=ObjectiveSettings)
     algorithm: AlgorithmSettings = Field(default_factory=AlgorithmSettings)

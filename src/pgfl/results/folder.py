@@ -9,6 +9,8 @@
     state.npz        what further rounds start from (duals, accounts); state-RUN.npz that of the other runs
     privacy.csv      one row per client of run 0, where privacy is on; privacy-RUN.csv those of the others
     summary.json     the figures at the end; written last, so a folder that has it is complete
+    curves.png       the curves
+    report.html      a page that shows everything
     checkpoint/      until the run ends; in simulation_only/ where it holds clean client models
     simulation_only/ with privacy on and seeded noise: clean client models and what was measured on them
 
@@ -37,8 +39,10 @@ from pgfl.atomic_files import make_folder, remove_drafts, write_atomically, writ
 from pgfl.errors import ConfigError, Interrupted, ResultError
 from pgfl.results import model_file
 from pgfl.results.measured import Measured
+from pgfl.results.report import write as write_report
 from pgfl.results.result import Columns, Network, Result, RunModels
 from pgfl.results.training_state import STATE, TrainingState
+from pgfl.results.verdict import Verdict
 
 if TYPE_CHECKING:
     from pgfl.config import Config
@@ -171,6 +175,7 @@ def save(result: Result, folder: Path) -> Path:
             _write_columns(folder / name, columns)
     if result.private and result.noise == "seeded":
         _save_clean(result, folder / SIMULATION_ONLY)
+    write_report(result, folder)
     write_text(folder / SUMMARY, json.dumps(result.summary(), indent=2, ensure_ascii=False) + "\n")
     for place in checkpoint_folders(folder):
         shutil.rmtree(place, ignore_errors=True)
@@ -226,6 +231,7 @@ def _load(folder: Path) -> Result:
         warnings=summary["warnings"],
         states=[TrainingState.load(state) for state in states if state.exists()],
         seconds=summary["seconds"],
+        verdict=Verdict.from_json(summary["verdict"]) if summary.get("verdict") else None,
         measures=[Measured.from_json(name, table) for name, table in summary.get("measures", {}).items()],
         client_measures=_read_if_present(folder / CLIENTS),
         held_out=_read_if_present(folder / HELD_OUT),

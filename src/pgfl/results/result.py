@@ -20,6 +20,7 @@ from pgfl.did_you_mean import kind_of, nearest
 from pgfl.errors import ResultError
 from pgfl.results.measured import Measured
 from pgfl.results.model import EXAMPLE, Asked, Model
+from pgfl.results.verdict import Verdict
 from pgfl.usage import explained
 
 if TYPE_CHECKING:
@@ -32,6 +33,9 @@ if TYPE_CHECKING:
 
 Columns = dict[str, AnyArray]
 """Columns of equal length by name. A history has `run`, `round` and one column per metric."""
+
+EndedBy = Literal["budget", "converged", "diverging"]
+"""Why training ended before its last round."""
 
 RESIDUALS = ("primal_residual", "dual_residual")
 TEST_FIGURES = (
@@ -83,11 +87,11 @@ class Result:
     simulation. `encoding`, `intercept`, `dtype` and `x_norm` say what is done to a row before a model sees it.
     `objectives` names the objective of each cluster, `classes` is C of softmax models (C × d numbers, row after row),
     `noise` the source of the noise ("seeded" or "secure", None without privacy), `guarantee` says in one sentence what
-    is promised. `ended_by` is "budget" if training ended before the last round because no client could contribute any
-    more; `spent_at` holds, for each run, the last round to which a client could contribute, None if that is the last
-    round of all. `measures` compares held-out rows with trivial baselines at the end of training; `client_measures` has
-    one row per client of run 0 (without privacy only), `held_out` points of predicted and observed targets. `states` is
-    what further rounds start from.
+    is promised. `verdict` says whether the models have converged, and what to change if not. `ended_by` says why
+    training ended before the last round; `spent_at` holds, for each run, the last round to which a client could
+    contribute, None if that is the last round of all. `measures` compares held-out rows with trivial baselines at the
+    end of training; `client_measures` has one row per client of run 0 (without privacy only), `held_out` points of
+    predicted and observed targets. `states` is what further rounds start from.
 
     >>> result = Result(
     ...     client_ids=("ann", "bob"), server_ids=("north",), cluster_ids=("adults",), objectives=("ridge",),
@@ -117,11 +121,12 @@ class Result:
     privacy: Sequence[Columns] = ()
     noise: str | None = None
     guarantee: str | None = None
-    ended_by: Literal["budget"] | None = None
+    ended_by: EndedBy | None = None
     spent_at: Sequence[int | None] = ()
     warnings: Sequence[str] = ()
     states: Sequence[TrainingState] = ()
     seconds: float = 0.0
+    verdict: Verdict | None = None
     measures: Sequence[Measured] = ()
     client_measures: Columns | None = None
     held_out: Columns | None = None
@@ -253,6 +258,7 @@ class Result:
             "runs": len(self.models),
             "rounds": int(self.rounds[-1]),
             "seconds": round(self.seconds, 3),
+            "verdict": None if self.verdict is None else self.verdict.to_json(),
             "final": final,
             "measures": {measured.name: measured.to_json() for measured in self.measures},
             "private": self.private,
