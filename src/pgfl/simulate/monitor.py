@@ -40,6 +40,7 @@ class Monitor:
         self._sum: AnyFloats = np.zeros(shape)
         self._before: AnyFloats = np.zeros(shape)
         self._length, self._next = 0, 1
+        self._watched = 0  # rounds; a continued run has more
         self.windows: list[list[Window]] = [[] for _ in simulator.layout.runs]
         self._noise: list[AnyFloats] = []  # (pairs, 2): variance and pull of every `NOISE_EVERY`-th round
         self._last_release = np.zeros(len(simulator.layout.runs), dtype=np.int64)
@@ -49,6 +50,7 @@ class Monitor:
         round = simulator.state.round
         self._sum += simulator.state.server_models
         self._length += 1
+        self._watched += 1
         if simulator.plan is not None:
             self._note_noise(simulator, simulator.plan, round)
         if round >= self._next:
@@ -57,7 +59,9 @@ class Monitor:
             self._look_for_end(simulator)
 
     def verdicts(self, simulator: Simulator) -> list[Verdict]:
-        """The verdict on every run."""
+        """The verdict on every run; none if no round was watched."""
+        if not self._watched:
+            return []
         if self._length and self._length >= LONG_ENOUGH * self.windows[0][-1].length:
             self._close(simulator)
         pull, noise = self._pull(simulator), self._of_noise(simulator)
@@ -71,6 +75,7 @@ class Monitor:
         kept = {
             "length": self._length,
             "next": self._next,
+            "watched": self._watched,
             "windows": [[vars(window) for window in run] for run in self.windows],
             "last_release": self._last_release.tolist(),
         }
@@ -83,7 +88,7 @@ class Monitor:
         self._sum, self._before = np.array(state["pairs_sum"]), np.array(state["pairs_before"])
         self._noise = list(np.moveaxis(state["pairs_noise"], 1, 0))
         kept = json.loads(str(state["figures"]))
-        self._length, self._next = kept["length"], kept["next"]
+        self._length, self._next, self._watched = kept["length"], kept["next"], kept["watched"]
         self.windows = [[Window(**window) for window in run] for run in kept["windows"]]
         self._last_release = np.array(kept["last_release"], dtype=np.int64)
         if self.windows[0] and self._length == 0:
@@ -133,7 +138,7 @@ class Monitor:
         else:
             cuts = np.searchsorted(active, [run.clients.start for run in layout.runs] + [layout.clients])
             self._last_release[np.diff(cuts) > 0] = round
-        if round % NOISE_EVERY != 1:
+        if self._watched % NOISE_EVERY != 1:
             return
         sensitivity, pair = plan.sensitivity[active], layout.client_pair[active]
         index = plan.releases[active] if plan.budget.index == "release" else round
@@ -148,15 +153,16 @@ class Monitor:
             return [None] * len(self.windows)
         length = int(np.shape(self._sum)[-1])
         last = np.asarray(simulator.communicator.largest(self._last_release), dtype=np.int64)
+        begun = simulator.state.round - self._watched
         models = self._totals.pairs_by_cluster(np.ones(self._layout.pairs, dtype=bool))
         by_cluster = [self._totals.over_pairs_by_cluster(sample) for sample in self._noise]
         variance = np.array([sample[..., 0] / np.maximum(models, 1) for sample in by_cluster]).sum(axis=2)
         pull = np.array([sample[..., 1] ** 2 / np.maximum(models, 1) for sample in by_cluster]).sum(axis=2)
         found: list[Noise | None] = []
         for run, end in enumerate(last.tolist()):
-            each = _every_round(variance[:, run], end)
-            late = float(each[-LATE_ROUNDS:].mean()) / int(models[run].sum()) if end else 0.0
-            reach = float(np.sum(_every_round(np.sqrt(pull[:, run]), end)))
+            each = _every_round(variance[:, run], end - begun)
+            late = float(each[-LATE_ROUNDS:].mean()) / int(models[run].sum()) if len(each) else 0.0
+            reach = float(np.sum(_every_round(np.sqrt(pull[:, run]), end - begun)))
             found.append(Noise((length * each).tolist(), reach, end, self._in_predictions(simulator, run, late)))
         return found
 
@@ -202,4 +208,4 @@ class Monitor:
 
 def _every_round(samples: AnyFloats, last: int) -> AnyFloats:
     """One number for every round up to the last, from samples of every `NOISE_EVERY`-th."""
-    return np.repeat(samples, NOISE_EVERY)[:last]
+    return np.repeat(samples, NOISE_EVERY)[: max(last, 0)]
