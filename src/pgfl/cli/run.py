@@ -176,9 +176,13 @@ def _result(config: Config, folder: Path, communicator: Communicator, resume: bo
 
 
 def _finished(folder: Path, communicator: Communicator) -> Result:
-    """The result of a run that has already ended."""
+    """The result of a run that has already ended; a missing page is written again."""
+    from pgfl.results.report import PAGE, write
     from pgfl.results.result import Result
 
     if communicator.first:
         typer.echo(f"{folder} is complete; there is nothing to go on with.", err=True)
-    return Result.load(folder)
+    result = Result.load(folder)
+    if communicator.first and not (folder / PAGE).exists():
+        write(result, folder)
+    return result

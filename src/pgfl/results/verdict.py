@@ -25,10 +25,10 @@ LEAST_LENGTH = 6  # of a window, from which fluctuations average out in it
 CORRELATED = 16.0  # how much longer than independent rounds fluctuations need to average out
 BALANCED = (0.06, 0.35)  # the duals' size relative to the models' with a suitable rho: they go with 1/rho
 AIM, MOST_CHANGE = 0.08, 10.0  # what a proposed rho aims at, and by how much it may differ
-TORN = 1.0  # duals as large as the models: clients pull so far apart that the limit itself is wrong
+TORN, TORN_BY_NOISE = 1.0, 1.5  # duals as large as the models: clients pull so far apart that the limit is wrong
 DROWNED = 0.6  # noise in predictions relative to the targets' spread; R² then is at most 0 or close to it
 UNHEARD = 0.45  # for classification, noise relative to how far data can move the models
-MINOR = 0.5  # noise below this share of the models' size does not disturb the duals
+UNSTEADY = 0.5  # late noise relative to the models' size
 
 
 @dataclass(frozen=True)
@@ -267,7 +267,7 @@ def _settled(windows: Sequence[Window], setting: Setting, noise: Noise | None) -
     """Whether the models have converged, and how far they are if not."""
     found = remaining(windows, noise)
     figures = {"distance": found.total, "drift": found.drift, "spread": found.spread, "pull": setting.pull}
-    if setting.pull >= TORN and (noise is None or noise.walk < MINOR * windows[-1].size_now):
+    if setting.pull >= (TORN if noise is None else TORN_BY_NOISE):
         return Verdict(
             "not yet",
             "The clients pull so far apart that the models end up wrong, however many rounds there are.",
@@ -329,12 +329,15 @@ def _rho(setting: Setting) -> str:
 def _drowned(windows: Sequence[Window], setting: Setting, noise: Noise) -> list[Verdict]:
     """Whether noise makes predictions useless.
 
-    For a regression its expected effect on predictions is compared with the spread of targets; for a classification,
-    whose margins have no unit, the noise of the whole run with how far data can move the models.
+    For a regression its expected effect on predictions is compared with the spread of targets, and its effect on the
+    models with their size; for a classification, whose margins have no unit, the noise of the whole run is compared
+    with how far data can move the models.
     """
     regression, size = setting.task == "regression", windows[-1].size_now if windows else 0.0
     moved, unheard = noise.in_predictions, noise.walk / noise.reach if noise.reach > 0.0 else math.inf
-    if not (moved >= DROWNED * setting.target_scale if regression else unheard >= UNHEARD):
+    spread = windows[-1].apart / windows[-1].size if windows and windows[-1].size > 0.0 else 0.0
+    drowned = moved >= DROWNED * setting.target_scale or spread >= UNSTEADY if regression else unheard >= UNHEARD
+    if not drowned:
         return []
     effect = f"it moves predictions by about {moved:.2g}" if regression else "data can hardly move them as far"
     return [
