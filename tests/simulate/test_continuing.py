@@ -257,7 +257,7 @@ def test_a_seed_whose_streams_were_cut_otherwise_is_refused():
     ("go_on", "kind", "sentence"),
     [
         (lambda start: train(federation(), ExactMixing(), Huber(), rounds=1, start=start), ConfigError, "same one"),
-        (lambda start: train(federation(), PGFL(), Huber(), rounds=0, start=start), ConfigError, "later one"),
+        (lambda start: train(federation(), PGFL(), Huber(), rounds=0, start=start), ConfigError, "at least 1"),
         (
             lambda start: train(
                 Federation.from_clients({"a": ClientData("server-0", "cluster-0", np.ones((3, 5)), np.ones(3))}),
