@@ -43,6 +43,9 @@ class Column:
     missing: float | str | bool = REFUSE
 
     def __post_init__(self) -> None:
+        for key in ("bounds", "categories", "labels"):
+            if hasattr(value := getattr(self, key), "tolist"):  # an array, or a column of a data frame
+                object.__setattr__(self, key, value.tolist())
         for key in ("categories", "labels"):
             if _is_list(value := getattr(self, key)):
                 object.__setattr__(self, key, tuple(map(cell_text, value)))
