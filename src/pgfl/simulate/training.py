@@ -123,8 +123,6 @@ def train_runs(
     communicator.together(lambda: check_engine(options, communicator.size))
     owners_of(0)
     first = communicator.together(lambda: federation_of(0))
-    if earlier is not None:
-        earlier.check_encoding(first)
     if options.privacy is not None:
         options = replace(options, privacy=options.privacy.completed(first.encoding))
     batches = _batches(first, options, communicator)
