@@ -320,6 +320,7 @@ def test_rows_that_are_encoded_otherwise_do_not_continue_a_model():
     train(read_federation(young, columns=computed), PGFL(), Ridge(), rounds=2, start=start)
     with pytest.raises(ConfigError, match="Column 'age' is not encoded as in the earlier run"):
         train(read_federation(old, columns=computed), PGFL(), Ridge(), rounds=2, start=start)
+    train(read_federation(old, columns=start.declared_columns), PGFL(), Ridge(), rounds=2, start=start)
     with pytest.raises(ConfigError, match="Column 'intercept' is not encoded"):
         train(read_federation(young, columns=computed, intercept=True), PGFL(), Ridge(), rounds=2, start=start)
     stated_start = train(read_federation(young, columns=stated), PGFL(), Ridge(), rounds=2)

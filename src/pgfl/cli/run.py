@@ -15,6 +15,7 @@ from pgfl.cli.options import Json
 
 if TYPE_CHECKING:
     from pgfl.config import Config
+    from pgfl.config.schema import Section
     from pgfl.results.result import Result
     from pgfl.simulate.communicator import Communicator
 
@@ -143,8 +144,24 @@ def _continued(
     config = load(source or str(finished / CONFIG), overrides, seed, folds)
     played = int(earlier.rounds[-1])
     return config.model_copy(
-        update={"continues": str(finished.resolve()), "rounds": played + (rounds or config.rounds)}
+        update={
+            "continues": str(finished.resolve()),
+            "rounds": played + (rounds or config.rounds),
+            "data": _with_kept_columns(config.data, earlier),
+        }
     )
+
+
+def _with_kept_columns(data: Section, earlier: Result) -> Section:
+    """The data with the bounds and categories that the earlier run computed from its rows, for new rows as well."""
+    from pgfl.config.schema import TableData
+
+    alike = all(models.encoding == earlier.encoding for models in earlier.models)
+    if not isinstance(data, TableData) or earlier.encoding is None or not alike:
+        return data
+    kept = earlier.declared_columns
+    columns = {name: kept.get(name, own) if own.from_data else own for name, own in data.columns.items()}
+    return data.model_copy(update={"columns": columns})
 
 
 def _folder(out: Path | None, resume: bool, config: Config) -> Path:

@@ -309,7 +309,7 @@ def _save_clean(result: Result, folder: Path) -> None:
 
 
 def _read_models(folder: Path, run: int) -> RunModels:
-    arrays = _read_arrays(folder / _of_run(MODELS, run))
+    arrays, described = _read_arrays(folder / _of_run(MODELS, run)), folder / _of_run(model_file.MODEL_FILE, run)
     servers, private = arrays["servers"], bool(arrays["private"])
     if servers.ndim == 3:
         held = ~np.isnan(servers).all(axis=-1)
@@ -324,6 +324,7 @@ def _read_models(folder: Path, run: int) -> RunModels:
         servers=servers,
         present=np.ones(len(servers), dtype=bool),
         network=_network(arrays),
+        encoding=model_file.row_preparation(described)["encoding"] if described.exists() else None,
     )
 
 

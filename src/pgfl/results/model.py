@@ -102,7 +102,7 @@ class Model:
             client_ids=tuple(result.client_ids),
             client_cluster=None if network is None else network.client_cluster,
             clients=models.clients if models.released is None else models.released,
-            encoding=result.encoding,
+            encoding=models.encoding or result.encoding,
             intercept=result.intercept,
             classes=result.classes,
             x_norm=result.x_norm,

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     import polars
 
     from pgfl.config import Config
+    from pgfl.core.declarations import Column
     from pgfl.objectives.interface import Task
     from pgfl.results.model import Table
     from pgfl.results.training_state import TrainingState
@@ -59,7 +60,8 @@ class RunModels:
 
     `clients` are the clean w_k (None where they were not kept), `released` the last w̃_k that left each client (None
     without privacy; a row of NaN for a client that never took part). `servers` holds w_{q,s} for the pairs of
-    (server, cluster) index in `pair_server` and `pair_cluster`; `present` marks those that the server has.
+    (server, cluster) index in `pair_server` and `pair_cluster`; `present` marks those that the server has. `encoding`
+    is that of the run's own rows, if they came from a table.
     """
 
     clients: AnyFloats | None
@@ -69,6 +71,7 @@ class RunModels:
     servers: AnyFloats
     present: Bools
     network: Network | None = None
+    encoding: RowEncoding | None = None
 
     @property
     def handed_out(self) -> AnyFloats:
@@ -192,6 +195,15 @@ class Result:
     def predict_label(self, table: Table, *, run: int = 0, **asked: Unpack[Asked]) -> AnyArray:
         """The most probable label of every row: as text where labels were declared, else as a number from 0."""
         return self.model(run).predict_label(table, **asked)
+
+    @property
+    def declared_columns(self) -> dict[str, Column]:
+        """How the columns of a table became features, as `columns` of `read_federation`: for new rows of the same."""
+        if self.encoding is None:
+            raise ResultError("This run was not trained on a table; its features have no names.")
+        from pgfl.results.kept_columns import kept_columns
+
+        return kept_columns(self.encoding)
 
     def of_run(self, run: int) -> RunModels:
         """All models of one run."""

@@ -16,7 +16,7 @@ from pgfl.results.result import Columns, Result
 from pgfl.results.training_state import ACCOUNT, MOST_NUMBERS, TrainingState, nothing_to_go_on_with
 
 if TYPE_CHECKING:
-    from pgfl.core.federation import Federation
+    from pgfl.core.row_encoding import RowEncoding
     from pgfl.privacy.mechanism import Plan
     from pgfl.privacy.request import Privacy
     from pgfl.simulate.flat_layout import RunLayout
@@ -42,20 +42,6 @@ class Continuation:
         if options.rounds <= self.round:
             raise ConfigError(f"The earlier run ended at round {self.round}; go on to a later one.")
         return replace(options, privacy=self._privacy(options.privacy, options.rounds))
-
-    def check_encoding(self, federation: Federation) -> None:
-        """Refuse rows that become other features than those of the earlier run."""
-        before, now = self.start.encoding, federation.encoding
-        if before is None or now is None:
-            return
-        earlier = {column.name: column for column in before.columns}
-        for column in now.columns:
-            if column != earlier.pop(column.name, None):
-                raise _encoded_otherwise(column.name)
-        if earlier or before.feature_names != now.feature_names:
-            raise _encoded_otherwise(next(iter(earlier), "intercept"))
-        if before.target != now.target:
-            raise _encoded_otherwise(now.target.name)
 
     def apply(self, simulator: Simulator) -> list[str]:
         """Put a simulator where the earlier run ended, before it plays; returns warnings."""
@@ -106,6 +92,7 @@ class Continuation:
         """The models and duals of one run, for the clients and servers that it shares with the earlier one."""
         engine, state, earlier = simulator.engine, simulator.state, self.start.states[run.number]
         models = self.start.of_run(run.number)
+        _check_encoding(models.encoding or self.start.encoding, run.federation.encoding)
         if models.servers.shape[1] != state.server_models.shape[1]:
             raise ResultError(
                 f"The earlier models have {models.servers.shape[1]} numbers, and these data need "
@@ -179,10 +166,24 @@ class Continuation:
             )
 
 
+def _check_encoding(before: RowEncoding | None, now: RowEncoding | None) -> None:
+    """Refuse rows that become other features than those of the earlier run."""
+    if before is None or now is None:
+        return
+    earlier = {column.name: column for column in before.columns}
+    for column in now.columns:
+        if column != earlier.pop(column.name, None):
+            raise _encoded_otherwise(column.name)
+    if earlier or before.feature_names != now.feature_names:
+        raise _encoded_otherwise(next(iter(earlier), "intercept"))
+    if before.target != now.target:
+        raise _encoded_otherwise(now.target.name)
+
+
 def _encoded_otherwise(name: str) -> ConfigError:
     return ConfigError(
-        f"Column '{name}' is not encoded as in the earlier run, so its models would not fit; declare the same bounds, "
-        "categories or labels in both."
+        f"Column '{name}' is not encoded as in the earlier run, so its models would not fit; declare columns as the "
+        "earlier result has them (its `declared_columns`)."
     )
 
 

@@ -193,6 +193,7 @@ class Simulator:
                 gathered.clients(federation.client_cluster),
                 federation.graph.edges,
             ),
+            encoding=federation.encoding,
         )
 
     def account(self, run: int = 0, gathering: Gathering | None = None) -> dict[str, AnyArray]:

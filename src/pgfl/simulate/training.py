@@ -149,8 +149,6 @@ def train_runs(
     owners_of(0)
     first = communicator.together(lambda: federation_of(0))
     communicator.together(lambda: check_clusters(objectives, first.cluster_ids))
-    if earlier is not None:
-        earlier.check_encoding(first)
     if options.privacy is not None:
         options = replace(options, privacy=options.privacy.completed(first.encoding))
     check_wanted(options.metrics, [objective_of(objectives, name) for name in first.cluster_ids])
