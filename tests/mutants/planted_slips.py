@@ -8,6 +8,7 @@ RULES = "tests/privacy/test_rules.py::"
 WRONG = RULES + "test_a_wrong_value_is_refused_by_config_and_class_with_its_name"
 OWN = RULES + "test_data_of_ones_own_gets_float_safe_noise_unless_seeded_noise_is_asked_for"
 RUN = "tests/cli/test_private_run.py::"
+LEAKS = "tests/privacy/test_leaks.py::"
 
 SLIPS: tuple[Mutant, ...] = (
     Mutant(
@@ -127,5 +128,32 @@ SLIPS: tuple[Mutant, ...] = (
         (
             "tests/privacy/test_sensitivity.py::test_labels_are_clipped_where_no_bound_is_stated_but_a_guarantee_is_given",
         ),
+    ),
+    Mutant(
+        "final-measures-of-clean-models",
+        "the final figures of held-out rows are those of clean client models",
+        "Whoever knows the held-out rows learns about the clean models.",
+        "simulate/recorder.py",
+        "shown = self.own_models if self.engine.privacy is None else self.received_models",
+        "shown = self.own_models",
+        (LEAKS + "test_files_for_others_are_a_function_of_the_releases",),
+    ),
+    Mutant(
+        "history-of-clean-models",
+        "the history that is shown measures clean client models on held-out rows",
+        "As above, in every round.",
+        "simulate/recorder.py",
+        "self.held_out.record(shown, self.received_models)",
+        "self.held_out.record(shown, self.own_models)",
+        (LEAKS + "test_files_for_others_are_a_function_of_the_releases",),
+    ),
+    Mutant(
+        "clients-named-under-privacy",
+        "every client's own figure on its held-out rows is written, with its name",
+        "They are exact functions of a few records of a person who is named.",
+        "simulate/training.py",
+        "None if simulator.plan else self.client_ids",
+        "self.client_ids",
+        ("tests/simulate/test_held_out.py::test_with_privacy_the_models_that_clients_receive_are_measured",),
     ),
 )
