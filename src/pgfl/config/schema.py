@@ -18,7 +18,7 @@ from pydantic import (
 )
 
 from pgfl.core import training_defaults
-from pgfl.core.algorithms import PGFL, FedAvg
+from pgfl.core.algorithms import AUTO, PGFL, FedAvg
 from pgfl.core.streams import SEED_LIMIT
 from pgfl.core.topology import Mixing
 from pgfl.objectives import Huber, Ridge
@@ -161,7 +161,7 @@ def _tau_shape(value: object) -> str:
     return "<decay>" if isinstance(value, Mapping | Decay) else "<number>"
 
 
-def _participants_shape(value: object) -> str:
+def _number_or_text(value: object) -> str:
     return "<text>" if isinstance(value, str) else "<number>"
 
 
@@ -169,13 +169,15 @@ class AlgorithmSettings(Section):
     """Which algorithm, the ADMM penalty ρ, inter-cluster learning τ, and how many clients of a server take part."""
 
     kind: AlgorithmKind = "pgfl"
-    rho: Positive = PGFL.rho
+    rho: Annotated[
+        Annotated[Positive, Tag("<number>")] | Annotated[Literal["auto"], Tag("<text>")], Discriminator(_number_or_text)
+    ] = PGFL.rho
     tau: Annotated[
         Annotated[float, Field(ge=0, lt=1), Tag("<number>")] | Annotated[Decay, Tag("<decay>")],
         Discriminator(_tau_shape),
     ] = cast("float", PGFL.tau)
     participants: Annotated[
-        Annotated[Count, Tag("<number>")] | Annotated[Literal["all"], Tag("<text>")], Discriminator(_participants_shape)
+        Annotated[Count, Tag("<number>")] | Annotated[Literal["all"], Tag("<text>")], Discriminator(_number_or_text)
     ] = training_defaults.PARTICIPANTS
     step: Positive = FedAvg.step
     local_steps: Count = FedAvg.local_steps
@@ -247,6 +249,12 @@ def _with_noise(privacy: PrivacySettings, about: ValidationInfo) -> PrivacySetti
     return privacy if privacy.noise else privacy.model_copy(update={"noise": "secure" if own else "seeded"})
 
 
+def _with_rho(algorithm: AlgorithmSettings, about: ValidationInfo) -> AlgorithmSettings:
+    """On a user's own table ρ is chosen by itself, unless it is stated."""
+    own = isinstance(about.data.get("data"), TableData) and algorithm.kind != TRAINED_BY_GRADIENT
+    return algorithm.model_copy(update={"rho": AUTO}) if own and "rho" not in algorithm.model_fields_set else algorithm
+
+
 class Config(Section):
     """A whole experiment.
 
@@ -277,7 +285,9 @@ class Config(Section):
     ] = Field(default_factory=SyntheticData)
     graph: GraphSettings = Field(default_factory=GraphSettings)
     objective: ObjectiveSettings = Field(default_factory=ObjectiveSettings)
-    algorithm: AlgorithmSettings = Field(default_factory=AlgorithmSettings)
+    algorithm: Annotated[AlgorithmSettings, AfterValidator(_with_rho)] = Field(
+        default_factory=AlgorithmSettings, validate_default=True
+    )
     privacy: Annotated[PrivacySettings, AfterValidator(_with_noise)] = Field(
         default_factory=PrivacySettings, validate_default=True
     )

@@ -13,7 +13,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar
+from typing import ClassVar, Final, Literal
 
 from pgfl.array_types import Array
 from pgfl.core.client_rules import ClientRule, ClientStep, GradientSteps, Problem, ProximalStep, Release
@@ -27,6 +27,7 @@ from pgfl.core.server_rules import (
     ServerState,
 )
 from pgfl.core.topology import Mixing
+from pgfl.errors import ConfigError
 
 __all__ = [
     "KINDS",
@@ -45,6 +46,11 @@ __all__ = [
 ]
 
 
+AUTO: Final = "auto"
+Rho = float | Literal["auto"]
+"""ρ, or "auto": `train` then chooses it from the curvature of the data, or under privacy from public facts."""
+
+
 class Algorithm(ABC):
     """A client rule and a server rule. A subclass names its parameters and returns the `rules` they stand for."""
 
@@ -55,7 +61,8 @@ class Algorithm(ABC):
         """The two rules; raises `ConfigError` if a parameter is invalid."""
 
     def __post_init__(self) -> None:
-        self.rules()
+        if not is_automatic(self):
+            self.rules()
         if not callable(self.tau):
             check_tau(self.tau)
 
@@ -158,7 +165,7 @@ class PGFL(Algorithm):
     Only `release` makes it private: with the identity it is Algorithm 1, with noise Algorithm 2.
     """
 
-    rho: float = 5.0
+    rho: Rho = 5.0  # type: ignore[assignment]
     tau: Tau = 0.0
     mixing: Mixing = "uniform"
 
@@ -166,14 +173,14 @@ class PGFL(Algorithm):
 
     def rules(self) -> tuple[ClientRule, ServerRule]:
         """A proximal step, and the neighbourhood's average."""
-        return ProximalStep(self.rho), NeighbourhoodAverage()
+        return ProximalStep(chosen(self.rho)), NeighbourhoodAverage()
 
 
 @dataclass(frozen=True)
 class ExactMixing(Algorithm):
     """PGFL with the exact-diffusion correction: at τ = 0, if all clients take part, it reaches the optimum."""
 
-    rho: float = 5.0
+    rho: Rho = 5.0  # type: ignore[assignment]
     tau: Tau = 0.0
     mixing: Mixing = "metropolis"
 
@@ -181,14 +188,14 @@ class ExactMixing(Algorithm):
 
     def rules(self) -> tuple[ClientRule, ServerRule]:
         """A proximal step, and exact diffusion."""
-        return ProximalStep(self.rho), ExactDiffusion()
+        return ProximalStep(chosen(self.rho)), ExactDiffusion()
 
 
 @dataclass(frozen=True)
 class OneStep(Algorithm):
     """The one-step ADMM server update with the server dual ψ, from the neighbours' models of the previous round."""
 
-    rho: float = 5.0
+    rho: Rho = 5.0  # type: ignore[assignment]
     tau: Tau = 0.0
     mixing: Mixing = "uniform"
 
@@ -196,7 +203,7 @@ class OneStep(Algorithm):
 
     def rules(self) -> tuple[ClientRule, ServerRule]:
         """A proximal step, and the one-step update with the same ρ."""
-        return ProximalStep(self.rho), OneStepUpdate(self.rho)
+        return ProximalStep(chosen(self.rho)), OneStepUpdate(chosen(self.rho))
 
 
 @dataclass(frozen=True)
@@ -218,6 +225,25 @@ class FedAvg(Algorithm):
 
 
 KINDS: dict[str, type[Algorithm]] = {cls.kind: cls for cls in (PGFL, ExactMixing, OneStep, FedAvg)}
+
+
+def chosen(rho: Rho) -> float:
+    """ρ as a number; raises `ConfigError` if it has yet to be chosen."""
+    if isinstance(rho, str):
+        what = "is replaced by a number when training starts" if rho == AUTO else 'must be a number above 0 or "auto"'
+        raise ConfigError(f"algorithm.rho = {rho!r} {what}; give a number here.")
+    return rho
+
+
+def is_automatic(algorithm: Algorithm) -> bool:
+    """Whether ρ has yet to be chosen."""
+    return bool(vars(algorithm).get("rho") == AUTO)
+
+
+def stated_rho(algorithm: Algorithm) -> float | None:
+    """ρ of an algorithm that has this parameter; None for the others."""
+    rho = vars(algorithm).get("rho")
+    return None if rho is None else chosen(rho)
 
 
 def swap_warning(tau: Tau, clusters: int) -> str | None:

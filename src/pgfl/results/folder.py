@@ -200,6 +200,7 @@ def _load(folder: Path) -> Result:
         privacy=[_read_columns(table) for table in tables if table.exists()],
         noise=summary["noise"],
         guarantee=summary["guarantee"],
+        rho=summary.get("rho"),
         warnings=summary["warnings"],
         seconds=summary["seconds"],
         folder=folder,

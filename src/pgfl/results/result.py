@@ -75,7 +75,7 @@ class Result:
     `history` holds what may be shown, `clean_history` what was measured on clean client models of a private
     simulation. `objectives` names the objective of each cluster, `classes` is C of softmax models (C × d numbers, row
     after row), `noise` the source of the noise ("seeded" or
-    "secure", None without privacy), `guarantee` says in one sentence what is promised.
+    "secure", None without privacy), `guarantee` says in one sentence what is promised, `rho` is the ρ that was used.
 
     >>> result = Result(
     ...     client_ids=("ann", "bob"), server_ids=("north",), cluster_ids=("adults",), objectives=("ridge",),
@@ -101,6 +101,7 @@ class Result:
     privacy: Sequence[Columns] = ()
     noise: str | None = None
     guarantee: str | None = None
+    rho: float | None = None
     warnings: Sequence[str] = ()
     seconds: float = 0.0
     folder: Path | None = field(default=None, compare=False)
@@ -244,6 +245,7 @@ class Result:
             "clusters": list(self.cluster_ids) if len(self.cluster_ids) <= 100 else len(self.cluster_ids),
             "dimension": self.dimension,
             "classes": self.classes,
+            "rho": self.rho,
             "objectives": sorted(set(self.objectives)),
             "runs": len(self.models),
             "rounds": int(self.rounds[-1]),

@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pgfl.array_types import AnyArray, DTypeLike, Ints
-from pgfl.core.algorithms import PGFL, Algorithm
+from pgfl.core.algorithms import PGFL, Algorithm, stated_rho
 from pgfl.core.federation import Federation
 from pgfl.core.schedules import Participants
 from pgfl.core.training_defaults import Library
 from pgfl.objectives import Ridge
 from pgfl.results.result import Result, RunModels
 from pgfl.simulate import memory
+from pgfl.simulate.automatic_rho import with_rho
 from pgfl.simulate.communicator import ALONE, Communicator
 from pgfl.simulate.label_classes import classes_of, with_classes
 from pgfl.simulate.notices import warnings
@@ -112,8 +113,10 @@ def train_runs(
     owners_of(0)
     first = communicator.together(lambda: federation_of(0))
     objectives = communicator.together(lambda: with_classes(objectives, first, options.privacy, communicator))
+    algorithm = communicator.together(lambda: with_rho(algorithm, objectives, first, options, communicator))
     batches = _batches(first, objectives, options, communicator)
     trained = _Trained(first, objectives, options, warnings(first, algorithm, options, communicator))
+    trained.rho = stated_rho(algorithm)
     observers: list[Observer] = [checkpoints] if checkpoints else []
     observers += [_Reporter(progress)] if progress else []
     for numbers in batches:
@@ -177,6 +180,7 @@ class _Trained:
     clean: list[dict[str, float]] = field(default_factory=list)
     noise: str | None = None
     guarantee: str | None = None
+    rho: float | None = None
 
     def add(self, simulator: Simulator, folder: Path | None) -> None:
         """Keep the models, accounts and measures of a batch."""
@@ -206,6 +210,7 @@ class _Trained:
             privacy=self.privacy,
             noise=self.noise,
             guarantee=self.guarantee,
+            rho=self.rho,
             warnings=self.warnings,
             seconds=seconds,
         )
