@@ -20,7 +20,7 @@ from pgfl import (
     train,
 )
 from pgfl.config import parse
-from pgfl.core.algorithms import is_automatic
+from pgfl.core.stated_rho import is_automatic
 from pgfl.core.topology import build
 from pgfl.errors import ConfigError, Diverged
 from pgfl.privacy.request import Privacy

@@ -18,7 +18,7 @@ from pydantic import (
 )
 
 from pgfl.core import training_defaults
-from pgfl.core.algorithms import AUTO, PGFL, FedAvg
+from pgfl.core.algorithms import PGFL, FedAvg
 from pgfl.core.streams import SEED_LIMIT
 from pgfl.core.topology import Mixing
 from pgfl.objectives import Huber, Ridge
@@ -252,7 +252,9 @@ def _with_noise(privacy: PrivacySettings, about: ValidationInfo) -> PrivacySetti
 def _with_rho(algorithm: AlgorithmSettings, about: ValidationInfo) -> AlgorithmSettings:
     """On a user's own table ρ is chosen by itself, unless it is stated."""
     own = isinstance(about.data.get("data"), TableData) and algorithm.kind != TRAINED_BY_GRADIENT
-    return algorithm.model_copy(update={"rho": AUTO}) if own and "rho" not in algorithm.model_fields_set else algorithm
+    return (
+        algorithm.model_copy(update={"rho": "auto"}) if own and "rho" not in algorithm.model_fields_set else algorithm
+    )
 
 
 class Config(Section):

@@ -13,7 +13,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar, Final, Literal
+from typing import ClassVar
 
 from pgfl.array_types import Array
 from pgfl.core.client_rules import ClientRule, ClientStep, GradientSteps, Problem, ProximalStep, Release
@@ -26,8 +26,8 @@ from pgfl.core.server_rules import (
     ServerRule,
     ServerState,
 )
+from pgfl.core.stated_rho import Rho, check_chosen, is_automatic
 from pgfl.core.topology import Mixing
-from pgfl.errors import ConfigError
 
 __all__ = [
     "KINDS",
@@ -44,11 +44,6 @@ __all__ = [
     "ServerState",
     "swap_warning",
 ]
-
-
-AUTO: Final = "auto"
-Rho = float | Literal["auto"]
-"""ρ, or "auto": `train` then chooses it from the curvature of the data, or under privacy from public facts."""
 
 
 class Algorithm(ABC):
@@ -69,11 +64,13 @@ class Algorithm(ABC):
     @cached_property
     def client_rule(self) -> ClientRule:
         """What its clients do."""
+        check_chosen(self)
         return self.rules()[0]
 
     @cached_property
     def server_rule(self) -> ServerRule:
         """What its servers do."""
+        check_chosen(self)
         return self.rules()[1]
 
     @property
@@ -165,7 +162,7 @@ class PGFL(Algorithm):
     Only `release` makes it private: with the identity it is Algorithm 1, with noise Algorithm 2.
     """
 
-    rho: Rho = 5.0  # type: ignore[assignment]
+    rho: Rho = Rho()  # noqa: RUF009
     tau: Tau = 0.0
     mixing: Mixing = "uniform"
 
@@ -173,14 +170,14 @@ class PGFL(Algorithm):
 
     def rules(self) -> tuple[ClientRule, ServerRule]:
         """A proximal step, and the neighbourhood's average."""
-        return ProximalStep(chosen(self.rho)), NeighbourhoodAverage()
+        return ProximalStep(self.rho), NeighbourhoodAverage()
 
 
 @dataclass(frozen=True)
 class ExactMixing(Algorithm):
     """PGFL with the exact-diffusion correction: at τ = 0, if all clients take part, it reaches the optimum."""
 
-    rho: Rho = 5.0  # type: ignore[assignment]
+    rho: Rho = Rho()  # noqa: RUF009
     tau: Tau = 0.0
     mixing: Mixing = "metropolis"
 
@@ -188,14 +185,14 @@ class ExactMixing(Algorithm):
 
     def rules(self) -> tuple[ClientRule, ServerRule]:
         """A proximal step, and exact diffusion."""
-        return ProximalStep(chosen(self.rho)), ExactDiffusion()
+        return ProximalStep(self.rho), ExactDiffusion()
 
 
 @dataclass(frozen=True)
 class OneStep(Algorithm):
     """The one-step ADMM server update with the server dual ψ, from the neighbours' models of the previous round."""
 
-    rho: Rho = 5.0  # type: ignore[assignment]
+    rho: Rho = Rho()  # noqa: RUF009
     tau: Tau = 0.0
     mixing: Mixing = "uniform"
 
@@ -203,7 +200,7 @@ class OneStep(Algorithm):
 
     def rules(self) -> tuple[ClientRule, ServerRule]:
         """A proximal step, and the one-step update with the same ρ."""
-        return ProximalStep(chosen(self.rho)), OneStepUpdate(chosen(self.rho))
+        return ProximalStep(self.rho), OneStepUpdate(self.rho)
 
 
 @dataclass(frozen=True)
@@ -225,25 +222,6 @@ class FedAvg(Algorithm):
 
 
 KINDS: dict[str, type[Algorithm]] = {cls.kind: cls for cls in (PGFL, ExactMixing, OneStep, FedAvg)}
-
-
-def chosen(rho: Rho) -> float:
-    """ρ as a number; raises `ConfigError` if it has yet to be chosen."""
-    if isinstance(rho, str):
-        what = "is replaced by a number when training starts" if rho == AUTO else 'must be a number above 0 or "auto"'
-        raise ConfigError(f"algorithm.rho = {rho!r} {what}; give a number here.")
-    return rho
-
-
-def is_automatic(algorithm: Algorithm) -> bool:
-    """Whether ρ has yet to be chosen."""
-    return bool(vars(algorithm).get("rho") == AUTO)
-
-
-def stated_rho(algorithm: Algorithm) -> float | None:
-    """ρ of an algorithm that has this parameter; None for the others."""
-    rho = vars(algorithm).get("rho")
-    return None if rho is None else chosen(rho)
 
 
 def swap_warning(tau: Tau, clusters: int) -> str | None:

@@ -12,7 +12,7 @@ from pydantic import Field, ValidationError, model_validator
 from pgfl.config import AlgorithmSettings, ObjectiveSettings
 from pgfl.config.building import build_algorithm, build_objective
 from pgfl.config.schema import TRAINED_BY_GRADIENT, Count, Positive, Section
-from pgfl.core.algorithms import AUTO, Algorithm
+from pgfl.core.algorithms import Algorithm
 from pgfl.core.assured import LEAST_TOLERANCE
 from pgfl.errors import NetworkError
 from pgfl.objectives import BatchedObjective, Ridge
@@ -39,7 +39,7 @@ class Training(Section):
     def _consistent(self) -> Self:
         if len(set(self.clusters)) != len(self.clusters):
             raise ValueError("`training.clusters` names a cluster twice.")
-        if self.algorithm.rho == AUTO:
+        if self.algorithm.rho == "auto":
             raise ValueError('`training.algorithm.rho` must be a number on a real network; "auto" is for `pgfl run`.')
         if any(self.objective.of(name).kind not in TASK_OF for name in ("", *self.objective.clusters)):
             raise ValueError(

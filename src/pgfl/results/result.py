@@ -75,7 +75,7 @@ class Result:
     `history` holds what may be shown, `clean_history` what was measured on clean client models of a private
     simulation. `objectives` names the objective of each cluster, `classes` is C of softmax models (C × d numbers, row
     after row), `noise` the source of the noise ("seeded" or
-    "secure", None without privacy), `guarantee` says in one sentence what is promised, `rho` is the ρ that was used.
+    "secure", None without privacy), `guarantee` says in one sentence what is promised.
 
     >>> result = Result(
     ...     client_ids=("ann", "bob"), server_ids=("north",), cluster_ids=("adults",), objectives=("ridge",),
@@ -97,11 +97,11 @@ class Result:
     config: Config | None = None
     intercept: bool = False
     classes: int | None = None
+    rho: float | None = None  # that was used, whether it was stated or chosen
     clean_history: Columns | None = None
     privacy: Sequence[Columns] = ()
     noise: str | None = None
     guarantee: str | None = None
-    rho: float | None = None
     warnings: Sequence[str] = ()
     seconds: float = 0.0
     folder: Path | None = field(default=None, compare=False)

@@ -21,9 +21,10 @@ import numpy as np
 
 from pgfl.array_types import Floats, Ints
 from pgfl.core import equations as eq
-from pgfl.core.algorithms import Algorithm, is_automatic
+from pgfl.core.algorithms import Algorithm
 from pgfl.core.federation import Federation
 from pgfl.core.server_rules import NeighbourhoodAverage
+from pgfl.core.stated_rho import is_automatic
 from pgfl.core.topology import Graph, Mixing
 from pgfl.errors import ConfigError
 from pgfl.objectives import Bounds, Objective

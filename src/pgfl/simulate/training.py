@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pgfl.array_types import AnyArray, DTypeLike, Ints
-from pgfl.core.algorithms import PGFL, Algorithm, stated_rho
+from pgfl.core.algorithms import PGFL, Algorithm
 from pgfl.core.federation import Federation
 from pgfl.core.schedules import Participants
+from pgfl.core.stated_rho import stated_rho
 from pgfl.core.training_defaults import Library
 from pgfl.objectives import Ridge
 from pgfl.results.result import Result, RunModels
@@ -116,7 +117,6 @@ def train_runs(
     algorithm = communicator.together(lambda: with_rho(algorithm, objectives, first, options, communicator))
     batches = _batches(first, objectives, options, communicator)
     trained = _Trained(first, objectives, options, warnings(first, algorithm, options, communicator))
-    trained.rho = stated_rho(algorithm)
     observers: list[Observer] = [checkpoints] if checkpoints else []
     observers += [_Reporter(progress)] if progress else []
     for numbers in batches:
@@ -174,16 +174,17 @@ class _Trained:
     options: TrainingOptions
     warnings: list[str]
     client_ids: Sequence[str] = ()
+    rho: float | None = None
     models: list[RunModels] = field(default_factory=list)
     privacy: list[dict[str, AnyArray]] = field(default_factory=list)
     shown: list[dict[str, float]] = field(default_factory=list)
     clean: list[dict[str, float]] = field(default_factory=list)
     noise: str | None = None
     guarantee: str | None = None
-    rho: float | None = None
 
     def add(self, simulator: Simulator, folder: Path | None) -> None:
         """Keep the models, accounts and measures of a batch."""
+        self.rho = stated_rho(simulator.algorithm)
         self.noise = simulator.noise
         self.guarantee = simulator.plan.label if simulator.plan else None
         for number, run in enumerate(simulator.layout.runs):
@@ -204,13 +205,13 @@ class _Trained:
             cluster_ids=self.first.cluster_ids,
             objectives=[objective_of(self.objectives, name).kind for name in self.first.cluster_ids],
             classes=classes_of(self.objectives),
+            rho=self.rho,
             models=self.models,
             history=shown if self.options.privacy else {**shown, **clean},
             clean_history=clean if self.noise == "seeded" else None,
             privacy=self.privacy,
             noise=self.noise,
             guarantee=self.guarantee,
-            rho=self.rho,
             warnings=self.warnings,
             seconds=seconds,
         )
