@@ -209,7 +209,7 @@ def _tau_shape(value: object) -> str:
     return "<decay>" if isinstance(value, Mapping | Decay) else "<number>"
 
 
-def _participants_shape(value: object) -> str:
+def _number_or_text(value: object) -> str:
     return "<text>" if isinstance(value, str) else "<number>"
 
 
@@ -221,13 +221,15 @@ class AlgorithmSettings(Section):
 
     kind: AlgorithmKind = "pgfl"
     client: ClientKind = PGFL.client
-    rho: Positive = PGFL.rho
+    rho: Annotated[
+        Annotated[Positive, Tag("<number>")] | Annotated[Literal["auto"], Tag("<text>")], Discriminator(_number_or_text)
+    ] = PGFL.rho
     tau: Annotated[
         Annotated[float, Field(ge=0, lt=1), Tag("<number>")] | Annotated[Decay, Tag("<decay>")],
         Discriminator(_tau_shape),
     ] = cast("float", PGFL.tau)
     participants: Annotated[
-        Annotated[Count, Tag("<number>")] | Annotated[Literal["all"], Tag("<text>")], Discriminator(_participants_shape)
+        Annotated[Count, Tag("<number>")] | Annotated[Literal["all"], Tag("<text>")], Discriminator(_number_or_text)
     ] = training_defaults.PARTICIPANTS
     step: Positive = FedAvg.step
     local_steps: Count = FedAvg.local_steps
@@ -313,6 +315,14 @@ def _with_noise(privacy: PrivacySettings, about: ValidationInfo) -> PrivacySetti
     return privacy if privacy.noise else privacy.model_copy(update={"noise": "secure" if own else "seeded"})
 
 
+def _with_rho(algorithm: AlgorithmSettings, about: ValidationInfo) -> AlgorithmSettings:
+    """On a user's own table ρ is chosen by itself, unless it is stated."""
+    own = isinstance(about.data.get("data"), TableData) and algorithm.kind != TRAINED_BY_GRADIENT
+    return (
+        algorithm.model_copy(update={"rho": "auto"}) if own and "rho" not in algorithm.model_fields_set else algorithm
+    )
+
+
 class Config(Section):
     """A whole experiment.
 
@@ -345,7 +355,9 @@ class Config(Section):
     stop: Annotated[Stop | None, AfterValidator(_stopping)] = Field(default=None, validate_default=True)
     graph: GraphSettings = Field(default_factory=GraphSettings)
     objective: ObjectiveSettings = Field(default_factory=ObjectiveSettings)
-    algorithm: AlgorithmSettings = Field(default_factory=AlgorithmSettings)
+    algorithm: Annotated[AlgorithmSettings, AfterValidator(_with_rho)] = Field(
+        default_factory=AlgorithmSettings, validate_default=True
+    )
     privacy: Annotated[PrivacySettings, AfterValidator(_with_noise)] = Field(
         default_factory=PrivacySettings, validate_default=True
     )

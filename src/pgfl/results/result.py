@@ -120,6 +120,7 @@ class Result:
     dtype: str = "float64"
     tasks: Sequence[Task] = ()
     classes: int | None = None
+    rho: float | None = None  # that was used, whether it was stated or chosen
     clean_history: Columns | None = None
     privacy: Sequence[Columns] = ()
     noise: str | None = None
@@ -266,6 +267,7 @@ class Result:
             "clusters": list(self.cluster_ids) if len(self.cluster_ids) <= 100 else len(self.cluster_ids),
             "dimension": self.dimension,
             "classes": self.classes,
+            "rho": self.rho,
             "objectives": sorted(set(self.objectives)),
             "runs": len(self.models),
             "rounds": int(self.rounds[-1]),

@@ -17,12 +17,14 @@ from pgfl.core.algorithms import PGFL, Algorithm
 from pgfl.core.federation import Federation
 from pgfl.core.measures import LOWER_IS_BETTER, MEASURES, check_wanted
 from pgfl.core.schedules import Participants
+from pgfl.core.stated_rho import stated_rho
 from pgfl.core.training_defaults import Library, Stop
 from pgfl.objectives import Ridge
 from pgfl.results.measured import ClientFigures, Measured, over_runs
 from pgfl.results.result import EndedBy, Result, RunModels
 from pgfl.results.verdict import Verdict, worst_of_runs
 from pgfl.simulate import memory
+from pgfl.simulate.automatic_rho import with_rho
 from pgfl.simulate.communicator import ALONE, Communicator, Gathering
 from pgfl.simulate.continuing import Continuation, state_of
 from pgfl.simulate.label_classes import classes_of, with_classes
@@ -153,6 +155,7 @@ def train_runs(
         options = replace(options, privacy=options.privacy.completed(first.encoding))
     check_wanted(options.metrics, [objective_of(objectives, name) for name in first.cluster_ids])
     objectives = communicator.together(lambda: with_classes(objectives, first, options.privacy, communicator))
+    algorithm = communicator.together(lambda: with_rho(algorithm, objectives, first, options, communicator))
     batches = _batches(first, objectives, options, communicator)
     trained = _Trained(first, objectives, options, warnings(first, algorithm, objectives, options, communicator))
     observers: list[Observer] = [checkpoints] if checkpoints else []
@@ -219,6 +222,7 @@ class _Trained:
     options: TrainingOptions
     warnings: list[str]
     client_ids: Sequence[str] = ()
+    rho: float | None = None
     models: list[RunModels] = field(default_factory=list)
     privacy: list[dict[str, AnyArray]] = field(default_factory=list)
     shown: list[dict[str, float]] = field(default_factory=list)
@@ -240,6 +244,7 @@ class _Trained:
 
     def add(self, simulator: Simulator, folder: Path | None) -> None:
         """Keep the models, accounts and measures of a batch."""
+        self.rho = stated_rho(simulator.algorithm)
         self.noise = simulator.noise
         self.guarantee = simulator.plan.label if simulator.plan else None
         self.spent_at += simulator.spent_at
@@ -287,6 +292,7 @@ class _Trained:
             x_norm=self.options.privacy.x_norm if self.options.privacy else None,
             dtype=np.dtype(self.options.dtype).name,
             classes=classes_of(self.objectives),
+            rho=self.rho,
             models=self.models,
             history=shown if self.options.privacy else {**shown, **clean},
             clean_history=clean if self.noise == "seeded" else None,
