@@ -325,3 +325,10 @@ def test_rows_that_are_encoded_otherwise_do_not_continue_a_model():
         train(read_federation(young, columns=computed, intercept=True), PGFL(), Ridge(), rounds=2, start=start)
     stated_start = train(read_federation(young, columns=stated), PGFL(), Ridge(), rounds=2)
     train(read_federation(old, columns=stated), PGFL(), Ridge(), rounds=2, start=stated_start)
+
+
+def test_a_chosen_rho_is_kept_when_a_run_goes_on():
+    start = train(federation(), PGFL(rho="auto"), Huber(), rounds=3)
+    later = train(federation(), PGFL(rho="auto"), Huber(), rounds=200, start=start)
+    chosen_anew = train(federation(), PGFL(rho="auto"), Huber(), rounds=203)
+    assert later.rho == start.rho != chosen_anew.rho
