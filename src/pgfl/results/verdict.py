@@ -146,7 +146,8 @@ class Setting:
     """What the advice depends on: rounds played and asked for, the algorithm, the task, and the duals.
 
     `target_scale` is about the standard deviation of targets, as public bounds let one guess it. `pull` is the size of
-    the duals relative to the models: how far clients pull apart, in units of 1/ρ.
+    the duals relative to the models: how far clients pull apart, in units of 1/ρ. With an `exact` server rule that does no
+    harm to the limit.
     """
 
     played: int
@@ -155,6 +156,7 @@ class Setting:
     task: str
     target_scale: float = 1.0
     pull: float = 0.0
+    exact: bool = False
 
 
 @dataclass(frozen=True)
@@ -267,7 +269,7 @@ def _settled(windows: Sequence[Window], setting: Setting, noise: Noise | None) -
     """Whether the models have converged, and how far they are if not."""
     found = remaining(windows, noise)
     figures = {"distance": found.total, "drift": found.drift, "spread": found.spread, "pull": setting.pull}
-    if setting.pull >= (TORN if noise is None else TORN_BY_NOISE):
+    if not setting.exact and setting.pull >= (TORN if noise is None else TORN_BY_NOISE):
         return Verdict(
             "not yet",
             "The clients pull so far apart that the models end up wrong, however many rounds there are.",

@@ -14,6 +14,7 @@ import numpy as np
 from pgfl.array_types import AnyArray, AnyFloats
 from pgfl.core import metrics
 from pgfl.core.client_rules import GradientSteps
+from pgfl.core.server_rules import ExactDiffusion
 from pgfl.results.verdict import STOPS, Noise, Setting, Verdict, Window, is_diverging, judged, remaining
 from pgfl.simulate.problems import objective_of
 from pgfl.simulate.totals import Totals
@@ -188,6 +189,7 @@ class Monitor:
             task="regression" if "regression" in tasks else "classification",
             target_scale=self._target_scale(simulator, number),
             pull=pull,
+            exact=isinstance(algorithm.server_rule, ExactDiffusion),
         )
 
     def _target_scale(self, simulator: Simulator, number: int) -> float:
