@@ -133,9 +133,8 @@ class TableRows:
         row, cell = wrong[0]
         filled = len(values) - len(suspect) + len(wrong)
         if name in self._undeclared and len(wrong) > _MOSTLY * filled:
-            raise self.refuse(
-                row, _advice(name, self._undeclared[name], list(dict.fromkeys(cell for _, cell in wrong)))
-            )
+            words = list(dict.fromkeys(cell for _, cell in wrong))
+            raise self.refuse(row, _advice(name, self._undeclared[name], words, self._unplaced))
         complaint = f"column {quoted(name)} holds {quoted(cell)}, which is not a finite number"
         raise self.refuse(row, f"{complaint}; correct it or remove the row.")
 
