@@ -35,7 +35,7 @@ from pgfl.atomic_files import make_folder, remove_drafts, write_atomically, writ
 from pgfl.errors import ConfigError, Interrupted, ResultError
 from pgfl.results import model_file
 from pgfl.results.result import Columns, Network, Result, RunModels
-from pgfl.results.training_state import STATE, TrainingState
+from pgfl.results.training_state import IN_MEMORY, STATE, TrainingState, claim
 
 if TYPE_CHECKING:
     from pgfl.config import Config
@@ -159,6 +159,8 @@ def save(result: Result, folder: Path) -> Path:
         result.model(run).save(described)
     for run, state in enumerate(result.states):
         state.save(folder / _of_run(STATE, run))
+    if result.continued:
+        claim(folder, IN_MEMORY)
     for run, table in enumerate(result.privacy):
         _write_columns(folder / _of_run(PRIVACY, run), table)
     if result.private and result.noise == "seeded":

@@ -82,7 +82,7 @@ class Result:
     simulation. `encoding`, `intercept`, `dtype` and `x_norm` say what is done to a row before a model sees it.
     `objectives` names the objective of each cluster, `noise` the source of the noise ("seeded" or
     "secure", None without privacy), `guarantee` says in one sentence what is promised. `states` is what further rounds
-    start from.
+    start from, and `continued` says that a training has gone on from here with float-safe noise.
 
     >>> result = Result(
     ...     client_ids=("ann", "bob"), server_ids=("north",), cluster_ids=("adults",), objectives=("ridge",),
@@ -115,6 +115,7 @@ class Result:
     states: Sequence[TrainingState] = ()
     seconds: float = 0.0
     folder: Path | None = field(default=None, compare=False)
+    continued: bool = field(default=False, compare=False)
 
     @property
     def dimension(self) -> int:
