@@ -211,6 +211,26 @@ def test_what_was_released_in_the_clear_does_not_become_private():
         train(federation(), PGFL(rho=2.0), Huber(), rounds=6, privacy=private(), start=first)
 
 
+def test_float_safe_releases_are_continued_once_or_their_sum_would_be_forgotten(tmp_path):
+    def asked(epsilon):
+        return private(**{**TARGET, "epsilon": epsilon}, index="release", noise="secure")
+
+    def go_on(start, epsilon):
+        return train(federation(), PGFL(rho=2.0), Huber(), rounds=2, privacy=asked(epsilon), start=start)
+
+    first = train(federation(), PGFL(rho=2.0), Huber(), rounds=6, privacy=asked(2.0))
+    second = go_on(first, 4.0)
+    with pytest.raises(PrivacyError, match="This result was already continued in another training"):
+        go_on(first, 4.0)
+    first.save(tmp_path / "first")
+    with pytest.raises(PrivacyError, match="first was already continued in another training"):
+        go_on(Result.load(tmp_path / "first"), 4.0)
+    second.save(tmp_path / "second")
+    go_on(Result.load(tmp_path / "second"), 5.0)
+    with pytest.raises(PrivacyError, match=r"second was already continued in another training .* go on from there"):
+        go_on(Result.load(tmp_path / "second"), 5.0)
+
+
 # ------------------------------------------------------------------------------------------------------------ the noise
 
 

@@ -145,7 +145,7 @@ def train_runs(
     result, and `options.rounds` counts its rounds too.
     """
     began = time.perf_counter()
-    earlier = None if start is None else Continuation(start)
+    earlier = None if start is None else Continuation(start, folder)
     options = options if earlier is None else earlier.options(options)
     communicator.together(lambda: check_engine(options, communicator.size))
     owners_of(0)
