@@ -1,7 +1,7 @@
 # Everything runs in .venv, which is built once from requirements.lock.
 SHELL := /bin/bash
 .DELETE_ON_ERROR:
-.PHONY: install run quick test two-worlds mutants check bench bench-peers bench-network clean
+.PHONY: install run quick test two-worlds mutants chaos check bench bench-peers bench-network clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -41,6 +41,9 @@ check: install
 
 mutants: install
 	@$(BIN)/python -m tests.mutants.run $(ARGS)
+
+chaos: install
+	@$(BIN)/python -m tests.deploy.chaos $(ARGS)
 
 bench: install
 	@$(BIN)/python benchmarks/run.py $(ARGS)
