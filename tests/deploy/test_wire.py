@@ -114,7 +114,7 @@ MALFORMED = {
 
 
 def test_another_version_is_refused_with_what_to_do():
-    with pytest.raises(Malformed, match="version 1, but this pgfl has version 2; all machines .* the same pgfl"):
+    with pytest.raises(Malformed, match=r"version 1, but this pgfl has version 2; all machines .* the same pgfl"):
         decode(MALFORMED["other version"], LIMITS, ALL)
 
 

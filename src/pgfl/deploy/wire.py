@@ -115,8 +115,8 @@ def decode(data: bytes, limits: Limits, expected: Expected) -> Frame:
         raise Malformed("what is not a pgfl frame")
     if version != VERSION:
         raise Malformed(
-            f"a frame of version {version}, but this pgfl has version {VERSION}; all machines of a network must run the "
-            "same pgfl"
+            f"a frame of version {version}, but this pgfl has version {VERSION}; all machines of a network must run "
+            "the same pgfl"
         )
     message = next((message for message in expected if message.kind == number), None)
     if message is None:
