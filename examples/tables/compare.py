@@ -13,6 +13,7 @@ import pandas as pd  # type: ignore[import-untyped]
 import pgfl
 
 Bounds = dict[str, tuple[float, float]]
+Row = tuple[str, str, float | None, float, str]
 
 DIABETES: Bounds = {
     "age": (18, 90), "bmi": (15, 50), "bp": (50, 150), "s1": (50, 350), "s2": (20, 300), "s3": (10, 120),
@@ -30,7 +31,7 @@ CANCER: Bounds = {f"mean {name}": (0, most) for name, most in LARGEST.items()}
 EPSILONS = (None, 8.0, 4.0, 1.0)
 
 
-def main() -> list[tuple[str, str, float | None, float, str]]:
+def main() -> list[Row]:
     """One row per table and ε: its name, the measure, ε, the figure of all clients, and the verdict."""
     tables = runpy.run_path(str(Path(__file__).with_name("make_tables.py")))
     regression = pgfl.Column(bounds=(0, 400))
@@ -48,13 +49,13 @@ def main() -> list[tuple[str, str, float | None, float, str]]:
 
 def compared(
     name: str, table: pd.DataFrame, target: str, bounds: Bounds, goal: pgfl.Column, loss: pgfl.Objective, measure: str
-) -> list[tuple[str, str, float | None, float, str]]:
+) -> list[Row]:
     """One table without privacy and at each ε."""
     columns = {column: pgfl.Column(bounds=ends) for column, ends in bounds.items()} | {target: goal}
     federation = pgfl.read_federation(
         table, target=target, columns=columns, features=list(bounds), test=0.2, graph="complete", intercept=True
     )
-    rows = []
+    rows: list[Row] = []
     for epsilon in EPSILONS:
         privacy = None if epsilon is None else pgfl.Privacy(epsilon=epsilon, max_releases=20, index="release")
         algorithm = pgfl.ExactMixing(rho="auto") if epsilon is None else pgfl.PGFL(rho="auto", client="gradient")
