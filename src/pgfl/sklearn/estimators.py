@@ -40,7 +40,7 @@ Bounds = tuple[float, float] | list[tuple[float, float]] | ArrayLike
 """One pair (low, high) for all columns, or one pair per column."""
 
 CLEAN_TOLERANCE = 1e-8
-ROUNDS, ROUNDS_ALONE = 100, 20
+ROUNDS, ROUNDS_ALONE = 100, 10
 _Places = dict[str, ArrayLike | None]
 _CLONES: WeakSet[BaseEstimator] = WeakSet()
 """Estimators that scikit-learn copied: several of them may be fitted to the same records without anyone counting."""
@@ -185,7 +185,7 @@ class PGFLRegressor(RegressorMixin, _Estimator):  # type: ignore[misc]
     tau : float
         How much a cluster learns from the others.
     rounds : int or None
-        How many rounds are played; None is 100, or 20 where every cluster has one client, which needs fewer.
+        How many rounds are played; None is 100, or 10 where every cluster has one client, which needs fewer.
     algorithm : "pgfl", "pgfl-exact", "pgfl-onestep", "fedavg" or an `Algorithm`
     graph : str or list of pairs
         The kind of server graph, or its edges.
