@@ -298,8 +298,8 @@ class PGFLRegressor(RegressorMixin, _Estimator):  # type: ignore[misc]
 class PGFLClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
     """Personalised federated classification: one logistic (or, with more than two classes, softmax) model per cluster.
 
-    The parameters are those of `PGFLRegressor`, without `kappa`, `target_bounds` and `w_norm`. With `epsilon` the `classes` have to be
-    stated, because those in the records are not public.
+    The parameters are those of `PGFLRegressor`, without `kappa`, `target_bounds` and `w_norm`. With `epsilon` the
+    `classes` have to be stated, because those in the records are not public.
 
     >>> from sklearn.datasets import load_breast_cancer
     >>> X, y = load_breast_cancer(return_X_y=True)
