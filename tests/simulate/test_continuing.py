@@ -313,6 +313,13 @@ def test_a_result_without_a_state_is_refused(tmp_path):
         Result.load(tmp_path / "run")
 
 
+def test_a_state_that_was_too_large_to_keep_is_no_start(monkeypatch):
+    monkeypatch.setattr("pgfl.simulate.continuing.MOST_SERVER_NUMBERS", 1)
+    start = train(federation(), PGFL(), Huber(), rounds=2)
+    with pytest.raises(ResultError, match="This result keeps no state to go on with"):
+        train(federation(), PGFL(), Huber(), rounds=2, start=start)
+
+
 def test_a_private_state_holds_no_clean_model(tmp_path):
     result = train(federation(), PGFL(rho=2.0), Huber(), rounds=5, privacy=private())
     result.save(tmp_path / "run")

@@ -22,6 +22,9 @@ IN_MEMORY = "another training in Python"
 MOST_NUMBERS = 10_000_000
 """Duals with more numbers than this are not kept: a continuation then restarts from the servers' models."""
 
+MOST_SERVER_NUMBERS = 50_000_000
+"""Server states with more numbers than this are not kept, and the run cannot be continued."""
+
 ACCOUNT = ("releases", "rho", "refusals")
 
 
@@ -116,6 +119,6 @@ def already_continued(what: str, first: str) -> PrivacyError:
 def nothing_to_go_on_with(folder: Path | None) -> ResultError:
     """The error for a result that was saved without a state."""
     return ResultError(
-        f"{folder or 'This result'} keeps no state to go on with; it was written by an older version or by several "
-        "processes."
+        f"{folder or 'This result'} keeps no state to go on with: an older version or several processes wrote it, or "
+        "it is very large; start a new run."
     )

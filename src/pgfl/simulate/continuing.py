@@ -20,6 +20,7 @@ from pgfl.results.training_state import (
     ACCOUNT,
     IN_MEMORY,
     MOST_NUMBERS,
+    MOST_SERVER_NUMBERS,
     TrainingState,
     already_continued,
     claim,
@@ -157,7 +158,8 @@ class Continuation:
         before = {pair: number for number, pair in enumerate(earlier.pairs)}
         here = np.array([place for place, pair in enumerate(names) if pair in before], dtype=np.int64)
         there = np.array([before[names[place]] for place in here], dtype=np.int64)
-        assert earlier.servers is not None and earlier.known is not None
+        if earlier.servers is None or earlier.known is None:
+            raise nothing_to_go_on_with(self.start.folder)
         left = set(np.flatnonzero(earlier.known).tolist()) - set(there.tolist())
         if left and len(state.servers) > 1:
             server, cluster = earlier.pairs[min(left)]
@@ -222,6 +224,7 @@ def state_of(simulator: Simulator, run: RunLayout, earlier: Continuation | None)
         return None
     state, options, plan = simulator.state, simulator.options, simulator.plan
     before = None if earlier is None else earlier.start.states[run.number]
+    small = len(state.servers) * state.server_models.size <= MOST_SERVER_NUMBERS
     described: dict[str, object] = {}
     if plan is not None and options.privacy is not None:
         from pgfl.privacy.carried_budget import to_json
@@ -232,9 +235,9 @@ def state_of(simulator: Simulator, run: RunLayout, earlier: Continuation | None)
         algorithm=simulator.algorithm.kind,
         played=(*(before.played if before else ()), (options.seed, options.participants, state.round)),
         duals=np.array(state.dual[run.clients])[run.position] if state.dual.size <= MOST_NUMBERS else None,
-        pairs=tuple(_pair_names(simulator, run)),
-        known=simulator.network.known[run.pairs].copy(),
-        servers={name: np.array(values[run.pairs]) for name, values in state.servers.items()},
+        pairs=tuple(_pair_names(simulator, run)) if small else (),
+        known=simulator.network.known[run.pairs].copy() if small else None,
+        servers={name: np.array(values[run.pairs]) for name, values in state.servers.items()} if small else None,
         **described,  # type: ignore[arg-type]
     )
 
