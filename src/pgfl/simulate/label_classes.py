@@ -19,6 +19,7 @@ def with_classes(
 ) -> Objectives:
     """The objectives with `classes` filled in: the largest label of all clients + 1, but never under privacy."""
     chosen = [objectives] if isinstance(objectives, Objective) else list(objectives.values())
+    _check_bound(chosen, privacy)
     if not any(_unknown(objective) for objective in chosen):
         return objectives
     if privacy is not None:
@@ -36,6 +37,16 @@ def classes_of(objectives: Objectives) -> int | None:
     """C of softmax regression; None for the other objectives."""
     objective = objectives if isinstance(objectives, Objective) else next(iter(objectives.values()))
     return objective.classes if isinstance(objective, Softmax) else None
+
+
+def _check_bound(objectives: list[Objective], privacy: Privacy | None) -> None:
+    """Labels are clipped to `y_bound`, which must not make one class of another."""
+    bound = None if privacy is None else privacy.y_bound
+    known = [objective.classes for objective in objectives if isinstance(objective, Softmax) and objective.classes]
+    if bound is not None and known and bound < max(known) - 1:
+        raise PrivacyError(
+            f"privacy.y_bound = {bound:g} would clip labels up to {max(known) - 1} to another class; leave it out."
+        )
 
 
 def _unknown(objective: Objective) -> bool:
