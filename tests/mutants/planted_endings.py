@@ -49,8 +49,8 @@ ENDINGS: tuple[Mutant, ...] = (
         "a simulation plays all rounds although nobody can contribute",
         "Rounds without contributions only wear the models down.",
         "simulate/simulator.py",
-        '            self.ended_by = "budget"\n',
-        "            self.ended_by = None\n",
+        '            self.end("budget")\n',
+        "            pass\n",
         (ENDING + "test_training_ends_with_the_last_release",),
     ),
     Mutant(
