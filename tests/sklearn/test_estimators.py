@@ -120,6 +120,15 @@ def test_a_regression_over_many_clients_is_as_good_as_one_over_all_rows():
     assert abs(alone.score(X, y) - spread.score(X, y)) < 0.01
 
 
+def test_lam_means_the_same_however_rows_are_spread_over_clients():
+    """Rows twice over, at two clients of one server, are the same problem as the rows once."""
+    X, y = load_diabetes(return_X_y=True)
+    twice = {"client": [0] * len(y) + [1] * len(y)}
+    alone = PGFLRegressor(lam=0.1, rounds=300).fit(X, y)
+    spread = PGFLRegressor(lam=0.1, rounds=300).fit(np.concatenate([X, X]), np.concatenate([y, y]), **twice)
+    np.testing.assert_allclose(spread.predict(X), alone.predict(X), rtol=1e-4)
+
+
 @pytest.mark.parametrize(
     ("ask", "sentence"),
     [
