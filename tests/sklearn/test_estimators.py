@@ -5,6 +5,7 @@ import pickle
 import re
 import sys
 import warnings
+from types import SimpleNamespace
 
 import numpy as np
 import pandas
@@ -12,6 +13,7 @@ import pytest
 from sklearn.base import clone
 from sklearn.compose import make_column_transformer
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_iris
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import GridSearchCV, cross_val_score, cross_validate, train_test_split
@@ -19,7 +21,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
 
-from pgfl import PGFL, Huber
+from pgfl import PGFL, Huber, train
 from pgfl.errors import BudgetSpent, MissingExtra, PrivacyError
 from pgfl.objectives import KINDS
 from pgfl.privacy.accounting import exact_epsilon, exact_rho
@@ -149,6 +151,22 @@ def test_mistakes_are_one_sentence(ask, sentence):
     with pytest.raises(ValueError, match=re.escape(sentence)) as error:
         ask(model, X, y, places)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("kind", ["converged", "not yet", "noise drowns the signal"])
+def test_a_verdict_that_is_not_good_is_a_warning(monkeypatch, kind):
+    def judged(*arguments, **options):
+        result = train(*arguments, **options)
+        result.verdict = SimpleNamespace(kind=kind, text=f"{kind}: play more rounds.", to_json=dict)
+        return result
+
+    monkeypatch.setattr("pgfl.sklearn.estimators.train", judged)
+    X, y = load_diabetes(return_X_y=True)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        PGFLRegressor(rounds=2).fit(X, y)
+    found = [str(warning.message) for warning in caught if warning.category is ConvergenceWarning]
+    assert found == ([] if kind == "converged" else [f"{kind}: play more rounds."])
 
 
 # --------------------------------------------------------------------------------------------- pipelines and searches

@@ -8,12 +8,14 @@ and `1 / (2 C D)` of LogisticRegression in these units; the intercept is penalis
 from __future__ import annotations
 
 import copy
+import warnings
 from typing import Any, Self
 from weakref import WeakSet
 
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, clone
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import accuracy_score, r2_score
 from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
@@ -72,6 +74,9 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
         if privacy is not None:
             self.privacy_ = {name: spent["worst"] for name, spent in result.spending().items()}
         self._set_coefficients()
+        verdict = getattr(result, "verdict", None)
+        if verdict is not None and verdict.kind != "converged":
+            warnings.warn(verdict.text, ConvergenceWarning, stacklevel=3)
         return self
 
     def _encoding(self, X: Floats, columns: list[str], target: TargetColumn) -> RowEncoding:
