@@ -5,6 +5,7 @@ import pickle
 import re
 import sys
 import warnings
+from types import SimpleNamespace
 
 import numpy as np
 import pandas
@@ -12,6 +13,7 @@ import pytest
 from sklearn.base import clone
 from sklearn.compose import make_column_transformer
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_iris
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import GridSearchCV, cross_val_score, cross_validate, train_test_split
@@ -19,7 +21,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
 
-from pgfl import PGFL, Huber
+from pgfl import PGFL, Huber, train
 from pgfl.errors import BudgetSpent, MissingExtra, PrivacyError
 from pgfl.objectives import KINDS
 from pgfl.privacy.accounting import exact_epsilon, exact_rho
@@ -120,6 +122,15 @@ def test_a_regression_over_many_clients_is_as_good_as_one_over_all_rows():
     assert abs(alone.score(X, y) - spread.score(X, y)) < 0.01
 
 
+def test_lam_means_the_same_however_rows_are_spread_over_clients():
+    """Rows twice over, at two clients of one server, are the same problem as the rows once."""
+    X, y = load_diabetes(return_X_y=True)
+    twice = {"client": [0] * len(y) + [1] * len(y)}
+    alone = PGFLRegressor(lam=0.1, rounds=300).fit(X, y)
+    spread = PGFLRegressor(lam=0.1, rounds=300).fit(np.concatenate([X, X]), np.concatenate([y, y]), **twice)
+    np.testing.assert_allclose(spread.predict(X), alone.predict(X), rtol=1e-4)
+
+
 @pytest.mark.parametrize(
     ("ask", "sentence"),
     [
@@ -140,6 +151,22 @@ def test_mistakes_are_one_sentence(ask, sentence):
     with pytest.raises(ValueError, match=re.escape(sentence)) as error:
         ask(model, X, y, places)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("kind", ["converged", "not yet", "noise drowns the signal"])
+def test_a_verdict_that_is_not_good_is_a_warning(monkeypatch, kind):
+    def judged(*arguments, **options):
+        result = train(*arguments, **options)
+        result.verdict = SimpleNamespace(kind=kind, text=f"{kind}: play more rounds.", to_json=dict)
+        return result
+
+    monkeypatch.setattr("pgfl.sklearn.estimators.train", judged)
+    X, y = load_diabetes(return_X_y=True)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        PGFLRegressor(rounds=2).fit(X, y)
+    found = [str(warning.message) for warning in caught if warning.category is ConvergenceWarning]
+    assert found == ([] if kind == "converged" else [f"{kind}: play more rounds."])
 
 
 # --------------------------------------------------------------------------------------------- pipelines and searches

@@ -8,12 +8,14 @@ and `1 / (2 C D)` of LogisticRegression in these units; the intercept is penalis
 from __future__ import annotations
 
 import copy
+import warnings
 from typing import Any, Self
 from weakref import WeakSet
 
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, clone
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import accuracy_score, r2_score
 from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
@@ -49,7 +51,7 @@ _CLONES: WeakSet[BaseEstimator] = WeakSet()
 class _Estimator(BaseEstimator):  # type: ignore[misc]
     """What both estimators share: parameters become a federation, an algorithm and privacy; a model comes back."""
 
-    def _fitted(self, X: Floats, targets: Floats, target: TargetColumn, places: _Places, objective: Objective) -> Self:
+    def _fitted(self, X: Floats, targets: Floats, target: TargetColumn, places: _Places) -> Self:
         names = getattr(self, "feature_names_in_", None)
         columns = [f"x{n}" for n in range(X.shape[1])] if names is None else [str(name) for name in names]
         encoding = self._encoding(X, columns, target)
@@ -58,6 +60,7 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
         alone = len(federation.cluster_ids) == federation.size
         rounds = self.rounds or (ROUNDS_ALONE if alone else ROUNDS)
         privacy, seed = self._privacy(rounds), self._seed()
+        objective = self._objective(self.lam * float(federation.server_sizes[federation.client_server].mean()))
         algorithm = self._algorithm(objective, federation, privacy)
         if privacy is not None:
             self._charge()
@@ -71,6 +74,9 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
         if privacy is not None:
             self.privacy_ = {name: spent["worst"] for name, spent in result.spending().items()}
         self._set_coefficients()
+        verdict = getattr(result, "verdict", None)
+        if verdict is not None and verdict.kind != "converged":
+            warnings.warn(verdict.text, ConvergenceWarning, stacklevel=3)
         return self
 
     def _encoding(self, X: Floats, columns: list[str], target: TargetColumn) -> RowEncoding:
@@ -89,9 +95,11 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
     def _algorithm(self, objective: Objective, federation: Federation, privacy: Privacy | None) -> Algorithm:
         if isinstance(self.algorithm, Algorithm):
             return self.algorithm
-        if self.algorithm not in ALGORITHMS:
-            raise ValueError(f"algorithm must be one of {', '.join(ALGORITHMS)}; got {self.algorithm!r}.")
-        kind = ALGORITHMS[self.algorithm]
+        exact = self.tau == 0 and privacy is None
+        name = ("pgfl-exact" if exact else "pgfl") if self.algorithm == "auto" else self.algorithm
+        if name not in ALGORITHMS:
+            raise ValueError(f"algorithm must be one of auto, {', '.join(ALGORITHMS)}; got {name!r}.")
+        kind = ALGORITHMS[name]
         if kind is FedAvg:
             return FedAvg()
         rho = penalty(objective, federation, privacy is not None) if self.rho == "auto" else self.rho
@@ -177,7 +185,8 @@ class PGFLRegressor(RegressorMixin, _Estimator):  # type: ignore[misc]
     objective : "auto", "ridge", "huber" or an `Objective`
         "auto" is ridge, and huber (whose gradient is bounded) where `epsilon` is given.
     lam : float
-        λ of the penalty λ‖w‖² on a client's mean loss, in scaled units; see the module for `alpha`.
+        λ of the penalty λ‖w‖² on a client's mean loss, in scaled units, however many clients there are; see the
+        module for `alpha`. (pgfl's own λ is divided by the clients of a server.)
     kappa : float
         Where huber turns linear, in units of the scaled target.
     rho : "auto" or float
@@ -186,7 +195,8 @@ class PGFLRegressor(RegressorMixin, _Estimator):  # type: ignore[misc]
         How much a cluster learns from the others.
     rounds : int or None
         How many rounds are played; None is 100, or 10 where every cluster has one client, which needs fewer.
-    algorithm : "pgfl", "pgfl-exact", "pgfl-onestep", "fedavg" or an `Algorithm`
+    algorithm : "auto", "pgfl", "pgfl-exact", "pgfl-onestep", "fedavg" or an `Algorithm`
+        "auto" is the exact one, which reaches the optimum at `tau` = 0, and pgfl with `tau` or `epsilon`.
     graph : str or list of pairs
         The kind of server graph, or its edges.
     fit_intercept : bool
@@ -219,7 +229,7 @@ class PGFLRegressor(RegressorMixin, _Estimator):  # type: ignore[misc]
         rho: float | str = "auto",
         tau: float = 0.0,
         rounds: int | None = None,
-        algorithm: str | Algorithm = "pgfl",
+        algorithm: str | Algorithm = "auto",
         graph: str | list[tuple[str, str]] = "complete",
         fit_intercept: bool = True,
         feature_bounds: Bounds | None = None,
@@ -259,7 +269,7 @@ class PGFLRegressor(RegressorMixin, _Estimator):  # type: ignore[misc]
         target = TargetColumn("y", bounds)
         scaled = target.encode(ArrayRows(values[:, None], ["y"]))
         places = {"client": client, "server": server, "cluster": cluster}
-        return self._fitted(rows, scaled, target, places, self._objective())
+        return self._fitted(rows, scaled, target, places)
 
     def predict(self, X: ArrayLike, cluster: Clusters | None = None) -> AnyFloats:
         """Predicted values, by the models of the rows' clusters."""
@@ -276,7 +286,7 @@ class PGFLRegressor(RegressorMixin, _Estimator):  # type: ignore[misc]
         """R² of the predictions."""
         return float(r2_score(y, self.predict(X, cluster=cluster), sample_weight=sample_weight))
 
-    def _objective(self) -> Objective:
+    def _objective(self, lam: float) -> Objective:
         if isinstance(self.objective, Objective):
             return self.objective
         kind = self.objective
@@ -284,10 +294,10 @@ class PGFLRegressor(RegressorMixin, _Estimator):  # type: ignore[misc]
             kind = "ridge" if self.epsilon is None else "huber"
         tolerance = self._tolerance()
         if kind == "huber":
-            return Huber(lam=self.lam, tolerance=tolerance, kappa=self.kappa)
+            return Huber(lam=lam, tolerance=tolerance, kappa=self.kappa)
         if kind != "ridge":
             raise ValueError(f"objective must be auto, ridge, huber or an Objective; got {self.objective!r}.")
-        return OBJECTIVES["ridge"](lam=self.lam, tolerance=tolerance)
+        return OBJECTIVES["ridge"](lam=lam, tolerance=tolerance)
 
     def _keep_coefficients(self, coefficients: Floats, intercepts: Floats) -> None:
         alone = len(coefficients) == 1
@@ -315,7 +325,7 @@ class PGFLClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
         rho: float | str = "auto",
         tau: float = 0.0,
         rounds: int | None = None,
-        algorithm: str | Algorithm = "pgfl",
+        algorithm: str | Algorithm = "auto",
         graph: str | list[tuple[str, str]] = "complete",
         fit_intercept: bool = True,
         feature_bounds: Bounds | None = None,
@@ -353,7 +363,7 @@ class PGFLClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
         self.classes_, numbers = self._numbered(np.asarray(labels))
         target = TargetColumn("y", labels=tuple(str(label) for label in self.classes_.tolist()))
         places = {"client": client, "server": server, "cluster": cluster}
-        return self._fitted(rows, numbers, target, places, self._objective())
+        return self._fitted(rows, numbers, target, places)
 
     def predict(self, X: ArrayLike, cluster: Clusters | None = None) -> AnyArray:
         """The most probable classes."""
@@ -399,15 +409,15 @@ class PGFLClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
             raise ValueError(f"y holds {labels[np.argmin(known)]!r}, which is not one of `classes`.")
         return classes, numbers.astype(np.float64)
 
-    def _objective(self) -> Objective:
+    def _objective(self, lam: float) -> Objective:
         if isinstance(self.objective, Objective):
             return self.objective
         if self.objective not in ("auto", "logistic", "softmax"):
             raise ValueError(f"objective must be auto, logistic, softmax or an Objective; got {self.objective!r}.")
         if len(self.classes_) > 2 or self.objective == "softmax":
             kind: Any = OBJECTIVES["softmax"]
-            return kind(lam=self.lam, tolerance=self._tolerance(), classes=len(self.classes_))  # type: ignore[no-any-return]
-        return OBJECTIVES["logistic"](lam=self.lam, tolerance=self._tolerance())
+            return kind(lam=lam, tolerance=self._tolerance(), classes=len(self.classes_))  # type: ignore[no-any-return]
+        return OBJECTIVES["logistic"](lam=lam, tolerance=self._tolerance())
 
     def _keep_coefficients(self, coefficients: Floats, intercepts: Floats) -> None:
         alone = len(coefficients) == 1

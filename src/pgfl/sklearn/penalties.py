@@ -26,6 +26,7 @@ def penalty(objective: Objective, federation: Federation, private: bool) -> floa
     curvature = 1.0 if bound is None else bound
     rows = federation.features.astype(np.float64)
     values = np.linalg.eigvalsh(rows.T @ rows / len(rows))
-    least, most = curvature * max(float(values[0]), 0.0) + 2.0 * objective.lam, curvature * float(values[-1])
+    regulariser = 2.0 * objective.lam / float(federation.server_sizes[federation.client_server].mean())
+    least, most = curvature * max(float(values[0]), 0.0) + regulariser, curvature * float(values[-1])
     alone = len(np.unique(federation.client_cluster)) == federation.size
     return max(LEAST_SHARE * most, ALONE_SHARE * least if alone else float(np.sqrt(least * most)))
