@@ -37,6 +37,12 @@ QUICK = {
         "test_a_folder_with_a_result_is_refused_before_any_work",
         "test_resume_takes_the_folder_s_config_and_finished_runs_are_shown_again",
     ),
+    "planning/test_plan.py": (
+        "test_what_is_predicted_is_what_runs_on_other_federations_achieve",
+        "test_a_plan_says_what_more_privacy_and_more_data_would_do",
+        "test_noise_that_will_drown_the_signal_is_said_so",
+        "test_the_command_writes_a_config_that_can_be_run",
+    ),
     "data/test_store.py": (),
     "data/test_synthetic.py": (),
     "data/test_tables.py": ("test_malformed_csv_is_refused_in_one_sentence_or_read_finite",),

@@ -7,9 +7,9 @@ from typing import Protocol
 
 import numpy as np
 
-from pgfl.array_types import AnyArray, AnyFloats, Bools
+from pgfl.array_types import AnyArray, Bools
 from pgfl.core.algorithms import Algorithm, FedAvg
-from pgfl.core.federation import Federation, TestSet
+from pgfl.core.federation import Federation
 from pgfl.core.metrics import deviation
 from pgfl.core.schedules import Participants
 from pgfl.data.mnist import mnist_federation
@@ -20,7 +20,6 @@ from pgfl.simulate.simulator import Simulator
 from pgfl.simulate.training import train
 from pgfl.simulate.training_options import TrainingOptions
 
-SIDE = 28  # of a picture, in pixels
 Measured = dict[str, AnyArray]
 """By name, what was measured; the first axis is the run."""
 
@@ -71,24 +70,10 @@ class DigitData:
 
     tasks: str
     source: str | None = None
-    block: int = 1  # side of the squares of pixels that are added up to one column
 
     def federation(self, seed: int, run: int) -> Federation:
         """The federation of one run."""
-        whole = mnist_federation(self.tasks, seed=seed, run=run, source=self.source)
-        return whole if self.block == 1 else _coarse(whole, self.block)
-
-
-def _coarse(federation: Federation, block: int) -> Federation:
-    """The federation with images of fewer pixels, of norm 1 again; every image is treated by itself."""
-
-    def of(images: AnyFloats) -> AnyFloats:
-        cells = SIDE // block
-        added = images.reshape(-1, cells, block, cells, block).sum(axis=(2, 4)).reshape(len(images), cells * cells)
-        return np.asarray(added / np.linalg.norm(added, axis=1, keepdims=True))
-
-    tests = {name: TestSet(of(test.features), test.targets) for name, test in (federation.tests or {}).items()}
-    return federation.replace(features=of(federation.features), tests=tests, generated=True)
+        return mnist_federation(self.tasks, seed=seed, run=run, source=self.source)
 
 
 @dataclass(frozen=True)
