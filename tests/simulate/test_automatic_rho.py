@@ -270,6 +270,22 @@ def test_the_result_states_the_number(tmp_path):
     assert train(made, PGFL(rho=3.0), Ridge(), rounds=1).rho == 3.0
 
 
+def test_the_command_line_and_the_page_show_the_number(tmp_path, monkeypatch, capsys):
+    from pgfl.cli import main
+
+    (tmp_path / "c.toml").write_text(
+        'rounds = 3\n[data]\nservers = 4\nclients_per_server = 2\ndimension = 3\n[algorithm]\nrho = "auto"\n'
+    )
+    monkeypatch.setattr("sys.argv", ["pgfl", "run", str(tmp_path / "c.toml"), "--out", str(tmp_path / "out")])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert not ended.value.code
+    rho = Result.load(tmp_path / "out").rho
+    shown = " ".join(capsys.readouterr().out.split())
+    assert f"rho, chosen {rho:g}" in shown
+    assert f"ρ = {rho:g}" in (tmp_path / "out" / "report.html").read_text("utf-8")
+
+
 def test_runs_share_the_number_of_the_first():
     def made(run):
         return generated(samples=(4, 8), seed=run)

@@ -69,6 +69,8 @@ def _rows(result: Result) -> list[tuple[str, str]]:
     runs = len(result.models)
     rows.append(("rounds", f"{int(result.rounds[-1])}" + (f" × {runs} runs" if runs > 1 else "")))
     rows.append(("time", f"{result.seconds:.2f} s"))
+    if result.rho is not None and result.config is not None and result.config.algorithm.rho == "auto":
+        rows.append(("rho, chosen", f"{result.rho:g}"))
     spending = result.spending()
     for name, label in SPENDING.items():
         if spent := spending.get(name):

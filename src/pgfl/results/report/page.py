@@ -54,6 +54,7 @@ def _subtitle(summary: dict[str, Any]) -> list[str]:
         _counted(summary["servers"], "server"),
         _counted(clusters, "cluster"),
         f"d = {summary['dimension']}",
+        *([f"ρ = {summary['rho']:g}"] if summary.get("rho") else []),
         _counted(summary["rounds"], "round"),
         *([_counted(summary["runs"], "run")] if summary["runs"] > 1 else []),
         f"{summary['seconds']:.2f} s",
