@@ -238,7 +238,7 @@ def test_rounding_of_a_linearised_step_stays_within_what_is_promised(kind):
         rho = float(10 ** np.random.default_rng(seed).uniform(-2, 2))
         rows, targets = drawn(kind, seed, 5, 3)
         one = Client(OBJECTIVES[kind], PGFL(rho=rho, client="gradient"), rows, targets, terms=Terms(BOUNDS))
-        model = longest_answered(one, np.random.default_rng(seed).standard_normal(3), 2)
+        model = longest_answered(one, np.random.default_rng(seed).standard_normal(len(one.dual)), 2)
         found = one.answer(RoundRequest(1, 2, model), lambda clean: clean).model
         public = eq.project(model, one.objective.domain)
         exact = stepped(one.objective, rows, targets, public, 1 / mpf(rho), 1, 2)

@@ -143,14 +143,20 @@ def _check_sigma(scale: Floats) -> None:
 
 
 def _maker(dimension: int) -> Callable[[float], Any]:
-    """A function from σ to OpenDP's measurement; the domain is built once."""
-    import opendp.prelude as dp
+    """A function from σ to OpenDP's measurement; the domain is built once.
 
-    dp.enable_features("contrib")
-    domain = dp.vector_domain(dp.atom_domain(T=float, nan=False), size=dimension)
-    metric = dp.l2_distance(T=float)
+    OpenDP's prelude would also import scikit-learn and pandas where they are installed, which a device need not hold.
+    """
+    from opendp.domains import atom_domain, vector_domain
+    from opendp.measurements import make_gaussian
+    from opendp.metrics import l2_distance
+    from opendp.mod import enable_features
+
+    enable_features("contrib")
+    domain = vector_domain(atom_domain(T=float, nan=False), size=dimension)
+    metric = l2_distance(T=float)
 
     def measurement(sigma: float) -> Any:
-        return dp.m.make_gaussian(domain, metric, scale=sigma, k=_LATTICE)
+        return make_gaussian(domain, metric, scale=sigma, k=_LATTICE)
 
     return measurement

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pgfl.array_types import AnyArray, AnyFloats, Ints
-from pgfl.core.stated_rho import is_automatic
 from pgfl.errors import ConfigError, PrivacyError, ResultError
 from pgfl.results.result import Columns, Result
 from pgfl.results.training_state import (
@@ -26,10 +25,8 @@ from pgfl.results.training_state import (
     claim,
     nothing_to_go_on_with,
 )
-from pgfl.simulate.automatic_rho import with_number
 
 if TYPE_CHECKING:
-    from pgfl.core.algorithms import Algorithm
     from pgfl.core.row_encoding import RowEncoding
     from pgfl.privacy.mechanism import Plan
     from pgfl.privacy.request import Privacy
@@ -47,12 +44,7 @@ class Continuation:
         self.start, self._owner, self._claimed = start, str(folder.resolve()) if folder else IN_MEMORY, False
         if len(start.states) != len(start.models):
             raise nothing_to_go_on_with(start.folder)
-        self.round = start.states[0].round
-
-    def with_earlier_rho(self, algorithm: Algorithm) -> Algorithm:
-        """The algorithm; where its ρ is to be chosen, with the earlier run's, to which its duals belong."""
-        rho = self.start.rho
-        return with_number(algorithm, rho) if rho is not None and is_automatic(algorithm) else algorithm
+        self.round, self.rho = start.states[0].round, start.rho
 
     def options(self, options: TrainingOptions) -> TrainingOptions:
         """The options with the privacy of the earlier run, whose budget stays in force."""

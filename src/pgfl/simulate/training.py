@@ -155,9 +155,8 @@ def train_runs(
         options = replace(options, privacy=options.privacy.completed(first.encoding))
     check_wanted(options.metrics, [objective_of(objectives, name) for name in first.cluster_ids])
     objectives = communicator.together(lambda: with_classes(objectives, first, options.privacy, communicator))
-    if earlier is not None:
-        algorithm = earlier.with_earlier_rho(algorithm)
-    algorithm = communicator.together(lambda: with_rho(algorithm, objectives, first, options, communicator))
+    known = None if earlier is None else earlier.rho
+    algorithm = communicator.together(lambda: with_rho(algorithm, objectives, first, options, communicator, known))
     batches = _batches(first, objectives, options, communicator)
     trained = _Trained(first, objectives, options, warnings(first, algorithm, objectives, options, communicator))
     observers: list[Observer] = [checkpoints] if checkpoints else []
