@@ -1,27 +1,37 @@
-# Everything runs in .venv, which is built once from requirements.lock.
+# Everything runs in .venv. `make run` installs only what a run needs (requirements-run.lock), `make install` and all
+# other targets the rest as well (requirements.lock).
 SHELL := /bin/bash
 .DELETE_ON_ERROR:
-.PHONY: install run quick test two-worlds mutants check bench bench-peers bench-network clean
+.PHONY: install run quick test two-worlds mutants check docs bench bench-peers bench-network clean
 
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+RUN_STAMP := $(VENV)/.installed-run
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
 
+define INSTALL
+@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+	echo "pgfl needs Python 3.11 or newer; install one, or name it: make PYTHON=/path/to/python3" >&2; exit 2; }
+@test -x $(BIN)/python || "$(PYTHON)" -m venv $(VENV)
+$(PIP) install --quiet --no-compile --requirement $<
+$(PIP) install --quiet --no-deps --no-build-isolation --editable .
+@touch $@
+endef
+
 install: $(STAMP)
 
 $(STAMP): requirements.lock pyproject.toml
-	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
-		echo "pgfl needs Python 3.11 or newer; install one, or name it: make PYTHON=/path/to/python3" >&2; exit 2; }
-	@test -x $(BIN)/python || "$(PYTHON)" -m venv $(VENV)
-	$(PIP) install --quiet --requirement requirements.lock
-	$(PIP) install --quiet --no-deps --no-build-isolation --editable .
-	@touch $@
+	$(INSTALL)
+	@touch $(RUN_STAMP)
 
-run: install
+$(RUN_STAMP): requirements-run.lock pyproject.toml
+	$(INSTALL)
+
+run: $(RUN_STAMP)
 	@$(BIN)/pgfl run private-huber
 
 quick: install
@@ -39,6 +49,10 @@ check: install
 	$(BIN)/mypy
 	$(BIN)/mypy --config-file= --cache-dir=.mypy_cache/examples --strict --untyped-calls-exclude=jax examples  # as code that uses the installed package
 
+docs: install
+	$(BIN)/sphinx-build -W --keep-going -q -b html docs docs/_build/html
+	@echo "Open docs/_build/html/index.html"
+
 mutants: install
 	@$(BIN)/python -m tests.mutants.run $(ARGS)
 
@@ -52,5 +66,5 @@ bench-network: install
 	@$(BIN)/python benchmarks/network.py $(ARGS)
 
 clean:
-	rm -rf $(VENV) .venv-peers* results dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .venv-peers* results dist docs/_build docs/reference/generated .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

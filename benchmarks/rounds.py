@@ -15,6 +15,7 @@ from pgfl.simulate.training_options import TrainingOptions
 from plain_loops import PlainLoop
 
 RHO, TAU, LAM = 5.0, 0.4, 0.01
+PAPER = PGFL(RHO, TAU)
 
 
 def federation(run: int = 0, **changes) -> Federation:
@@ -23,10 +24,10 @@ def federation(run: int = 0, **changes) -> Federation:
 
 
 def engine(federations: list[Federation], objective=None, *, library="numpy", participants="all", privacy=None,
-           dtype=np.float64, threads=1, rounds=10_000) -> Simulator:  # fmt: skip
+           dtype=np.float64, threads=1, rounds=10_000, algorithm=PAPER) -> Simulator:  # fmt: skip
     """A simulator as `train` would build it, for rounds to be played by hand."""
     options = TrainingOptions(rounds, participants, privacy, dtype=dtype, threads=threads, engine=library)
-    return Simulator(federations, PGFL(RHO, TAU), objective or Ridge(LAM), options)
+    return Simulator(federations, algorithm, objective or Ridge(LAM), options)
 
 
 def paper_round() -> Iterator[Row]:
@@ -63,6 +64,22 @@ def batched_runs() -> Iterator[Row]:
     yield Row("batched", "20 Monte Carlo runs batched, numba engine", "the round fused by hand with Numba", "≤ 2×",
               *turns.slower(), seconds(np.median(turns.ours)), seconds(np.median(turns.theirs)),
               f"{start_up:.1f} s with compilation or its cache", "CPU")  # fmt: skip
+
+
+def linearised_round() -> Iterator[Row]:
+    """A round of gradient steps beside a round of solved Huber problems, both compiled."""
+    for name, what, samples in (("paper", "2–9", (2, 9)), ("rich", "50–100", (50, 100))):
+        data = federation(samples=samples, x_norm=1.0)
+        ours, theirs = (
+            engine([data], Huber(LAM), library="numba", algorithm=PGFL(0.5, TAU, client=client))
+            for client in ("gradient", "admm")
+        )
+        for _ in range(4):
+            ours.play(), theirs.play()
+        turns = take_turns(ours.play, theirs.play, 25, (20, 4), time.process_time)
+        yield Row(f"linearised-{name}", f"a round of linearised Huber steps, D_k {what}, numba engine",
+                  "the round of solved Huber problems, numba engine", "≥ 3×", *turns.faster(),
+                  seconds(np.median(turns.ours)), seconds(np.median(turns.theirs)), clock="CPU")  # fmt: skip
 
 
 def private_round() -> Iterator[Row]:

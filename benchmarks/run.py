@@ -23,6 +23,7 @@ CASES: harness.Cases = {
     "bounds": bounds.bounds,
     "paper": rounds.paper_round,
     "batched": rounds.batched_runs,
+    "linearised": rounds.linearised_round,
     "private": rounds.private_round,
     "sweep": rounds.sweep,
     "digits": digits.logistic_round,

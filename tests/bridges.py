@@ -23,7 +23,7 @@ def federation(problem: oracle.Problem) -> Federation:
 
 def objective(problem: oracle.Problem):
     kinds = {
-        "ridge": lambda o: objectives.Ridge(lam=o.lam),
+        "ridge": lambda o: objectives.Ridge(lam=o.lam, w_norm=o.w_norm),
         "huber": lambda o: objectives.Huber(lam=o.lam, kappa=o.kappa),
         "logistic": lambda o: objectives.Logistic(lam=o.lam),
     }
@@ -35,13 +35,15 @@ def algorithm(problem: oracle.Problem):
     if kind is algorithms.FedAvg:
         return kind(step=problem.step, local_steps=problem.local_steps, mixing=problem.mixing)
     mixing = "metropolis" if kind is algorithms.ExactMixing else problem.mixing
-    return kind(rho=problem.rho, tau=problem.tau, mixing=mixing)
+    return kind(rho=problem.rho, tau=problem.tau, mixing=mixing, client=problem.client)
 
 
-def simulator(problem: oracle.Problem, participants=None, noise=None, xp=None, chosen=None, **options) -> Simulator:
+def simulator(
+    problem: oracle.Problem, participants=None, noise=None, spent=None, xp=None, chosen=None, **options
+) -> Simulator:
     """The simulator of a problem, with the oracle's draws, and the problem's own algorithm unless another is chosen."""
     made = federation(problem)
-    replay = Replay(participants or (lambda number: made.client_ids), noise)
+    replay = Replay(participants or (lambda number: made.client_ids), noise, spent)
     settings = TrainingOptions(**({"engine": "jax"} if xp is not None and is_jax(xp) else {}) | options)
     return Simulator([made], chosen or algorithm(problem), objective(problem), settings, replay=replay, xp=xp)
 

@@ -11,6 +11,9 @@ from hypothesis import strategies as st
 from tests.oracle import Client, Noise, Objective, Participants, Problem
 
 KINDS = ("ridge", "huber", "logistic", "mixed")
+IN_A_BALL = (
+    "ball"  # ridge with a W in every other cluster, the others Huber; the oracle has it for gradient steps alone
+)
 SHAPES = (
     "ordinary",
     "servers-without-clients",
@@ -90,6 +93,24 @@ class GaussianNoise:
 
 
 @dataclass(frozen=True)
+class Budgets:
+    """A turnout of clients that can take part only so many times: who then does, and who is spent before a round."""
+
+    turnout: Turnout
+    most: dict[str, int]  # by client
+
+    def __call__(self, n: int) -> set[str]:
+        return self.turnout(n) - self.spent(n)
+
+    def spent(self, n: int) -> set[str]:
+        left = dict(self.most)
+        for earlier in range(1, n):
+            for client in self.turnout(earlier):
+                left[client] -= 1
+        return {client for client, times in left.items() if times <= 0}
+
+
+@dataclass(frozen=True)
 class Case:
     """A problem with who takes part in each round and what noise they add: `run(case.problem, 50, *case.draws)`."""
 
@@ -98,8 +119,14 @@ class Case:
     noise: Noise
 
     @property
-    def draws(self) -> tuple[Participants, Noise]:
-        return self.participants, self.noise
+    def draws(self) -> tuple[Participants, Noise, Participants | None]:
+        return self.participants, self.noise, getattr(self.participants, "spent", None)
+
+    def with_budgets(self, seed: int, most: int) -> Case:
+        """The same, but each client can take part only 1 to `most` times."""
+        rng = np.random.default_rng([seed, most])
+        limits = {client.id: int(rng.integers(1, most + 1)) for client in self.problem.clients}
+        return Case(self.problem, Budgets(self.participants, limits), self.noise)
 
 
 def turnout(problem: Problem, kind: str, seed: int) -> Turnout:
@@ -115,6 +142,9 @@ def gaussian_noise(problem: Problem, scale: float, seed: int) -> GaussianNoise:
 
 def objectives_of(kind: str, clusters: list[str], lam: float = 0.01) -> dict[str, Objective]:
     """One for all; "mixed" gives the clusters different losses and λs."""
+    if kind == IN_A_BALL:
+        pair = (Objective("ridge", lam, w_norm=0.6), Objective("huber", 3 * lam, kappa=0.5))
+        return {q: pair[i % len(pair)] for i, q in enumerate(clusters)}
     if kind != "mixed":
         return {q: Objective(kind, lam, kappa=0.8) for q in clusters}
     ring = (Objective("ridge", lam), Objective("huber", 3 * lam, kappa=0.5), Objective("logistic", 10 * lam))
@@ -169,6 +199,8 @@ def assemble(
         clients.append(Client(client_ids[k], server_ids[server], q, X, y))
     settings.setdefault("step", steady_step(clients, objectives))
     settings.setdefault("local_steps", 3)
+    if settings.get("client") == "gradient":
+        settings["rho"] = max(settings["rho"], 0.5 / steady_step(clients, objectives))
     pairs = [(server_ids[a], server_ids[b]) for a, b in edges]
     return Problem(clients, server_ids, pairs, objectives, **settings)
 
@@ -184,9 +216,9 @@ def random_edges(rng: np.random.Generator, members: list[int], extra: float = 0.
 def random_problem(seed: int, kind: str = "ridge", shape: str | None = None, **settings) -> Problem:
     """The federation of a shape (by default the seed's own) and a kind of loss; `settings` are fields of `Problem`."""
     shape = SHAPES[seed % len(SHAPES)] if shape is None else shape
-    if shape not in SHAPES or kind not in KINDS:
+    if shape not in SHAPES or kind not in (*KINDS, IN_A_BALL):
         raise ValueError(f"unknown shape {shape!r} or kind {kind!r}")
-    rng = np.random.default_rng([seed, SHAPES.index(shape), KINDS.index(kind)])
+    rng = np.random.default_rng([seed, SHAPES.index(shape), (*KINDS, IN_A_BALL).index(kind)])
     servers, clusters, dimension, count = int(rng.integers(3, 6)), 3, int(rng.integers(2, 6)), int(rng.integers(7, 12))
     fewest, most, features, one_class = 1, dimension + 4, "normal", ()
 
@@ -255,7 +287,9 @@ def random_case(
 
 
 @st.composite
-def problems(draw, kinds=KINDS, algorithms=("pgfl", "pgfl-exact", "pgfl-onestep", "fedavg")) -> Problem:
+def problems(
+    draw, kinds=KINDS, algorithms=("pgfl", "pgfl-exact", "pgfl-onestep", "fedavg"), clients=("admm",)
+) -> Problem:
     """Any small federation: any edges, any places, any sizes; it shrinks towards one client at one server."""
     servers = draw(st.integers(1, 5), label="servers")
     possible = list(combinations(range(servers), 2))
@@ -281,6 +315,7 @@ def problems(draw, kinds=KINDS, algorithms=("pgfl", "pgfl-exact", "pgfl-onestep"
         tau=GeometricTau(draw(st.floats(0.0, 0.6), label="tau"), draw(st.sampled_from([1.0, 0.98]), label="decay")),
         mixing=draw(st.sampled_from(["uniform", "metropolis"]), label="mixing"),
         algorithm=draw(st.sampled_from(algorithms), label="algorithm"),
+        client=draw(st.sampled_from(clients), label="client"),
         local_steps=draw(st.integers(1, 3), label="local steps"),
     )
 

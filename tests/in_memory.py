@@ -13,8 +13,8 @@ from tests import bridges, oracle
 class InMemoryNetwork:
     """Plays rounds of the oracle's problem with `Client` and `Server` objects."""
 
-    def __init__(self, problem: oracle.Problem, participants=None, noise=None, chosen=None):
-        self.problem, self.participants, self.noise = problem, participants, noise
+    def __init__(self, problem: oracle.Problem, participants=None, noise=None, spent=None, chosen=None):
+        self.problem, self.participants, self.noise, self.spent = problem, participants, noise, spent
         algorithm, objectives = chosen or bridges.algorithm(problem), bridges.objective(problem)
         neighbours = {s: {b for a, b in both(problem.edges) if a == s} for s in problem.servers}
         members = Counter((c.server, c.cluster) for c in problem.clients)
@@ -40,7 +40,9 @@ class InMemoryNetwork:
         for c in self.problem.clients:
             if c.id in chosen:
                 answers[c.server].append((c.cluster, self._ask(c, n)))
-        published = {name: server.aggregate(n, answers[name]) for name, server in self.servers.items()}
+        spent = self.spent(n) if self.spent else ()
+        able = {s: [(c.cluster, c.id not in spent) for c in self.problem.clients if c.server == s] for s in answers}
+        published = {name: server.aggregate(n, answers[name], able[name]) for name, server in self.servers.items()}
         for server in self.servers.values():
             server.combine(n, published)
         for c in self.problem.clients:

@@ -69,7 +69,11 @@ class Searched:
 
     @property
     def genes(self):
-        return (self.records + 1) * (DIMENSION + 1) + DIMENSION + 2
+        return (self.records + 1) * (DIMENSION + 1) + self.length + 2
+
+    @property
+    def length(self):
+        return self.objective.model_length(DIMENSION)
 
     def decoded(self, genes):
         """Candidates as data within the bounds and messages."""
@@ -81,7 +85,7 @@ class Searched:
         if self.privacy.y_bound is not None:
             labels = clip_labels(labels, self.privacy.y_bound)
         keep = [np.arange(self.records), np.append(np.arange(self.records - 1), self.records)]
-        towards, length, several = genes[:, size : size + DIMENSION], genes[:, -2:-1], genes[:, -1]
+        towards, length, several = genes[:, size : size + self.length], genes[:, -2:-1], genes[:, -1]
         reach = 10.0 ** np.clip(4.0 * length, -3.0, np.log10(self.largest_model))
         model = reach * towards / np.maximum(np.linalg.norm(towards, axis=1, keepdims=True), 1e-300)
         clients = np.round(10.0 ** np.clip(9.0 * several, 0.0, np.log10(MOST_CLIENTS)))
@@ -97,9 +101,15 @@ class Searched:
                         one = [np.cos(angle), np.sin(angle), 0.0, -1.0]
                         other = [-np.cos(angle), np.sin(angle), 0.0, 1.0]
                         others = np.tile([0.0, 0.0, 1e-3, 0.0], self.records - 1)
-                        found.append([*others, *one, *other, sign, 0.0, 0.0, size, several])
-                        found.append([*others, *one, *other, 0.0, sign, 0.0, size, several])
+                        found.append([*others, *one, *other, *self._along(0, sign), size, several])
+                        found.append([*others, *one, *other, *self._along(1, sign), size, several])
         return np.array(found)
+
+    def _along(self, axis, sign):
+        """A model along an axis; with classes, of the first and against it of the second."""
+        model = np.zeros((self.length // DIMENSION, DIMENSION))
+        model[:2, axis] = [sign, -sign][: len(model)]
+        return model.ravel()
 
 
 @dataclass(frozen=True)
@@ -124,6 +134,9 @@ class _Problems:
     def gradient(self, w):
         penalty = eq.ridge_penalty(self.objective.lam, self.server_clients[:, None])
         return eq.regularised_gradient(self.objective.gradient(w, self.features, self.targets, self.counts), penalty, w)
+
+    def projected(self, w):
+        return eq.project(w, self.objective.domain)
 
 
 def furthest(searched, *, generations=40, population=96, parents=16, seed=0):

@@ -12,6 +12,10 @@ Client, round n (Algorithm 2), only if it takes part in round n; otherwise its w
 
 with f_k(w) = (1/D_k) Σ ℓ + λ/|C_s| ‖w‖², where |C_s| counts all clients of the server.
 
+With client = "gradient" a participant takes one gradient step instead, and φ_k stays 0:
+
+    w_k   = v − ∇f_k(v)/ρ          v = w_{q,s} of round n − 1, scaled back to ‖v‖ = W if it is longer and there is a W
+
 Server, round n. `agg` is the mean over this round's participants of s in q of w̃_k − φ_k^{(n−1)}/ρ.
 
 pgfl:
@@ -38,6 +42,12 @@ pgfl-exact. A always holds Metropolis weights, whatever `mixing` says, and Ā = 
     ŵ = Ā (t^{(n)} + w^{(n−1)} − t^{(n−1)}), in the first round Ā t^{(1)}; then inter-cluster learning as in pgfl.
     w^{(n−1)} is the model after inter-cluster learning.
 
+Budgets. A client is spent before round n if it can never take part again. In round n a cluster q rests at s, which
+    means that τ counts as 0 for (s, q), if
+    1. no p ∈ N_s has a client of q that is not spent, and
+    2. some p ∈ N_s has clients of q, all of them spent; or has no client of q, but q rested there in round n − 1.
+    It can still be learnt from, and its models are averaged between servers as ever.
+
 fedavg. One model for all clusters (its cluster is `GLOBAL`). A participant takes `local_steps` steps of size `step`
     against ∇f_k from its server's model (0 if absent) and perturbs the end. A server takes the plain mean of its
     participants' w̃_k; without one it keeps its model, if it has one; then ŵ as in pgfl. No duals, no τ.
@@ -45,7 +55,7 @@ fedavg. One model for all clusters (its cluster is `GLOBAL`). A participant take
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -72,6 +82,7 @@ class Objective:
     kind: str  # "ridge" | "huber" | "logistic"
     lam: float = 0.01
     kappa: float = 1.0
+    w_norm: float | None = None  # W; for client = "gradient" alone
 
 
 @dataclass(frozen=True)
@@ -84,6 +95,7 @@ class Problem:
     tau: Callable[[int], float] = lambda n: 0.0
     mixing: str = "uniform"
     algorithm: str = "pgfl"
+    client: str = "admm"
     step: float = 0.05
     local_steps: int = 1
 
@@ -258,6 +270,14 @@ def primal(problem: Problem, client: Client, centre: np.ndarray, dual: np.ndarra
     )
 
 
+def one_gradient_step(problem: Problem, client: Client, received: np.ndarray) -> np.ndarray:
+    """The client with client = "gradient"."""
+    v, most = received.copy(), problem.objectives[client.cluster].w_norm
+    if most is not None and np.linalg.norm(v) > most:
+        v = v * (most / np.linalg.norm(v))
+    return v - f_gradient(problem, client, v) / problem.rho
+
+
 def local_descent(problem: Problem, client: Client, start: np.ndarray) -> np.ndarray:
     """FedAvg's client: gradient steps on f_k."""
     w = start.copy()
@@ -297,12 +317,32 @@ def between_servers(problem: Problem, models: Models, clusters: list[str]) -> Mo
     return mixed
 
 
-def between_clusters(problem: Problem, mixed: Models, tau: float) -> Models:
+def resting(problem: Problem, spent: set[str], before: set[tuple[str, str]]) -> set[tuple[str, str]]:
+    """The (server, cluster) that rest in a round, given who is spent and what rested in the round before."""
+    hopeful, over = set(), set(before)
+    for client in problem.clients:
+        over.discard((client.server, client.cluster))
+    for client in problem.clients:
+        (over if client.id in spent else hopeful).add((client.server, client.cluster))
+    over -= hopeful
+    found = set()
+    for s in problem.servers:
+        near = [s, *neighbours(problem, s)]
+        for q in problem.clusters:
+            if not any((p, q) in hopeful for p in near) and any((p, q) in over for p in near):
+                found.add((s, q))
+    return found
+
+
+def between_clusters(problem: Problem, mixed: Models, tau: float, at_rest: Collection[tuple[str, str]] = ()) -> Models:
     """inter-clusterLearning over those clusters that the server has."""
     models = {}
     for s, q in mixed:
         others = [mixed[p, r] for p, r in mixed if p == s and r != q]
-        models[s, q] = (1.0 - tau) * mixed[s, q] + tau * sum(others) / len(others) if others else mixed[s, q].copy()
+        if others and (s, q) not in at_rest:
+            models[s, q] = (1.0 - tau) * mixed[s, q] + tau * sum(others) / len(others)
+        else:
+            models[s, q] = mixed[s, q].copy()
     return models
 
 
@@ -319,7 +359,15 @@ def aggregates_or_current(problem, active, released, duals, before: Models, clus
     return found
 
 
-def one_step(problem: Problem, own: Models, before: Models, psi: Models, tau: float, sign: float) -> Models:
+def one_step(
+    problem: Problem,
+    own: Models,
+    before: Models,
+    psi: Models,
+    tau: float,
+    sign: float,
+    at_rest: Collection[tuple[str, str]] = (),
+) -> Models:
     """ServerPrimal; `sign` is that of w_{q,p} in the neighbours' sum: +1 corrected, −1 as printed."""
     after = {}
     for s in problem.servers:
@@ -336,7 +384,7 @@ def one_step(problem: Problem, own: Models, before: Models, psi: Models, tau: fl
                     numerator = numerator + problem.rho / 2.0 * (before[s, q] + sign * before[p, q])
                     denominator += problem.rho
             others = [before[p, r] for p in [*near, s] for r in problem.clusters if r != q and (p, r) in before]
-            if others:
+            if others and (s, q) not in at_rest:
                 numerator = numerator + tau * sum(others) / len(others)
                 denominator += tau
             after[s, q] = numerator / denominator
@@ -396,9 +444,13 @@ def exact_mix(problem: Problem, t: Models, t_before: Models | None, before: Mode
 
 
 def run(
-    problem: Problem, rounds: int, participants: Participants | None = None, noise: Noise | None = None
+    problem: Problem,
+    rounds: int,
+    participants: Participants | None = None,
+    noise: Noise | None = None,
+    spent: Participants | None = None,
 ) -> list[Round]:
-    """Rounds 0 (the start) to `rounds`; by default everyone takes part and nobody adds noise."""
+    """Rounds 0 (the start) to `rounds`; by default everyone takes part, nobody adds noise and nobody is ever spent."""
     if problem.algorithm not in ALGORITHMS:
         raise ValueError(f"unknown algorithm {problem.algorithm!r}")
     fedavg, exact = problem.algorithm == "fedavg", problem.algorithm == "pgfl-exact"
@@ -412,11 +464,13 @@ def run(
     models = exact_start(problem) if exact else {}
     psi = {(s, q): zero.copy() for s in problem.servers for q in clusters}
     t_before = None
+    at_rest: set[tuple[str, str]] = set()
     history = [Round(0, set(), dict(w), {}, dict(duals), dict(models))]
 
     for n in range(1, rounds + 1):
         active = {client.id for client in problem.clients} if participants is None else set(participants(n))
         tau = float(problem.tau(n))
+        at_rest = resting(problem, set(spent(n)) if spent else set(), at_rest)
 
         for client in problem.clients:
             if client.id not in active:
@@ -424,6 +478,8 @@ def run(
             centre = models.get((client.server, GLOBAL if fedavg else client.cluster), zero)
             if fedavg:
                 w[client.id] = local_descent(problem, client, centre)
+            elif problem.client == "gradient":
+                w[client.id] = one_gradient_step(problem, client, centre)
             else:
                 w[client.id] = primal(problem, client, centre, duals[client.id])
             xi = None if noise is None else noise(n, client.id)
@@ -433,18 +489,18 @@ def run(
             estimates = exact_step(problem, active, released, duals, models)
             mixed = exact_mix(problem, estimates, t_before, models)
             t_before = estimates
-            models = between_clusters(problem, mixed, tau)
+            models = between_clusters(problem, mixed, tau, at_rest)
         elif problem.algorithm.startswith("pgfl-onestep"):
             estimates = aggregates_or_current(problem, active, released, duals, models, clusters)
             mixed = {}
-            models = one_step(problem, estimates, models, psi, tau, sign)
+            models = one_step(problem, estimates, models, psi, tau, sign, at_rest)
             psi = one_step_dual(problem, psi, models, sign)
         else:
             estimates = aggregates_or_current(problem, active, released, duals, models, clusters)
             mixed = between_servers(problem, estimates, clusters)
-            models = dict(mixed) if fedavg else between_clusters(problem, mixed, tau)
+            models = dict(mixed) if fedavg else between_clusters(problem, mixed, tau, at_rest)
 
-        if not fedavg:
+        if not fedavg and problem.client == "admm":
             for client in problem.clients:
                 if client.id in active:
                     received = models[client.server, client.cluster]

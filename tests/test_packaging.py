@@ -1,5 +1,6 @@
 """The wheel holds what it must, and the version and the licences are the same everywhere."""
 
+import importlib.metadata
 import re
 import subprocess
 import sys
@@ -9,6 +10,8 @@ from zipfile import ZipFile
 
 import pytest
 import yaml
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 import pgfl
 from tests.command_line import run
@@ -69,3 +72,30 @@ def test_the_citation_and_the_readme_name_both_licences():
     assert "MIT" in readme
     assert "CC BY-SA 3.0" in readme
     assert f"src/{DIGITS_LICENCE}" in readme
+
+
+def test_make_run_installs_what_a_run_needs_and_no_more():
+    everything, for_a_run = pinned("requirements.lock"), pinned("requirements-run.lock")
+    assert for_a_run.items() <= everything.items()
+    build_backend = {"hatchling", "editables"}
+    assert set(for_a_run) == closure(requirements_of("pgfl") | build_backend)
+
+
+def pinned(lock):
+    lines = (ROOT / lock).read_text("utf-8").splitlines()
+    pairs = (line.split("==") for line in lines if not line.startswith("#"))
+    return {canonicalize_name(name): version for name, version in pairs}
+
+
+def closure(names):
+    """The packages that these need, directly or through others, on this machine."""
+    found, pending = set(), set(names)
+    while pending:
+        found.add(name := pending.pop())
+        pending |= requirements_of(name) - found
+    return found
+
+
+def requirements_of(name):
+    wanted = (Requirement(text) for text in importlib.metadata.requires(name) or ())
+    return {canonicalize_name(r.name) for r in wanted if r.marker is None or r.marker.evaluate({"extra": ""})}

@@ -12,7 +12,7 @@ import pgfl
 
 SOURCE = Path(pgfl.__file__).parent
 FLOORS = (
-    ("errors", "did_you_mean", "atomic_files", "sqlite_files", "array_types", "arrays"),
+    ("errors", "did_you_mean", "usage", "atomic_files", "sqlite_files", "array_types", "arrays"),
     ("objectives",),
     ("core",),
     ("privacy",),
@@ -20,7 +20,7 @@ FLOORS = (
     ("data",),
     ("results",),
     ("simulate", "deploy"),
-    ("experiment",),
+    ("experiment", "sklearn"),
     ("audit", "demo"),
     ("paper",),
     ("cli",),

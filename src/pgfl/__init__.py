@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pgfl.core.algorithms import PGFL, ExactMixing, FedAvg, OneStep
+    from pgfl.core.declarations import Column
     from pgfl.core.federation import ClientData, Federation, TestSet
     from pgfl.core.schedules import Decaying
     from pgfl.core.topology import Graph
@@ -15,8 +16,9 @@ if TYPE_CHECKING:
     from pgfl.data.storage import open_federation, save_federation
     from pgfl.data.synthetic import synthetic_regression
     from pgfl.data.tables import read_federation
-    from pgfl.objectives import Bounds, Huber, Logistic, MarginObjective, Objective, Ridge
+    from pgfl.objectives import Bounds, Huber, Logistic, MarginObjective, Objective, Ridge, Softmax
     from pgfl.privacy.request import Privacy
+    from pgfl.results.model import Model
     from pgfl.results.result import Result
     from pgfl.simulate.training import train
 
@@ -25,6 +27,7 @@ __all__ = [
     "PGFL",
     "Bounds",
     "ClientData",
+    "Column",
     "Decaying",
     "ExactMixing",
     "FedAvg",
@@ -33,11 +36,13 @@ __all__ = [
     "Huber",
     "Logistic",
     "MarginObjective",
+    "Model",
     "Objective",
     "OneStep",
     "Privacy",
     "Result",
     "Ridge",
+    "Softmax",
     "TestSet",
     "mnist_federation",
     "open_federation",
@@ -48,14 +53,16 @@ __all__ = [
 ]
 
 _HOMES = {
+    "pgfl.core.declarations": ("Column",),
     "pgfl.core.algorithms": ("PGFL", "ExactMixing", "FedAvg", "OneStep"),
     "pgfl.data.mnist": ("mnist_federation",),
     "pgfl.data.storage": ("open_federation", "save_federation"),
     "pgfl.data.synthetic": ("synthetic_regression",),
     "pgfl.data.tables": ("read_federation",),
     "pgfl.core.federation": ("ClientData", "Federation", "TestSet"),
-    "pgfl.objectives": ("Bounds", "Huber", "Logistic", "MarginObjective", "Objective", "Ridge"),
+    "pgfl.objectives": ("Bounds", "Huber", "Logistic", "MarginObjective", "Objective", "Ridge", "Softmax"),
     "pgfl.privacy.request": ("Privacy",),
+    "pgfl.results.model": ("Model",),
     "pgfl.results.result": ("Result",),
     "pgfl.core.schedules": ("Decaying",),
     "pgfl.core.topology": ("Graph",),

@@ -17,6 +17,20 @@ def nearest(given: object, known: Iterable[str]) -> str:
     return f" (did you mean {near[0]}?)" if near else ""
 
 
+def kind_of(value: object) -> str:
+    """What sort of thing a value is, for messages.
+
+    >>> kind_of([1.0]), kind_of("ridge"), kind_of(4.0), kind_of(int)
+    ('a list', "the text 'ridge'", '4.0', 'the class int')
+    """
+    if isinstance(value, type):
+        return f"the class {value.__name__}"
+    if value is None or isinstance(value, str | int | float):
+        return shown(value)
+    name = {"ndarray": "array"}.get(type(value).__name__, type(value).__name__)
+    return f"{'an' if name[0] in 'aeiouAEIO' else 'a'} {name}"
+
+
 def shown(value: object) -> str:
     """A value as shown in a message, shortened if it is long."""
     if isinstance(value, bool):
@@ -30,3 +44,13 @@ def shown(value: object) -> str:
     except ValueError:
         return "a number of too many digits"
     return text if len(text) <= 60 else text[:57] + "…"
+
+
+def quoted(cell: object) -> str:
+    """A cell as a message shows it: on one line, and not all of a long one.
+
+    >>> quoted("a\\nb"), quoted("x" * 100)
+    ("'a\\\\nb'", "'xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx…'")
+    """
+    text = str(cell)
+    return repr(text if len(text) <= 40 else f"{text[:32]}…")

@@ -7,6 +7,10 @@ class PgflError(Exception):
     exit_code = 2
 
 
+class UsageError(PgflError, TypeError):
+    """A function was given something else than it takes; the message says how to call it."""
+
+
 class ConfigError(PgflError):
     """A setting is unknown, of the wrong type, or contradicts another."""
 

@@ -41,6 +41,7 @@ def run(
     On several processes, each builds its own part of the data, and the first one has the whole result.
     """
     options = communicator.together(lambda: _options(config, communicator))
+    start = communicator.together(lambda: _start(config))
     beside = communicator.beside
     communicator.together(lambda: memory.check_config(config, communicator.size, beside))
     checkpoints = None if out is None else communicator.together(lambda: _checkpoints(config, out, communicator))
@@ -68,6 +69,7 @@ def run(
         communicator=communicator,
         owners_of=owners_of,
         folder=out,
+        start=start,
     )
     result.config, result.intercept = config, getattr(config.data, "intercept", False)
     result.warnings = list(dict.fromkeys([*config_warnings(config), *result.warnings]))
@@ -91,6 +93,16 @@ def _options(config: Config, communicator: Communicator) -> TrainingOptions:
     )
     check_engine(options, communicator.size)
     return options
+
+
+def _start(config: Config) -> Result | None:
+    """The result that the config goes on from."""
+    if config.continues is None:
+        return None
+    start = Result.load(config.continues)
+    if start.private and not config.privacy.enabled:
+        raise ConfigError(f"The run in {config.continues} was private; keep its [privacy] to go on with it.")
+    return start
 
 
 def _owners(config: Config, run: int, communicator: Communicator) -> Ints:

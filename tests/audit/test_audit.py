@@ -7,9 +7,9 @@ from scipy.stats import binomtest
 
 from pgfl.audit import findings as report
 from pgfl.audit import planted_bugs as bugs
-from pgfl.audit.cases import DEPLOYED_MU, MU, ROUNDS, Welsch, cases, deployed_cases, huber, scattered
+from pgfl.audit.cases import DEPLOYED_MU, MU, ROUNDS, Welsch, cases, deployed_cases, huber, linearised_huber, scattered
 from pgfl.audit.confidence import mu_lower, rate_upper
-from pgfl.audit.findings import ENOUGH, FULL, QUICK, Scale, attack, audit
+from pgfl.audit.findings import ENOUGH, FULL, QUICK, Scale, attack, audit, planted_in
 from pgfl.audit.subjects import SERVER_CLIENTS, Mechanism, clean_models
 from pgfl.privacy import request
 from pgfl.privacy.noise import SeededNoise
@@ -90,12 +90,13 @@ def test_what_is_shipped_keeps_its_claim_and_reaches_nine_tenths_of_it(case):
     assert 0.9 <= found.ratio <= 1.0
 
 
-def test_the_compiled_simulator_keeps_its_claim_too():
-    assert attack(huber(), "compiled", ENOUGH, ALPHA, seed=5).verdict == "holds"
+@pytest.mark.parametrize("case", [huber(), linearised_huber()], ids=lambda case: case.name)
+def test_the_compiled_simulator_keeps_its_claim_too(case):
+    assert attack(case, "compiled", ENOUGH, ALPHA, seed=5).verdict == "holds"
 
 
-def test_a_bound_that_is_not_attained_is_reported():
-    ridge = next(case for case in cases() if not case.attained)
+@pytest.mark.parametrize("ridge", [case for case in cases() if not case.attained], ids=lambda case: case.name)
+def test_a_bound_that_is_not_attained_is_reported(ridge):
     found = attack(ridge, "simulator", ENOUGH, ALPHA)
     assert found.required is None
     assert 0.6 < found.ratio < 0.9
@@ -105,9 +106,14 @@ def test_a_bound_that_is_not_attained_is_reported():
 @pytest.mark.parametrize("bug", bugs.PLANTED)
 def test_every_planted_bug_is_found(bug, path):
     trials = 800 if bug == "variance halved" else 200
-    found = attack(huber(), path, trials, ALPHA, bug=bug, seed=2)
+    found = attack(planted_in(bug), path, trials, ALPHA, bug=bug, seed=2)
     assert found.verdict == "flagged"
     assert found.as_it_should_be
+
+
+@pytest.mark.parametrize("bug", ["sensitivity halved", "rows unclipped", "sum for mean", "noise reused"])
+def test_planted_bugs_are_found_in_linearised_steps_too(bug):
+    assert attack(linearised_huber(), "simulator", 200, ALPHA, bug=bug, seed=2).verdict == "flagged"
 
 
 def test_all_bugs_of_the_issue_are_planted():
@@ -119,6 +125,7 @@ def test_all_bugs_of_the_issue_are_planted():
         "sum for mean",
         "noise reused",
         "clean dual",
+        "model unprojected",
     }
 
 

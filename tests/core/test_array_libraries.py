@@ -18,7 +18,17 @@ LIBRARIES = {"array-api-strict": lambda: array_api_strict, "jax": pgfl_jax.names
 @pytest.mark.parametrize("algorithm", ["pgfl", "pgfl-exact", "pgfl-onestep", "fedavg"])
 @pytest.mark.parametrize("kind", ["ridge", "huber", "logistic"])
 def test_libraries_agree(library, algorithm, kind):
-    case = random_case(0, kind, "ordinary", "half", True, algorithm=algorithm)
+    assert_libraries_agree(library, random_case(0, kind, "ordinary", "half", True, algorithm=algorithm))
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+@pytest.mark.parametrize(("algorithm", "kind"), [("pgfl", "ball"), ("pgfl-exact", "huber"), ("pgfl-onestep", "mixed")])
+def test_libraries_agree_on_linearised_steps(library, algorithm, kind):
+    case = random_case(0, kind, "ordinary", "half", True, algorithm=algorithm, client="gradient")
+    assert_libraries_agree(library, case)
+
+
+def assert_libraries_agree(library, case):
     played = [bridges.simulator(case.problem, *case.draws, xp=xp) for xp in (np, LIBRARIES[library]())]
     for _ in range(15):
         for engine in played:
@@ -40,6 +50,8 @@ CASES = {
     "everyone": (OneStep(tau=Decaying(0.3, 0.9)), Huber(), {}),
     "private": (PGFL(), Huber(), {"participants": 2, "privacy": Privacy(x_norm=1.0, phi0=1e-2, zeta=0.99)}),
     "budget": (PGFL(), Huber(), {"privacy": Privacy(x_norm=1.0, phi0=1e-2, zeta=1.0, max_releases=4)}),
+    "linearised": (PGFL(rho=9.0, tau=0.2, client="gradient"), Huber(), {"participants": 2}),
+    "private, linearised": (PGFL(client="gradient"), Huber(), {"privacy": Privacy(x_norm=1.0, phi0=1e-2, zeta=0.99)}),
     "fedavg": (FedAvg(step=0.01), Ridge(), {"participants": 3}),
     "objectives": (PGFL(), {"cluster-0": Ridge(), "cluster-1": Huber(), "cluster-2": Logistic()}, {"participants": 3}),
 }
@@ -56,10 +68,12 @@ def test_training_agrees_under_jax(case):
         np.testing.assert_allclose(runs[1].history[name], values, atol=1e-8)
 
 
-def test_rounds_are_compiled_once_under_jax():
+@pytest.mark.parametrize("client", ["admm", "gradient"])
+def test_rounds_are_compiled_once_under_jax(client):
     pgfl_jax.namespace()
     pieces = (pgfl_jax._client_phase, pgfl_jax._contributions, pgfl_jax._server_phase, pgfl_jax._settled)
     for piece in pieces:
         piece.clear_cache()
-    train(federation, PGFL(tau=0.2), Logistic(), rounds=12, participants=2, engine="jax")
+    train(federation, PGFL(tau=0.2, client=client), Logistic(), rounds=12, participants=2, engine="jax")
+    assert pgfl_jax._client_phase._cache_size() > 0
     assert max(piece._cache_size() for piece in pieces) <= 2, "servers know all or not: nothing else changes shape"

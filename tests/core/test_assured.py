@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mpmath import mp, mpf
 
-from pgfl import PGFL, FedAvg, Huber, Logistic, Ridge
+from pgfl import PGFL, FedAvg, Huber, Logistic, Ridge, Softmax
+from pgfl.core import equations as eq
 from pgfl.core.assured import Magnitudes, PrimalPromise, Refusal, Terms
 from pgfl.core.roles import Client, RoundRequest
 from pgfl.objectives import Bounds
@@ -18,7 +19,9 @@ OBJECTIVES = {
     "huber": Huber(lam=0.1, kappa=0.7),
     "logistic": Logistic(lam=0.1),
     "ridge": Ridge(lam=0.1, w_norm=2.0),
+    "softmax": Softmax(lam=0.1, classes=3),
 }
+CURVATURE = {"logistic": mpf("0.25"), "softmax": mpf("0.5"), "huber": mpf(2), "ridge": mpf(2)}
 
 
 def drawn(kind, seed, records, dimension):
@@ -28,15 +31,32 @@ def drawn(kind, seed, records, dimension):
     rows *= BOUNDS.x_norm * rng.choice([1.0, 1.0, 0.3, 1e-9], records)[:, None] / np.linalg.norm(rows, axis=1)[:, None]
     rows[rng.random(records) < 0.3] = rows[0]
     targets = rng.uniform(-BOUNDS.y_bound, BOUNDS.y_bound, records)
-    return rows * (1.0 - 1e-12), (targets > 0).astype(float) if kind == "logistic" else targets
+    labels = {"logistic": (targets > 0).astype(float), "softmax": np.clip(np.round(targets), 0.0, 2.0)}
+    return rows * (1.0 - 1e-12), labels.get(kind, targets)
 
 
-def slope(objective, u, y):
-    """h′ in as many digits as asked for, from the definitions and not from the package."""
+def slopes(objective, margins, y):
+    """∂ℓ/∂u in as many digits as asked for, from the definitions and not from the package."""
+    if objective.kind == "softmax":
+        powers = [mp.e ** (u - max(margins)) for u in margins]
+        return [power / mp.fsum(powers) - (c == y) for c, power in enumerate(powers)]
+    (u,) = margins
     if objective.kind == "logistic":
-        return 1 / (1 + mp.e ** (-u)) - y
+        return [1 / (1 + mp.e ** (-u)) - y]
     full = 2 * (u - y)
-    return full if objective.kind == "ridge" else max(min(full, 2 * mpf(objective.kappa)), -2 * mpf(objective.kappa))
+    return [full if objective.kind == "ridge" else max(min(full, 2 * mpf(objective.kappa)), -2 * mpf(objective.kappa))]
+
+
+def mean_gradient(objective, X, y, w):
+    """∇ of the mean loss; a model is one vector, or one per class, row after row."""
+    size = len(X[0])
+    parts = [w[start : start + size] for start in range(0, len(w), size)]
+    found = [slopes(objective, [mp.fdot(x, part) for part in parts], t) for x, t in zip(X, y, strict=True)]
+    return [
+        mp.fsum(s[c] * x[j] for s, x in zip(found, X, strict=True)) / len(X)
+        for c in range(len(parts))
+        for j in range(size)
+    ]
 
 
 def distance_bound(objective, rows, targets, m, centre, model):
@@ -44,12 +64,8 @@ def distance_bound(objective, rows, targets, m, centre, model):
     with mp.workdps(60):
         X, y = [[mpf(v) for v in row] for row in rows.tolist()], [mpf(v) for v in targets.tolist()]
         w, c, m = [mpf(v) for v in model.tolist()], [mpf(v) for v in centre.tolist()], mpf(m)
-        steepest = (mpf("0.25") if objective.kind == "logistic" else mpf(2)) * mpf(BOUNDS.x_norm) ** 2 + m
-        slopes = [slope(objective, mp.fdot(x, w), t) for x, t in zip(X, y, strict=True)]
-        g = [
-            mp.fsum(s * x[j] for s, x in zip(slopes, X, strict=True)) / len(X) + m * (w[j] - c[j])
-            for j in range(len(w))
-        ]
+        steepest = CURVATURE[objective.kind] * mpf(BOUNDS.x_norm) ** 2 + m
+        g = [v + m * (w[j] - c[j]) for j, v in enumerate(mean_gradient(objective, X, y, w))]
         new = [a - b / steepest for a, b in zip(w, g, strict=True)]
         if objective.domain is not None:
             size = mp.sqrt(mp.fdot(new, new))
@@ -67,7 +83,7 @@ def test_answers_are_as_accurate_as_promised_whatever_the_fast_solver_does(kind,
         rows, targets = drawn(kind, seed, records, dimension)
         rho = float(10 ** rng.uniform(-1, 2))
         one = Client(OBJECTIVES[kind], PGFL(rho=rho), rows, targets, terms=Terms(BOUNDS))
-        model = longest_answered(one, rng.standard_normal(dimension), 3)
+        model = longest_answered(one, rng.standard_normal(len(one.dual)), 3)
         request, m = RoundRequest(1, 3, model), rho + 0.2 / 3
         problem = one._problem_at(3)
         if broken != "nothing":
@@ -104,8 +120,9 @@ def test_the_number_of_steps_is_enough_and_not_many_times_too_many(kind):
     most_needed = 0
     for seed in range(12):
         rows, targets = drawn(kind, seed, 1, 2)
-        promise = PrimalPromise(Magnitudes.of(objective, BOUNDS, 1, 2), m, tolerance, 10_000)
-        centre = np.array([3.0, -2.0])
+        length = objective.model_length(2)
+        promise = PrimalPromise(Magnitudes.of(objective, BOUNDS, 1, length), m, tolerance, 10_000)
+        centre = np.resize([3.0, -2.0, -1.0], length)
 
         def gradient(w, rows=rows, targets=targets):
             return objective.gradient(w[None], rows[None], targets[None], np.array([1.0]))[0]
@@ -143,7 +160,7 @@ def test_no_training_and_no_model_breaks_the_judgement(kind, rho, lam, kappa, se
     outcomes = []
     for seed in (1, 2):
         one = Client(objective, built, *drawn(kind, seed, 4, 2), terms=Terms(BOUNDS))
-        request = RoundRequest(1, server_clients, np.array([size, 0.0]))
+        request = RoundRequest(1, server_clients, np.eye(len(one.dual))[0] * size)
         refusal = one.refusal(request)
         if refusal is None:
             assert np.isfinite(one.answer(request, lambda clean: clean).model).all()
@@ -189,48 +206,65 @@ def test_the_rounding_of_a_gradient_is_within_its_bound(kind):
     objective = OBJECTIVES[kind]
     for seed, size in enumerate((1e-3, 1.0, objective.domain or 1e3, objective.domain or 1e9)):
         rows, targets = drawn(kind, seed, 40, 6)
-        model = np.random.default_rng(seed).standard_normal(6)
+        length = objective.model_length(6)
+        model = np.random.default_rng(seed).standard_normal(length)
         model *= min(size, objective.domain or size) / np.linalg.norm(model)
         found = objective.gradient(model[None], rows[None], targets[None], np.array([40.0]))[0]
         with mp.workdps(60):
-            slopes = [
-                slope(objective, mp.fdot(map(mpf, x), map(mpf, model)), mpf(t))
-                for x, t in zip(rows.tolist(), targets.tolist(), strict=True)
-            ]
-            exact = [
-                mp.fsum(s * mpf(v) for s, v in zip(slopes, rows[:, j].tolist(), strict=True)) / 40 for j in range(6)
-            ]
+            X = [[mpf(v) for v in row] for row in rows.tolist()]
+            exact = mean_gradient(objective, X, targets.tolist(), [mpf(v) for v in model.tolist()])
             off = float(mp.norm([mpf(a) - b for a, b in zip(found.tolist(), exact, strict=True)]))
-        assert 0 < off <= Magnitudes.of(objective, BOUNDS, 40, 6).gradient_rounding(float(np.linalg.norm(model)))
+        assert 0 < off <= Magnitudes.of(objective, BOUNDS, 40, length).gradient_rounding(float(np.linalg.norm(model)))
 
 
-@pytest.mark.parametrize("kind", ["huber", "logistic"])
+@pytest.mark.parametrize("kind", ["huber", "logistic", "softmax"])
 def test_rounding_of_gradient_steps_stays_within_what_is_promised(kind):
     """FedAvg in doubles beside the same steps in 60 digits, at the largest model that is not refused."""
     objective, built = OBJECTIVES[kind], FedAvg(step=0.3, local_steps=7)
     for seed in range(6):
         rows, targets = drawn(kind, seed, 5, 3)
         one = Client(objective, built, rows, targets, terms=Terms(BOUNDS))
-        direction = np.random.default_rng(seed).standard_normal(3)
+        direction = np.random.default_rng(seed).standard_normal(len(one.dual))
         model = longest_answered(one, direction, 2)
         found = one.answer(RoundRequest(1, 2, model), lambda clean: clean).model
-        exact = stepped(objective, rows, targets, model, built, 2)
-        off = float(np.linalg.norm([float(mpf(a) - b) for a, b in zip(found.tolist(), exact, strict=True)]))
-        assert 0 < off <= one.tolerance(2)
+        exact = stepped(objective, rows, targets, model, built.step, built.local_steps, 2)
+        assert 0 < apart(found, exact) <= one.tolerance(2)
 
 
-def stepped(objective, rows, targets, model, algorithm, server_clients):
+@pytest.mark.parametrize("kind", OBJECTIVES)
+def test_rounding_of_a_linearised_step_stays_within_what_is_promised(kind):
+    """One step of length 1/ρ in doubles beside the same in 60 digits, from the largest model that is not refused."""
+    for seed in range(6):
+        rho = float(10 ** np.random.default_rng(seed).uniform(-2, 2))
+        rows, targets = drawn(kind, seed, 5, 3)
+        one = Client(OBJECTIVES[kind], PGFL(rho=rho, client="gradient"), rows, targets, terms=Terms(BOUNDS))
+        model = longest_answered(one, np.random.default_rng(seed).standard_normal(3), 2)
+        found = one.answer(RoundRequest(1, 2, model), lambda clean: clean).model
+        public = eq.project(model, one.objective.domain)
+        exact = stepped(one.objective, rows, targets, public, 1 / mpf(rho), 1, 2)
+        assert 0 < apart(found, exact) <= one.tolerance(2)
+
+
+def test_a_linearised_step_needs_no_condition_on_rho():
+    """However long the step is, both worlds take it from one point; FedAvg's steps must not exceed 2/L."""
+    rows, targets = drawn("huber", 0, 5, 3)
+    request = RoundRequest(1, 2, np.ones(3))
+    answering, refusing = (
+        Client(OBJECTIVES["huber"], algorithm, rows, targets, terms=Terms(BOUNDS)).refusal(request)
+        for algorithm in (PGFL(rho=1e-3, client="gradient"), FedAvg(step=1e3, local_steps=1))
+    )
+    assert (answering, refusing) == (None, Refusal.UNBOUNDED)
+
+
+def apart(found, exact):
+    return float(np.linalg.norm([float(mpf(a) - b) for a, b in zip(found.tolist(), exact, strict=True)]))
+
+
+def stepped(objective, rows, targets, model, step, steps, server_clients):
     with mp.workdps(60):
         X, y, w = [[mpf(v) for v in row] for row in rows.tolist()], targets.tolist(), [mpf(v) for v in model.tolist()]
-        for _ in range(algorithm.local_steps):
-            slopes = [slope(objective, mp.fdot(x, w), mpf(t)) for x, t in zip(X, y, strict=True)]
-            w = [
-                w[j]
-                - mpf(algorithm.step)
-                * (
-                    mp.fsum(s * x[j] for s, x in zip(slopes, X, strict=True)) / len(X)
-                    + 2 * mpf(objective.lam) / server_clients * w[j]
-                )
-                for j in range(len(w))
-            ]
+        for _ in range(steps):
+            gradient = mean_gradient(objective, X, y, w)
+            pull = 2 * mpf(objective.lam) / server_clients
+            w = [v - mpf(step) * (g + pull * v) for v, g in zip(w, gradient, strict=True)]
         return w

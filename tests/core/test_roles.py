@@ -23,6 +23,13 @@ def test_roles_equal_simulator(algorithm, kind, seed):
     assert_equal_in_both(random_case(seed, kind, None, "few", True, algorithm=algorithm))
 
 
+@pytest.mark.parametrize("algorithm", ["pgfl", "pgfl-exact", "pgfl-onestep"])
+@pytest.mark.parametrize("kind", ["ridge", "huber", "logistic", "ball"])
+@pytest.mark.parametrize("seed", [1, 14])
+def test_roles_equal_simulator_with_linearised_steps(algorithm, kind, seed):
+    assert_equal_in_both(random_case(seed, kind, None, "few", True, algorithm=algorithm, client="gradient"))
+
+
 NEW_PAIRS = {
     "gradient steps with exact mixing": Pair(GradientSteps(0.02, 3), ExactDiffusion(), mixing="metropolis"),
     "a proximal step with one model for all": Pair(ProximalStep(2.0), NeighbourhoodAverage(personalised=False)),

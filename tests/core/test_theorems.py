@@ -6,17 +6,23 @@ import pytest
 from pgfl import PGFL, ClientData, ExactMixing, Federation, Huber, OneStep, Ridge, synthetic_regression, train
 from pgfl.core import equations as eq
 from pgfl.core.metrics import decibels
-from pgfl.core.theory import cluster_objective, maximum_cluster_distance, theorem_two_bound
-from pgfl.errors import Diverged
+from pgfl.core.theory import (
+    cluster_objective,
+    least_steady_rho,
+    maximum_cluster_distance,
+    steady_decay,
+    summed_products,
+    theorem_two_bound,
+)
+from pgfl.errors import ConfigError, Diverged
 from tests import bridges, oracle
 from tests.federations import random_problem
 
 
-def distance(federation, algorithm, rounds, every=None):
+def distance(federation, algorithm, rounds, every=None, objective=None):
     """Relative squared distance to the exact cluster optimum after `rounds`, in dB."""
-    result = train(
-        federation, algorithm, Ridge(lam=0.01), rounds=rounds, record_every=every or rounds, metrics=["distance"]
-    )
+    wanted = {"record_every": every or rounds, "metrics": ["distance"]}
+    result = train(federation, algorithm, objective or Ridge(lam=0.01), rounds=rounds, **wanted)
     return decibels(result.curve("distance")[0])
 
 
@@ -37,6 +43,23 @@ def uneven():
 @pytest.mark.parametrize("federation", [synthetic_regression(seed=3), uneven()], ids=["paper", "uneven"])
 def test_exact_mixing_reaches_the_cluster_optimum(federation):
     assert distance(federation, ExactMixing(rho=3.0), 1500)[-1] < -150
+
+
+@pytest.mark.parametrize("objective", [Ridge(lam=0.01), Huber(lam=0.01, kappa=2.0)], ids=lambda o: o.kind)
+def test_linearised_steps_with_exact_mixing_reach_the_cluster_optimum(objective):
+    algorithm = ExactMixing(rho=6.0, client="gradient")
+    assert distance(synthetic_regression(seed=3), algorithm, 500, objective=objective)[-1] < -200
+
+
+def test_linearised_steps_with_exact_mixing_reach_the_optimum_of_uneven_servers():
+    assert distance(uneven(), ExactMixing(rho=3.0, client="gradient"), 1500)[-1] < -150
+
+
+def test_linearised_steps_contribute_what_admm_contributes_with_the_gradient_at_the_public_model():
+    """At a fixed point of ADMM the gradients at its own solutions are those at the server's model: both stand still."""
+    federation = synthetic_regression(servers=1, clients_per_server=6, clusters=1, dimension=4, samples=(8, 12), seed=2)
+    solved, stepped = (train(federation, PGFL(rho=9.0, client=c), Ridge(), rounds=2000) for c in ("admm", "gradient"))
+    np.testing.assert_allclose(stepped.models[0].servers, solved.models[0].servers, atol=1e-10)
 
 
 def test_plain_rule_stops_at_a_fixed_point_that_depends_on_rho():
@@ -147,3 +170,43 @@ def test_a_solved_primal_problem_is_the_simple_client_update(objective):
     solved, _ = objective.prepare(features, targets, counts, weight).solve(centre)
     gradient = objective.gradient(solved, features, targets, counts) + 2.0 * objective.lam / 5 * solved
     np.testing.assert_allclose(solved, model + dual - gradient / rho, atol=1e-9)
+
+
+# --- the decay of the noise that wastes nothing ----------------------------------------------------------------------
+
+
+def last_error(zeta, keeps, releases):
+    """The variance that noise of the schedule leaves in the last model, for a total of Σ φ = 1 and Δ² = 2."""
+    n = np.arange(1, releases + 1)
+    phi = zeta ** -n.astype(float)
+    phi /= phi.sum()
+    return float(np.sum(keeps ** (2.0 * (releases - n)) / phi))
+
+
+@pytest.mark.parametrize("keeps", [0.8, 0.93, 0.99])
+def test_no_decay_of_the_noise_wastes_less_than_the_contraction_of_a_round(keeps):
+    releases = 400
+    least = last_error(keeps, keeps, releases)
+    assert all(least <= last_error(zeta, keeps, releases) for zeta in np.linspace(0.6, 1.0, 81))
+    assert steady_decay(curvature=(1.0 - keeps) * 3.0, rho=3.0) == pytest.approx(keeps)
+
+
+@pytest.mark.parametrize("rho", [0.2, 1.0, 5.0])
+def test_matched_noise_costs_what_one_output_perturbation_costs(rho):
+    """A step has Δ/ρ, a solution Δ/μ: with ζ = 1 − μ/ρ the last model carries the same variance, whatever ρ is."""
+    curvature, releases = 0.05, 1000
+    keeps = steady_decay(curvature, rho)
+    assert last_error(keeps, keeps, releases) / rho**2 == pytest.approx(1.0 / curvature**2, rel=1e-3)
+
+
+def test_a_client_that_takes_part_in_every_fifth_round_sees_five_contractions_per_release():
+    assert steady_decay(0.1, 1.0, releases_per_round=0.2) == pytest.approx(0.9**5)
+    with pytest.raises(ConfigError, match="curvature"):
+        steady_decay(1.0, 1.0)
+
+
+def test_the_least_steady_rho_is_half_the_largest_curvature_of_the_mean_loss():
+    made = synthetic_regression(servers=1, clients_per_server=5, clusters=1, dimension=4, samples=(6, 9), seed=2)
+    hessian = sum(2.0 * x.T @ x / len(x) for x, _ in map(made.rows, (0, 1, 3))) / 3
+    products = summed_products(made, np.array([True, True, False, True, False]))
+    assert least_steady_rho(products, 3, curvature=2.0) == pytest.approx(np.linalg.eigvalsh(hessian)[-1] / 2)

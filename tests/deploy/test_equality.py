@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from pgfl.demo.replay import largest_difference
@@ -41,15 +42,42 @@ def test_clients_that_sit_out_still_close_their_duals(tmp_path):
     assert largest_difference(network) <= 1e-10
 
 
-@pytest.mark.parametrize("kind", ["pgfl", "pgfl-exact", "pgfl-onestep", "fedavg"])
-def test_every_algorithm_without_noise(tmp_path, kind):
+@pytest.mark.parametrize("objective", ["huber", "ridge"])
+def test_linearised_steps_over_a_network_are_those_of_the_simulator_given_the_noise(tmp_path, objective):
+    federation = demo_federation(2, 2, objective, seed=2)
+    settings = demo_training(federation, objective, ROUNDS).model_dump()
+    settings["algorithm"] |= {"client": "gradient", "rho": 8.0}
+    privacy = demo_privacy(objective, 20.0, ROUNDS)
+    network = LocalNetwork(tmp_path, federation, Training.model_validate(settings), privacy, record_noise=True)
+    ends = train_in_process(network)
+    assert set(ends.values()) == {"all rounds are done"}
+    assert largest_difference(network) <= 1e-10
+
+
+@pytest.mark.parametrize(
+    ("kind", "client"),
+    [
+        ("pgfl", "admm"),
+        ("pgfl-exact", "admm"),
+        ("pgfl-onestep", "admm"),
+        ("fedavg", "admm"),
+        ("pgfl-exact", "gradient"),
+    ],
+)
+def test_every_algorithm_without_noise(tmp_path, kind, client):
     federation = demo_federation(3, 2, "ridge", seed=4)
     plain = demo_training(federation, "ridge", ROUNDS)
     counts = [[sum(federation.client_cluster[federation.client_server == s] == q) for s in range(3)] for q in range(2)]
     settings = {
         **plain.model_dump(),
         "mixing": "metropolis",
-        "algorithm": {"kind": kind, "rho": 3.0, "tau": 0.0 if kind == "pgfl-exact" else 0.1, "step": 0.01},
+        "algorithm": {
+            "kind": kind,
+            "client": client,
+            "rho": 3.0,
+            "tau": 0.0 if kind == "pgfl-exact" else 0.1,
+            "step": 0.01,
+        },
         "most_clients": {q: int(max(counts[i])) for i, q in enumerate(federation.cluster_ids)},
     }
     network = LocalNetwork(tmp_path, federation, Training.model_validate(settings), {"enabled": False})
@@ -57,10 +85,28 @@ def test_every_algorithm_without_noise(tmp_path, kind):
     assert largest_difference(network) <= 1e-10
 
 
+@pytest.mark.parametrize("participants", ["all", 1])
+def test_budgets_that_run_out_let_clusters_rest_at_every_site(tmp_path, participants):
+    """Sites learn from refusals who is spent; clusters rest there as in the simulator, and their models stay apart."""
+    rounds, releases = 24, 3
+    federation = demo_federation(3, 2, "huber", seed=2)
+    settings = demo_training(federation, "huber", rounds).model_dump()
+    settings["algorithm"] |= {"tau": 0.4, "participants": participants}
+    privacy = demo_privacy("huber", 20.0, releases)
+    network = LocalNetwork(tmp_path, federation, Training.model_validate(settings), privacy, record_noise=True)
+    train_in_process(network)
+    history = {site: network.history(site) for site in federation.server_ids}
+    assert all(len(rows) == rounds for rows in history.values())
+    for site, rows in history.items():
+        assert rows[-1]["retired"] == sorted(network.clients_of(site)) and not rows[releases - 1]["retired"]
+    assert largest_difference(network) <= 1e-10
+    for site in federation.server_ids:
+        first, second = network.arrays(site)[1]["state.model"]
+        assert np.linalg.norm(first - second) > 1e-2 * np.linalg.norm(first)
+
+
 def test_the_comparison_can_fail(tmp_path):
     """A recorded draw that is not the one that was used shows."""
-    import numpy as np
-
     federation = demo_federation(2, 1, "huber", seed=2)
     network = LocalNetwork(
         tmp_path, federation, demo_training(federation, "huber", 3), demo_privacy("huber", 20.0, 3), record_noise=True

@@ -164,7 +164,7 @@ def test_a_client_survives(tmp_path):
     handled = []
     stream = SiteStream(certificate, key, LIMITS, lambda: 0, handled.append)
     challenge = encode(Challenge(site="north", nonce="00" * 32))
-    frames, ends = deque(hostile(3)), []
+    frames, ends = deque(hostile(5)), []
 
     class Outbox:
         def put(self, data):

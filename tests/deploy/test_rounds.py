@@ -120,7 +120,7 @@ def test_a_mended_partition_grows_together():
 def test_a_client_whose_budget_is_spent_is_not_asked_again():
     world = World(small_federation(sites=1, clients=2), rounds=6, faults=Faults(), seed=0, budget=3).play()
     assert {account.releases for account in world.accounts.values()} == {3}
-    assert world.finished["server-0"] == "no client and no neighbour is left"
+    assert world.finished["server-0"] == "every client has spent its privacy budget"
 
 
 # single decisions ----------------------------------------------------------------------------------------------------
@@ -135,7 +135,7 @@ class Recorder:
     def request(self, client, round):
         return (client, round)
 
-    def aggregate(self, round, answers):
+    def aggregate(self, round, answers, retired):
         self.aggregated.append((round, dict(answers)))
         return f"publication {round}"
 

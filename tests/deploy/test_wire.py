@@ -31,7 +31,16 @@ GOOD = {
         None,
     ),
     Kind.PUBLICATION: (
-        {"site": "north", "training": "00" * 32, "round": 1, "degree": 1, "clusters": ["a", "b"], "rollbacks": [3]},
+        {
+            "site": "north",
+            "training": "00" * 32,
+            "round": 1,
+            "degree": 1,
+            "clusters": ["a", "b"],
+            "able": ["a"],
+            "exhausted": ["b"],
+            "rollbacks": [3],
+        },
         VECTORS,
     ),
     Kind.ACKNOWLEDGED: ({"site": "s", "training": "", "round": 0, "degree": 1, "finished": False, "ready": True}, None),
@@ -76,7 +85,9 @@ NAN = np.array([[0, np.nan, 0], [0, 0, 0]]).tobytes()
 INFINITE = np.array([[0, np.inf, 0], [0, 0, 0]]).tobytes()
 LONG = np.array([[0, 60.0, 99], [0, 0, 0]]).tobytes()
 HUGE = np.full((2, 3), 1e308).tobytes()
-PUBLICATION = {"site": "s", "training": "", "round": 1, "degree": 0, "clusters": ["a", "c"]}
+PUBLICATION = {
+    "site": "s", "training": "", "round": 1, "degree": 0, "clusters": ["a", "c"], "able": [], "exhausted": []
+}  # fmt: skip
 MALFORMED = {
     "empty": b"",
     "short": b"PGFL",
@@ -106,6 +117,10 @@ MALFORMED = {
     "unknown cluster": frame(Kind.PUBLICATION, PUBLICATION, PAYLOAD),
     "a cluster twice": frame(Kind.PUBLICATION, {**PUBLICATION, "clusters": ["a", "a"]}, PAYLOAD),
     "clusters that are no list": frame(Kind.PUBLICATION, {**PUBLICATION, "clusters": "ab"}, PAYLOAD),
+    "an unknown able cluster": frame(Kind.PUBLICATION, {**PUBLICATION, "clusters": [], "able": ["c"]}),
+    "an unknown cluster that is exhausted": frame(
+        Kind.PUBLICATION, {**PUBLICATION, "clusters": [], "exhausted": ["c"]}
+    ),
     "odd hex": frame(Kind.CHALLENGE, {"site": "s", "nonce": "0"}),
     "no hex": frame(Kind.CHALLENGE, {"site": "s", "nonce": "zz"}),
     "long text": frame(Kind.STOP, {"reason": "x" * 501}),
@@ -122,6 +137,12 @@ def test_malformed_is_refused(name):
 def test_a_kind_that_is_not_expected_is_refused():
     with pytest.raises(Malformed, match="not expected"):
         decode(frame(Kind.ANSWER, ANSWER, PAYLOAD), LIMITS, (MESSAGE[Kind.HELLO],))
+
+
+def test_a_publication_of_an_older_version_is_refused_by_its_fields():
+    older = {key: value for key, value in PUBLICATION.items() if key not in ("able", "exhausted")}
+    with pytest.raises(Malformed, match=r"PUBLICATION header with the fields .* instead of \['able'.*'exhausted'"):
+        decode(frame(Kind.PUBLICATION, older, PAYLOAD), LIMITS, ALL)
 
 
 def test_a_refusal_says_nothing_of_the_payload():

@@ -11,7 +11,7 @@ if __name__ == "__main__":
 
     def failing(engine):
         if engine.state.round == 2 and engine.communicator.rank == 1:
-            raise SolverError("The primal problem of client number 5 was not solved.")
+            raise SolverError("The primal problem of client ann was not solved.")
         return play(engine)
 
     Engine.play = failing

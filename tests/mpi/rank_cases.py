@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 
 from pgfl.config import Config, parse
+from pgfl.core.metrics import DEFAULT_METRICS
 
 SMALL = {"servers": 7, "clients_per_server": 6, "dimension": 8, "samples": (2, 9)}
 RANDOM = {"kind": "random", "average_degree": 2.5}
 PRIVATE = {"enabled": True, "phi0": 0.01, "zeta": 0.99, "x_norm": 1.0, "index": "release", "max_releases": 9}
-METRICS = ("nmsd", "accuracy", "objective", "residuals", "disagreement")
 
 CASES: dict[str, dict] = {
     "ridge": {"algorithm": {"tau": 0.2}},
@@ -22,6 +22,18 @@ CASES: dict[str, dict] = {
     "exact, few take part": {"algorithm": {"kind": "pgfl-exact", "tau": 0.1, "participants": 1}},
     "one step": {"algorithm": {"kind": "pgfl-onestep", "tau": 0.1}, "graph": {"kind": "line"}},
     "one step, few take part": {"algorithm": {"kind": "pgfl-onestep", "tau": 0.1, "participants": 1}},
+    "linearised": {"algorithm": {"client": "gradient", "rho": 30.0, "tau": 0.2, "participants": 2}, "runs": 2},
+    "linearised, exact": {"algorithm": {"client": "gradient", "kind": "pgfl-exact", "rho": 30.0}},
+    "numba, linearised": {
+        "engine": "numba",
+        "objective": {"kind": "huber"},
+        "algorithm": {"client": "gradient", "rho": 30.0, "participants": 4},
+    },
+    "private, linearised": {
+        "objective": {"kind": "huber"},
+        "algorithm": {"client": "gradient", "rho": 1.0, "participants": 3},
+        "privacy": PRIVATE,
+    },
     "fedavg": {"algorithm": {"kind": "fedavg", "participants": 2}, "graph": {"kind": "star"}},
     "single precision": {"dtype": "float32", "algorithm": {"tau": 0.2, "participants": 2}},
     "threads": {"threads": 2, "objective": {"kind": "huber"}},
@@ -34,6 +46,14 @@ CASES: dict[str, dict] = {
         "privacy": PRIVATE,
     },
     "private ridge, all take part": {"privacy": PRIVATE | {"y_bound": 9.0, "w_norm": 20.0, "index": "round"}},
+    "budgets run out": {
+        "data": {"kind": "table", "clients": "clients.csv"},
+        "graph": {"edges": "edges.csv", "servers": ("relay",)},
+        "objective": {"kind": "logistic"},
+        "algorithm": {"tau": 0.4, "participants": 2},
+        "privacy": PRIVATE | {"max_releases": 2, "noise": "seeded"},
+        "rounds": 30,
+    },
     "table": {
         "data": {"kind": "table", "clients": "clients.csv", "test": "test.csv", "intercept": True},
         "graph": {"edges": "edges.csv", "servers": ("relay",)},
@@ -61,7 +81,7 @@ CASES: dict[str, dict] = {
 
 
 def config(name: str, folder: Path, **changes: object) -> Config:
-    common = {"data": SMALL, "graph": RANDOM, "rounds": 12, "record_every": 5, "seed": 3, "metrics": METRICS}
+    common = {"data": SMALL, "graph": RANDOM, "rounds": 12, "record_every": 5, "seed": 3, "metrics": DEFAULT_METRICS}
     return parse(common | CASES[name] | changes, folder)
 
 

@@ -105,7 +105,7 @@ def test_an_error_on_one_rank_ends_all_with_its_sentence(tmp_path):
     done = launch(3, *command)
     assert done.returncode == 1
     first, *more = sentences(done)
-    assert first == "pgfl: Rank 1 of 3: The primal problem of client number 5 was not solved."
+    assert first == "pgfl: Rank 1 of 3: The primal problem of client ann was not solved."
     watch = "pgfl: A rank died before the end, which stopped the others; nothing was kept."
     assert more in ([], [watch])  # the launcher may be gone before the watch has spoken
 

@@ -30,7 +30,8 @@ def assert_same_bits(one, other, name):
 
 
 def assert_same_result(one, other, name):
-    for what in ("client_ids", "server_ids", "cluster_ids", "objectives", "warnings", "noise", "guarantee"):
+    shared = ("client_ids", "server_ids", "cluster_ids", "objectives", "warnings", "noise", "guarantee", "ended_by")
+    for what in (*shared, "spent_at"):
         assert list(getattr(one, what) or []) == list(getattr(other, what) or []), (name, what)
     assert_same_bits(one.history, other.history, name)
     assert_same_bits(one.clean_history or {}, other.clean_history or {}, name)

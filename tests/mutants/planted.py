@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 from tests.mutants.planted_devices import DEVICES
+from tests.mutants.planted_endings import ENDINGS
 from tests.mutants.planted_ledgers import LEDGERS
+from tests.mutants.planted_linearised import LINEARISED
 from tests.mutants.planted_sites import SITES
 from tests.mutants.planted_slips import SLIPS
 
 NOISE = "tests/privacy/test_noise.py::test_the_right_noise_is_accepted"
 LATTICE = "tests/privacy/test_noise.py::test_secure_noise_reaches_the_same_numbers_from_every_model"
 SEARCH = "tests/privacy/test_sensitivity.py::test_no_replaced_record_and_no_message_moves_the_solution_further"
+SOFTMAX = "tests/objectives/test_softmax.py::test_{}"
 CLIPPED = "tests/privacy/test_sensitivity.py::test_clipped_rows_are_within_the_bound_exactly_and_as_computed"
 
 
@@ -117,7 +120,7 @@ MECHANISM: tuple[Mutant, ...] = (
         'noise = "secure" draws seeded noise',
         "A run that is labelled float-safe is not.",
         "simulate/calibration.py",
-        "noise = SecureNoise(federation.dimension) if secure else SeededNoise(normals)",
+        "noise = SecureNoise(layout.model_length) if secure else SeededNoise(normals)",
         "noise = SeededNoise(normals)",
         ("tests/privacy/test_calibration.py::test_a_simulation_that_asks_for_float_safe_noise_gets_it",),
     ),
@@ -159,6 +162,33 @@ MECHANISM: tuple[Mutant, ...] = (
         "return None if bounds.x_norm is None else bounds.x_norm\n",
         "return None if bounds.x_norm is None else 1.0\n",
         (SEARCH,),
+    ),
+    Mutant(
+        "softmax-root-missing",
+        "√2 is missing in the softmax gradient bound",
+        "A record pulls at two classes: the label's and the one that the model takes it for.",
+        "objectives/softmax.py",
+        "return None if bounds.x_norm is None else 2.0**0.5 * bounds.x_norm",
+        "return None if bounds.x_norm is None else bounds.x_norm",
+        (SEARCH,),
+    ),
+    Mutant(
+        "softmax-label-dropped",
+        "the label of the last class is taken for none",
+        "What is trained is not what was asked for, and its bound is another one.",
+        "objectives/softmax_solver.py",
+        "xp.arange(classes, dtype=targets.dtype), targets.dtype)",
+        "xp.arange(1, classes + 1, dtype=targets.dtype), targets.dtype)",
+        (SOFTMAX.format("two_classes_are_logistic_regression_round_by_round"),),
+    ),
+    Mutant(
+        "classes-read-from-records",
+        "the number of classes is the largest label + 1, under privacy as well",
+        "The length of a model tells whether anyone has the rarest label.",
+        "simulate/label_classes.py",
+        "if privacy is not None:",
+        "if privacy is not None and privacy.guarantee == 'none':",
+        (SOFTMAX.format("under_privacy_the_classes_are_stated_and_never_read"),),
     ),
     Mutant(
         "ridge-constraint-dropped",
@@ -465,4 +495,4 @@ MECHANISM: tuple[Mutant, ...] = (
     ),
 )
 
-PLANTED = (*MECHANISM, *DEVICES, *LEDGERS, *SLIPS, *SITES)
+PLANTED = (*MECHANISM, *LINEARISED, *DEVICES, *LEDGERS, *SLIPS, *ENDINGS, *SITES)

@@ -247,7 +247,7 @@ PROMISED = (
         "rounding in the gradient is not counted",
         "It grows with the model, and so may be larger than Δ.",
         "core/assured.py",
-        "return EPS * ((self.dimension + 4) * self.smoothness * size + (self.records + 8) * self.gradient)",
+        "return EPS * (of_margins * self.smoothness * size + of_slopes * self.gradient)",
         "return 0.0",
         (GRADIENT,),
     ),
@@ -267,7 +267,7 @@ PROMISED = (
         "privacy/sensitivity.py",
         "rule.reach(1.0) * change / records + 2.0 * error",
         "rule.reach(1.0) * change / records + 0.0 * error",
-        ("tests/privacy/test_sensitivity.py::test_rounding_widens_the_sensitivity_of_fedavg",),
+        ("tests/privacy/test_sensitivity.py::test_rounding_widens_the_sensitivity_of_steps",),
     ),
     Mutant(
         "problem-of-another-size",

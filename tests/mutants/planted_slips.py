@@ -8,6 +8,8 @@ RULES = "tests/privacy/test_rules.py::"
 WRONG = RULES + "test_a_wrong_value_is_refused_by_config_and_class_with_its_name"
 OWN = RULES + "test_data_of_ones_own_gets_float_safe_noise_unless_seeded_noise_is_asked_for"
 RUN = "tests/cli/test_private_run.py::"
+DECLARED = "tests/data/test_declared.py::"
+DECLARATIONS = "tests/core/test_declarations.py::"
 
 SLIPS: tuple[Mutant, ...] = (
     Mutant(
@@ -127,5 +129,41 @@ SLIPS: tuple[Mutant, ...] = (
         (
             "tests/privacy/test_sensitivity.py::test_labels_are_clipped_where_no_bound_is_stated_but_a_guarantee_is_given",
         ),
+    ),
+    Mutant(
+        "bounds-read-from-records",
+        "a federation whose bounds were read from records is trained privately",
+        "Every scaled row then depends on the largest record of all clients.",
+        "privacy/request.py",
+        "        if encoding.read_from_records:\n",
+        "        if False:\n",
+        (DECLARED + "test_what_was_read_from_records_is_refused_even_with_x_norm",),
+    ),
+    Mutant(
+        "data-bounds-in-a-private-config",
+        'a private config may declare bounds = "data"',
+        "As above.",
+        "config/schema.py",
+        "            if column.from_data:\n",
+        "            if False:\n",
+        (DECLARATIONS + "test_what_would_be_read_from_records_is_refused_by_name",),
+    ),
+    Mutant(
+        "private-folds",
+        "cross-validation is private as if every record were trained on once",
+        "With five folds every record is trained on four times, and the account counts one.",
+        "config/schema.py",
+        "        if folds is not None and self.privacy.enabled:\n",
+        "        if False:\n",
+        (DECLARATIONS + "test_folds_are_runs",),
+    ),
+    Mutant(
+        "private-runs-counted-once",
+        "several float-safe runs on one table are accounted as one",
+        "Three runs spend three times what each result says.",
+        "config/schema.py",
+        "        if own and self.runs > 1:\n",
+        "        if False:\n",
+        (DECLARATIONS + "test_several_private_runs_on_the_same_records_are_refused",),
     ),
 )

@@ -62,5 +62,7 @@ def test_an_engine_names_the_client_that_was_not_solved():
     bucket = engine.engine.blocks[0].buckets[0]
     slack = bucket.prepared.slack + np.where(np.arange(len(bucket.where)) == 1, 1.0, 0.0)
     object.__setattr__(bucket, "prepared", replace(bucket.prepared, slack=slack))
-    with pytest.raises(SolverError, match=f"client number {bucket.where[1]} was solved only to"):
+    run = engine.layout.runs[0]
+    name = run.federation.client_ids[run.order[bucket.where[1]]]
+    with pytest.raises(SolverError, match=f"The primal problem of client {name} was solved only to"):
         engine.play()

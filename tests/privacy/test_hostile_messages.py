@@ -100,7 +100,35 @@ def test_a_clipped_update_is_within_its_radius_in_exact_arithmetic(centre, move,
     assert squares <= Fraction(radius) ** 2
 
 
-@pytest.mark.parametrize("algorithm", [PGFL(rho=2.0), FedAvg(step=0.1, local_steps=2)], ids=lambda a: a.kind)
+@pytest.mark.parametrize("objective", [Huber(lam=0.1), Logistic(lam=0.1)], ids=lambda o: o.kind)
+@pytest.mark.parametrize("size", [1e6, 1e12, 1e300, np.inf, np.nan])
+def test_a_huge_model_is_refused_by_a_linearised_step(objective, size):
+    one = client(objective, PGFL(rho=2.0, client="gradient"))
+    with pytest.raises(DataError, match="Nothing was released"):
+        one.answer(RoundRequest(1, 3, np.array([0.0, size, 0.0, 0.0])), Forbidden())
+
+
+@pytest.mark.parametrize("size", [0.5, 1e6, 1e90])
+def test_a_linearised_step_of_ridge_starts_inside_the_ball_whatever_the_model_is(size):
+    one = client(Ridge(lam=0.1, w_norm=1.0), PGFL(rho=2.0, client="gradient"))
+    model = one.answer(RoundRequest(1, 3, np.array([0.0, size, 0.0, 0.0])), lambda model: model).model
+    inside = np.array([0.0, min(size, 1.0), 0.0, 0.0])
+    expected = inside - one._problem_at(3).gradient(inside[None])[0] / 2.0
+    np.testing.assert_allclose(model, expected, rtol=1e-13, atol=1e-14)
+
+
+@pytest.mark.parametrize("size", [1e101, 1e300, np.inf, np.nan])
+def test_a_model_too_long_to_be_projected_is_refused(size):
+    one = client(Ridge(lam=0.1, w_norm=1.0), PGFL(rho=2.0, client="gradient"))
+    with pytest.raises(DataError, match="Nothing was released"):
+        one.answer(RoundRequest(1, 3, np.array([0.0, size, 0.0, 0.0])), Forbidden())
+
+
+@pytest.mark.parametrize(
+    "algorithm",
+    [PGFL(rho=2.0), PGFL(rho=2.0, client="gradient"), FedAvg(step=0.1, local_steps=2)],
+    ids=["pgfl", "linearised", "fedavg"],
+)
 def test_a_huge_model_around_which_updates_are_clipped_is_refused(algorithm):
     with pytest.raises(DataError, match="Nothing was released"):
         client(Ridge(lam=0.0), algorithm, update_norm=1e-3).answer(RoundRequest(1, 3, np.full(4, 1e13)), Forbidden())

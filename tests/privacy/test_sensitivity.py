@@ -9,7 +9,7 @@ from pgfl.core.algorithms import PGFL, FedAvg
 from pgfl.core.federation import ClientData, Federation
 from pgfl.core.roles import Client, RoundRequest
 from pgfl.errors import PrivacyError
-from pgfl.objectives import Bounds, Huber, Logistic, Objective, Ridge
+from pgfl.objectives import Bounds, Huber, Logistic, Objective, Ridge, Softmax
 from pgfl.privacy.request import Privacy
 from pgfl.privacy.sensitivity import clip_labels, clip_rows, release_sensitivity
 from tests.neighbours import Neighbours, Searched, furthest
@@ -41,6 +41,9 @@ def test_the_papers_objectives():
     assert update_sensitivity(Logistic(), Bounds(x_norm=2.0), counts, weight) == pytest.approx(
         2 * 2.0 / share, rel=1e-14
     )
+    assert update_sensitivity(Softmax(classes=4), Bounds(x_norm=2.0), counts, weight) == pytest.approx(
+        2 * 2**0.5 * 2.0 / share, rel=1e-14
+    )
     assert update_sensitivity(Ridge(w_norm=3.0), Bounds(x_norm=2.0, y_bound=1.5), counts, weight) == pytest.approx(
         2 * 2.0 * (2.0 * 3.0 + 2 * 1.5) / share, rel=1e-14
     )
@@ -51,13 +54,18 @@ def test_an_inexact_solver_adds_twice_its_tolerance():
     assert update_sensitivity(Logistic(), Bounds(x_norm=1.0), 10, 2.0, 1e-3) == pytest.approx(exact + 2e-3, rel=1e-14)
 
 
-def test_rounding_widens_the_sensitivity_of_fedavg():
+@pytest.mark.parametrize(
+    ("algorithm", "reach"),
+    [(FedAvg(step=0.1, local_steps=5), 5 * 0.1), (PGFL(rho=0.4, client="gradient"), 1 / 0.4)],
+    ids=["fedavg", "linearised"],
+)
+def test_rounding_widens_the_sensitivity_of_steps(algorithm, reach):
     """What floating point may add to either of two neighbours comes on top of their distance."""
-    privacy, algorithm = Privacy(phi0=1.0, x_norm=1.0), FedAvg(step=0.1, local_steps=5)
+    privacy = Privacy(phi0=1.0, x_norm=1.0)
     exact, rounded = (
         privacy.sensitivity(Huber(), algorithm, np.array([10]), np.ones(1), tolerance) for tolerance in (0.0, 1e-3)
     )
-    assert exact == pytest.approx(5 * 0.1 * 4 / 10, rel=1e-14)
+    assert exact == pytest.approx(reach * 4 / 10, rel=1e-14)
     assert rounded == pytest.approx(exact + 2e-3, rel=1e-14)
 
 
@@ -103,6 +111,10 @@ def binary(gene):
     return (gene > 0).astype(float)
 
 
+def one_of_three(gene):
+    return (gene > 0).astype(float) + (gene > 1.5)
+
+
 def fedavg(objective, local_steps, share_of_longest_step):
     step = share_of_longest_step * longest_step(objective)
     labels = binary if isinstance(objective, Logistic) else wide
@@ -116,7 +128,21 @@ def longest_step(objective):
     return 2.0 / ((0.25 if isinstance(objective, Logistic) else 2.0) * X_NORM**2 + 2.0 * objective.lam)
 
 
-ADMM = PGFL(rho=0.3)
+class BoundedWelsch(Welsch):
+    """Welsch with its gradient's bound: |2r exp(−r²)| ≤ √(2/e)."""
+
+    def gradient_bound(self, bounds):
+        return (2.0 / np.e) ** 0.5 * bounds.x_norm
+
+
+class SmoothWelsch(BoundedWelsch):
+    """With its smoothness stated as well."""
+
+    def smoothness(self, bounds):
+        return 2.0 * bounds.x_norm**2
+
+
+ADMM, LINEARISED = PGFL(rho=0.3), PGFL(rho=0.3, client="gradient")
 IN_BALL = private(x_norm=X_NORM, y_bound=1.5, w_norm=0.7)
 SEARCHES = {
     **{
@@ -125,12 +151,21 @@ SEARCHES = {
     },
     "huber, one record": (Searched(Huber(lam=3.0, kappa=0.4), ADMM, private(x_norm=0.1), wide, records=1), 0.99),
     "logistic": (Searched(Logistic(lam=0.5), ADMM, private(x_norm=X_NORM), binary), 0.99),
+    "softmax": (Searched(Softmax(lam=0.5, classes=3), ADMM, private(x_norm=X_NORM), one_of_three), 0.99),
     "ridge, held by rho": (Searched(Ridge(lam=0.5), PGFL(rho=30.0), IN_BALL, lambda gene: 3.0 * gene), 0.75),
     "ridge, moved by data": (Searched(Ridge(lam=0.5), ADMM, IN_BALL, lambda gene: 3.0 * gene), 0.25),
     "one's own": (Searched(LogCosh(), ADMM, private(x_norm=X_NORM), wide, largest_model=100.0), 0.99),
     "not convex": (Searched(Welsch(lam=0.5), ADMM, private(update_norm=0.2), lambda gene: 3.0 * gene), 0.99),
     "huber, clipped": (Searched(Huber(kappa=3.0), ADMM, private(x_norm=X_NORM, update_norm=0.2), wide), 0.99),
     "huber, radius never reached": (Searched(Huber(kappa=0.3), ADMM, private(x_norm=0.1, update_norm=9.0), wide), 0.99),
+    "linearised, huber": (Searched(Huber(lam=0.5, kappa=0.3), LINEARISED, private(x_norm=X_NORM), wide), 0.99),
+    "linearised, logistic": (Searched(Logistic(lam=0.5), LINEARISED, private(x_norm=X_NORM), binary), 0.99),
+    "linearised, ridge": (Searched(Ridge(lam=0.5), LINEARISED, IN_BALL, lambda gene: 3.0 * gene), 0.75),
+    "linearised, not convex": (
+        Searched(BoundedWelsch(lam=0.5), LINEARISED, private(x_norm=X_NORM), lambda gene: 3.0 * gene),
+        0.99,
+    ),
+    "linearised, clipped": (Searched(Huber(), LINEARISED, private(x_norm=X_NORM, update_norm=0.2), wide), 0.99),
     **{
         f"fedavg, {objective.kind}, {steps} steps, {share} of the longest": (fedavg(objective, steps, share), 0.95)
         for objective in (Huber(lam=2.0, kappa=4.0), Logistic(lam=0.0))
@@ -244,6 +279,20 @@ def test_refuses(objective, bounds, counts, weight, word):
     with pytest.raises(PrivacyError, match=word) as refusal:
         update_sensitivity(objective, bounds, counts, weight)
     assert "\n" not in str(refusal.value)
+
+
+def test_ridge_takes_linearised_steps_only_within_a_ball():
+    """Its gradient is unbounded, so without a W no noise is enough."""
+    with pytest.raises(PrivacyError, match="w_norm"):
+        release_sensitivity(Ridge(), LINEARISED, Bounds(x_norm=1.0, y_bound=1.0), 5, 1.0)
+
+
+def test_several_steps_on_a_loss_that_is_not_convex_are_refused():
+    """One step is taken from one public model; after it, the worlds' models may be driven apart."""
+    bounded = SmoothWelsch(lam=0.0)
+    release_sensitivity(bounded, FedAvg(step=0.1, local_steps=1), Bounds(x_norm=1.0), 5, 1.0)
+    with pytest.raises(PrivacyError, match="not convex"):
+        release_sensitivity(bounded, FedAvg(step=0.1, local_steps=2), Bounds(x_norm=1.0), 5, 1.0)
 
 
 def test_refuses_a_tolerance_that_is_none():

@@ -6,6 +6,7 @@ import os
 import sqlite3
 from collections import Counter
 from contextlib import closing
+from dataclasses import replace
 from unittest import mock
 
 import numpy as np
@@ -93,13 +94,17 @@ def test_a_site_that_asks_for_another_task_does_not_learn_which_labels_there_are
 
 @pytest.mark.parametrize(
     ("objective", "algorithm"),
-    [*itertools.product(("ridge", "huber", "logistic"), ("pgfl",)), ("huber", "fedavg"), ("logistic", "fedavg")],
+    [
+        *itertools.product(("ridge", "huber", "logistic"), ("pgfl",)),
+        *itertools.product(("huber", "logistic"), ("fedavg", "linearised")),
+    ],
 )
 @pytest.mark.parametrize("tolerance", [1e-11, 1e-8])
 def test_a_model_on_the_edge_of_a_refusal_tells_nothing_of_a_record(harness, objective, algorithm, tolerance):
     tables = [Table(size * np.ones((1, 2)), np.zeros(1)) for size in (0.0, 1.0)]
     config = between(objective, *tables, limits={**WIDE, "tolerance": tolerance})
-    training = usual_training(config, kind=algorithm, step=0.1, local_steps=2)
+    steps = {"client": "gradient"} if algorithm == "linearised" else {"kind": algorithm, "step": 0.1, "local_steps": 2}
+    training = usual_training(config, **steps)
     longest = device.longest_model(config, training, 3)
     off = np.array([sign * 10.0**-digits for digits in range(2, 16, 2) for sign in (-1, 1)])
     models = [length * np.array([0.6, 0.8]) for length in longest * (1.0 + off)]
@@ -120,14 +125,33 @@ def test_a_fast_solver_that_fails_in_one_world_moves_the_model_by_delta_at_most(
     assert not findings(first, second)
 
 
+@pytest.mark.parametrize("w_norm", [0.5, 2.0])
+def test_a_model_far_outside_the_ball_of_ridge_tells_no_more_than_delta_of_a_record(harness, w_norm):
+    """A linearised step starts from the projected model; from the model itself it would tell ten thousand times Δ."""
+    tables = [Table(np.array([[0.5, sign * 3**0.5 / 2]]), np.array([-sign])) for sign in (1.0, -1.0)]
+    config = replace(between("ridge", *tables, y_bound=1.0), w_norm=w_norm)
+    training = usual_training(config, client="gradient")
+    models = [size * np.array([0.0, 1.0]) for size in (1.0, 1e2, 1e4)]
+    first, second = harness.pair(config, lambda: HonestSite(config, training, models))
+    assert not findings(first, second)
+    assert lines(first)["released"] == len(first.draws) >= 6
+
+
+@pytest.mark.parametrize("client", ["fedavg", "gradient"])
 @pytest.mark.parametrize(("size", "answered"), [(1e4, True), (1e7, False), (1e8, False)])
-def test_a_model_so_long_that_steps_are_lost_in_its_last_digits_is_not_answered(harness, size, answered):
+def test_a_model_so_long_that_steps_are_lost_in_its_last_digits_is_not_answered(harness, size, answered, client):
     rows, labels = np.ones((40, 1)), np.zeros(40)
     tables = [Table(np.append(rows, [[last]], axis=0), np.append(labels, 0.0)) for last in (1.0, -1.0)]
     config = between("logistic", *tables, phi0=1e-3)
     model = np.array([float(size)])
     pulls = np.abs(config.gradients(1.0, model)).sum()
-    training = usual_training(config, kind="fedavg", step=float(np.spacing(size) / pulls), local_steps=1)
+    step = float(np.spacing(size) / pulls)
+    steps = (
+        {"kind": "fedavg", "step": step, "local_steps": 1}
+        if client == "fedavg"
+        else {"client": client, "rho": 1 / step}
+    )
+    training = usual_training(config, **steps)
     training["objective"]["lam"] = 0.0
     first, second = harness.pair(config, lambda: HonestSite(config, training, [model]))
     assert not findings(first, second)

@@ -13,6 +13,7 @@ from tests import bridges, oracle
 from tests.federations import SHAPES, random_case
 
 ROUNDS = 30
+LINEARISED = PGFL(rho=40.0, client="gradient")
 
 
 def assert_equals_the_oracle(case, threads=1):
@@ -30,6 +31,18 @@ def assert_equals_the_oracle(case, threads=1):
 @pytest.mark.parametrize("seed", [1, 2])
 def test_awkward_federations_agree_with_plain_loops(algorithm, kind, seed):
     assert_equals_the_oracle(random_case(seed, kind, algorithm=algorithm))
+
+
+@pytest.mark.parametrize("algorithm", ["pgfl", "pgfl-exact", "pgfl-onestep"])
+@pytest.mark.parametrize("kind", ["ridge", "logistic", "huber", "mixed", "ball"])
+def test_linearised_steps_agree_with_plain_loops(algorithm, kind):
+    assert_equals_the_oracle(random_case(2, kind, algorithm=algorithm, client="gradient"))
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_linearised_steps_agree_in_every_shape_with_scheduling_noise_and_threads(shape):
+    case = random_case(3, "mixed", shape, "few", True, algorithm="pgfl", client="gradient")
+    assert_equals_the_oracle(case, threads=2)
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -53,18 +66,23 @@ def same_bits(one, other):
 @pytest.mark.parametrize("engine", ["numpy", "numba"])
 @pytest.mark.parametrize("objective", [Ridge(), Huber()])
 @pytest.mark.parametrize("participants", ["all", 3])
-def test_batches_and_threads_change_no_bit(monkeypatch, engine, objective, participants):
+@pytest.mark.parametrize("client", ["admm", "gradient"])
+def test_batches_and_threads_change_no_bit(monkeypatch, engine, objective, participants, client):
     settings = {"rounds": 20, "runs": 3, "participants": participants, "engine": engine}
-    whole = train(federation, PGFL(tau=0.2), objective, **settings)
+    algorithm = PGFL(rho=40.0, tau=0.2, client=client)
+    whole = train(federation, algorithm, objective, **settings)
     monkeypatch.setattr(training, "BATCH_ELEMENTS", 1)
     monkeypatch.setattr("pgfl.simulate.problems.BLOCK_ELEMENTS", 200)
-    same_bits(whole, train(federation, PGFL(tau=0.2), objective, threads=2, **settings))
+    same_bits(whole, train(federation, algorithm, objective, threads=2, **settings))
 
 
-def test_private_runs_agree_between_engines():
+@pytest.mark.parametrize("client", ["admm", "gradient"])
+def test_private_runs_agree_between_engines(client):
     privacy = Privacy(x_norm=1.0, phi0=1e-2, zeta=0.99)
     runs = [
-        train(federation, PGFL(), Huber(), rounds=25, participants=2, privacy=privacy, runs=2, engine=engine)
+        train(
+            federation, PGFL(client=client), Huber(), rounds=25, participants=2, privacy=privacy, runs=2, engine=engine
+        )
         for engine in ("numpy", "numba")
     ]
     for mine, theirs in zip(runs[0].models, runs[1].models, strict=True):
@@ -87,8 +105,21 @@ class Quartic(Objective):
         (PGFL(), Ridge(w_norm=0.5), (1, 5)),
         (PGFL(), {"cluster-0": Ridge(), "cluster-1": Quartic(), "cluster-2": Logistic()}, (1, 4)),
         (PGFL(), Huber(), (30, 40)),
+        (LINEARISED, Ridge(w_norm=0.5), (1, 5)),
+        (
+            PGFL(rho=40.0, client="gradient"),
+            {"cluster-0": Ridge(), "cluster-1": Quartic(), "cluster-2": Logistic()},
+            (1, 4),
+        ),
     ],
-    ids=["fedavg", "constrained", "own objective", "more rows than features"],
+    ids=[
+        "fedavg",
+        "constrained",
+        "own objective",
+        "more rows than features",
+        "linearised, constrained",
+        "linearised, own objective",
+    ],
 )
 def test_what_the_kernels_do_not_know_is_computed_all_the_same(algorithm, objective, samples):
     made = federation(samples=samples, clusters=3)
@@ -99,7 +130,7 @@ def test_what_the_kernels_do_not_know_is_computed_all_the_same(algorithm, object
 
 def test_measures_agree_between_engines():
     made = federation(samples=(2, 5), test_samples=20)
-    wanted = ("nmsd", "accuracy", "objective", "residuals", "disagreement", "distance")
+    wanted = ("nmsd", "r2", "mae", "rmse", "objective", "residuals", "disagreement", "distance")
     one, other = (train(made, PGFL(), Huber(), rounds=6, metrics=wanted, engine=e) for e in ("numpy", "numba"))
     for name, values in one.history.items():
         np.testing.assert_allclose(other.history[name], values, atol=1e-8)
@@ -114,6 +145,13 @@ def test_single_precision_is_as_accurate_as_it_can_be():
     assert np.abs(single.models[0].clients - double.models[0].clients).max() < 1e-4
 
 
+def test_linearised_steps_factor_nothing_and_know_clients_with_any_number_of_rows():
+    layout = lay_out([federation(samples=(30, 90))])
+    (block,) = fast.prepare(layout, Huber(), 5.0, np.float64, solved=False)
+    assert isinstance(block, fast.CompiledBlock)
+    assert block.problems.factors.size == 0
+
+
 def test_the_data_is_not_copied():
     made = federation(samples=(2, 9), dimension=20)
     layout = lay_out([made])
@@ -124,5 +162,7 @@ def test_the_data_is_not_copied():
 
 @pytest.mark.parametrize("engine", ["numpy", "numba"])
 def test_a_solution_short_of_its_tolerance_is_an_error(engine):
-    with pytest.raises(SolverError, match="scale the features"):
+    with pytest.raises(SolverError, match=r"client client-\d+ was solved.*scale the features"):
         train(federation(), PGFL(), Ridge(tolerance=1e-18), rounds=3, engine=engine)
+    with pytest.raises(SolverError, match=r"client client-\d+ in run [01] was solved"):
+        train(federation(), PGFL(), Ridge(tolerance=1e-18), rounds=3, engine=engine, runs=2)

@@ -16,7 +16,7 @@ from pgfl.objectives import Objective
 from pgfl.simulate.checkpoint import Checkpoints
 
 SMALL = {"servers": 4, "clients_per_server": 5, "clusters": 2, "dimension": 6, "samples": (2, 5)}
-ALGORITHMS = [PGFL(5.0, 0.3), ExactMixing(3.0), OneStep(1.0, 0.1), FedAvg(0.02, 3)]
+ALGORITHMS = [PGFL(5.0, 0.3), PGFL(20.0, 0.3, client="gradient"), ExactMixing(3.0), OneStep(1.0, 0.1), FedAvg(0.02, 3)]
 
 
 def small(run=0, **changes):
@@ -121,6 +121,31 @@ def test_clients_that_nobody_hears_of_are_nan():
     result = train(moved, PGFL(5.0), rounds=3)
     assert np.isnan(result.server(moved.server_ids[1], moved.cluster_ids[1])).all()
     assert np.isfinite(result.server(moved.server_ids[0], moved.cluster_ids[1])).all()
+
+
+@pytest.mark.parametrize(("rho", "warned"), [(1.5, True), (6.0, False)])
+def test_steps_that_are_too_long_for_the_data_are_warned_about(rho, warned):
+    """Ridge diverges there; Huber, whose slope is bounded, would go round in circles without an error."""
+    federation = pgfl.synthetic_regression(seed=3)
+    settings = {"rounds": 1, "metrics": ()}
+    found = train(federation, PGFL(rho=rho, client="gradient"), Huber(), **settings).warnings
+    assert any("may overshoot" in warning for warning in found) is warned
+    assert not any("overshoot" in warning for warning in train(federation, PGFL(rho=0.1), Huber(), **settings).warnings)
+    if warned:
+        with pytest.raises(Diverged, match=r"raise algorithm\.rho"):
+            train(federation, PGFL(rho=rho, client="gradient"), Ridge(), rounds=300, metrics=())
+
+
+def test_warnings_about_private_steps_rest_on_public_bounds_alone():
+    def warned(size, rho):
+        rows = np.tile(size * np.eye(4)[:1], (20, 1))
+        own = Federation.from_clients({"c": pgfl.ClientData("s", "q", rows, np.zeros(20))})
+        privacy = Privacy(phi0=1e-3, x_norm=1.0)
+        found = train(own, PGFL(rho=rho, client="gradient"), Huber(), rounds=1, privacy=privacy, metrics=())
+        return [warning for warning in found.warnings if "overshoot" in warning]
+
+    assert warned(1e-6, 0.5) == warned(1.0, 0.5) != []
+    assert warned(1e-6, 1.1) == warned(1.0, 1.1) == []
 
 
 def test_warnings_name_what_is_odd():
@@ -337,3 +362,19 @@ def test_killed_at_any_moment_of_a_save_it_resumes_bit_for_bit(tmp_path):
     arguments = {"rounds": 60, "participants": 2}
     resumed = train(federation, PGFL(5.0, 0.2), checkpoints=Checkpoints(folder, "f", 2), resume=True, **arguments)
     same_bits(train(federation, PGFL(5.0, 0.2), **arguments), resumed)
+
+
+def test_the_accuracy_is_that_of_the_clients_with_a_test_set():
+    """A test set for one of two clusters must not count the other cluster's clients as wrong."""
+    federation = small()
+    labelled = federation.replace(targets=(federation.targets > 0).astype(float))
+    covered = labelled.cluster_ids[0]
+    own = np.repeat(labelled.client_cluster == 0, labelled.counts)
+    tests = {covered: pgfl.TestSet(labelled.features[own], labelled.targets[own])}
+    result = train(labelled.replace(tests=tests), PGFL(5.0), Logistic(), rounds=40)
+    shares = [
+        np.mean((tests[covered].features @ result.client(client) > 0) == (tests[covered].targets > 0.5))
+        for client, cluster in zip(labelled.client_ids, labelled.client_cluster, strict=True)
+        if cluster == 0
+    ]
+    assert result.curve("accuracy")[0, -1] == pytest.approx(np.mean(shares))

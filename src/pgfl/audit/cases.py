@@ -15,7 +15,7 @@ from pgfl.array_types import Array, Floats, Ints
 from pgfl.core.algorithms import PGFL, Algorithm, FedAvg
 from pgfl.core.federation import Federation
 from pgfl.core.topology import empty
-from pgfl.objectives import Huber, Logistic, MarginObjective, Objective, Ridge
+from pgfl.objectives import Huber, Logistic, MarginObjective, Objective, Ridge, Softmax
 from pgfl.privacy import accounting
 from pgfl.privacy.request import Privacy
 
@@ -88,13 +88,23 @@ class Welsch(MarginObjective):
 
 def cases() -> list[Case]:
     """All that is attacked."""
+    return [*paper_cases(), softmax(), linearised_huber(), linearised_logistic(), linearised_ridge()]
+
+
+def paper_cases() -> list[Case]:
+    """The clients of the paper: they solve their primal problems, or train by FedAvg."""
     return [huber(), logistic(), bounded_ridge(), clipped(), fedavg()]
 
 
 def deployed_cases() -> list[Case]:
     """What real clients are attacked with."""
-    ridge = bounded_ridge()
-    return [scattered(), replace(ridge, privacy=replace(ridge.privacy, phi1=_first(DEPLOYED_MU), index="release"))]
+    on_device: dict[str, Any] = {"phi1": _first(DEPLOYED_MU), "index": "release"}
+    ridges = (bounded_ridge(), linearised_ridge())
+    return [
+        scattered(),
+        linearised(scattered()),
+        *(replace(ridge, privacy=replace(ridge.privacy, **on_device)) for ridge in ridges),
+    ]
 
 
 def huber() -> Case:
@@ -161,6 +171,21 @@ def logistic() -> Case:
     )
 
 
+def softmax() -> Case:
+    """The logistic case with a third class: p ≈ e_1 and e_2, labels 2 and 1; Δ = 2√2·B/(D m) is approached."""
+    first = logistic()
+    (one, _), (other, _) = first.canaries
+    return Case(
+        "softmax",
+        Softmax(lam=0.01, classes=3),
+        PGFL(rho=2.0),
+        first.privacy,
+        (first.shared[0], np.array([0.0, 1.0, 2.0])),
+        ((one, 1.0), (other, 0.0)),
+        centre=np.concatenate([0.5 * first.centre, -0.5 * first.centre, 0.0 * first.centre]),
+    )
+
+
 def bounded_ridge() -> Case:
     """The best two records found: at 60° and 120° to a model at the edge of its ball, with opposite labels."""
     return Case(
@@ -176,6 +201,27 @@ def bounded_ridge() -> Case:
         centre=_axis(0),
         attained=False,
     )
+
+
+def linearised(case: Case) -> Case:
+    """The same with one gradient step instead of a solution; it is as large as ρ makes it, whatever λ and |C_s| are."""
+    return replace(case, name=f"{case.name}, linearised", algorithm=PGFL(rho=case.algorithm.rho, client="gradient"))
+
+
+def linearised_huber() -> Case:
+    """Opposite residuals beyond κ, of a row of full length: Δ = 4κB/(D ρ) is attained."""
+    return linearised(huber())
+
+
+def linearised_logistic() -> Case:
+    """Δ = 2B/(D ρ) is approached at a huge model."""
+    return linearised(logistic())
+
+
+def linearised_ridge() -> Case:
+    """The server sends a model far outside the ball: the step must be taken from its projection."""
+    case = linearised(bounded_ridge())
+    return replace(case, centre=400.0 * case.centre)
 
 
 def clipped() -> Case:

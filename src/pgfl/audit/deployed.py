@@ -178,7 +178,7 @@ def _training(case: Case) -> Training:
     if isinstance(algorithm, FedAvg):
         method |= {"step": algorithm.step, "local_steps": algorithm.local_steps}
     else:
-        method["rho"] = algorithm.rho
+        method |= {"rho": algorithm.rho, "client": "admm" if algorithm.has_dual else "gradient"}
     return Training.model_validate(
         {
             "rounds": ROUNDS + 1,

@@ -11,7 +11,16 @@ from typing import Any, Literal
 import numpy as np
 
 from pgfl.audit import subjects
-from pgfl.audit.cases import Case, cases, deployed_cases, huber, logistic, scattered
+from pgfl.audit.cases import (
+    Case,
+    cases,
+    deployed_cases,
+    huber,
+    linearised_huber,
+    linearised_ridge,
+    logistic,
+    scattered,
+)
 from pgfl.audit.confidence import mu_lower
 from pgfl.audit.planted_bugs import IN_THE_FIELD, PLANTED
 from pgfl.audit.scores import scores
@@ -186,15 +195,21 @@ def attack(case: Case, path: Path, trials: int, alpha: float, *, bug: str | None
     )
 
 
+def planted_in(bug: str) -> Case:
+    """The mechanism that a bug is planted in: ridge has a projection to forget; for the others Huber will do."""
+    return linearised_ridge() if bug == "model unprojected" else huber()
+
+
 def _jobs(scale: Scale) -> list[tuple[Case, Path, str | None]]:
     everywhere: tuple[Path, ...] = ("simulator", "device")
     jobs: list[tuple[Case, Path, str | None]] = [(case, path, None) for case in cases() for path in everywhere]
-    jobs += [(huber(), "compiled", None), (logistic(), "compiled", None)] if find_spec("numba") else []
-    jobs += [(huber(), "safe-noise", None), (huber(), "ledger", None)]
+    kernels = (huber(), logistic(), linearised_huber())
+    jobs += [(case, "compiled", None) for case in kernels] if find_spec("numba") else []
+    jobs += [(huber(), "safe-noise", None), (linearised_huber(), "safe-noise", None), (huber(), "ledger", None)]
     networked = find_spec("flwr") is not None
     jobs += [(case, "deployed", None) for case in deployed_cases()] if networked else []
     jobs = [job for job in jobs if job[1] in scale.trials]
-    jobs += [(huber(), path, bug) for bug in PLANTED for path in everywhere]
+    jobs += [(planted_in(bug), path, bug) for bug in PLANTED for path in everywhere]
     if networked and "deployed" in scale.trials:
         jobs += [(scattered(), "deployed", bug) for bug in IN_THE_FIELD]
     return jobs

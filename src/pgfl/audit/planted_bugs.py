@@ -51,6 +51,24 @@ class _CleanDual(PGFL):
         return super().settle(dual, server_model, self.__dict__["clean"].reshape(released.shape))
 
 
+class _Unprojected(PGFL):
+    """Takes its gradient wherever the server's model is."""
+
+    def client_step(self, problem: Problem, server_model: Array, dual: Array, release: Release) -> ClientStep:
+        return super().client_step(_WithoutDomain(problem), server_model, dual, release)
+
+
+class _WithoutDomain:
+    """A problem whose objective is taken to have no domain."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.modulus, self.update_norm = problem.modulus, problem.update_norm
+        self.solve, self.gradient = problem.solve, problem.gradient
+
+    def projected(self, w: Array) -> Array:
+        return w
+
+
 class _Wrapped:
     """A noise source around another one."""
 
@@ -126,6 +144,11 @@ def clean_dual(mechanism: Mechanism) -> Mechanism:
     return replace(mechanism, algorithm=_as(_CleanDual, mechanism.algorithm))
 
 
+def model_unprojected(mechanism: Mechanism) -> Mechanism:
+    """A linearised step starts from the server's model, however long it is."""
+    return replace(mechanism, algorithm=_as(_Unprojected, mechanism.algorithm))
+
+
 def no_noise(mechanism: Mechanism) -> Mechanism:
     """The clean model is released."""
     return replace(mechanism, disturb=lambda source: _Bare(source, slice(None)))
@@ -146,7 +169,14 @@ def _named(*plants: Plant) -> dict[str, Plant]:
 
 
 PLANTED: dict[str, Plant] = _named(
-    sensitivity_halved, variance_halved, deviation_decayed, rows_unclipped, sum_for_mean, noise_reused, clean_dual
+    sensitivity_halved,
+    variance_halved,
+    deviation_decayed,
+    rows_unclipped,
+    sum_for_mean,
+    noise_reused,
+    clean_dual,
+    model_unprojected,
 )
 IN_THE_FIELD: dict[str, Plant] = _named(no_noise, noise_a_millionth, last_coordinate_clean)  # in a deployed client
 

@@ -112,7 +112,7 @@ def _on_devices(case: Case, mechanism: Mechanism, worlds: Integers, source: Nois
 def with_ledgers(case: Case, mechanism: Mechanism, worlds: Integers, seed: int) -> Played:
     """A whole device: float-safe noise, and a ledger file that is written before anything leaves it."""
     federation = mechanism.privacy.bounded(case.federation(worlds))
-    noise = mechanism.disturb(SecureNoise(federation.dimension))
+    noise = mechanism.disturb(SecureNoise(len(case.centre)))
     whole = LyingServer(case, 0, SERVER_CLIENTS)
     played: list[LyingServer] = []
     rho = 0.0

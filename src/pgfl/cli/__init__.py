@@ -18,7 +18,11 @@ from pgfl.errors import PgflError
 from pgfl.simulate.mpi.launcher import launched_rank
 
 COMMANDS = {
+    "describe": ("pgfl.cli.describe", "What a table holds: columns, clients, servers, clusters, and what looks wrong."),
+    "init": ("pgfl.cli.init", "Write a config for a table, to start from."),
     "run": ("pgfl.cli.run", "Train from a config or a preset, and write a result folder."),
+    "predict": ("pgfl.cli.predict", "Predict the rows of a table with a trained model."),
+    "export": ("pgfl.cli.export", "Export a model to scikit-learn or ONNX."),
     "reproduce": ("pgfl.cli.reproduce", "Reproduce the paper: figures, theorems, and a verdict on every claim."),
     "account": ("pgfl.cli.account", "What a noise schedule spends, or the schedule for a target."),
     "ledger": ("pgfl.cli.ledger", "Show or verify a client's privacy ledger."),

@@ -47,7 +47,17 @@ def run(
         Path | None, typer.Option("--out", help="The result folder; results/NAME-DATE-TIME by default.")
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Override the seed.")] = None,
+    folds: Annotated[
+        int | None, typer.Option(help="Cross-validate a table: every run holds out another fold.", show_default=False)
+    ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the last checkpoint in --out.")] = False,
+    finished: Annotated[
+        Path | None,
+        typer.Option("--continue", metavar="FOLDER", help="Play more rounds of a finished run, in a new folder."),
+    ] = None,
+    rounds: Annotated[
+        int | None, typer.Option(min=1, help="Override the number of rounds; with --continue, how many more.")
+    ] = None,
     engine: Annotated[Engine | None, typer.Option(help="Override the engine.", show_default=False)] = None,
     as_json: Json = False,
 ) -> None:
@@ -56,7 +66,11 @@ def run(
 
     if resume and out is None:
         raise ConfigError("--resume needs --out, the folder of the run to go on with.")
-    load = partial(_config, source, overrides or [], seed, engine, out if resume else None)
+    if resume and finished is not None:
+        raise ConfigError("--resume goes on with an interrupted run and --continue with a finished one; give one.")
+    if folds is not None and finished is not None:
+        raise ConfigError("--folds begins a new run and --continue goes on with a finished one; give one.")
+    load = partial(_config, source, overrides or [], seed, engine, folds, out if resume else None, finished, rounds)
     communicator, config = _joined(engine, load)
     with communicator.guarded():
         folder = communicator.from_first(partial(_folder, out, resume, config))
@@ -88,7 +102,14 @@ def _joined(engine: Engine | None, load: Callable[[], Config]) -> tuple[Communic
 
 
 def _config(
-    source: str | None, overrides: list[str], seed: int | None, engine: Engine | None, resumed: Path | None
+    source: str | None,
+    overrides: list[str],
+    seed: int | None,
+    engine: Engine | None,
+    folds: int | None,
+    resumed: Path | None,
+    finished: Path | None,
+    rounds: int | None,
 ) -> Config:
     """The config that is named, else that of the folder to go on with, else the default preset."""
     from pgfl.config import load
@@ -97,7 +118,34 @@ def _config(
     if source is None and resumed is not None and (resumed / CONFIG).exists():
         source = str(resumed / CONFIG)
     chosen = [*overrides, f"engine={engine.value}"] if engine else overrides
-    return load(source or DEFAULT_PRESET, chosen, seed)
+    if finished is not None:
+        return _continued(source, chosen, seed, folds, finished, rounds)
+    chosen = chosen if rounds is None else [*chosen, f"rounds={rounds}"]
+    return load(source or DEFAULT_PRESET, chosen, seed, folds)
+
+
+def _continued(
+    source: str | None,
+    overrides: list[str],
+    seed: int | None,
+    folds: int | None,
+    finished: Path,
+    rounds: int | None,
+) -> Config:
+    """The config of a finished run, or the one that is named, for more rounds of it."""
+    from pgfl.config import load
+    from pgfl.errors import ResultError
+    from pgfl.results.folder import CONFIG
+    from pgfl.results.result import Result
+
+    earlier = Result.load(finished)
+    if source is None and earlier.config is None:
+        raise ResultError(f"{finished} has no config; go on with it in Python: train(…, start=Result.load(folder)).")
+    config = load(source or str(finished / CONFIG), overrides, seed, folds)
+    played = int(earlier.rounds[-1])
+    return config.model_copy(
+        update={"continues": str(finished.resolve()), "rounds": played + (rounds or config.rounds)}
+    )
 
 
 def _folder(out: Path | None, resume: bool, config: Config) -> Path:

@@ -11,7 +11,9 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from pgfl.results.report.figures import NOISE, SPENDING, figure, guarantee, short
+from pgfl.core.measures import MEASURES
+from pgfl.results.measured import Figure
+from pgfl.results.report.figures import LABELS, NOISE, SPENDING, figure, guarantee, short
 from pgfl.results.result import Result
 
 MOST_CLUSTERS = 12
@@ -24,8 +26,7 @@ def figures(info: Mapping[str, Any]) -> str:
     'NMSD -10.00 dB  accuracy 91.4 %  spent ε 0.25  2.3 GiB'
     """
     parts: dict[str, tuple[str, Callable[[float], str]]] = {
-        "nmsd": ("NMSD {}", partial(figure, "nmsd")),
-        "accuracy": ("accuracy {}", partial(figure, "accuracy")),
+        **{name: (f"{LABELS[name]} {{}}", partial(figure, name)) for name in ("nmsd", *MEASURES)},
         "epsilon": ("spent ε {}", short),
         "memory_gib": ("{} GiB", "{:.1f}".format),
     }
@@ -57,8 +58,7 @@ def _rows(result: Result) -> list[tuple[str, str]]:
         rows += [(f"  {q}", figure("nmsd", value)) for q, value in per_cluster[:MOST_CLUSTERS]]
         if len(per_cluster) > MOST_CLUSTERS:
             rows.append(("  …", f"{len(per_cluster) - MOST_CLUSTERS} clusters more in history.csv"))
-    if "accuracy" in final:
-        rows.append(("accuracy", figure("accuracy", final["accuracy"])))
+    rows += _measures(result)
     if "objective" in final and not rows:
         rows.append(("objective", figure("objective", final["objective"])))
     runs = len(result.models)
@@ -71,3 +71,23 @@ def _rows(result: Result) -> list[tuple[str, str]]:
     if result.noise:
         rows.append(("noise", NOISE.get(result.noise, result.noise)))
     return rows
+
+
+def _measures(result: Result) -> list[tuple[str, str]]:
+    """What was measured on held-out rows, beside the trivial prediction."""
+    rows = []
+    for measured in result.measures:
+        name = measured.name
+        rows.append((LABELS[name], _beside(name, measured.whole)))
+        shown = list(measured.clusters.items()) if len(measured.clusters) > 1 else []
+        rows += [(f"  {cluster}", _beside(name, each)) for cluster, each in shown[:MOST_CLUSTERS]]
+        if len(shown) > MOST_CLUSTERS:
+            rows.append(("  …", f"{len(shown) - MOST_CLUSTERS} clusters more in summary.json"))
+        worst = "worst client" if measured.worst_client is None else f"worst client ({measured.worst_client})"
+        rows.append((f"  {worst}", _beside(name, measured.worst)))
+        rows.append(("  median client", _beside(name, measured.median)))
+    return rows
+
+
+def _beside(name: str, shown: Figure) -> str:
+    return f"{figure(name, shown.value)} (baseline {figure(name, shown.baseline)})"

@@ -12,7 +12,7 @@ from pgfl.core.schedules import Decaying
 from pgfl.core.topology import Mixing
 from pgfl.errors import ConfigError
 from pgfl.objectives import KINDS as OBJECTIVES
-from pgfl.objectives import Huber, MarginObjective
+from pgfl.objectives import BatchedObjective, Huber, Softmax
 from pgfl.privacy.request import Privacy
 
 
@@ -23,19 +23,22 @@ def build_algorithm(settings: AlgorithmSettings, mixing: Mixing) -> Algorithm:
         return FedAvg(settings.step, settings.local_steps, mixing)
     tau = Decaying(settings.tau.start, settings.tau.decay) if isinstance(settings.tau, Decay) else settings.tau
     weights: Mixing = "metropolis" if kind is ExactMixing else mixing
-    return kind(rho=settings.rho, tau=tau, mixing=weights)  # type: ignore[call-arg]
+    return kind(rho=settings.rho, tau=tau, mixing=weights, client=settings.client)  # type: ignore[call-arg]
 
 
-def build_objective(settings: ObjectiveSettings) -> MarginObjective:
+def build_objective(settings: ObjectiveSettings) -> BatchedObjective:
     """The objective that the settings name."""
     kind = OBJECTIVES[settings.kind]
-    extra: dict[str, Any] = {"kappa": settings.kappa} if kind is Huber else {}
-    return kind(lam=settings.lam, tolerance=settings.tolerance, **extra)
+    own: dict[type[BatchedObjective], dict[str, Any]] = {
+        Huber: {"kappa": settings.kappa},
+        Softmax: {"classes": settings.classes},
+    }
+    return kind(lam=settings.lam, tolerance=settings.tolerance, **own.get(kind, {}))
 
 
 def build_objectives(
     settings: ObjectiveSettings, cluster_ids: Sequence[str]
-) -> MarginObjective | dict[str, MarginObjective]:
+) -> BatchedObjective | dict[str, BatchedObjective]:
     """One objective for all clusters, or one per cluster; a cluster that does not exist is an error."""
     if not settings.clusters:
         return build_objective(settings)

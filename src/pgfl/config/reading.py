@@ -13,13 +13,17 @@ from typing import Any
 from pydantic import ValidationError
 
 from pgfl.config.error_messages import one_line, sentence
-from pgfl.config.schema import DEFAULT_DEGREE, PATH_KEYS, Config, Generated, Section
+from pgfl.config.schema import DEFAULT_DEGREE, MOST, PATH_KEYS, Config, Generated, Section
 from pgfl.did_you_mean import nearest
 from pgfl.errors import ConfigError
 
 
-def load(source: str | os.PathLike[str], overrides: Sequence[str] = (), seed: int | None = None) -> Config:
+def load(
+    source: str | os.PathLike[str], overrides: Sequence[str] = (), seed: int | None = None, folds: int | None = None
+) -> Config:
     """The config of a TOML file or a preset, with `key=value` overrides; relative paths are relative to the file.
+
+    With `folds` a table is cross-validated instead of holding out its `data.test`.
 
     >>> load("paper-fig2", ["rounds=20", "graph.kind=ring"], seed=7).algorithm.participants
     3
@@ -34,6 +38,9 @@ def load(source: str | os.PathLike[str], overrides: Sequence[str] = (), seed: in
         _override(settings, override)
     if seed is not None:
         settings["seed"] = seed
+    if folds is not None and isinstance(data := settings.setdefault("data", {}), dict):
+        data.pop("test", None)
+        data["folds"] = folds
     return parse(settings, base)
 
 
@@ -133,10 +140,12 @@ def _fill(settings: dict[str, Any]) -> dict[str, Any]:
         kind = "edges" if "edges" in graph else "none" if data.get("kind") == "table" else "random"
         graph = {"kind": kind} | graph
     servers = data.get("servers", Generated.model_fields["servers"].default)
-    if graph["kind"] == "random" and data.get("kind") != "table" and type(servers) is int and servers >= 1:
+    if graph["kind"] == "random" and data.get("kind") != "table" and type(servers) is int and 1 <= servers <= MOST:
         nearest = min(max(DEFAULT_DEGREE, 2 * (servers - 1) / servers), servers - 1.0)
         graph = {"average_degree": nearest} | graph
     settings = settings | {"graph": graph}
+    if data.get("kind") == "table" and type(data.get("folds")) is int:
+        settings = {"runs": data["folds"]} | settings
     privacy = settings.get("privacy")
     if isinstance(privacy, dict) and privacy.get("enabled", True) is True and "epsilon" in privacy:
         privacy = {"max_releases": settings.get("rounds", Config.model_fields["rounds"].default)} | privacy
@@ -149,11 +158,15 @@ def _with_absolute_paths(config: Config, base: Path) -> Config:
     for section, key in PATH_KEYS:
         current = sections.get(section, getattr(config, section))
         value = getattr(current, key, None)
-        if value is not None and "\x00" in value:
+        if not isinstance(value, str):
+            continue
+        if "\x00" in value:
             raise ConfigError(f"`{section}.{key}` holds a NUL character; give the path of a file.")
-        if value is not None:
-            sections[section] = current.model_copy(update={key: str(base / os.path.expanduser(value))})
-    return config.model_copy(update=sections)
+        sections[section] = current.model_copy(update={key: str(base / os.path.expanduser(value))})
+    changes: dict[str, object] = dict(sections)
+    if config.continues is not None:
+        changes["continues"] = str(base / os.path.expanduser(config.continues))
+    return config.model_copy(update=changes)
 
 
 def _folder_name(stem: str) -> str:

@@ -8,19 +8,24 @@ from typing import Annotated, Literal, Self, cast
 from pydantic import (
     AfterValidator,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Discriminator,
     Field,
+    InstanceOf,
     Tag,
     ValidationInfo,
+    field_serializer,
     field_validator,
     model_validator,
 )
 
 from pgfl.core import training_defaults
-from pgfl.core.algorithms import PGFL, FedAvg
+from pgfl.core.algorithms import PGFL, ClientKind, FedAvg
+from pgfl.core.declarations import Column
 from pgfl.core.streams import SEED_LIMIT
 from pgfl.core.topology import Mixing
+from pgfl.errors import ConfigError
 from pgfl.objectives import Huber, Ridge
 from pgfl.privacy import rules
 from pgfl.privacy.budget import Guarantee, Index
@@ -29,12 +34,13 @@ from pgfl.privacy.request import Noise, Privacy
 DEFAULT_DEGREE = 3.0
 TRAINED_BY_GRADIENT = "fedavg"
 
-ObjectiveKind = Literal["ridge", "huber", "logistic"]
+ObjectiveKind = Literal["ridge", "huber", "logistic", "softmax"]
 AlgorithmKind = Literal["pgfl", "pgfl-exact", "pgfl-onestep", "fedavg"]
 Positive = Annotated[float, Field(gt=0)]
 NotNegative = Annotated[float, Field(ge=0)]
 MOST = 2**31 - 1
 Count = Annotated[int, Field(ge=1, le=MOST)]
+Classes = Annotated[int, Field(ge=2, le=10_000)]
 Digit = Annotated[int, Field(ge=0, le=9)]
 Digits = Annotated[tuple[Digit, ...], Field(min_length=1)]
 
@@ -46,7 +52,9 @@ def _ascending(ends: tuple[int, int]) -> tuple[int, int]:
 
 
 Ends = Annotated[tuple[Count, Count], AfterValidator(_ascending)]
-Metric = Literal["nmsd", "accuracy", "objective", "residuals", "disagreement", "distance"]
+Metric = Literal[
+    "nmsd", "r2", "mae", "rmse", "accuracy", "auc", "log_loss", "objective", "residuals", "disagreement", "distance"
+]
 
 
 class Section(BaseModel):
@@ -94,14 +102,54 @@ class MnistData(Generated):
     intercept: bool = False
 
 
+def _test_shape(value: object) -> str:
+    return "<path>" if isinstance(value, str) else "<share>"
+
+
+def _declared(columns: object) -> object:
+    """The declarations of columns, from tables of a config."""
+    if not isinstance(columns, Mapping):
+        return columns
+    try:
+        return {name: Column.of(values, f"data.columns.{name}") for name, values in columns.items()}
+    except ConfigError as error:
+        raise ValueError(str(error)) from None
+
+
 class TableData(Section):
-    """A user's own table: client, server, cluster, the target, then feature columns; a row is a sample."""
+    """A user's own table, one row per sample; see `read_federation` for the keys.
+
+    `client`, `server` and `cluster` name columns, `columns` declares them, `test` is a share of the rows or a table.
+    """
 
     kind: Literal["table"]
     clients: str
     target: str = "y"
+    client: str | None = None
+    server: str | None = None
+    cluster: str | None = None
+    features: tuple[str, ...] | None = None
+    ignore: tuple[str, ...] = ()
+    columns: Annotated[dict[str, InstanceOf[Column]], BeforeValidator(_declared)] = Field(default_factory=dict)
     intercept: bool = False
-    test: str | None = None
+    test: (
+        Annotated[
+            Annotated[str, Tag("<path>")] | Annotated[float, Field(gt=0, lt=1), Tag("<share>")],
+            Discriminator(_test_shape),
+        ]
+        | None
+    ) = None
+    folds: Annotated[int, Field(ge=2, le=MOST)] | None = None
+
+    @field_serializer("columns")
+    def _stated_columns(self, columns: dict[str, Column]) -> dict[str, dict[str, object]]:
+        return {name: column.stated() for name, column in columns.items()}
+
+    @model_validator(mode="after")
+    def _one_way_to_test(self) -> Self:
+        if self.test is not None and self.folds is not None:
+            raise ValueError("`data.test` and `data.folds` both hold rows out; keep one of them.")
+        return self
 
 
 class GraphSettings(Section):
@@ -128,15 +176,17 @@ class ClusterObjective(Section):
     kind: ObjectiveKind | None = None
     lam: NotNegative | None = None
     kappa: Positive | None = None
+    classes: Classes | None = None
     tolerance: Positive | None = None
 
 
 class ObjectiveSettings(Section):
-    """The loss, λ of λ/|C_s|·‖w‖², Huber's κ, and how exactly a primal problem is solved."""
+    """The loss, λ of λ/|C_s|·‖w‖², Huber's κ, softmax's classes, and how exactly a primal problem is solved."""
 
     kind: ObjectiveKind = "ridge"
     lam: NotNegative = Ridge.lam
     kappa: Positive = Huber.kappa
+    classes: Classes | None = None
     tolerance: Positive = Ridge.tolerance
     clusters: dict[str, ClusterObjective] = Field(default_factory=dict)
 
@@ -163,9 +213,13 @@ def _participants_shape(value: object) -> str:
 
 
 class AlgorithmSettings(Section):
-    """Which algorithm, the ADMM penalty ρ, inter-cluster learning τ, and how many clients of a server take part."""
+    """Which algorithm, what a client does, ρ, inter-cluster learning τ, and how many clients of a server take part.
+
+    A client solves its primal problem ("admm", as in the paper) or takes one gradient step of length 1/ρ ("gradient").
+    """
 
     kind: AlgorithmKind = "pgfl"
+    client: ClientKind = PGFL.client
     rho: Positive = PGFL.rho
     tau: Annotated[
         Annotated[float, Field(ge=0, lt=1), Tag("<number>")] | Annotated[Decay, Tag("<decay>")],
@@ -176,6 +230,15 @@ class AlgorithmSettings(Section):
     ] = training_defaults.PARTICIPANTS
     step: Positive = FedAvg.step
     local_steps: Count = FedAvg.local_steps
+
+    @model_validator(mode="after")
+    def _one_client_step(self) -> Self:
+        if self.kind == TRAINED_BY_GRADIENT and self.client != PGFL.client:
+            raise ValueError(
+                f'`algorithm.client` = "{self.client}" is a step of the pgfl algorithms; fedavg has its own (`step`, '
+                "`local_steps`), so leave it out, or choose pgfl, pgfl-exact or pgfl-onestep."
+            )
+        return self
 
 
 class PrivacySettings(Section):
@@ -266,6 +329,7 @@ class Config(Section):
     dtype: Literal["float64", "float32"] = "float64"
     engine: Literal["numpy", "numba", "jax", "mpi", "mpi-numba"] = training_defaults.ENGINE
     threads: Count | None = training_defaults.THREADS
+    continues: str | None = None
     data: Annotated[
         Annotated[SyntheticData, Tag("<synthetic-regression>")]
         | Annotated[MnistData, Tag("<mnist>")]
@@ -280,16 +344,60 @@ class Config(Section):
     )
 
     @model_validator(mode="after")
+    def _folds_are_runs(self) -> Self:
+        folds = self.data.folds if isinstance(self.data, TableData) else None
+        if folds is not None and self.runs % folds:
+            raise ValueError(f"`runs` = {self.runs} is no multiple of `data.folds` = {folds}; every run is one fold.")
+        if folds is not None and self.privacy.enabled:
+            raise ValueError(
+                "`data.folds` trains on the same records several times, and each time spends the budget; "
+                "with privacy hold out a share instead, as in test = 0.2."
+            )
+        own = isinstance(self.data, TableData) and self.privacy.enabled and self.privacy.noise == "secure"
+        if own and self.runs > 1:
+            raise ValueError(
+                f"`runs` = {self.runs} releases models of the same records {self.runs} times, and each time spends the "
+                'budget; set runs = 1, or noise = "seeded" for a simulation that is not shared.'
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _stated_classes(self) -> Self:
+        settings = [self.objective, *(self.objective.of(name) for name in self.objective.clusters)]
+        if isinstance(self.data, TableData) and self.data.columns.get(self.data.target, Column()).labels:
+            return self
+        if self.privacy.enabled and any(own.kind == "softmax" and own.classes is None for own in settings):
+            raise ValueError(
+                "`objective.classes` is missing; under privacy the number of classes is stated, never read from "
+                "records."
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _public_declarations(self) -> Self:
+        declared = self.data.columns if isinstance(self.data, TableData) and self.privacy.enabled else {}
+        for name, column in declared.items():
+            if column.from_data:
+                raise ValueError(
+                    f'`data.columns.{name}.{column.from_data}` = "data" would be read from records, which privacy does '
+                    f"not allow; state public {column.from_data}."
+                )
+        return self
+
+    @model_validator(mode="after")
     def _bounds_of_the_guarantee(self) -> Self:
         privacy = self.privacy
+        declared = self.data.columns if isinstance(self.data, TableData) else {}
         if not privacy.enabled or privacy.guarantee == "none" or privacy.update_norm is not None:
             return self
-        if privacy.x_norm is None:
+        if privacy.x_norm is None and not declared:
             raise ValueError(
                 "`privacy.x_norm` is missing; it bounds the norm of every row, and rows are clipped to it."
             )
         kinds = {self.objective.kind} | {own.kind for own in self.objective.clusters.values()}
-        missing = [key for key in ("y_bound", "w_norm") if getattr(privacy, key) is None]
+        target = declared.get(getattr(self.data, "target", ""), Column())
+        bounded = {"y_bound"} if target.bounds is not None or target.labels is not None else set()
+        missing = [key for key in ("y_bound", "w_norm") if getattr(privacy, key) is None and key not in bounded]
         if "ridge" in kinds and missing and self.algorithm.kind != TRAINED_BY_GRADIENT:
             raise ValueError(
                 f"`privacy.{missing[0]}` is missing; ridge has a guarantee only with bounded labels (`y_bound`) and "
@@ -299,13 +407,14 @@ class Config(Section):
 
 
 PATH_KEYS = (("data", "clients"), ("data", "test"), ("data", "source"), ("graph", "edges"))
+_OBJECTIVE_KEYS = (("kappa", "huber"), ("classes", "softmax"))
 _GRAPH_KEYS = (("average_degree", "random"), ("edges", "edges"))
 
 
 def idle_keys(config: Config) -> list[tuple[str, str]]:
     """Keys that do nothing, because of the kind of their section."""
     by_gradient = config.algorithm.kind == TRAINED_BY_GRADIENT
-    huber = "huber" in {config.objective.kind} | {own.kind for own in config.objective.clusters.values()}
-    idle = [("algorithm", key) for key in (("rho", "tau") if by_gradient else ("step", "local_steps"))]
+    kinds = {config.objective.kind} | {own.kind for own in config.objective.clusters.values()}
+    idle = [("algorithm", key) for key in (("client", "rho", "tau") if by_gradient else ("step", "local_steps"))]
     idle += [("graph", key) for key, kind in _GRAPH_KEYS if config.graph.kind != kind]
-    return idle if huber else [*idle, ("objective", "kappa")]
+    return idle + [("objective", key) for key, kind in _OBJECTIVE_KEYS if kind not in kinds]

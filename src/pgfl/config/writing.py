@@ -17,6 +17,7 @@ def to_toml(config: Config) -> str:
     settings = config.model_dump(exclude_none=True)
     for section, key in idle_keys(config):
         settings[section].pop(key, None)
-    if not settings["objective"]["clusters"]:
-        del settings["objective"]["clusters"]
+    for section, key in (("objective", "clusters"), ("data", "columns"), ("data", "ignore")):
+        if not settings[section].get(key, True):
+            del settings[section][key]
     return tomli_w.dumps(settings)

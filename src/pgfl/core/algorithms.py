@@ -13,10 +13,18 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar
+from typing import ClassVar, Literal, get_args
 
 from pgfl.array_types import Array
-from pgfl.core.client_rules import ClientRule, ClientStep, GradientSteps, Problem, ProximalStep, Release
+from pgfl.core.client_rules import (
+    ClientRule,
+    ClientStep,
+    GradientSteps,
+    LinearisedStep,
+    Problem,
+    ProximalStep,
+    Release,
+)
 from pgfl.core.schedules import Decaying, Tau, check_tau
 from pgfl.core.server_rules import (
     ExactDiffusion,
@@ -27,11 +35,14 @@ from pgfl.core.server_rules import (
     ServerState,
 )
 from pgfl.core.topology import Mixing
+from pgfl.did_you_mean import nearest
+from pgfl.errors import ConfigError
 
 __all__ = [
     "KINDS",
     "PGFL",
     "Algorithm",
+    "ClientKind",
     "ClientStep",
     "ExactMixing",
     "FedAvg",
@@ -43,6 +54,16 @@ __all__ = [
     "ServerState",
     "swap_warning",
 ]
+
+ClientKind = Literal["admm", "gradient"]
+"""How a client of PGFL uses its data: it solves its primal problem, or takes one gradient step."""
+
+
+def _client_rule(client: ClientKind, rho: float) -> ClientRule:
+    known = get_args(ClientKind)
+    if client not in known:
+        raise ConfigError(f'algorithm.client must be "admm" or "gradient"; got {client!r}{nearest(client, known)}.')
+    return ProximalStep(rho) if client == "admm" else LinearisedStep(rho)
 
 
 class Algorithm(ABC):
@@ -71,7 +92,7 @@ class Algorithm(ABC):
 
     @property
     def rho(self) -> float:
-        """ρ of the clients' primal problems; 1 where none is solved."""
+        """ρ of the clients' primal problems; 1 where there are none."""
         return self.client_rule.rho
 
     @property
@@ -155,18 +176,21 @@ class Pair(Algorithm):
 class PGFL(Algorithm):
     """Algorithms 1 and 2: aggregate, average with neighbours, learn from other clusters.
 
-    Only `release` makes it private: with the identity it is Algorithm 1, with noise Algorithm 2.
+    Only `release` makes it private: with the identity it is Algorithm 1, with noise Algorithm 2. With
+    `client="gradient"` a client takes one gradient step instead of solving its problem: that is cheaper, and loses less
+    to noise.
     """
 
     rho: float = 5.0
     tau: Tau = 0.0
     mixing: Mixing = "uniform"
+    client: ClientKind = "admm"
 
     kind: ClassVar[str] = "pgfl"
 
     def rules(self) -> tuple[ClientRule, ServerRule]:
-        """A proximal step, and the neighbourhood's average."""
-        return ProximalStep(self.rho), NeighbourhoodAverage()
+        """The client's step, and the neighbourhood's average."""
+        return _client_rule(self.client, self.rho), NeighbourhoodAverage()
 
 
 @dataclass(frozen=True)
@@ -176,12 +200,13 @@ class ExactMixing(Algorithm):
     rho: float = 5.0
     tau: Tau = 0.0
     mixing: Mixing = "metropolis"
+    client: ClientKind = "admm"
 
     kind: ClassVar[str] = "pgfl-exact"
 
     def rules(self) -> tuple[ClientRule, ServerRule]:
-        """A proximal step, and exact diffusion."""
-        return ProximalStep(self.rho), ExactDiffusion()
+        """The client's step, and exact diffusion."""
+        return _client_rule(self.client, self.rho), ExactDiffusion()
 
 
 @dataclass(frozen=True)
@@ -191,12 +216,13 @@ class OneStep(Algorithm):
     rho: float = 5.0
     tau: Tau = 0.0
     mixing: Mixing = "uniform"
+    client: ClientKind = "admm"
 
     kind: ClassVar[str] = "pgfl-onestep"
 
     def rules(self) -> tuple[ClientRule, ServerRule]:
-        """A proximal step, and the one-step update with the same ρ."""
-        return ProximalStep(self.rho), OneStepUpdate(self.rho)
+        """The client's step, and the one-step update with the same ρ."""
+        return _client_rule(self.client, self.rho), OneStepUpdate(self.rho)
 
 
 @dataclass(frozen=True)

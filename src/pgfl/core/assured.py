@@ -74,6 +74,7 @@ class Magnitudes:
     gradient: float  # C ≥ ‖∇ℓ‖ of one record
     smoothness: float  # L
     domain: float | None  # W, if models are constrained to it
+    slope_roundings: int = 8  # roundings of one record's gradient after its margins: 7 and one per margin
 
     @classmethod
     def of(cls, objective: Objective, bounds: Bounds, records: int, dimension: int) -> Magnitudes | None:
@@ -81,13 +82,14 @@ class Magnitudes:
         gradient, smoothness = objective.gradient_bound(bounds), objective.smoothness(bounds)
         if gradient is None or smoothness is None or not (math.isfinite(gradient) and math.isfinite(smoothness)):
             return None
-        return cls(records, dimension, gradient, smoothness, objective.domain)
+        return cls(records, dimension, gradient, smoothness, objective.domain, 7 + objective.model_length(1))
 
     def gradient_rounding(self, size: float) -> float:
         """The rounding error of the mean gradient at ‖w‖ ≤ size; infinite if it may overflow."""
         if not max(size, self.gradient, self.smoothness * size) <= LARGEST:
             return math.inf
-        return EPS * ((self.dimension + 4) * self.smoothness * size + (self.records + 8) * self.gradient)
+        of_margins, of_slopes = self.dimension + 4, self.records + self.slope_roundings
+        return EPS * (of_margins * self.smoothness * size + of_slopes * self.gradient)
 
 
 @dataclass(frozen=True)
@@ -193,7 +195,32 @@ class DescentPromise:
         return None if _below(self.rounding(start), self.tolerance) else Refusal.TOO_LONG
 
 
-Promise = PrimalPromise | DescentPromise
+@dataclass(frozen=True)
+class LinearisedPromise:
+    """The promise for one step w − (∇F(w) + 2λ/|C_s|·w)/ρ from a public w, projected onto the domain if there is one.
+
+    There is nothing to solve, so only rounding differs from exact arithmetic.
+    """
+
+    sizes: Magnitudes
+    rho: float
+    penalty: float  # 2λ/|C_s|
+    tolerance: float
+
+    def rounding(self, start: float) -> float:
+        """The rounding error of the step from a model with ‖w‖ = start."""
+        sizes = self.sizes
+        size = start if sizes.domain is None else min(start, sizes.domain)
+        gradient = sizes.gradient_rounding(size) + EPS * (4.0 * sizes.gradient + 6.0 * self.penalty * size)
+        return gradient / self.rho + 4.0 * EPS * (size + (sizes.gradient + self.penalty * size) / self.rho)
+
+    def refusal(self, start: float) -> Refusal | None:
+        """Why a request from a model with ‖w‖ = start cannot be answered as promised."""
+        fits = start <= LARGEST and _below(self.rounding(start), self.tolerance)
+        return None if fits else Refusal.TOO_LONG
+
+
+Promise = PrimalPromise | DescentPromise | LinearisedPromise
 
 
 def _below(value: float, limit: float) -> bool:

@@ -1,4 +1,4 @@
-"""What a client does in a round: solve its primal problem, or take gradient steps.
+"""What a client does in a round: solve its primal problem, linearise it, or take gradient steps.
 
 A client rule and a server rule (see `server_rules`) make an algorithm; any two can be combined. Arrays have one row
 per client.
@@ -14,7 +14,7 @@ import numpy as np
 
 from pgfl.array_types import Array
 from pgfl.core import equations as eq
-from pgfl.core.assured import DescentPromise, Magnitudes, PrimalPromise, Promise
+from pgfl.core.assured import DescentPromise, LinearisedPromise, Magnitudes, PrimalPromise, Promise
 from pgfl.errors import ConfigError
 
 Release = Callable[[Array], Array]
@@ -41,6 +41,10 @@ class Problem(Protocol):
         """∇f_k, with the regulariser."""
         ...
 
+    def projected(self, w: Array) -> Array:
+        """w, moved into the domain of each client's objective: the gradient is bounded only there."""
+        ...
+
 
 class ClientStep(NamedTuple):
     """The result of a client step: the clean model, which stays, the released one, and the solver's certified error."""
@@ -59,8 +63,13 @@ class ClientRule(Protocol):
         ...
 
     @property
+    def solves(self) -> bool:
+        """Whether a step solves the primal problem, which is then factored once before training."""
+        ...
+
+    @property
     def rho(self) -> float:
-        """ρ of the primal problem; 1 where none is solved."""
+        """ρ of the primal problem; 1 where there is none."""
         ...
 
     def centre(self, server_model: Array, dual: Array, modulus: Array) -> Array:
@@ -97,10 +106,10 @@ class ProximalStep:
     rho: float = 5.0
 
     has_dual: ClassVar[bool] = True
+    solves: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        if not (np.isfinite(self.rho) and self.rho > 0):
-            raise ConfigError(f"algorithm.rho must be a number above 0; got {self.rho}.")
+        _check_rho(self.rho)
 
     def centre(self, server_model: Array, dual: Array, modulus: Array) -> Array:
         """The centre of the primal problem's quadratic term."""
@@ -134,6 +143,51 @@ class ProximalStep:
 
 
 @dataclass(frozen=True)
+class LinearisedStep:
+    """One gradient step of length 1/ρ from the server's model: the primal problem, linearised; there is no dual.
+
+    An objective whose gradient is bounded only within a domain takes the step from the model projected onto it.
+    """
+
+    rho: float = 5.0
+
+    has_dual: ClassVar[bool] = False
+    solves: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        _check_rho(self.rho)
+
+    def centre(self, server_model: Array, dual: Array, modulus: Array) -> Array:
+        """The server's model."""
+        return server_model
+
+    def step(self, problem: Problem, server_model: Array, dual: Array, release: Release) -> ClientStep:
+        """Take the step and release where it leads; nothing is solved, so there is no error to certify."""
+        centre = problem.projected(server_model)
+        model = eq.linearised_client_step(centre, problem.gradient(centre), self.rho)
+        model = eq.clip_update(model, centre, problem.update_norm)
+        return ClientStep(model, release(model), 0.0 * model[..., 0])
+
+    def reach(self, modulus: Array) -> float:
+        """1/ρ."""
+        return eq.linearised_reach(self.rho)
+
+    def contribution(self, released: Array, dual: Array) -> Array:
+        """The released model itself."""
+        return released
+
+    def settle(self, dual: Array, server_model: Array, released: Array) -> Array:
+        """There is no dual to update."""
+        return dual
+
+    def promise(
+        self, sizes: Magnitudes, lam: float, server_clients: int, tolerance: float, most_steps: int
+    ) -> Promise | None:
+        """The same step as in exact arithmetic, up to a bounded rounding error."""
+        return LinearisedPromise(sizes, self.rho, eq.ridge_penalty(lam, server_clients), tolerance)
+
+
+@dataclass(frozen=True)
 class GradientSteps:
     """Take local gradient steps from the server's model; there is no dual."""
 
@@ -141,6 +195,7 @@ class GradientSteps:
     local_steps: int = 5
 
     has_dual: ClassVar[bool] = False
+    solves: ClassVar[bool] = False
     rho: ClassVar[float] = 1.0
 
     def __post_init__(self) -> None:
@@ -179,3 +234,8 @@ class GradientSteps:
         """The same steps as in exact arithmetic, up to a bounded rounding error."""
         penalty = eq.ridge_penalty(lam, server_clients)
         return DescentPromise(sizes, self.step_size, self.local_steps, penalty, tolerance)
+
+
+def _check_rho(rho: float) -> None:
+    if not (np.isfinite(rho) and rho > 0):
+        raise ConfigError(f"algorithm.rho must be a number above 0; got {rho}.")

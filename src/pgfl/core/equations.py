@@ -33,6 +33,11 @@ def descent_reach(step: float, local_steps: int) -> float:
     return step * local_steps
 
 
+def linearised_reach(rho: float) -> float:
+    """1/ρ: how far a linearised step moves a model per unit of change in its gradient; the regulariser is public."""
+    return 1.0 / rho
+
+
 def client_centre(server_model: Array, dual: Array, rho: float, modulus: Array) -> Array:
     r"""The centre c of the client primal update, \label{ClientPrimalUpdate} (4).
 
@@ -42,6 +47,19 @@ def client_centre(server_model: Array, dual: Array, rho: float, modulus: Array) 
     centre = server_model + dual
     centre *= rho / modulus
     return centre
+
+
+def linearised_client_step(centre: Array, gradient: Array, rho: float) -> Array:
+    """w_k = w_{q,s} − ∇f_k(w_{q,s})/ρ: the client primal update, linearised at the public model and without a dual.
+
+    As w_k − φ_k/ρ = w_{q,s} − ∇f_k(w_k)/ρ, ADMM contributes the same step, with the gradient at its own solution.
+    """
+    return centre - gradient / rho
+
+
+def project(model: Array, radius: float | None) -> Array:
+    """The nearest point with ‖w‖ ≤ radius, up to a rounding error inwards; the model itself if there is no radius."""
+    return model if radius is None else clip_update(model, 0.0 * model, radius)
 
 
 def client_dual_update(dual: Array, server_model: Array, client_model: Array) -> Array:

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from pgfl.array_types import AnyFloats, Floats, Ints
+from pgfl.array_types import AnyArray, AnyFloats, Floats, Ints
+from pgfl.core.array_likes import column_of, ids_of, numbers, whole_numbers
+from pgfl.core.row_encoding import RowEncoding
 from pgfl.core.topology import Graph, empty
-from pgfl.errors import DataError
+from pgfl.did_you_mean import kind_of
+from pgfl.errors import DataError, UsageError
+from pgfl.usage import explained_class
+
+INDICES = ("offsets", "client_server", "client_cluster")
 
 
+@explained_class('ClientData("north", "adults", features, targets)')
 @dataclass(frozen=True)
 class ClientData:
     """One client: its server, its cluster, and its samples (D_k × d features and D_k targets)."""
@@ -24,14 +31,39 @@ class ClientData:
     targets: ArrayLike
 
 
+ELSEWHERE = -1
+
+
+@explained_class("TestSet(features, targets)")
 @dataclass(frozen=True)
 class TestSet:
-    """Samples that no client trains on, for one cluster's task."""
+    """Samples that no client trains on, for one cluster's task. Anything that NumPy can read becomes an array.
+
+    `clients` holds the index of the client that each sample belongs to, where it is known; `ELSEWHERE` (−1) for a
+    client that is not in this federation, or in another part of it.
+    """
 
     __test__ = False  # or pytest would collect it
 
     features: AnyFloats
     targets: AnyFloats
+    clients: Ints | None = None
+
+    def __post_init__(self) -> None:
+        features, targets = (numbers("A test set", values) for values in (self.features, self.targets))
+        targets = column_of(targets)
+        if features.ndim != 2 or targets.shape != (len(features),):
+            raise DataError("A test set needs a table of features and one target per row, as in TestSet(rows, labels).")
+        object.__setattr__(self, "features", features)
+        object.__setattr__(self, "targets", targets)
+
+    def of_part(self, clients: Ints) -> TestSet:
+        """The same samples for a federation of some clients, which are numbered anew."""
+        if self.clients is None:
+            return self
+        own = np.full(max(clients.max(), self.clients.max()) + 2, ELSEWHERE)
+        own[clients] = np.arange(len(clients))
+        return TestSet(self.features, self.targets, own[self.clients])
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,6 +73,7 @@ class Federation:
     The samples of client k are rows `offsets[k]` to `offsets[k+1]` of `features` and `targets`. Indices follow the
     order of the ids sorted as text. `truth` holds the models w_q* that generated the data, where they are known;
     `tests` one test set per cluster. `generated` means that it holds no private records: it is synthetic or public.
+    `encoding` describes how rows of a table became features, where they came from one.
 
     >>> federation = Federation.from_clients({
     ...     "ann": ClientData("north", "adults", [[1.0, 0.0], [0.0, 1.0]], [1.0, 2.0]),
@@ -64,8 +97,10 @@ class Federation:
     truth: AnyFloats | None = None
     tests: Mapping[str, TestSet] | None = None
     generated: bool = False
+    encoding: RowEncoding | None = None
 
     def __post_init__(self) -> None:
+        self._convert()
         if self.features.ndim != 2 or self.features.shape[1] < 1:
             raise DataError("The features must be a table with at least one column.")
         clients, dimension = len(self.client_server), self.features.shape[1]
@@ -90,8 +125,11 @@ class Federation:
             raise DataError(f"There are {clients} clients but {len(self.names)} names.")
         if self.graph.size != len(self.server_ids):
             raise DataError(f"The graph has {self.graph.size} servers, but {len(self.server_ids)} are named.")
-        if self.truth is not None and self.truth.shape != (len(self.cluster_ids), dimension):
-            raise DataError(f"The true models must be {len(self.cluster_ids)} × {dimension}, one row per cluster.")
+        if self.truth is not None and not _one_model_each(self.truth, len(self.cluster_ids), dimension):
+            raise DataError(
+                f"The true models must be {len(self.cluster_ids)} × {dimension}, one row per cluster (or, with C "
+                f"classes, {len(self.cluster_ids)} × {dimension}·C)."
+            )
         known = set(self.cluster_ids) if self.tests else set()
         for cluster, test in (self.tests or {}).items():
             if cluster not in known:
@@ -100,6 +138,29 @@ class Federation:
                 raise DataError(
                     f"The test set of cluster {cluster} must have {dimension} features and one target per row."
                 )
+
+    def _convert(self) -> None:
+        """Accept anything that NumPy can read in place of arrays, and lists in place of tuples."""
+        if not isinstance(self.graph, Graph):
+            raise DataError(f"The graph of a federation is a Graph; got {kind_of(self.graph)}: see Graph.from_edges.")
+        arrays: dict[str, AnyArray] = {
+            "features": numbers("The field features", self.features),
+            "targets": numbers("The field targets", self.targets),
+            **{name: whole_numbers(name, getattr(self, name)) for name in INDICES},
+        }
+        if self.truth is not None:
+            arrays["truth"] = numbers("The field truth", self.truth)
+        for name, values in arrays.items():
+            object.__setattr__(self, name, values)
+        for name in ("server_ids", "cluster_ids", "names"):
+            if (ids := getattr(self, name)) is not None:
+                object.__setattr__(self, name, ids_of(name, ids))
+        if self.tests is not None and not (
+            isinstance(self.tests, Mapping) and all(isinstance(test, TestSet) for test in self.tests.values())
+        ):
+            raise DataError(
+                f"The tests are a mapping from clusters to TestSet(features, targets); got {kind_of(self.tests)}."
+            )
 
     @classmethod
     def from_clients(
@@ -116,13 +177,14 @@ class Federation:
 
         `servers` names additional servers, without clients.
         """
+        _check_clients(clients)
         names = sorted(clients)
         server_ids = tuple(sorted({clients[name].server for name in names} | set(servers)))
         cluster_ids = tuple(sorted({clients[name].cluster for name in names}))
         server_number = {server: index for index, server in enumerate(server_ids)}
         cluster_number = {cluster: index for index, cluster in enumerate(cluster_ids)}
-        features = [_numbers(name, clients[name].features) for name in names]
-        targets = [np.atleast_1d(_numbers(name, clients[name].targets)) for name in names]
+        features = [_double(name, clients[name].features) for name in names]
+        targets = [column_of(np.atleast_1d(_double(name, clients[name].targets))) for name in names]
         for name, block, target in zip(names, features, targets, strict=True):
             if block.ndim != 2 or block.size == 0:
                 raise DataError(f"Client {name} needs a table of features with at least one row and one column.")
@@ -215,15 +277,19 @@ class Federation:
             client_server=self.client_server[clients],
             client_cluster=self.client_cluster[clients],
             names=tuple(self.client_id(client) for client in clients.tolist()),
+            tests=self.tests and {cluster: test.of_part(clients) for cluster, test in self.tests.items()},
             generated=self.generated,
         )
 
     def replace(self, **changes: object) -> Federation:
         """A copy with some fields changed (arrays are shared); with other records it is no longer `generated`."""
-        from dataclasses import replace
-
         own = {"generated": False} if {"features", "targets"} & set(changes) else {}
         return replace(self, **{**own, **changes})  # type: ignore[arg-type]
+
+
+def _one_model_each(truth: AnyFloats, clusters: int, features: int) -> bool:
+    """Whether there is one row per cluster, of one or more numbers per feature."""
+    return truth.ndim == 2 and len(truth) == clusters and truth.shape[1] > 0 and truth.shape[1] % features == 0
 
 
 def numbered(kind: str, index: int, total: int) -> str:
@@ -252,11 +318,24 @@ def _joined_ranges(starts: Ints, lengths: Ints) -> Ints:
     return np.repeat(starts - np.cumsum(lengths) + lengths, lengths) + np.arange(lengths.sum())
 
 
-def _numbers(client: str, values: ArrayLike) -> Floats:
-    try:
-        return np.asarray(values, dtype=float)
-    except (TypeError, ValueError):
-        raise DataError(f"Client {client} has a value that is not a number, or rows of unequal length.") from None
+def _double(client: str, values: ArrayLike) -> Floats:
+    return numbers(f"Client {client}", values).astype(np.float64, copy=False)
+
+
+def _check_clients(clients: Mapping[str, ClientData]) -> None:
+    if not isinstance(clients, Mapping):
+        raise UsageError(
+            f"Federation.from_clients takes a mapping from client ids to ClientData; got {kind_of(clients)}: use "
+            "read_federation for a table."
+        )
+    for name, client in clients.items():
+        if not isinstance(client, ClientData):
+            raise UsageError(
+                f"Client {name} is {kind_of(client)}; write ClientData(server, cluster, features, targets) instead."
+            )
+        for what, value in (("id", name), ("server", client.server), ("cluster", client.cluster)):
+            if not isinstance(value, str):
+                raise UsageError(f"Client {name} has the {what} {value!r}; ids are text, such as 'north'.")
 
 
 def _stacked_truth(truth: Mapping[str, ArrayLike], clusters: Sequence[str]) -> Floats:

@@ -1,14 +1,15 @@
-"""How well a federation has learned: one number per run, in linear units."""
+"""How far training has come: one number per run, in linear units. Measures on held-out rows are in `measures`."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from pgfl.array_types import AnyFloats, Array, Ints
+from pgfl.core.measures import MEASURES
 
-METRICS = ("nmsd", "accuracy", "objective", "residuals", "disagreement", "distance")
-DEFAULT_METRICS = ("nmsd", "accuracy", "objective", "residuals", "disagreement")
-"""The metrics that `train` and a config record unless others are named."""
+DEFAULT_METRICS = ("nmsd", *MEASURES, "objective", "residuals", "disagreement")
+"""The metrics that `train` and a config record unless others are named, where the data and the task define them."""
+METRICS = (*DEFAULT_METRICS, "distance")
 
 
 def squared_norm(x: AnyFloats) -> AnyFloats:
@@ -46,11 +47,6 @@ def disagreement(models: AnyFloats, clusters: Ints) -> float:
     centred = means[group] / sizes[group, None]
     scale = squared_norm(centred).sum()
     return float(squared_norm(models - centred).sum() / scale) if scale > 0 else 0.0
-
-
-def hits(models: AnyFloats, features: AnyFloats, labels: AnyFloats) -> Ints:
-    """How many samples each model classifies correctly."""
-    return np.asarray(np.count_nonzero((features @ models.T > 0) == (labels[:, None] > 0.5), axis=0))
 
 
 def decibels(ratio: Array) -> Array:

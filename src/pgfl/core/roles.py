@@ -7,7 +7,7 @@ did not take part, or whose answer was lost, still has the right dual.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -19,6 +19,7 @@ from pgfl.array_types import Bools, Floats
 from pgfl.core import equations as eq
 from pgfl.core.algorithms import Algorithm
 from pgfl.core.assured import EPS, Magnitudes, PrimalPromise, Promise, Refusal, Terms, finite_or_none
+from pgfl.core.resting import exhausted, rests
 from pgfl.core.schedules import tau_at
 from pgfl.core.topology import neighbour_weight
 from pgfl.errors import DataError, SolverError
@@ -58,11 +59,17 @@ class Answer:
 
 @dataclass(frozen=True)
 class Publication:
-    """What a server sends its neighbours after a round's aggregation."""
+    """What a server sends its neighbours after a round's aggregation.
+
+    `able` names the clusters to which one of its clients can still contribute, `exhausted` those to which nobody at the
+    server can any more (see `resting`). Both follow from public numbers: how often clients released, and their budgets.
+    """
 
     round: int
     degree: int
     models: Mapping[str, Floats]
+    able: frozenset[str] = frozenset()
+    exhausted: frozenset[str] = frozenset()
 
 
 class Client:
@@ -90,7 +97,7 @@ class Client:
         self._targets = np.asarray(targets, dtype=float)[None]
         self.objective, self.algorithm, self.update_norm, self.terms = objective, algorithm, update_norm, terms
         objective.check_targets(self._targets[0])
-        self.dual: Floats = np.zeros(self._features.shape[-1])
+        self.dual: Floats = np.zeros(objective.model_length(self._features.shape[-1]))
         self.sent: tuple[int, Floats] | None = None
         self.settled_round = 0
         self.restarted = 0
@@ -257,6 +264,9 @@ class _OneClient:
         penalty = eq.ridge_penalty(self.objective.lam, self.server_clients)
         return np.asarray(eq.regularised_gradient(self.objective.gradient(w, *self.data), penalty, w))
 
+    def projected(self, w: Floats) -> Floats:
+        return np.asarray(eq.project(w, self.objective.domain))
+
 
 class Server:
     """Aggregates its clients' answers, publishes to its neighbours, and combines what they publish.
@@ -279,6 +289,7 @@ class Server:
         self.shares = dict(shares or {})
         self.round = 0
         self._states: dict[str, dict[str, Floats]] = {}
+        self._rested: frozenset[str] = frozenset()
         self._pending: _Pending | None = None
         if algorithm.starts_everywhere:
             self._states = {q: algorithm.start(np.zeros(dimension)) for q in clusters}
@@ -288,8 +299,16 @@ class Server:
         state = self._states.get(self._key(cluster))
         return None if state is None else state["model"]
 
-    def aggregate(self, round: int, answers: Iterable[tuple[str, Answer]]) -> Publication:
-        """Aggregate (cluster, answer) pairs; returns the message to the neighbours."""
+    def aggregate(
+        self,
+        round: int,
+        answers: Iterable[tuple[str, Answer]],
+        contributors: Iterable[tuple[str, bool]] = (),
+    ) -> Publication:
+        """Aggregate (cluster, answer) pairs; returns the message to the neighbours.
+
+        `contributors` has the cluster of each of the server's clients, and whether the client can still contribute.
+        """
         by_cluster: dict[str, list[Floats]] = {}
         for cluster, answer in answers:
             contributed = self.algorithm.contribution(answer.model, answer.dual)
@@ -304,9 +323,10 @@ class Server:
         shares = np.array([[self.shares.get(cluster, 0.0)] for cluster in rows])
         state, published = self.algorithm.publish(state, aggregate, _Shares(shares))  # type: ignore[arg-type]
         public = self._states.keys() if self.algorithm.publishes_last_round else set(rows)
-        self._pending = _Pending(rows, state, published, frozenset(public), frozenset(by_cluster))
         models = {cluster: published[row] for row, cluster in enumerate(rows) if cluster in public}
-        return Publication(round, len(self.neighbours), models)
+        publication = Publication(round, len(self.neighbours), models, *self._contributors(contributors, by_cluster))
+        self._pending = _Pending(rows, state, published, publication, frozenset(by_cluster))
+        return publication
 
     def combine(self, round: int, publications: Mapping[str, Publication]) -> None:
         """Compute the new models from this round's aggregate and the publications received from neighbours."""
@@ -325,15 +345,26 @@ class Server:
             for row, cluster in enumerate(rows)
             if neighbourhood.known[row]
         }
+        self._rested = frozenset(cluster for row, cluster in enumerate(rows) if neighbourhood.resting[row])
         self.round, self._pending = round, None
+
+    def _contributors(
+        self, contributors: Iterable[tuple[str, bool]], answered: Iterable[str]
+    ) -> tuple[frozenset[str], frozenset[str]]:
+        """The clusters that are able, and those that are exhausted."""
+        clients = [(self._key(cluster), left) for cluster, left in contributors]
+        having, able = {cluster for cluster, _ in clients}, {*answered, *(cluster for cluster, left in clients if left)}
+        found = {q for q in having | self._rested if exhausted(q in having, q in able, q in self._rested)}
+        return frozenset(able), frozenset(found)
 
     def state(self) -> dict[str, Any]:
         """The state to save for a restart."""
-        return {"round": self.round, "clusters": self._states}
+        return {"round": self.round, "clusters": self._states, "rested": self._rested}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Continue from `state()`."""
         self.round, self._states, self._pending = state["round"], dict(state["clusters"]), None
+        self._rested = frozenset(state.get("rested", ()))
 
     def _key(self, cluster: str) -> str:
         return cluster if self.algorithm.personalised else EVERYONE
@@ -359,7 +390,7 @@ class _Pending:
     rows: list[str]
     state: dict[str, Floats]
     published: Floats
-    public: frozenset[str]
+    publication: Publication
     contributed: frozenset[str]
 
 
@@ -378,11 +409,12 @@ class _Neighbours:
     degree: Floats = field(init=False)
     adopting: Floats = field(init=False)
     share: Floats = field(init=False)
+    resting: Bools = field(init=False)
 
     def __post_init__(self) -> None:
         self._place = {cluster: row for row, cluster in enumerate(self.rows)}
         self.own = self.widened(self.pending.published)
-        self._has = np.array([cluster in self.pending.public for cluster in self.rows], dtype=bool)
+        self._has = self._mask(self.pending.publication.models)
         self._theirs = [self._table(publication.models) for publication in self.received.values()]
         self._they_have = [self._mask(publication.models) for publication in self.received.values()]
         having = sum((mask.astype(float) for mask in self._they_have), np.zeros(len(self.rows)))
@@ -394,6 +426,9 @@ class _Neighbours:
         self.adopting = adopting.astype(float)[:, None]
         self.share = np.zeros((len(self.rows), 1))
         self._having = having
+        near = [self.pending.publication, *self.received.values()]
+        able, spent = ([self._mask(getattr(pub, flag)) for pub in near] for flag in ("able", "exhausted"))
+        self.resting = rests(np.logical_or.reduce(able), np.logical_or.reduce(spent))
 
     def widened(self, values: Floats) -> Floats:
         """Rows of this server's own clusters, placed among all clusters of the neighbourhood."""
@@ -430,14 +465,18 @@ class _Neighbours:
         here = self.known.astype(float)
         others = here.sum() - here
         total = (here[:, None] * values).sum(axis=0)
-        return _mean_and_any(total - here[:, None] * values, others)
+        return self._mean_to_learn_from(total - here[:, None] * values, others)
 
     def other_clusters_nearby(self, values: Floats) -> tuple[Floats, Floats]:
         tables = [self._has[:, None] * values, *self._theirs]
         masks = [self._has, *self._they_have]
         count = sum((mask.sum() - mask.astype(float) for mask in masks), np.zeros(len(self.rows)))
         summed = sum((table.sum(axis=0) - table for table in tables), np.zeros_like(values))
-        return _mean_and_any(summed, count)
+        return self._mean_to_learn_from(summed, count)
+
+    def _mean_to_learn_from(self, summed: Floats, count: Floats) -> tuple[Floats, Floats]:
+        learning = (count > 0) & ~self.resting
+        return summed / np.maximum(count, 1.0)[:, None], learning.astype(float)[:, None]
 
     def _sum_of_theirs(self) -> Floats:
         return np.asarray(sum(self._theirs, np.zeros((len(self.rows), self.dimension))))
@@ -448,9 +487,5 @@ class _Neighbours:
             table[self._place[cluster]] = model
         return table
 
-    def _mask(self, models: Mapping[str, Floats]) -> Bools:
-        return np.array([cluster in models for cluster in self.rows], dtype=bool)
-
-
-def _mean_and_any(summed: Floats, count: Floats) -> tuple[Floats, Floats]:
-    return summed / np.maximum(count, 1.0)[:, None], (count > 0).astype(float)[:, None]
+    def _mask(self, clusters: Collection[str]) -> Bools:
+        return np.array([cluster in clusters for cluster in self.rows], dtype=bool)

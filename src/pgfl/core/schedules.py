@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from numbers import Integral, Real
 from typing import Literal
 
 import numpy as np
 
 from pgfl.array_types import Ints
 from pgfl.core.streams import Purpose, stream
+from pgfl.did_you_mean import shown
 from pgfl.errors import ConfigError
 
 Tau = float | Callable[[int], float]
@@ -30,7 +32,7 @@ class Decaying:
 
     def __post_init__(self) -> None:
         check_tau(self.start)
-        if not 0 < self.decay <= 1:
+        if not isinstance(self.decay, Real) or not 0 < self.decay <= 1:
             raise ConfigError(f"algorithm.tau.decay must lie in (0, 1]; got {self.decay}.")
 
     def __call__(self, round: int) -> float:
@@ -40,8 +42,8 @@ class Decaying:
 
 def check_tau(value: float) -> float:
     """τ, if it lies in [0, 1)."""
-    if not 0 <= value < 1:
-        raise ConfigError(f"algorithm.tau must lie in [0, 1); got {value}.")
+    if not isinstance(value, Real) or not 0 <= value < 1:
+        raise ConfigError(f"algorithm.tau must lie in [0, 1); got {shown(value)}.")
     return float(value)
 
 
@@ -53,9 +55,11 @@ def tau_at(tau: Tau, round: int) -> float:
 def check_participants(participants: Participants) -> None:
     """Raise unless it is "all" or a whole number from 1 up."""
     if participants != "all" and (
-        isinstance(participants, bool) or not isinstance(participants, int) or participants < 1
+        isinstance(participants, bool) or not isinstance(participants, Integral) or participants < 1
     ):
-        raise ConfigError(f'algorithm.participants must be "all" or a whole number from 1 up; got {participants!r}.')
+        raise ConfigError(
+            f'algorithm.participants must be "all" or a whole number from 1 up; got {shown(participants)}.'
+        )
 
 
 class Scheduler:

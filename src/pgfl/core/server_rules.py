@@ -46,11 +46,11 @@ class Neighbourhood(Protocol):
         ...
 
     def other_clusters(self, values: Array) -> tuple[Array, Array]:
-        """The mean over r ≠ q that s has, and 1 where there is any, else 0."""
+        """The mean over r ≠ q that s has, and 1 where q learns from it: 0 if there is none, or q rests."""
         ...
 
     def other_clusters_nearby(self, values: Array) -> tuple[Array, Array]:
-        """The mean over r ≠ q and p ∈ 𝒩_s that p has, and 1 where there is any, else 0."""
+        """The mean over r ≠ q and p ∈ 𝒩_s that p has, and 1 where q learns from it: 0 if there is none, or q rests."""
         ...
 
 
@@ -158,9 +158,9 @@ class OneStepUpdate:
         """Update ψ of the previous round from the same messages, then the model."""
         neighbours = neighbourhood.neighbour_sum(published)
         dual = eq.server_dual_update(state["dual"], published, neighbours, neighbourhood.degree, self.rho)
-        others, any_other = neighbourhood.other_clusters_nearby(published)
+        others, learning = neighbourhood.other_clusters_nearby(published)
         updated = eq.server_primal(
-            state["aggregate"], dual, published, neighbours, neighbourhood.degree, others, tau * any_other, self.rho
+            state["aggregate"], dual, published, neighbours, neighbourhood.degree, others, tau * learning, self.rho
         )
         model = eq.adopt_from_neighbours(updated, neighbourhood.neighbour_mean(published), neighbourhood.adopting)
         return {**state, "dual": dual, "model": model}
@@ -169,5 +169,5 @@ class OneStepUpdate:
 def _learn_across_clusters(mixed: Array, neighbourhood: Neighbourhood, tau: float) -> Array:
     if isinstance(tau, float) and tau == 0:
         return mixed
-    others, any_other = neighbourhood.other_clusters(mixed)
-    return eq.inter_cluster_learning(mixed, others, tau * any_other)
+    others, learning = neighbourhood.other_clusters(mixed)
+    return eq.inter_cluster_learning(mixed, others, tau * learning)

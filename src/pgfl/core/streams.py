@@ -27,6 +27,7 @@ class Purpose(IntEnum):
     PRIVACY_NOISE = 6
     AUDIT = 7
     PAPER = 8
+    HELD_OUT = 11
 
 
 def stream(seed: int, run: int, purpose: Purpose, server: int = 0, round: int = 0) -> np.random.Generator:

@@ -7,13 +7,15 @@ from itertools import combinations
 
 import numpy as np
 
-from pgfl.array_types import Floats
+from pgfl.array_types import Bools, Floats
 from pgfl.core.federation import Federation
 from pgfl.core.metrics import squared_norm
 from pgfl.core.schedules import Tau, tau_at
-from pgfl.objectives import MarginObjective
+from pgfl.errors import ConfigError
+from pgfl.objectives import MarginObjective, Objective
 
 NEWTON_STEPS = 100
+GRADIENT = 1e-9  # of the mean risk, per coordinate, at an optimum that L-BFGS finds
 
 
 def cluster_objective(federation: Federation, objective: MarginObjective, cluster: int) -> ClusterObjective:
@@ -23,6 +25,29 @@ def cluster_objective(federation: Federation, objective: MarginObjective, cluste
     share = np.repeat(1.0 / federation.counts[clients], federation.counts[clients])
     ridge = objective.lam * (1.0 / federation.server_sizes[federation.client_server[clients]]).sum()
     return ClusterObjective(objective, federation.features[rows].astype(float), federation.targets[rows], share, ridge)
+
+
+def cluster_optimum(federation: Federation, objective: Objective, cluster: int) -> Floats:
+    """The minimiser of Σ_{k∈C_(q)} f_k, for any smooth objective."""
+    if isinstance(objective, MarginObjective):
+        return cluster_objective(federation, objective, cluster).minimiser()
+    from scipy.optimize import minimize
+
+    clients = np.flatnonzero(federation.client_cluster == cluster)
+    data = [federation.rows(int(k)) for k in clients]
+    ridge = objective.lam * (1.0 / federation.server_sizes[federation.client_server[clients]]).sum()
+
+    def risk(w: Floats) -> tuple[float, Floats]:
+        value, gradient = ridge * float(w @ w), 2.0 * ridge * w
+        for features, targets in data:
+            loss, slope = objective.value_and_gradient(w, features, targets, np.float64(len(targets)))
+            value, gradient = value + float(loss), gradient + np.asarray(slope, dtype=float)
+        return value / len(clients), gradient / len(clients)
+
+    options = {"maxiter": 10_000, "maxfun": 20_000, "ftol": 0.0, "gtol": GRADIENT, "maxcor": 30}
+    start = np.zeros(objective.model_length(federation.dimension))
+    found = minimize(risk, start, jac=True, method="L-BFGS-B", options=options)  # type: ignore[call-overload]
+    return np.asarray(found.x)
 
 
 class ClusterObjective:
@@ -67,6 +92,35 @@ class ClusterObjective:
             if np.abs(moved).max() <= 1e-15 * (1.0 + np.abs(w).max()):
                 break
         return w
+
+
+def summed_products(federation: Federation, clients: Bools) -> Floats:
+    """Σ_k X_kᵀX_k/D_k over some clients: times the loss's curvature, the sum of their Hessians at most."""
+    share = np.repeat(clients / federation.counts, federation.counts)
+    rows = federation.features[share > 0].astype(float)
+    rows *= np.sqrt(share[share > 0])[:, None]
+    return np.asarray(rows.T @ rows)
+
+
+def least_steady_rho(products: Floats, clients: int, curvature: float) -> float:
+    """L/2, from `summed_products` of a cluster's clients: with a smaller ρ, steps of length 1/ρ overshoot for ever."""
+    return 0.5 * curvature * float(np.linalg.eigvalsh(products)[-1]) / max(clients, 1)
+
+
+def steady_decay(curvature: float, rho: float, releases_per_round: float = 1.0) -> float:
+    """ζ that wastes nothing: what a round of linearised steps leaves of an error, a = 1 − μ/ρ, per release.
+
+    Noise of round n reaches the last model times aᴺ⁻ⁿ. Of all schedules that spend Σ φ⁽ⁿ⁾ = ρ_z, the sum of
+    a²⁽ᴺ⁻ⁿ⁾/φ⁽ⁿ⁾ is least for φ⁽ⁿ⁾ ∝ a⁻ⁿ, the paper's schedule with ζ = a. A client that takes part in a share of the
+    rounds only sees a¹ᐟˢʰᵃʳᵉ from one release to the next. Where the loss is linear, as Huber's is beyond κ, errors do
+    not shrink geometrically, and a schedule must not begin with more noise than κ can undo.
+
+    >>> round(steady_decay(curvature=1 / 30, rho=0.5), 4)
+    0.9333
+    """
+    if not 0.0 < curvature < rho:
+        raise ConfigError(f"The curvature must be above 0 and below rho = {rho:g}; got {curvature:g}.")
+    return float((1.0 - curvature / rho) ** (1.0 / releases_per_round))
 
 
 def maximum_cluster_distance(optima: Sequence[Floats] | Floats) -> float:

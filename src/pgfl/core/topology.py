@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from pgfl.array_types import Floats, Ints
+from pgfl.did_you_mean import kind_of, shown
 from pgfl.errors import TopologyError
 
 if TYPE_CHECKING:
@@ -58,7 +59,9 @@ class Graph:
         array([[1, 2]])
         """
         number = {server: index for index, server in enumerate(servers)}
-        named = list(edges)
+        if isinstance(edges, str | Mapping):
+            raise TopologyError(f'The edges are a list of pairs, such as [("north", "south")]; got {kind_of(edges)}.')
+        named = [_pair(edge) for edge in edges]
         for a, b in named:
             if a not in number or b not in number:
                 unknown = a if a not in number else b
@@ -141,6 +144,12 @@ class Graph:
         matrix = sparse.csr_array(off_diagonal + own)
         matrix.sort_indices()
         return matrix
+
+
+def _pair(edge: object) -> tuple[str, str]:
+    if isinstance(edge, str) or not isinstance(edge, Sequence) or len(edge) != 2:
+        raise TopologyError(f'Each edge is a pair of server ids, such as ("north", "south"); got {shown(edge)}.')
+    return edge[0], edge[1]
 
 
 def neighbour_weight(mixing: Mixing, degree: Ints, other: Ints) -> Floats:

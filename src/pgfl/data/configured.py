@@ -34,21 +34,24 @@ def expected_extent(config: Config) -> Extent:
     if isinstance(data, TableData):
         from pgfl.data.tables import read_extent
 
-        return Extent(**read_extent(data.clients, data.target, data.intercept))
+        return Extent(**read_extent(data.clients, data.target, data.intercept, **_reading(data)))
     clients = data.servers * data.clients_per_server
     pairs = min(data.servers * data.clusters, clients * data.servers)
     return Extent(clients, clients * sum(data.samples) // 2, data.dimension, pairs)
 
 
 def federations(config: Config) -> Callable[[int, Sequence[int] | None], Federation]:
-    """The federation of every run, or its part at some servers: generated for each run, or the same table for all."""
+    """The federation of every run, or its part at some servers: generated for each run, or the same table for all.
+
+    With folds, every run holds out another fold of the table.
+    """
     data, graph, dtype = config.data, config.graph, np.dtype(config.dtype)
     common: dict[str, Any] = {"seed": config.seed, "dtype": dtype, "average_degree": graph.average_degree}
     if isinstance(data, TableData):
         from pgfl.data.tables import read_federation
 
         @lru_cache(maxsize=1)
-        def read(servers: tuple[int, ...] | None) -> Federation:
+        def read(fold: int, servers: tuple[int, ...] | None) -> Federation:
             return read_federation(
                 data.clients,
                 target=data.target,
@@ -56,11 +59,14 @@ def federations(config: Config) -> Callable[[int, Sequence[int] | None], Federat
                 servers=graph.servers,
                 intercept=data.intercept,
                 test=data.test,
+                folds=data.folds,
+                fold=fold,
                 servers_subset=servers,
+                **_reading(data),
                 **common,
             )
 
-        return lambda run, servers: read(None if servers is None else tuple(servers))
+        return lambda run, servers: read(run if data.folds else 0, None if servers is None else tuple(servers))
     if graph.kind == "edges":
         raise ConfigError('`graph.kind` = "edges" names servers of a table; generated data takes another kind.')
     if isinstance(data, MnistData):
@@ -82,7 +88,9 @@ def shapes(config: Config) -> Callable[[int], tuple[Graph, Ints]]:
         from pgfl.data.tables import read_shape
 
         source = _graph_source(config)
-        return lambda run: read_shape(data.clients, source, graph.servers, graph.average_degree, config.seed)
+        return lambda run: read_shape(
+            data.clients, source, graph.servers, graph.average_degree, config.seed, data.server
+        )
     from pgfl.data.placement import lay_out
 
     def shape(run: int) -> tuple[Graph, Ints]:
@@ -98,6 +106,11 @@ def shapes(config: Config) -> Callable[[int], tuple[Graph, Ints]]:
         return layout.graph, layout.sizes
 
     return shape
+
+
+def _reading(data: TableData) -> dict[str, Any]:
+    """How a table's columns are read, as arguments of `read_federation`."""
+    return {key: getattr(data, key) for key in ("client", "server", "cluster", "columns", "features", "ignore")}
 
 
 def _graph_source(config: Config) -> str:

@@ -6,7 +6,7 @@ import hashlib
 import json
 from pathlib import Path
 
-from pgfl.config.schema import PATH_KEYS, Config, idle_keys
+from pgfl.config.schema import PATH_KEYS, Config, TableData, idle_keys
 from pgfl.data.tables import public_digest
 from pgfl.errors import ConfigError
 
@@ -23,16 +23,21 @@ def fingerprint(config: Config, *, of_records: bool = True) -> str:
         del settings[section][key]
     if not config.privacy.enabled:
         del settings["privacy"]
+    if settings.pop("continues") is not None:
+        settings["continues"] = _content_digest(Path(str(config.continues)) / "state.npz")
     for section, key in PATH_KEYS:
-        if (path := settings[section].get(key)) is not None:
+        if isinstance(path := settings[section].get(key), str):
             public_only = section == "data" and not of_records
-            settings[section][key] = _public_digest(key, path) if public_only else _content_digest(Path(path))
+            settings[section][key] = _public_digest(config, key, path) if public_only else _content_digest(Path(path))
     return hashlib.blake2b(json.dumps(settings, sort_keys=True).encode(), digest_size=16).hexdigest()
 
 
-def _public_digest(key: str, path: str) -> str:
+def _public_digest(config: Config, key: str, path: str) -> str:
     """The clients' places and record counts in their table; of test samples and images only that they are given."""
-    return public_digest(path) if key == "clients" else "given"
+    data = config.data
+    if key == "clients" and isinstance(data, TableData):
+        return public_digest(path, data.client, data.server, data.cluster)
+    return "given"
 
 
 def _content_digest(path: Path) -> str:

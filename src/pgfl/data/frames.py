@@ -1,15 +1,17 @@
-"""One csv or parquet file, opened lazily and read some columns at a time; whatever is wrong with it is one sentence."""
+"""A table, read some columns at a time: a csv or parquet file, or a frame in memory. Mistakes are one sentence."""
 
 from __future__ import annotations
 
 import csv
 import os
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from pgfl.array_types import Bools, Floats
+from pgfl.did_you_mean import quoted
 from pgfl.errors import DataError
 
 if TYPE_CHECKING:
@@ -20,55 +22,71 @@ _BYTES_A_CELL = 16
 _PARSED_ONCE_BYTES = 1 << 28
 
 
-class TableFile:
-    """A table on disk. Rows are counted from 1 below the header: `data row N` in every message.
+class Table:
+    """A table with named columns. Rows are counted from 1: `data row N` in every message.
 
-    Names and cells lose the blanks around them. Cells of a csv file stay text until numbers are asked for, so the id
-    `007` is not the id `7`; a whole number in a numeric parquet column is the id `7`, never `7.0`.
+    Names and cells lose the blanks around them. Text stays text until numbers are asked for, so the id `007` is not the
+    id `7`; a whole number in a numeric column is the id `7`, never `7.0`. `label` is how messages call the table.
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = Path(path)
-        self.is_csv = self.path.suffix.lower() == ".csv"
-        if self.path.is_dir():
-            raise DataError(f"{self.path} is a folder; give a csv or parquet file.")
-        if not self.path.exists():
-            raise DataError(f"{self.path} does not exist; check the path.")
-        if not self.is_csv and self.path.suffix.lower() != ".parquet":
-            raise DataError(f"{self.path} must end in .csv or .parquet, so that it is known what it is.")
-        self.widths_known = not self.is_csv or self.path.stat().st_size <= _PARSED_ONCE_BYTES
-        self._scan, names = self._open()
+    is_csv = False
+    widths_known = True
+
+    def __init__(self, scan: pl.LazyFrame, names: Sequence[str], label: str = "the table", first: int = 0) -> None:
+        self.label, self._first = label, first
+        self._scan = scan
         self.columns = self._checked(names)
 
-    def require(self, *names: str) -> None:
-        """Refuse the file if it lacks one of these columns."""
+    def require(self, *names: str, advice: str = "") -> None:
+        """Refuse the table if it lacks one of these columns."""
         for name in names:
             if name not in self.columns:
                 more = ", …" if len(self.columns) > 8 else ""
                 listed = ", ".join(quoted(column)[1:-1] for column in islice(self.columns, 8)) + more
                 commas = "; columns are separated by commas" if self.is_csv and len(self.columns) == 1 else ""
-                raise DataError(f"{self.path} has no column {quoted(name)}; it has {listed}{commas}.")
+                raise self.error(f"{self.label} has no column {quoted(name)}; it has {listed}{commas}{advice}.")
+
+    def error(self, sentence: str) -> DataError:
+        """The error with this sentence, which may begin with the label."""
+        return DataError(sentence[0].upper() + sentence[1:] if sentence.startswith("the table") else sentence)
 
     def refuse(self, row: int, complaint: str) -> DataError:
-        """The error that says what is wrong in a row; `row` counts from 0."""
-        return DataError(f"{self.path}, data row {row + 1}: {complaint}")
+        """The error that reports what is wrong in a row; `row` counts from 0."""
+        return self.error(f"{self.label}, data row {self._first + row + 1}: {complaint}")
 
     def texts(self, name: str) -> pl.Series:
-        """A column of ids, as text without surrounding blanks; an empty cell is null."""
-        return self._as_text(self._collect([name])[0])
+        """A column as text without surrounding blanks; an empty cell is null."""
+        return self.as_text(self._collect([name])[0])
 
-    def numbers(self, names: Sequence[str]) -> Iterator[tuple[pl.Series, Floats]]:
-        """Columns of numbers, each as it is in the file and as floats, with NaN where there is no number.
-
-        Few columns are in memory at a time; a large csv file is parsed once for each block of them.
-        """
+    def series(self, names: Sequence[str]) -> Iterator[pl.Series]:
+        """Columns as they are. Few are in memory at a time; a large csv file is parsed once for each block of them."""
         remaining = iter(names)
         width = 1
         while block := list(islice(remaining, width)):
             columns = self._collect(block)
             width = max(1, _BLOCK_BYTES // (_BYTES_A_CELL * max(len(columns[0]), 1)))
-            for series in columns:
-                yield series, self._as_floats(series)
+            yield from columns
+
+    def numbers(self, names: Sequence[str]) -> Iterator[tuple[pl.Series, Floats]]:
+        """Columns of numbers, each as it is in the table and as floats, with NaN where there is no number."""
+        return ((series, self.as_floats(series)) for series in self.series(names))
+
+    @cached_property
+    def size(self) -> int:
+        """How many rows there are, blank ones included."""
+        return self.counts(())[0]
+
+    def parts(self, rows: int) -> Iterator[Table]:
+        """Consecutive parts of so many rows, each in memory only while it is used; messages keep the row numbers."""
+        for start in range(0, self.size, rows):
+            part = Table(self._read(self._scan.slice(start, rows)).lazy(), list(self.columns), self.label, start)
+            part.is_csv = self.is_csv
+            yield part
+
+    def frame(self) -> pl.DataFrame:
+        """All cells as they are, under the columns' names without blanks."""
+        frame = self._read(self._scan)
+        return frame.rename(dict(zip(frame.columns, self.columns, strict=True)))
 
     def counts(self, names: Sequence[str]) -> tuple[int, list[int]]:
         """How many rows there are, and how many distinct cells each of these columns has."""
@@ -89,31 +107,15 @@ class TableFile:
         lazy = self._scan.select(pl.all_horizontal(cells).alias("blank"))
         return self._read(lazy, engine="streaming").to_series().to_numpy()
 
-    def _open(self) -> tuple[pl.LazyFrame, list[str]]:
-        import polars as pl
-
-        if self.path.stat().st_size == 0:
-            raise DataError(f"{self.path} is empty; it needs a header and rows.")
-        if not self.is_csv:
-            scan = pl.scan_parquet(self.path, glob=False, hive_partitioning=False)
-            return scan, self._names(scan)
-        scan = pl.scan_csv(self.path, infer_schema=False, glob=False)
-        header = _csv_header(self.path)
-        if len(header) != len(self._names(scan)):
-            raise DataError(f"The header of {self.path} cannot be read; it must be one line of names between commas.")
-        if self.widths_known:
-            scan = self._read(scan).lazy()
-        return scan, header
-
     def _checked(self, names: Sequence[str]) -> dict[str, int]:
         """Where each column is, by its name without blanks."""
         positions: dict[str, int] = {}
         for position, name in enumerate(names):
             clean = name.strip()
             if not clean:
-                raise DataError(f"Column {position + 1} of {self.path} has no name; name it, or remove the column.")
+                raise DataError(f"Column {position + 1} of {self.label} has no name; name it, or remove the column.")
             if clean in positions:
-                raise DataError(f"{self.path} has two columns named {quoted(clean)}; rename or remove one.")
+                raise self.error(f"{self.label} has two columns named {quoted(clean)}; rename or remove one.")
             positions[clean] = position
         return positions
 
@@ -140,18 +142,15 @@ class TableFile:
             raise self._unreadable(error) from None
 
     def _unreadable(self, error: BaseException) -> DataError:
-        if self.is_csv:
-            _look_for_bad_lines(self.path)
-        reason = (str(error).strip().splitlines() or ["unknown reason"])[0].rstrip(".")
-        kind = "csv" if self.is_csv else "parquet"
-        return DataError(f"{self.path} cannot be read as {kind} ({reason}); save it again or repair it.")
+        return self.error(f"{self.label} cannot be read ({_reason(error)}); repair it.")
 
-    def _as_text(self, series: pl.Series) -> pl.Series:
+    def as_text(self, series: pl.Series) -> pl.Series:
+        """Cells as text without surrounding blanks; null where a cell is empty or NaN."""
         import polars as pl
 
         if series.dtype.is_nested() or series.dtype == pl.Binary:
             raise DataError(
-                f"Column {quoted(series.name)} of {self.path} holds {series.dtype}; ids must be text or numbers."
+                f"Column {quoted(series.name)} of {self.label} holds {series.dtype}; it must hold text or numbers."
             )
         if series.dtype.is_float():
             whole = series.cast(pl.Float64).is_finite() & (series == series.floor()) & (series.abs() < 2**53)
@@ -160,13 +159,14 @@ class TableFile:
         text = series.cast(pl.String).str.strip_chars()
         return text.set(text == "", None)
 
-    def _as_floats(self, series: pl.Series) -> Floats:
+    def as_floats(self, series: pl.Series) -> Floats:
+        """Cells as floats, with NaN where there is no number."""
         import polars as pl
 
         text = series.dtype in (pl.String, pl.Categorical, pl.Enum)
         if not (text or series.dtype.is_numeric() or series.dtype in (pl.Boolean, pl.Null)):
             raise DataError(
-                f"Column {quoted(series.name)} of {self.path} holds {series.dtype}; features must be numbers."
+                f"Column {quoted(series.name)} of {self.label} holds {series.dtype}; features must be numbers."
             )
         floats = (series.cast(pl.String) if text else series).cast(pl.Float64, strict=False)
         if text and floats.null_count():  # perhaps for blanks around a number
@@ -174,14 +174,47 @@ class TableFile:
         return floats.to_numpy()
 
 
-def quoted(cell: object) -> str:
-    """A cell as a message shows it: on one line, and not all of a long one.
+class TableFile(Table):
+    """A csv or parquet file, opened lazily."""
 
-    >>> quoted("a\\nb"), quoted("x" * 100)
-    ("'a\\\\nb'", "'xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx…'")
-    """
-    text = str(cell)
-    return repr(text if len(text) <= 40 else f"{text[:32]}…")
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        self.is_csv = self.path.suffix.lower() == ".csv"
+        if self.path.is_dir():
+            raise DataError(f"{self.path} is a folder; give a csv or parquet file.")
+        if not self.path.exists():
+            raise DataError(f"{self.path} does not exist; check the path.")
+        if not self.is_csv and self.path.suffix.lower() != ".parquet":
+            raise DataError(f"{self.path} must end in .csv or .parquet, so that it is known what it is.")
+        self.widths_known = not self.is_csv or self.path.stat().st_size <= _PARSED_ONCE_BYTES
+        self.label = str(self.path)
+        super().__init__(*self._open(), self.label)
+
+    def _open(self) -> tuple[pl.LazyFrame, list[str]]:
+        import polars as pl
+
+        if self.path.stat().st_size == 0:
+            raise DataError(f"{self.path} is empty; it needs a header and rows.")
+        if not self.is_csv:
+            scan = pl.scan_parquet(self.path, glob=False, hive_partitioning=False)
+            return scan, self._names(scan)
+        scan = pl.scan_csv(self.path, infer_schema=False, glob=False)
+        header = _csv_header(self.path)
+        if len(header) != len(self._names(scan)):
+            raise DataError(f"The header of {self.path} cannot be read; it must be one line of names between commas.")
+        if self.widths_known:
+            scan = self._read(scan).lazy()
+        return scan, header
+
+    def _unreadable(self, error: BaseException) -> DataError:
+        if self.is_csv:
+            _look_for_bad_lines(self.path)
+        kind = "csv" if self.is_csv else "parquet"
+        return DataError(f"{self.path} cannot be read as {kind} ({_reason(error)}); save it again or repair it.")
+
+
+def _reason(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or ["unknown reason"])[0].rstrip(".")
 
 
 def _csv_header(path: Path) -> list[str]:

@@ -13,6 +13,7 @@ from numpy.typing import DTypeLike
 
 from pgfl.array_types import AnyArray
 from pgfl.core.federation import Federation, TestSet
+from pgfl.core.row_encoding import RowEncoding
 from pgfl.core.topology import Graph
 from pgfl.errors import DataError
 
@@ -91,11 +92,16 @@ def open_federation(directory: str | os.PathLike[str], *, mmap: bool = True) -> 
             names=None if page["clients"] is None else tuple(page["clients"]),
             truth=load("truth") if page["truth"] else None,
             tests={
-                cluster: TestSet(load(f"test-{i}-features"), load(f"test-{i}-targets"))
+                cluster: TestSet(
+                    load(f"test-{i}-features"),
+                    load(f"test-{i}-targets"),
+                    load(f"test-{i}-clients") if cluster in page.get("tests_by_client", []) else None,
+                )
                 for i, cluster in enumerate(page["tests"])
             }
             or None,
             generated=page.get("generated") is True,
+            encoding=RowEncoding.from_json(page["encoding"]) if page.get("encoding") else None,
         )
     except FileNotFoundError as error:
         raise DataError(f"{folder} is not a saved federation: {Path(error.filename).name} is missing.") from error
@@ -114,6 +120,7 @@ def _write(federation: Federation, folder: Path) -> None:
         arrays["truth"] = federation.truth
     for i, (_, test) in enumerate(tests):
         arrays |= {f"test-{i}-features": test.features, f"test-{i}-targets": test.targets}
+        arrays |= {} if test.clients is None else {f"test-{i}-clients": test.clients}
     for name, array in arrays.items():
         np.save(folder / f"{name}.npy", array, allow_pickle=False)
     page = {
@@ -123,7 +130,9 @@ def _write(federation: Federation, folder: Path) -> None:
         "clients": federation.names,
         "truth": federation.truth is not None,
         "tests": [cluster for cluster, _ in tests],
+        "tests_by_client": [cluster for cluster, test in tests if test.clients is not None],
         "generated": federation.generated,
+        "encoding": federation.encoding.to_json() if federation.encoding else None,
     }
     (folder / _PAGE).write_text(json.dumps(page, ensure_ascii=False), encoding="utf-8")
 

@@ -26,7 +26,7 @@ def largest_difference(network: LocalNetwork) -> float:
     """
     privacy = Privacy(**_stated(network)) if network.privacy.get("enabled") else None
     federation = privacy.bounded(network.federation) if privacy else network.federation
-    accepted = _accepted(network)
+    accepted = _by_round(network, "accepted")
     clean, noise = _recorded(network) if privacy else ({}, None)
     simulator = _replaying(network, federation, accepted, noise)
     layout, place = simulator.layout, _places(federation, simulator.layout)
@@ -54,7 +54,7 @@ def _replaying(
     w_norm = None if noise is None else network.privacy.get("w_norm")
     objectives = {q: network.training.build_objective(q, w_norm) for q in federation.cluster_ids}
     drawn = None if noise is None else lambda round, client: noise[client][round]
-    replay = Replay(accepted.__getitem__, drawn)
+    replay = Replay(accepted.__getitem__, drawn, _by_round(network, "retired").__getitem__)
     return Simulator([federation], network.training.build_algorithm(), objectives, replay=replay)
 
 
@@ -67,12 +67,13 @@ def _places(federation: Federation, layout: Layout) -> dict[str, int]:
     return {federation.client_id(k): int(flat) for k, flat in enumerate(layout.runs[0].position)}
 
 
-def _accepted(network: LocalNetwork) -> dict[int, list[str]]:
-    accepted: dict[int, list[str]] = {}
+def _by_round(network: LocalNetwork, figure: str) -> dict[int, list[str]]:
+    """The clients that all sites together list under a figure of each round."""
+    listed: dict[int, list[str]] = {}
     for site in network.federation.server_ids:
         for row in network.history(site):
-            accepted.setdefault(row["round"], []).extend(row["accepted"])
-    return accepted
+            listed.setdefault(row["round"], []).extend(row.get(figure, []))
+    return listed
 
 
 def _recorded(network: LocalNetwork) -> tuple[dict[str, ByRound], dict[str, ByRound]]:

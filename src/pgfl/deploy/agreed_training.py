@@ -15,7 +15,7 @@ from pgfl.config.schema import TRAINED_BY_GRADIENT, Count, Positive, Section
 from pgfl.core.algorithms import Algorithm
 from pgfl.core.assured import LEAST_TOLERANCE
 from pgfl.errors import NetworkError
-from pgfl.objectives import MarginObjective, Ridge
+from pgfl.objectives import BatchedObjective, Ridge
 
 Name = Annotated[str, Field(min_length=1, max_length=63)]
 Task = Literal["regression", "classification"]
@@ -39,6 +39,11 @@ class Training(Section):
     def _consistent(self) -> Self:
         if len(set(self.clusters)) != len(self.clusters):
             raise ValueError("`training.clusters` names a cluster twice.")
+        if any(self.objective.of(name).kind not in TASK_OF for name in ("", *self.objective.clusters)):
+            raise ValueError(
+                '`training.objective.kind` must be one of ridge, huber, logistic on a real network; "softmax" is for '
+                "`pgfl run`."
+            )
         if self.algorithm.kind == "pgfl-exact" and set(self.most_clients) != set(self.clusters):
             raise ValueError(
                 "`training.most_clients` must give, for exact mixing, the largest site's clients of every cluster."
@@ -67,7 +72,7 @@ class Training(Section):
         """The algorithm with its parameters."""
         return build_algorithm(self.algorithm, self.mixing)
 
-    def build_objective(self, cluster: str, w_norm: float | None = None) -> MarginObjective:
+    def build_objective(self, cluster: str, w_norm: float | None = None) -> BatchedObjective:
         """A cluster's objective; `w_norm` is the client's own bound on a ridge solution.
 
         How accurately it is solved is the client's to say as well, so the tolerance of the training is not used.
@@ -89,7 +94,7 @@ class Training(Section):
         how = (
             f"step {algorithm.step:g}, {algorithm.local_steps} local steps"
             if algorithm.kind == TRAINED_BY_GRADIENT
-            else f"rho {algorithm.rho:g}"
+            else f"rho {algorithm.rho:g}{', one gradient step' if algorithm.client == 'gradient' else ''}"
         )
         return (
             f"{algorithm.kind} ({how}) with {objective.kind} (lam {objective.lam:g}{extra}), {self.rounds} rounds, "

@@ -37,6 +37,9 @@ def _without_repetition(names: list[str]) -> list[str]:
     return names
 
 
+ClusterNames = Annotated[list[ClusterName], FailFast(), AfterValidator(_without_repetition)]
+
+
 # Between a site and its clients ---------------------------------------------------------------------------------------
 
 
@@ -136,14 +139,16 @@ class PeerHello(Header):
 
 
 class Publication(Header):
-    """A site's aggregates of a round, one vector per cluster."""
+    """A site's aggregates of a round, one vector per cluster, and where its clients can still contribute."""
 
     kind = Kind.PUBLICATION
     site: SiteName
     training: Digest
     round: Round
     degree: Count
-    clusters: Annotated[list[ClusterName], FailFast(), AfterValidator(_without_repetition)]
+    clusters: ClusterNames
+    able: ClusterNames
+    exhausted: ClusterNames
     rollbacks: Rollbacks = Field(default_factory=list)
 
     def vector_count(self) -> int:
@@ -151,8 +156,8 @@ class Publication(Header):
         return len(self.clusters)
 
     def named_clusters(self) -> Collection[str]:
-        """The clusters whose models follow."""
-        return self.clusters
+        """The clusters whose models follow, and those that clients can or cannot contribute to any more."""
+        return [*self.clusters, *self.able, *self.exhausted]
 
 
 class Acknowledged(Header):
@@ -217,6 +222,8 @@ def encode_publication(
         round=publication.round,
         degree=publication.degree,
         clusters=clusters,
+        able=sorted(publication.able),
+        exhausted=sorted(publication.exhausted),
         rollbacks=list(rollbacks),
     )
     return encode(header, np.array([publication.models[cluster] for cluster in clusters]))
@@ -225,7 +232,8 @@ def encode_publication(
 def read_publication(frame: Frame) -> roles.Publication:
     """The publication in a frame."""
     header = _header(frame, Publication)
-    return roles.Publication(header.round, header.degree, dict(zip(header.clusters, frame.vectors, strict=True)))
+    models = dict(zip(header.clusters, frame.vectors, strict=True))
+    return roles.Publication(header.round, header.degree, models, frozenset(header.able), frozenset(header.exhausted))
 
 
 AnyHeader = TypeVar("AnyHeader", bound=Header)

@@ -9,14 +9,16 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 
 from pgfl.array_types import AnyFloats, Array, Bools
-from pgfl.errors import DataError
+from pgfl.errors import ConfigError, DataError
 from pgfl.objectives.smooth_solver import Smooth
 from pgfl.objectives.solving import Prepared
+
+Task = Literal["regression", "classification", "multiclass"]
 
 
 @dataclass(frozen=True)
@@ -38,9 +40,13 @@ class Objective(ABC):
 
     Privacy needs `gradient_bound`, a bound on ‖∇ℓ‖ of one record that holds for every model. A non-convex objective
     sets `convex = False`; its private update is clipped around the public centre.
+
+    `task` decides how predictions are measured: "regression" (values), "classification" (labels 0 and 1) or
+    "multiclass" (labels 0 … C − 1).
     """
 
     kind: ClassVar[str] = "custom"
+    task: ClassVar[Task] = "regression"
     suitable_targets: ClassVar[str] = "finite numbers"
     lam: float = 0.0
     tolerance: float = 1e-10
@@ -57,6 +63,14 @@ class Objective(ABC):
     def gradient(self, w: Array, features: Array, targets: Array, counts: Array) -> Array:
         """∇ of the mean loss."""
         return self.value_and_gradient(w, features, targets, counts)[1]
+
+    def model_length(self, features: int) -> int:
+        """How many numbers a model has for so many features; by default one per feature."""
+        return features
+
+    def margins(self, w: Array, features: Array) -> Array:
+        """What a model makes of rows before `predict`: xᵀw of every row, (…, D)."""
+        return w.__array_namespace__().matmul(features, w[..., None])[..., 0]
 
     @property
     def domain(self) -> float | None:
@@ -91,9 +105,23 @@ class Objective(ABC):
         return np.asarray(np.isfinite(targets))
 
     def predict(self, margins: Array) -> Array:
-        """The prediction at margins xᵀw."""
+        """The prediction from `margins`."""
         return margins
 
     def prepare(self, features: Array, targets: Array, counts: Array, modulus: Array) -> Prepared:
         """Factor argmin (1/D)Σℓ + (m/2)‖w − c‖² once; `modulus` is m of every client."""
         return Smooth(self, features, targets, counts, modulus)
+
+
+@dataclass(frozen=True)
+class BatchedObjective(Objective):
+    """An objective with validated λ and tolerance whose methods take all clients of a batch at once."""
+
+    lam: float = 0.01
+    tolerance: float = 1e-10
+
+    def __post_init__(self) -> None:
+        if not (np.isfinite(self.lam) and self.lam >= 0):
+            raise ConfigError(f"objective.lam must be a finite number, 0 or more; got {self.lam}.")
+        if not (np.isfinite(self.tolerance) and self.tolerance > 0):
+            raise ConfigError(f"objective.tolerance must be a number above 0; got {self.tolerance}.")

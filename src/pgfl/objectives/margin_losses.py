@@ -10,23 +10,14 @@ import numpy as np
 
 from pgfl.array_types import AnyFloats, Array, Bools
 from pgfl.errors import ConfigError
-from pgfl.objectives.interface import Bounds, Objective
+from pgfl.objectives.interface import BatchedObjective, Bounds, Task
 from pgfl.objectives.margin_solver import on_margins
 from pgfl.objectives.solving import Prepared, within
 
 
 @dataclass(frozen=True)
-class MarginObjective(Objective):
+class MarginObjective(BatchedObjective):
     """A loss of the margin u = xᵀw alone: ℓ(x, y; w) = h(u, y)."""
-
-    lam: float = 0.01
-    tolerance: float = 1e-10
-
-    def __post_init__(self) -> None:
-        if not (np.isfinite(self.lam) and self.lam >= 0):
-            raise ConfigError(f"objective.lam must be a finite number, 0 or more; got {self.lam}.")
-        if not (np.isfinite(self.tolerance) and self.tolerance > 0):
-            raise ConfigError(f"objective.tolerance must be a number above 0; got {self.tolerance}.")
 
     @abstractmethod
     def scalar_loss(self, margin: Array, target: Array) -> Array:
@@ -56,13 +47,12 @@ class MarginObjective(Objective):
 
     def loss(self, w: Array, features: Array, targets: Array, counts: Array) -> Array:
         """The mean of h over a client's own rows."""
-        margin, inside = _margins(w, features, counts)
+        margin, inside = self.margins(w, features), _inside(w, features, counts)
         return w.__array_namespace__().sum(self.scalar_loss(margin, targets) * inside, axis=-1) / counts
 
     def gradient(self, w: Array, features: Array, targets: Array, counts: Array) -> Array:
         """The mean of h′(u, y)·x over a client's own rows."""
-        margin, inside = _margins(w, features, counts)
-        slope = self.slope(margin, targets) * inside
+        slope = self.slope(self.margins(w, features), targets) * _inside(w, features, counts)
         return w.__array_namespace__().matmul(slope[..., None, :], features)[..., 0, :] / counts[..., None]
 
     def prepare(self, features: Array, targets: Array, counts: Array, modulus: Array) -> Prepared:
@@ -116,6 +106,7 @@ class Logistic(MarginObjective):
     """Mean cross-entropy with labels 0 and 1."""
 
     kind: ClassVar[str] = "logistic"
+    task: ClassVar[Task] = "classification"
     suitable_targets: ClassVar[str] = "labels 0 and 1"
 
     def scalar_loss(self, margin: Array, target: Array) -> Array:
@@ -161,7 +152,6 @@ class Logistic(MarginObjective):
         return xp.where(margins >= 0, 1.0 / (1.0 + shrunk), shrunk / (1.0 + shrunk))
 
 
-def _margins(w: Array, features: Array, counts: Array) -> tuple[Array, Array]:
-    """Xw, and 1 for a client's own rows."""
-    xp = w.__array_namespace__()
-    return xp.matmul(features, w[..., None])[..., 0], within(features.shape[-2], counts, xp)
+def _inside(w: Array, features: Array, counts: Array) -> Array:
+    """1 for a client's own rows, 0 for padding."""
+    return within(features.shape[-2], counts, w.__array_namespace__())

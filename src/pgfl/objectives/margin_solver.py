@@ -12,13 +12,23 @@ from typing import Protocol
 
 from pgfl.array_types import Array, Namespace
 from pgfl.arrays import iterate, own_rows, pick, rows_times, times_rows
-from pgfl.objectives.solving import GOAL, NEWTON_STEPS, Batch, HasTolerance, Prepared, gram, norm, tolerance_for, within
+from pgfl.objectives.solving import (
+    GOAL,
+    NEWTON_STEPS,
+    ROUNDING,
+    SUFFICIENT_DECREASE,
+    Batch,
+    HasTolerance,
+    Prepared,
+    backtracked,
+    gram,
+    norm,
+    tolerance_for,
+    within,
+)
 
 STEADY = 0.5  # steps with fixed curvature are taken if each at least halves the distance
 FIXED_STEPS = 60
-HALVINGS = 40
-SUFFICIENT_DECREASE = 1e-4
-ROUNDING = 16.0  # multiples of machine epsilon by which an objective may seem to rise
 
 
 class MarginLoss(HasTolerance, Protocol):
@@ -208,11 +218,4 @@ class _Newton:
             risen = self.loss(margin + step[:, None] * image) - value + modulus * step * (lean + 0.5 * step * bend)
             return risen <= SUFFICIENT_DECREASE * step * descent + slack
 
-        def body(state: tuple[Array, ...]) -> tuple[Array, ...]:
-            too_long, step = state
-            step = xp.where(too_long, 0.5 * step, step)
-            return too_long & ~enough(step), step
-
-        step = xp.ones_like(value)
-        too_long, step = iterate(body, (running & ~enough(step), step), HALVINGS, xp)
-        return step * xp.astype(running & ~too_long, step.dtype)
+        return backtracked(enough, running, xp.ones_like(value), xp)

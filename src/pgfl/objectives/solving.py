@@ -7,14 +7,18 @@ assumed. A solver handles a batch of clients with equally many (possibly zero-pa
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import fields, replace
 from typing import Protocol, Self
 
 from pgfl.array_types import Array, DTypeLike, Namespace
-from pgfl.arrays import pick
+from pgfl.arrays import iterate, pick
 
 NEWTON_STEPS = 60
 GOAL = 0.5  # of the tolerance; the rest is left to rounding
+HALVINGS = 40
+SUFFICIENT_DECREASE = 1e-4
+ROUNDING = 16.0  # multiples of machine epsilon by which an objective may seem to rise
 
 
 class Prepared(Protocol):
@@ -55,6 +59,18 @@ def norm(x: Array) -> Array:
 def gram(features: Array, xp: Namespace) -> Array:
     """XXᵀ of every client."""
     return xp.matmul(features, xp.matrix_transpose(features))
+
+
+def backtracked(enough: Callable[[Array], Array], running: Array, step: Array, xp: Namespace) -> Array:
+    """`step`, halved until it is `enough`; 0 if it never is, and for clients that are not running."""
+
+    def body(state: tuple[Array, ...]) -> tuple[Array, ...]:
+        too_long, step = state
+        step = xp.where(too_long, 0.5 * step, step)
+        return too_long & ~enough(step), step
+
+    too_long, step = iterate(body, (running & ~enough(step), step), HALVINGS, xp)
+    return step * xp.astype(running & ~too_long, step.dtype)
 
 
 class Batch:

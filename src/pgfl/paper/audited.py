@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pgfl.audit.cases import cases
+from pgfl.audit.cases import paper_cases
 from pgfl.audit.findings import FALSE_ALARM, attack
 from pgfl.paper.experiments import Measured
 
-CASES = {case.name: case for case in cases()}
+CASES = {case.name: case for case in paper_cases()}
 __all__ = ["CASES", "FALSE_ALARM", "Audited"]
 
 

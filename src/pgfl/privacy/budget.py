@@ -145,6 +145,15 @@ class Budget:
             allowed = allowed & (_of(rho, clients) + self.price(releases, round, clients) <= self.rho_budget)
         return allowed
 
+    def spent(
+        self, rho: Floats | float, releases: AnyInts | int, round: int = 0, clients: AnyInts | None = None
+    ) -> Bools:
+        """Whether accounts can never pay for a release again, from this round on.
+
+        φ never falls (ζ ≤ 1) and limits are never raised, so what cannot be paid now cannot be paid later either.
+        """
+        return np.logical_not(self.affordable(rho, releases, round, clients))
+
     @property
     def dearest(self) -> int:
         """The last index that a release may have: its noise is the least."""

@@ -94,6 +94,10 @@ class Plan:
         self.rho[clients] += self.budget.price(self.releases, round, clients)
         self.releases[clients] += 1
 
+    def spent(self, round: int) -> Bools:
+        """Which clients can never release again, from this round on; it follows from public numbers."""
+        return np.broadcast_to(self.budget.spent(self.rho, self.releases, round), self.releases.shape)
+
     def state(self) -> dict[str, AnyArray]:
         """What a checkpoint must hold."""
         return {"releases": self.releases.copy(), "rho": self.rho.copy(), "refusals": self.refusals.copy()}

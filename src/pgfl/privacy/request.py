@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
@@ -9,24 +10,29 @@ import numpy as np
 
 from pgfl.array_types import DTypeLike, Floats, Ints
 from pgfl.core.algorithms import Algorithm
-from pgfl.core.federation import Federation
+from pgfl.core.federation import Federation, TestSet
+from pgfl.did_you_mean import quoted
 from pgfl.errors import PrivacyError
 from pgfl.objectives import Bounds, Objective, Ridge
 from pgfl.privacy import rules
 from pgfl.privacy.budget import Budget, Guarantee, Index
 from pgfl.privacy.sensitivity import LABEL_BOUND, clip_labels, clip_rows, nominal_sensitivity, release_sensitivity
+from pgfl.usage import explained_class
 
 if TYPE_CHECKING:
+    from pgfl.core.row_encoding import RowEncoding
     from pgfl.privacy.ledger import Policy
     from pgfl.privacy.mechanism import Plan
 
 Noise = Literal["seeded", "secure"]
+ROUNDING = 1e-6  # a row of norm 1 may come out this much longer in single precision
 UNBOUNDED = (
     "the sensitivity is only nominal, because the paper's objective has an unbounded gradient (its Assumption 3 fails)"
 )
 
 
-@dataclass(frozen=True)
+@explained_class("Privacy(epsilon=4.0, max_releases=50)")
+@dataclass(frozen=True, kw_only=True)
 class Privacy:
     """A schedule (`phi0` or `phi1`, `zeta`) or a target (`epsilon`, `delta`, `max_releases`), and data bounds.
 
@@ -75,6 +81,28 @@ class Privacy:
         """The noise that is asked for, else float-safe noise unless the data is generated."""
         return self.noise or ("seeded" if federation.generated else "secure")
 
+    def completed(self, encoding: RowEncoding | None) -> Privacy:
+        """With the bounds that follow from the declared columns of a table, unless others are stated.
+
+        Bounds, categories or labels that were read from records are refused, and so is a column without bounds where
+        no `x_norm` is stated.
+        """
+        if encoding is None:
+            return self
+        if encoding.read_from_records:
+            raise PrivacyError(
+                f"The bounds, categories or labels of column {quoted(encoding.read_from_records[0])} were read from "
+                "records, which privacy does not allow; state public ones."
+            )
+        needed = self.guarantee == "required" and self.update_norm is None
+        if self.x_norm is None and needed and encoding.unbounded:
+            raise PrivacyError(
+                f"Column {quoted(encoding.unbounded[0])} has no bounds, so the norm of a row is not bounded; declare "
+                "public bounds for it, or state `privacy.x_norm`."
+            )
+        x_norm = encoding.x_norm if self.x_norm is None else self.x_norm
+        return replace(self, x_norm=x_norm, y_bound=encoding.target.y_bound if self.y_bound is None else self.y_bound)
+
     def bounded(self, federation: Federation, dtype: DTypeLike | None = None) -> Federation:
         """The federation with rows and labels clipped, in the precision of `dtype`; the same one if nothing changes.
 
@@ -86,9 +114,17 @@ class Privacy:
             features = clip_rows(features, self.x_norm)
         if self.label_bound is not None:
             targets = clip_labels(targets, self.label_bound)
-        if features is federation.features and targets is federation.targets:
+        tests = self._bounded_tests(federation.tests)
+        if features is federation.features and targets is federation.targets and tests is federation.tests:
             return federation
-        return federation.replace(features=features, targets=targets, generated=federation.generated)
+        return federation.replace(features=features, targets=targets, tests=tests, generated=federation.generated)
+
+    def _bounded_tests(self, tests: Mapping[str, TestSet] | None) -> Mapping[str, TestSet] | None:
+        """Held-out rows, clipped as training rows are; those that only rounding has lengthened are left alone."""
+        x_norm = self.x_norm
+        if not tests or x_norm is None or all(_longest(test) <= x_norm * (1.0 + ROUNDING) for test in tests.values()):
+            return tests
+        return {name: replace(test, features=clip_rows(test.features, x_norm)) for name, test in tests.items()}
 
     def constrained(self, objective: Objective) -> Objective:
         """The objective with the constraint that its guarantee rests on."""
@@ -143,3 +179,8 @@ class Privacy:
             )
         by_release = replace(self, index="release").budget(self.max_releases)
         return Policy.of(by_release, {name: getattr(self, name) for name in ("x_norm", "y_bound", "w_norm")})
+
+
+def _longest(test: TestSet) -> float:
+    """The largest norm of a held-out row."""
+    return float(np.sqrt(np.einsum("ij,ij->i", test.features, test.features).max(initial=0.0)))

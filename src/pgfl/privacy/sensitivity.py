@@ -3,6 +3,9 @@
 Neighbours differ in one replaced record; the number of records D_k is public. The primal problem is strongly convex
 with m = ρ + 2λ/|C_s|, so replacing a record moves its exact solution by at most sup ‖∇ℓ(z;w) − ∇ℓ(z';w)‖ / (D_k m),
 for any centre a server may have sent. (The paper's Lemma 1 with its proof mended; it needs convexity.)
+
+A linearised step w_{q,s} − ∇f_k(w_{q,s})/ρ moves by at most sup ‖∇ℓ(z;w) − ∇ℓ(z';w)‖ / (D_k ρ), because the model
+w_{q,s} and the regulariser are public.
 """
 
 from __future__ import annotations
@@ -11,8 +14,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from pgfl.array_types import AnyFloats, Bools, Floats
+from pgfl.core import equations as eq
 from pgfl.core.algorithms import Algorithm
-from pgfl.core.client_rules import GradientSteps, ProximalStep
+from pgfl.core.client_rules import GradientSteps, LinearisedStep, ProximalStep
 from pgfl.errors import PrivacyError
 from pgfl.objectives import Bounds, Objective
 
@@ -33,14 +37,13 @@ def release_sensitivity(
     """Δ_k of what a client releases, one per client, for D_k = `counts` rows and m_k = `modulus`.
 
     An update clipped to ‖w − centre‖ ≤ R has Δ = 2R, whatever the solver does; a convex objective with bounded
-    gradients may have less. `tolerance` bounds the error of the solver or, of gradient steps, of rounding.
+    gradients may have less, and so may a linearised step on any objective with bounded gradients. `tolerance` bounds
+    the error of the solver or, where nothing is solved, of rounding.
     """
     if bounds.update_norm is None:
         return _unclipped_sensitivity(objective, algorithm, bounds, counts, modulus, tolerance)
     _check_norm("update_norm", bounds.update_norm)
     clipped = np.full(np.broadcast_shapes(*map(np.shape, (counts, modulus))), 2.0 * bounds.update_norm)
-    if not objective.convex or objective.gradient_change(bounds) is None:
-        return clipped
     try:
         unclipped = _unclipped_sensitivity(objective, algorithm, bounds, counts, modulus, tolerance)
     except PrivacyError:
@@ -64,6 +67,8 @@ def _unclipped_sensitivity(
     rule = algorithm.client_rule
     if isinstance(rule, GradientSteps):
         return _descent_sensitivity(objective, rule, bounds, counts, tolerance)
+    if isinstance(rule, LinearisedStep):
+        return _linearised_sensitivity(objective, rule, bounds, counts, tolerance)
     if isinstance(rule, ProximalStep):
         return _solution_sensitivity(objective, bounds, counts, modulus, tolerance)
     raise PrivacyError(f"No sensitivity is derived for {type(rule).__name__}; set privacy.update_norm.")
@@ -76,17 +81,31 @@ def _solution_sensitivity(
     records, strength, error = np.broadcast_arrays(
         *(np.asarray(value, dtype=np.float64) for value in (counts, modulus, tolerance))
     )
-    if not (records >= 1.0).all():
-        raise PrivacyError("Every client needs at least one record before its releases can be calibrated.")
+    _check_records_and_error(records, error)
     if not ((strength > 0.0) & np.isfinite(strength)).all():
         raise PrivacyError("The modulus m = rho + 2 lambda/|C_s| must be above 0 for a bounded sensitivity; raise rho.")
-    if not ((error >= 0.0) & np.isfinite(error)).all():
-        raise PrivacyError("The solver's tolerance must be a finite number that is not negative.")
-    name = objective.kind
     if not objective.convex:
         raise PrivacyError(
-            f"The {name} objective is not convex, so its updates must be clipped: set update_norm under [privacy]."
+            f"The {objective.kind} objective is not convex, so its updates must be clipped: set update_norm under "
+            '[privacy], or take gradient steps (client = "gradient" under [algorithm]).'
         )
+    change = _gradient_change(objective, bounds)
+    return np.asarray(change / (records * strength) + 2.0 * error, dtype=np.float64)
+
+
+def _linearised_sensitivity(
+    objective: Objective, rule: LinearisedStep, bounds: Bounds, counts: ArrayLike, rounding: ArrayLike
+) -> Floats:
+    """Δ = gradient change/(D ρ) + 2·rounding, for convex and other losses: both worlds step from one public model."""
+    records, error = np.broadcast_arrays(*(np.asarray(value, dtype=np.float64) for value in (counts, rounding)))
+    _check_records_and_error(records, error)
+    change = _gradient_change(objective, bounds)
+    return np.asarray(change * eq.linearised_reach(rule.rho) / records + 2.0 * error, dtype=np.float64)
+
+
+def _gradient_change(objective: Objective, bounds: Bounds) -> float:
+    """sup ‖∇ℓ(z;w) − ∇ℓ(z';w)‖ as the objective states it; raises where there is none."""
+    name = objective.kind
     _check_norm("x_norm", bounds.x_norm)
     change = objective.gradient_change(bounds)
     if change is None:
@@ -98,7 +117,14 @@ def _solution_sensitivity(
         raise PrivacyError(
             f"The {name} objective states a gradient change of {change!r}; it must be a positive number."
         )
-    return np.asarray(change / (records * strength) + 2.0 * error, dtype=np.float64)
+    return change
+
+
+def _check_records_and_error(records: Floats, error: Floats) -> None:
+    if not (records >= 1.0).all():
+        raise PrivacyError("Every client needs at least one record before its releases can be calibrated.")
+    if not ((error >= 0.0) & np.isfinite(error)).all():
+        raise PrivacyError("The solver's tolerance must be a finite number that is not negative.")
 
 
 def _descent_sensitivity(
@@ -109,6 +135,11 @@ def _descent_sensitivity(
     What rounding may add in either world comes on top.
     """
     change, smoothness = objective.gradient_change(bounds), objective.smoothness(bounds)
+    if not objective.convex and rule.local_steps > 1:
+        raise PrivacyError(
+            f"Several gradient steps on {objective.kind} can spread apart, because it is not convex; set "
+            "algorithm.local_steps = 1 or privacy.update_norm."
+        )
     if change is None or smoothness is None or objective.domain is not None:
         raise PrivacyError(
             f"Gradient steps on {objective.kind} have no bounded update; set privacy.update_norm, or use huber."

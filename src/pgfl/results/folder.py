@@ -3,6 +3,10 @@
     config.toml      the resolved config, written when the run begins
     history.csv      run, round (from 0, the start), then one column per metric, in linear units
     models.npz       models of run 0; models-RUN.npz those of the others
+    model.pgfl       the model of run 0 with everything that a prediction needs, in one file; model-RUN.pgfl the others
+    clients.csv      every client's own held-out measures in run 0, without privacy
+    held_out.csv     predicted and observed targets of held-out rows in run 0; with privacy only means of many rows
+    state.npz        what further rounds start from (duals, accounts); state-RUN.npz that of the other runs
     privacy.csv      one row per client of run 0, where privacy is on; privacy-RUN.csv those of the others
     summary.json     the figures at the end; written last, so a folder that has it is complete
     checkpoint/      until the run ends; in simulation_only/ where it holds clean client models
@@ -31,12 +35,17 @@ import numpy as np
 from pgfl.array_types import AnyArray, AnyFloats
 from pgfl.atomic_files import make_folder, remove_drafts, write_atomically, write_text
 from pgfl.errors import ConfigError, Interrupted, ResultError
+from pgfl.results import model_file
+from pgfl.results.measured import Measured
 from pgfl.results.result import Columns, Network, Result, RunModels
+from pgfl.results.training_state import STATE, TrainingState
 
 if TYPE_CHECKING:
     from pgfl.config import Config
 
 CONFIG, HISTORY, MODELS, PRIVACY, SUMMARY = "config.toml", "history.csv", "models.npz", "privacy.csv", "summary.json"
+CLIENTS, HELD_OUT = "clients.csv", "held_out.csv"
+TEXT_COLUMNS = ("client", "cluster")
 SIMULATION_ONLY, CHECKPOINT = "simulation_only", "checkpoint"
 DENSE_SERVERS = 10_000_000
 """The most numbers that `servers` may hold as S × Q × d; a larger array is stored by the pairs that exist."""
@@ -150,8 +159,16 @@ def save(result: Result, folder: Path) -> Path:
     _write_columns(folder / HISTORY, result.history)
     for run, models in enumerate(result.models):
         write_atomically(folder / _of_run(MODELS, run), partial(_write_models, result, models))
+        described = folder / _of_run(model_file.MODEL_FILE, run)
+        described.unlink(missing_ok=True)
+        result.model(run).save(described)
+    for run, state in enumerate(result.states):
+        state.save(folder / _of_run(STATE, run))
     for run, table in enumerate(result.privacy):
         _write_columns(folder / _of_run(PRIVACY, run), table)
+    for name, columns in ((CLIENTS, result.client_measures), (HELD_OUT, result.held_out)):
+        if columns is not None:
+            _write_columns(folder / name, columns)
     if result.private and result.noise == "seeded":
         _save_clean(result, folder / SIMULATION_ONLY)
     write_text(folder / SUMMARY, json.dumps(result.summary(), indent=2, ensure_ascii=False) + "\n")
@@ -186,6 +203,9 @@ def _load(folder: Path) -> Result:
     runs, clean = range(summary["runs"]), folder / SIMULATION_ONLY
     first = _read_arrays(folder / MODELS)
     tables = [folder / _of_run(PRIVACY, run) for run in runs]
+    states = [folder / _of_run(STATE, run) for run in runs]
+    described = folder / model_file.MODEL_FILE
+    rows = model_file.row_preparation(described) if described.exists() else {}
     return Result(
         client_ids=first["client_ids"].tolist(),
         server_ids=first["server_ids"].tolist(),
@@ -195,12 +215,20 @@ def _load(folder: Path) -> Result:
         history=_read_columns(folder / HISTORY),
         config=_read_config(folder),
         intercept=bool(first["intercept"]),
-        clean_history=_read_columns(clean / HISTORY) if (clean / HISTORY).exists() else None,
+        **rows,
+        classes=int(first["classes"]) if "classes" in first else None,
+        clean_history=_read_if_present(clean / HISTORY),
         privacy=[_read_columns(table) for table in tables if table.exists()],
         noise=summary["noise"],
         guarantee=summary["guarantee"],
+        ended_by=summary.get("ended_by"),
+        spent_at=summary.get("spent_at", ()),
         warnings=summary["warnings"],
+        states=[TrainingState.load(state) for state in states if state.exists()],
         seconds=summary["seconds"],
+        measures=[Measured.from_json(name, table) for name, table in summary.get("measures", {}).items()],
+        client_measures=_read_if_present(folder / CLIENTS),
+        held_out=_read_if_present(folder / HELD_OUT),
         folder=folder,
     )
 
@@ -247,6 +275,7 @@ def _write_models(result: Result, models: RunModels, stream: BinaryIO) -> None:
         "cluster_ids": np.array(result.cluster_ids, dtype=np.str_),
         "objectives": np.array(result.objectives, dtype=np.str_),
         "intercept": np.array(result.intercept),
+        **({} if result.classes is None else {"classes": np.array(result.classes)}),
         "private": np.array(models.released is not None),
     }
     held = models.present
@@ -326,11 +355,15 @@ def _read_columns(path: Path) -> Columns:
     return {name: _typed(name, values) for name, values in zip(header, columns, strict=True)}
 
 
+def _read_if_present(path: Path) -> Columns | None:
+    return _read_columns(path) if path.exists() else None
+
+
 def _typed(name: str, values: Sequence[str]) -> AnyArray:
     """Truth values, else whole numbers, else numbers, else text; ids are always text."""
-    if name != "client" and values and set(values) <= {"True", "False"}:
+    if name not in TEXT_COLUMNS and values and set(values) <= {"True", "False"}:
         return np.array([value == "True" for value in values])
-    for kind in () if name == "client" else (int, float):
+    for kind in () if name in TEXT_COLUMNS else (int, float):
         try:
             return np.array([kind(value) for value in values])
         except ValueError:

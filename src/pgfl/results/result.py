@@ -6,29 +6,37 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from numbers import Integral
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from pgfl import __version__
 from pgfl.array_types import AnyArray, AnyFloats, AnyInts, Bools, Ints
-from pgfl.did_you_mean import nearest
+from pgfl.core.measures import MEASURES
+from pgfl.core.row_encoding import RowEncoding
+from pgfl.did_you_mean import kind_of, nearest
 from pgfl.errors import ResultError
+from pgfl.results.measured import Measured
+from pgfl.results.model import EXAMPLE, Asked, Model
+from pgfl.usage import explained
 
 if TYPE_CHECKING:
     import polars
 
     from pgfl.config import Config
+    from pgfl.objectives.interface import Task
+    from pgfl.results.model import Table
+    from pgfl.results.training_state import TrainingState
 
 Columns = dict[str, AnyArray]
 """Columns of equal length by name. A history has `run`, `round` and one column per metric."""
 
 RESIDUALS = ("primal_residual", "dual_residual")
 TEST_FIGURES = (
-    "The accuracy is an exact function of the test samples (the table `data.test`), which no guarantee covers; "
-    "test on records that may be known."
+    "Figures of held-out rows are exact functions of those rows, which the guarantee does not protect; hold out "
+    "records that may be known."
 )
 
 
@@ -72,8 +80,14 @@ class Result:
     """The result of a run.
 
     `history` holds what may be shown, `clean_history` what was measured on clean client models of a private
-    simulation. `objectives` names the objective of each cluster, `noise` the source of the noise ("seeded" or
-    "secure", None without privacy), `guarantee` says in one sentence what is promised.
+    simulation. `encoding`, `intercept`, `dtype` and `x_norm` say what is done to a row before a model sees it.
+    `objectives` names the objective of each cluster, `classes` is C of softmax models (C × d numbers, row after row),
+    `noise` the source of the noise ("seeded" or "secure", None without privacy), `guarantee` says in one sentence what
+    is promised. `ended_by` is "budget" if training ended before the last round because no client could contribute any
+    more; `spent_at` holds, for each run, the last round to which a client could contribute, None if that is the last
+    round of all. `measures` compares held-out rows with trivial baselines at the end of training; `client_measures` has
+    one row per client of run 0 (without privacy only), `held_out` points of predicted and observed targets. `states` is
+    what further rounds start from.
 
     >>> result = Result(
     ...     client_ids=("ann", "bob"), server_ids=("north",), cluster_ids=("adults",), objectives=("ridge",),
@@ -94,18 +108,34 @@ class Result:
     history: Columns
     config: Config | None = None
     intercept: bool = False
+    encoding: RowEncoding | None = None
+    x_norm: float | None = None
+    dtype: str = "float64"
+    tasks: Sequence[Task] = ()
+    classes: int | None = None
     clean_history: Columns | None = None
     privacy: Sequence[Columns] = ()
     noise: str | None = None
     guarantee: str | None = None
+    ended_by: Literal["budget"] | None = None
+    spent_at: Sequence[int | None] = ()
     warnings: Sequence[str] = ()
+    states: Sequence[TrainingState] = ()
     seconds: float = 0.0
+    measures: Sequence[Measured] = ()
+    client_measures: Columns | None = None
+    held_out: Columns | None = None
     folder: Path | None = field(default=None, compare=False)
 
     @property
     def dimension(self) -> int:
-        """d, the length of a model."""
+        """The length of a model: d, or C·d with C classes."""
         return int(self.models[0].servers.shape[-1])
+
+    @property
+    def features(self) -> int:
+        """d, the number of features, the intercept's included."""
+        return self.dimension // (self.classes or 1)
 
     @property
     def private(self) -> bool:
@@ -115,71 +145,58 @@ class Result:
     @property
     def notes(self) -> list[str]:
         """Notes on the figures, where they could be taken for more private than they are."""
-        return [TEST_FIGURES] if self.private and "accuracy" in self.metrics else []
+        return [TEST_FIGURES] if self.private and any(name in self.metrics for name in MEASURES) else []
+
+    @property
+    def feature_names(self) -> tuple[str, ...] | None:
+        """The names of the features, where they came from a table."""
+        return None if self.encoding is None else self.encoding.feature_names
 
     def client(self, client: str, run: int = 0) -> AnyFloats:
         """A client's model; with privacy on, the last that it released (NaN if none)."""
-        return np.asarray(self._run(run).handed_out[_look_up(client, self._client_index, "client")])
+        return np.asarray(self.of_run(run).handed_out[_look_up(client, self._client_index, "client")])
 
     def server(self, server: str, cluster: str, run: int = 0) -> AnyFloats:
         """w_{q,s}: a server's model for a cluster, NaN if it has none."""
-        models = self._run(run)
+        models = self.of_run(run)
         s, q = _look_up(server, self._server_index, "server"), _look_up(cluster, self._cluster_index, "cluster")
         found = np.flatnonzero((models.pair_server == s) & (models.pair_cluster == q) & models.present)
         return np.asarray(models.servers[found[0]]) if len(found) else np.full(self.dimension, np.nan)
 
     def cluster(self, cluster: str, run: int = 0) -> AnyFloats:
         """A cluster's model: the average over the servers that have one."""
-        models = self._run(run)
+        models = self.of_run(run)
         chosen = models.present & (models.pair_cluster == _look_up(cluster, self._cluster_index, "cluster"))
         return np.asarray(models.servers[chosen].mean(axis=0)) if chosen.any() else np.full(self.dimension, np.nan)
 
-    def predict(
-        self,
-        features: ArrayLike,
-        *,
-        client: str | None = None,
-        cluster: str | None = None,
-        server: str | None = None,
-        run: int = 0,
-    ) -> AnyFloats:
-        """Predictions for rows of features, by the model of a client, of a cluster, or of a server for a cluster.
+    def model(self, run: int = 0) -> Model:
+        """The model of a run: it predicts, and is saved to one file or exported."""
+        if run not in self._models:
+            self._models[run] = Model.of(self, run)
+        return self._models[run]
 
-        Regression gives values, logistic regression the probability of label 1.
+    @explained(EXAMPLE)
+    def predict(self, table: Table, *, run: int = 0, **asked: Unpack[Asked]) -> AnyFloats:
+        """Predictions for the rows of an array or a table, by the model of a client, of a cluster, or of a server.
+
+        Rows are encoded and clipped exactly as in training. Regression gives values in the target's unit, logistic
+        regression the probability of label 1, softmax regression that of every class. See `Model.predict`.
         """
-        if (client is None) == (cluster is None) or (server is not None and cluster is None):
-            raise ResultError("Name the model that predicts: client=, cluster=, or server= together with cluster=.")
-        if client is not None:
-            model, owner = self.client(client, run), f"Client {client}"
-            task = self._task_of(client, run)
-        else:
-            assert cluster is not None
-            model = self.cluster(cluster, run) if server is None else self.server(server, cluster, run)
-            owner = f"Cluster {cluster}" if server is None else f"Server {server}"
-            task = self.objectives[_look_up(cluster, self._cluster_index, "cluster")]
-        if np.isnan(model).all():
-            raise ResultError(f"{owner} has no model to predict with; ask for the cluster's model.")
-        rows = np.atleast_2d(np.asarray(features, dtype=float))
-        if self.intercept:
-            rows = np.concatenate([rows, np.ones((len(rows), 1))], axis=1)
-        if rows.shape[1] != self.dimension:
-            needed = self.dimension - self.intercept
-            raise ResultError(f"The model takes {needed} features per row; got {rows.shape[1] - self.intercept}.")
-        values = rows @ model
-        return np.asarray(_sigmoid(values) if task == "logistic" else values)
+        return self.model(run).predict(table, **asked)
 
-    def _task_of(self, client: str, run: int) -> str:
-        network = self._run(run).network
-        if len(set(self.objectives)) == 1:
-            return self.objectives[0]
-        if network is None:
-            raise ResultError(f"The cluster of client {client} is not recorded; predict with cluster= instead.")
-        return self.objectives[int(network.client_cluster[self._client_index[client]])]
+    def predict_label(self, table: Table, *, run: int = 0, **asked: Unpack[Asked]) -> AnyArray:
+        """The most probable label of every row: as text where labels were declared, else as a number from 0."""
+        return self.model(run).predict_label(table, **asked)
 
-    def _run(self, run: int) -> RunModels:
-        if not 0 <= run < len(self.models):
-            raise ResultError(f"There is no run {run}; the runs are 0 to {len(self.models) - 1}.")
+    def of_run(self, run: int) -> RunModels:
+        """All models of one run."""
+        if not isinstance(run, Integral) or not 0 <= run < len(self.models):
+            raise ResultError(f"There is no run {run!r}; the runs are 0 to {len(self.models) - 1}.")
         return self.models[run]
+
+    @cached_property
+    def _models(self) -> dict[int, Model]:
+        return {}
 
     @cached_property
     def _client_index(self) -> dict[str, int]:
@@ -231,14 +248,18 @@ class Result:
             "servers": len(self.server_ids),
             "clusters": list(self.cluster_ids) if len(self.cluster_ids) <= 100 else len(self.cluster_ids),
             "dimension": self.dimension,
+            "classes": self.classes,
             "objectives": sorted(set(self.objectives)),
             "runs": len(self.models),
             "rounds": int(self.rounds[-1]),
             "seconds": round(self.seconds, 3),
             "final": final,
+            "measures": {measured.name: measured.to_json() for measured in self.measures},
             "private": self.private,
             "noise": self.noise,
             "guarantee": self.guarantee,
+            "ended_by": self.ended_by,
+            "spent_at": list(self.spent_at),
             "privacy": self.spending(),
             "notes": self.notes,
             "warnings": list(self.warnings),
@@ -272,13 +293,11 @@ class Result:
 
 
 def _look_up(name: str, index: Mapping[str, int], kind: str) -> int:
+    if not isinstance(name, str):
+        raise ResultError(f"A {kind} is named by its id; got {kind_of(name)}: the first is {next(iter(index))!r}.")
     if name not in index:
         raise ResultError(f"There is no {kind} {name!r}{nearest(name, index)}.")
     return index[name]
-
-
-def _sigmoid(values: AnyFloats) -> AnyFloats:
-    return np.asarray(np.exp(-np.logaddexp(0.0, -values)))
 
 
 def _number(value: Any) -> float | None:

@@ -40,7 +40,7 @@ def calibrated(
     federation = layout.runs[0].federation
     normals = ServerNormals(layout, options.participants, options.seed, options.dtype)
     secure = privacy.noise_for(federation) == "secure"
-    noise = SecureNoise(federation.dimension) if secure else SeededNoise(normals)
+    noise = SecureNoise(layout.model_length) if secure else SeededNoise(normals)
     plan = privacy.plan(noise.widen(_sensitivities(layout, algorithm, objectives, privacy, options)), options.rounds)
     noise.check(plan.least_sigma)
     return plan, noise

@@ -66,7 +66,8 @@ class Checkpoints:
     def on_round(self, simulator: Simulator) -> None:
         """Save where a checkpoint is due; after an interrupt one is due at once."""
         round, last = simulator.state.round, simulator.options.rounds
-        if self._stopping or (self.every > 0 and (round % self.every == 0 or round == last)):
+        over = round == last or simulator.ended_by is not None
+        if self._stopping or (self.every > 0 and (round % self.every == 0 or over)):
             simulator.engine.check_finite()
             self.save(simulator)
             if self._stopping:
@@ -89,6 +90,8 @@ class Checkpoints:
             "dual": np.asarray(state.dual),
             "previous_servers": np.asarray(engine.previous_servers),
             "known": engine.network.known,
+            "rested": engine.network.rested,
+            "spent_at": np.array([-1 if at is None else at for at in simulator.spent_at]),
             "shown": np.array(json.dumps(recorder.shown)),
         }
         if self.keep_clean:
@@ -115,6 +118,9 @@ class Checkpoints:
         state.servers = {name: xp.asarray(arrays[f"servers/{name}"]) for name in state.servers}
         engine.previous_servers = xp.asarray(arrays["previous_servers"])
         engine.network.known = arrays["known"]
+        engine.network.rested = arrays.get("rested", engine.network.rested)  # older checkpoints have neither
+        if "spent_at" in arrays:
+            simulator.spent_at = [None if at < 0 else at for at in arrays["spent_at"].tolist()]
         recorder.shown = json.loads(str(arrays["shown"]))
         recorder.clean = json.loads(str(arrays["clean"])) if self.keep_clean else []
         if plan is not None:

@@ -29,7 +29,7 @@ class Halo(Protocol):
     """The rows of neighbouring servers that other processes own."""
 
     def exchange(self, published: AnyArray, network: Network, contributing: Bools) -> None:
-        """Fill in the borrowed rows of what is published, and note in the network which of them are present."""
+        """Fill in the borrowed rows of what is published, and note their status in the network."""
         ...
 
     def close(self) -> None:

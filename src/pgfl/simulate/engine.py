@@ -55,6 +55,10 @@ class PrivacyAccount(Protocol):
         ...
 
 
+Spent = Callable[[int], Bools]
+"""Which clients can never contribute again, from a round on."""
+
+
 class NoiseSource(Protocol):
     """Turns clean models into released ones."""
 
@@ -154,6 +158,7 @@ class Engine:
         *,
         privacy: PrivacyAccount | None = None,
         noise: NoiseSource | None = None,
+        spent: Spent | None = None,
         dtype: DTypeLike = np.float64,
         xp: Namespace = np,
         threads: int = 1,
@@ -161,28 +166,33 @@ class Engine:
     ) -> None:
         self.layout, self.algorithm, self.scheduler = layout, algorithm, scheduler
         self.blocks: Sequence[AnyBlock] = blocks
-        self.privacy, self.noise = privacy, noise
+        self.privacy, self.noise, self._spent = privacy, noise, spent
         self.dtype, self.xp = dtype, xp
         self.network = Network(layout, algorithm, dtype, xp)
         self._pool = ThreadPoolExecutor(threads) if threads > 1 and len(blocks) > 1 else None
         self._everyone: Turnout | None = None
         self._last_received: tuple[Array, Part, Array] | None = None
-        dimension = layout.runs[0].federation.dimension
-        self.communicator, self.halo = communicator, communicator.halo(layout, dimension, dtype)
-        clients, pairs = (xp.asarray(np.zeros((n, dimension), dtype)) for n in (layout.clients, layout.pairs))
+        length = layout.model_length
+        self.communicator, self.halo = communicator, communicator.halo(layout, length, dtype)
+        clients, pairs = (xp.asarray(np.zeros((n, length), dtype)) for n in (layout.clients, layout.pairs))
         self.state = State(
             0, clients, clients if noise is None else clients + 0.0, clients + 0.0, algorithm.start(pairs)
         )
         self.previous_servers = pairs
+        self.frozen: Bools | None = None  # pairs of runs that are over while others of the batch go on
         self.taking_part: Ints = np.empty(0, dtype=np.int64)
 
     def play(self) -> State:
         """Play one round."""
         state, number = self.state, self.state.round + 1
         turnout = self._turnout(number)
+        known = self.network.known
         contributions = self._over_blocks(lambda part: self.client_phase(part, number), turnout.parts)
-        servers = self.server_phase(turnout, contributions, tau_at(self.algorithm.tau, number))
-        self.previous_servers = state.server_models
+        servers, previous = self.server_phase(turnout, contributions, tau_at(self.algorithm.tau, number)), state.servers
+        if self.frozen is not None:
+            servers = {name: self._thawed(values, previous[name]) for name, values in servers.items()}
+            self.network.known = np.where(self.frozen, known, self.network.known)
+        self.previous_servers = self._thawed(previous["model"], self.previous_servers)
         state.servers, state.round = servers, number
         if self.algorithm.has_dual:
             self._over_blocks(self.settle, turnout.parts)
@@ -199,6 +209,10 @@ class Engine:
             known = self.xp.asarray(self.network.known[:, None].astype(self.dtype))
             servers["model"] = keep_rows(servers["model"], known)
         return servers
+
+    def _thawed(self, values: Array, kept: Array) -> Array:
+        """The values, except in runs that are over: they keep theirs, so that no run depends on its batch."""
+        return values if self.frozen is None else self.xp.where(self.xp.asarray(self.frozen[:, None]), kept, values)
 
     def _exchange(self, aggregate: Array, contributing: Bools) -> tuple[ServerState, Array, NeighbourhoodOfPairs]:
         """Publish, receive the rows of the halo, and see which neighbours published; only shares are known before."""
@@ -235,6 +249,8 @@ class Engine:
         return list(self._pool.map(work, parts) if self._pool else map(work, parts))
 
     def _turnout(self, number: int) -> Turnout:
+        if self._spent is not None:
+            self.network.note_spent(self._spent(number))
         active, sigma = self.scheduler.draw(number), None
         if self.privacy is not None:
             active = active[self.privacy.admit(active, number)]
@@ -325,7 +341,7 @@ class Engine:
         if wrong.any():
             worst = int(np.argmax(np.where(wrong, found / (allowed * scale), 0.0)))
             raise SolverError(
-                f"The primal problem of client number {part.flat[worst]} was solved only to {found[worst]:.1e}, not to "
-                f"objective.tolerance = {allowed[worst]:.1e}; scale the features to about unit size, raise "
+                f"The primal problem of {self.layout.client(part.flat[worst])} was solved only to {found[worst]:.1e}, "
+                f"not to objective.tolerance = {allowed[worst]:.1e}; scale the features to about unit size, raise "
                 "algorithm.rho, or raise the tolerance."
             )

@@ -57,6 +57,7 @@ class Layout:
     """The flat network. `personalised=False` gives all clients of a server one model (FedAvg)."""
 
     runs: tuple[RunLayout, ...]
+    model_length: int  # of every model; the objectives decide
     client_server: Ints
     client_pair: Ints
     counts: Ints
@@ -82,6 +83,12 @@ class Layout:
     def servers(self) -> int:
         """How many servers there are in all runs."""
         return len(self.server_number)
+
+    def client(self, place: int) -> str:
+        """The client at a flat place, for messages: its id and, if there are several runs, its run."""
+        run = next(run for run in self.runs if place < run.clients.stop)
+        name = f"client {run.federation.client_id(int(run.order[place - run.clients.start]))}"
+        return name if len(self.runs) == 1 else f"{name} in run {run.number}"
 
     @cached_property
     def members(self) -> list[Ints]:
@@ -144,8 +151,11 @@ def lay_out(
     personalised: bool = True,
     owners: Sequence[Ints] | None = None,
     communicator: Communicator = ALONE,
+    model_length: int | None = None,
 ) -> Layout:
     """Lay federations side by side; the first one is run number `first_run`.
+
+    A model has `model_length` numbers, or one per feature.
 
     With several processes, `federations` holds the own clients and the whole graph of each run, and `owners` the
     process of every server. All processes call this together.
@@ -185,7 +195,8 @@ def lay_out(
         size = _whole_size(federation, communicator)
         runs.append(RunLayout(federation, first_run + place, order, slices[0], slices[1], slices[2], size, owner))
         clients, servers, pairs = ends
-    return Layout(tuple(runs), *map(np.concatenate, zip(*parts, strict=True)))
+    length = federations[0].dimension if model_length is None else model_length
+    return Layout(tuple(runs), length, *map(np.concatenate, zip(*parts, strict=True)))
 
 
 def crossings(federation: Federation, owner: Ints, rank: int) -> Ints:

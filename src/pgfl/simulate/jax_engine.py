@@ -14,14 +14,16 @@ from pgfl.array_types import Array, Namespace
 from pgfl.arrays import Linear, keep_rows, pick, put
 from pgfl.core import equations as eq
 from pgfl.core.algorithms import KINDS, Algorithm, ServerState
+from pgfl.objectives import MarginObjective
 from pgfl.objectives.margin_solver import OnMargins
 from pgfl.objectives.ridge_solver import ConstrainedRidge, RidgeInFeatures, RidgeInSamples
+from pgfl.objectives.softmax_solver import OnClasses
 from pgfl.objectives.solving import Prepared
 from pgfl.simulate.engine import Engine, Part, Turnout
 from pgfl.simulate.neighbourhoods import NeighbourhoodOfPairs
 from pgfl.simulate.problems import Block, BlockProblem, Bucket
 
-COMPILED = (RidgeInSamples, RidgeInFeatures, ConstrainedRidge, OnMargins)
+COMPILED = (RidgeInSamples, RidgeInFeatures, ConstrainedRidge, OnMargins, OnClasses)
 FIXED = ("objective", "radius", "tolerance", "uses_newton")
 
 
@@ -185,5 +187,12 @@ _put = jax.jit(put)
 
 def _compilable(problem: BlockProblem) -> bool:
     buckets = problem.block.buckets
-    known = all(isinstance(bucket.prepared, Compiled) for bucket in buckets)
+    known = all(_traceable(bucket) for bucket in buckets)
     return known and (len(buckets) == 1 or problem.active is None)
+
+
+def _traceable(bucket: Bucket) -> bool:
+    """Whether JAX can compile what a step needs: a known solver or, where nothing is solved, a known gradient."""
+    if bucket.prepared is None:
+        return isinstance(bucket.objective, MarginObjective)
+    return isinstance(bucket.prepared, Compiled)

@@ -32,6 +32,7 @@ class Shape:
     dtype: str = "float64"
     engine: str = "numpy"
     private: bool = False
+    classes: int = 1  # a model has so many numbers per feature
 
     @property
     def data(self) -> int:
@@ -46,7 +47,7 @@ class Shape:
         copies = 1.0 if self.engine == "numba" else 2.0 + compressed
         factors = int(self.rows * min(1.3 * mean, self.dimension)) * item
         vectors = self.clients * (4 if self.private else 3) + 8 * self.pairs
-        each = factors + vectors * self.dimension * item + PER_CLIENT * self.clients
+        each = factors + vectors * self.classes * self.dimension * item + PER_CLIENT * self.clients
         return INTERPRETER + int(copies * self.data) + self.runs_together * each
 
 
@@ -54,7 +55,8 @@ def expected_shape(config: Config) -> Shape:
     """The shape of a config's simulation, before any data is generated or read."""
     engine = ALIASES.get(config.engine, config.engine)
     extent = expected_extent(config)
-    return Shape(**extent._asdict(), dtype=config.dtype, engine=engine, private=config.privacy.enabled)
+    private, classes = config.privacy.enabled, config.objective.classes or 1
+    return Shape(**extent._asdict(), dtype=config.dtype, engine=engine, private=private, classes=classes)
 
 
 def check_config(config: Config, processes: int = 1, beside: int = 1) -> None:

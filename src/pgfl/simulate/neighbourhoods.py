@@ -13,6 +13,7 @@ import numpy as np
 from pgfl.array_types import AnyArray, AnyFloats, Array, Bools, DTypeLike, Floats, Ints, Namespace
 from pgfl.arrays import Linear, column
 from pgfl.core.algorithms import Algorithm
+from pgfl.core.resting import exhausted, rests
 from pgfl.simulate.flat_layout import Layout
 
 Column = Array  # one number for each pair, or one for all
@@ -30,11 +31,11 @@ class NeighbourhoodOfPairs:
     share: Column
     cluster_sum: Linear
     cluster_mean: Linear
-    any_cluster: Column
+    learns_here: Column
     nearby_sum: Linear
     nearby_own: Linear
     nearby_scale: Column
-    any_nearby: Column
+    learns_nearby: Column
 
     def average(self, values: Array) -> Array:
         """The mixing average over p ∈ 𝒩_s that have the cluster."""
@@ -50,12 +51,12 @@ class NeighbourhoodOfPairs:
 
     def other_clusters(self, values: Array) -> tuple[Array, Array]:
         """The mean over r ≠ q that s has."""
-        return self.cluster_mean(values), self.any_cluster
+        return self.cluster_mean(values), self.learns_here
 
     def other_clusters_nearby(self, values: Array) -> tuple[Array, Array]:
         """The mean over r ≠ q and p ∈ 𝒩_s."""
         summed = self.nearby_sum(self.cluster_sum(values)) - self.nearby_own(values)
-        return self.nearby_scale * summed, self.any_nearby
+        return self.nearby_scale * summed, self.learns_nearby
 
 
 class Network:
@@ -67,6 +68,8 @@ class Network:
         self.known = np.full(layout.pairs, algorithm.starts_everywhere)
         self._off_diagonal = (self.weights.rows != self.weights.columns).astype(float)
         self.share = self._column(layout.shares)
+        self.able = self._has_clients = layout.pair_members > 0
+        self.exhausted = self.rested = np.zeros(layout.pairs, dtype=bool)
         self._cached: tuple[bytes, NeighbourhoodOfPairs, Bools] | None = None
 
     @property
@@ -80,9 +83,11 @@ class Network:
 
     def neighbourhood(self, contributing: Bools) -> NeighbourhoodOfPairs:
         """This round's neighbourhood, given which pairs have a participant; what is known then spreads."""
+        self.rested = resting = self._resting()
         key = b"all" if self.complete else self.known.tobytes() + contributing.tobytes()
+        key += resting.tobytes() if resting.any() else b""
         if self._cached is None or self._cached[0] != key:
-            self._cached = (key, *self._work_out(contributing))
+            self._cached = (key, *self._work_out(contributing, resting))
         _, neighbourhood, known = self._cached
         if known is not self._known:
             self.known = known
@@ -92,14 +97,35 @@ class Network:
         """Which pairs send a model to their neighbours; with the one-step rule it is that of the round before."""
         return self.known if self.algorithm.publishes_last_round else self.known | contributing
 
-    def receive(self, pairs: Ints, present: Bools) -> None:
-        """Note which of the borrowed pairs have a model, as their owners sent it."""
-        if not self.complete:
-            known = self.known.copy()
-            known[pairs] = present
-            self.known = known
+    def note_spent(self, spent: Bools) -> None:
+        """Note, before a round, which clients can never contribute again."""
+        if spent.any() or self.rested.any():
+            left = self.layout.client_pair[~spent]
+            self.able = np.bincount(left, minlength=self.layout.pairs) > 0
+            self.exhausted = exhausted(self._has_clients, self.able, self.rested)
 
-    def _work_out(self, contributing: Bools) -> tuple[NeighbourhoodOfPairs, Bools]:
+    def status(self, contributing: Bools) -> Ints:
+        """What other processes must know of each pair, as bits: it has a model to send, is able, is exhausted."""
+        return np.asarray(self.published(contributing) + 2 * self.able + 4 * self.exhausted, dtype=np.int64)
+
+    def receive(self, pairs: Ints, status: Ints) -> None:
+        """Note the status of the borrowed pairs, as their owners sent it."""
+        self.able, self.exhausted = (
+            _replaced(flags, pairs, status & bit > 0) for flags, bit in ((self.able, 2), (self.exhausted, 4))
+        )
+        if not self.complete:
+            self.known = _replaced(self.known, pairs, status & 1 > 0)
+
+    def _resting(self) -> Bools:
+        if not self.exhausted.any():
+            return self.exhausted
+        return rests(self._anywhere_near(self.able), self._anywhere_near(self.exhausted))
+
+    def _anywhere_near(self, flags: Bools) -> Bools:
+        """Where a flag is set at a server of the closed neighbourhood."""
+        return _row_sums(self.weights, flags[self.weights.columns].astype(float)) > 0
+
+    def _work_out(self, contributing: Bools, resting: Bools) -> tuple[NeighbourhoodOfPairs, Bools]:
         layout, pattern = self.layout, self.weights
         one_step = self.algorithm.publishes_last_round
         publishing = self.published(contributing)
@@ -129,11 +155,11 @@ class Network:
             share=self.share,
             cluster_sum=self._typed(cluster_sum),
             cluster_mean=self._typed(at_server.revalued(cluster_sum.values * others * per_other[at_server.rows])),
-            any_cluster=self._column(others_here > 0),
+            learns_here=self._column((others_here > 0) & ~resting),
             nearby_sum=self._typed(pattern.revalued(np.ones(len(pattern.values)))),
             nearby_own=self._typed(unit),
             nearby_scale=self._column(np.where(others_nearby > 0, 1.0 / np.maximum(others_nearby, 1.0), 0.0)),
-            any_nearby=self._column(others_nearby > 0),
+            learns_nearby=self._column((others_nearby > 0) & ~resting),
         )
         return neighbourhood, known
 
@@ -142,6 +168,12 @@ class Network:
 
     def _column(self, values: AnyArray) -> Column:
         return column(np.asarray(values, dtype=self.dtype), self.xp)
+
+
+def _replaced(flags: Bools, places: Ints, values: Bools) -> Bools:
+    changed = flags.copy()
+    changed[places] = values
+    return changed
 
 
 def _row_sums(pattern: Linear, values: AnyFloats) -> Floats:

@@ -5,16 +5,26 @@ from __future__ import annotations
 import numpy as np
 
 from pgfl.core.algorithms import Algorithm, swap_warning
+from pgfl.core.client_rules import LinearisedStep
 from pgfl.core.federation import Federation
 from pgfl.core.server_rules import ExactDiffusion
+from pgfl.core.theory import least_steady_rho, summed_products
+from pgfl.data.id_columns import id_warning
+from pgfl.objectives import Bounds, MarginObjective
 from pgfl.simulate.communicator import Communicator
+from pgfl.simulate.problems import Objectives, objective_of
 from pgfl.simulate.training_options import TrainingOptions
 
 MOST_NAMED = 6
+MOST_ROWS, MOST_COLUMNS = 2**16, 2**10  # that curvature is computed from
 
 
 def warnings(
-    federation: Federation, algorithm: Algorithm, options: TrainingOptions, communicator: Communicator
+    federation: Federation,
+    algorithm: Algorithm,
+    objectives: Objectives,
+    options: TrainingOptions,
+    communicator: Communicator,
 ) -> list[str]:
     """What should be said about a run of this federation; on several processes, of its part here."""
     found: list[str] = []
@@ -36,6 +46,8 @@ def warnings(
                 f"delta = {privacy.delta:g} is not below 1/D for a client with {records} records: publishing one "
                 "of them at random would keep such a promise; choose a smaller delta."
             )
+    if looks_like_id := id_warning(federation, values=options.privacy is None):
+        found.append(looks_like_id)
     if not federation.graph.connected:
         found.append(_parts(federation))
     if isinstance(algorithm.server_rule, ExactDiffusion) and (participants != "all" or algorithm.tau != 0.0):
@@ -43,7 +55,51 @@ def warnings(
             "Exact mixing is exact only with tau = 0 and all clients taking part; elsewhere the plain rule does as "
             "well or better."
         )
+    if isinstance(algorithm.client_rule, LinearisedStep):
+        found += _long_steps(federation, algorithm.rho, objectives, options, communicator)
     return found
+
+
+def _long_steps(
+    federation: Federation, rho: float, objectives: Objectives, options: TrainingOptions, communicator: Communicator
+) -> list[str]:
+    """That gradient steps of length 1/ρ may overshoot, judged by the data only where nothing about it is private."""
+    privacy = options.privacy
+    private = privacy is not None and privacy.guarantee == "required" and not federation.generated
+    if privacy is not None and private:
+        least = _least_rho_by_bounds(federation, objectives, privacy.bounds)
+        known = "the bound on the loss's curvature under these data bounds"
+    else:
+        least = _least_rho_by_data(federation, objectives, communicator)
+        known = "the largest curvature of a cluster's loss"
+    if rho >= least:
+        return []
+    return [
+        f"rho = {rho:g} is below half of {known}, so gradient steps of length 1/rho may overshoot and never settle; "
+        f"raise algorithm.rho above {least:.2g}, better to twice that."
+    ]
+
+
+def _least_rho_by_bounds(federation: Federation, objectives: Objectives, bounds: Bounds) -> float:
+    known = [objective_of(objectives, name).smoothness(bounds) for name in federation.cluster_ids]
+    return 0.5 * max((smoothness for smoothness in known if smoothness is not None), default=0.0)
+
+
+def _least_rho_by_data(federation: Federation, objectives: Objectives, communicator: Communicator) -> float:
+    """From the clients of all servers, or of every so many: the same ones however servers are spread over processes."""
+    rows = int(communicator.added([len(federation.targets)])[0])
+    if federation.dimension > MOST_COLUMNS:
+        return 0.0
+    looked_at = federation.client_server % -(-rows // MOST_ROWS) == 0
+    least = 0.0
+    for cluster, name in enumerate(federation.cluster_ids):
+        objective = objective_of(objectives, name)
+        bend = objective.curvature_bound if isinstance(objective, MarginObjective) else None
+        if bend is not None:
+            own = looked_at & (federation.client_cluster == cluster)
+            products = communicator.added(summed_products(federation, own))
+            least = max(least, least_steady_rho(products, int(communicator.added([own.sum()])[0]), bend))
+    return least
 
 
 def _parts(federation: Federation) -> str:

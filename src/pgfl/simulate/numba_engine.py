@@ -56,12 +56,13 @@ class FastEngine(Engine):
             return super().client_phase(part, number)
         state, bounds = self.state, part.mean.indptr
         means = np.zeros((len(bounds) - 1, state.dual.shape[1]), dtype=self.dtype)
-        errors = np.empty(len(part.flat), dtype=self.dtype)
-        compiled.client_phase(
-            part.flat, bounds, block.pairs.start, tuple(block.problems), state.server_models, state.dual, state.model,
-            errors, means, self.noise is None,
-        )  # fmt: skip
-        self.check_solved(errors, lambda: pick(state.model, part.index), part)
+        who, fields, averaged = (part.flat, bounds, block.pairs.start), tuple(block.problems), self.noise is None
+        if self.algorithm.client_rule.solves:
+            errors = np.empty(len(part.flat), dtype=self.dtype)
+            compiled.client_phase(*who, fields, state.server_models, state.dual, state.model, errors, means, averaged)
+            self.check_solved(errors, lambda: pick(state.model, part.index), part)
+        else:
+            compiled.linearised_client_phase(*who, fields, state.server_models, state.model, means, averaged)
         if self.noise is not None:
             released = self.noise.release(pick(state.model, part.index), part.sigma, part.flat, number)
             put(state.released, slice(None) if part.index is None else part.index, released)
@@ -86,13 +87,16 @@ def prepare(
     rho: float,
     dtype: DTypeLike,
     update_norm: float | None = None,
+    solved: bool = True,
     threads: int = 1,
 ) -> list[CompiledBlock | Block]:
-    """Factor all problems where they lie, in blocks of whole servers for the threads to share."""
+    """Factor all problems where they lie, if they are to be `solved`, in blocks of whole servers for the threads."""
     kind, lam, kappa, tolerance = _settings(layout, objectives, dtype)
     dimension = layout.runs[0].federation.dimension
-    known = (kind >= 0) & (layout.counts <= ROWS_PER_FEATURE * dimension) & (update_norm is None)
-    problems = _problems(layout, kind, lam, kappa, tolerance, known, rho, dtype)
+    known = (kind >= 0) & (update_norm is None)
+    if solved:
+        known &= layout.counts <= ROWS_PER_FEATURE * dimension
+    problems = _problems(layout, kind, lam, kappa, tolerance, known & solved, rho, dtype)
     blocks: list[CompiledBlock | Block] = []
     for start, stop in _cuts(layout, known, BLOCKS_PER_THREAD * threads if threads > 1 else 1):
         clients = slice(start, stop)
@@ -100,8 +104,9 @@ def prepare(
             own = tolerance[clients]
             blocks.append(CompiledBlock(clients, pairs_of(layout, clients), own, float(own.min()), problems))
         else:
-            blocks.append(block_of(layout, clients, objectives, rho, dtype, np, update_norm))
-    _factor(problems, [block.clients for block in blocks if isinstance(block, CompiledBlock)], threads)
+            blocks.append(block_of(layout, clients, objectives, rho, dtype, np, update_norm, solved))
+    if solved:
+        _factor(problems, [block.clients for block in blocks if isinstance(block, CompiledBlock)], threads)
     return blocks
 
 
@@ -129,7 +134,7 @@ def _problems(
     lam: Array,
     kappa: Array,
     tolerance: Array,
-    known: Bools,
+    factored: Bools,
     rho: float,
     dtype: DTypeLike,
 ) -> Problems:
@@ -140,7 +145,7 @@ def _problems(
         [run.federation.offsets[run.order] + start for run, start in zip(layout.runs, before, strict=False)]
     )
     modulus = eq.strong_convexity(rho, lam, layout.server_clients).astype(dtype)
-    sizes = np.where(known, layout.counts, 0) ** 2
+    sizes = np.where(factored, layout.counts, 0) ** 2
     at = np.cumsum(sizes) - sizes
     return Problems(
         first=first,
@@ -151,6 +156,7 @@ def _problems(
         kappa=kappa,
         goal=(GOAL * tolerance).astype(dtype),
         modulus=modulus,
+        rho=np.asarray(rho, dtype=dtype),
         centre_scale=(rho / modulus).astype(dtype),
         ridge_penalty=eq.ridge_penalty(lam, layout.server_clients).astype(dtype),
         at=at,

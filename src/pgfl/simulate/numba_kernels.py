@@ -14,8 +14,8 @@ from numba import njit
 
 from pgfl.array_types import Array
 from pgfl.objectives import Huber, Logistic
-from pgfl.objectives.margin_solver import FIXED_STEPS, HALVINGS, ROUNDING, STEADY, SUFFICIENT_DECREASE
-from pgfl.objectives.solving import NEWTON_STEPS
+from pgfl.objectives.margin_solver import FIXED_STEPS, STEADY
+from pgfl.objectives.solving import HALVINGS, NEWTON_STEPS, ROUNDING, SUFFICIENT_DECREASE
 
 RIDGE, HUBER, LOGISTIC = 0, 1, 2
 BOUND = (2.0, *(float(loss.curvature_bound or 0.0) for loss in (Huber(), Logistic())))
@@ -36,6 +36,7 @@ class Problems(NamedTuple):
     kappa: Array
     goal: Array  # the error to reach
     modulus: Array
+    rho: Array  # one number for all
     centre_scale: Array  # ρ/m
     ridge_penalty: Array  # 2λ/|C_s|
     at: Array  # where its factor begins
@@ -373,6 +374,51 @@ def client_phase(
             if averaged:
                 for f in range(dimension):
                     mean[f] += new[f] - own_dual[f]
+
+
+@compiled
+def linearised_client_phase(
+    clients: Array,
+    bounds: Array,
+    first_pair: int,
+    fields: tuple[Array, ...],
+    server_models: Array,
+    model: Array,
+    means: Array,
+    averaged: bool,
+) -> None:
+    """`linearised_client_step` of those who take part and, if `averaged`, the sum of their models for every pair.
+
+    The participants of the block's i-th pair are `clients[bounds[i] : bounds[i + 1]]`.
+    """
+    problems = Problems(*fields)
+    first, counts, features, targets = problems.first, problems.counts, problems.features, problems.targets
+    kind, kappa, penalty, reach = problems.kind, problems.kappa, problems.ridge_penalty, 1.0 / problems.rho[()]
+    dimension = features.shape[1]
+    most = 1
+    for k in clients:
+        most = max(most, counts[k])
+    new, moves = np.empty(dimension, features.dtype), np.empty(most, features.dtype)
+    for place in range(len(bounds) - 1):
+        received, mean = server_models[first_pair + place], means[place]
+        for i in range(bounds[place], bounds[place + 1]):
+            k = clients[i]
+            start, rows, ridge = first[k], counts[k], kind[k] == RIDGE
+            _dots(features, start, rows, received, moves)
+            scale = -reach / rows
+            for r in range(rows):
+                margin, target = moves[r], targets[start + r]
+                moves[r] = scale * (2.0 * (margin - target) if ridge else _slope(kind[k], kappa[k], margin, target))
+            kept = 1.0 - reach * penalty[k]
+            for f in range(dimension):
+                new[f] = kept * received[f]
+            _add_rows(features, start, rows, moves, new)
+            own_model = model[k]
+            for f in range(dimension):
+                own_model[f] = new[f]
+            if averaged:
+                for f in range(dimension):
+                    mean[f] += new[f]
 
 
 @compiled

@@ -13,8 +13,10 @@ import numpy as np
 from pgfl.array_types import AnyArray, Array, Bools, DTypeLike, Floats, Ints, Namespace
 from pgfl.arrays import Linear, column, is_jax, pick, put
 from pgfl.core import equations as eq
+from pgfl.core.federation import Federation
+from pgfl.did_you_mean import nearest
 from pgfl.errors import ConfigError
-from pgfl.objectives import MarginObjective, Objective
+from pgfl.objectives import BatchedObjective, Objective
 from pgfl.objectives.solving import Prepared, tolerance_for
 from pgfl.simulate.flat_layout import Layout, RunLayout
 
@@ -31,7 +33,12 @@ class Bucket:
     features: Array
     targets: Array
     counts: Array
-    prepared: Prepared
+    prepared: Prepared | None  # None where no problem is solved
+
+    def solve(self, centre: Array, rows: Ints | None) -> tuple[Array, Array]:
+        """(argmin, certified error) of the chosen rows."""
+        assert self.prepared is not None, "this algorithm said that it solves nothing"
+        return self.prepared.solve(centre, rows)
 
     def chosen(self, active: Ints | None) -> tuple[Ints | None, Ints | None]:
         """Of the block's active clients, which rows of the bucket they are, and which rows of the answer."""
@@ -85,19 +92,30 @@ class BlockProblem:
     def solve(self, centre: Array) -> tuple[Array, Array]:
         """Every bucket's solver on its own clients."""
         if len(self.block.buckets) == 1:
-            return self.block.buckets[0].prepared.solve(centre, self.active)
+            return self.block.buckets[0].solve(centre, self.active)
         xp = centre.__array_namespace__()
         models, errors = xp.zeros_like(centre), xp.zeros_like(centre[:, 0])
         for bucket in self.block.buckets:
             rows, places = bucket.chosen(self.active)
             if places is None or len(places):
-                w, error = bucket.prepared.solve(pick(centre, places), rows)
+                w, error = bucket.solve(pick(centre, places), rows)
                 models, errors = put(models, places, w), put(errors, places, error)
         return models, errors
 
     def gradient(self, w: Array) -> Array:
         """∇f_k of every active client at its row of w."""
         return eq.regularised_gradient(self._mapped(w, "gradient", w), self._own(self.block.ridge_penalty), w)
+
+    def projected(self, w: Array) -> Array:
+        """Every row of w, moved into the domain of its client's objective."""
+        buckets = self.block.buckets
+        if len(buckets) == 1:
+            return eq.project(w, buckets[0].objective.domain)
+        for bucket in buckets:
+            places = bucket.chosen(self.active)[1]
+            if bucket.objective.domain is not None and (places is None or len(places)):
+                w = put(w + 0.0, places, eq.project(pick(w, places), bucket.objective.domain))
+        return w
 
     def objective(self, w: Array) -> Array:
         """f_k of every active client at its row of w."""
@@ -119,7 +137,7 @@ class BlockProblem:
 def _evaluated(objective: Objective, method: str, w: Array, features: Array, targets: Array, counts: Array) -> Array:
     """The loss or gradient of every client; a user's own objective sees one client at a time, without padding."""
     evaluate = getattr(objective, method)
-    if isinstance(objective, MarginObjective):
+    if isinstance(objective, BatchedObjective):
         return evaluate(w, features, targets, counts)
     rows = [int(count) for count in counts]
     clients = range(len(rows))
@@ -135,8 +153,36 @@ def objective_of(objectives: Objectives, cluster: str) -> Objective:
     if isinstance(objectives, Objective):
         return objectives
     if cluster not in objectives:
-        raise ConfigError(f"No objective is given for cluster {cluster}; add [objective.clusters.{cluster}].")
+        raise ConfigError(
+            f"No objective is given for cluster {cluster}; add one, or give one objective for all clusters."
+        )
     return objectives[cluster]
+
+
+def check_clusters(objectives: Objectives, clusters: Sequence[str]) -> None:
+    """Raise unless each cluster has an objective, and each objective a cluster."""
+    for cluster in clusters:
+        objective_of(objectives, cluster)
+    unknown = [] if isinstance(objectives, Objective) else [name for name in objectives if name not in set(clusters)]
+    if unknown:
+        raise ConfigError(
+            f"An objective is given for cluster {unknown[0]}, which the federation does not have"
+            f"{nearest(unknown[0], clusters)}; leave it out."
+        )
+
+
+def model_length(objectives: Objectives, federation: Federation) -> int:
+    """The length of a model, which must be the same for all clusters: servers average models."""
+    names, features = federation.cluster_ids, federation.dimension
+    first, *others = ((objective_of(objectives, name).model_length(features), name) for name in names)
+    for length, name in others:
+        if length != first[0]:
+            raise ConfigError(
+                f"Models of cluster {first[1]} have {first[0]} numbers and those of cluster {name} {length}, but "
+                "clusters learn from each other only with models of one length; give all clusters the same `kind` and "
+                "`classes`."
+            )
+    return first[0]
 
 
 def prepare(
@@ -146,10 +192,14 @@ def prepare(
     dtype: DTypeLike,
     xp: Namespace = np,
     update_norm: float | None = None,
+    solved: bool = True,
 ) -> list[Block]:
-    """Factor all problems. Runs small enough to share a block do; a large run is cut between servers."""
+    """All problems, factored if they are to be `solved`.
+
+    Runs small enough to share a block do; a large run is cut between servers.
+    """
     cuts = _cuts(layout) if xp is np else [(0, layout.clients)]
-    return [block_of(layout, slice(*cut), objectives, rho, dtype, xp, update_norm) for cut in cuts]
+    return [block_of(layout, slice(*cut), objectives, rho, dtype, xp, update_norm, solved) for cut in cuts]
 
 
 def pairs_of(layout: Layout, clients: slice) -> slice:
@@ -179,8 +229,9 @@ def block_of(
     dtype: DTypeLike,
     xp: Namespace,
     update_norm: float | None,
+    solved: bool = True,
 ) -> Block:
-    """Whole servers' problems, factored."""
+    """Whole servers' problems, factored if they are to be `solved`."""
     groups: dict[tuple[int, int], tuple[Objective, list[tuple[RunLayout, Ints]]]] = {}
     known: list[Objective] = []
     lam = np.empty(clients.stop - clients.start)
@@ -204,7 +255,7 @@ def block_of(
     server_clients = layout.server_clients[clients]
     modulus = eq.strong_convexity(rho, lam, server_clients).astype(dtype)
     buckets = [
-        _bucket(layout, clients.start, objective, length, members, modulus, dtype, xp)
+        _bucket(layout, clients.start, objective, length, members, modulus if solved else None, dtype, xp)
         for (_, length), (objective, members) in sorted(groups.items(), key=lambda item: item[0])
     ]
     ridge_penalty = eq.ridge_penalty(lam, server_clients).astype(dtype)
@@ -222,10 +273,11 @@ def _bucket(
     objective: Objective,
     length: int,
     members: Sequence[tuple[RunLayout, Ints]],
-    modulus: AnyArray,
+    modulus: AnyArray | None,
     dtype: DTypeLike,
     xp: Namespace,
 ) -> Bucket:
+    """Some clients' rows and, given a modulus, their problems factored."""
     where = np.sort(np.concatenate([places for _, places in members]))
     dimension = layout.runs[0].federation.dimension
     features = np.zeros((len(where), length, dimension), dtype=dtype)
@@ -239,6 +291,8 @@ def _bucket(
         features[rows] = federation.features[source] * own[..., None]
         targets[rows] = federation.targets[source] * own
     arrays = (xp.asarray(features), xp.asarray(targets), xp.asarray(counts))
+    if modulus is None:
+        return Bucket(where, objective, *arrays, None)
     prepared = objective.prepare(*arrays, xp.asarray(modulus[where]))
     if is_jax(xp):
         from pgfl.simulate.jax_engine import compiled

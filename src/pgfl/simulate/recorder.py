@@ -7,6 +7,7 @@ shown. All sums are those of `Totals`, so a history does not depend on the order
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from itertools import product
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,9 +15,10 @@ import numpy as np
 from pgfl.array_types import AnyArray, Ints
 from pgfl.array_types import AnyFloats as Floats
 from pgfl.core import metrics
-from pgfl.core.theory import cluster_objective
+from pgfl.core.theory import cluster_optimum
+from pgfl.results.measured import ClientFigures
 from pgfl.simulate.engine import Engine
-from pgfl.simulate.flat_layout import RunLayout
+from pgfl.simulate.prediction_points import CLUSTERS_SHOWN, HeldOut
 from pgfl.simulate.problems import Objectives, objective_of
 from pgfl.simulate.totals import Totals
 
@@ -24,7 +26,6 @@ if TYPE_CHECKING:
     from pgfl.simulate.simulator import Simulator
 
 Columns = dict[str, AnyArray]
-CLUSTERS_SHOWN = 12
 CLIENTS_AT_A_TIME = 2**12
 
 
@@ -35,6 +36,7 @@ class Recorder:
         self.engine, self.layout = engine, engine.layout
         self.totals = Totals(engine.layout, engine.communicator)
         self.wanted, self._every, self._last = set(wanted), every, last
+        self.held_out = HeldOut(engine.layout, objectives, self.totals, self.wanted)
         self._truth = self._truths() if "nmsd" in self.wanted else None
         self._optima = self._exact_optima(objectives) if "distance" in self.wanted else None
         self.shown: list[dict[str, float]] = []
@@ -42,12 +44,20 @@ class Recorder:
 
     def on_round(self, simulator: Simulator) -> None:
         """Measure the state where a record is due."""
-        round = self.engine.state.round
-        if round % self._every == 0 or round == self._last:
+        if self._is_due(self.engine.state.round):
             self.record()
 
-    def record(self) -> None:
-        """Measure the current state."""
+    def carry_on(self) -> None:
+        """Record the current state for all later rounds: training ended early, and curves keep their length."""
+        later = [round for round in range(self.engine.state.round + 1, self._last + 1) if self._is_due(round)]
+        if later:
+            self.record(*later)
+
+    def _is_due(self, round: int) -> bool:
+        return round % self._every == 0 or round == self._last
+
+    def record(self, *rounds: int) -> None:
+        """Measure the current state, for its own round unless others are given."""
         clean: list[dict[str, float]] = [{} for _ in self.layout.runs]
         shown: list[dict[str, float]] = [{} for _ in self.layout.runs]
         servers = np.asarray(self.engine.state.server_models)
@@ -63,13 +73,27 @@ class Recorder:
             self._disagreement(shown, servers)
         if self._optima is not None:
             self._distance(clean, servers)
-        if "accuracy" in self.wanted:
-            self._accuracy(clean, lambda run: np.asarray(self.engine.state.model[run.clients]))
-            self._accuracy(shown, lambda run: servers[self.layout.client_pair[run.clients]])
-        for number, run in enumerate(self.layout.runs):
-            place = {"run": run.number, "round": self.engine.state.round}
+        if self.held_out.exists:
+            self.held_out.record(clean, self.own_models)
+        if self.held_out.exists and self.engine.privacy is not None:
+            self.held_out.record(shown, self.received_models)
+        for round, (number, run) in product(rounds or (self.engine.state.round,), enumerate(self.layout.runs)):
+            place = {"run": run.number, "round": round}
             self.clean.append(place | clean[number])
             self.shown.append(place | shown[number])
+
+    def own_models(self, clients: slice) -> Floats:
+        """The clean models of some clients."""
+        return np.asarray(self.engine.state.model[clients])
+
+    def received_models(self, clients: slice) -> Floats:
+        """The one model that clients of the same cluster receive from their server."""
+        return np.asarray(self.engine.state.server_models[self.layout.client_pair[clients.start]])[None]
+
+    def client_figures(self, number: int) -> list[ClientFigures]:
+        """What a run's clients have learned, by released models where privacy is on."""
+        shown = self.own_models if self.engine.privacy is None else self.received_models
+        return self.held_out.of_clients(number, shown) if self.held_out.exists else []
 
     def _of_clients(self, measure: Callable[[slice, Floats], Floats]) -> Floats:
         """One number per client, measured on some clients at a time, so that models are not copied all at once."""
@@ -135,43 +159,25 @@ class Recorder:
         for row, above, below in zip(rows, apart, scale, strict=True):
             row[name] = float(above / below) if below > 0 else 0.0
 
-    def _accuracy(self, rows: list[dict[str, float]], models_of: Callable[[RunLayout], Floats]) -> None:
-        """The mean over clients of each model's accuracy on its cluster's test set; equal models are scored once."""
-        if all(run.federation.tests is None for run in self.layout.runs):
-            return
-        right = np.zeros((len(self.layout.runs), self.totals.width), dtype=np.int64)
-        for number, run in enumerate(self.layout.runs):
-            cluster, own = run.federation.client_cluster[run.order], models_of(run)
-            for q, name in enumerate(run.federation.cluster_ids):
-                test, chosen = (run.federation.tests or {}).get(name), np.flatnonzero(cluster == q)
-                if test is not None and len(chosen):
-                    distinct, counts = np.unique(own[chosen].astype(test.features.dtype), axis=0, return_counts=True)
-                    right[number, q] = metrics.hits(distinct, test.features, test.targets) @ counts
-        right = self.totals.added(right)
-        for number, run in enumerate(self.layout.runs):
-            if (tests := run.federation.tests) is not None:
-                names = enumerate(run.federation.cluster_ids)
-                shares = [right[number, q] / len(tests[name].targets) for q, name in names if name in tests]
-                rows[number]["accuracy"] = float(sum(shares) / self.totals.clients[number])
-
     def _truths(self) -> Floats | None:
         """The true models of all runs' clusters, one after the other."""
         federations = [run.federation for run in self.layout.runs]
-        if any(federation.truth is None for federation in federations):
+        lengths = {None if f.truth is None else f.truth.shape[1] for f in federations}
+        if lengths != {self.layout.model_length}:
             return None
-        truth = np.ones((len(federations), self.totals.width, federations[0].dimension))
+        truth = np.ones((len(federations), self.totals.width, self.layout.model_length))
         for number, federation in enumerate(federations):
             truth[number, : len(federation.cluster_ids)] = federation.truth
-        return truth.reshape(-1, federations[0].dimension)
+        return truth.reshape(-1, self.layout.model_length)
 
     def _exact_optima(self, objectives: Objectives) -> Floats:
-        found = np.zeros((len(self.layout.runs), self.totals.width, self.layout.runs[0].federation.dimension))
+        found = np.zeros((len(self.layout.runs), self.totals.width, self.layout.model_length))
         for number, run in enumerate(self.layout.runs):
             federation = run.federation
             chosen = [objective_of(objectives, name) for name in federation.cluster_ids]
             members = np.bincount(federation.client_cluster, minlength=len(chosen))
             for q in np.flatnonzero(members):
-                found[number, q] = cluster_objective(federation, chosen[q], q).minimiser()  # type: ignore[arg-type]
+                found[number, q] = cluster_optimum(federation, chosen[q], int(q))
         return found
 
 

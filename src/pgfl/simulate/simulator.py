@@ -6,14 +6,14 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 import numpy as np
 
-from pgfl.array_types import AnyArray, Array, Ints, Namespace
+from pgfl.array_types import AnyArray, Array, Bools, Ints, Namespace
 from pgfl.core import equations as eq
 from pgfl.core.algorithms import Algorithm
-from pgfl.core.client_rules import ProximalStep
+from pgfl.core.client_rules import LinearisedStep, ProximalStep
 from pgfl.core.federation import Federation
 from pgfl.core.schedules import Scheduler
 from pgfl.core.training_defaults import Library
@@ -25,7 +25,7 @@ from pgfl.simulate.communicator import ALONE, Communicator, Gathering
 from pgfl.simulate.engine import AnyBlock, Draw, Engine, NoiseSource, State
 from pgfl.simulate.flat_layout import Layout, RunLayout, lay_out
 from pgfl.simulate.neighbourhoods import Network
-from pgfl.simulate.problems import Objectives, objective_of, prepare
+from pgfl.simulate.problems import Objectives, model_length, objective_of, prepare
 from pgfl.simulate.recorder import Recorder
 from pgfl.simulate.training_options import TrainingOptions, cores
 
@@ -45,10 +45,11 @@ class Observer(Protocol):
 
 @dataclass(frozen=True)
 class Replay:
-    """Participants and noise that were recorded elsewhere; both are given by the clients' ids."""
+    """Participants, noise and spent clients that were recorded elsewhere, all by the clients' ids."""
 
     participants: Callable[[int], Collection[str]]  # of a round
     noise: Callable[[int, str], Array | None] | None = None  # of a round and a client; None is no noise
+    spent: Callable[[int], Collection[str]] | None = None  # who can never contribute again, from a round on
 
 
 class Simulator:
@@ -85,10 +86,13 @@ class Simulator:
         self.observers: list[Observer] = list(observers)
         self.objectives = constrained(objectives, self.options.privacy)
         self._xp = namespace(self.options.engine) if xp is None else xp
+        length = communicator.together(lambda: model_length(self.objectives, federations[0]))
         bounded = communicator.together(lambda: [self._bounded(federation) for federation in federations])
-        self.layout = lay_out(bounded, first_run, algorithm.personalised, owners, communicator)
+        self.layout = lay_out(bounded, first_run, algorithm.personalised, owners, communicator, length)
         self.plan, noise = self._privacy()
         self.engine = self._engine(noise, replay)
+        self.ended_by: Literal["budget"] | None = None
+        self.spent_at: list[int | None] = [None] * len(self.layout.runs)
 
     @property
     def state(self) -> State:
@@ -115,17 +119,40 @@ class Simulator:
     def play(self) -> State:
         """Play one round, and call the observers."""
         state = self.engine.play()
+        self._look_for_end()
         for observer in self.observers:
             observer.on_round(self)
         return state
 
     def run(self, rounds: int | None = None) -> State:
-        """Play until a round is reached: the options' last one unless another is given."""
+        """Play until a round is reached (the options' last one unless another is given) or nobody can contribute."""
         last, state = self.options.rounds if rounds is None else rounds, self.state
-        while state.round < last:
+        self._look_for_end()
+        while state.round < last and self.ended_by is None:
             state = self.play()
         self.engine.check_finite()
         return state
+
+    def _look_for_end(self) -> None:
+        """Note which runs are over because no client of any process can ever contribute again; then freeze them.
+
+        `spent_at` is the last round of each run that is over. Training is `ended_by` the budget once all runs are.
+        """
+        round, runs = self.state.round, self.layout.runs
+        if self.plan is None or round >= self.options.rounds:
+            return
+        spent = self.plan.spent(round + 1)
+        if self.communicator.size == 1 and not spent.any():
+            return
+        left = self.communicator.added([np.count_nonzero(~spent[run.clients]) for run in runs])
+        for number, clients in enumerate(left.tolist()):
+            if not clients and self.spent_at[number] is None:
+                self.spent_at[number] = round
+        over = np.array([at is not None for at in self.spent_at])
+        if over.all():
+            self.ended_by = "budget"
+        elif over.any():
+            self.engine.frozen = np.repeat(over, [run.pairs.stop - run.pairs.start for run in runs])
 
     def close(self) -> None:
         """Free what only further rounds need; models and accounts stay."""
@@ -203,9 +230,11 @@ class Simulator:
     def _engine(self, noise: NoiseSource | None, replay: Replay | None) -> Engine:
         options, layout = self.options, self.layout
         scheduler: Draw = Scheduler(options.participants, layout.members, layout.server_keys, options.seed)
+        spent = self.plan.spent if self.plan else None
         if replay is not None:
-            scheduler = _RecordedParticipants(layout, replay)
+            recorded = scheduler = _RecordedParticipants(layout, replay)
             noise = noise if replay.noise is None else _RecordedNoise(layout, replay.noise)
+            spent = spent if replay.spent is None else recorded.spent
         threads = options.threads or self._useful_threads()
         kind, blocks = self._kernels(threads)
         return kind(
@@ -215,6 +244,7 @@ class Simulator:
             scheduler,
             privacy=self.plan,
             noise=noise,
+            spent=spent,
             dtype=options.dtype,
             xp=self._xp,
             threads=threads,
@@ -223,17 +253,18 @@ class Simulator:
 
     def _kernels(self, threads: int) -> tuple[type[Engine], Sequence[AnyBlock]]:
         """The engine's class, and all problems, factored."""
-        options, rho = self.options, self.algorithm.rho
+        options, rho, rule = self.options, self.algorithm.rho, self.algorithm.client_rule
         update_norm = options.privacy.update_norm if options.privacy else None
-        if options.engine == "numba" and isinstance(self.algorithm.client_rule, ProximalStep):
+        if options.engine == "numba" and isinstance(rule, ProximalStep | LinearisedStep):
             from pgfl.simulate import numba_engine as fast
 
-            blocks = fast.prepare(self.layout, self.objectives, rho, options.dtype, update_norm, threads)
-            return fast.FastEngine, blocks
+            known = (self.layout, self.objectives, rho, options.dtype, update_norm, rule.solves)
+            return fast.FastEngine, fast.prepare(*known, threads)
         chosen = Engine
         if options.engine == "jax":
             from pgfl.simulate.jax_engine import JaxEngine as chosen
-        return chosen, prepare(self.layout, self.objectives, rho, options.dtype, self._xp, update_norm)
+        blocks = prepare(self.layout, self.objectives, rho, options.dtype, self._xp, update_norm, rule.solves)
+        return chosen, blocks
 
     def _useful_threads(self) -> int:
         elements = int(self.layout.counts.sum()) * self.layout.runs[0].federation.dimension
@@ -280,16 +311,25 @@ def _for_every_cluster(
 
 
 class _RecordedParticipants:
-    """A schedule that lets the recorded clients take part."""
+    """A schedule that lets the recorded clients take part, and knows which of them were spent."""
 
     def __init__(self, layout: Layout, replay: Replay) -> None:
         (run,) = layout.runs
-        self._participants = replay.participants
+        self._participants, self._spent = replay.participants, replay.spent
         self._place = {run.federation.client_id(client): place for place, client in enumerate(run.order.tolist())}
 
     def draw(self, round: int) -> Ints:
         """The flat places of the clients that took part."""
-        return np.sort(np.array([self._place[name] for name in self._participants(round)], dtype=np.int64))
+        return np.sort(self._places(self._participants(round)))
+
+    def spent(self, round: int) -> Bools:
+        """Which clients were spent before a round."""
+        found = np.zeros(len(self._place), dtype=bool)
+        found[self._places(self._spent(round) if self._spent else ())] = True
+        return found
+
+    def _places(self, names: Collection[str]) -> Ints:
+        return np.array([self._place[name] for name in names], dtype=np.int64)
 
 
 class _RecordedNoise:

@@ -5,30 +5,45 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from pgfl.array_types import AnyArray, DTypeLike, Ints
 from pgfl.core.algorithms import PGFL, Algorithm
 from pgfl.core.federation import Federation
+from pgfl.core.measures import LOWER_IS_BETTER, MEASURES, check_wanted
 from pgfl.core.schedules import Participants
 from pgfl.core.training_defaults import Library
 from pgfl.objectives import Ridge
+from pgfl.results.measured import ClientFigures, Measured, over_runs
 from pgfl.results.result import Result, RunModels
 from pgfl.simulate import memory
-from pgfl.simulate.communicator import ALONE, Communicator
+from pgfl.simulate.communicator import ALONE, Communicator, Gathering
+from pgfl.simulate.continuing import Continuation, state_of
+from pgfl.simulate.label_classes import classes_of, with_classes
 from pgfl.simulate.notices import warnings
-from pgfl.simulate.problems import Objectives, objective_of
+from pgfl.simulate.prediction_points import points
+from pgfl.simulate.problems import Objectives, check_clusters, objective_of
 from pgfl.simulate.recorder import columns
 from pgfl.simulate.simulator import Observer, Simulator, check_engine
-from pgfl.simulate.training_options import TrainingOptions
+from pgfl.simulate.train_arguments import (
+    check_algorithm,
+    check_federation,
+    check_helpers,
+    check_objective,
+    check_privacy,
+    made_federation,
+)
+from pgfl.simulate.training_options import TrainingOptions, as_metrics
+from pgfl.usage import explained
 
 if TYPE_CHECKING:
     from pgfl.privacy.request import Privacy
+    from pgfl.results.training_state import TrainingState
     from pgfl.simulate.checkpoint import Checkpoints
 
 Progress = Callable[[int, int, dict[str, Any]], None]
@@ -36,9 +51,11 @@ FederationOfRun = Callable[[int], Federation]
 OwnersOfRun = Callable[[int], Ints | None]
 BATCH_ELEMENTS = 2**18  # elements of features that are played together: more do not stay in cache
 BETWEEN_REPORTS = 0.1  # seconds
+PROGRESS = ("nmsd", *MEASURES)
 MEMORY_SHOWN = 2**30  # bytes; the progress display shows memory above this size
 
 
+@explained("train(federation, PGFL(), Ridge(), rounds=30)")
 def train(
     federation: Federation | FederationOfRun,
     algorithm: Algorithm | None = None,
@@ -57,12 +74,17 @@ def train(
     checkpoints: Checkpoints | None = None,
     resume: bool = False,
     progress: Progress | None = None,
+    start: Result | None = None,
 ) -> Result:
     """Train a model for every cluster of a federation.
 
     A federation is used for all `runs`, or a function gives each Monte Carlo run its own. `objective` is one for all
     clusters or a mapping from cluster ids. With `privacy` the clients' data is clipped to its bounds, releases are
     perturbed and counted, and a client whose budget is spent takes no further part.
+
+    With `start`, an earlier result, training goes on from it for `rounds` more rounds: with more clients or rows if the
+    federation has them, and with what every client has already spent. The budget stays that of the first run unless
+    `privacy` states a larger epsilon.
 
     Engines differ in speed, not in results: "numpy" needs nothing else, "numba" is fastest on CPUs and copies no data,
     "jax" runs on accelerators. `threads` is as many as pay off unless given; results do not depend on it.
@@ -75,16 +97,23 @@ def train(
     >>> result.client("client-03").shape
     (5,)
     """
+    check_federation(federation)
+    check_algorithm(algorithm)
+    check_objective(objective)
+    check_privacy(privacy)
+    check_helpers(checkpoints, progress)
+    options = TrainingOptions(
+        rounds, participants, privacy, seed, runs, record_every, as_metrics(metrics), dtype, threads, engine
+    )
     return train_runs(
-        federation if callable(federation) else lambda run: federation,
+        partial(made_federation, federation) if callable(federation) else lambda run: federation,
         algorithm or PGFL(),
         objective or Ridge(),
-        TrainingOptions(
-            rounds, participants, privacy, seed, runs, record_every, tuple(metrics), dtype, threads, engine
-        ),
+        replace(options, rounds=options.rounds + (0 if start is None else Continuation(start).round)),
         checkpoints=checkpoints,
         resume=resume,
         progress=progress,
+        start=start,
     )
 
 
@@ -100,18 +129,29 @@ def train_runs(
     communicator: Communicator = ALONE,
     owners_of: OwnersOfRun = lambda run: None,
     folder: Path | None = None,
+    start: Result | None = None,
 ) -> Result:
     """Train all runs, some at a time; on several processes, only the first one has the whole result.
 
     There, `federation_of` gives this process's part of a run and `owners_of` the process of every server. Arrays too
-    large for one process's memory are put together in files in `folder`.
+    large for one process's memory are put together in files in `folder`. With `start` the rounds go on from an earlier
+    result, and `options.rounds` counts its rounds too.
     """
     began = time.perf_counter()
+    earlier = None if start is None else Continuation(start)
+    options = options if earlier is None else earlier.options(options)
     communicator.together(lambda: check_engine(options, communicator.size))
     owners_of(0)
     first = communicator.together(lambda: federation_of(0))
-    batches = _batches(first, options, communicator)
-    trained = _Trained(first, objectives, options, warnings(first, algorithm, options, communicator))
+    communicator.together(lambda: check_clusters(objectives, first.cluster_ids))
+    if earlier is not None:
+        earlier.check_encoding(first)
+    if options.privacy is not None:
+        options = replace(options, privacy=options.privacy.completed(first.encoding))
+    check_wanted(options.metrics, [objective_of(objectives, name) for name in first.cluster_ids])
+    objectives = communicator.together(lambda: with_classes(objectives, first, options.privacy, communicator))
+    batches = _batches(first, objectives, options, communicator)
+    trained = _Trained(first, objectives, options, warnings(first, algorithm, objectives, options, communicator))
     observers: list[Observer] = [checkpoints] if checkpoints else []
     observers += [_Reporter(progress)] if progress else []
     for numbers in batches:
@@ -126,20 +166,27 @@ def train_runs(
             owners=None if owners[0] is None else [owner for owner in owners if owner is not None],
         )
         simulator.observers = [simulator.recorder, *observers]
-        if not (resume and checkpoints and checkpoints.restore(simulator)):
+        if earlier is not None:
+            trained.warnings += earlier.apply(simulator)
+        if not (resume and checkpoints and checkpoints.restore(simulator)) and earlier is None:
             simulator.recorder.record()
         with checkpoints.patient() if checkpoints else nullcontext():
             simulator.run()
+        trained.keep_states(simulator, earlier)
+        simulator.recorder.carry_on()
         simulator.close()
         trained.add(simulator, folder)
-    return trained.result(time.perf_counter() - began)
+    result = trained.result(time.perf_counter() - began)
+    return result if earlier is None else earlier.joined(result)
 
 
 def _federations(first: Federation, federation_of: FederationOfRun, numbers: range) -> list[Federation]:
     return [first if run == 0 else federation_of(run) for run in numbers]
 
 
-def _batches(first: Federation, options: TrainingOptions, communicator: Communicator) -> list[range]:
+def _batches(
+    first: Federation, objectives: Objectives, options: TrainingOptions, communicator: Communicator
+) -> list[range]:
     """Runs that are played together: about as many as stay in cache, and one at a time on several processes."""
     size = len(first.features) * first.dimension
     together = 1 if communicator.launched else max(1, min(options.runs, BATCH_ELEMENTS // max(size, 1)))
@@ -152,6 +199,7 @@ def _batches(first: Federation, options: TrainingOptions, communicator: Communic
         dtype=np.dtype(options.dtype).name,
         engine=options.engine,
         private=options.privacy is not None,
+        classes=classes_of(objectives) or 1,
     )
     communicator.together(lambda: memory.check(shape, held=first.features.nbytes))
     return [range(start, min(start + together, options.runs)) for start in range(0, options.runs, together)]
@@ -170,21 +218,55 @@ class _Trained:
     privacy: list[dict[str, AnyArray]] = field(default_factory=list)
     shown: list[dict[str, float]] = field(default_factory=list)
     clean: list[dict[str, float]] = field(default_factory=list)
+    measures: list[list[Measured]] = field(default_factory=list)
+    client_measures: dict[str, AnyArray] | None = None
+    held_out: dict[str, AnyArray] | None = None
+    states: list[TrainingState] = field(default_factory=list)
     noise: str | None = None
     guarantee: str | None = None
+    spent_at: list[int | None] = field(default_factory=list)
+    ended_by: list[Literal["budget"] | None] = field(default_factory=list)
+
+    def keep_states(self, simulator: Simulator, earlier: Continuation | None) -> None:
+        """Keep what further rounds of a batch would start from."""
+        states = (state_of(simulator, run, earlier) for run in simulator.layout.runs)
+        self.states += [state for state in states if state is not None]
 
     def add(self, simulator: Simulator, folder: Path | None) -> None:
         """Keep the models, accounts and measures of a batch."""
         self.noise = simulator.noise
         self.guarantee = simulator.plan.label if simulator.plan else None
+        self.spent_at += simulator.spent_at
+        self.ended_by.append(simulator.ended_by)
         for number, run in enumerate(simulator.layout.runs):
             gathering = simulator.communicator.gathering(run.federation, folder)
             self.client_ids = self.client_ids or gathering.client_ids
             self.models.append(simulator.models(number, gathering))
             if simulator.plan is not None:
                 self.privacy.append(simulator.account(number, gathering))
+            self._measure(simulator, number, gathering)
         self.shown += simulator.recorder.shown
         self.clean += simulator.recorder.clean
+
+    def _measure(self, simulator: Simulator, number: int, gathering: Gathering) -> None:
+        """Keep what the clients of a run have learned, where there are held-out rows."""
+        own, run = simulator.recorder.client_figures(number), simulator.layout.runs[number]
+        found = [ClientFigures(one.name, *(gathering.clients(values) for values in one.columns)) for one in own]
+        network = self.models[-1].network
+        if not found or network is None or not simulator.communicator.first:
+            return
+        cluster_ids, named = run.federation.cluster_ids, None if simulator.plan else self.client_ids
+        cluster = network.client_cluster
+        tables = [one.measured(cluster, cluster_ids, named, one.name in LOWER_IS_BETTER) for one in found]
+        self.measures.append([table for table in tables if table is not None])
+        if run.number == 0:
+            self.held_out = points(simulator.recorder.held_out.tasks[number], self.models[-1], cluster_ids)
+        if run.number == 0 and named is not None:
+            self.client_measures = {
+                "client": np.array(self.client_ids, dtype=np.str_),
+                "cluster": np.array(cluster_ids, dtype=np.str_)[cluster],
+                **{one.name: one.on_own for one in found},
+            }
 
     def result(self, seconds: float) -> Result:
         shown = columns(self.shown)
@@ -194,14 +276,25 @@ class _Trained:
             server_ids=self.first.server_ids,
             cluster_ids=self.first.cluster_ids,
             objectives=[objective_of(self.objectives, name).kind for name in self.first.cluster_ids],
+            tasks=[objective_of(self.objectives, name).task for name in self.first.cluster_ids],
+            encoding=self.first.encoding,
+            x_norm=self.options.privacy.x_norm if self.options.privacy else None,
+            dtype=np.dtype(self.options.dtype).name,
+            classes=classes_of(self.objectives),
             models=self.models,
             history=shown if self.options.privacy else {**shown, **clean},
             clean_history=clean if self.noise == "seeded" else None,
             privacy=self.privacy,
             noise=self.noise,
             guarantee=self.guarantee,
+            ended_by="budget" if all(self.ended_by) else None,
+            spent_at=self.spent_at,
             warnings=self.warnings,
+            states=self.states,
             seconds=seconds,
+            measures=over_runs(self.measures),
+            client_measures=self.client_measures,
+            held_out=self.held_out,
         )
 
 
@@ -213,7 +306,8 @@ class _Reporter:
 
     def on_round(self, simulator: Simulator) -> None:
         """Report how many rounds are done, and the newest measures."""
-        round, options, runs = simulator.state.round, simulator.options, simulator.layout.runs
+        options, runs = simulator.options, simulator.layout.runs
+        round = options.rounds if simulator.ended_by else simulator.state.round
         if round < options.rounds and time.monotonic() < self._due:
             return
         self._due = time.monotonic() + BETWEEN_REPORTS
@@ -225,7 +319,7 @@ def _latest(simulator: Simulator) -> dict[str, Any]:
     """The newest measures, memory, and the worst client's spending; on several processes that is not known here."""
     recorder, plan = simulator.recorder, simulator.plan
     rows = recorder.clean if plan is None else recorder.shown
-    info: dict[str, Any] = {name: rows[-1][name] for name in ("nmsd", "accuracy") if rows and name in rows[-1]}
+    info: dict[str, Any] = {name: rows[-1][name] for name in PROGRESS if rows and name in rows[-1]}
     if (held := memory.resident()) is not None and held >= MEMORY_SHOWN:
         info["memory_gib"] = held / 2**30
     if plan is not None and plan.guarantee == "required" and simulator.communicator.size == 1:

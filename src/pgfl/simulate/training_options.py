@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from numbers import Integral
+from typing import TYPE_CHECKING, get_args
 
 import numpy as np
 
 from pgfl.array_types import DTypeLike
 from pgfl.core import training_defaults as default
 from pgfl.core.metrics import METRICS
-from pgfl.core.schedules import Participants
+from pgfl.core.schedules import Participants, check_participants
+from pgfl.core.streams import SEED_LIMIT
 from pgfl.core.training_defaults import Library
-from pgfl.errors import ConfigError
+from pgfl.did_you_mean import kind_of, nearest
+from pgfl.errors import ConfigError, UsageError
 
 if TYPE_CHECKING:
     from pgfl.privacy.request import Privacy
@@ -38,17 +42,54 @@ class TrainingOptions:
 
     def __post_init__(self) -> None:
         for name in ("rounds", "runs", "record_every"):
-            if getattr(self, name) < 1:
+            if check_whole(name, getattr(self, name)) < 1:
                 raise ConfigError(f"{name} must be at least 1; got {getattr(self, name)}.")
+        if not 0 <= check_whole("seed", self.seed) < SEED_LIMIT:
+            raise ConfigError(f"seed must be 0 or more, and below 2⁶³; got {self.seed}.")
+        check_participants(self.participants)
         check_threads(self.threads)
-        if unknown := sorted(set(self.metrics) - set(METRICS)):
-            raise ConfigError(f"Unknown metric {unknown[0]}; choose from {', '.join(METRICS)}.")
+        check_precision(self.dtype)
+        if self.engine not in get_args(Library):
+            names = get_args(Library)
+            advice = nearest(self.engine, names)
+            raise ConfigError(f"Unknown engine {kind_of(self.engine)}{advice}; choose numpy, numba or jax.")
+        as_metrics(self.metrics)
+
+
+def as_metrics(metrics: Iterable[str]) -> tuple[str, ...]:
+    """The names of metrics, if they are known."""
+    if isinstance(metrics, str):
+        raise UsageError(f'metrics takes several names; write metrics=["{metrics}"].')
+    if not isinstance(metrics, Iterable):
+        raise UsageError(f'metrics takes names such as ["nmsd", "objective"]; got {kind_of(metrics)}.')
+    names = tuple(metrics)
+    if unknown := [name for name in names if name not in METRICS]:
+        advice = nearest(unknown[0], METRICS)
+        raise ConfigError(f"Unknown metric {unknown[0]}{advice}; choose from {', '.join(METRICS)}.")
+    return names
+
+
+def check_whole(name: str, value: object) -> int:
+    """The value, if it is a whole number."""
+    if isinstance(value, bool) or not isinstance(value, Integral):
+        raise UsageError(f"{name} takes a whole number; got {kind_of(value)}.")
+    return int(value)
+
+
+def check_precision(dtype: object) -> None:
+    """Raise unless it is single or double precision."""
+    try:
+        name = np.dtype(dtype).name  # type: ignore[call-overload]
+    except TypeError:
+        name = None
+    if name not in ("float32", "float64"):
+        raise UsageError(f"dtype takes numpy.float64 or numpy.float32; got {kind_of(dtype)}.")
 
 
 def check_threads(threads: int | None) -> None:
     """Raise for a number of threads that makes no sense on this machine."""
     most = THREADS_PER_CORE * cores()
-    if threads is not None and not 1 <= threads <= most:
+    if threads is not None and not 1 <= check_whole("threads", threads) <= most:
         raise ConfigError(
             f"threads = {threads} makes no sense on a machine with {cores()} cores; give 1 to {most}, or leave it out."
         )

@@ -20,6 +20,7 @@ REQUIRED = {
     "fast solve": r"fast solve",
     "fallback solve": r"fallback solve",
     "gradient steps": r"said released with fedavg$",
+    "linearised steps": r"said released by gradient steps$",
     "replay": r"replayed",
     **{f"refused: {name}": rf"DECLINE {re.escape(Refusal[name])}$" for name in REFUSALS},
     "refused: SPENT": rf"DECLINE final {re.escape(Refusal.SPENT)}$",

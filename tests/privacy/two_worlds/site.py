@@ -105,6 +105,7 @@ class HostileSite:
                 self.answers.append((self.current, header["round"], model))
                 self.noted[f"released by {self.current['objective']['kind']}"] += 1
                 self.noted[f"released with {self.current['algorithm']['kind']}"] += 1
+                self.noted[f"released by {self.current['algorithm'].get('client', 'admm')} steps"] += 1
         self.seen = len(received)
 
     def lies(self):
@@ -255,12 +256,16 @@ class HostileSite:
         if self.config.theme == "rounding":
             algorithm["kind"] = "fedavg"
             self.aim_at_rounding(training)
+            if self.chance(0.4):
+                algorithm |= {"kind": "pgfl", "client": "gradient", "rho": 1.0 / algorithm["step"]}
         elif self.config.theme == "fallback":
             algorithm["kind"] = str(self.pick(["pgfl", "pgfl-exact", "pgfl-onestep"]))
         elif algorithm["kind"] == "fedavg" and self.config.objective != "ridge" and self.chance(0.3):
             self.aim_at_the_longest_step(training)
         elif self.chance(0.1):
             objective["clusters"] = {"a": {"lam": self.positive(reach)}}
+        if algorithm["kind"] != "fedavg" and self.config.theme != "fallback" and self.chance(0.3):
+            algorithm["client"] = "gradient"
         return training
 
     def aim_at_the_longest_step(self, training):

@@ -246,6 +246,7 @@ class Site:
             "late": list(done.late),
             "neighbours": list(done.neighbours),
             "absent": list(done.absent),
+            "retired": list(done.retired),
             "clipped": sorted(self.role.clipped),
             "disagreement": float(done.snapshot["disagreement"]),
             "seconds": now - self._round_began,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -103,14 +103,14 @@ class SiteRole:
         for known in (self.accepted, self._duals, self._corrections):
             known.pop(client, None)
 
-    def aggregate(self, round: int, answers: Mapping[str, Answer]) -> Publication:
-        """The server's aggregation, with clients in the order of their names."""
+    def aggregate(self, round: int, answers: Mapping[str, Answer], retired: Collection[str] = ()) -> Publication:
+        """The server's aggregation, with clients in the order of their names; the `retired` never answer again."""
         names = sorted(client for client in answers if client in self.clients)
         self._contributions = {name: (answers[name], self._bounded(name, answers[name])) for name in names}
         self.clipped = {name for name, (sent, used) in self._contributions.items() if sent.model is not used.model}
-        self._sent = self.server.aggregate(
-            round, [(self.clients[name], used) for name, (_, used) in self._contributions.items()]
-        )
+        contributors = [(cluster, client not in retired) for client, cluster in self.clients.items()]
+        answered = [(self.clients[name], used) for name, (_, used) in self._contributions.items()]
+        self._sent = self.server.aggregate(round, answered, contributors)
         return self._sent
 
     def _bounded(self, client: str, answer: Answer) -> Answer:
@@ -178,7 +178,8 @@ class SiteRole:
 
     def snapshot(self) -> Arrays:
         """Arrays for the store."""
-        held = self.server.state()["clusters"]
+        state = self.server.state()
+        held = state["clusters"]
         names = sorted({name for state in held.values() for name in state})
         kept, duals, corrected = sorted(self._kept), sorted(self._duals), sorted(self._corrections)
         arrays: Arrays = {
@@ -192,6 +193,7 @@ class SiteRole:
         about = {
             "round": self.server.round,
             "clusters": sorted(held),
+            "rested": sorted(state["rested"]),
             "kept": kept,
             "accepted": self.accepted,
             "duals": duals,
@@ -206,7 +208,8 @@ class SiteRole:
     def restore(self, arrays: Mapping[str, AnyArray]) -> None:
         """Go on from a snapshot; if it has no duals but this site bounds its clients, duals begin anew."""
         about = json.loads(str(arrays["about"]))
-        self.server.restore({"round": about["round"], "clusters": _models(arrays)})
+        rested = about.get("rested", ())
+        self.server.restore({"round": about["round"], "clusters": _models(arrays), "rested": rested})
         self.disagreement = float(arrays["disagreement"])
         self.accepted = {client: int(round) for client, round in about["accepted"].items()}
         self._kept = {(key[0], key[1]): arrays["kept"][row] for row, key in enumerate(about["kept"])}

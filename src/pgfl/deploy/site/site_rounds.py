@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
@@ -48,8 +48,8 @@ class SiteRole(Protocol):
         """Why an answer to the open question is refused, in words."""
         ...
 
-    def aggregate(self, round: int, answers: Mapping[str, Answer]) -> Publication:
-        """Close the collection; returns what is sent to the neighbours."""
+    def aggregate(self, round: int, answers: Mapping[str, Answer], retired: Collection[str]) -> Publication:
+        """Close the collection; returns what is sent to the neighbours. `retired` clients declined for good."""
         ...
 
     def combine(self, round: int, publications: Mapping[str, Publication]) -> None:
@@ -126,6 +126,7 @@ class Completed:
     late: tuple[str, ...]
     neighbours: tuple[str, ...]
     absent: tuple[str, ...]
+    retired: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -188,6 +189,7 @@ class SiteRounds:
     _asked: dict[str, RoundRequest] = field(default_factory=dict)
     _answers: dict[str, Answer] = field(default_factory=dict)
     _declined: set[str] = field(default_factory=set)
+    _retired_then: tuple[str, ...] = ()  # when this round was aggregated
     _opened: bool = False
     _start_by: float = 0.0
     _start_over: bool = False
@@ -393,6 +395,8 @@ class SiteRounds:
             return self._adopt()
         if self.round >= self.rounds:
             return self._finish("all rounds are done", training_over=True)
+        if self.admitted and self.admitted <= self.retired and not self.neighbours:
+            return self._finish("every client has spent its privacy budget", training_over=True)
         self._start_over = now >= self._start_by
         if self.missing:
             return self._alone(now)
@@ -462,7 +466,8 @@ class SiteRounds:
         return due or self.able
 
     def _publish(self, now: float) -> list[Effect]:
-        publication = self.role.aggregate(self.current, self._answers)
+        self._retired_then = tuple(sorted(self.retired))
+        publication = self.role.aggregate(self.current, self._answers, self._retired_then)
         self.phase = Phase.EXCHANGING
         self.deadline = now + self.timing.exchange
         return [Publish(self.current, publication)]
@@ -493,6 +498,7 @@ class SiteRounds:
                 late=tuple(sorted(self.pending)),
                 neighbours=tuple(present),
                 absent=tuple(sorted(self.neighbours - set(present))),
+                retired=self._retired_then,
             )
         )
         self._asked, self._answers, self._declined = {}, {}, set()
@@ -510,7 +516,8 @@ class SiteRounds:
         self._asked, self._answers, self._declined = {}, {}, set()
         self._opened = True
         self._suspects |= {peer for peer in self.neighbours if self._newest(peer) < ahead}
-        publication = self.role.aggregate(ahead, {})
+        self._retired_then = tuple(sorted(self.retired))
+        publication = self.role.aggregate(ahead, {}, self._retired_then)
         return [
             Note(f"catching up from round {behind} to {ahead} with the neighbours' models"),
             Publish(ahead, publication),

@@ -13,6 +13,20 @@ SPENDING = {
 }
 """The columns of the privacy table that are shown, and their labels."""
 
+LABELS = {
+    "nmsd": "NMSD",
+    "r2": "R²",
+    "mae": "MAE",
+    "rmse": "RMSE",
+    "accuracy": "accuracy",
+    "auc": "AUC",
+    "log_loss": "log loss",
+    "objective": "objective",
+}
+"""What a metric is called on the screen and on the page."""
+
+DECIMALS = ("r2", "auc", "log_loss")
+
 NOISE = {"seeded": "seeded, for simulations only", "secure": "secure: float-safe, from the system's randomness"}
 """Where the noise of a run came from."""
 
@@ -20,13 +34,15 @@ NOISE = {"seeded": "seeded, for simulations only", "secure": "secure: float-safe
 def figure(metric: str, value: float) -> str:
     """A measured value in its usual unit.
 
-    >>> figure("nmsd", 0.01), figure("accuracy", 0.914), figure("objective", 1.5)
-    ('-20.00 dB', '91.4 %', '1.5')
+    >>> figure("nmsd", 0.01), figure("accuracy", 0.914), figure("r2", 0.5), figure("objective", 1.5)
+    ('-20.00 dB', '91.4 %', '0.500', '1.5')
     """
     if not math.isfinite(value):
         return "–"
     if metric == "nmsd":
         return f"{10 * math.log10(value):.2f} dB" if value > 0 else "−∞ dB"
+    if metric in DECIMALS:
+        return f"{value:.3f}"
     return f"{100 * value:.1f} %" if metric == "accuracy" else f"{value:.4g}"
 
 

@@ -7,14 +7,13 @@ from typing import Any
 import numpy as np
 
 from pgfl.array_types import AnyFloats
-from pgfl.results.report.figures import NOISE, SPENDING, figure, guarantee, short
+from pgfl.results.report.figures import LABELS, NOISE, SPENDING, figure, guarantee, short
 from pgfl.results.report.network_picture import legend, picture
 from pgfl.results.report.panels import EVERYONE, INK, Curve, Panel, cluster_colour, panels
 from pgfl.results.report.rendering import rendered, trusted
 from pgfl.results.result import Result
 
 MOST_CLUSTER_ROWS = 30
-LABELS = {"nmsd": "NMSD", "accuracy": "accuracy", "objective": "objective"}
 SEEDED = "The noise of this run was seeded: good for a simulation, not for real data."
 
 

@@ -58,7 +58,12 @@ def cluster_colour(index: int) -> str:
 def _learning(result: Result) -> Iterator[Panel]:
     for metric, title, unit in (
         ("nmsd", "NMSD", "dB"),
-        ("accuracy", "Test accuracy", "%"),
+        ("r2", "R²", ""),
+        ("mae", "Mean absolute error", ""),
+        ("rmse", "Root mean squared error", ""),
+        ("accuracy", "Accuracy", "%"),
+        ("auc", "AUC", ""),
+        ("log_loss", "Log loss", ""),
         ("objective", "Objective", ""),
     ):
         names = [(metric, EVERYONE, INK)] + [

@@ -31,13 +31,12 @@ class RankHalo:
         self._receive = [self._in, (received_rows, _starts(received_rows)), self._row]
 
     def exchange(self, published: AnyArray, network: Network, contributing: Bools) -> None:
-        """Fill in the borrowed rows of what is published, and note in the network which of them are present."""
-        present = network.published(contributing)
+        """Fill in the borrowed rows of what is published, and note their status in the network."""
         self._out[:, :-1] = published[self._sent]
-        self._out[:, -1] = present[self._sent]
+        self._out[:, -1] = network.status(contributing)[self._sent]
         self._comm.Neighbor_alltoallv(self._send, self._receive)
         published[self.borrowed] = self._in[:, :-1]
-        network.receive(self.borrowed, np.asarray(self._in[:, -1] > 0))
+        network.receive(self.borrowed, self._in[:, -1].astype(np.int64))
 
     def close(self) -> None:
         """Free what MPI holds."""

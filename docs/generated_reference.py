@@ -1,0 +1,180 @@
+"""Writes the pages of the reference that follow from the code: config keys, commands, error classes."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import types
+import typing
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+import click
+import typer
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
+
+import pgfl
+from pgfl import cli, errors
+from pgfl.config import schema
+
+FOLDER = Path(__file__).parent / "reference" / "generated"
+
+
+def setup(app: Any) -> dict[str, bool]:
+    """Write the pages before Sphinx reads its sources."""
+    app.connect("config-inited", lambda *_: write_pages())
+    app.connect("autodoc-process-docstring", _as_restructured_text)
+    return {"parallel_read_safe": True}
+
+
+def write_pages() -> None:
+    """Write every generated page that has changed."""
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    pages = {"config": config_page(), "commands": commands_page(), "errors": errors_page(), "api": api_page()}
+    for name, text in pages.items():
+        path = FOLDER / f"{name}.md"
+        if not path.exists() or path.read_text("utf-8") != text:
+            path.write_text(text, "utf-8")
+
+
+def _as_restructured_text(app: Any, what: str, name: str, of: object, options: Any, lines: list[str]) -> None:
+    """Docstrings are plain text with `code` in backticks; bars are sizes and norms, not substitutions."""
+    for number, line in enumerate(lines):
+        if not line.lstrip().startswith((">>>", "...")):
+            lines[number] = re.sub(r"`([^`]+)`", r"``\1``", line.replace("|", "\\|").replace("*", "\\*"))
+
+
+def config_page() -> str:
+    """Every key of a config with its default and meaning."""
+    sections = [f"## {title}\n\n{_about(model)}\n\n{_keys(model)}" for title, model in config_sections()]
+    lead = "Every key has a default except the paths of data files. A relative path is relative to the config.\n"
+    return "\n".join(["# Every key of a config\n", lead, *sections])
+
+
+def config_sections() -> Iterator[tuple[str, type[BaseModel]]]:
+    """The tables of a config, the top level first."""
+    yield "Top level", schema.Config
+    for name, field in schema.Config.model_fields.items():
+        models = list(_models_in(field.annotation, field.metadata))
+        for model in models:
+            kind = model.model_fields.get("kind")
+            which = f', kind = "{get_args(kind.annotation)[0]}"' if len(models) > 1 and kind else ""
+            yield f"`[{name}]`{which}", model
+
+
+def _models_in(annotation: Any, metadata: Any = ()) -> Iterator[type[BaseModel]]:
+    if inspect.isclass(annotation) and issubclass(annotation, BaseModel):
+        yield annotation
+        return
+    for part in get_args(annotation):
+        yield from _models_in(part)
+
+
+def _about(model: type[BaseModel]) -> str:
+    return inspect.cleandoc(model.__doc__ or "").split("\n\n")[0].replace("\n", " ")
+
+
+def _keys(model: type[BaseModel]) -> str:
+    rows = [
+        f"| `{name}` | {_type(field.annotation)} | {_default(field)} | {_cell(field.description or '')} |"
+        for name, field in model.model_fields.items()
+        if not list(_models_in(field.annotation)) or model is not schema.Config
+    ]
+    return "\n".join(["| key | type | default | meaning |", "|---|---|---|---|", *rows]) + "\n"
+
+
+def _type(annotation: Any) -> str:
+    origin, parts = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        return _type(parts[0])
+    if origin is Literal:
+        return ", ".join(f"`{part!r}`".replace("'", '"') for part in parts)
+    if origin in (Union, types.UnionType):
+        return " or ".join(_type(part) for part in parts if part is not type(None))
+    if origin in (tuple, list):
+        inside = [part for part in parts if part is not Ellipsis]
+        return f"list of {_type(inside[0])}" if Ellipsis in parts else f"[{', '.join(map(_type, inside))}]"
+    if origin in (dict, typing.Mapping):
+        return f"table of {_type(parts[1])}"
+    names = {str: "text", int: "whole number", float: "number", bool: "true or false"}
+    if inspect.isclass(annotation) and issubclass(annotation, BaseModel):
+        return "{ " + ", ".join(annotation.model_fields) + " }"
+    return names.get(annotation, getattr(annotation, "__name__", str(annotation)))
+
+
+def _default(field: FieldInfo) -> str:
+    if field.is_required():
+        return "required"
+    value = field.default if field.default is not PydanticUndefined else field.default_factory()  # type: ignore[call-arg,misc]
+    if value is None:
+        return "none"
+    if isinstance(value, bool):
+        return f"`{str(value).lower()}`"
+    if isinstance(value, BaseModel | dict):
+        return "empty"
+    shown = repr(list(value) if isinstance(value, tuple) else value).replace("'", '"')
+    return f"`{shown}`"
+
+
+def commands_page() -> str:
+    """Every command with its arguments and options."""
+    parts = ["# Every command\n"]
+    group = typer.main.get_command(cli.app)
+    for name in cli.COMMANDS:
+        command = group.get_command(click.Context(group), name)  # type: ignore[attr-defined]
+        parts += _command(f"pgfl {name}", command)
+    return "\n".join(parts)
+
+
+def _command(path: str, command: click.Command) -> list[str]:
+    about = inspect.cleandoc(command.help or "").replace("\b", "")
+    lines = [f"## `{path}`\n", f"{about}\n"]
+    context = click.Context(command, info_name=path)
+    if hasattr(command, "list_commands"):
+        for name in command.list_commands(context):
+            sub = command.get_command(context, name)
+            if sub is not None and not sub.hidden:
+                lines += [line.replace("## ", "### ", 1) for line in _command(f"{path} {name}", sub)]
+        return lines
+    usage = " ".join(command.collect_usage_pieces(context))
+    rows = [record for p in command.params if (record := _parameter(p, context))]
+    table = ["| argument or option | meaning |", "|---|---|", *rows, ""] if rows else []
+    return [*lines, f"```text\n{path} {usage}\n```\n", *table]
+
+
+def _parameter(parameter: click.Parameter, context: click.Context) -> str | None:
+    if parameter.param_type_name == "option":
+        record = parameter.get_help_record(context)
+        return f"| `{_cell(record[0])}` | {_cell(record[1])} |" if record else None
+    return f"| `{_cell(parameter.make_metavar(context))}` | {_cell(getattr(parameter, 'help', '') or '')} |"
+
+
+def errors_page() -> str:
+    """Every class of error, and the exit code of the command line."""
+    classes = [kind for _, kind in inspect.getmembers(errors, inspect.isclass) if issubclass(kind, errors.PgflError)]
+    rows = [f"| `{kind.__name__}` | {kind.exit_code} | {_cell(inspect.getdoc(kind) or '')} |" for kind in classes]
+    lead = "Every foreseen mistake is one sentence that says what to do, an exception in Python and an exit code.\n"
+    return "\n".join(["# Errors\n", lead, "| exception | exit code | meaning |", "|---|---|---|", *rows, ""])
+
+
+def api_page() -> str:
+    """The public names, documented by their docstrings."""
+    parts = ["# Python API\n", "Import these names from `pgfl`.\n"]
+    for name in pgfl.__all__:
+        value = getattr(pgfl, name)
+        directive = "autoclass" if inspect.isclass(value) else "autofunction"
+        members = "\n:members:\n:inherited-members: object" if inspect.isclass(value) else ""
+        home = value.__module__
+        parts.append(f"## {name}\n\n```{{eval-rst}}\n.. {directive}:: {home}.{name}{_indented(members)}\n```\n")
+    return "\n".join(parts)
+
+
+def _indented(text: str) -> str:
+    return text.replace("\n", "\n   ")
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("\\[", "[").replace("|", "\\|")

@@ -1,0 +1,128 @@
+"""`pgfl init`: a commented config for a table, to start from."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from pgfl.cli.options import ClientColumn, ClusterColumn, ServerColumn
+
+if TYPE_CHECKING:
+    from pgfl.core.declarations import Column
+
+app = typer.Typer(add_completion=False)
+
+
+class Task(StrEnum):
+    """What is predicted."""
+
+    regression = "regression"
+    classification = "classification"
+
+
+@app.command()
+def init(
+    table: Annotated[Path, typer.Argument(metavar="TABLE", help="A csv or parquet file with one row per sample.")],
+    target: Annotated[str | None, typer.Option(help="The column to predict; y by default.", show_default=False)] = None,
+    task: Annotated[
+        Task | None, typer.Option(help="What to predict; by default as the target looks.", show_default=False)
+    ] = None,
+    epsilon: Annotated[
+        float | None, typer.Option(help="Train with privacy, with this budget for each client.", show_default=False)
+    ] = None,
+    bounds: Annotated[
+        list[str] | None,
+        typer.Option("--bounds", metavar="COLUMN=LOW:HIGH", help="Public bounds of a number; repeatable."),
+    ] = None,
+    categories: Annotated[
+        list[str] | None,
+        typer.Option("--categories", metavar="COLUMN=A,B,…", help="Public categories of a text; repeatable."),
+    ] = None,
+    labels: Annotated[
+        str | None, typer.Option(metavar="A,B,…", help="Public labels of the target.", show_default=False)
+    ] = None,
+    out: Annotated[Path, typer.Option(help="The config to write; it must not exist.")] = Path("config.toml"),
+    client: ClientColumn = None,
+    server: ServerColumn = None,
+    cluster: ClusterColumn = None,
+) -> None:
+    """Write a commented config for a table. It runs as it is; with --epsilon, once all public bounds are stated."""
+    from pgfl.data.first_config import Asked, draft_config
+    from pgfl.data.survey import survey
+    from pgfl.errors import ConfigError
+
+    if out.exists():
+        raise ConfigError(f"{out} already exists; choose another name with --out, or remove it.")
+    facts = survey(table, target=target, client=client, server=server, cluster=cluster)
+    declared = _stated(bounds or [], categories or [], labels, facts.target)
+    path = os.path.relpath(table.resolve(), out.resolve().parent)
+    draft = draft_config(facts, Asked(path, task.value if task else None, epsilon, declared))
+    _write(out, draft.text, complete=not draft.unstated)
+    for warning in facts.warnings:
+        typer.echo(f"Warning: {warning}")
+    typer.echo(f"{out} is written for {draft.task}{'' if task else ' (choose with --task)'}.")
+    if draft.unstated:
+        typer.echo(
+            f"Privacy needs public facts about {', '.join(draft.unstated)}: state them in {out}, or write it again "
+            "with --bounds COLUMN=LOW:HIGH, --categories COLUMN=A,B and --labels A,B."
+        )
+    else:
+        typer.echo(f"Run it with: pgfl run {out}")
+
+
+def _write(out: Path, text: str, complete: bool) -> None:
+    """Write the config, never over a file that is there; a complete one is checked first."""
+    from pgfl.config import parse
+
+    if complete:
+        parse(tomllib.loads(text))
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with out.open("x", encoding="utf-8") as file:
+        file.write(text)
+
+
+def _stated(bounds: list[str], categories: list[str], labels: str | None, target: str | None) -> dict[str, Column]:
+    """The declarations that are stated on the command line."""
+    from pgfl.core.declarations import Column
+    from pgfl.errors import ConfigError
+
+    declared: dict[str, Column] = {}
+    for option, example, given in (
+        ("--bounds", "age=18:90", bounds),
+        ("--categories", "sex=f,m", categories),
+    ):
+        for text in given:
+            name, equals, value = text.partition("=")
+            if not equals or not name.strip() or not value.strip():
+                raise ConfigError(f"{option} takes {example}; got {text!r}.")
+            if name.strip() in declared:
+                raise ConfigError(f"Column {name.strip()!r} is declared twice; keep one of them.")
+            declared[name.strip()] = _bounded(text, value) if option == "--bounds" else _categories(value)
+    if labels is not None:
+        if target is None or target in declared:
+            raise ConfigError("--labels states the labels of the target; name it with --target, and give no bounds.")
+        declared[target] = Column(labels=labels.split(","))
+    return declared
+
+
+def _bounded(text: str, value: str) -> Column:
+    from pgfl.core.declarations import Column
+    from pgfl.errors import ConfigError
+
+    low, _, high = value.partition(":")
+    try:
+        return Column(bounds=(float(low), float(high)))
+    except ValueError:
+        raise ConfigError(f"--bounds takes two numbers, as in age=18:90; got {text!r}.") from None
+
+
+def _categories(value: str) -> Column:
+    from pgfl.core.declarations import Column
+
+    words = [word.strip() for word in value.split(",")]
+    return Column(categories=words, other="other" not in words)

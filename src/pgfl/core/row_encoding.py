@@ -1,0 +1,423 @@
+"""How a row of a table becomes features and a target. It is part of a model: a prediction encodes rows as training did.
+
+Bounds, categories and labels are public: they are stated by people or, without privacy, read once from training rows
+and then kept. So is everything that follows from them, such as the largest norm of an encoded row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from typing import Any, ClassVar, Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pgfl.array_types import AnyFloats, Bools, Floats, Ints
+from pgfl.did_you_mean import quoted
+from pgfl.errors import DataError
+
+Texts = NDArray[np.object_]
+Bound = tuple[float, float]
+INTERCEPT, OTHER, MISSING = "intercept", "other", "missing"
+TRUE, FALSE = ("true", "yes", "1", "t", "y"), ("false", "no", "0", "f", "n")
+
+
+class Rows(Protocol):
+    """Rows of a table, read one column at a time."""
+
+    def __len__(self) -> int:
+        """How many rows there are."""
+        ...
+
+    def numbers(self, name: str) -> Floats:
+        """A column as numbers, NaN where a cell is empty; a cell that is no number is a `DataError`."""
+        ...
+
+    def texts(self, name: str) -> Texts:
+        """A column as text without surrounding blanks, None where a cell is empty."""
+        ...
+
+    def refuse(self, row: int, complaint: str) -> DataError:
+        """The error that reports what is wrong in a row, counted from 0."""
+        ...
+
+
+class FeatureColumn(Protocol):
+    """A column of the table, and the features that it becomes."""
+
+    @property
+    def name(self) -> str:
+        """The column's name in the table."""
+        ...
+
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        """One name per feature."""
+        ...
+
+    @property
+    def squared_norm(self) -> float | None:
+        """The largest squared norm of its features in one row; None if it is unbounded."""
+        ...
+
+    def encode(self, rows: Rows) -> Floats:
+        """Its features, one row per row of the table."""
+        ...
+
+
+@dataclass(frozen=True)
+class NumberColumn:
+    """Numbers, scaled from `bounds` to [−1, 1] and clipped there; taken as they are where there are no bounds.
+
+    An empty cell becomes `fill`, a value in the table's unit; without one it is refused. With `indicator` one more
+    feature is 1 where the cell was empty.
+    """
+
+    kind: ClassVar[str] = "number"
+    name: str
+    bounds: Bound | None = None
+    fill: float | None = None
+    indicator: bool = False
+
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        """The column's own name, and that of the indicator."""
+        return (self.name, f"{self.name}={MISSING}") if self.indicator else (self.name,)
+
+    @property
+    def squared_norm(self) -> float | None:
+        """1 for a scaled number; where one is missing, that of what is filled in, and 1 for the indicator."""
+        if self.bounds is None:
+            return None
+        filled = float(scaled(np.array([self.fill or 0.0]), self.bounds)[0])
+        return max(1.0, filled**2 + self.indicator)
+
+    def encode(self, rows: Rows) -> Floats:
+        """The scaled numbers, and 1 where one was missing."""
+        values = rows.numbers(self.name)
+        missing = np.isnan(values)
+        if missing.any():
+            if self.fill is None:
+                raise _empty(rows, missing, self.name)
+            values = np.where(missing, self.fill, values)
+        if self.bounds is not None:
+            values = scaled(values, self.bounds)
+        return np.column_stack([values, missing]) if self.indicator else values[:, None].astype(float)
+
+
+@dataclass(frozen=True)
+class CategoryColumn:
+    """One feature per category, 1 for the row's own; with `other`, one more for every unknown text.
+
+    An empty cell becomes the category `fill`, or has a feature of its own if `missing` is true; else it is refused.
+    """
+
+    kind: ClassVar[str] = "category"
+    name: str
+    categories: tuple[str, ...]
+    other: bool = False
+    missing: bool = False
+    fill: str | None = None
+
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        """`column=category`, one per category."""
+        extra = [OTHER] * self.other + [MISSING] * self.missing
+        return tuple(f"{self.name}={value}" for value in [*self.categories, *extra])
+
+    @property
+    def squared_norm(self) -> float | None:
+        """Exactly one feature is 1."""
+        return 1.0
+
+    def encode(self, rows: Rows) -> Floats:
+        """One column per category."""
+        values = rows.texts(self.name)
+        empty = _empty_cells(values)
+        if empty.any() and not self.missing and self.fill is None:
+            raise _empty(rows, empty, self.name)
+        place: dict[str | None, int] = {value: number for number, value in enumerate(self.categories)}
+        place |= {} if self.fill is None else {None: place[self.fill]}
+        numbers = np.array([place.get(value, -1) for value in values], dtype=np.int64)
+        unknown = (numbers < 0) & ~empty
+        if unknown.any() and not self.other:
+            row = int(np.argmax(unknown))
+            raise rows.refuse(
+                row,
+                f"column {quoted(self.name)} holds {quoted(values[row])}, which is not one of its categories "
+                f"({_listed(self.categories)}); correct it, add it to the categories, or set other = true.",
+            )
+        numbers[unknown] = len(self.categories)
+        if self.missing:
+            numbers[empty] = len(self.feature_names) - 1
+        return np.asarray(numbers[:, None] == np.arange(len(self.feature_names)), dtype=float)
+
+
+@dataclass(frozen=True)
+class BooleanColumn:
+    """Truth values as 0 and 1. An empty cell becomes `fill`; without one it is refused."""
+
+    kind: ClassVar[str] = "boolean"
+    name: str
+    fill: bool | None = None
+    indicator: bool = False
+
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        """The column's own name, and that of the indicator."""
+        return (self.name, f"{self.name}={MISSING}") if self.indicator else (self.name,)
+
+    @property
+    def squared_norm(self) -> float | None:
+        """1 for the truth value, or that of what is filled in and 1 for the indicator."""
+        return max(1.0, float(bool(self.fill)) + self.indicator)
+
+    def encode(self, rows: Rows) -> Floats:
+        """0 and 1."""
+        values = rows.texts(self.name)
+        empty = _empty_cells(values)
+        if empty.any() and self.fill is None:
+            raise _empty(rows, empty, self.name)
+        truth_of = {value: truth_value(value) for value in set(values.tolist()) - {None}} | {None: bool(self.fill)}
+        wrong = np.array([truth_of[value] is None for value in values], dtype=bool)
+        if wrong.any():
+            row = int(np.argmax(wrong))
+            raise rows.refuse(
+                row, f"column {quoted(self.name)} holds {quoted(values[row])}; a boolean is true or false, 1 or 0."
+            )
+        truth = np.array([truth_of[value] for value in values], dtype=float)
+        return np.column_stack([truth, empty]) if self.indicator else truth[:, None]
+
+
+@dataclass(frozen=True)
+class TargetColumn:
+    """The target: numbers, scaled from `bounds` to [−1, 1] where they are given, or labels as text, numbered from 0."""
+
+    name: str
+    bounds: Bound | None = None
+    labels: tuple[str, ...] | None = None
+
+    @property
+    def y_bound(self) -> float | None:
+        """The largest size of an encoded target; None if it is unbounded."""
+        if self.labels is not None:
+            return float(max(len(self.labels) - 1, 1))
+        return None if self.bounds is None else 1.0
+
+    def encode(self, rows: Rows) -> Floats:
+        """The targets that a model is trained on."""
+        if self.labels is None:
+            values = rows.numbers(self.name)
+            if np.isnan(values).any():
+                raise _empty(rows, np.isnan(values), self.name)
+            return values if self.bounds is None else scaled(values, self.bounds)
+        texts = rows.texts(self.name)
+        place = {label: float(number) for number, label in enumerate(self.labels)}
+        for row, value in enumerate(texts):
+            if value not in place:
+                found = "is empty" if value is None else f"holds {quoted(value)}"
+                raise rows.refuse(
+                    row, f"column {quoted(self.name)} {found}; its labels are {_listed(self.labels)}; correct it."
+                )
+        return np.array([place[value] for value in texts])
+
+    def decode(self, values: Floats) -> Floats:
+        """Predicted numbers in the table's unit."""
+        if self.bounds is None:
+            return values
+        middle, half = _centre(self.bounds)
+        return middle + half * values
+
+    @property
+    def unit(self) -> float:
+        """How many of the table's units an encoded target of 1 stands for."""
+        return 1.0 if self.bounds is None else _centre(self.bounds)[1]
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """Arrays for some rows of a table: `order` lists them, counted from 0, as they are wanted."""
+
+    features: AnyFloats
+    targets: AnyFloats
+    order: Ints
+
+    def fill(self, into: AnyFloats, block: Floats, rows: Rows, name: str) -> None:
+        """Copy the chosen rows of a block of features; what becomes infinite is refused."""
+        with np.errstate(over="ignore"):
+            into[:] = block[self.order]
+        if not np.isfinite(into).all():
+            row = int(self.order[~np.isfinite(into).all(axis=1)].min())
+            problem = f"holds {quoted(rows.texts(name)[row])}, which is too large for {into.dtype}"
+            raise rows.refuse(row, f"column {quoted(name)} {problem}; correct it or remove the row.")
+
+
+@dataclass(frozen=True)
+class PlaceColumns:
+    """The columns that name a row's client, server and cluster; None where the training table had no such column."""
+
+    client: str | None = "client"
+    server: str | None = "server"
+    cluster: str | None = "cluster"
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Those that the table has."""
+        return tuple(name for name in (self.client, self.server, self.cluster) if name is not None)
+
+
+@dataclass(frozen=True)
+class RowEncoding:
+    """Everything that is done to a row before a model sees it, except clipping to `x_norm`.
+
+    `places` and `ignored` name the other columns of the training table. `read_from_records` names the columns whose
+    bounds, categories or labels were computed from training rows, which privacy does not allow.
+
+    >>> columns = (NumberColumn("age", (20.0, 80.0)), CategoryColumn("sex", ("f", "m")))
+    >>> encoding = RowEncoding(columns, TargetColumn("y"))
+    >>> encoding.feature_names
+    ('age', 'sex=f', 'sex=m', 'intercept')
+    >>> encoding.x_norm
+    1.7320508075688772
+    >>> RowEncoding.from_json(encoding.to_json()) == encoding
+    True
+    """
+
+    columns: tuple[FeatureColumn, ...]
+    target: TargetColumn
+    intercept: bool = True
+    places: PlaceColumns = field(default_factory=PlaceColumns)
+    ignored: tuple[str, ...] = ()
+    read_from_records: tuple[str, ...] = ()
+
+    @property
+    def unused(self) -> tuple[str, ...]:
+        """Columns of the training table that are neither features nor the target."""
+        return (*self.places.names, *self.ignored)
+
+    @cached_property
+    def feature_names(self) -> tuple[str, ...]:
+        """One name per feature, the intercept last."""
+        names = [name for column in self.columns for name in column.feature_names]
+        return (*names, INTERCEPT) if self.intercept else tuple(names)
+
+    @property
+    def dimension(self) -> int:
+        """d, the number of features."""
+        return len(self.feature_names)
+
+    @property
+    def x_norm(self) -> float | None:
+        """A bound on the norm of every encoded row that follows from the declarations; None if one is unbounded."""
+        squares = [column.squared_norm for column in self.columns]
+        if any(square is None for square in squares):
+            return None
+        return float(np.sqrt(sum(square for square in squares if square is not None) + self.intercept))
+
+    @property
+    def unbounded(self) -> tuple[str, ...]:
+        """The columns that have no bounds."""
+        return tuple(column.name for column in self.columns if column.squared_norm is None)
+
+    def encode(self, rows: Rows) -> Floats:
+        """The features of all rows."""
+        parts = [column.encode(rows) for column in self.columns]
+        return np.concatenate([*parts, np.ones((len(rows), 1))] if self.intercept else parts, axis=1)
+
+    def encode_into(self, rows: Rows, *parts: Part) -> None:
+        """Fill arrays with rows column by column, so that there is no second copy of all features.
+
+        Several parts, such as training rows and test rows, are filled in one pass. A number that is too large for the
+        arrays' type is refused.
+        """
+        target = self.target.encode(rows)[:, None]
+        for part in parts:
+            part.fill(part.targets[:, None], target, rows, self.target.name)
+        start = 0
+        for column in self.columns:
+            block = column.encode(rows)
+            for part in parts:
+                part.fill(part.features[:, start : start + block.shape[1]], block, rows, column.name)
+            start += block.shape[1]
+        if self.intercept:
+            for part in parts:
+                part.features[:, start] = 1.0
+
+    def to_json(self) -> dict[str, Any]:
+        """A description that JSON can hold; `from_json` reads it back."""
+        return {
+            "columns": [{"kind": kind_of(column), **asdict(column)} for column in self.columns],  # type: ignore[call-overload]
+            "target": asdict(self.target),
+            "intercept": self.intercept,
+            "places": asdict(self.places),
+            "ignored": self.ignored,
+            "read_from_records": self.read_from_records,
+        }
+
+    @classmethod
+    def from_json(cls, description: Mapping[str, Any]) -> RowEncoding:
+        """The encoding that `to_json` described."""
+        kinds: dict[str, Any] = {kind.kind: kind for kind in (NumberColumn, CategoryColumn, BooleanColumn)}
+        columns = []
+        for column in description["columns"]:
+            own = dict(column)
+            columns.append(kinds[own.pop("kind")](**_frozen(own)))
+        return cls(
+            tuple(columns),
+            TargetColumn(**_frozen(description["target"])),
+            bool(description["intercept"]),
+            PlaceColumns(**description.get("places", {})),
+            tuple(description.get("ignored", ())),
+            tuple(description.get("read_from_records", ())),
+        )
+
+
+def kind_of(column: FeatureColumn) -> Literal["number", "category", "boolean"]:
+    """The kind of a column."""
+    return column.kind  # type: ignore[attr-defined,no-any-return]
+
+
+def scaled(values: Floats, bounds: Bound) -> Floats:
+    """Numbers from [low, high] to [−1, 1]; those outside are clipped."""
+    middle, half = _centre(bounds)
+    return np.clip((values - middle) / half, -1.0, 1.0)
+
+
+def _centre(bounds: Bound) -> tuple[float, float]:
+    """The middle of an interval and half its length."""
+    low, high = bounds
+    return low + 0.5 * (high - low), 0.5 * (high - low)
+
+
+def _frozen(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
+
+
+def _empty_cells(values: Texts) -> Bools:
+    return np.array([value is None for value in values], dtype=bool)
+
+
+def truth_value(text: str) -> bool | None:
+    """What a cell of a boolean column means; None if it is neither true nor false.
+
+    >>> truth_value("Yes"), truth_value("0.0"), truth_value("2")
+    (True, False, None)
+    """
+    word = text.lower().removesuffix(".0")
+    return word in TRUE if word in TRUE or word in FALSE else None
+
+
+def _empty(rows: Rows, missing: Bools, name: str) -> DataError:
+    """A cell that is empty, or holds a word that means so."""
+    row = int(np.argmax(missing))
+    cell = rows.texts(name)[row]
+    found = "is empty" if cell is None else f"holds {quoted(cell)}, which is not a finite number"
+    return rows.refuse(
+        row, f"column {quoted(name)} {found}; fill it, remove the row, or declare what a missing cell means."
+    )
+
+
+def _listed(names: Sequence[str], most: int = 8) -> str:
+    return ", ".join(names[:most]) + (", …" if len(names) > most else "")

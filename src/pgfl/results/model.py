@@ -1,0 +1,367 @@
+"""A trained model: what is done to a row before it is predicted, the coefficients, and where they come from."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, TypedDict, Unpack
+
+import numpy as np
+
+from pgfl.array_types import AnyArray, AnyFloats, AnyInts, Ints
+from pgfl.core.row_encoding import INTERCEPT, RowEncoding
+from pgfl.did_you_mean import nearest
+from pgfl.errors import DataError, ResultError, UsageError
+from pgfl.objectives import KINDS, Logistic, Softmax
+from pgfl.privacy.sensitivity import clip_rows
+from pgfl.results.array_rows import ArrayRows
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
+    from pgfl.data.rows import TableRows
+    from pgfl.data.sources import TableSource
+    from pgfl.objectives.interface import Task
+    from pgfl.results.result import Result
+
+    Table = TableSource | TableRows | ArrayLike
+
+Clusters = str | Sequence[str] | AnyArray
+"""One cluster for all rows, or one per row."""
+
+NAME_ONE = "Name the model that predicts: client=, cluster=, or server= together with cluster=."
+EXAMPLE = 'result.predict(rows, cluster="adults")'
+PROVENANCE = ("name", "version", "rounds", "private", "noise", "guarantee", "privacy", "verdict")
+"""The figures of a result's summary that its model keeps."""
+
+
+class Asked(TypedDict, total=False):
+    """What a prediction is asked for.
+
+    `client`, `cluster` (one, or one per row) or `server` with `cluster` names the model; without a name it is the
+    table's column `cluster`, or the only cluster. `encoded` says that an array holds encoded features, `ignore` names
+    columns of a table that the model does not know.
+    """
+
+    client: str | None
+    cluster: Clusters | None
+    server: str | None
+    encoded: bool
+    ignore: Collection[str]
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """The models of a run, ready to predict.
+
+    Rows are encoded as `encoding` describes (models that were trained on arrays have none, and `intercept` appends a
+    1), rounded to `dtype` and clipped to `x_norm`, exactly as in training. `clusters` holds one row of coefficients per
+    cluster, `servers` one per pair of (server, cluster) number, `clients` one per client: the released ones where
+    privacy was on. With `classes` C, a row of coefficients is C × d numbers, class after class.
+
+    >>> model = Model(("adults",), ("ridge",), ("regression",), np.array([[2.0, 3.0, 1.0]]), intercept=True)
+    >>> model.predict([[1.0, 1.0], [0.0, 2.0]])
+    array([6., 7.])
+    """
+
+    cluster_ids: Sequence[str]
+    objectives: Sequence[str]
+    tasks: Sequence[Task]
+    clusters: AnyFloats
+    server_ids: Sequence[str] = ()
+    pair_server: AnyInts = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    pair_cluster: AnyInts = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    servers: AnyFloats | None = None
+    client_ids: Sequence[str] = ()
+    client_cluster: AnyInts | None = None
+    clients: AnyFloats | None = None
+    encoding: RowEncoding | None = None
+    intercept: bool = False
+    classes: int | None = None
+    x_norm: float | None = None
+    dtype: str = "float64"
+    provenance: Mapping[str, object] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, result: Result, run: int = 0) -> Model:
+        """The model of one run of a result."""
+        models = result.of_run(run)
+        held, network = models.present, models.network
+        return cls(
+            cluster_ids=tuple(result.cluster_ids),
+            objectives=tuple(result.objectives),
+            tasks=tuple(result.tasks) or tuple(map(task_of, result.objectives)),
+            clusters=np.array([result.cluster(name, run) for name in result.cluster_ids]),
+            server_ids=tuple(result.server_ids),
+            pair_server=models.pair_server[held],
+            pair_cluster=models.pair_cluster[held],
+            servers=models.servers[held],
+            client_ids=tuple(result.client_ids),
+            client_cluster=None if network is None else network.client_cluster,
+            clients=models.clients if models.released is None else models.released,
+            encoding=result.encoding,
+            intercept=result.intercept,
+            classes=result.classes,
+            x_norm=result.x_norm,
+            dtype=result.dtype,
+            provenance=_provenance(result, run),
+        )
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Model:
+        """Read a model file, or the model of a result folder."""
+        from pgfl.results.model_file import load
+
+        return load(path)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the model to one file; a file that is already there is refused."""
+        from pgfl.results.model_file import save
+
+        save(self, path)
+
+    @property
+    def features(self) -> int:
+        """d, the number of features after encoding, the intercept's included."""
+        return int(self.clusters.shape[1]) // (self.classes or 1)
+
+    @cached_property
+    def feature_names(self) -> tuple[str, ...]:
+        """One name per feature; numbered where the model was trained on arrays."""
+        if self.encoding is not None:
+            return self.encoding.feature_names
+        names = tuple(f"feature-{number}" for number in range(1, self.features - self.intercept + 1))
+        return (*names, INTERCEPT) if self.intercept else names
+
+    @cached_property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that a table must have, in the order in which an array gives them."""
+        if self.encoding is not None:
+            return tuple(column.name for column in self.encoding.columns)
+        return self.feature_names[: self.features - self.intercept]
+
+    @property
+    def cluster_column(self) -> str:
+        """The column that names a row's cluster in the training table."""
+        return (self.encoding.places.cluster if self.encoding else None) or "cluster"
+
+    @property
+    def labels(self) -> tuple[str, ...] | None:
+        """The labels that were declared as text, in the order of their numbers."""
+        return None if self.encoding is None else self.encoding.target.labels
+
+    @property
+    def label_names(self) -> tuple[str, ...]:
+        """One name per label: the declared one, else its number."""
+        return self.labels or tuple(str(number) for number in range(self.classes or 2))
+
+    def coefficients(
+        self, *, client: str | None = None, cluster: str | None = None, server: str | None = None
+    ) -> AnyFloats:
+        """The coefficients of a client, of a cluster, or of a server for a cluster; of the only cluster by default."""
+        return self.chosen(client=client, cluster=cluster, server=server)[0]
+
+    def chosen(
+        self, *, client: str | None = None, cluster: str | None = None, server: str | None = None
+    ) -> tuple[AnyFloats, Task]:
+        """The coefficients that are asked for, and what they predict."""
+        alone = self.cluster_ids[0] if len(self.cluster_ids) == 1 and server is None else None
+        if (client is not None and (cluster is not None or server is not None)) or (
+            client is None and cluster is None and alone is None
+        ):
+            raise ResultError(NAME_ONE)
+        if client is not None:
+            found, owner, task = self._of_client(client), f"Client {client}", self._task_of(client)
+        else:
+            q = look_up(str(cluster or alone), self.cluster_ids, "cluster")
+            found = self.clusters[q] if server is None else self._of_server(server, q)
+            owner = f"Cluster {self.cluster_ids[q]}" if server is None else f"Server {server}"
+            task = self.tasks[q]
+        if np.isnan(found).all():
+            raise ResultError(f"{owner} has no model to predict with; ask for the cluster's model.")
+        return np.asarray(found), task
+
+    def encode(self, table: Table, *, encoded: bool = False, ignore: Collection[str] = ()) -> AnyFloats:
+        """The features of all rows as training saw them: encoded, rounded to `dtype` and clipped to `x_norm`.
+
+        A table is matched by its columns' names, in any order. The columns client, server, cluster and the target may
+        be there; any other column that the model does not know is refused unless `ignore` names it. An array has the
+        model's columns in their order, in the table's units; with `encoded` it has the encoded features.
+        """
+        return self._features(self._rows(table), encoded, ignore)
+
+    def margins(self, table: Table, **asked: Unpack[Asked]) -> AnyFloats:
+        """xᵀw of every row; with classes, one column per class. A row's margin does not depend on the other rows."""
+        return self._predicted(table, asked)[0]
+
+    def predict(self, table: Table, **asked: Unpack[Asked]) -> AnyFloats:
+        """Predictions for rows: values in the target's unit, or the probability of label 1, or of every class.
+
+        See `Asked` for how the model is named, and `encode` for what a table is.
+        """
+        margins, task = self._predicted(table, asked)
+        if task == "multiclass":
+            return np.asarray(Softmax().predict(margins))
+        return self.in_target_unit(margins) if task == "regression" else np.asarray(Logistic().predict(margins))
+
+    def predict_label(self, table: Table, **asked: Unpack[Asked]) -> AnyArray:
+        """The most probable label of every row: as text where labels were declared, else as a number from 0."""
+        margins, task = self._predicted(table, asked)
+        if task == "regression":
+            raise ResultError("This model predicts numbers, not labels; use predict.")
+        return self._labels(margins)
+
+    def predict_target(self, table: Table, **asked: Unpack[Asked]) -> AnyArray:
+        """The target as the training table has it: a number in its unit, or the most probable label."""
+        margins, task = self._predicted(table, asked)
+        return self.in_target_unit(margins) if task == "regression" else self._labels(margins)
+
+    def probabilities(self, table: Table, **asked: Unpack[Asked]) -> AnyFloats:
+        """The probability of every label, one column per label."""
+        margins, task = self._predicted(table, asked)
+        if task == "regression":
+            raise ResultError("This model predicts numbers, which have no probabilities; leave those out.")
+        return self.label_probabilities(margins)
+
+    def in_target_unit(self, margins: AnyFloats) -> AnyFloats:
+        """Margins of a regression as numbers in the unit of the training table."""
+        return margins if self.encoding is None else self.encoding.target.decode(margins.astype(np.float64))
+
+    def label_probabilities(self, margins: AnyFloats) -> AnyFloats:
+        """The probability of every label at margins of a classification."""
+        if margins.ndim == 2:
+            return np.asarray(Softmax().predict(margins))
+        return np.column_stack([Logistic().predict(-margins), Logistic().predict(margins)])
+
+    def label_numbers(self, margins: AnyFloats) -> Ints:
+        """The number of the most probable label at margins of a classification."""
+        return np.argmax(margins, axis=1) if margins.ndim == 2 else (margins > 0).astype(np.int64)
+
+    def _predicted(self, table: Table, asked: Asked) -> tuple[AnyFloats, Task]:
+        """The margins, and the task of the models that were asked for."""
+        if unknown := [name for name in asked if name not in Asked.__annotations__]:
+            known = nearest(unknown[0], Asked.__annotations__)
+            raise UsageError(f"predict has no argument {unknown[0]}{known}; call it as in {EXAMPLE}.")
+        rows = self._rows(table)
+        client, cluster, server = asked.get("client"), asked.get("cluster"), asked.get("server")
+        encoded, ignore = asked.get("encoded", False), asked.get("ignore", ())
+        if client is None and cluster is None and len(self.cluster_ids) > 1:
+            cluster = rows.texts(self.cluster_column) if self.cluster_column in rows.columns else None
+        if cluster is None or isinstance(cluster, str):
+            model, task = self.chosen(client=client, cluster=cluster, server=server)
+            return self._margins(self._features(rows, encoded, ignore), model), task
+        if client is not None:
+            raise ResultError(NAME_ONE)
+        names = self._names(rows, np.asarray(cluster, dtype=object))
+        distinct, place = np.unique(names, return_inverse=True)
+        chosen = [self.chosen(cluster=str(name), server=server) for name in distinct]
+        if len({task for _, task in chosen}) > 1:
+            raise ResultError("The clusters of these rows have different tasks; predict for one of them at a time.")
+        features = self._features(rows, encoded, ignore)
+        return self._by_cluster(features, [model for model, _ in chosen], place), chosen[0][1]
+
+    def _labels(self, margins: AnyFloats) -> AnyArray:
+        numbers = self.label_numbers(margins)
+        return numbers if self.labels is None else np.array(self.labels, dtype=object)[numbers]
+
+    def _rows(self, table: Table) -> TableRows | ArrayRows:
+        if isinstance(table, np.ndarray | list | tuple):
+            return ArrayRows(table, self.columns)
+        from pgfl.data.rows import TableRows, read_rows
+
+        return table if isinstance(table, TableRows) else read_rows(table)  # type: ignore[arg-type]
+
+    def _names(self, rows: TableRows | ArrayRows, names: AnyArray) -> AnyArray:
+        """The cluster of every row, as text."""
+        if names.shape != (len(rows),):
+            raise ResultError(f"There are {len(rows)} rows but {names.size} clusters; name one per row.")
+        if not len(rows):
+            raise DataError("There are no rows to predict; give at least one.")
+        for row, name in enumerate(names):
+            if name is None:
+                raise rows.refuse(row, f"column '{self.cluster_column}' is empty; every row names its cluster.")
+        return names.astype(str)
+
+    def _of_client(self, client: str) -> AnyFloats:
+        place = look_up(client, self.client_ids, "client")
+        if self.clients is None:
+            raise ResultError("This model holds no client models; load the result folder, or ask for a cluster.")
+        return np.asarray(self.clients[place])
+
+    def _of_server(self, server: str, cluster: int) -> AnyFloats:
+        place = look_up(server, self.server_ids, "server")
+        found = np.flatnonzero((self.pair_server == place) & (self.pair_cluster == cluster))
+        if self.servers is None or not len(found):
+            return np.full(self.clusters.shape[1], np.nan)
+        return np.asarray(self.servers[found[0]])
+
+    def _task_of(self, client: str) -> Task:
+        if len(set(self.tasks)) == 1:
+            return self.tasks[0]
+        if self.client_cluster is None:
+            raise ResultError(f"The cluster of client {client} is not recorded; predict with cluster= instead.")
+        return self.tasks[int(self.client_cluster[look_up(client, self.client_ids, "client")])]
+
+    def _features(self, rows: TableRows | ArrayRows, encoded: bool, ignore: Collection[str]) -> AnyFloats:
+        features = self._encoded(rows, encoded, ignore)
+        if not np.isfinite(features).all():
+            raise rows.refuse(
+                int(np.argmin(np.isfinite(features).all(axis=1))),
+                "there is a value that is not a finite number; remove or fill it.",
+            )
+        rounded = features.astype(self.dtype, copy=False)
+        return rounded if self.x_norm is None else clip_rows(rounded, self.x_norm)
+
+    def _encoded(self, rows: TableRows | ArrayRows, encoded: bool, ignore: Collection[str]) -> AnyFloats:
+        if encoded or self.encoding is None:
+            if not isinstance(rows, ArrayRows):
+                raise DataError(
+                    "The features of this model have no names, because it was not trained on a table; predict in "
+                    "Python, with an array."
+                )
+            if encoded:
+                return rows.matrix(self.features, "encoded features")
+            raw = rows.matrix(self.features - self.intercept, "features")
+            return np.concatenate([raw, np.ones((len(raw), 1))], axis=1) if self.intercept else raw
+        rows.check(self.encoding, ignore)
+        return self.encoding.encode(rows)
+
+    def _margins(self, rows: AnyFloats, model: AnyFloats) -> AnyFloats:
+        # einsum adds up each row by itself; a matrix product's last bits depend on how many rows there are
+        if self.classes is None:
+            return np.asarray(np.einsum("nd,d->n", rows, model))
+        return np.asarray(np.einsum("nd,cd->nc", rows, model.reshape(self.classes, -1)))
+
+    def _by_cluster(self, rows: AnyFloats, models: Sequence[AnyFloats], place: Ints) -> AnyFloats:
+        margins: AnyFloats = np.empty((len(rows), self.classes) if self.classes else len(rows), dtype=rows.dtype)
+        for number, model in enumerate(models):
+            mine = np.flatnonzero(place == number)
+            margins[mine] = self._margins(rows[mine], model)
+        return margins
+
+
+def task_of(kind: str) -> Task:
+    """The task of a kind of objective; an objective of your own is taken for a regression."""
+    return KINDS[kind].task if kind in KINDS else "regression"
+
+
+def look_up(name: str, names: Sequence[str], kind: str) -> int:
+    """The place of a name in a list, or a sentence that says which name was probably meant."""
+    try:
+        return names.index(name)
+    except ValueError:
+        raise ResultError(f"There is no {kind} {name!r}{nearest(name, names)}.") from None
+
+
+def _provenance(result: Result, run: int) -> dict[str, object]:
+    """Where a model comes from: the figures of its run, and the digest of its config."""
+    from pgfl.config import to_toml
+
+    summary = result.summary()
+    kept: dict[str, object] = {name: summary[name] for name in PROVENANCE if name in summary}
+    text = None if result.config is None else to_toml(result.config).encode()
+    digest = None if text is None else hashlib.blake2b(text, digest_size=16).hexdigest()
+    return {**kept, "run": run, "config_digest": digest}

@@ -1,0 +1,240 @@
+"""Going on with a finished run: more rounds, new clients and new rows, and an account that is never reset.
+
+Clients, servers and clusters are recognised by their ids. Round numbers go on, so that no random stream is used twice.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from pgfl.array_types import AnyArray, AnyFloats, Ints
+from pgfl.errors import ConfigError, PrivacyError, ResultError
+from pgfl.results.result import Columns, Result
+from pgfl.results.training_state import ACCOUNT, MOST_NUMBERS, TrainingState, nothing_to_go_on_with
+
+if TYPE_CHECKING:
+    from pgfl.core.federation import Federation
+    from pgfl.privacy.mechanism import Plan
+    from pgfl.privacy.request import Privacy
+    from pgfl.simulate.flat_layout import RunLayout
+    from pgfl.simulate.simulator import Simulator
+    from pgfl.simulate.training_options import TrainingOptions
+
+WITHOUT_DUALS = "The earlier run kept no duals, so training restarts from its servers' models."
+
+
+class Continuation:
+    """An earlier result as the start of a training."""
+
+    def __init__(self, start: Result) -> None:
+        self.start = start
+        if len(start.states) != len(start.models):
+            raise nothing_to_go_on_with(start.folder)
+        self.round = start.states[0].round
+
+    def options(self, options: TrainingOptions) -> TrainingOptions:
+        """The options with the privacy of the earlier run, whose budget stays in force."""
+        if options.runs != len(self.start.states):
+            raise ConfigError(f"The earlier result has {len(self.start.states)} runs; go on with as many.")
+        if options.rounds <= self.round:
+            raise ConfigError(f"The earlier run ended at round {self.round}; go on to a later one.")
+        return replace(options, privacy=self._privacy(options.privacy, options.rounds))
+
+    def check_encoding(self, federation: Federation) -> None:
+        """Refuse rows that become other features than those of the earlier run."""
+        before, now = self.start.encoding, federation.encoding
+        if before is None or now is None:
+            return
+        earlier = {column.name: column for column in before.columns}
+        for column in now.columns:
+            if column != earlier.pop(column.name, None):
+                raise _encoded_otherwise(column.name)
+        if earlier or before.feature_names != now.feature_names:
+            raise _encoded_otherwise(next(iter(earlier), "intercept"))
+        if before.target != now.target:
+            raise _encoded_otherwise(now.target.name)
+
+    def apply(self, simulator: Simulator) -> list[str]:
+        """Put a simulator where the earlier run ended, before it plays; returns warnings."""
+        if simulator.communicator.size > 1:
+            raise ConfigError("A continued run plays in one process; start pgfl without a launcher.")
+        self._check_streams(simulator)
+        warnings = [self._fill(simulator, run) for run in simulator.layout.runs]
+        simulator.state.round = self.round
+        if simulator.plan is not None:
+            self._restore_accounts(simulator, simulator.plan)
+        return sorted({warning for found in warnings for warning in found})
+
+    def joined(self, result: Result) -> Result:
+        """The result with the history of the earlier run before its own."""
+        result.history = _joined(self.start.history, result.history)
+        if result.clean_history is not None and self.start.clean_history is not None:
+            result.clean_history = _joined(self.start.clean_history, result.clean_history)
+        return result
+
+    def _privacy(self, asked: Privacy | None, rounds: int) -> Privacy | None:
+        first = self.start.states[0]
+        if first.privacy is None or first.budget is None:
+            if asked is not None:
+                raise PrivacyError(
+                    "The earlier run released models without noise, which no later noise undoes; start a new run."
+                )
+            return None
+        from pgfl.privacy.budget import Budget
+        from pgfl.privacy.carried_budget import Spent, continued
+        from pgfl.privacy.request import Privacy
+
+        accounts = [state.accounts or {} for state in self.start.states]
+        most = {name: max(float(account[name].max()) for account in accounts) for name in ("rho", "releases")}
+        spent = Spent(Privacy(**first.privacy), Budget(**first.budget), self.round, most["rho"], int(most["releases"]))
+        return continued(spent, asked, rounds)
+
+    def _check_streams(self, simulator: Simulator) -> None:
+        """Refuse seeded noise from streams that were drawn from: how streams are cut depends on `participants`."""
+        options = simulator.options
+        for seed, participants, _ in self.start.states[0].played:
+            if simulator.noise == "seeded" and seed == options.seed and participants != options.participants:
+                raise PrivacyError(
+                    f"With other participants ({options.participants} instead of {participants}), seed {seed} would "
+                    "draw noise that is already used; give another seed."
+                )
+
+    def _fill(self, simulator: Simulator, run: RunLayout) -> list[str]:
+        """The models and duals of one run, for the clients and servers that it shares with the earlier one."""
+        engine, state, earlier = simulator.engine, simulator.state, self.start.states[run.number]
+        models = self.start.of_run(run.number)
+        if models.servers.shape[1] != state.server_models.shape[1]:
+            raise ResultError(
+                f"The earlier models have {models.servers.shape[1]} numbers, and these data need "
+                f"{state.server_models.shape[1]}; go on with the same columns."
+            )
+        if earlier.algorithm != simulator.algorithm.kind:
+            raise ConfigError(f"The earlier run used the algorithm {earlier.algorithm}; go on with the same one.")
+        here, there = self._shared_clients(run)
+        place = run.clients.start + here
+        xp = engine.xp
+        for name, rows in (("model", models.clients), ("released", models.released), ("dual", earlier.duals)):
+            if rows is not None:
+                filled = np.array(getattr(state, name))
+                filled[place] = np.nan_to_num(rows[there])
+                setattr(state, name, xp.asarray(filled))
+        if models.released is None:
+            state.released = state.model
+        elif models.clients is None:
+            state.model = state.released
+        self._fill_servers(simulator, run)
+        return [WITHOUT_DUALS] if earlier.duals is None and simulator.algorithm.has_dual else []
+
+    def _shared_clients(self, run: RunLayout) -> tuple[Ints, Ints]:
+        """The places in this run of clients that were in the earlier one, and their places there."""
+        before = {name: number for number, name in enumerate(self.start.client_ids)}
+        names = [run.federation.client_id(client) for client in run.order.tolist()]
+        here = np.array([place for place, name in enumerate(names) if name in before], dtype=np.int64)
+        return here, np.array([before[names[place]] for place in here], dtype=np.int64)
+
+    def _fill_servers(self, simulator: Simulator, run: RunLayout) -> None:
+        engine, state, earlier = simulator.engine, simulator.state, self.start.states[run.number]
+        names = _pair_names(simulator, run)
+        before = {pair: number for number, pair in enumerate(earlier.pairs)}
+        here = np.array([place for place, pair in enumerate(names) if pair in before], dtype=np.int64)
+        there = np.array([before[names[place]] for place in here], dtype=np.int64)
+        assert earlier.servers is not None and earlier.known is not None
+        left = set(np.flatnonzero(earlier.known).tolist()) - set(there.tolist())
+        if left and len(state.servers) > 1:
+            server, cluster = earlier.pairs[min(left)]
+            raise ConfigError(
+                f"Cluster {cluster} has left server {server}, and {earlier.algorithm} cannot go on without it; start a "
+                "new run."
+            )
+        place = run.pairs.start + here
+        for name in state.servers:
+            filled = np.array(state.servers[name])
+            filled[place] = earlier.servers[name][there]
+            state.servers[name] = engine.xp.asarray(filled)
+        known = engine.network.known.copy()
+        known[place] = earlier.known[there]
+        engine.network.known = known
+        engine.previous_servers = state.server_models
+
+    def _restore_accounts(self, simulator: Simulator, plan: Plan) -> None:
+        """Restore what every client has spent before anything is released; a client that is new has spent nothing."""
+        restored = plan.state()
+        for run in simulator.layout.runs:
+            accounts = self.start.states[run.number].accounts or {}
+            before = {name: number for number, name in enumerate(accounts["client"].tolist())}
+            for place, client in enumerate(run.order.tolist(), start=run.clients.start):
+                number = before.get(run.federation.client_id(client))
+                if number is not None:
+                    for name in ACCOUNT:
+                        restored[name][place] = accounts[name][number]
+        plan.restore(restored)
+        everyone = np.arange(len(plan.releases))
+        if not np.any(plan.budget.affordable(plan.rho, plan.releases, self.round + 1, everyone)):
+            raise PrivacyError(
+                "Every client has spent its privacy budget, so nobody could contribute to another round; state a "
+                "larger privacy.epsilon to go on, and the total will be reported."
+            )
+
+
+def _encoded_otherwise(name: str) -> ConfigError:
+    return ConfigError(
+        f"Column '{name}' is not encoded as in the earlier run, so its models would not fit; declare the same bounds, "
+        "categories or labels in both."
+    )
+
+
+def state_of(simulator: Simulator, run: RunLayout, earlier: Continuation | None) -> TrainingState | None:
+    """The state of a run that has ended; None on several processes, which do not keep one."""
+    if simulator.communicator.size > 1:
+        return None
+    state, options, plan = simulator.state, simulator.options, simulator.plan
+    before = None if earlier is None else earlier.start.states[run.number]
+    described: dict[str, object] = {}
+    if plan is not None and options.privacy is not None:
+        from pgfl.privacy.carried_budget import to_json
+
+        described = {**to_json(options.privacy, plan.budget), "accounts": _accounts(run, plan, before)}
+    return TrainingState(
+        round=state.round,
+        algorithm=simulator.algorithm.kind,
+        played=(*(before.played if before else ()), (options.seed, options.participants, state.round)),
+        duals=np.array(state.dual[run.clients])[run.position] if state.dual.size <= MOST_NUMBERS else None,
+        pairs=tuple(_pair_names(simulator, run)),
+        known=simulator.network.known[run.pairs].copy(),
+        servers={name: np.array(values[run.pairs]) for name, values in state.servers.items()},
+        **described,  # type: ignore[arg-type]
+    )
+
+
+def _pair_names(simulator: Simulator, run: RunLayout) -> list[tuple[str, str]]:
+    """Server and cluster of every pair of a run; where a server has one model for all, the cluster has no name."""
+    layout, federation = simulator.layout, run.federation
+    servers = layout.server_number[layout.pair_server[run.pairs]].tolist()
+    clusters = layout.pair_cluster[run.pairs].tolist()
+    named = federation.cluster_ids if simulator.algorithm.personalised else ("",)
+    return [(federation.server_ids[server], named[cluster]) for server, cluster in zip(servers, clusters, strict=True)]
+
+
+def _accounts(run: RunLayout, plan: Plan, before: TrainingState | None) -> dict[str, AnyArray]:
+    """What everyone has spent who ever released something, in this run or before it."""
+    spent = {name: values[run.clients][run.position] for name, values in plan.state().items()}
+    table = {"client": np.array(run.federation.client_ids, dtype=np.str_), **spent}
+    if before is None or before.accounts is None:
+        return table
+    gone = ~np.isin(before.accounts["client"], table["client"])
+    return {name: np.concatenate([values, before.accounts[name][gone]]) for name, values in table.items()}
+
+
+def _joined(before: Columns, after: Columns) -> Columns:
+    """Two histories, run by run; a metric that only one of them has is NaN in the other."""
+    names = [*before, *(name for name in after if name not in before)]
+    columns = {name: np.concatenate([_or_nan(part, name) for part in (before, after)]) for name in names}
+    order = np.lexsort((columns["round"], columns["run"]))
+    return {name: values[order] for name, values in columns.items()}
+
+
+def _or_nan(columns: Columns, name: str) -> AnyFloats:
+    return columns[name] if name in columns else np.full(len(columns["run"]), np.nan)

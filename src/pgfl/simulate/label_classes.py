@@ -1,0 +1,54 @@
+"""How many classes softmax regression has, where its user did not say."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from pgfl.core.federation import Federation
+from pgfl.errors import PrivacyError
+from pgfl.objectives import Objective, Softmax
+from pgfl.privacy.request import Privacy
+from pgfl.simulate.communicator import Communicator
+from pgfl.simulate.problems import Objectives
+
+
+def with_classes(
+    objectives: Objectives, federation: Federation, privacy: Privacy | None, communicator: Communicator
+) -> Objectives:
+    """The objectives with `classes` filled in: as many as the target has declared labels.
+
+    Without declared labels it is the largest label of all clients + 1, but never under privacy.
+    """
+    chosen = [objectives] if isinstance(objectives, Objective) else list(objectives.values())
+    if not any(_unknown(objective) for objective in chosen):
+        return objectives
+    labels = federation.encoding.target.labels if federation.encoding else None
+    if privacy is not None and labels is None:
+        raise PrivacyError(
+            "objective.classes is missing; under privacy the number of classes is stated, never read from records."
+        )
+    classes = len(labels) if labels else _largest_label(federation, communicator) + 1
+    if isinstance(objectives, Objective):
+        return _filled(objectives, classes)
+    return {name: _filled(objective, classes) for name, objective in objectives.items()}
+
+
+def classes_of(objectives: Objectives) -> int | None:
+    """C of softmax regression; None for the other objectives."""
+    objective = objectives if isinstance(objectives, Objective) else next(iter(objectives.values()))
+    return objective.classes if isinstance(objective, Softmax) else None
+
+
+def _largest_label(federation: Federation, communicator: Communicator) -> int:
+    largest = float(communicator.largest([np.max(federation.targets)])[0])
+    return max(int(largest), 1) if 0 <= largest < 2**31 else 1
+
+
+def _unknown(objective: Objective) -> bool:
+    return isinstance(objective, Softmax) and objective.classes is None
+
+
+def _filled(objective: Objective, classes: int) -> Objective:
+    return replace(objective, classes=classes) if isinstance(objective, Softmax) and _unknown(objective) else objective

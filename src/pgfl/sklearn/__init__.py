@@ -1,0 +1,13 @@
+"""scikit-learn estimators: a federation behind `fit` and `predict`. They need the extra `sklearn`."""
+
+from pgfl.errors import MissingExtra
+
+try:
+    import sklearn as _sklearn  # noqa: F401
+except ImportError:
+    raise MissingExtra("The estimators need scikit-learn; install it with pip install 'pgfl[sklearn]'.") from None
+
+from pgfl.sklearn.estimators import PGFLClassifier, PGFLRegressor
+from pgfl.sklearn.fits_account import PrivacyAccount
+
+__all__ = ["PGFLClassifier", "PGFLRegressor", "PrivacyAccount"]

@@ -1,0 +1,131 @@
+"""`pgfl run --continue`: more rounds of a finished run, in a new folder."""
+
+import json
+
+import numpy as np
+import pytest
+
+from pgfl import Result
+from pgfl.config import load
+from tests.command_line import refused, run
+
+CONFIG = """
+rounds = 6
+[data]
+kind = "table"
+clients = "clients.csv"
+[graph]
+kind = "complete"
+[objective]
+kind = "huber"
+[algorithm]
+rho = 2.0
+participants = 1
+"""
+PRIVATE = """
+[privacy]
+epsilon = 2.0
+max_releases = 6
+index = "release"
+x_norm = 1.0
+noise = "seeded"
+"""
+
+
+def write_table(path, clients="abcd", rows=8):
+    rng = np.random.default_rng(0)
+    lines = ["client,server,cluster,y,x1,x2"]
+    for number, name in enumerate("abcdef"):
+        for _ in range(20):
+            x1, x2 = rng.normal(size=2) / 2
+            y = x1 + 2 * x2 + 0.1 * rng.normal()
+            lines.append(f"{name},server-{number % 2},all,{y},{x1},{x2}")
+    kept = [line for name in clients for line in [row for row in lines if row.startswith(f"{name},")][:rows]]
+    path.write_text("\n".join([lines[0], *kept]))
+
+
+@pytest.fixture
+def place(tmp_path):
+    write_table(tmp_path / "clients.csv")
+    (tmp_path / "mine.toml").write_text(CONFIG)
+    (tmp_path / "private.toml").write_text(CONFIG + PRIVATE)
+    return tmp_path
+
+
+def ran(*arguments):
+    found = run("run", *arguments, "--json")
+    assert found.code == 0, found.err
+    return json.loads(found.out)
+
+
+def test_a_continued_run_is_the_longer_run(place):
+    ran(place / "mine.toml", "--out", place / "first")
+    ran(place / "mine.toml", "--rounds", 10, "--out", place / "whole")
+    summary = ran("--continue", place / "first", "--rounds", 4, "--out", place / "second")
+    assert summary["rounds"] == 10
+    whole, second = Result.load(place / "whole"), Result.load(place / "second")
+    np.testing.assert_array_equal(second.models[0].servers, whole.models[0].servers)
+    assert (place / "second" / "history.csv").read_text() == (place / "whole" / "history.csv").read_text()
+    assert load(place / "second" / "config.toml").continues == str((place / "first").resolve())
+    third = ran("--continue", place / "second", "--rounds", 1, "--out", place / "third")
+    assert third["rounds"] == 11
+
+
+def test_an_interrupted_continuation_is_resumed_with_its_start(place, monkeypatch):
+    from pgfl.simulate.simulator import Simulator
+
+    ran(place / "private.toml", "--set", "privacy.max_releases=20", "--rounds", 4, "--out", place / "first")
+    more = ("--continue", place / "first", "--set", "privacy.epsilon=3.0", "--set", "checkpoint_every=1")
+    ran(*more, "--rounds", 6, "--out", place / "whole")
+    play = Simulator.play
+
+    def interrupted(self):
+        if self.state.round == 7:
+            raise KeyboardInterrupt
+        return play(self)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Simulator, "play", interrupted)
+        stopped = run("run", *more, "--rounds", 6, "--out", place / "second")
+    assert stopped.code == 130
+    assert "--resume --out" in stopped.err
+    ran("--resume", "--out", place / "second")
+    for name in ("history.csv", "privacy.csv"):
+        assert (place / "second" / name).read_text() == (place / "whole" / name).read_text()
+
+
+def test_new_clients_and_rows_come_with_the_table_and_accounts_go_on(place):
+    ran(place / "private.toml", "--set", "algorithm.participants=all", "--out", place / "first")
+    write_table(place / "clients.csv", "abcdef", rows=12)
+    summary = ran(
+        *("--continue", place / "first", "--set", "privacy.epsilon=3.0", "--rounds", 5, "--out", place / "second")
+    )
+    table = Result.load(place / "second").privacy[0]
+    assert dict(zip(table["client"].tolist(), table["releases"].tolist(), strict=True)) == {
+        **dict.fromkeys("abcd", 11),
+        **dict.fromkeys("ef", 5),
+    }
+    assert 2.0 < summary["privacy"]["epsilon"]["worst"] <= 3.0 * (1 + 1e-9)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("--continue", "first", "--rounds", 3), "has spent its privacy budget"),
+        (("--continue", "first", "--set", "privacy.epsilon=1.0"), "promised epsilon = 2"),
+        (("--continue", "first", "--set", "privacy.enabled=false"), "was private; keep its [privacy]"),
+        (("--continue", "absent"), "holds no finished result"),
+        (("--continue", "first", "--resume", "--out", "x"), "give one"),
+        (("--continue", "first", "--rounds", 0), "0 is not in the range"),
+    ],
+)
+def test_mistakes_are_one_sentence(place, monkeypatch, arguments, sentence):
+    monkeypatch.chdir(place)
+    ran("private.toml", "--set", "algorithm.participants=all", "--out", "first")
+    assert sentence in refused("run", *arguments)
+
+
+def test_a_result_without_a_config_is_continued_in_python(place):
+    ran(place / "mine.toml", "--out", place / "first")
+    (place / "first" / "config.toml").unlink()
+    assert "go on with it in Python" in refused("run", "--continue", place / "first")

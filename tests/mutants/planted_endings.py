@@ -1,0 +1,65 @@
+"""Planted bugs in what happens once budgets are spent: clusters rest, and training ends."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant
+
+RESTING = "tests/simulate/test_resting.py::"
+ENDING = "tests/simulate/test_ending.py::"
+
+ENDINGS: tuple[Mutant, ...] = (
+    Mutant(
+        "clusters-mixed-after-the-end",
+        "clusters go on learning from each other once all budgets are spent",
+        "With τ = 0.4, 100 releases and 300 rounds all cluster models end equal.",
+        "core/resting.py",
+        "    return np.asarray(exhausted_near & ~able_near)\n",
+        "    return np.asarray(exhausted_near & False)\n",
+        (RESTING + "test_cluster_models_stay_apart_and_stay_put_after_the_budgets_end",),
+    ),
+    Mutant(
+        "rest-does-not-spread",
+        "servers that only relay a cluster never rest",
+        "They drift, and pull the servers that rest.",
+        "core/resting.py",
+        "np.logical_or(clients, rested)",
+        "np.logical_or(clients, False)",
+        (RESTING + "test_rest_spreads_over_servers_that_only_relay",),
+    ),
+    Mutant(
+        "absence-taken-for-the-end",
+        "a simulated client that sits out a round counts as spent",
+        "The paper's figures would change.",
+        "simulate/engine.py",
+        "            self.network.note_spent(self._spent(number))\n",
+        "            self.network.note_spent(~np.isin(np.arange(self.layout.clients), self.scheduler.draw(number)))\n",
+        (RESTING + "test_a_momentary_absence_is_no_rest",),
+    ),
+    Mutant(
+        "absence-at-a-site-taken-for-the-end",
+        "a client that does not answer its site in a round counts as spent",
+        "A slow client would change the models of its cluster everywhere.",
+        "deploy/site/site_role.py",
+        "client not in retired",
+        "client in answers",
+        ("tests/deploy/test_equality.py::test_budgets_that_run_out_let_clusters_rest_at_every_site",),
+    ),
+    Mutant(
+        "training-goes-on-without-clients",
+        "a simulation plays all rounds although nobody can contribute",
+        "Rounds without contributions only wear the models down.",
+        "simulate/simulator.py",
+        '            self.ended_by = "budget"\n',
+        "            self.ended_by = None\n",
+        (ENDING + "test_training_ends_with_the_last_release",),
+    ),
+    Mutant(
+        "a-run-goes-on-with-its-batch",
+        "a run that is over is played on while others of its batch are not over",
+        "Its models would depend on the batch.",
+        "simulate/simulator.py",
+        "        elif over.any():\n",
+        "        elif False:\n",
+        (ENDING + "test_runs_that_end_at_different_rounds_do_not_depend_on_their_batch",),
+    ),
+)

@@ -1,0 +1,137 @@
+"""Planted bugs in the linearised client step: its sensitivity, its projection, its noise and its promise."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant
+
+SEARCH = "tests/privacy/test_sensitivity.py::test_no_replaced_record_and_no_message_moves_the_solution_further"
+WIDENED = "tests/privacy/test_sensitivity.py::test_rounding_widens_the_sensitivity_of_steps"
+ORACLE = (
+    "tests/simulate/test_simulator_against_oracle.py::"
+    "test_linearised_steps_agree_in_every_shape_with_scheduling_and_noise"
+)
+HOSTILE = (
+    "tests/privacy/test_hostile_messages.py::"
+    "test_a_linearised_step_of_ridge_starts_inside_the_ball_whatever_the_model_is"
+)
+LONG = "tests/privacy/test_hostile_messages.py::test_a_huge_model_is_refused_by_a_linearised_step"
+PROMISED = "tests/core/test_assured.py::test_rounding_of_a_linearised_step_stays_within_what_is_promised"
+OF_RIDGE = "ridge, bounded, linearised"
+
+LINEARISED: tuple[Mutant, ...] = (
+    Mutant(
+        "linearised-without-rho",
+        "the Δ of a linearised step forgets its length 1/ρ",
+        "With ρ below 1 a release moves further than its noise hides.",
+        "privacy/sensitivity.py",
+        "change * eq.linearised_reach(rule.rho) / records",
+        "change / records",
+        (SEARCH,),
+    ),
+    Mutant(
+        "linearised-m-for-rho",
+        "the Δ of a linearised step has m = ρ + 2λ/|C_s| in the place of ρ",
+        "The regulariser does not shorten the step; with a large λ the noise is far too small.",
+        "privacy/sensitivity.py",
+        "return _linearised_sensitivity(objective, rule, bounds, counts, tolerance)",
+        "return _solution_sensitivity(objective, bounds, counts, modulus, tolerance)",
+        (SEARCH,),
+        ("huber, scattered, linearised/deployed",),
+    ),
+    Mutant(
+        "linearised-rounding-uncounted",
+        "the Δ of a linearised step has no term for rounding",
+        "Two worlds may end further apart than Δ.",
+        "privacy/sensitivity.py",
+        "change * eq.linearised_reach(rule.rho) / records + 2.0 * error",
+        "change * eq.linearised_reach(rule.rho) / records + 0.0 * error",
+        (WIDENED,),
+    ),
+    Mutant(
+        "linearised-unprojected",
+        "a linearised step takes its gradient at the server's model, however long it is",
+        "The gradient of ridge grows with the model, which the server chooses: Δ is no bound.",
+        "core/client_rules.py",
+        "centre = problem.projected(server_model)",
+        "centre = server_model",
+        (HOSTILE,),
+        (f"{OF_RIDGE}/simulator", f"{OF_RIDGE}/device"),
+    ),
+    Mutant(
+        "linearised-unprojected-on-devices",
+        "a device does not project the model",
+        "As above, on a device alone.",
+        "core/roles.py",
+        "return np.asarray(eq.project(w, self.objective.domain))",
+        "return w",
+        (HOSTILE,),
+        (f"{OF_RIDGE}/device",),
+    ),
+    Mutant(
+        "linearised-unprojected-in-simulations",
+        "a simulation does not project the model",
+        "As above, in a simulation alone.",
+        "simulate/problems.py",
+        "return eq.project(w, buckets[0].objective.domain)",
+        "return w",
+        (),
+        (f"{OF_RIDGE}/simulator",),
+    ),
+    Mutant(
+        "linearised-noise-before-the-gradient",
+        "noise is added to the model before the gradient step and not after it",
+        "The step contracts the noise: where ρ is the curvature of a record, nothing is left of it.",
+        "core/client_rules.py",
+        "        centre = problem.projected(server_model)\n"
+        "        model = eq.linearised_client_step(centre, problem.gradient(centre), self.rho)",
+        "        centre = release(problem.projected(server_model))\n"
+        "        release = lambda model: model\n"
+        "        model = eq.linearised_client_step(centre, problem.gradient(centre), self.rho)",
+        (ORACLE,),
+    ),
+    Mutant(
+        "linearised-rounding-unbounded",
+        "a linearised step starts from a model of any length",
+        "Rounding takes the two worlds further apart than Δ.",
+        "core/assured.py",
+        "fits = start <= LARGEST and _below(self.rounding(start), self.tolerance)",
+        "fits = start <= LARGEST",
+        (LONG, PROMISED),
+    ),
+    Mutant(
+        "linearised-ridge-compiled",
+        "the compiled kernels take norm-constrained ridge for plain ridge",
+        "They know no projection.",
+        "simulate/numba_engine.py",
+        "kind[chosen] = KINDS.get(type(objective), -1) if free else -1",
+        "kind[chosen] = KINDS.get(type(objective), -1)",
+        ("tests/simulate/test_numba_engine.py::test_what_the_kernels_do_not_know_is_computed_all_the_same",),
+    ),
+    Mutant(
+        "linearised-regulariser-forgotten",
+        "the compiled linearised step has no regulariser",
+        "The model that is released is not that of the equations.",
+        "simulate/numba_kernels.py",
+        "kept = 1.0 - reach * penalty[k]",
+        "kept = 1.0",
+        ("tests/simulate/test_numba_engine.py::test_linearised_steps_agree_with_plain_loops",),
+    ),
+    Mutant(
+        "linearised-clean-sum",
+        "the compiled linearised step adds clean models to the sum of released ones",
+        "The servers' models are not functions of the releases.",
+        "simulate/numba_engine.py",
+        "who, fields, averaged = (part.flat, bounds, block.pairs.start), tuple(block.problems), self.noise is None",
+        "who, fields, averaged = (part.flat, bounds, block.pairs.start), tuple(block.problems), True",
+        ("tests/simulate/test_numba_engine.py::test_private_runs_agree_between_engines",),
+    ),
+    Mutant(
+        "several-steps-without-convexity",
+        "FedAvg takes several steps on a loss that is not convex and counts them as if they could not spread",
+        "Two worlds drift apart faster than the sum of the steps.",
+        "privacy/sensitivity.py",
+        "if not objective.convex and rule.local_steps > 1:",
+        "if False:",
+        ("tests/privacy/test_sensitivity.py::test_several_steps_on_a_loss_that_is_not_convex_are_refused",),
+    ),
+)
