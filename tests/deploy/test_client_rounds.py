@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 
 import numpy as np
@@ -12,7 +13,7 @@ from pgfl.core.algorithms import PGFL
 from pgfl.core.assured import Refusal, Terms
 from pgfl.core.roles import Accepted, Client, RoundRequest
 from pgfl.deploy.client.accounts import OpenAccount, PrivateAccount
-from pgfl.deploy.client.client_rounds import ClientRounds, pack_state, unpack_state
+from pgfl.deploy.client.client_rounds import ClientRounds, pack_state, unpack_received, unpack_state
 from pgfl.deploy.messages import BETWEEN_SITE_AND_CLIENT, encode_request, read_answer, read_request
 from pgfl.deploy.wire import Kind, Limits, decode
 from pgfl.errors import LedgerError, PrivacyError
@@ -314,6 +315,18 @@ def test_states_come_back_as_they_were():
     assert (back["dual"] == state["dual"]).all()
     assert (back["sent"][1] == state["sent"][1]).all()
     assert unpack_state(pack_state("ff", {**state, "sent": None}))[1]["sent"] is None
+    assert unpack_received(pack_state("ff", state)) is None
+    packed = pack_state("ff", state, np.array([7.0, 8.0]))
+    assert unpack_received(packed).tolist() == [7.0, 8.0]
+    assert (unpack_state(packed)[1]["dual"] == state["dual"]).all()
+
+
+def test_the_state_of_an_older_client_is_read():
+    older = {"training": "ff", "sent_round": 3, "settled_round": 2}
+    packed = json.dumps(older).encode() + b"\n" + np.arange(4.0).tobytes()
+    training, back = unpack_state(packed)
+    assert (training, back["sent"][1].tolist(), back["restarted"]) == ("ff", [2.0, 3.0], 0)
+    assert unpack_received(packed) is None
 
 
 def test_privacy_off_and_on_again_is_infinite_for_good(device):

@@ -113,7 +113,7 @@ class ClientRounds:
             with self.account.reserve(self.key(request.round), self.role, request.server_clients) as slot:
                 answer = self.role.answer(request, lambda model: self.account.perturbed(slot, model))
                 slot.payload = payload = encode_answer(answer, slot.number)
-                slot.state[STATE] = pack_state(self.training, self.role.state())
+                slot.state[STATE] = pack_state(self.training, self.role.state(), request.model)
             return payload
         except BudgetSpent:
             return decline(request.round, Refusal.SPENT, final=True)
@@ -138,19 +138,31 @@ def decline(round: int, reason: Refusal, final: bool = False) -> bytes:
     return encode(messages.Decline(round=round, reason=str(reason), final=final))
 
 
-def pack_state(training: str, state: dict[str, Any]) -> bytes:
-    """`Client.state()` as bytes: a line of JSON, then the dual and what was sent as raw float64."""
+def pack_state(training: str, state: dict[str, Any], received: Floats | None = None) -> bytes:
+    """`Client.state()` as bytes: a line of JSON, then the dual, what was sent and the model that was received."""
     sent_round, sent = state["sent"] or (0, np.zeros_like(state["dual"]))
     about = {"training": training, "sent_round": sent_round, "settled_round": state["settled_round"]}
-    about["restarted"] = state["restarted"]
-    return json.dumps(about).encode() + b"\n" + np.stack([state["dual"], sent]).astype("<f8").tobytes()
+    about["restarted"], about["vectors"] = state["restarted"], 2 if received is None else 3
+    rows = [state["dual"], sent, *([] if received is None else [received])]
+    return json.dumps(about).encode() + b"\n" + np.stack(rows).astype("<f8").tobytes()
 
 
 def unpack_state(packed: bytes) -> tuple[str, dict[str, Any]]:
-    """The inverse."""
-    text, _, raw = packed.partition(b"\n")
-    about = json.loads(text)
-    dual, sent = np.frombuffer(raw, dtype="<f8").astype(np.float64).reshape(2, -1)
+    """The inverse, without the model of the request."""
+    about, (dual, sent, *_) = _unpacked(packed)
     sent_round = about["sent_round"]
     state = {"dual": dual, "sent": (sent_round, sent) if sent_round else None, "settled_round": about["settled_round"]}
     return about["training"], {**state, "restarted": about.get("restarted", 0)}
+
+
+def unpack_received(packed: bytes) -> Floats | None:
+    """The model that came with the last request that was answered, if one did."""
+    _, vectors = _unpacked(packed)
+    return vectors[2] if len(vectors) > 2 else None
+
+
+def _unpacked(packed: bytes) -> tuple[dict[str, Any], list[Floats]]:
+    text, _, raw = packed.partition(b"\n")
+    about = json.loads(text)
+    vectors = np.frombuffer(raw, dtype="<f8").astype(np.float64).reshape(about.get("vectors", 2), -1)
+    return about, list(vectors)

@@ -37,8 +37,7 @@ class Ball:
 
     def clipped(self, model: Floats) -> Floats:
         """The nearest point of the ball."""
-        far = self.distance(model)
-        return model if far <= 1.0 else self.centre + (model - self.centre) / far
+        return model if self.distance(model) <= 1.0 else np.asarray(eq.clip_update(model, self.centre, self.radius))
 
 
 @dataclass(frozen=True)
@@ -94,5 +93,4 @@ def clipped_publication(own: Publication, theirs: Publication, radius: float) ->
 
 
 def _projected(model: Floats, domain: float | None) -> Floats:
-    length = float(np.linalg.norm(model))
-    return model if domain is None or length <= domain else model * (domain / length)
+    return model if domain is None else Ball(np.zeros_like(model), domain).clipped(model)
