@@ -40,7 +40,7 @@ _EVERYWHERE = ("0.0.0.0", "::", "")
 _POLL_SECONDS = 0.5
 _REGISTERED_BEFORE = 412  # Flower's answer to a key that it knows
 _JOIN_SECONDS = 7 * 24 * 3600.0
-_ORPHAN_SECONDS = 6.0  # after a kill, the SuperLink of the site before may still hold its port
+_ORPHAN_SECONDS = 15.0  # after a kill, the SuperLink of the site before may still hold its port
 
 
 @dataclass

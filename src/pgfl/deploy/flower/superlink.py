@@ -10,8 +10,10 @@ from __future__ import annotations
 import asyncio
 import hmac
 import logging
+import os
 import sys
 import threading
+import time
 from base64 import b64decode
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
@@ -27,6 +29,7 @@ log = logging.getLogger(__name__)
 
 CONTROL_HEADER = "x-pgfl-control"
 MOST_BODY_BYTES = 1 << 20
+_ORPHAN_SECONDS = 0.2
 _CONTROL_PATHS = ("/v1/control", "/docs", "/openapi")
 _NODE_PATHS = "/v1/fleet"
 _REASONS = {
@@ -139,12 +142,20 @@ def main() -> None:
 
     secret = Path(sys.argv.pop(1)).read_text().strip()
     guard = _guarded()
+    threading.Thread(target=_end_with_the_site, args=(os.getppid(),), name="orphan", daemon=True).start()
     extensions.get_middleware = lambda: (
         Middleware(BodyLimit),
         Middleware(RefusalLog, caller=guard.caller),
         Middleware(ControlLock, secret=secret),
     )
     flower_superlink()
+
+
+def _end_with_the_site(site: int) -> None:
+    """End at once when the site is gone: its next life needs the port, and what Flower knows is in a file."""
+    while os.getppid() == site:
+        time.sleep(_ORPHAN_SECONDS)
+    os._exit(0)
 
 
 def _guarded() -> PortGuard:
