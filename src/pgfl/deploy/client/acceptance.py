@@ -48,6 +48,11 @@ def check_accepted(home: Path, offer: Offer) -> bool:
     return False
 
 
+def accepted(home: Path) -> Offer | None:
+    """The training that the owner accepted; None before the first join."""
+    return _read(home / PINNED)
+
+
 def accept(home: Path) -> tuple[Offer, list[str]]:
     """Pin what the site offered last; returns it, and what it changes."""
     offered = _read(home / OFFERED)
