@@ -2,7 +2,7 @@
 # other targets the rest as well (requirements.lock).
 SHELL := /bin/bash
 .DELETE_ON_ERROR:
-.PHONY: install run quick test two-worlds mutants check docs bench bench-peers bench-network clean
+.PHONY: install run quick test two-worlds mutants chaos check docs bench bench-peers bench-network clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -55,6 +55,9 @@ docs: install
 
 mutants: install
 	@$(BIN)/python -m tests.mutants.run $(ARGS)
+
+chaos: install
+	@$(BIN)/python -m tests.deploy.chaos $(ARGS)
 
 bench: install
 	@$(BIN)/python benchmarks/run.py $(ARGS)

@@ -128,6 +128,11 @@ MALFORMED = {
 }
 
 
+def test_another_version_is_refused_with_what_to_do():
+    with pytest.raises(Malformed, match=r"version 1, but this pgfl has version 2; all machines .* the same pgfl"):
+        decode(MALFORMED["other version"], LIMITS, ALL)
+
+
 @pytest.mark.parametrize("name", MALFORMED)
 def test_malformed_is_refused(name):
     with pytest.raises(Malformed):

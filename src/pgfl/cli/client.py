@@ -86,6 +86,16 @@ def model(
 
 
 @app.command()
+def doctor(settings: Annotated[Path, typer.Argument(help="client.toml")], as_json: Json = False) -> None:
+    """Look for what would keep the client from working; exit code 1 if there is anything to do."""
+    from pgfl.cli.examined import print_findings
+    from pgfl.deploy.client.client_settings import load_client
+    from pgfl.deploy.doctor import examine_client
+
+    print_findings(examine_client(load_client(settings)), as_json)
+
+
+@app.command()
 def status(settings: Annotated[Path, typer.Argument(help="client.toml")], as_json: Json = False) -> None:
     """What the client has released and spent."""
     from pgfl.deploy.client.client_settings import load_client

@@ -154,6 +154,16 @@ def model(
 
 
 @app.command()
+def doctor(settings: Annotated[Path, typer.Argument(help="site.toml")], as_json: Json = False) -> None:
+    """Look for what would keep the site from working; exit code 1 if there is anything to do."""
+    from pgfl.cli.examined import print_findings
+    from pgfl.deploy.doctor import examine_site
+    from pgfl.deploy.site.site_settings import load_site
+
+    print_findings(examine_site(load_site(settings)), as_json)
+
+
+@app.command()
 def status(home: Home = Path("."), as_json: Json = False) -> None:
     """Where the site is: its last round, its clients, its neighbours, and what it refused."""
     from rich.console import Console

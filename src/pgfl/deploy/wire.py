@@ -111,8 +111,13 @@ def decode(data: bytes, limits: Limits, expected: Expected) -> Frame:
     if len(data) < _PREFIX.size:
         raise Malformed("a frame shorter than its prefix")
     magic, version, number, length = _PREFIX.unpack_from(data)
-    if magic != MAGIC or version != VERSION:
-        raise Malformed("not a pgfl frame of this version")
+    if magic != MAGIC:
+        raise Malformed("what is not a pgfl frame")
+    if version != VERSION:
+        raise Malformed(
+            f"a frame of version {version}, but this pgfl has version {VERSION}; all machines of a network must run "
+            "the same pgfl"
+        )
     message = next((message for message in expected if message.kind == number), None)
     if message is None:
         raise Malformed(f"a frame of kind {number}, which is not expected here")

@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import secrets
+import shutil
 import time
 import zlib
 from collections.abc import Callable, Sequence
@@ -23,6 +24,7 @@ from pgfl.deploy.messages import encode_publication, encode_request, read_answer
 from pgfl.deploy.round_streams import ClientStreams, Unwelcome
 from pgfl.deploy.site.peer_links import PeerLink, PeerService, Refused
 from pgfl.deploy.site.public_bounds import ClientBound
+from pgfl.deploy.site.site_metrics import Figures, MetricsServer, RoundClock
 from pgfl.deploy.site.site_role import SiteRole
 from pgfl.deploy.site.site_rounds import (
     Ask,
@@ -48,6 +50,7 @@ from pgfl.errors import NetworkError, Unforeseen
 log = logging.getLogger(__name__)
 LOCK, LIVE = "site.lock", "live.json"
 _INVITE_AFTER_SECONDS = 8.0  # a client that had a stream is given so long to come back by itself
+_OVERTIME_SECONDS = 60.0  # for computing and saving a round
 _LOOK_SECONDS = 1.0  # how often new admissions and links are looked for
 
 
@@ -106,7 +109,7 @@ class Site:
         self._was_ready = False
         self._invited: dict[str, float] = dict.fromkeys(clients, time.monotonic() if saved is not None else 0.0)
         self._tokens: dict[str, str] = {}
-        self._round_began = time.monotonic()
+        self._clock = RoundClock()
         self._timer: asyncio.TimerHandle | None = None
         self._links: dict[str, PeerLink] = {}
         self._sparing = SparingLog(log)
@@ -147,6 +150,10 @@ class Site:
             ending.push_async_callback(self.streams.stop)
             await _listening(self.service.start(f"{listen.host}:{listen.peers}"), listen.peers)
             ending.push_async_callback(self.service.stop)
+            if listen.metrics is not None:
+                metrics = MetricsServer(self.figures)
+                await _listening(metrics.start(listen.metrics), listen.metrics)
+                ending.push_async_callback(metrics.stop)
             ending.push_async_callback(self._end_tasks)
             for name, neighbour in self.neighbours.items():
                 self._link(name, neighbour)
@@ -240,7 +247,6 @@ class Site:
         self._set_timer()
 
     def _save(self, done: Completed) -> None:
-        now = time.monotonic()
         figures = {
             "accepted": list(done.accepted),
             "late": list(done.late),
@@ -249,10 +255,9 @@ class Site:
             "retired": list(done.retired),
             "clipped": sorted(self.role.clipped),
             "disagreement": float(done.snapshot["disagreement"]),
-            "seconds": now - self._round_began,
-            "refused": dict(self.rounds.refused + self.streams.refused + self.service.refused),
+            "seconds": self._clock.tick(),
+            "refused": self._refused(),
         }
-        self._round_began = now
         self.store.save_round(done.round, done.snapshot, done.accepted, figures)
         log.info(
             "round %d: %d accepted%s%s%s, disagreement %.3g",
@@ -524,6 +529,31 @@ class Site:
                 log.warning("client %s is in cluster %s, which is not trained: it takes no part", name, cluster)
         return {name: cluster for name, cluster in clusters.items() if cluster in self.training.clusters}
 
+    def _refused(self) -> dict[str, int]:
+        return dict(self.rounds.refused + self.streams.refused + self.service.refused)
+
+    def figures(self) -> Figures:
+        """What is measured, as of now."""
+        timing = self.settings.timing
+        return Figures(
+            site=self.settings.name,
+            phase=self.rounds.phase.value,
+            round=self.rounds.round,
+            rounds=self.training.rounds,
+            clients_admitted=len(self.rounds.admitted),
+            clients_connected=len(self.rounds.connected),
+            neighbours_linked=len(self.rounds.neighbours),
+            neighbours_up=len(self.rounds.up),
+            disagreement=self.role.disagreement,
+            seconds_since_round=self._clock.since,
+            round_seconds=self._clock.seconds,
+            refused=self._refused(),
+            releases={name: client.releases for name, client in self.store.clients().items()},
+            disk_free_bytes=shutil.disk_usage(self.home).free,
+            missing=self.rounds.missing if self.rounds.phase is Phase.WAITING else None,
+            longest_round=timing.start + timing.answers + timing.exchange + timing.pace + _OVERTIME_SECONDS,
+        )
+
     def _write_live(self) -> None:
         """A small file for `pgfl site status` and the demo; losing it loses nothing."""
         live = {
@@ -539,7 +569,7 @@ class Site:
             "up": sorted(self.rounds.up),
             "missing": self.rounds.missing if self.rounds.phase is Phase.WAITING else None,
             "disagreement": self.role.disagreement,
-            "refused": dict(self.rounds.refused + self.streams.refused + self.service.refused),
+            "refused": self._refused(),
         }
         partial = self.home / f"{LIVE}.part"
         with suppress(OSError):
@@ -551,7 +581,7 @@ def _rounds(rollbacks: Sequence[int]) -> str:
     return f"round {', '.join(map(str, rollbacks))}" if rollbacks else "no round"
 
 
-async def _listening(starting: Any, port: int) -> None:
+async def _listening(starting: Any, port: int | str) -> None:
     try:
         await starting
     except (RuntimeError, OSError) as error:

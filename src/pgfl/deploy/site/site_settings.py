@@ -25,6 +25,7 @@ class Listening(Section):
     flower: Port = 9092
     clients: Port = 9093
     peers: Port = 9094
+    metrics: Annotated[str, Field(pattern=r"^.+:\d{1,5}$")] | None = None  # host:port of /metrics and /health
 
 
 class TimingSettings(Section):
