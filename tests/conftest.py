@@ -15,6 +15,7 @@ QUICK = {
         "test_malformed_files_end_in_a_sentence",
     ),
     "test_continuous_integration.py": (),
+    "core/test_declarations.py": (),
     "core/test_federation.py": (),
     "objectives/test_margins.py": (),
     "simulate/test_memory.py": ("test_the_estimate_covers_what_a_run_takes",),
@@ -39,6 +40,7 @@ QUICK = {
     "data/test_store.py": (),
     "data/test_synthetic.py": (),
     "data/test_tables.py": ("test_malformed_csv_is_refused_in_one_sentence_or_read_finite",),
+    "data/test_held_out.py": (),
     "deploy/test_client_data.py": (),
     "deploy/test_identity.py": (),
     "deploy/test_rounds.py": ("test_any_schedule_ends_and_charges_nobody_twice", "test_faults_were_really_there"),
@@ -63,6 +65,7 @@ QUICK = {
     "privacy/test_mechanism.py": ("test_a_million_clients_over_three_hundred_rounds_in_seconds",),
     "privacy/test_noise.py": (),
     "privacy/test_rules.py": (),
+    "sklearn/test_fits_account.py": (),
     "privacy/test_sensitivity.py": ("test_no_replaced_record_and_no_message_moves_the_solution_further",),
 }
 """The files that `make quick` runs, each with those of its tests that are too slow for it."""

@@ -21,7 +21,7 @@ FLOORS = (
     ("results",),
     ("simulate", "deploy"),
     ("experiment", "sklearn"),
-    ("audit", "demo"),
+    ("audit", "demo", "planning"),
     ("paper",),
     ("cli",),
 )

@@ -3,7 +3,8 @@
     python examples/tables/make_tables.py tables
 
 The rows are those of scikit-learn and statsmodels, which come with the data. Clusters follow from a column of the data
-where there is a natural one. Clients and servers are drawn by a hash of the row's number, so they never change.
+where there is a natural one. Rows are dealt to clients in the order of a hash of their numbers, so nothing ever changes
+and clients have nearly equal numbers of rows.
 """
 
 import sys
@@ -49,15 +50,20 @@ def digits() -> pd.DataFrame:
 
 
 def placed(table: pd.DataFrame, clients: int, cluster: pd.Series | None = None) -> pd.DataFrame:
-    """The table with the columns client, server and, if there are any, cluster. A client is in one cluster."""
-    number = np.array([zlib.crc32(str(row).encode()) % clients for row in range(len(table))])
-    places = {"server": [SERVERS[client % len(SERVERS)] for client in number]}
-    if cluster is None:
-        names = [f"client-{client:02d}" for client in number]
-    else:
-        names = [f"{group}-{client:02d}" for group, client in zip(cluster, number, strict=True)]
-        places["cluster"] = cluster.tolist()
-    return pd.DataFrame({"client": names, **places}).join(table.reset_index(drop=True))
+    """The table with the columns client, server and, if there are any, cluster; so many clients in every cluster."""
+    groups = np.array(["client"] * len(table) if cluster is None else cluster.to_list())
+    shuffled = np.array([zlib.crc32(str(row).encode()) for row in range(len(table))])
+    number = np.empty(len(table), dtype=int)
+    for group in np.unique(groups):
+        rows = np.flatnonzero(groups == group)
+        number[rows[np.argsort(shuffled[rows])]] = np.arange(len(rows)) % clients
+    places = {
+        "client": [f"{group}-{client:02d}" for group, client in zip(groups, number, strict=True)],
+        "server": [SERVERS[client % len(SERVERS)] for client in number],
+    }
+    if cluster is not None:
+        places["cluster"] = groups.tolist()
+    return pd.DataFrame(places).join(table.reset_index(drop=True))
 
 
 TABLES: dict[str, tuple[Callable[[], pd.DataFrame], str]] = {

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from pgfl.data.synthetic import synthetic_regression
     from pgfl.data.tables import read_federation
     from pgfl.objectives import Bounds, Huber, Logistic, MarginObjective, Objective, Ridge, Softmax
+    from pgfl.planning.facts import Facts
+    from pgfl.planning.forecast import plan
     from pgfl.privacy.request import Privacy
     from pgfl.results.model import Model
     from pgfl.results.result import Result
@@ -30,6 +32,7 @@ __all__ = [
     "Column",
     "Decaying",
     "ExactMixing",
+    "Facts",
     "FedAvg",
     "Federation",
     "Graph",
@@ -46,6 +49,7 @@ __all__ = [
     "TestSet",
     "mnist_federation",
     "open_federation",
+    "plan",
     "read_federation",
     "save_federation",
     "synthetic_regression",
@@ -61,6 +65,8 @@ _HOMES = {
     "pgfl.data.tables": ("read_federation",),
     "pgfl.core.federation": ("ClientData", "Federation", "TestSet"),
     "pgfl.objectives": ("Bounds", "Huber", "Logistic", "MarginObjective", "Objective", "Ridge", "Softmax"),
+    "pgfl.planning.facts": ("Facts",),
+    "pgfl.planning.forecast": ("plan",),
     "pgfl.privacy.request": ("Privacy",),
     "pgfl.results.model": ("Model",),
     "pgfl.results.result": ("Result",),

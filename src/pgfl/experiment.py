@@ -89,6 +89,7 @@ def _options(config: Config, communicator: Communicator) -> TrainingOptions:
         metrics=config.metrics,
         dtype=np.dtype(config.dtype).type,
         threads=config.threads,
+        stop=config.stop or TrainingOptions.stop,
         engine=cast(Library, ALIASES.get(config.engine, config.engine)),
     )
     check_engine(options, communicator.size)

@@ -129,3 +129,15 @@ def test_a_result_without_a_config_is_continued_in_python(place):
     ran(place / "mine.toml", "--out", place / "first")
     (place / "first" / "config.toml").unlink()
     assert "go on with it in Python" in refused("run", "--continue", place / "first")
+
+
+def test_bounds_that_were_computed_are_kept_for_new_rows(place):
+    """The second table reaches further than the first one, from whose rows the bounds were computed."""
+    computed = '[data.columns]\nx1 = { bounds = "data" }\nx2 = { bounds = "data" }\ny = { bounds = "data" }\n[graph]'
+    (place / "mine.toml").write_text(CONFIG.replace("[graph]", computed))
+    ran(place / "mine.toml", "--out", place / "first")
+    write_table(place / "clients.csv", "abcdef", rows=20)
+    ran("--continue", place / "first", "--rounds", 4, "--out", place / "second")
+    first, second = Result.load(place / "first"), Result.load(place / "second")
+    assert second.encoding.columns == first.encoding.columns
+    assert len(second.client_ids) > len(first.client_ids)

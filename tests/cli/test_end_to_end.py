@@ -71,8 +71,8 @@ def test_the_default_preset_learns_and_keeps_its_promise(tmp_path):
     code, out, _ = run("run", "--json", "--out", tmp_path / "o")
     assert code == 0
     summary = json.loads(out)
-    assert 10 * np.log10(summary["final"]["nmsd"]) < -14
-    assert summary["privacy"]["epsilon"]["worst"] <= 4.0
+    assert 10 * np.log10(summary["final"]["nmsd"]) < -7
+    assert summary["privacy"]["epsilon"]["worst"] <= 1.0 + 1e-9
     assert (summary["clients"], summary["servers"], summary["dimension"]) == (150, 10, 60)
 
 
@@ -136,7 +136,7 @@ def test_odd_but_good_input_works(study, tmp_path):
 # ------------------------------------------------------------------------------------------------------- interruptions
 
 LONG = ["private-huber"]
-for override in ("rounds=120", "checkpoint_every=10", "data.servers=4", "runs=2"):
+for override in ("rounds=120", "checkpoint_every=10", "data.servers=4", "runs=2", "algorithm.client=admm"):
     LONG += ["--set", override]
 
 

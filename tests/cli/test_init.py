@@ -173,6 +173,11 @@ def test_mistakes_are_one_sentence_and_write_nothing(tables, tmp_path, options, 
     assert not (tmp_path / "c.toml").exists()
 
 
+def test_a_table_in_the_place_of_a_config_is_recognised(tables):
+    path = tables / "diabetes.csv"
+    assert f"is a table, not a config; write one for it with `pgfl init {path}`." in refused("run", path)
+
+
 def test_a_config_with_a_test_share_can_be_cross_validated(tables, tmp_path):
     config, _ = written(tables, tmp_path, "diabetes")
     code, out, err = run("run", config, "--folds", 3, "--set", "rounds=2", "--out", tmp_path / "folds", "--json")

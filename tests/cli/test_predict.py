@@ -108,6 +108,21 @@ def test_the_model_is_that_of_the_column_of_a_cluster_or_of_a_client(folder, tmp
             assert not np.array_equal(found[~elders], by_column[~elders])
 
 
+def test_rows_of_another_cluster_are_refused_even_if_there_is_only_one_model(tmp_path):
+    frame = table().with_columns(cluster=pl.lit("adults"))
+    features = RowEncoding(COLUMNS, TargetColumn("y")).encode(read_rows(frame))
+    federation = Federation.from_clients({"ann": ClientData("north", "adults", features, features[:, 0])})
+    result = train(federation.replace(encoding=RowEncoding(COLUMNS, TargetColumn("y"))), PGFL(), Ridge(), rounds=2)
+    folder = result.save(tmp_path / "run")
+    other = frame.with_columns(cluster=pl.lit("elders")).drop("patient")
+    other.write_csv(tmp_path / "new.csv")
+    sentence = refused("predict", folder, tmp_path / "new.csv", "--out", tmp_path / "out.csv")
+    assert "There is no cluster 'elders'" in sentence
+    predict(folder, tmp_path / "new.csv", tmp_path / "out.csv", "--cluster", "adults")
+    other.drop("cluster").write_csv(tmp_path / "bare.csv")
+    predict(folder, tmp_path / "bare.csv", tmp_path / "bare-out.csv")
+
+
 def test_a_classifier_writes_labels_and_probabilities_where_they_are_wanted(classifier, tmp_path):
     frame = table().drop("patient")
     frame.write_csv(tmp_path / "new.csv")

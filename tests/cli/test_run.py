@@ -234,3 +234,49 @@ def test_progress_that_is_not_counted_is_told_in_per_cent(capsys, monkeypatch):
             tell(done, 6.0, "fig1")
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("pgfl: 50 %, 0:00:0") and line.endswith(" left  fig1")
+
+
+DIVERGES = """rounds = 300
+[data]
+kind = "table"
+clients = "clients.csv"
+test = "clients.csv"
+[graph]
+kind = "line"
+[algorithm]
+kind = "fedavg"
+step = 5.0
+"""
+
+
+def write_study(folder, text):
+    rows = [f"c{k},s{k % 2},q,{k + n},{k + 0.5 * n},{n - k}" for k in range(4) for n in range(6)]
+    (folder / "clients.csv").write_text("client,server,cluster,y,a,b\n" + "\n".join(rows) + "\n")
+    (folder / "mine.toml").write_text(text)
+    return folder / "mine.toml"
+
+
+def test_a_diverging_run_leaves_its_result_and_fails(tmp_path):
+    code, out, _ = run("run", write_study(tmp_path, DIVERGES), "--out", tmp_path / "out")
+    assert code == Diverged.exit_code == 1
+    assert out.startswith("Verdict: diverging\n")
+    assert "Lower algorithm.step" in " ".join(out.split())
+    summary = json.loads((tmp_path / "out" / "summary.json").read_text("utf-8"))
+    assert summary["verdict"]["kind"] == "diverging"
+    assert summary["rounds"] < 50
+    assert "<h2>Diverging</h2>" in (tmp_path / "out" / "report.html").read_text("utf-8")
+    assert run("run", "--resume", "--out", tmp_path / "out")[0] == 1
+
+
+def test_a_table_s_training_stops_when_it_has_converged_unless_it_never_should(tmp_path):
+    config = write_study(tmp_path, DIVERGES.replace('kind = "fedavg"\nstep = 5.0', "rho = 20.0"))
+    code, out, _ = run("run", config, "--out", tmp_path / "out")
+    assert (code, out.splitlines()[0]) == (0, "Verdict: converged")
+    assert "and training stopped there" in " ".join(out.split())
+    assert "R²" in out and "baseline" in out and "accuracy" not in out
+    summary = json.loads((tmp_path / "out" / "summary.json").read_text("utf-8"))
+    assert summary["rounds"] < 300
+    assert 'stop = "converged"' in (tmp_path / "out" / "config.toml").read_text("utf-8")
+    assert run("run", config, "--set", 'stop="never"', "--out", tmp_path / "whole")[0] == 0
+    assert json.loads((tmp_path / "whole" / "summary.json").read_text("utf-8"))["rounds"] == 300
+    assert "stop" in refused("run", config, "--set", 'stop="soon"', "--out", tmp_path / "no")

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from pgfl.cli.account import account
 from pgfl.config import Config, Decay, load, parse, presets, to_toml, warnings
+from pgfl.config.building import build_algorithm
 from pgfl.config.schema import (
     DATA_SECTIONS,
     AlgorithmSettings,
@@ -21,6 +22,7 @@ from pgfl.config.schema import (
     SyntheticData,
 )
 from pgfl.core.algorithms import PGFL, ExactMixing, FedAvg, OneStep
+from pgfl.core.client_rules import LinearisedStep, ProximalStep
 from pgfl.data.fingerprint import fingerprint
 from pgfl.data.mnist import mnist_federation
 from pgfl.data.synthetic import synthetic_regression
@@ -390,3 +392,16 @@ def test_malformed_files_end_in_a_sentence(tmp_path_factory, text):
     path = tmp_path_factory.getbasetemp() / "malformed.toml"
     path.write_bytes(text)
     assert outcome(lambda: load(path))
+
+
+def test_the_client_s_step_is_chosen_for_the_pgfl_algorithms_alone():
+    for kind in ("pgfl", "pgfl-exact", "pgfl-onestep"):
+        chosen = load("private-huber", [f"algorithm.kind={kind}"])
+        algorithm = build_algorithm(chosen.algorithm, "uniform")
+        assert isinstance(algorithm.client_rule, LinearisedStep)
+        assert algorithm.rho == chosen.algorithm.rho
+    assert isinstance(build_algorithm(load("paper-fig2").algorithm, "uniform").client_rule, ProximalStep)
+    assert "fedavg has its own steps" in refusal("private-huber", ["algorithm.kind=fedavg"])
+    assert "`algorithm.client`" in refusal("private-huber", ["algorithm.client=gradients"])
+    with pytest.raises(ConfigError, match="did you mean gradient"):
+        PGFL(client="gradients")

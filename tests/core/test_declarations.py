@@ -1,5 +1,7 @@
 """Declarations of columns: the same rules in Python and in a config, each mistake one sentence."""
 
+import numpy as np
+import pandas as pd
 import pytest
 
 from pgfl import Column
@@ -60,6 +62,12 @@ def test_unknown_keys_and_values_that_are_no_tables():
 
 def test_whole_numbers_are_categories_as_cells_hold_them():
     assert Column(categories=[1, 2.0, 2.5, True, " f "]).categories == ("1", "2", "2.5", "true", "f")
+
+
+def test_arrays_are_lists_too():
+    assert Column(bounds=np.array([18, 90])) == Column(bounds=(18, 90)) == Column(bounds=[np.int64(18), np.float32(90)])
+    assert Column(categories=pd.Series(["f", "m"]).unique()).categories == ("f", "m")
+    assert Column(labels=np.array([0, 1])).labels == ("0", "1")
 
 
 def test_a_config_keeps_its_declarations():

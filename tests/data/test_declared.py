@@ -11,6 +11,7 @@ from pgfl.config import parse
 from pgfl.core.row_encoding import NumberColumn, PlaceColumns
 from pgfl.data.configured import expected_extent, federations
 from pgfl.data.fingerprint import fingerprint
+from pgfl.data.rows import read_rows
 from pgfl.errors import ConfigError, DataError, PgflError, PrivacyError
 from pgfl.experiment import run
 
@@ -107,6 +108,14 @@ def test_a_constant_column_of_the_data_is_zero():
     assert made.features.tolist() == [[0.0], [0.0]]
 
 
+def test_a_feature_that_is_true_or_false_is_a_number_in_every_encoding():
+    made = read(features=["sex"], columns={"sex": Column(categories="data")}, ignore=[])
+    assert made.features.dtype == np.float64
+    encoded = made.encoding.encode(read_rows(TABLE))
+    assert encoded.dtype == np.float64
+    assert encoded.tolist() == [[0, 1, 0, 0], [1, 0, 0, 0], [0, 0, 1, 0], [0, 1, 0, 0]]
+
+
 def test_labels_as_text_are_numbered_from_zero():
     table = TABLE | {"y": ["ill", "healthy", "ill", "healthy"]}
     made = read(table, columns=DECLARED | {"y": Column(labels=["healthy", "ill"])})
@@ -117,6 +126,16 @@ def test_labels_as_text_are_numbered_from_zero():
         read(table)
     with pytest.raises(DataError, match=r"data row 1: column 'y' holds 'ill'; its labels are sick, well"):
         read(table, columns=DECLARED | {"y": Column(labels=["sick", "well"])})
+
+
+@pytest.mark.parametrize("cells", [["1.0", "2.0", "2", "1"], [1, 2, 2, 1], [1.0, 2.0, 2.0, 1.0]])
+@pytest.mark.parametrize("words", [["1", "2"], [1, 2.0], ["1.0", "2.0"], "data"])
+def test_whole_numbers_are_labels_and_categories_however_they_are_written(cells, words):
+    table = {"client": ["a"] * 4, "y": cells, "x": cells}
+    columns = {"y": Column(labels=words), "x": Column(categories=words, other=False)}
+    made = read_federation(table, columns=columns)
+    assert made.targets.tolist() == [0, 1, 1, 0]
+    assert made.features.tolist() == [[1, 0], [0, 1], [0, 1], [1, 0]]
 
 
 def test_target_bounds_scale_targets():
@@ -160,6 +179,7 @@ class TestPlaces:
             ({"columns": {"client": Column(categories="data")}}, "`columns` declares 'client', which names where"),
             ({"features": ["sex", "smoker"], "ignore": []}, "`columns` declares 'age', which `features` does not list"),
             ({"columns": {"age": {"bound": (1, 2)}}}, r"Unknown key `columns.age.bound` \(did you mean bounds\?\)"),
+            ({"columns": [Column(bounds=(0, 1))]}, "`columns` must map names of columns to declarations"),
             ({"columns": {"age": (18, 90)}}, r"`columns.age` must be a table"),
             ({"columns": DECLARED | {"y": Column(boolean=True)}}, "The target 'y' takes bounds or labels"),
             ({"columns": DECLARED | {"y": Column(missing=0)}}, "The target 'y' cannot be missing"),
@@ -168,6 +188,8 @@ class TestPlaces:
             ({"columns": DECLARED | {"sex": Column(categories=["f", "m"])}}, "row 3: column 'sex' holds 'x', which is"),
             ({"columns": DECLARED | {"sex": Column(boolean=True)}}, "data row 1: column 'sex' holds 'm'; a boolean"),
             ({"ignore": []}, r"column 'note' holds text \('a', 'b', 'c', …\).*note = \{ categories = .*`ignore`"),
+            ({"features": [], "columns": {}}, "`features` leaves no column as a feature"),
+            ({"ignore": ["age", "sex", "smoker", "note"], "columns": {}}, "`ignore` leaves no column as a feature"),
             ({"test": 1.5}, "`test` must be a share between 0 and 1, or a table; got 1.5"),
             ({"test": 1}, "`test` must be a share between 0 and 1, or a table; got 1"),
             ({"test": True}, "`test` must be a share"),
@@ -261,6 +283,27 @@ class TestConfigs:
         settings["data"] |= {"folds": 2}
         result = run(parse(settings))
         assert len(result.models) == 2
+
+
+def test_a_stored_federation_remembers_what_was_read_from_records(tmp_path):
+    read(columns=DECLARED | {"y": Column(bounds="data")}, store=tmp_path / "stored")
+    with pytest.raises(PrivacyError, match="column 'y' were read from records"):
+        train(open_federation(tmp_path / "stored"), PGFL(), Huber(), rounds=1, privacy=PRIVACY)
+
+
+def test_features_that_look_like_ids_give_a_warning_which_under_privacy_depends_on_names_only():
+    rows = 40
+    table = {"client": ["a", "b"] * 20, "y": np.zeros(rows), "x": np.linspace(0, 1, rows), "serial": np.arange(rows)}
+    warning = "Column 'serial' looks like an id but is a feature; leave it out with `ignore`."
+    private = {"privacy": Privacy(phi0=1.0, x_norm=1.0, noise="seeded"), "objective": Huber()}
+    assert warning in train(read_federation(table), rounds=1).warnings
+    assert warning not in train(read_federation(table), rounds=1, **private).warnings
+    assert warning not in train(read_federation(table, ignore=["serial"]), rounds=1).warnings
+    assert warning not in train(read_federation(table, columns={"serial": {"bounds": [0, 40]}}), rounds=1).warnings
+    named = table | {"patient_id": [1, 2] * 20}
+    both = "Columns 'serial', 'patient_id' look like ids but are features; leave them out with `ignore`."
+    assert both in train(read_federation(named), rounds=1).warnings
+    assert any("'patient_id' looks" in text for text in train(read_federation(named), rounds=1, **private).warnings)
 
 
 def test_a_stored_federation_keeps_its_encoding_and_test_clients(tmp_path):

@@ -28,6 +28,13 @@ def test_a_share_holds_on_average_for_small_clients():
     assert held_out_share(offsets, 0.2, seed=0).mean() == pytest.approx(0.2, abs=0.01)
 
 
+def test_a_small_table_has_one_test_row():
+    for seed in range(20):
+        held = held_out_share(np.array([0, 1, 3, 4]), 0.01, seed)
+        assert held.sum() == 1
+        assert held[1:3].any()
+
+
 def test_the_seed_decides_and_nothing_else():
     first = held_out_share(OFFSETS, 0.2, seed=0)
     assert np.array_equal(first, held_out_share(OFFSETS, 0.2, seed=0))
@@ -37,7 +44,7 @@ def test_the_seed_decides_and_nothing_else():
 def test_clients_of_one_row_only_cannot_be_held_out():
     with pytest.raises(DataError, match=r"test = 0.2 holds out no row"):
         held_out_share(np.arange(6), 0.2, seed=0)
-    with pytest.raises(DataError, match=r"folds = 5 hold out no row"):
+    with pytest.raises(DataError, match=r"folds = 5 holds out no row"):
         held_out_fold(np.arange(6), 5, 0, seed=0)
 
 

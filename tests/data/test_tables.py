@@ -266,7 +266,10 @@ class TestBadTables:
             (GOOD + ",south,young,1,1,1\n", ["data row 5", "'client'", "empty"]),
             (GOOD + "dan, ,young,1,1,1\n", ["data row 5", "'server'", "empty"]),
             (GOOD + "dan,south,,1,1,1\n", ["data row 5", "'cluster'", "empty"]),
-            (GOOD.replace("cluster", "group"), ["data row 1", "'group'", "text ('old', 'young')", "group = {"]),
+            (
+                GOOD.replace("cluster", "group"),
+                ["data row 1", "'group'", "text ('old', 'young')", "group = {", 'state cluster = "group"'],
+            ),
             (GOOD.replace("cluster", "Clusters"), ["'cluster'", 'cluster = "Clusters"']),
             (GOOD.replace("client", "patient"), ["'client'", 'client = "patient"', "patient, server, cluster"]),
             (GOOD.replace(",y,", ",z,"), ["'y'"]),

@@ -15,11 +15,12 @@ from pgfl.results.folder import SUMMARY
 from pgfl.results.result import Result
 from pgfl.simulate.mpi import mpi_communicator
 from tests.command_line import PGFL, finish, start, wait_for
-from tests.mpi.rank_cases import config
+from tests.mpi.rank_cases import PRIVATE, config
 from tests.mpi.rank_jobs import HERE, MARK, MPIEXEC, kill_rank, launch, sentences
 
 RUN = (*PGFL, "run", "--engine", "mpi", "--json")
-LONG = {"rounds": 1200, "record_every": 50, "checkpoint_every": 20}
+BUDGET = PRIVATE | {"max_releases": 400}  # spent after some 800 rounds, where the run ends
+LONG = {"rounds": 1200, "record_every": 50, "checkpoint_every": 20, "privacy": BUDGET}
 
 
 def written(folder, name, **changes):
@@ -86,6 +87,7 @@ def test_a_killed_run_goes_on_with_another_number_of_ranks_as_if_nothing_had_hap
     done = launch(count, *RUN, "--resume", "--out", out)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["rounds"] == LONG["rounds"]
+    assert json.loads(done.stdout)["spent_at"] == uninterrupted.spent_at != [None]
     assert_same_folder(uninterrupted, out)
     assert not (out / "simulation_only/checkpoint").exists()
 

@@ -41,6 +41,10 @@ def assert_same_result(one, other, name):
         assert_same_bits(*pieces, name)
     for ours, theirs in zip(one.privacy, other.privacy, strict=True):
         assert_same_bits(ours, theirs, name)
+    assert one.verdict == other.verdict, name
+    assert [each.to_json() for each in one.measures] == [each.to_json() for each in other.measures], name
+    for table in ("client_measures", "held_out"):
+        assert_same_bits(getattr(one, table) or {}, getattr(other, table) or {}, name)
 
 
 @pytest.mark.parametrize("count", [1, 2, 3])

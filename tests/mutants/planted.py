@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.mutants.mutant import Mutant
 from tests.mutants.planted_devices import DEVICES
 from tests.mutants.planted_endings import ENDINGS
+from tests.mutants.planted_later import LATER
 from tests.mutants.planted_ledgers import LEDGERS
 from tests.mutants.planted_linearised import LINEARISED
 from tests.mutants.planted_sites import SITES
@@ -186,7 +187,7 @@ MECHANISM: tuple[Mutant, ...] = (
         "the number of classes is the largest label + 1, under privacy as well",
         "The length of a model tells whether anyone has the rarest label.",
         "simulate/label_classes.py",
-        "if privacy is not None:",
+        "if privacy is not None and labels is None:",
         "if privacy is not None and privacy.guarantee == 'none':",
         (SOFTMAX.format("under_privacy_the_classes_are_stated_and_never_read"),),
     ),
@@ -495,4 +496,4 @@ MECHANISM: tuple[Mutant, ...] = (
     ),
 )
 
-PLANTED = (*MECHANISM, *LINEARISED, *DEVICES, *LEDGERS, *SLIPS, *ENDINGS, *SITES)
+PLANTED = (*MECHANISM, *LINEARISED, *DEVICES, *LEDGERS, *SLIPS, *ENDINGS, *LATER, *SITES)

@@ -10,6 +10,7 @@ OWN = RULES + "test_data_of_ones_own_gets_float_safe_noise_unless_seeded_noise_i
 RUN = "tests/cli/test_private_run.py::"
 DECLARED = "tests/data/test_declared.py::"
 DECLARATIONS = "tests/core/test_declarations.py::"
+LEAKS = "tests/privacy/test_leaks.py::"
 
 SLIPS: tuple[Mutant, ...] = (
     Mutant(
@@ -165,5 +166,32 @@ SLIPS: tuple[Mutant, ...] = (
         "        if own and self.runs > 1:\n",
         "        if False:\n",
         (DECLARATIONS + "test_several_private_runs_on_the_same_records_are_refused",),
+    ),
+    Mutant(
+        "final-measures-of-clean-models",
+        "the final figures of held-out rows are those of clean client models",
+        "Whoever knows the held-out rows learns about the clean models.",
+        "simulate/recorder.py",
+        "shown = self.own_models if self.engine.privacy is None else self.received_models",
+        "shown = self.own_models",
+        (LEAKS + "test_files_for_others_are_a_function_of_the_releases",),
+    ),
+    Mutant(
+        "history-of-clean-models",
+        "the history that is shown measures clean client models on held-out rows",
+        "As above, in every round.",
+        "simulate/recorder.py",
+        "self.held_out.record(shown, self.received_models)",
+        "self.held_out.record(shown, self.own_models)",
+        (LEAKS + "test_files_for_others_are_a_function_of_the_releases",),
+    ),
+    Mutant(
+        "clients-named-under-privacy",
+        "every client's own figure on its held-out rows is written, with its name",
+        "They are exact functions of a few records of a person who is named.",
+        "simulate/training.py",
+        "None if simulator.plan else self.client_ids",
+        "self.client_ids",
+        ("tests/simulate/test_held_out.py::test_with_privacy_the_models_that_clients_receive_are_measured",),
     ),
 )

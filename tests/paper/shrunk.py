@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import cache
 
+from pgfl.paper.affordable import RECORDS
 from pgfl.paper.audited import Audited
 from pgfl.paper.beyond import RICHER
-from pgfl.paper.experiments import DigitData, Experiment, Measured, Trial
+from pgfl.paper.experiments import DigitData, Experiment, Measured, RegressionData, TailAverage, Trial
 from pgfl.paper.items import Effort, Item
 from pgfl.paper.outcome import Outcome
 from pgfl.paper.theorem1 import Convergence
@@ -41,7 +42,11 @@ def shortened(experiment: Experiment) -> Experiment:
             return replace(experiment, rounds=DIGIT_ROUNDS, record_every=DIGIT_ROUNDS)
         if experiment.privacy is not None and experiment.privacy == RICHER.privacy:
             return replace(experiment, data=replace(experiment.data, samples=(4, 8)), rounds=10)
+        if isinstance(experiment.data, RegressionData) and experiment.data.samples == RECORDS.samples:
+            return replace(experiment, data=replace(experiment.data, samples=(4, 8)), rounds=10)
         return replace(experiment, rounds=ROUNDS)
+    if isinstance(experiment, TailAverage):
+        return replace(experiment, trial=shortened(experiment.trial))
     if isinstance(experiment, Convergence):
         return replace(experiment, rounds=200, record_every=4)
     if isinstance(experiment, Drift):

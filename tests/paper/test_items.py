@@ -47,6 +47,28 @@ CLAIMS = {
     ],
     "network": [],
     "beyond": ["section-v", "richer"],
+    "affordable": [
+        "epsilon-1",
+        "epsilon-4",
+        "pairs",
+        "triplets",
+        "idea.falling-tau",
+        "idea.falling-tau-1",
+        "idea.clusters",
+        "idea.decay",
+        "idea.decay-1",
+        "idea.steep-decay",
+        "idea.half-kappa",
+        "idea.double-kappa",
+        "idea.short-rows",
+        "idea.long-rows",
+        "idea.few",
+        "idea.exact",
+        "idea.quiet",
+        "idea.quiet-4",
+        "idea.tail",
+        "idea.tail-4",
+    ],
 }
 LEMMA = ["Huber", "logistic", "bounded-ridge", "raw-ridge"]
 

@@ -12,14 +12,13 @@ from pgfl.audit.cases import huber
 from pgfl.audit.planted_bugs import clean_dual
 from pgfl.audit.subjects import Mechanism
 from pgfl.config import parse
-from pgfl.core.federation import ClientData, Federation
+from pgfl.core.federation import ClientData, Federation, TestSet
 from pgfl.core.measures import MEASURES
 from pgfl.core.metrics import METRICS
 from pgfl.core.roles import Accepted, Client, RoundRequest, Server
 from pgfl.errors import ResultError
 from pgfl.privacy.noise import SecureNoise, SeededNoise
 from pgfl.results.folder import SIMULATION_ONLY, RunFolder
-from pgfl.results.report import write
 from pgfl.results.result import Result
 from pgfl.simulate.checkpoint import Checkpoints
 from pgfl.simulate.communicator import ALONE
@@ -143,6 +142,16 @@ def federation(seed=0, scale=1.0):
     return Federation.from_clients(clients, [("s0", "s1"), ("s1", "s2")])
 
 
+def _held_out():
+    rng = np.random.default_rng(9)
+    rows = {q: rng.standard_normal((60, DIMENSION)) for q in ("q0", "q1")}
+    owners = {q: np.repeat(np.arange(int(q[1]), 6, 2), 20) for q in rows}
+    return {q: TestSet(features, features[:, 0], owners[q]) for q, features in rows.items()}
+
+
+HELD_OUT = _held_out()
+
+
 def private(noise="seeded", **settings):
     return Privacy(**{"phi0": 2.0, "zeta": 0.99, "x_norm": 3.0, "noise": noise, **settings})
 
@@ -169,10 +178,13 @@ NUMBER = re.compile(r"-?\d+\.\d+(?:e[-+]?\d+)?")
 
 def numbers_in(path):
     """Every number with a fraction that a file holds, whatever its format."""
-    if path.suffix == ".npz":
+    if path.suffix in (".npz", ".pgfl"):
         with np.load(path) as archive:
-            arrays = [archive[name] for name in archive.files]
-        return np.concatenate([a.ravel() for a in arrays if a.dtype.kind == "f"] or [np.empty(0)])
+            parts = [archive[name] for name in archive.files]
+        arrays = [np.asarray(part) for part in parts]
+        pages = [str(part) for part in parts if isinstance(part, bytes) or part.dtype.kind == "U"]
+        written = [float(text) for page in pages for text in NUMBER.findall(page)]
+        return np.concatenate([*(a.ravel() for a in arrays if a.dtype.kind == "f"), written])
     if path.suffix == ".png":
         return np.empty(0)
     return np.array([float(text) for text in NUMBER.findall(path.read_text("utf-8"))])
@@ -193,12 +205,14 @@ def shared(some, others):
 
 
 def test_no_number_of_the_clean_models_or_their_measures_is_in_a_file_for_others(tmp_path):
-    result = train(federation(), PGFL(rho=RHO), Huber(), rounds=5, privacy=private(), metrics=METRICS)
+    made = federation().replace(tests=HELD_OUT)
+    result = train(made, PGFL(rho=RHO), Huber(), rounds=5, privacy=private(), metrics=METRICS)
     result.save(tmp_path / "private")
-    write(result, tmp_path / "private")
     clean = numbers_of(tmp_path / "private", inside=True)
     assert len(clean) > 6 * DIMENSION
-    assert len(shared(clean, numbers_of(tmp_path / "private", inside=False))) == 0
+    start = np.sort([values[0] for values in result.history.values()])  # of models that are all zero
+    both = shared(clean, numbers_of(tmp_path / "private", inside=False))
+    assert len(both) == len(shared(both, start))
     assert len(shared(np.ravel(result.models[0].clients), clean)) == 6 * DIMENSION, "the search must be able to find"
     train(federation(), PGFL(rho=RHO), Huber(), rounds=5).save(tmp_path / "open")
     assert not (tmp_path / "open" / SIMULATION_ONLY).exists()
@@ -229,7 +243,7 @@ def test_files_for_others_are_a_function_of_the_releases(tmp_path, monkeypatch, 
     for name, scale in (("one", 1.0), ("other", 3.0)):
         checkpoints = Checkpoints(tmp_path / name / "checkpoint", "same", 2, keep_clean=False)
         result = train(
-            federation(scale=scale),
+            federation(scale=scale).replace(tests=HELD_OUT),
             PGFL(rho=RHO, tau=0.1),
             Huber(kappa=5.0),
             rounds=6,
@@ -243,15 +257,15 @@ def test_files_for_others_are_a_function_of_the_releases(tmp_path, monkeypatch, 
         kept = files_for_others(tmp_path / name)
         assert any(path.parts[0] == "checkpoint" for path in kept)
         result.save(tmp_path / name)
-        write(result, tmp_path / name)
         results.append((result, kept | files_for_others(tmp_path / name)))
     (one, files), (other, files_of_other) = results
     if noise == "seeded":
         assert not np.allclose(one.models[0].clients, other.models[0].clients), "clean models must differ"
     assert set(files) == set(files_of_other)
-    assert {"models.npz", "history.csv", "privacy.csv", "summary.json", "report.html", "curves.png"} <= {
-        p.name for p in files
-    }
+    names = {"models.npz", "history.csv", "privacy.csv", "summary.json", "report.html", "curves.png", "held_out.csv"}
+    assert names <= {p.name for p in files}
+    assert "clients.csv" not in {p.name for p in files}
+    assert one.measures and one.verdict
     for path, content in files.items():
         assert content == files_of_other[path], path
 

@@ -395,3 +395,20 @@ def test_from_a_table_with_an_intercept_to_predictions_and_back_from_disk(tmp_pa
     np.testing.assert_array_equal(Model.load(tmp_path / "out").predict(columns_of(new)), found)
     if privacy is not None:
         assert result.x_norm == federation.encoding.x_norm == 2.0
+
+
+def test_every_run_has_an_encoding_of_its_own(tmp_path):
+    rows = raw_rows()
+    columns = columns_of(rows) | places(60) | {"y": measured(rows)}
+
+    def data(run):
+        declared = {"age": Column(bounds=(20, 80 + 40 * run)), "sex": Column(categories=["f", "m"])}
+        return read_federation(columns, columns=declared, intercept=True)
+
+    result = train(data, PGFL(rho=0.1), Ridge(lam=1e-6), rounds=100, runs=2)
+    result.save(tmp_path / "out")
+    again = Result.load(tmp_path / "out")
+    for run in range(2):
+        assert again.model(run).encoding.columns[1].bounds == (20.0, 80.0 + 40 * run)
+        np.testing.assert_array_equal(again.predict(columns, run=run), result.predict(columns, run=run))
+        assert r2(measured(rows), result.predict(columns, run=run)) > 0.99

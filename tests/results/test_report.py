@@ -8,11 +8,15 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
+from pgfl.core.row_encoding import NumberColumn, RowEncoding, TargetColumn
 from pgfl.results import report
+from pgfl.results.measured import Figure, Measured
 from pgfl.results.report.curves import draw
+from pgfl.results.report.held_out_pictures import pictures
 from pgfl.results.report.network_picture import picture
 from pgfl.results.report.page import page
 from pgfl.results.report.panels import MOST_POINTS, panels
+from pgfl.results.verdict import Verdict
 from tests.sample_results import CLUSTERS, sample_result
 
 VOID = {"meta", "br", "img", "link"}
@@ -132,3 +136,66 @@ def test_a_network_too_large_to_see_is_not_drawn():
 def test_the_picture_is_png(tmp_path):
     report.write(sample_result(runs=2, noise="seeded"), tmp_path)
     assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
+
+
+# --- verdict, measures, pictures -------------------------------------------------------------------------------------
+
+
+def measured_result(noise=None, **fields):
+    """A result with held-out figures of a regression in one cluster and of a classification in another."""
+    rng = np.random.default_rng(3)
+    ids = tuple(f"client-{k:02d}" for k in range(30))
+    figures = (Figure(0.5, 0.0), {"adults": Figure(0.5, 0.0)}, Figure(-1.0, 0.0), Figure(0.4, 0.0))
+    accuracy = (Figure(0.9, 0.6), {"children": Figure(0.9, 0.6)}, Figure(0.7, 0.5), Figure(0.95, 0.6))
+    named = None if noise else "<i>ann</i>"
+    return sample_result(
+        noise=noise,
+        verdict=Verdict("not yet", "They are <far> away.", "Raise rounds to about 900.", further=("Something else.",)),
+        measures=[Measured("r2", *figures, named), Measured("accuracy", *accuracy, named)],
+        client_measures=None
+        if noise
+        else {
+            "client": np.array(ids),
+            "cluster": np.array([CLUSTERS[k % 2] for k in range(30)]),
+            "r2": np.where(np.arange(30) % 2 == 0, rng.normal(size=30), np.nan),
+        },
+        held_out={
+            "cluster": np.repeat(["adults", "children"], 5),
+            "predicted": rng.random(10),
+            "observed": rng.random(10),
+            "rows": np.full(10, 30),
+        },
+        encoding=RowEncoding(tuple(NumberColumn(name) for name in ("age", "bmi", "<b>x</b>")), TargetColumn("y")),
+        **fields,
+    )
+
+
+@pytest.mark.parametrize("noise", [None, "seeded"])
+def test_the_page_begins_with_the_verdict_and_shows_measures_beside_baselines(noise):
+    html = page(measured_result(noise))
+    text = "".join(outline(html).text)
+    assert (
+        text.index("Not yet")
+        < text.index("They are <far> away. Raise rounds to about 900.")
+        < text.index("Held-out rows")
+    )
+    assert "Something else." in text
+    assert "0.500" in text and "90.0 %" in text and "60.0 %" in text
+    assert ("<i>ann</i>" in text) == (noise is None)
+    assert all(title in text for title in ("Predicted and observed", "Calibration", "Coefficients"))
+    assert ("Clients compared" in text) == (noise is None)
+    assert "bmi" in text and "<b>x</b>" in text and "intercept" in text
+    assert html.count('class="plot"') == (3 if noise is None else 2)
+
+
+def test_the_coefficients_of_several_classes_are_named_by_class():
+    text = "".join(outline(page(measured_result(dimension=8))).text)
+    assert "age, class 0" in text and "intercept, class 1" in text
+    assert "Coefficients" not in "".join(outline(page(measured_result(dimension=5))).text)
+
+
+def test_the_dots_lie_where_the_figures_say():
+    picture = pictures(measured_result())[1].svg
+    xs = sorted(float(x) for x in re.findall(r'cx="([\d.]+)"', picture))
+    predicted = sorted(measured_result().held_out["predicted"][5:])
+    np.testing.assert_allclose(xs, [58 + 450 * value for value in predicted], atol=0.1)

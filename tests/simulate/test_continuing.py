@@ -257,7 +257,7 @@ def test_a_seed_whose_streams_were_cut_otherwise_is_refused():
     ("go_on", "kind", "sentence"),
     [
         (lambda start: train(federation(), ExactMixing(), Huber(), rounds=1, start=start), ConfigError, "same one"),
-        (lambda start: train(federation(), PGFL(), Huber(), rounds=0, start=start), ConfigError, "later one"),
+        (lambda start: train(federation(), PGFL(), Huber(), rounds=0, start=start), ConfigError, "at least 1"),
         (
             lambda start: train(
                 Federation.from_clients({"a": ClientData("server-0", "cluster-0", np.ones((3, 5)), np.ones(3))}),
@@ -320,7 +320,15 @@ def test_rows_that_are_encoded_otherwise_do_not_continue_a_model():
     train(read_federation(young, columns=computed), PGFL(), Ridge(), rounds=2, start=start)
     with pytest.raises(ConfigError, match="Column 'age' is not encoded as in the earlier run"):
         train(read_federation(old, columns=computed), PGFL(), Ridge(), rounds=2, start=start)
+    train(read_federation(old, columns=start.declared_columns), PGFL(), Ridge(), rounds=2, start=start)
     with pytest.raises(ConfigError, match="Column 'intercept' is not encoded"):
         train(read_federation(young, columns=computed, intercept=True), PGFL(), Ridge(), rounds=2, start=start)
     stated_start = train(read_federation(young, columns=stated), PGFL(), Ridge(), rounds=2)
     train(read_federation(old, columns=stated), PGFL(), Ridge(), rounds=2, start=stated_start)
+
+
+def test_a_chosen_rho_is_kept_when_a_run_goes_on():
+    start = train(federation(), PGFL(rho="auto"), Huber(), rounds=3)
+    later = train(federation(), PGFL(rho="auto"), Huber(), rounds=200, start=start)
+    chosen_anew = train(federation(), PGFL(rho="auto"), Huber(), rounds=203)
+    assert later.rho == start.rho != chosen_anew.rho

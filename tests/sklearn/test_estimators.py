@@ -1,7 +1,9 @@
 """The estimators behave as scikit-learn's do, and a federation is behind them."""
 
+import importlib
 import pickle
 import re
+import sys
 import warnings
 
 import numpy as np
@@ -18,7 +20,7 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
 
 from pgfl import PGFL, Huber
-from pgfl.errors import BudgetSpent, PrivacyError
+from pgfl.errors import BudgetSpent, MissingExtra, PrivacyError
 from pgfl.privacy.accounting import exact_epsilon, exact_rho
 from pgfl.sklearn import PGFLClassifier, PGFLRegressor, PrivacyAccount
 from sklearn import config_context
@@ -313,3 +315,13 @@ def test_a_refused_fit_costs_nothing_and_a_charged_one_is_not_given_back(monkeyp
     with pytest.raises(RuntimeError):
         private_regressor(account=account).fit(X, y)
     assert account.fits == 1
+
+
+def test_without_scikit_learn_the_extra_is_named(monkeypatch):
+    for name in [
+        name for name in sys.modules if name.partition(".")[0] == "sklearn" or name.startswith("pgfl.sklearn")
+    ]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "sklearn", None)
+    with pytest.raises(MissingExtra, match=r"pip install 'pgfl\[sklearn\]'"):
+        importlib.import_module("pgfl.sklearn")

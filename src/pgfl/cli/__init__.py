@@ -23,6 +23,7 @@ COMMANDS = {
     "run": ("pgfl.cli.run", "Train from a config or a preset, and write a result folder."),
     "predict": ("pgfl.cli.predict", "Predict the rows of a table with a trained model."),
     "export": ("pgfl.cli.export", "Export a model to scikit-learn or ONNX."),
+    "plan": ("pgfl.cli.plan", "What a private training will achieve at an ε, before anything is spent."),
     "reproduce": ("pgfl.cli.reproduce", "Reproduce the paper: figures, theorems, and a verdict on every claim."),
     "account": ("pgfl.cli.account", "What a noise schedule spends, or the schedule for a target."),
     "ledger": ("pgfl.cli.ledger", "Show or verify a client's privacy ledger."),

@@ -70,7 +70,7 @@ def _check(model: Model, table: TableFile, asked: Asked, probabilities: bool) ->
         known = ", ".join(model.cluster_ids[:8]) + (", …" if len(model.cluster_ids) > 8 else "")
         raise ResultError(
             f"The model has {len(model.cluster_ids)} clusters ({known}); name one with --cluster, or add the column "
-            f"'{model.cluster_column}' to the table."
+            f"'{model.cluster_column or 'cluster'}' to the table."
         )
     added = [*_probability_names(model), PREDICTION] if probabilities else [PREDICTION]
     for name in added:

@@ -20,7 +20,8 @@ DEFAULT_OUT = Path("results/reproduction")
 @app.command()
 def reproduce(
     items: Annotated[
-        list[str], typer.Argument(metavar="ITEM…", help="fig1 … fig9, theorem1 … theorem3, network, beyond, or all.")
+        list[str],
+        typer.Argument(metavar="ITEM…", help="fig1 … fig9, theorem1 … theorem3, network, beyond, affordable, or all."),
     ],
     quick: Annotated[bool, typer.Option("--quick", help="Few runs and thin grids: a minute or two.")] = False,
     runs: Annotated[
@@ -37,8 +38,8 @@ def reproduce(
 ) -> None:
     """Reproduce figures and theorems of the paper, with a verdict on every claim.
 
-    ITEM is fig1 … fig9, theorem1 … theorem3, network, beyond, or all. Everything runs offline; all of it takes half an
-    hour on two cores, with --quick a minute or two.
+    ITEM is fig1 … fig9, theorem1 … theorem3, network, beyond, affordable, or all. Everything runs offline; all of it
+    takes half an hour on two cores, with --quick a minute or two.
     """
     from pgfl.cli.progress import bar
     from pgfl.paper.items import Effort

@@ -15,6 +15,7 @@ from pgfl.cli.options import Json
 
 if TYPE_CHECKING:
     from pgfl.config import Config
+    from pgfl.config.schema import Section
     from pgfl.results.result import Result
     from pgfl.simulate.communicator import Communicator
 
@@ -62,7 +63,7 @@ def run(
     as_json: Json = False,
 ) -> None:
     """Train as a config or a preset says, and leave a folder with models, history, curves and a page."""
-    from pgfl.errors import ConfigError
+    from pgfl.errors import ConfigError, Diverged
 
     if resume and out is None:
         raise ConfigError("--resume needs --out, the folder of the run to go on with.")
@@ -77,15 +78,14 @@ def run(
         result = _result(config, folder, communicator, resume, quiet=as_json)
     if not communicator.first:
         return
-    from pgfl.results.report import write
-
-    write(result, folder)
     if as_json:
         typer.echo(json.dumps(result.summary() | {"out": str(folder)}, indent=2, ensure_ascii=False))
     else:
         from pgfl.cli.show import show_result
 
         show_result(result, folder)
+    if result.verdict is not None and result.verdict.kind == "diverging":
+        raise typer.Exit(Diverged.exit_code)
 
 
 def _joined(engine: Engine | None, load: Callable[[], Config]) -> tuple[Communicator, Config]:
@@ -144,8 +144,24 @@ def _continued(
     config = load(source or str(finished / CONFIG), overrides, seed, folds)
     played = int(earlier.rounds[-1])
     return config.model_copy(
-        update={"continues": str(finished.resolve()), "rounds": played + (rounds or config.rounds)}
+        update={
+            "continues": str(finished.resolve()),
+            "rounds": played + (rounds or config.rounds),
+            "data": _with_kept_columns(config.data, earlier),
+        }
     )
+
+
+def _with_kept_columns(data: Section, earlier: Result) -> Section:
+    """The data with the bounds and categories that the earlier run computed from its rows, for new rows as well."""
+    from pgfl.config.schema import TableData
+
+    alike = all(models.encoding == earlier.encoding for models in earlier.models)
+    if not isinstance(data, TableData) or earlier.encoding is None or not alike:
+        return data
+    kept = earlier.declared_columns
+    columns = {name: kept.get(name, own) if own.from_data else own for name, own in data.columns.items()}
+    return data.model_copy(update={"columns": columns})
 
 
 def _folder(out: Path | None, resume: bool, config: Config) -> Path:
@@ -177,9 +193,13 @@ def _result(config: Config, folder: Path, communicator: Communicator, resume: bo
 
 
 def _finished(folder: Path, communicator: Communicator) -> Result:
-    """The result of a run that has already ended."""
+    """The result of a run that has already ended; a missing page is written again."""
+    from pgfl.results.report import PAGE, write
     from pgfl.results.result import Result
 
     if communicator.first:
         typer.echo(f"{folder} is complete; there is nothing to go on with.", err=True)
-    return Result.load(folder)
+    result = Result.load(folder)
+    if communicator.first and not (folder / PAGE).exists():
+        write(result, folder)
+    return result

@@ -34,11 +34,17 @@ def figures(info: Mapping[str, Any]) -> str:
 
 
 def show_result(result: Result, folder: Path) -> None:
-    """Print the table, the warnings and where the files are."""
+    """Print the verdict, the table, the warnings and where the files are."""
     console = Console()
+    if (verdict := result.verdict) is not None:
+        colour = {"converged": "green", "diverging": "red"}.get(verdict.kind, "yellow")
+        console.print(f"Verdict: {verdict.kind}", style=f"bold {colour}", highlight=False)
+        console.print(verdict.text, markup=False, highlight=False)
     table = Table(show_header=False, box=None, pad_edge=False)
     for name, value in _rows(result):
         table.add_row(name, value)
+    if (measured := _measures(result)) is not None:
+        console.print(measured)
     console.print(table)
     if result.guarantee:
         console.print(guarantee(result.guarantee), markup=False, highlight=False)
@@ -58,8 +64,7 @@ def _rows(result: Result) -> list[tuple[str, str]]:
         rows += [(f"  {q}", figure("nmsd", value)) for q, value in per_cluster[:MOST_CLUSTERS]]
         if len(per_cluster) > MOST_CLUSTERS:
             rows.append(("  …", f"{len(per_cluster) - MOST_CLUSTERS} clusters more in history.csv"))
-    rows += _measures(result)
-    if "objective" in final and not rows:
+    if "objective" in final and not rows and not result.measures:
         rows.append(("objective", figure("objective", final["objective"])))
     runs = len(result.models)
     rows.append(("rounds", f"{int(result.rounds[-1])}" + (f" × {runs} runs" if runs > 1 else "")))
@@ -73,21 +78,36 @@ def _rows(result: Result) -> list[tuple[str, str]]:
     return rows
 
 
-def _measures(result: Result) -> list[tuple[str, str]]:
-    """What was measured on held-out rows, beside the trivial prediction."""
-    rows = []
+def _measures(result: Result) -> Table | None:
+    """What was measured on held-out rows, each figure with that of a trivial prediction in brackets."""
+    if not result.measures:
+        return None
+    table = Table(box=None, pad_edge=False)
+    table.add_column("held-out rows (baseline)")
     for measured in result.measures:
-        name = measured.name
-        rows.append((LABELS[name], _beside(name, measured.whole)))
-        shown = list(measured.clusters.items()) if len(measured.clusters) > 1 else []
-        rows += [(f"  {cluster}", _beside(name, each)) for cluster, each in shown[:MOST_CLUSTERS]]
-        if len(shown) > MOST_CLUSTERS:
-            rows.append(("  …", f"{len(shown) - MOST_CLUSTERS} clusters more in summary.json"))
-        worst = "worst client" if measured.worst_client is None else f"worst client ({measured.worst_client})"
-        rows.append((f"  {worst}", _beside(name, measured.worst)))
-        rows.append(("  median client", _beside(name, measured.median)))
+        table.add_column(LABELS[measured.name], justify="right")
+    for name, row in _measured_rows(result):
+        pairs = zip(result.measures, row, strict=True)
+        table.add_row(name, *("–" if shown is None else _beside(each.name, shown) for each, shown in pairs))
+    return table
+
+
+def _measured_rows(result: Result) -> list[tuple[str, list[Figure | None]]]:
+    """All clients, the clusters, and the worst and the median client."""
+    rows: list[tuple[str, list[Figure | None]]] = [("all clients", [each.whole for each in result.measures])]
+    clusters = list(dict.fromkeys(cluster for each in result.measures for cluster in each.clusters))
+    for cluster in clusters[:MOST_CLUSTERS] if len(clusters) > 1 else ():
+        rows.append((f"  {cluster}", [each.clusters.get(cluster) for each in result.measures]))
+    if len(clusters) > MOST_CLUSTERS:
+        rows.append(
+            (f"  … {len(clusters) - MOST_CLUSTERS} clusters more in summary.json", [None] * len(result.measures))
+        )
+    named = {each.worst_client for each in result.measures} - {None}
+    worst = f"worst client ({named.pop()})" if len(named) == 1 else "worst client"
+    rows.append((f"  {worst}", [each.worst for each in result.measures]))
+    rows.append(("  median client", [each.median for each in result.measures]))
     return rows
 
 
 def _beside(name: str, shown: Figure) -> str:
-    return f"{figure(name, shown.value)} (baseline {figure(name, shown.baseline)})"
+    return f"{figure(name, shown.value)} ({figure(name, shown.baseline)})"

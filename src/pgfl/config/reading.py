@@ -17,6 +17,8 @@ from pgfl.config.schema import DEFAULT_DEGREE, MOST, PATH_KEYS, Config, Generate
 from pgfl.did_you_mean import nearest
 from pgfl.errors import ConfigError
 
+TABLES = (".csv", ".parquet")
+
 
 def load(
     source: str | os.PathLike[str], overrides: Sequence[str] = (), seed: int | None = None, folds: int | None = None
@@ -78,6 +80,8 @@ def _read(source: str | os.PathLike[str]) -> tuple[str, Path, str]:
         return (_preset_folder() / f"{source}.toml").read_text("utf-8"), Path.cwd(), source
     if isinstance(source, str) and path.suffix == "" and path.name == spelling and not path.exists():
         raise ConfigError(f"There is no preset or file {source!r}{nearest(source, presets())}; see `pgfl presets`.")
+    if path.suffix.lower() in TABLES and path.exists():
+        raise ConfigError(f"{path} is a table, not a config; write one for it with `pgfl init {path}`.")
     try:
         return path.read_bytes().decode("utf-8"), path.resolve().parent, str(path)
     except UnicodeDecodeError:

@@ -25,6 +25,7 @@ from pgfl.core.algorithms import PGFL, ClientKind, FedAvg
 from pgfl.core.declarations import Column
 from pgfl.core.streams import SEED_LIMIT
 from pgfl.core.topology import Mixing
+from pgfl.core.training_defaults import Stop
 from pgfl.errors import ConfigError
 from pgfl.objectives import Huber, Ridge
 from pgfl.privacy import rules
@@ -208,7 +209,7 @@ def _tau_shape(value: object) -> str:
     return "<decay>" if isinstance(value, Mapping | Decay) else "<number>"
 
 
-def _participants_shape(value: object) -> str:
+def _number_or_text(value: object) -> str:
     return "<text>" if isinstance(value, str) else "<number>"
 
 
@@ -220,13 +221,15 @@ class AlgorithmSettings(Section):
 
     kind: AlgorithmKind = "pgfl"
     client: ClientKind = PGFL.client
-    rho: Positive = PGFL.rho
+    rho: Annotated[
+        Annotated[Positive, Tag("<number>")] | Annotated[Literal["auto"], Tag("<text>")], Discriminator(_number_or_text)
+    ] = PGFL.rho
     tau: Annotated[
         Annotated[float, Field(ge=0, lt=1), Tag("<number>")] | Annotated[Decay, Tag("<decay>")],
         Discriminator(_tau_shape),
     ] = cast("float", PGFL.tau)
     participants: Annotated[
-        Annotated[Count, Tag("<number>")] | Annotated[Literal["all"], Tag("<text>")], Discriminator(_participants_shape)
+        Annotated[Count, Tag("<number>")] | Annotated[Literal["all"], Tag("<text>")], Discriminator(_number_or_text)
     ] = training_defaults.PARTICIPANTS
     step: Positive = FedAvg.step
     local_steps: Count = FedAvg.local_steps
@@ -235,8 +238,8 @@ class AlgorithmSettings(Section):
     def _one_client_step(self) -> Self:
         if self.kind == TRAINED_BY_GRADIENT and self.client != PGFL.client:
             raise ValueError(
-                f'`algorithm.client` = "{self.client}" is a step of the pgfl algorithms; fedavg has its own (`step`, '
-                "`local_steps`), so leave it out, or choose pgfl, pgfl-exact or pgfl-onestep."
+                f'`algorithm.client` = "{self.client}" is for the pgfl algorithms, but fedavg has its own steps '
+                f'(`step`, `local_steps`); set client = "{PGFL.client}", the default, or kind = "pgfl".'
             )
         return self
 
@@ -301,10 +304,23 @@ DATA_SECTIONS: dict[str, type[Section]] = {
 DATA_KINDS = tuple(tag.strip("<>") for tag in DATA_SECTIONS)
 
 
+def _stopping(stop: Stop | None, about: ValidationInfo) -> Stop:
+    """On a user's own table training stops once it has converged, elsewhere never, unless one is asked for."""
+    return stop or ("converged" if isinstance(about.data.get("data"), TableData) else training_defaults.STOP)
+
+
 def _with_noise(privacy: PrivacySettings, about: ValidationInfo) -> PrivacySettings:
     """Of a user's own table float-safe noise, of generated data seeded noise, unless one is asked for."""
     own = isinstance(about.data.get("data"), TableData)
     return privacy if privacy.noise else privacy.model_copy(update={"noise": "secure" if own else "seeded"})
+
+
+def _with_rho(algorithm: AlgorithmSettings, about: ValidationInfo) -> AlgorithmSettings:
+    """On a user's own table ρ is chosen by itself, unless it is stated."""
+    own = isinstance(about.data.get("data"), TableData) and algorithm.kind != TRAINED_BY_GRADIENT
+    return (
+        algorithm.model_copy(update={"rho": "auto"}) if own and "rho" not in algorithm.model_fields_set else algorithm
+    )
 
 
 class Config(Section):
@@ -336,9 +352,12 @@ class Config(Section):
         | Annotated[TableData, Tag("<table>")],
         Discriminator(_data_shape),
     ] = Field(default_factory=SyntheticData)
+    stop: Annotated[Stop | None, AfterValidator(_stopping)] = Field(default=None, validate_default=True)
     graph: GraphSettings = Field(default_factory=GraphSettings)
     objective: ObjectiveSettings = Field(default_factory=ObjectiveSettings)
-    algorithm: AlgorithmSettings = Field(default_factory=AlgorithmSettings)
+    algorithm: Annotated[AlgorithmSettings, AfterValidator(_with_rho)] = Field(
+        default_factory=AlgorithmSettings, validate_default=True
+    )
     privacy: Annotated[PrivacySettings, AfterValidator(_with_noise)] = Field(
         default_factory=PrivacySettings, validate_default=True
     )
@@ -391,8 +410,9 @@ class Config(Section):
         if not privacy.enabled or privacy.guarantee == "none" or privacy.update_norm is not None:
             return self
         if privacy.x_norm is None and not declared:
+            instead = ", or declare bounds for all columns" if isinstance(self.data, TableData) else ""
             raise ValueError(
-                "`privacy.x_norm` is missing; it bounds the norm of every row, and rows are clipped to it."
+                f"`privacy.x_norm` is missing; it bounds the norm of every row, and rows are clipped to it{instead}."
             )
         kinds = {self.objective.kind} | {own.kind for own in self.objective.clusters.values()}
         target = declared.get(getattr(self.data, "target", ""), Column())

@@ -34,6 +34,7 @@ from pgfl.core.server_rules import (
     ServerRule,
     ServerState,
 )
+from pgfl.core.stated_rho import Rho, check_chosen, is_automatic
 from pgfl.core.topology import Mixing
 from pgfl.did_you_mean import nearest
 from pgfl.errors import ConfigError
@@ -76,18 +77,21 @@ class Algorithm(ABC):
         """The two rules; raises `ConfigError` if a parameter is invalid."""
 
     def __post_init__(self) -> None:
-        self.rules()
+        if not is_automatic(self):
+            self.rules()
         if not callable(self.tau):
             check_tau(self.tau)
 
     @cached_property
     def client_rule(self) -> ClientRule:
         """What its clients do."""
+        check_chosen(self)
         return self.rules()[0]
 
     @cached_property
     def server_rule(self) -> ServerRule:
         """What its servers do."""
+        check_chosen(self)
         return self.rules()[1]
 
     @property
@@ -181,7 +185,7 @@ class PGFL(Algorithm):
     to noise.
     """
 
-    rho: float = 5.0
+    rho: Rho = Rho()  # noqa: RUF009
     tau: Tau = 0.0
     mixing: Mixing = "uniform"
     client: ClientKind = "admm"
@@ -197,7 +201,7 @@ class PGFL(Algorithm):
 class ExactMixing(Algorithm):
     """PGFL with the exact-diffusion correction: at τ = 0, if all clients take part, it reaches the optimum."""
 
-    rho: float = 5.0
+    rho: Rho = Rho()  # noqa: RUF009
     tau: Tau = 0.0
     mixing: Mixing = "metropolis"
     client: ClientKind = "admm"
@@ -213,7 +217,7 @@ class ExactMixing(Algorithm):
 class OneStep(Algorithm):
     """The one-step ADMM server update with the server dual ψ, from the neighbours' models of the previous round."""
 
-    rho: float = 5.0
+    rho: Rho = Rho()  # noqa: RUF009
     tau: Tau = 0.0
     mixing: Mixing = "uniform"
     client: ClientKind = "admm"

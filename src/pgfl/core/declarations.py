@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from numbers import Real
 from typing import Literal, TypeAlias, TypeGuard
 
-from pgfl.core.row_encoding import MISSING, OTHER
+from pgfl.core.row_encoding import MISSING, OTHER, plain_text
 from pgfl.did_you_mean import nearest, quoted, shown
 from pgfl.errors import ConfigError
 
@@ -43,6 +43,9 @@ class Column:
     missing: float | str | bool = REFUSE
 
     def __post_init__(self) -> None:
+        for key in ("bounds", "categories", "labels"):
+            if hasattr(value := getattr(self, key), "tolist"):  # an array, or a column of a data frame
+                object.__setattr__(self, key, value.tolist())
         for key in ("categories", "labels"):
             if _is_list(value := getattr(self, key)):
                 object.__setattr__(self, key, tuple(map(cell_text, value)))
@@ -90,14 +93,14 @@ class Column:
 def cell_text(value: object) -> object:
     """A category or label as the text that its cells hold: a whole number loses its point, as in a table.
 
-    >>> cell_text(1.0), cell_text(" f "), cell_text(True)
-    ('1', 'f', 'true')
+    >>> cell_text(1.0), cell_text("1.0"), cell_text(" f "), cell_text(True)
+    ('1', '1', 'f', 'true')
     """
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, Real) and math.isfinite(value):
         return str(int(float(value))) if float(value).is_integer() else str(value)
-    return value.strip() if isinstance(value, str) else value
+    return plain_text(value.strip()) if isinstance(value, str) else value
 
 
 def _problem(column: Column) -> str | None:

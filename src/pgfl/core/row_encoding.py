@@ -6,6 +6,7 @@ and then kept. So is everything that follows from them, such as the largest norm
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
@@ -21,6 +22,7 @@ from pgfl.errors import DataError
 Texts = NDArray[np.object_]
 Bound = tuple[float, float]
 INTERCEPT, OTHER, MISSING = "intercept", "other", "missing"
+_WHOLE_WITH_POINT = re.compile(r"[-+]?\d+\.0+")
 TRUE, FALSE = ("true", "yes", "1", "t", "y"), ("false", "no", "0", "f", "n")
 
 
@@ -62,8 +64,8 @@ class FeatureColumn(Protocol):
         """The largest squared norm of its features in one row; None if it is unbounded."""
         ...
 
-    def encode(self, rows: Rows) -> Floats:
-        """Its features, one row per row of the table."""
+    def encode(self, rows: Rows) -> Floats | Bools:
+        """Its features, one row per row of the table; those that are 0 or 1 may be truth values."""
         ...
 
 
@@ -132,7 +134,7 @@ class CategoryColumn:
         """Exactly one feature is 1."""
         return 1.0
 
-    def encode(self, rows: Rows) -> Floats:
+    def encode(self, rows: Rows) -> Bools:
         """One column per category."""
         values = rows.texts(self.name)
         empty = _empty_cells(values)
@@ -140,7 +142,10 @@ class CategoryColumn:
             raise _empty(rows, empty, self.name)
         place: dict[str | None, int] = {value: number for number, value in enumerate(self.categories)}
         place |= {} if self.fill is None else {None: place[self.fill]}
-        numbers = np.array([place.get(value, -1) for value in values], dtype=np.int64)
+        number_of = {
+            value: place.get(value if value is None else plain_text(value), -1) for value in set(values.tolist())
+        }
+        numbers = np.array([number_of[value] for value in values], dtype=np.int64)
         unknown = (numbers < 0) & ~empty
         if unknown.any() and not self.other:
             row = int(np.argmax(unknown))
@@ -152,7 +157,7 @@ class CategoryColumn:
         numbers[unknown] = len(self.categories)
         if self.missing:
             numbers[empty] = len(self.feature_names) - 1
-        return np.asarray(numbers[:, None] == np.arange(len(self.feature_names)), dtype=float)
+        return np.asarray(numbers[:, None] == np.arange(len(self.feature_names)))
 
 
 @dataclass(frozen=True)
@@ -215,13 +220,14 @@ class TargetColumn:
             return values if self.bounds is None else scaled(values, self.bounds)
         texts = rows.texts(self.name)
         place = {label: float(number) for number, label in enumerate(self.labels)}
+        number_of = {value: place.get(value and plain_text(value)) for value in set(texts.tolist())}
         for row, value in enumerate(texts):
-            if value not in place:
+            if number_of[value] is None:
                 found = "is empty" if value is None else f"holds {quoted(value)}"
                 raise rows.refuse(
                     row, f"column {quoted(self.name)} {found}; its labels are {_listed(self.labels)}; correct it."
                 )
-        return np.array([place[value] for value in texts])
+        return np.array([number_of[value] for value in texts], dtype=float)
 
     def decode(self, values: Floats) -> Floats:
         """Predicted numbers in the table's unit."""
@@ -244,7 +250,7 @@ class Part:
     targets: AnyFloats
     order: Ints
 
-    def fill(self, into: AnyFloats, block: Floats, rows: Rows, name: str) -> None:
+    def fill(self, into: AnyFloats, block: Floats | Bools, rows: Rows, name: str) -> None:
         """Copy the chosen rows of a block of features; what becomes infinite is refused."""
         with np.errstate(over="ignore"):
             into[:] = block[self.order]
@@ -324,7 +330,7 @@ class RowEncoding:
     def encode(self, rows: Rows) -> Floats:
         """The features of all rows."""
         parts = [column.encode(rows) for column in self.columns]
-        return np.concatenate([*parts, np.ones((len(rows), 1))] if self.intercept else parts, axis=1)
+        return np.concatenate([*parts, np.ones((len(rows), 1))] if self.intercept else parts, axis=1, dtype=float)
 
     def encode_into(self, rows: Rows, *parts: Part) -> None:
         """Fill arrays with rows column by column, so that there is no second copy of all features.
@@ -399,6 +405,15 @@ def _empty_cells(values: Texts) -> Bools:
     return np.array([value is None for value in values], dtype=bool)
 
 
+def plain_text(text: str) -> str:
+    """A category or label as it is compared: a whole number has no point, however a program has written it.
+
+    >>> plain_text("1.0"), plain_text("1.50"), plain_text("007"), plain_text("v1.0")
+    ('1', '1.50', '007', 'v1.0')
+    """
+    return text.partition(".")[0] if _WHOLE_WITH_POINT.fullmatch(text) else text
+
+
 def truth_value(text: str) -> bool | None:
     """What a cell of a boolean column means; None if it is neither true nor false.
 
@@ -415,7 +430,9 @@ def _empty(rows: Rows, missing: Bools, name: str) -> DataError:
     cell = rows.texts(name)[row]
     found = "is empty" if cell is None else f"holds {quoted(cell)}, which is not a finite number"
     return rows.refuse(
-        row, f"column {quoted(name)} {found}; fill it, remove the row, or declare what a missing cell means."
+        row,
+        f"column {quoted(name)} {found}; fill it, remove the row, or declare what an empty cell means, as in "
+        'missing = "indicator".',
     )
 
 

@@ -7,6 +7,7 @@ from typing import Final, Literal
 from pgfl.core.metrics import DEFAULT_METRICS
 
 Library = Literal["numpy", "numba", "jax"]
+Stop = Literal["converged", "never"]
 
 ROUNDS: Final = 300
 PARTICIPANTS: Final = "all"
@@ -16,3 +17,4 @@ RECORD_EVERY: Final = 1
 METRICS: Final = DEFAULT_METRICS
 ENGINE: Final = "numpy"
 THREADS: Final = None
+STOP: Final = "never"

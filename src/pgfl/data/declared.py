@@ -18,6 +18,7 @@ from pgfl.core.row_encoding import (
     PlaceColumns,
     RowEncoding,
     TargetColumn,
+    plain_text,
 )
 from pgfl.data.frames import Table
 from pgfl.data.rows import TableRows
@@ -62,6 +63,8 @@ def select_columns(
     if target in places.names:
         raise DataError(f"The target column cannot be {quoted(target)}, which names where a sample belongs.")
     table.require(target)
+    if columns is not None and not isinstance(columns, Mapping):
+        raise DataError(f"`columns` must map names of columns to declarations; got {shown(columns)}.")
     declared = {name: Column.of(given, f"columns.{name}") for name, given in (columns or {}).items()}
     listed = None if features is None else _names(table, "features", features)
     left_out = _names(table, "ignore", ignore)
@@ -80,6 +83,9 @@ def select_columns(
     if found := next((name for name in declared if name not in (*chosen, target)), None):
         raise DataError(f"`columns` declares {quoted(found)}, which `features` does not list; add it or remove it.")
     if not chosen:
+        key = "features" if listed is not None else "ignore"
+        if listed is not None or left_out:
+            raise DataError(f"`{key}` leaves no column as a feature; keep at least one.")
         beside = ", ".join([*places.names, target])
         raise table.error(f"{table.label} has no feature columns; add at least one beside {beside}.")
     return Selection(places, target, chosen, tuple(name for name in rest if name not in chosen), declared)
@@ -140,7 +146,7 @@ def _computed(name: str, column: Column, rows: TableRows) -> Column:
         low, high = float(np.nanmin(values)), float(np.nanmax(values))
         return Column(bounds=(low, high) if low < high else (low - 1.0, high + 1.0), missing=column.missing)
     filled = set() if column.missing in (REFUSE, INDICATOR) else {str(column.missing)}
-    words = _sorted(filled | {cell for cell in rows.texts(name) if cell is not None})
+    words = _sorted(filled | {plain_text(cell) for cell in rows.texts(name) if cell is not None})
     if not words:
         raise DataError(f"Column {quoted(name)} is empty in all training rows; ignore it.")
     if len(words) > MOST_CATEGORIES:

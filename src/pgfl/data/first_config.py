@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from pgfl.core.declarations import Column
+from pgfl.core.declarations import INDICATOR, Column
+from pgfl.core.row_encoding import INTERCEPT, MISSING, OTHER
 from pgfl.data.rows import toml_key
 from pgfl.data.survey import ColumnFacts, TableFacts, is_label
 from pgfl.did_you_mean import quoted
@@ -119,7 +120,7 @@ def _left_out(column: ColumnFacts) -> str | None:
 
 def _declaration(column: ColumnFacts, asked: Asked) -> _Line:
     """How a feature is declared: as stated, else from the data, which privacy leaves to the person."""
-    missing: dict[str, object] = {"missing": "indicator"} if column.missing else {}
+    missing: dict[str, object] = {"missing": _missing(column)} if column.missing else {}
     comment = _values(column) + (f"; {column.missing} missing" if column.missing else "")
     private = asked.epsilon is not None
     if stated := asked.declared.get(column.name):
@@ -129,10 +130,16 @@ def _declaration(column: ColumnFacts, asked: Asked) -> _Line:
     if column.kind == "category":
         if private:
             return _Line(column.name, 'categories = ["A", "B"], other = true', "state its public categories", open=True)
-        return _Line(column.name, _toml({"categories": column.labels, "other": True} | missing), comment)
+        other = {} if OTHER in column.labels else {"other": True}
+        return _Line(column.name, _toml({"categories": column.labels} | other | missing), comment)
     if private:
         return _Line(column.name, "bounds = [LOW, HIGH]" + _more(missing), "state public bounds", open=True)
     return _Line(column.name, _toml({"bounds": "data"} | missing), comment)
+
+
+def _missing(column: ColumnFacts) -> str:
+    """What an empty cell means: a feature of its own, or the category of that name."""
+    return MISSING if column.kind == "category" and MISSING in column.labels else INDICATOR
 
 
 def _target_lines(target: ColumnFacts, task: Task, asked: Asked) -> list[_Line]:
@@ -178,10 +185,15 @@ def _data(facts: TableFacts, asked: Asked, ignored: Sequence[ColumnFacts]) -> li
     if ignored:
         why = "; ".join(f"{column.name} {_left_out(column)}" for column in ignored)
         lines.append(_key("ignore", [column.name for column in ignored], why))
-    lines.append(_key("intercept", True, "a feature that is always 1"))
+    if INTERCEPT not in facts.names:
+        lines.append(_key("intercept", True, "a feature that is always 1"))
     share = f"{TEST_SHARE:.0%}".replace("%", " %")
-    lines.append(_key("test", TEST_SHARE, f"{share} of each client's rows are held out; or the path of a test table"))
-    return lines
+    if facts.places.rows_per_client[2] < 2:
+        return [*lines, _noted('# test = "test.csv"', "a table of test rows: every client has one row only")]
+    return [
+        *lines,
+        _key("test", TEST_SHARE, f"{share} of each client's rows are held out; or the path of a test table"),
+    ]
 
 
 def _columns(lines: Sequence[_Line], asked: Asked) -> list[str]:

@@ -10,7 +10,7 @@ from pgfl.errors import ConfigError, DataError
 
 
 def held_out_share(offsets: Ints, share: float, seed: int) -> Bools:
-    """A share of every client's rows, drawn at random; every client keeps at least one row.
+    """A share of every client's rows, drawn at random: at least one row in all, and every client keeps at least one.
 
     The rows of client k are `offsets[k]` to `offsets[k+1]`. A share that is not a whole number of rows is rounded up or
     down at random, so that the share holds on average. Nothing but the counts and the seed decides.
@@ -19,12 +19,12 @@ def held_out_share(offsets: Ints, share: float, seed: int) -> Bools:
     np.int64(2)
     """
     counts = np.diff(offsets)
+    _check_counts(counts, f"test = {share:g}")
     rng = stream(seed, 0, Purpose.HELD_OUT)
     wanted = np.minimum(np.floor(share * counts + rng.random(len(counts))), counts - 1)
-    held_out = _shuffled_ranks(offsets, rng) < np.repeat(wanted, counts)
-    if not held_out.any():
-        raise DataError(f"test = {share:g} holds out no row, as every client has too few; give a table of test rows.")
-    return held_out
+    if not wanted.any():
+        wanted[np.argmax(counts)] = 1
+    return np.asarray(_shuffled_ranks(offsets, rng) < np.repeat(wanted, counts))
 
 
 def held_out_fold(offsets: Ints, folds: int, fold: int, seed: int) -> Bools:
@@ -35,15 +35,17 @@ def held_out_fold(offsets: Ints, folds: int, fold: int, seed: int) -> Bools:
     if folds < 2 or fold < 0:
         raise ConfigError(f"Cross-validation takes at least 2 folds, counted from 0; got fold {fold} of {folds}.")
     counts = np.diff(offsets)
-    if counts.max() < 2:
-        raise DataError(
-            f"folds = {folds} hold out no row, as every client has one row only; give a table of test rows."
-        )
+    _check_counts(counts, f"folds = {folds}")
     repetition, number = divmod(fold, folds)
     rng = stream(seed, repetition, Purpose.HELD_OUT, round=folds)
     first = np.repeat(rng.integers(folds, size=len(counts)), counts)
     own_fold: Ints = (_shuffled_ranks(offsets, rng) + first) % folds
     return np.asarray((own_fold == number) & np.repeat(counts > 1, counts))
+
+
+def _check_counts(counts: Ints, asked: str) -> None:
+    if counts.max() < 2:
+        raise DataError(f"{asked} holds out no row, as every client has one row only; give a table of test rows.")
 
 
 def _shuffled_ranks(offsets: Ints, rng: np.random.Generator) -> Ints:

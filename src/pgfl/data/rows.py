@@ -41,7 +41,8 @@ class TableRows:
 
     `ahead` lists the columns in the order in which they will be asked for: a large csv file is then parsed once for
     several of them. A column in `undeclared` that holds text is refused with advice on how to declare it, by the key
-    that stands there: `categories` or `labels`.
+    that stands there: `categories` or `labels`. It may also be meant as one of the keys in `unplaced`, such as
+    `cluster`.
     """
 
     def __init__(
@@ -51,12 +52,13 @@ class TableRows:
         *,
         ahead: Sequence[str] = (),
         undeclared: Mapping[str, str] | None = None,
+        unplaced: Sequence[str] = (),
     ) -> None:
         self.table = table
         size = table.size
         self.rows = None if rows is None or len(rows) == size else rows
         self._length = size if self.rows is None else len(self.rows)
-        self._ahead, self._undeclared = tuple(ahead), dict(undeclared or {})
+        self._ahead, self._undeclared, self._unplaced = tuple(ahead), dict(undeclared or {}), tuple(unplaced)
         self._coming = iter(table.series(self._ahead))
         self._next = 0
 
@@ -131,14 +133,13 @@ class TableRows:
         row, cell = wrong[0]
         filled = len(values) - len(suspect) + len(wrong)
         if name in self._undeclared and len(wrong) > _MOSTLY * filled:
-            raise self.refuse(
-                row, _advice(name, self._undeclared[name], list(dict.fromkeys(cell for _, cell in wrong)))
-            )
+            words = list(dict.fromkeys(cell for _, cell in wrong))
+            raise self.refuse(row, _advice(name, self._undeclared[name], words, self._unplaced))
         complaint = f"column {quoted(name)} holds {quoted(cell)}, which is not a finite number"
         raise self.refuse(row, f"{complaint}; correct it or remove the row.")
 
 
-def _advice(name: str, key: str, cells: Sequence[str]) -> str:
+def _advice(name: str, key: str, cells: Sequence[str], unplaced: Sequence[str]) -> str:
     """How to declare a column of text."""
     examples = [quoted(cell)[1:-1] for cell in cells[:_MOST_EXAMPLES]]
     more = ", …" if len(cells) > _MOST_EXAMPLES else ""
@@ -148,6 +149,9 @@ def _advice(name: str, key: str, cells: Sequence[str]) -> str:
     else:
         declared = f"{key} = [{', '.join(json.dumps(example, ensure_ascii=False) for example in examples)}{more}]"
     instead = ", or leave it out with `ignore`" if key == "categories" else ""
+    if unplaced and key == "categories":
+        meant = " or ".join(f"{place} = {json.dumps(name, ensure_ascii=False)}" for place in unplaced)
+        instead += f", or state {meant} if that is what it names"
     return (
         f"column {quoted(name)} holds text ({shown}{more}), not numbers; declare it in [data.columns], as in "
         f"{toml_key(name)} = {{ {declared} }}{instead}."

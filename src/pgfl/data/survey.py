@@ -83,6 +83,11 @@ class TableFacts:
     target: str | None
     warnings: tuple[str, ...] = field(default=())
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of all columns."""
+        return tuple(column.name for column in self.columns)
+
     def column(self, name: str) -> ColumnFacts:
         """The facts of one column."""
         return next(column for column in self.columns if column.name == name)
@@ -145,7 +150,7 @@ def column_facts(table: Table, series: pl.Series) -> ColumnFacts:
     numbers = floats[np.isfinite(floats)]
     if len(numbers) == len(words) and len(words):
         return _number_facts(name, dtype == pl.Boolean, numbers, len(texts) - len(words))
-    counted = known.value_counts(sort=True, name="count")
+    counted = known.str.replace(r"^([-+]?\d+)\.0+$", "$1").value_counts(sort=True, name="count")
     distinct = len(counted)
     found = counted.sort(["count", name], descending=[True, False]).head(MOST_CATEGORIES)
     frequent = tuple((str(word), int(count)) for word, count in found.iter_rows())

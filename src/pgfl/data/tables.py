@@ -203,7 +203,14 @@ def _read_samples(
     needed = np.sort(wanted)
     undeclared = {name: "categories" for name in selection.features if name not in selection.declared}
     undeclared |= {} if selection.target in selection.declared else {selection.target: "labels"}
-    rows = TableRows(table, needed, ahead=[selection.target, *selection.features], undeclared=undeclared)
+    places = {"server": selection.places.server, "cluster": selection.places.cluster}
+    rows = TableRows(
+        table,
+        needed,
+        ahead=[selection.target, *selection.features],
+        undeclared=undeclared,
+        unplaced=[key for key, name in places.items() if name is None],
+    )
 
     def allocated(of: Places, allocate: Allocate) -> Part:
         features = allocate((len(of.rows), encoding.dimension), dtype)

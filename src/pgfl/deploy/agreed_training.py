@@ -39,6 +39,8 @@ class Training(Section):
     def _consistent(self) -> Self:
         if len(set(self.clusters)) != len(self.clusters):
             raise ValueError("`training.clusters` names a cluster twice.")
+        if self.algorithm.rho == "auto":
+            raise ValueError('`training.algorithm.rho` must be a number on a real network; "auto" is for `pgfl run`.')
         if any(self.objective.of(name).kind not in TASK_OF for name in ("", *self.objective.clusters)):
             raise ValueError(
                 '`training.objective.kind` must be one of ridge, huber, logistic on a real network; "softmax" is for '

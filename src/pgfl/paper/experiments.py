@@ -7,16 +7,20 @@ from typing import Protocol
 
 import numpy as np
 
-from pgfl.array_types import AnyArray, Bools
+from pgfl.array_types import AnyArray, AnyFloats, Bools
 from pgfl.core.algorithms import Algorithm, FedAvg
-from pgfl.core.federation import Federation
+from pgfl.core.federation import Federation, TestSet
+from pgfl.core.metrics import deviation
 from pgfl.core.schedules import Participants
 from pgfl.data.mnist import mnist_federation
 from pgfl.data.synthetic import synthetic_regression
 from pgfl.objectives import Objective, Ridge
 from pgfl.privacy.request import Privacy
+from pgfl.simulate.simulator import Simulator
 from pgfl.simulate.training import train
+from pgfl.simulate.training_options import TrainingOptions
 
+SIDE = 28  # of a picture, in pixels
 Measured = dict[str, AnyArray]
 """By name, what was measured; the first axis is the run."""
 
@@ -67,10 +71,24 @@ class DigitData:
 
     tasks: str
     source: str | None = None
+    block: int = 1  # side of the squares of pixels that are added up to one column
 
     def federation(self, seed: int, run: int) -> Federation:
         """The federation of one run."""
-        return mnist_federation(self.tasks, seed=seed, run=run, source=self.source)
+        whole = mnist_federation(self.tasks, seed=seed, run=run, source=self.source)
+        return whole if self.block == 1 else _coarse(whole, self.block)
+
+
+def _coarse(federation: Federation, block: int) -> Federation:
+    """The federation with images of fewer pixels, of norm 1 again; every image is treated by itself."""
+
+    def of(images: AnyFloats) -> AnyFloats:
+        cells = SIDE // block
+        added = images.reshape(-1, cells, block, cells, block).sum(axis=(2, 4)).reshape(len(images), cells * cells)
+        return np.asarray(added / np.linalg.norm(added, axis=1, keepdims=True))
+
+    tests = {name: TestSet(of(test.features), test.targets) for name, test in (federation.tests or {}).items()}
+    return federation.replace(features=of(federation.features), tests=tests, generated=True)
 
 
 @dataclass(frozen=True)
@@ -85,6 +103,7 @@ class Trial:
     rounds: int = 300
     metrics: tuple[str, ...] = ("nmsd",)
     record_every: int = 1
+    received: bool = False  # whether the models that clients receive are measured, not the clean ones they compute
 
     @property
     def cost(self) -> float:
@@ -100,7 +119,7 @@ class Trial:
         return a_round * self.rounds
 
     def run(self, seed: int, runs: int) -> Measured:
-        """Every metric of clean client models (runs × recorded rounds), the rounds, and the worst client's ε."""
+        """Every metric of the clients' models (runs × recorded rounds), the rounds, and the worst client's ε."""
         result = train(
             lambda run: self.data.federation(seed, run),
             self.algorithm,
@@ -113,7 +132,7 @@ class Trial:
             metrics=self.metrics,
             record_every=self.record_every,
         )
-        history = {**result.history, **(result.clean_history or {})}
+        history = {**result.history, **({} if self.received else result.clean_history or {})}
         found: Measured = {
             name: values.reshape(runs, -1) for name, values in history.items() if name not in ("run", "round")
         }
@@ -123,6 +142,49 @@ class Trial:
             [table["epsilon"].max() if guaranteed else np.inf for table in result.privacy] or [np.inf] * runs
         )
         return found
+
+
+@dataclass(frozen=True)
+class TailAverage:
+    """A trial whose servers' models are averaged over the last share of its rounds; that costs no privacy."""
+
+    trial: Trial
+    share: float
+
+    @property
+    def cost(self) -> float:
+        """That of the trial."""
+        return self.trial.cost
+
+    def run(self, seed: int, runs: int) -> Measured:
+        """NMSD of the averaged models that clients receive."""
+        trial = self.trial
+        federations = [trial.data.federation(seed, run) for run in range(runs)]
+        options = TrainingOptions(trial.rounds, trial.participants, trial.privacy, seed=seed, metrics=())
+        mean = _Mean(trial.rounds - round(self.share * trial.rounds))
+        simulator = Simulator(federations, trial.algorithm, trial.objective, options, observers=[mean])
+        simulator.run()
+        simulator.close()
+        models = (mean.total / mean.rounds)[simulator.layout.client_pair]
+        found = []
+        for place, federation in zip(simulator.layout.runs, federations, strict=True):
+            assert federation.truth is not None
+            truth = federation.truth[federation.client_cluster[place.order]]
+            found.append([float(deviation(models[place.clients], truth).mean())])
+        return {"nmsd": np.array(found), "round": np.full((runs, 1), trial.rounds)}
+
+
+class _Mean:
+    """An observer that sums the servers' models after a round."""
+
+    def __init__(self, after: int) -> None:
+        self.after, self.rounds, self.total = after, 0, np.zeros(1)
+
+    def on_round(self, simulator: Simulator) -> None:
+        """Add the current models."""
+        if simulator.state.round > self.after:
+            self.rounds += 1
+            self.total = self.total + np.asarray(simulator.state.server_models)
 
 
 @dataclass(frozen=True)

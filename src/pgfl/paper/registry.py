@@ -8,6 +8,7 @@ from pgfl.paper.items import Item
 def items() -> dict[str, Item]:
     """fig1 … fig9, the theorems, and what goes beyond the paper."""
     from pgfl.paper import (
+        affordable,
         beyond,
         fig1,
         fig2,
@@ -31,6 +32,7 @@ def items() -> dict[str, Item]:
         *(module.THEOREM for module in theorems),
         server_network.NETWORK,
         beyond.BEYOND,
+        affordable.AFFORDABLE,
     ]
     return {item.name: item for item in every}
 

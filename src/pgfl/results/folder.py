@@ -9,6 +9,8 @@
     state.npz        what further rounds start from (duals, accounts); state-RUN.npz that of the other runs
     privacy.csv      one row per client of run 0, where privacy is on; privacy-RUN.csv those of the others
     summary.json     the figures at the end; written last, so a folder that has it is complete
+    curves.png       the curves
+    report.html      a page that shows everything
     checkpoint/      until the run ends; in simulation_only/ where it holds clean client models
     simulation_only/ with privacy on and seeded noise: clean client models and what was measured on them
 
@@ -37,8 +39,10 @@ from pgfl.atomic_files import make_folder, remove_drafts, write_atomically, writ
 from pgfl.errors import ConfigError, Interrupted, ResultError
 from pgfl.results import model_file
 from pgfl.results.measured import Measured
+from pgfl.results.report import write as write_report
 from pgfl.results.result import Columns, Network, Result, RunModels
 from pgfl.results.training_state import STATE, TrainingState
+from pgfl.results.verdict import Verdict
 
 if TYPE_CHECKING:
     from pgfl.config import Config
@@ -171,6 +175,7 @@ def save(result: Result, folder: Path) -> Path:
             _write_columns(folder / name, columns)
     if result.private and result.noise == "seeded":
         _save_clean(result, folder / SIMULATION_ONLY)
+    write_report(result, folder)
     write_text(folder / SUMMARY, json.dumps(result.summary(), indent=2, ensure_ascii=False) + "\n")
     for place in checkpoint_folders(folder):
         shutil.rmtree(place, ignore_errors=True)
@@ -217,6 +222,7 @@ def _load(folder: Path) -> Result:
         intercept=bool(first["intercept"]),
         **rows,
         classes=int(first["classes"]) if "classes" in first else None,
+        rho=summary.get("rho"),
         clean_history=_read_if_present(clean / HISTORY),
         privacy=[_read_columns(table) for table in tables if table.exists()],
         noise=summary["noise"],
@@ -226,6 +232,7 @@ def _load(folder: Path) -> Result:
         warnings=summary["warnings"],
         states=[TrainingState.load(state) for state in states if state.exists()],
         seconds=summary["seconds"],
+        verdict=Verdict.from_json(summary["verdict"]) if summary.get("verdict") else None,
         measures=[Measured.from_json(name, table) for name, table in summary.get("measures", {}).items()],
         client_measures=_read_if_present(folder / CLIENTS),
         held_out=_read_if_present(folder / HELD_OUT),
@@ -303,7 +310,7 @@ def _save_clean(result: Result, folder: Path) -> None:
 
 
 def _read_models(folder: Path, run: int) -> RunModels:
-    arrays = _read_arrays(folder / _of_run(MODELS, run))
+    arrays, described = _read_arrays(folder / _of_run(MODELS, run)), folder / _of_run(model_file.MODEL_FILE, run)
     servers, private = arrays["servers"], bool(arrays["private"])
     if servers.ndim == 3:
         held = ~np.isnan(servers).all(axis=-1)
@@ -318,6 +325,7 @@ def _read_models(folder: Path, run: int) -> RunModels:
         servers=servers,
         present=np.ones(len(servers), dtype=bool),
         network=_network(arrays),
+        encoding=model_file.row_preparation(described)["encoding"] if described.exists() else None,
     )
 
 

@@ -41,8 +41,8 @@ PROVENANCE = ("name", "version", "rounds", "private", "noise", "guarantee", "pri
 class Asked(TypedDict, total=False):
     """What a prediction is asked for.
 
-    `client`, `cluster` (one, or one per row) or `server` with `cluster` names the model; without a name it is the
-    table's column `cluster`, or the only cluster. `encoded` says that an array holds encoded features, `ignore` names
+    `client`, `cluster` (one, or one per row) or `server` with `cluster` names the model; without a name it is that of
+    the table's column of clusters, or the only one. `encoded` says that an array holds encoded features, `ignore` names
     columns of a table that the model does not know.
     """
 
@@ -102,7 +102,7 @@ class Model:
             client_ids=tuple(result.client_ids),
             client_cluster=None if network is None else network.client_cluster,
             clients=models.clients if models.released is None else models.released,
-            encoding=result.encoding,
+            encoding=models.encoding or result.encoding,
             intercept=result.intercept,
             classes=result.classes,
             x_norm=result.x_norm,
@@ -144,9 +144,9 @@ class Model:
         return self.feature_names[: self.features - self.intercept]
 
     @property
-    def cluster_column(self) -> str:
-        """The column that names a row's cluster in the training table."""
-        return (self.encoding.places.cluster if self.encoding else None) or "cluster"
+    def cluster_column(self) -> str | None:
+        """The column that names a row's cluster, if the training table had one."""
+        return None if self.encoding is None else self.encoding.places.cluster
 
     @property
     def labels(self) -> tuple[str, ...] | None:
@@ -248,8 +248,8 @@ class Model:
         rows = self._rows(table)
         client, cluster, server = asked.get("client"), asked.get("cluster"), asked.get("server")
         encoded, ignore = asked.get("encoded", False), asked.get("ignore", ())
-        if client is None and cluster is None and len(self.cluster_ids) > 1:
-            cluster = rows.texts(self.cluster_column) if self.cluster_column in rows.columns else None
+        if client is None and cluster is None and self.cluster_column in rows.columns:
+            cluster = rows.texts(str(self.cluster_column))
         if cluster is None or isinstance(cluster, str):
             model, task = self.chosen(client=client, cluster=cluster, server=server)
             return self._margins(self._features(rows, encoded, ignore), model), task

@@ -88,19 +88,13 @@ def _write(model: Model, stream: BinaryIO) -> None:
     arrays = {name: getattr(model, name) for name in ARRAYS if getattr(model, name) is not None}
     if "clients" in arrays and arrays["clients"].size > MOST_CLIENT_NUMBERS:
         del arrays["clients"]
-    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
+    with zipfile.ZipFile(stream, "w") as archive:
         page = json.dumps(_page(model, arrays), indent=2, ensure_ascii=False, allow_nan=False)
-        archive.writestr(_entry(PAGE), page)
+        archive.writestr(zipfile.ZipInfo(PAGE, _WHENEVER), page)
         for name, values in arrays.items():
             buffer = io.BytesIO()
             np.lib.format.write_array(buffer, np.ascontiguousarray(values), allow_pickle=False)
-            archive.writestr(_entry(f"{name}.npy"), buffer.getvalue())
-
-
-def _entry(name: str) -> zipfile.ZipInfo:
-    entry = zipfile.ZipInfo(name, _WHENEVER)
-    entry.compress_type = zipfile.ZIP_DEFLATED
-    return entry
+            archive.writestr(zipfile.ZipInfo(f"{name}.npy", _WHENEVER), buffer.getvalue())
 
 
 def _page(model: Model, arrays: dict[str, AnyArray]) -> dict[str, Any]:

@@ -20,18 +20,23 @@ from pgfl.did_you_mean import kind_of, nearest
 from pgfl.errors import ResultError
 from pgfl.results.measured import Measured
 from pgfl.results.model import EXAMPLE, Asked, Model
+from pgfl.results.verdict import Verdict
 from pgfl.usage import explained
 
 if TYPE_CHECKING:
     import polars
 
     from pgfl.config import Config
+    from pgfl.core.declarations import Column
     from pgfl.objectives.interface import Task
     from pgfl.results.model import Table
     from pgfl.results.training_state import TrainingState
 
 Columns = dict[str, AnyArray]
 """Columns of equal length by name. A history has `run`, `round` and one column per metric."""
+
+EndedBy = Literal["budget", "converged", "diverging"]
+"""Why training ended before its last round."""
 
 RESIDUALS = ("primal_residual", "dual_residual")
 TEST_FIGURES = (
@@ -55,7 +60,8 @@ class RunModels:
 
     `clients` are the clean w_k (None where they were not kept), `released` the last w̃_k that left each client (None
     without privacy; a row of NaN for a client that never took part). `servers` holds w_{q,s} for the pairs of
-    (server, cluster) index in `pair_server` and `pair_cluster`; `present` marks those that the server has.
+    (server, cluster) index in `pair_server` and `pair_cluster`; `present` marks those that the server has. `encoding`
+    is that of the run's own rows, if they came from a table.
     """
 
     clients: AnyFloats | None
@@ -65,6 +71,7 @@ class RunModels:
     servers: AnyFloats
     present: Bools
     network: Network | None = None
+    encoding: RowEncoding | None = None
 
     @property
     def handed_out(self) -> AnyFloats:
@@ -83,11 +90,11 @@ class Result:
     simulation. `encoding`, `intercept`, `dtype` and `x_norm` say what is done to a row before a model sees it.
     `objectives` names the objective of each cluster, `classes` is C of softmax models (C × d numbers, row after row),
     `noise` the source of the noise ("seeded" or "secure", None without privacy), `guarantee` says in one sentence what
-    is promised. `ended_by` is "budget" if training ended before the last round because no client could contribute any
-    more; `spent_at` holds, for each run, the last round to which a client could contribute, None if that is the last
-    round of all. `measures` compares held-out rows with trivial baselines at the end of training; `client_measures` has
-    one row per client of run 0 (without privacy only), `held_out` points of predicted and observed targets. `states` is
-    what further rounds start from.
+    is promised. `verdict` says whether the models have converged, and what to change if not. `ended_by` says why
+    training ended before the last round; `spent_at` holds, for each run, the last round to which a client could
+    contribute, None if that is the last round of all. `measures` compares held-out rows with trivial baselines at the
+    end of training; `client_measures` has one row per client of run 0 (without privacy only), `held_out` points of
+    predicted and observed targets. `states` is what further rounds start from.
 
     >>> result = Result(
     ...     client_ids=("ann", "bob"), server_ids=("north",), cluster_ids=("adults",), objectives=("ridge",),
@@ -113,15 +120,17 @@ class Result:
     dtype: str = "float64"
     tasks: Sequence[Task] = ()
     classes: int | None = None
+    rho: float | None = None  # that was used, whether it was stated or chosen
     clean_history: Columns | None = None
     privacy: Sequence[Columns] = ()
     noise: str | None = None
     guarantee: str | None = None
-    ended_by: Literal["budget"] | None = None
+    ended_by: EndedBy | None = None
     spent_at: Sequence[int | None] = ()
     warnings: Sequence[str] = ()
     states: Sequence[TrainingState] = ()
     seconds: float = 0.0
+    verdict: Verdict | None = None
     measures: Sequence[Measured] = ()
     client_measures: Columns | None = None
     held_out: Columns | None = None
@@ -188,6 +197,15 @@ class Result:
         """The most probable label of every row: as text where labels were declared, else as a number from 0."""
         return self.model(run).predict_label(table, **asked)
 
+    @property
+    def declared_columns(self) -> dict[str, Column]:
+        """How the columns of a table became features, as `columns` of `read_federation`: for new rows of the same."""
+        if self.encoding is None:
+            raise ResultError("This run was not trained on a table; its features have no names.")
+        from pgfl.results.kept_columns import kept_columns
+
+        return kept_columns(self.encoding)
+
     def of_run(self, run: int) -> RunModels:
         """All models of one run."""
         if not isinstance(run, Integral) or not 0 <= run < len(self.models):
@@ -249,10 +267,12 @@ class Result:
             "clusters": list(self.cluster_ids) if len(self.cluster_ids) <= 100 else len(self.cluster_ids),
             "dimension": self.dimension,
             "classes": self.classes,
+            "rho": self.rho,
             "objectives": sorted(set(self.objectives)),
             "runs": len(self.models),
             "rounds": int(self.rounds[-1]),
             "seconds": round(self.seconds, 3),
+            "verdict": None if self.verdict is None else self.verdict.to_json(),
             "final": final,
             "measures": {measured.name: measured.to_json() for measured in self.measures},
             "private": self.private,

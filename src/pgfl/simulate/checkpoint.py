@@ -98,6 +98,7 @@ class Checkpoints:
             arrays |= {"model": np.asarray(state.model), "clean": np.array(json.dumps(recorder.clean))}
         if state.released is not state.model:
             arrays["released"] = np.asarray(state.released)
+        arrays |= {f"monitor/{name}": values for name, values in simulator.monitor.state().items()}
         arrays |= {f"servers/{name}": np.asarray(values) for name, values in state.servers.items()}
         return arrays | {f"privacy/{name}": values for name, values in (plan.state() if plan else {}).items()}
 
@@ -123,6 +124,7 @@ class Checkpoints:
             simulator.spent_at = [None if at < 0 else at for at in arrays["spent_at"].tolist()]
         recorder.shown = json.loads(str(arrays["shown"]))
         recorder.clean = json.loads(str(arrays["clean"])) if self.keep_clean else []
+        simulator.monitor.restore({name: arrays[f"monitor/{name}"] for name in simulator.monitor.state()}, simulator)
         if plan is not None:
             plan.restore({name: arrays[f"privacy/{name}"] for name in plan.state()})
 

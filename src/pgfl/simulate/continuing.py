@@ -11,12 +11,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pgfl.array_types import AnyArray, AnyFloats, Ints
+from pgfl.core.stated_rho import is_automatic
 from pgfl.errors import ConfigError, PrivacyError, ResultError
 from pgfl.results.result import Columns, Result
 from pgfl.results.training_state import ACCOUNT, MOST_NUMBERS, TrainingState, nothing_to_go_on_with
+from pgfl.simulate.automatic_rho import with_number
 
 if TYPE_CHECKING:
-    from pgfl.core.federation import Federation
+    from pgfl.core.algorithms import Algorithm
+    from pgfl.core.row_encoding import RowEncoding
     from pgfl.privacy.mechanism import Plan
     from pgfl.privacy.request import Privacy
     from pgfl.simulate.flat_layout import RunLayout
@@ -35,6 +38,11 @@ class Continuation:
             raise nothing_to_go_on_with(start.folder)
         self.round = start.states[0].round
 
+    def with_earlier_rho(self, algorithm: Algorithm) -> Algorithm:
+        """The algorithm; where its ρ is to be chosen, with the earlier run's, to which its duals belong."""
+        rho = self.start.rho
+        return with_number(algorithm, rho) if rho is not None and is_automatic(algorithm) else algorithm
+
     def options(self, options: TrainingOptions) -> TrainingOptions:
         """The options with the privacy of the earlier run, whose budget stays in force."""
         if options.runs != len(self.start.states):
@@ -42,20 +50,6 @@ class Continuation:
         if options.rounds <= self.round:
             raise ConfigError(f"The earlier run ended at round {self.round}; go on to a later one.")
         return replace(options, privacy=self._privacy(options.privacy, options.rounds))
-
-    def check_encoding(self, federation: Federation) -> None:
-        """Refuse rows that become other features than those of the earlier run."""
-        before, now = self.start.encoding, federation.encoding
-        if before is None or now is None:
-            return
-        earlier = {column.name: column for column in before.columns}
-        for column in now.columns:
-            if column != earlier.pop(column.name, None):
-                raise _encoded_otherwise(column.name)
-        if earlier or before.feature_names != now.feature_names:
-            raise _encoded_otherwise(next(iter(earlier), "intercept"))
-        if before.target != now.target:
-            raise _encoded_otherwise(now.target.name)
 
     def apply(self, simulator: Simulator) -> list[str]:
         """Put a simulator where the earlier run ended, before it plays; returns warnings."""
@@ -106,6 +100,7 @@ class Continuation:
         """The models and duals of one run, for the clients and servers that it shares with the earlier one."""
         engine, state, earlier = simulator.engine, simulator.state, self.start.states[run.number]
         models = self.start.of_run(run.number)
+        _check_encoding(models.encoding or self.start.encoding, run.federation.encoding)
         if models.servers.shape[1] != state.server_models.shape[1]:
             raise ResultError(
                 f"The earlier models have {models.servers.shape[1]} numbers, and these data need "
@@ -179,10 +174,24 @@ class Continuation:
             )
 
 
+def _check_encoding(before: RowEncoding | None, now: RowEncoding | None) -> None:
+    """Refuse rows that become other features than those of the earlier run."""
+    if before is None or now is None:
+        return
+    earlier = {column.name: column for column in before.columns}
+    for column in now.columns:
+        if column != earlier.pop(column.name, None):
+            raise _encoded_otherwise(column.name)
+    if earlier or before.feature_names != now.feature_names:
+        raise _encoded_otherwise(next(iter(earlier), "intercept"))
+    if before.target != now.target:
+        raise _encoded_otherwise(now.target.name)
+
+
 def _encoded_otherwise(name: str) -> ConfigError:
     return ConfigError(
-        f"Column '{name}' is not encoded as in the earlier run, so its models would not fit; declare the same bounds, "
-        "categories or labels in both."
+        f"Column '{name}' is not encoded as in the earlier run, so its models would not fit; declare columns as the "
+        "earlier result has them (its `declared_columns`)."
     )
 
 

@@ -30,7 +30,7 @@ CLIENTS_AT_A_TIME = 2**12
 
 
 class Recorder:
-    """Collects the history of an engine's runs; as an observer, every `every` rounds and after the `last` one."""
+    """Collects the history of an engine's runs; as an observer, every `every` rounds and at the end."""
 
     def __init__(self, engine: Engine, objectives: Objectives, wanted: Iterable[str], every: int, last: int) -> None:
         self.engine, self.layout = engine, engine.layout
@@ -44,7 +44,7 @@ class Recorder:
 
     def on_round(self, simulator: Simulator) -> None:
         """Measure the state where a record is due."""
-        if self._is_due(self.engine.state.round):
+        if self._is_due(self.engine.state.round) or simulator.ended_by in ("converged", "diverging"):
             self.record()
 
     def carry_on(self) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -18,12 +18,13 @@ from pgfl.core.federation import Federation
 from pgfl.core.schedules import Scheduler
 from pgfl.core.training_defaults import Library
 from pgfl.errors import ConfigError, MissingExtra
+from pgfl.results.result import EndedBy, RunModels
 from pgfl.results.result import Network as Placement
-from pgfl.results.result import RunModels
 from pgfl.simulate.calibration import calibrated, constrained
 from pgfl.simulate.communicator import ALONE, Communicator, Gathering
 from pgfl.simulate.engine import AnyBlock, Draw, Engine, NoiseSource, State
 from pgfl.simulate.flat_layout import Layout, RunLayout, lay_out
+from pgfl.simulate.monitor import Monitor
 from pgfl.simulate.neighbourhoods import Network
 from pgfl.simulate.problems import Objectives, model_length, objective_of, prepare
 from pgfl.simulate.recorder import Recorder
@@ -91,7 +92,7 @@ class Simulator:
         self.layout = lay_out(bounded, first_run, algorithm.personalised, owners, communicator, length)
         self.plan, noise = self._privacy()
         self.engine = self._engine(noise, replay)
-        self.ended_by: Literal["budget"] | None = None
+        self.ended_by: EndedBy | None = None
         self.spent_at: list[int | None] = [None] * len(self.layout.runs)
 
     @property
@@ -111,6 +112,11 @@ class Simulator:
         return privacy.noise_for(self.layout.runs[0].federation) if privacy else None
 
     @cached_property
+    def monitor(self) -> Monitor:
+        """Follows the server models for the verdict; it is an observer as well."""
+        return Monitor(self, stops=self.options.stop == "converged")
+
+    @cached_property
     def recorder(self) -> Recorder:
         """Measures the current state; it is an observer as well."""
         options = self.options
@@ -125,13 +131,18 @@ class Simulator:
         return state
 
     def run(self, rounds: int | None = None) -> State:
-        """Play until a round is reached (the options' last one unless another is given) or nobody can contribute."""
+        """Play until a round is reached (the options' last one unless another is given), or training ends before."""
         last, state = self.options.rounds if rounds is None else rounds, self.state
         self._look_for_end()
         while state.round < last and self.ended_by is None:
             state = self.play()
-        self.engine.check_finite()
+        if self.ended_by != "diverging":
+            self.engine.check_finite()
         return state
+
+    def end(self, reason: EndedBy) -> None:
+        """Play no further round; observers call this."""
+        self.ended_by = reason
 
     def _look_for_end(self) -> None:
         """Note which runs are over because no client of any process can ever contribute again; then freeze them.
@@ -150,7 +161,7 @@ class Simulator:
                 self.spent_at[number] = round
         over = np.array([at is not None for at in self.spent_at])
         if over.all():
-            self.ended_by = "budget"
+            self.end("budget")
         elif over.any():
             self.engine.frozen = np.repeat(over, [run.pairs.stop - run.pairs.start for run in runs])
 
@@ -182,6 +193,7 @@ class Simulator:
                 gathered.clients(federation.client_cluster),
                 federation.graph.edges,
             ),
+            encoding=federation.encoding,
         )
 
     def account(self, run: int = 0, gathering: Gathering | None = None) -> dict[str, AnyArray]:

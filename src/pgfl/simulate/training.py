@@ -8,7 +8,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,11 +17,14 @@ from pgfl.core.algorithms import PGFL, Algorithm
 from pgfl.core.federation import Federation
 from pgfl.core.measures import LOWER_IS_BETTER, MEASURES, check_wanted
 from pgfl.core.schedules import Participants
-from pgfl.core.training_defaults import Library
+from pgfl.core.stated_rho import stated_rho
+from pgfl.core.training_defaults import Library, Stop
 from pgfl.objectives import Ridge
 from pgfl.results.measured import ClientFigures, Measured, over_runs
-from pgfl.results.result import Result, RunModels
+from pgfl.results.result import EndedBy, Result, RunModels
+from pgfl.results.verdict import Verdict, worst_of_runs
 from pgfl.simulate import memory
+from pgfl.simulate.automatic_rho import with_rho
 from pgfl.simulate.communicator import ALONE, Communicator, Gathering
 from pgfl.simulate.continuing import Continuation, state_of
 from pgfl.simulate.label_classes import classes_of, with_classes
@@ -71,6 +74,7 @@ def train(
     engine: Library = TrainingOptions.engine,
     dtype: DTypeLike = TrainingOptions.dtype,
     threads: int | None = TrainingOptions.threads,
+    stop: Stop = TrainingOptions.stop,
     checkpoints: Checkpoints | None = None,
     resume: bool = False,
     progress: Progress | None = None,
@@ -89,6 +93,9 @@ def train(
     Engines differ in speed, not in results: "numpy" needs nothing else, "numba" is fastest on CPUs and copies no data,
     "jax" runs on accelerators. `threads` is as many as pay off unless given; results do not depend on it.
 
+    With `stop="converged"` a single run without privacy ends once its models have converged. `result.verdict` says
+    whether they have; a single run that diverges is always stopped.
+
     >>> from pgfl import PGFL, Ridge, synthetic_regression, train
     >>> federation = synthetic_regression(servers=4, clients_per_server=6, dimension=5, samples=(4, 8), seed=1)
     >>> result = train(federation, PGFL(rho=5.0, tau=0.2), Ridge(lam=0.01), rounds=40)
@@ -103,7 +110,7 @@ def train(
     check_privacy(privacy)
     check_helpers(checkpoints, progress)
     options = TrainingOptions(
-        rounds, participants, privacy, seed, runs, record_every, as_metrics(metrics), dtype, threads, engine
+        rounds, participants, privacy, seed, runs, record_every, as_metrics(metrics), dtype, threads, engine, stop
     )
     return train_runs(
         partial(made_federation, federation) if callable(federation) else lambda run: federation,
@@ -144,12 +151,13 @@ def train_runs(
     owners_of(0)
     first = communicator.together(lambda: federation_of(0))
     communicator.together(lambda: check_clusters(objectives, first.cluster_ids))
-    if earlier is not None:
-        earlier.check_encoding(first)
     if options.privacy is not None:
         options = replace(options, privacy=options.privacy.completed(first.encoding))
     check_wanted(options.metrics, [objective_of(objectives, name) for name in first.cluster_ids])
     objectives = communicator.together(lambda: with_classes(objectives, first, options.privacy, communicator))
+    if earlier is not None:
+        algorithm = earlier.with_earlier_rho(algorithm)
+    algorithm = communicator.together(lambda: with_rho(algorithm, objectives, first, options, communicator))
     batches = _batches(first, objectives, options, communicator)
     trained = _Trained(first, objectives, options, warnings(first, algorithm, objectives, options, communicator))
     observers: list[Observer] = [checkpoints] if checkpoints else []
@@ -165,15 +173,17 @@ def train_runs(
             communicator=communicator,
             owners=None if owners[0] is None else [owner for owner in owners if owner is not None],
         )
-        simulator.observers = [simulator.recorder, *observers]
+        simulator.observers = [simulator.monitor, simulator.recorder, *observers]
         if earlier is not None:
             trained.warnings += earlier.apply(simulator)
         if not (resume and checkpoints and checkpoints.restore(simulator)) and earlier is None:
             simulator.recorder.record()
         with checkpoints.patient() if checkpoints else nullcontext():
             simulator.run()
+        trained.verdicts += simulator.monitor.verdicts(simulator)
         trained.keep_states(simulator, earlier)
-        simulator.recorder.carry_on()
+        if simulator.ended_by == "budget":
+            simulator.recorder.carry_on()
         simulator.close()
         trained.add(simulator, folder)
     result = trained.result(time.perf_counter() - began)
@@ -214,10 +224,12 @@ class _Trained:
     options: TrainingOptions
     warnings: list[str]
     client_ids: Sequence[str] = ()
+    rho: float | None = None
     models: list[RunModels] = field(default_factory=list)
     privacy: list[dict[str, AnyArray]] = field(default_factory=list)
     shown: list[dict[str, float]] = field(default_factory=list)
     clean: list[dict[str, float]] = field(default_factory=list)
+    verdicts: list[Verdict] = field(default_factory=list)
     measures: list[list[Measured]] = field(default_factory=list)
     client_measures: dict[str, AnyArray] | None = None
     held_out: dict[str, AnyArray] | None = None
@@ -225,7 +237,7 @@ class _Trained:
     noise: str | None = None
     guarantee: str | None = None
     spent_at: list[int | None] = field(default_factory=list)
-    ended_by: list[Literal["budget"] | None] = field(default_factory=list)
+    ended_by: list[EndedBy | None] = field(default_factory=list)
 
     def keep_states(self, simulator: Simulator, earlier: Continuation | None) -> None:
         """Keep what further rounds of a batch would start from."""
@@ -234,6 +246,7 @@ class _Trained:
 
     def add(self, simulator: Simulator, folder: Path | None) -> None:
         """Keep the models, accounts and measures of a batch."""
+        self.rho = stated_rho(simulator.algorithm)
         self.noise = simulator.noise
         self.guarantee = simulator.plan.label if simulator.plan else None
         self.spent_at += simulator.spent_at
@@ -281,17 +294,19 @@ class _Trained:
             x_norm=self.options.privacy.x_norm if self.options.privacy else None,
             dtype=np.dtype(self.options.dtype).name,
             classes=classes_of(self.objectives),
+            rho=self.rho,
             models=self.models,
             history=shown if self.options.privacy else {**shown, **clean},
             clean_history=clean if self.noise == "seeded" else None,
             privacy=self.privacy,
             noise=self.noise,
             guarantee=self.guarantee,
-            ended_by="budget" if all(self.ended_by) else None,
+            ended_by=self.ended_by[0] if len(set(self.ended_by)) == 1 else None,
             spent_at=self.spent_at,
             warnings=self.warnings,
             states=self.states,
             seconds=seconds,
+            verdict=worst_of_runs(self.verdicts),
             measures=over_runs(self.measures),
             client_measures=self.client_measures,
             held_out=self.held_out,

@@ -15,7 +15,7 @@ from pgfl.core import training_defaults as default
 from pgfl.core.metrics import METRICS
 from pgfl.core.schedules import Participants, check_participants
 from pgfl.core.streams import SEED_LIMIT
-from pgfl.core.training_defaults import Library
+from pgfl.core.training_defaults import Library, Stop
 from pgfl.did_you_mean import kind_of, nearest
 from pgfl.errors import ConfigError, UsageError
 
@@ -39,6 +39,7 @@ class TrainingOptions:
     dtype: DTypeLike = np.float64
     threads: int | None = default.THREADS
     engine: Library = default.ENGINE
+    stop: Stop = default.STOP
 
     def __post_init__(self) -> None:
         for name in ("rounds", "runs", "record_every"):
@@ -53,6 +54,8 @@ class TrainingOptions:
             names = get_args(Library)
             advice = nearest(self.engine, names)
             raise ConfigError(f"Unknown engine {kind_of(self.engine)}{advice}; choose numpy, numba or jax.")
+        if self.stop not in get_args(Stop):
+            raise ConfigError(f'stop must be "converged" or "never"; got {self.stop!r}.')
         as_metrics(self.metrics)
 
 

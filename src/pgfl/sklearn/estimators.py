@@ -40,6 +40,7 @@ Bounds = tuple[float, float] | list[tuple[float, float]] | ArrayLike
 """One pair (low, high) for all columns, or one pair per column."""
 
 CLEAN_TOLERANCE = 1e-8
+ROUNDS, ROUNDS_ALONE = 100, 20
 _Places = dict[str, ArrayLike | None]
 _CLONES: WeakSet[BaseEstimator] = WeakSet()
 """Estimators that scikit-learn copied: several of them may be fitted to the same records without anyone counting."""
@@ -54,13 +55,15 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
         encoding = self._encoding(X, columns, target)
         rows = encoding.encode(ArrayRows(X, columns))
         federation = federation_of(rows, targets, **places, graph=self.graph).replace(encoding=encoding)
-        privacy, seed = self._privacy(), self._seed()
+        alone = len(federation.cluster_ids) == federation.size
+        rounds = self.rounds or (ROUNDS_ALONE if alone else ROUNDS)
+        privacy, seed = self._privacy(rounds), self._seed()
         algorithm = self._algorithm(objective, federation, privacy)
         if privacy is not None:
             self._charge()
         result = train(
-            federation, algorithm, objective, rounds=self.rounds, privacy=privacy, seed=seed, engine=self.engine,
-            record_every=self.rounds, metrics=(),
+            federation, algorithm, objective, rounds=rounds, privacy=privacy, seed=seed, engine=self.engine,
+            record_every=rounds, metrics=(),
         )  # fmt: skip
         self.result_, self.model_ = result, result.model()
         self.clusters_, self.clients_ = np.array(result.cluster_ids), np.array(result.client_ids)
@@ -94,14 +97,14 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
         rho = penalty(objective, federation, privacy is not None) if self.rho == "auto" else self.rho
         return kind(rho=rho, tau=self.tau)  # type: ignore[call-arg]
 
-    def _privacy(self) -> Privacy | None:
+    def _privacy(self, rounds: int) -> Privacy | None:
         if self.epsilon is None:
             return None
         return Privacy(
             epsilon=self.epsilon,
             delta=self.delta,
             zeta=1.0,
-            max_releases=self.rounds,
+            max_releases=rounds,
             x_norm=self.x_norm,
             w_norm=self.w_norm,
             noise=self.noise,
@@ -181,8 +184,8 @@ class PGFLRegressor(RegressorMixin, _Estimator):  # type: ignore[misc]
         The ADMM penalty; "auto" takes it from the curvature of the data, and is 1 where `epsilon` is given.
     tau : float
         How much a cluster learns from the others.
-    rounds : int
-        How many rounds are played.
+    rounds : int or None
+        How many rounds are played; None is 100, or 20 where every cluster has one client, which needs fewer.
     algorithm : "pgfl", "pgfl-exact", "pgfl-onestep", "fedavg" or an `Algorithm`
     graph : str or list of pairs
         The kind of server graph, or its edges.
@@ -215,7 +218,7 @@ class PGFLRegressor(RegressorMixin, _Estimator):  # type: ignore[misc]
         kappa: float = Huber.kappa,
         rho: float | str = "auto",
         tau: float = 0.0,
-        rounds: int = 100,
+        rounds: int | None = None,
         algorithm: str | Algorithm = "pgfl",
         graph: str | list[tuple[str, str]] = "complete",
         fit_intercept: bool = True,
@@ -311,7 +314,7 @@ class PGFLClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
         lam: float = 1e-4,
         rho: float | str = "auto",
         tau: float = 0.0,
-        rounds: int = 100,
+        rounds: int | None = None,
         algorithm: str | Algorithm = "pgfl",
         graph: str | list[tuple[str, str]] = "complete",
         fit_intercept: bool = True,

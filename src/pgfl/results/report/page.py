@@ -7,13 +7,17 @@ from typing import Any
 import numpy as np
 
 from pgfl.array_types import AnyFloats
+from pgfl.results.measured import Figure
 from pgfl.results.report.figures import LABELS, NOISE, SPENDING, figure, guarantee, short
+from pgfl.results.report.held_out_pictures import pictures
 from pgfl.results.report.network_picture import legend, picture
 from pgfl.results.report.panels import EVERYONE, INK, Curve, Panel, cluster_colour, panels
 from pgfl.results.report.rendering import rendered, trusted
 from pgfl.results.result import Result
 
 MOST_CLUSTER_ROWS = 30
+MOST_COEFFICIENTS, MOST_COEFFICIENT_COLUMNS = 20, 8
+OUTCOME = ("nmsd", "objective")
 SEEDED = "The noise of this run was seeded: good for a simulation, not for real data."
 
 
@@ -29,6 +33,10 @@ def page(result: Result) -> str:
         script=trusted("page.js"),
         subtitle=_subtitle(summary),
         notices=[*result.warnings, *([SEEDED] if result.noise == "seeded" else [])],
+        verdict=result.verdict,
+        measures=_measures(result),
+        pictures=pictures(result),
+        coefficients=_coefficients(result),
         outcome=_outcome(result),
         notes=result.notes,
         network=picture(result),
@@ -60,7 +68,7 @@ def _counted(number: int, noun: str) -> str:
 def _outcome(result: Result) -> dict[str, Any]:
     """The final figures of all clients and of each cluster, then those of the whole network."""
     final = {name: float(result.curve(name)[:, -1].mean()) for name in result.metrics}
-    columns = [name for name in LABELS if name in final]
+    columns = [name for name in OUTCOME if name in final]
     rows = [_outcome_row(EVERYONE, "currentColor", {name: final[name] for name in columns})]
     for index, cluster in enumerate(result.cluster_ids[:MOST_CLUSTER_ROWS]):
         values = {name: final.get(f"{name}_{cluster}", np.nan) for name in columns}
@@ -71,6 +79,58 @@ def _outcome(result: Result) -> dict[str, Any]:
         "columns": [LABELS[name] for name in columns],
         "rows": rows,
         "others": [(name.replace("_", " "), f"{final[name]:.4g}") for name in others],
+    }
+
+
+def _measures(result: Result) -> dict[str, Any] | None:
+    """What was measured on held-out rows beside trivial baselines: all clients, clusters, worst and median client."""
+    if not result.measures:
+        return None
+    names = [each.name for each in result.measures]
+    clusters = dict.fromkeys(cluster for each in result.measures for cluster in each.clusters)
+    rows: list[tuple[str, str, list[Figure | None]]]
+    rows = [(EVERYONE, "currentColor", [each.whole for each in result.measures])]
+    colours = {cluster: cluster_colour(index) for index, cluster in enumerate(result.cluster_ids)}
+    for cluster in list(clusters)[:MOST_CLUSTER_ROWS] if len(clusters) > 1 else ():
+        rows.append((cluster, colours[cluster], [each.clusters.get(cluster) for each in result.measures]))
+    rows.append(("worst client", "none", [each.worst for each in result.measures]))
+    rows.append(("median client", "none", [each.median for each in result.measures]))
+    return {
+        "columns": [LABELS[name] for name in names],
+        "rows": [
+            {
+                "name": name,
+                "colour": colour,
+                "figures": [
+                    ("–", "") if shown is None else (figure(metric, shown.value), figure(metric, shown.baseline))
+                    for metric, shown in zip(names, row, strict=True)
+                ],
+            }
+            for name, colour, row in rows
+        ],
+        "worst": [(LABELS[each.name], each.worst_client) for each in result.measures if each.worst_client is not None],
+    }
+
+
+def _coefficients(result: Result) -> dict[str, Any] | None:
+    """The largest coefficients of every cluster's model by name, where the features have names."""
+    names = result.feature_names
+    if names is None or result.dimension % len(names):
+        return None
+    classes = result.dimension // len(names)
+    labels = [f"{name}, class {label}" if classes > 1 else name for label in range(classes) for name in names]
+    clusters = result.cluster_ids[:MOST_COEFFICIENT_COLUMNS]
+    models = np.array([result.cluster(cluster) for cluster in clusters])
+    size = np.nan_to_num(np.abs(models)).max(axis=0)
+    kept = np.argsort(-size, kind="stable")[:MOST_COEFFICIENTS]
+    largest = float(size.max()) or 1.0
+    return {
+        "clusters": [(name, cluster_colour(index)) for index, name in enumerate(clusters)],
+        "rows": [
+            (labels[at], [(f"{value:.3g}", f"{abs(value) / largest:.2f}") for value in models[:, at].tolist()])
+            for at in kept.tolist()
+        ],
+        "hidden": len(labels) - len(kept),
     }
 
 

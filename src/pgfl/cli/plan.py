@@ -1,0 +1,84 @@
+"""`pgfl plan`: what a private training will achieve, before anything is spent."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from pgfl.cli.options import Json
+
+if TYPE_CHECKING:
+    from pgfl.planning.forecast import Plan
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command()
+def plan(
+    source: Annotated[str, typer.Argument(metavar="CONFIG", help="A TOML file or a preset.")],
+    epsilon: Annotated[float | None, typer.Option(help="The target ε, where it is not the config's.")] = None,
+    expect: Annotated[
+        float | None,
+        typer.Option(help="How well you expect to predict without privacy: share of variance explained, or accuracy."),
+    ] = None,
+    label_scale: Annotated[
+        float | None, typer.Option(help="The labels' standard deviation that you expect (1), for a regression.")
+    ] = None,
+    tries: Annotated[int, typer.Option(min=1, max=1000, help="How many settings are tried.")] = 40,
+    out: Annotated[Path | None, typer.Option("--out", help="Write the config that carries the plan out.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Choose the settings of a private training and predict its error, from public facts and made-up data alone.
+
+    No record is read and nothing is spent: of a table only the columns' names and who is where are used.
+    """
+    from pgfl import config as configs
+    from pgfl.atomic_files import write_text
+    from pgfl.cli.progress import bar
+    from pgfl.planning.forecast import plan as work_out
+
+    overrides = [] if epsilon is None else [f"privacy.epsilon={epsilon!r}"]
+    config = configs.load(source, overrides)
+    with bar(None, "planning", shown=not as_json) as progress:
+        found = work_out(config, tries=tries, progress=progress, expected=expect, label_scale=label_scale)
+    if out is not None:
+        write_text(out, found.to_toml())
+    if as_json:
+        typer.echo(json.dumps(found.described() | {"out": None if out is None else str(out)}, indent=2))
+    else:
+        _show(found, out)
+
+
+def _show(found: Plan, out: Path | None) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    console, facts, chosen, unit = Console(), found.facts, found.settings, found.unit
+    console.print(
+        f"{facts.servers} servers, {facts.clients} clients, {facts.clusters} clusters, {facts.records[0]} to "
+        f"{facts.records[1]} records per client, {facts.columns} columns; nobody is trusted"
+    )
+    measure = "NMSD" if unit == "dB" else "accuracy"
+    table = Table("epsilon", f"{measure} [{unit}]", title_justify="left")
+    for level, value in found.by_epsilon.items():
+        table.add_row(f"{level:g}", f"{value:.1f}")
+    table.add_row("without privacy", f"{found.limit:.1f}")
+    console.print(table)
+    kappa = "" if chosen.kappa is None else f", kappa {chosen.kappa:.3g}"
+    fall = "" if chosen.tau_decay == 1.0 else f" × {chosen.tau_decay:.4g}ⁿ"
+    console.print(
+        f"Settings: client = gradient, rho {chosen.rho:.3g}, zeta {chosen.zeta:.4g}, {chosen.releases} releases per "
+        f"client, tau {chosen.tau:.2g}{fall}{kappa}, {chosen.rounds} rounds"
+    )
+    predicted = found.predicted
+    console.print(
+        f"Predicted {measure}: {predicted.value:.1f} {unit} (one run: {predicted.low:.1f} to {predicted.high:.1f})"
+    )
+    for name, gain in sorted(found.helps.items(), key=lambda pair: -pair[1]):
+        console.print(f"  {name}: {gain:+.1f} {'dB better' if unit == 'dB' else 'points'}")
+    console.print(found.verdict)
+    if out is not None:
+        console.print(f"Run it with: pgfl run {out}")

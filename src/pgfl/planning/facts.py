@@ -1,0 +1,135 @@
+"""The public facts that a plan rests on: sizes, bounds, the task, ε, and how well prediction is expected to work."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+
+from pgfl.config.schema import Config, MnistData, SyntheticData
+from pgfl.data.configured import expected_extent, shapes
+from pgfl.errors import ConfigError
+
+Task = Literal["regression", "classification"]
+EXPECTED: dict[Task, float] = {"regression": 0.8, "classification": 0.9}
+PIXELS = 784
+MOST_NUMBERS = 3_000_000  # of made-up features: what a twin may hold so that a plan takes a minute
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Nothing here depends on a record: a plan is the same whatever the records say.
+
+    `expected` is how well the user expects to predict without privacy: the share of the labels' variance that is
+    explained, or the accuracy. `label_scale` is the labels' standard deviation, as the user expects it.
+    """
+
+    servers: int
+    clients_per_server: int
+    clusters: int
+    records: tuple[int, int]
+    columns: int
+    x_norm: float
+    epsilon: float
+    delta: float = 1e-5
+    task: Task = "regression"
+    expected: float = 0.8
+    label_scale: float = 1.0
+    gamma: float = 0.15
+    graph: str = "random"
+    average_degree: float = 3.0
+
+    def __post_init__(self) -> None:
+        for name in ("servers", "clients_per_server", "clusters", "columns"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"A plan needs {name} of at least 1; got {getattr(self, name)}.")
+        if not (1 <= self.records[0] <= self.records[1]):
+            raise ConfigError(f"Records per client must be (least, most), from 1 up; got {self.records}.")
+        for name in ("x_norm", "epsilon", "label_scale"):
+            if not (np.isfinite(getattr(self, name)) and getattr(self, name) > 0):
+                raise ConfigError(f"A plan needs a {name} above 0; got {getattr(self, name)}.")
+        least = 0.5 if self.task == "classification" else 0.0
+        if not least < self.expected < 1.0:
+            what = "accuracy" if self.task == "classification" else "share of variance"
+            raise ConfigError(f"The expected {what} must lie between {least:g} and 1; got {self.expected:g}.")
+
+    @property
+    def clients(self) -> int:
+        """All clients."""
+        return self.servers * self.clients_per_server
+
+    @property
+    def mean_records(self) -> float:
+        """Records per client, on average."""
+        return sum(self.records) / 2.0
+
+    @property
+    def planned(self) -> Facts:
+        """The same with fewer servers where made-up data of all of them would be too large."""
+        numbers = self.clients * self.mean_records * self.columns
+        if numbers <= MOST_NUMBERS:
+            return self
+        return replace(self, servers=max(1, int(self.servers * MOST_NUMBERS / numbers)))
+
+
+def facts_of(config: Config, **changes: Any) -> Facts:
+    """The public facts of a config; of a table only its columns' names and who is where are read.
+
+    `changes` replace facts, or state what a config does not: `expected`, `label_scale`, `epsilon`.
+    """
+    data, privacy = config.data, config.privacy
+    task: Task = "classification" if config.objective.kind == "logistic" else "regression"
+    known: dict[str, Any] = {
+        "task": task,
+        "expected": EXPECTED[task],
+        "epsilon": privacy.epsilon,
+        "delta": privacy.delta,
+        "x_norm": privacy.x_norm,
+        "graph": "random" if config.graph.kind == "edges" else config.graph.kind,
+        "average_degree": config.graph.average_degree,
+    }
+    if isinstance(data, SyntheticData):
+        scale = np.sqrt(data.dimension + data.observation_noise**2)
+        known |= {
+            "servers": data.servers,
+            "clients_per_server": data.clients_per_server,
+            "clusters": data.clusters,
+            "records": data.samples,
+            "columns": data.dimension,
+            "gamma": data.gamma,
+            "label_scale": float(scale),
+            "expected": float(data.dimension / scale**2) if data.observation_noise else 0.999,
+        }
+    elif isinstance(data, MnistData):
+        known |= _digits(data)
+    else:
+        extent = expected_extent(config)
+        graph, rows = shapes(config)(0)
+        with_clients = max(1, int(np.count_nonzero(rows)))
+        known |= {
+            "servers": len(rows),
+            "clients_per_server": max(1, round(extent.clients / with_clients)),
+            "clusters": max(1, round(extent.pairs / with_clients)),
+            "records": (max(1, extent.rows // extent.clients),) * 2,
+            "columns": extent.dimension,
+            "average_degree": 2.0 * len(graph.edges) / len(rows),
+        }
+    known |= {name: value for name, value in changes.items() if value is not None}
+    for name, key in (("epsilon", "privacy.epsilon"), ("x_norm", "privacy.x_norm")):
+        if known[name] is None:
+            raise ConfigError(f"`{key}` is missing; a plan needs the target ε and the bound on a row's norm.")
+    return Facts(**known)
+
+
+def _digits(data: MnistData) -> dict[str, Any]:
+    triplets = data.tasks == "triplets"
+    digits = 6 if triplets else 2
+    least, most = data.samples or ((6, 12) if triplets else (2, 4))
+    return {
+        "servers": data.servers,
+        "clients_per_server": data.clients_per_server,
+        "clusters": 3 if isinstance(data.tasks, str) else len(data.tasks),
+        "records": (digits * least, digits * most),
+        "columns": PIXELS + data.intercept,
+    }

@@ -1,0 +1,210 @@
+"""A plan: the settings for public facts and a target ε, what they will achieve, and what would help most."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from scipy.special import stdtrit
+
+from pgfl.array_types import Floats
+from pgfl.config import Config, parse, to_toml
+from pgfl.planning.facts import Facts, facts_of
+from pgfl.planning.tuning import (
+    LAM,
+    MOST_RELEASES,
+    Score,
+    Settings,
+    error,
+    first_guess,
+    tuned,
+    without_privacy,
+)
+
+TRIES = 40
+FEW_TRIES = 6  # for another ε or another size, where the plan's own settings are a good start
+TUNING_SEEDS = (1, 2)
+JUDGING_SEEDS = (11, 12, 13, 14)
+LEVELS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
+CONFIDENCE = 0.9
+DROWNED_DB = -1.0  # an error above it is hardly less than that of a model of zeros
+DROWNED_POINTS = 5.0  # above chance
+Progress = Callable[[int, int, str], None]
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """An expected error with the interval in which one run will lie nine times out of ten."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to run, what it will achieve, and what would help; regression in dB of NMSD, classification in per cent."""
+
+    facts: Facts
+    settings: Settings
+    predicted: Forecast
+    limit: float  # without privacy
+    by_epsilon: Mapping[float, float]
+    helps: Mapping[str, float]  # by how much a change of the facts would improve the result
+    config: Config | None = field(default=None, compare=False)
+
+    @property
+    def unit(self) -> str:
+        """Of every error here."""
+        return "dB" if self.facts.task == "regression" else "%"
+
+    @property
+    def drowned(self) -> bool:
+        """Whether the noise will drown the signal."""
+        if self.facts.task == "regression":
+            return self.predicted.value > DROWNED_DB
+        return self.predicted.value < 50.0 + DROWNED_POINTS
+
+    @property
+    def explained(self) -> float | None:
+        """The share of the labels' variance that models will explain on new records, of a regression."""
+        if self.facts.task == "classification":
+            return None
+        return float(max(0.0, self.facts.expected * (1.0 - 10.0 ** (self.predicted.value / 10.0))))
+
+    @property
+    def verdict(self) -> str:
+        """One sentence for the user."""
+        epsilon = f"ε = {self.facts.epsilon:g}"
+        if self.drowned:
+            best = max(self.helps, key=lambda name: self.helps[name])
+            return f"At {epsilon} the noise will drown the signal: nothing will be learned; what helps most is {best}."
+        if self.explained is not None:
+            return (
+                f"At {epsilon} models will explain about {100 * self.explained:.0f} % of the labels' variance on new "
+                f"records ({100 * self.facts.expected:.0f} % without privacy and with endless data)."
+            )
+        return f"At {epsilon} models will be right on about {self.predicted.value:.0f} % of new records."
+
+    def to_toml(self) -> str:
+        """The config that carries the plan out."""
+        if self.config is None:
+            raise ValueError("This plan was made from facts alone; plan a config to get one back.")
+        return to_toml(self.config)
+
+    def described(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            "facts": asdict(self.facts),
+            "settings": asdict(self.settings) | {"rounds": self.settings.rounds},
+            "unit": self.unit,
+            "predicted": asdict(self.predicted),
+            "explained": self.explained,
+            "without_privacy": self.limit,
+            "by_epsilon": {f"{level:g}": value for level, value in self.by_epsilon.items()},
+            "helps": dict(self.helps),
+            "verdict": self.verdict,
+        }
+
+
+def plan(source: Config | Facts, *, tries: int = TRIES, progress: Progress | None = None, **facts: Any) -> Plan:
+    """Plan a private training from public facts: no record is read and nothing is spent.
+
+    `source` is a config, of whose table only the columns' names and who is where are read, or `Facts`. Facts that a
+    config does not state can be given by name: `expected`, `label_scale`, `epsilon`.
+    """
+    stated = facts_of(source, **facts) if isinstance(source, Config) else replace(source, **facts)
+    small = stated.planned
+    others = {f"epsilon = {level:g}": replace(small, epsilon=level) for level in LEVELS} | _variants(small)
+    total, done = len(TUNING_SEEDS) * (tries + FEW_TRIES * len(others)), 0
+
+    def score_for(shape: Facts, what: str) -> Score:
+        def score(settings: Settings) -> float:
+            nonlocal done
+            errors = []
+            for seed in TUNING_SEEDS:
+                errors.append(error(shape, settings, seed))
+                done += 1
+                if progress:
+                    progress(done, total, what)
+            return float(np.mean(errors))
+
+        return score
+
+    settings = tuned(score_for(small, "trying settings"), [first_guess(small)], tries)
+    found = _judged(small, settings)
+    reached = {}
+    for name, other in others.items():
+        starts = [_fed(settings, other.epsilon / small.epsilon), first_guess(other)]
+        reached[name] = float(_judged(other, tuned(score_for(other, name), starts, FEW_TRIES)).mean())
+    levels = {level: reached[f"epsilon = {level:g}"] for level in LEVELS}
+    sign = -1.0 if small.task == "regression" else 1.0
+    helps = {name: sign * (reached[name] - float(found.mean())) for name in _variants(small)}
+    limit = _shown(small, without_privacy(small, JUDGING_SEEDS[0]))
+    made = _configured(source, stated, settings) if isinstance(source, Config) else None
+    return Plan(stated, settings, _forecast(found), limit, levels, helps, made)
+
+
+def _variants(facts: Facts) -> dict[str, Facts]:
+    least, most = facts.records
+    changed = {
+        "twice the records per client": replace(facts, records=(2 * least, 2 * most)),
+        "twice the clients": replace(facts, clients_per_server=2 * facts.clients_per_server),
+        f"ε = {2 * facts.epsilon:g}": replace(facts, epsilon=2.0 * facts.epsilon),
+    }
+    if facts.columns > 1:
+        changed["half the columns"] = replace(facts, columns=(facts.columns + 1) // 2)
+    return changed
+
+
+def _fed(settings: Settings, times: float) -> Settings:
+    """The settings with more or fewer releases for an ε that is `times` as large; steps become shorter or longer."""
+    releases = int(np.clip(round(settings.releases * times**0.7), 1, MOST_RELEASES))
+    return replace(settings, releases=releases, rho=settings.rho * releases / settings.releases)
+
+
+def _judged(facts: Facts, settings: Settings) -> Floats:
+    """What the settings reach on twins that tuning has not seen, one number per twin."""
+    return np.array([_shown(facts, error(facts, settings, seed)) for seed in JUDGING_SEEDS])
+
+
+def _shown(facts: Facts, found: float) -> float:
+    """An error in the unit that a plan shows: NMSD in dB, or accuracy in per cent."""
+    return 10.0 * math.log10(found) if facts.task == "regression" else 100.0 * (1.0 - found)
+
+
+def _forecast(found: Floats) -> Forecast:
+    runs, mean = len(found), float(found.mean())
+    half = float(stdtrit(runs - 1, 0.5 + CONFIDENCE / 2) * found.std(ddof=1) * math.sqrt(1.0 + 1.0 / runs))
+    return Forecast(mean, mean - half, mean + half)
+
+
+def _configured(config: Config, facts: Facts, settings: Settings) -> Config:
+    """The config with the plan's settings in the place of its own."""
+    given = config.model_dump(exclude_none=True)
+    tau = settings.tau if settings.tau_decay == 1.0 else {"start": settings.tau, "decay": settings.tau_decay}
+    loss = {"kind": "logistic"} if settings.kappa is None else {"kind": "huber", "kappa": settings.kappa}
+    algorithm = {"kind": "pgfl", "client": "gradient", "rho": settings.rho, "tau": tau, "participants": "all"}
+    privacy = {
+        "enabled": True,
+        "epsilon": facts.epsilon,
+        "delta": facts.delta,
+        "zeta": settings.zeta,
+        "max_releases": settings.releases,
+        "index": "release",
+        "x_norm": facts.x_norm,
+    }
+    kept = {key: given["privacy"][key] for key in ("noise", "y_bound") if given["privacy"].get(key) is not None}
+    return parse(
+        {
+            **given,
+            "rounds": settings.rounds,
+            "graph": given["graph"] | {"mixing": "metropolis"},
+            "objective": loss | {"lam": LAM},
+            "algorithm": algorithm,
+            "privacy": kept | privacy,
+        }
+    )

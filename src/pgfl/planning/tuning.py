@@ -1,0 +1,152 @@
+"""The search for settings on a twin: a guess from theory, then changes that are kept if they help."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
+
+import numpy as np
+
+from pgfl.core.algorithms import PGFL
+from pgfl.core.schedules import Decaying
+from pgfl.core.theory import steady_decay
+from pgfl.core.training_defaults import Library
+from pgfl.errors import Diverged
+from pgfl.objectives import Huber, Logistic
+from pgfl.planning.facts import Facts
+from pgfl.planning.twin import twin
+from pgfl.privacy.request import Privacy
+from pgfl.simulate.training import train
+
+QUIET = 10  # rounds after the last release, in which servers go on averaging
+MOST_RELEASES = 600
+LAM = 0.001
+SIGN_SLOPE = math.sqrt(8.0 / math.pi)  # of E|2 sign(r)| x for a normal residual: how fast a far model comes nearer
+WITHIN_KAPPA = 0.3  # the share of residuals that bend Huber's loss on the way
+USELESS = 1e6
+
+Score = Callable[["Settings"], float]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a plan chooses; `tau_decay` is per round."""
+
+    rho: float
+    zeta: float
+    releases: int
+    tau: float
+    tau_decay: float = 1.0
+    kappa: float | None = None  # regression only
+
+    @property
+    def rounds(self) -> int:
+        """All rounds, the quiet ones included."""
+        return self.releases + QUIET
+
+    @property
+    def algorithm(self) -> PGFL:
+        """PGFL with linearised steps."""
+        tau = self.tau if self.tau_decay == 1.0 or self.tau == 0.0 else Decaying(self.tau, self.tau_decay)
+        return PGFL(self.rho, tau, "metropolis", "gradient")
+
+    @property
+    def objective(self) -> Huber | Logistic:
+        """Huber regression or logistic regression."""
+        return Logistic(LAM) if self.kappa is None else Huber(LAM, kappa=self.kappa)
+
+
+def first_guess(facts: Facts) -> Settings:
+    """Steps that lead as far as the model is, in as many releases as ε can feed; ζ is the contraction of a round."""
+    unit = facts.x_norm**2 / facts.columns
+    tau = 0.4 if facts.clusters > 1 else 0.0
+    if facts.task == "classification":
+        return Settings(0.3 * facts.x_norm**2, 0.9, 10, tau)
+    releases = int(np.clip(120.0 * facts.epsilon**0.9, 10, 450))
+    kappa = 0.15 * facts.label_scale
+    rho = SIGN_SLOPE * releases * kappa * unit / facts.label_scale
+    bend = min(2.0 * WITHIN_KAPPA * unit, 0.5 * rho)
+    return Settings(rho, steady_decay(bend, rho), releases, tau, 0.993 if facts.epsilon > 2 else 1.0, kappa)
+
+
+def error(facts: Facts, settings: Settings, seed: int) -> float:
+    """What is to be made small: the NMSD, or the share of test samples that are classified wrongly."""
+    privacy = Privacy(
+        epsilon=facts.epsilon,
+        delta=facts.delta,
+        zeta=settings.zeta,
+        max_releases=settings.releases,
+        index="release",
+        x_norm=facts.x_norm,
+        noise="seeded",
+    )
+    metric = "nmsd" if facts.task == "regression" else "accuracy"
+    try:
+        result = train(
+            twin(facts, seed),
+            settings.algorithm,
+            settings.objective,
+            rounds=settings.rounds,
+            privacy=privacy,
+            seed=seed,
+            metrics=(metric,),
+            record_every=settings.rounds,
+            engine=_engine(),
+            threads=1,
+        )
+    except Diverged:
+        return USELESS
+    found = float(result.history[metric][-1])
+    return found if metric == "nmsd" else 1.0 - found
+
+
+def without_privacy(facts: Facts, seed: int) -> float:
+    """The error of the same algorithm if nobody added noise."""
+    rho = 2.0 * (2.0 if facts.task == "regression" else 0.25) * facts.x_norm**2 / facts.columns
+    kappa = None if facts.task == "classification" else facts.label_scale
+    metric = "nmsd" if facts.task == "regression" else "accuracy"
+    algorithm = PGFL(rho, 0.0, "metropolis", "gradient")
+    objective = Logistic(LAM) if kappa is None else Huber(LAM, kappa=kappa)
+    made = twin(facts, seed)
+    result = train(made, algorithm, objective, rounds=150, metrics=(metric,), record_every=150, engine=_engine())
+    found = float(result.history[metric][-1])
+    return found if metric == "nmsd" else 1.0 - found
+
+
+def tuned(score: Score, starts: Sequence[Settings], tries: int) -> Settings:
+    """The best settings that so many tries find, beginning with the better one of the starts."""
+    rng = np.random.default_rng(0)
+    scores = [score(start) for start in starts]
+    least = min(scores)
+    best, width = starts[scores.index(least)], 0.5
+    for _ in range(tries - len(starts)):
+        candidate = varied(best, rng, width)
+        found = score(candidate)
+        if found < least:
+            best, least = candidate, found
+        else:
+            width = max(0.15, 0.97 * width)
+    return best
+
+
+def varied(settings: Settings, rng: np.random.Generator, width: float) -> Settings:
+    """Settings nearby: some of them changed, all at a scale of `width`."""
+
+    def moved(value: float, often: float = 0.6) -> float:
+        return value * math.exp(width * rng.standard_normal()) if rng.random() < often else value
+
+    releases = int(np.clip(round(moved(float(settings.releases))), 1, MOST_RELEASES))
+    rho = moved(settings.rho) * (releases / settings.releases if rng.random() < 0.7 else 1.0)
+    kappa = None if settings.kappa is None else moved(settings.kappa)
+    if settings.kappa is not None and kappa is not None and rng.random() < 0.7:
+        rho *= kappa / settings.kappa  # while residuals are beyond κ, steps are as long as before
+    tau = settings.tau and float(np.clip(settings.tau + 0.3 * width * rng.standard_normal(), 0.0, 0.6))
+    decay = 1.0 if rng.random() < 0.2 else 1.0 - min(0.2, moved(1.0 - settings.tau_decay + 0.001))
+    zeta = 1.0 - min(0.6, moved(1.0 - settings.zeta))
+    return replace(settings, rho=rho, zeta=zeta, releases=releases, tau=tau, tau_decay=decay, kappa=kappa)
+
+
+def _engine() -> Library:
+    return "numba" if find_spec("numba") else "numpy"

@@ -1,0 +1,300 @@
+"""ρ by itself: real tables converge in the default rounds, and under privacy no record is looked at."""
+
+import threading
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from pgfl import (
+    PGFL,
+    ClientData,
+    ExactMixing,
+    Federation,
+    Huber,
+    Logistic,
+    Objective,
+    OneStep,
+    Ridge,
+    synthetic_regression,
+    train,
+)
+from pgfl.config import parse
+from pgfl.core.stated_rho import is_automatic
+from pgfl.core.topology import build
+from pgfl.errors import ConfigError, Diverged
+from pgfl.privacy.request import Privacy
+from pgfl.results.result import Result
+from pgfl.simulate import automatic_rho
+from pgfl.simulate.automatic_rho import with_rho
+from pgfl.simulate.communicator import ALONE
+from pgfl.simulate.simulator import Simulator
+from pgfl.simulate.training_options import TrainingOptions
+
+
+def split(features, targets, servers=3, clusters=2, clients=12):
+    """Rows dealt out to clients at servers in a line; a column of ones is the intercept."""
+    order = np.random.default_rng(0).permutation(len(features))
+    features = np.column_stack([features, np.ones(len(features))])[order]
+    targets = np.asarray(targets, dtype=float)[order]
+    dealt = {}
+    for k in range(clients):
+        server, cluster = f"s{k % servers}", f"q{k // servers % clusters}"
+        dealt[f"c{k:02}"] = ClientData(server, cluster, features[k::clients], targets[k::clients])
+    return Federation.from_clients(dealt, edges=[(f"s{i}", f"s{i + 1}") for i in range(servers - 1)])
+
+
+def generated(**changes):
+    return synthetic_regression(**({"servers": 4, "clients_per_server": 5, "dimension": 6, "graph": "ring"} | changes))
+
+
+def standardised(features):
+    return (features - features.mean(axis=0)) / features.std(axis=0)
+
+
+def scaled(features):
+    low, high = features.min(axis=0), features.max(axis=0)
+    return 2.0 * (features - low) / (high - low) - 1.0
+
+
+def real(name):
+    """A public table: features, targets and the objective for them."""
+    from sklearn.datasets import load_breast_cancer, load_diabetes
+    from statsmodels.datasets import fair
+
+    if name == "diabetes":
+        features, targets = load_diabetes(return_X_y=True)
+        return features, (targets - targets.mean()) / targets.std(), Ridge()
+    if name == "breast cancer":
+        return *load_breast_cancer(return_X_y=True), Logistic()
+    table = fair.load_pandas().data
+    return table.drop(columns="affairs").to_numpy(float), (table["affairs"] > 0).to_numpy(float), Logistic()
+
+
+def rho_of(federation, algorithm, objective, privacy=None, rounds=300, communicator=ALONE):
+    options = TrainingOptions(rounds=rounds, privacy=privacy)
+    return with_rho(algorithm, objective, federation, options, communicator).rho
+
+
+# --- without privacy --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("scale", [standardised, scaled], ids=["standardised", "in [-1, 1]"])
+@pytest.mark.parametrize("name", ["diabetes", "breast cancer", "fair"])
+def test_real_tables_converge_in_the_default_rounds(name, scale):
+    features, targets, objective = real(name)
+    made = split(scale(features), targets)
+    metrics = {"metrics": ("distance",), "record_every": 300}
+    found = train(made, ExactMixing(rho="auto"), objective, **metrics)
+    fixed = train(made, ExactMixing(rho=5.0), objective, **metrics)
+    assert found.curve("distance")[0, -1] < 1e-3
+    assert found.curve("distance")[0, -1] < 0.1 * fixed.curve("distance")[0, -1]
+
+
+@pytest.mark.parametrize("algorithm", [PGFL(rho="auto"), OneStep(rho="auto")], ids=["pgfl", "one step"])
+def test_other_servers_come_near_to_their_own_fixed_point(algorithm):
+    features, targets, objective = real("diabetes")
+    made = split(standardised(features), targets)
+    found = train(made, algorithm, objective, record_every=300)
+    limit = train(made, replace(algorithm, rho=found.rho), objective, rounds=3000, record_every=3000)
+    off = sum(np.sum((found.cluster(q) - limit.cluster(q)) ** 2) for q in made.cluster_ids)
+    assert off < 5e-3 * sum(np.sum(limit.cluster(q) ** 2) for q in made.cluster_ids)
+
+
+def test_plain_averages_get_the_rho_below_which_they_diverge():
+    """On a line of three, the weights' least eigenvalue is −1/6: errors grow where ρ < h/7."""
+    features, targets, objective = real("diabetes")
+    made = split(standardised(features), targets)
+    plain, exact = (rho_of(made, kind(rho="auto"), objective) for kind in (PGFL, ExactMixing))
+    assert 2.0 * exact < plain
+    with pytest.raises(Diverged):
+        train(made, PGFL(rho=plain / 3.0), objective, rounds=1500, record_every=1500)
+    train(made, PGFL(rho=plain), objective, rounds=1500, record_every=1500)
+
+
+@pytest.mark.parametrize("kind", ["line", "ring", "star", "complete"])
+@pytest.mark.parametrize("mixing", ["uniform", "metropolis"])
+def test_the_least_eigenvalue_of_the_weights_is_found(kind, mixing):
+    graph = build(kind, 7)
+    exact = np.linalg.eigvals(graph.weights(mixing).toarray()).real.min()
+    assert automatic_rho._least_eigenvalue(graph, mixing) == pytest.approx(exact, abs=2e-2)
+
+
+def test_rho_balances_the_extreme_curvatures():
+    """One client per server and equal curvatures h_min and h_max: √(h_min·h_max), whatever the number of rounds."""
+    rows = np.diag([2.0, 0.2])
+    made = Federation.from_clients({f"c{k}": ClientData("s", "q", rows, [1.0, 1.0]) for k in range(2)})
+    curvatures = 2.0 * np.array([4.0, 0.04]) / 2.0
+    for rounds in (200, 2000):
+        found = rho_of(made, ExactMixing(rho="auto"), Ridge(lam=0.0), rounds=rounds)
+        assert found == pytest.approx(np.sqrt(curvatures.prod()), rel=0.2)
+
+
+def test_a_problem_that_no_rho_solves_in_time_still_gets_a_useful_one():
+    """Nearly equal columns and no regulariser: the hopeless direction does not drag ρ down to nothing."""
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((300, 3))
+    made = split(np.column_stack([x, x[:, 0] + 1e-7 * rng.standard_normal(300)]), x[:, 0])
+    assert 0.05 < rho_of(made, ExactMixing(rho="auto"), Ridge(lam=0.0)) < 5.0
+
+
+def test_a_sample_is_enough_and_wide_tables_are_not_squared(monkeypatch):
+    made = generated(servers=6, clients_per_server=20, dimension=8, samples=(20, 30), seed=2)
+    whole = rho_of(made, ExactMixing(rho="auto"), Ridge())
+    monkeypatch.setattr(automatic_rho, "MOST_CLIENTS", 20)
+    assert len(automatic_rho._sample(made, ALONE)) == 20
+    assert rho_of(made, ExactMixing(rho="auto"), Ridge()) == pytest.approx(whole, rel=0.4)
+    monkeypatch.setattr(automatic_rho, "MOST_FEATURES", 4)
+    monkeypatch.setattr(np.linalg, "eigvalsh", None)
+    assert 0.01 < rho_of(made, ExactMixing(rho="auto"), Ridge()) < whole * 2
+
+
+# --- with privacy -----------------------------------------------------------------------------------------------------
+
+PRIVATE = Privacy(epsilon=4.0, x_norm=1.0, index="release")
+
+
+@pytest.mark.parametrize("algorithm", [PGFL(rho="auto"), ExactMixing(rho="auto")], ids=["pgfl", "exact"])
+def test_under_privacy_no_record_is_looked_at(algorithm):
+    """Other records in the same places give the same ρ to the last bit; public facts change it."""
+    made = generated(samples=(20, 40), seed=1)
+    rng = np.random.default_rng(5)
+    other = made.replace(
+        features=1e3 * rng.standard_cauchy(made.features.shape), targets=rng.standard_normal(len(made.targets))
+    )
+    poisoned = made.replace(features=np.full_like(made.features, np.nan))
+    first = rho_of(made, algorithm, Huber(), PRIVATE)
+    assert rho_of(other, algorithm, Huber(), PRIVATE) == first == rho_of(poisoned, algorithm, Huber(), PRIVATE)
+    assert rho_of(made, algorithm, Huber(), replace(PRIVATE, x_norm=3.0)) != first
+    assert rho_of(made, algorithm, Huber(), replace(PRIVATE, epsilon=0.5)) > first
+    assert rho_of(made, algorithm, Huber(), replace(PRIVATE, max_releases=20)) < first
+
+
+def test_a_trained_result_does_not_tell_records_by_its_rho():
+    made = generated(samples=(20, 40), x_norm=1.0, seed=1)
+    other = made.replace(features=-made.features[::-1], generated=True)
+    found = [train(f, PGFL(rho="auto"), Huber(), rounds=5, privacy=PRIVATE).rho for f in (made, other)]
+    assert found[0] == found[1]
+
+
+def test_noise_asks_for_more_rho_than_convergence_alone():
+    """ε = 1 with few records: the chosen ρ fits where one for convergence drowns in noise."""
+    rng = np.random.default_rng(0)
+    x = rng.uniform(-1, 1, (480, 6)) / 6**0.5
+    made = split(x, x @ [1.0, -2.0, 0.5, 0.0, 1.0, 3.0] + 0.1 * rng.standard_normal(480))
+    privacy = Privacy(epsilon=1.0, x_norm=1.1, index="release", noise="seeded")
+    plain = rho_of(made, PGFL(rho="auto"), Huber())
+
+    def loss(rho):
+        runs = [train(made, PGFL(rho=rho), Huber(), rounds=60, privacy=privacy, seed=s) for s in range(3)]
+        rows, targets = made.features, made.targets
+        return np.mean([np.mean((rows @ r.cluster("q0") - targets) ** 2) for r in runs])
+
+    assert loss("auto") < 0.5 * loss(plain)
+
+
+def test_privacy_without_a_bound_on_rows_needs_a_number():
+    made = generated()
+    unbounded = Privacy(phi0=1e-3, update_norm=0.1)
+    with pytest.raises(ConfigError, match=r"follows from privacy.x_norm .* give rho a number"):
+        train(made, PGFL(rho="auto"), Huber(), rounds=2, privacy=unbounded)
+
+
+# --- one number, stated and kept --------------------------------------------------------------------------------------
+
+
+class Ranks:
+    """Processes as threads: sums and maxima over all of them."""
+
+    def __init__(self, size):
+        self._given, self._barrier = [None] * size, threading.Barrier(size)
+
+    def rank(self, number):
+        return _Rank(self, number)
+
+    def gathered(self, number, values):
+        self._barrier.wait()
+        self._given[number] = np.asarray(values)
+        self._barrier.wait()
+        return list(self._given)
+
+
+class _Rank:
+    def __init__(self, ranks, number):
+        self._ranks, self._number = ranks, number
+
+    def added(self, values):
+        return sum(self._ranks.gathered(self._number, values))
+
+    def largest(self, values):
+        return np.maximum.reduce(self._ranks.gathered(self._number, values))
+
+
+@pytest.mark.parametrize("privacy", [None, PRIVATE], ids=["data", "public"])
+@pytest.mark.parametrize("parts", [[[0, 1, 2], [3, 4]], [[4], [0, 2], [1, 3]]], ids=["two", "three"])
+def test_it_is_the_same_bits_on_any_number_of_processes(parts, privacy, monkeypatch):
+    monkeypatch.setattr(automatic_rho, "MOST_CLIENTS", 17)
+    made = generated(servers=5, clients_per_server=7, samples=(5, 40), seed=3)
+    alone = rho_of(made, PGFL(rho="auto"), Huber(), privacy)
+    ranks, found = Ranks(len(parts)), {}
+
+    def work(number):
+        part = made.part(parts[number])
+        found[number] = rho_of(part, PGFL(rho="auto"), Huber(), privacy, communicator=ranks.rank(number))
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(len(parts))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=60)
+    assert set(found.values()) == {alone}
+    assert len(found) == len(parts)
+
+
+def test_the_result_states_the_number(tmp_path):
+    made = generated(samples=(4, 8), seed=1)
+    found = train(made, PGFL(rho="auto"), Ridge(), rounds=5)
+    assert found.rho == found.summary()["rho"] == Result.load(found.save(tmp_path / "a")).rho
+    same = train(made, PGFL(rho=found.rho), Ridge(), rounds=5)
+    np.testing.assert_array_equal(found.cluster("cluster-1"), same.cluster("cluster-1"))
+    assert train(made, PGFL(rho=3.0), Ridge(), rounds=1).rho == 3.0
+
+
+def test_runs_share_the_number_of_the_first():
+    def made(run):
+        return generated(samples=(4, 8), seed=run)
+
+    together = train(made, PGFL(rho="auto"), Ridge(), rounds=5, runs=3)
+    assert together.rho == train(made(0), PGFL(rho="auto"), Ridge(), rounds=5).rho
+
+
+def test_only_training_chooses():
+    waiting = PGFL(rho="auto")
+    assert is_automatic(waiting) and not is_automatic(PGFL())
+    assert "auto" in repr(waiting)
+    made = generated()
+    with pytest.raises(ConfigError, match="replaced by a number when training starts"):
+        Simulator([made], waiting, Ridge(), TrainingOptions(rounds=1))
+    with pytest.raises(ConfigError, match="must be a number above 0 or"):
+        PGFL(rho="automatic")
+
+
+def test_an_objective_of_ones_own_states_its_smoothness_or_rho():
+    class Own(Objective):
+        def value_and_gradient(self, w, features, targets, counts):
+            rest = (features @ w[..., None])[..., 0] - targets
+            return np.sum(rest**2, axis=-1) / counts, 2.0 * np.asarray(rest) @ features / counts
+
+    made = generated()
+    with pytest.raises(ConfigError, match="needs the smoothness of the custom objective"):
+        train(made, PGFL(rho="auto"), Own(), rounds=1)
+
+
+def test_tables_choose_by_themselves_and_generated_data_do_not():
+    table = {"data": {"kind": "table", "clients": "a.csv"}}
+    assert parse(table).algorithm.rho == "auto"
+    assert parse(table | {"algorithm": {"rho": 5.0}}).algorithm.rho == 5.0
+    assert parse({}).algorithm.rho == 5.0
+    assert parse({"algorithm": {"rho": "auto"}}).algorithm.rho == "auto"
+    with pytest.raises(ConfigError, match=r"`algorithm.rho`"):
+        parse({"algorithm": {"rho": "automatic"}})
