@@ -200,3 +200,15 @@ def test_a_rollback_counts_when_the_neighbours_agree_and_round_numbers_never_rep
         assert rounds == sorted(set(rounds))
         with pytest.raises(NetworkError, match="The last completed round is"):
             roll_back(name, 10**6)
+
+
+def test_a_restart_does_not_forget_how_many_rounds_were_trained_apart(tmp_path):
+    network = network_of(tmp_path, sites=2, quorum={"apart": 3})
+    role = site_of(network).role
+    with closing(SiteStore(network.home(SITE) / STORE)) as store:
+        for round, neighbours in enumerate([["server-1"], [], []], start=1):
+            role.aggregate(round, {})
+            role.combine(round, {})
+            store.save_round(round, role.snapshot(), [], {"neighbours": neighbours})
+    assert site_of(network).rounds.apart == 2
+    assert site_of(network, "server-1").rounds.apart == 0

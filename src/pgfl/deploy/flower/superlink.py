@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 CONTROL_HEADER = "x-pgfl-control"
 MOST_BODY_BYTES = 1 << 20
-_ORPHAN_SECONDS = 0.2
+_LOOK_SECONDS = 0.2
 _CONTROL_PATHS = ("/v1/control", "/docs", "/openapi")
 _NODE_PATHS = "/v1/fleet"
 _REASONS = {
@@ -154,7 +154,7 @@ def main() -> None:
 def _end_with_the_site(site: int) -> None:
     """End at once when the site is gone: its next life needs the port, and what Flower knows is in a file."""
     while os.getppid() == site:
-        time.sleep(_ORPHAN_SECONDS)
+        time.sleep(_LOOK_SECONDS)
     os._exit(0)
 
 
@@ -163,14 +163,35 @@ def _guarded() -> PortGuard:
     host, port = (sys.argv.index(flag) + 1 for flag in ("--host", "--port"))
     address, inside = f"{sys.argv[host]}:{sys.argv[port]}", processes.free_port()
     sys.argv[host], sys.argv[port] = "127.0.0.1", str(inside)
-    guard, loop = PortGuard(), asyncio.new_event_loop()
+    guard = PortGuard()
+    threading.Thread(target=_guard_for_ever, args=(guard, address, inside), name="port-guard", daemon=True).start()
+    return guard
+
+
+def _guard_for_ever(guard: PortGuard, address: str, inside: int) -> None:
+    """Listen as soon as the SuperLink does, so that who comes too early is refused at once and tries again."""
 
     async def listen() -> None:
+        while not await _answers(inside):
+            await asyncio.sleep(_LOOK_SECONDS)
         guard.open(address, inside)
 
-    loop.run_until_complete(listen())
-    threading.Thread(target=loop.run_forever, name="port-guard", daemon=True).start()
-    return guard
+    loop = asyncio.new_event_loop()
+    try:
+        loop.run_until_complete(listen())
+    except OSError as error:
+        log.error("%s cannot be listened on: %s", address, error)
+        os._exit(1)
+    loop.run_forever()
+
+
+async def _answers(port: int) -> bool:
+    try:
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+    except OSError:
+        return False
+    writer.close()
+    return True
 
 
 if __name__ == "__main__":

@@ -146,6 +146,7 @@ class Site:
                 await _listening(self.inviter.start(self._keys, self._invitation), listen.flower)
                 ending.push_async_callback(asyncio.to_thread, self.inviter.stop)
             log.info("site %s serves from round %d on", self.settings.name, self.rounds.round)
+            self._handle(lambda: self.rounds.start(time.monotonic()))  # before anyone can connect
             await _listening(self.streams.start(f"{listen.host}:{listen.clients}"), listen.clients)
             ending.push_async_callback(self.streams.stop)
             await _listening(self.service.start(f"{listen.host}:{listen.peers}"), listen.peers)
@@ -159,7 +160,6 @@ class Site:
                 self._link(name, neighbour)
             self.store.acknowledge(self._coming.change, self.rounds.round + 1)
             self._keep(self._loop.create_task(self._watch()))
-            self._handle(lambda: self.rounds.start(time.monotonic()))
             return await self._over
 
     def stop(self, reason: str) -> None:
@@ -410,8 +410,9 @@ class Site:
     def _apart_before(self) -> int:
         """How many rounds, in a row, the last life of this site trained with too few neighbours."""
         needed = min(self.settings.quorum.neighbours, len(self.neighbours))
-        together = (len(row["neighbours"]) >= needed for row in reversed(self.store.history()))
-        return next((rounds for rounds, enough in enumerate(together) if enough), 0)
+        history = self.store.history()
+        together = (len(row["neighbours"]) >= needed for row in reversed(history))
+        return next((rounds for rounds, enough in enumerate(together) if enough), len(history))
 
     def _from_peer(self, peer: str, frame: Frame) -> bytes:
         header = frame.header
