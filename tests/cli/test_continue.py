@@ -141,3 +141,12 @@ def test_bounds_that_were_computed_are_kept_for_new_rows(place):
     first, second = Result.load(place / "first"), Result.load(place / "second")
     assert second.encoding.columns == first.encoding.columns
     assert len(second.client_ids) > len(first.client_ids)
+
+
+def test_a_float_safe_run_is_continued_in_one_folder_only(place):
+    secure = ("--set", "privacy.noise=secure", "--set", "algorithm.participants=all")
+    ran(place / "private.toml", *secure, "--out", place / "first")
+    more = ("--continue", place / "first", "--set", "privacy.epsilon=4.0", "--rounds", 2)
+    ran(*more, "--out", place / "second")
+    sentence = refused("run", *more, "--out", place / "third")
+    assert f"was already continued in {(place / 'second').resolve()}" in sentence

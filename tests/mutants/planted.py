@@ -192,6 +192,15 @@ MECHANISM: tuple[Mutant, ...] = (
         (SOFTMAX.format("under_privacy_the_classes_are_stated_and_never_read"),),
     ),
     Mutant(
+        "rho-from-records",
+        "a ρ that is chosen by itself follows from the records, under privacy as well",
+        "ρ is public: it would tell the spectrum of everybody's rows, unnoised.",
+        "simulate/automatic_rho.py",
+        "        if options.privacy is None\n",
+        "        if options.privacy is None or options.privacy.guarantee == 'required'\n",
+        ("tests/simulate/test_automatic_rho.py::test_under_privacy_no_record_is_looked_at",),
+    ),
+    Mutant(
         "ridge-constraint-dropped",
         "ridge's ‖w‖ ≤ W is dropped",
         "The change grows with the model that the server sends.",

@@ -83,6 +83,15 @@ LATER: tuple[Mutant, ...] = (
         (CONTINUING + "test_a_spent_target_is_refused_until_a_larger_one_is_stated_and_the_total_is_reported",),
     ),
     Mutant(
+        "continuation-forked",
+        "a float-safe run may be continued many times",
+        "Every continuation reports its own releases, and nobody their sum.",
+        "simulate/continuing.py",
+        '        if simulator.noise == "secure" and not self._claimed:\n',
+        '        if simulator.noise == "forked" and not self._claimed:\n',
+        (CONTINUING + "test_float_safe_releases_are_continued_once_or_their_sum_would_be_forgotten",),
+    ),
+    Mutant(
         "fits-are-not-added-up",
         "an account keeps the last fit only",
         "A search over twenty settings reports what one of them costs.",

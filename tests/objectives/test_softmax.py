@@ -203,6 +203,8 @@ def test_under_privacy_the_classes_are_stated_and_never_read():
     made, privacy = federation(), Privacy(phi0=1e-2, x_norm=1.0)
     with pytest.raises(PrivacyError, match="under privacy the number of classes is stated, never read from records"):
         train(made, PGFL(), Softmax(), rounds=1, privacy=privacy)
+    with pytest.raises(PrivacyError, match="would clip labels up to 2 to another class"):
+        train(made, PGFL(), Softmax(classes=3), rounds=1, privacy=Privacy(phi0=1e-2, x_norm=1.0, y_bound=1.0))
     result = train(made, PGFL(rho=1.0), Softmax(classes=3), rounds=3, privacy=privacy)
     assert result.client("c0").shape == (12,)
     assert np.isfinite(result.client("c0")).all()

@@ -259,14 +259,30 @@ def test_equal_models_are_equal_files_and_none_is_overwritten(tmp_path):
 
 
 def test_very_many_client_models_are_not_stored_twice(tmp_path, monkeypatch):
-    monkeypatch.setattr(model_file, "MOST_CLIENT_NUMBERS", 10)
+    monkeypatch.setattr(model_file, "MOST_NUMBERS", 10)
     result = sample_result()
     result.save(tmp_path)
     model = Model.load(tmp_path)
     assert model.clients is None
     with pytest.raises(ResultError, match="holds no client models; load the result folder"):
         model.predict([[0.0] * 4], client="client-03")
+    with pytest.raises(ResultError, match="holds no server models; load the result folder"):
+        model.predict([[0.0] * 4], server="server-1", cluster="adults")
+    np.testing.assert_array_equal(
+        model.predict([[1.0] * 4], cluster="adults"), result.predict([[1.0] * 4], cluster="adults")
+    )
+    assert "client-03" not in (tmp_path / "model.pgfl").read_bytes().decode("latin-1")
     assert Result.load(tmp_path).predict([[0.0] * 4], client="client-03").shape == (1,)
+
+
+def test_cluster_models_are_the_means_over_servers():
+    result = sample_result()
+    result.models[0].present[result.models[0].pair_cluster == 1] = False
+    expected = [result.cluster(name) for name in result.cluster_ids]
+    np.testing.assert_array_equal(result.model().clusters, expected)
+    assert np.isnan(result.model().clusters[1]).all()
+    with pytest.raises(ResultError, match="Cluster children has no model to predict with"):
+        result.predict([[0.0] * 4], cluster="children")
 
 
 def test_a_folder_of_an_older_version_has_its_model_made_from_the_result(tmp_path):

@@ -211,6 +211,26 @@ def test_what_was_released_in_the_clear_does_not_become_private():
         train(federation(), PGFL(rho=2.0), Huber(), rounds=6, privacy=private(), start=first)
 
 
+def test_float_safe_releases_are_continued_once_or_their_sum_would_be_forgotten(tmp_path):
+    def asked(epsilon):
+        return private(**{**TARGET, "epsilon": epsilon}, index="release", noise="secure")
+
+    def go_on(start, epsilon):
+        return train(federation(), PGFL(rho=2.0), Huber(), rounds=2, privacy=asked(epsilon), start=start)
+
+    first = train(federation(), PGFL(rho=2.0), Huber(), rounds=6, privacy=asked(2.0))
+    second = go_on(first, 4.0)
+    with pytest.raises(PrivacyError, match="This result was already continued in another training"):
+        go_on(first, 4.0)
+    first.save(tmp_path / "first")
+    with pytest.raises(PrivacyError, match="first was already continued in another training"):
+        go_on(Result.load(tmp_path / "first"), 4.0)
+    second.save(tmp_path / "second")
+    go_on(Result.load(tmp_path / "second"), 5.0)
+    with pytest.raises(PrivacyError, match=r"second was already continued in another training .* go on from there"):
+        go_on(Result.load(tmp_path / "second"), 5.0)
+
+
 # ------------------------------------------------------------------------------------------------------------ the noise
 
 
@@ -291,6 +311,13 @@ def test_a_result_without_a_state_is_refused(tmp_path):
     (tmp_path / "run" / "state.npz").write_bytes(b"no state")
     with pytest.raises(PgflError, match="is damaged"):
         Result.load(tmp_path / "run")
+
+
+def test_a_state_that_was_too_large_to_keep_is_no_start(monkeypatch):
+    monkeypatch.setattr("pgfl.simulate.continuing.MOST_SERVER_NUMBERS", 1)
+    start = train(federation(), PGFL(), Huber(), rounds=2)
+    with pytest.raises(ResultError, match="This result keeps no state to go on with"):
+        train(federation(), PGFL(), Huber(), rounds=2, start=start)
 
 
 def test_a_private_state_holds_no_clean_model(tmp_path):

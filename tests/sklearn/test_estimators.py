@@ -11,7 +11,7 @@ import pandas
 import pytest
 from sklearn.base import clone
 from sklearn.compose import make_column_transformer
-from sklearn.datasets import load_breast_cancer, load_diabetes
+from sklearn.datasets import load_breast_cancer, load_diabetes, load_iris
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import GridSearchCV, cross_val_score, cross_validate, train_test_split
@@ -21,6 +21,7 @@ from sklearn.utils.estimator_checks import check_estimator
 
 from pgfl import PGFL, Huber
 from pgfl.errors import BudgetSpent, MissingExtra, PrivacyError
+from pgfl.objectives import KINDS
 from pgfl.privacy.accounting import exact_epsilon, exact_rho
 from pgfl.sklearn import PGFLClassifier, PGFLRegressor, PrivacyAccount
 from sklearn import config_context
@@ -206,6 +207,19 @@ def test_labels_keep_their_type_and_order():
         assert model.predict(X).dtype == labels.dtype
         assert model.score(X, labels) > 0.95
         np.testing.assert_array_equal(model.classes_[model.predict_proba(X).argmax(axis=1)], model.predict(X))
+
+
+def test_more_than_two_classes_are_learnt_by_softmax():
+    X, y = load_iris(return_X_y=True)
+    labels = np.array(["setosa", "versicolor", "virginica"])[y]
+    model = PGFLClassifier()
+    if "softmax" not in KINDS:
+        with pytest.raises(ValueError, match="Only binary classification is supported"):
+            model.fit(X, labels)
+        return
+    assert model.fit(X, labels).score(X, labels) > 0.96
+    np.testing.assert_allclose(model.predict_proba(X).sum(axis=1), 1.0)
+    np.testing.assert_allclose(X @ model.coef_.T + model.intercept_, model.decision_function(X))
 
 
 # ------------------------------------------------------------------------------------------------------------- privacy

@@ -229,7 +229,12 @@ def _objective(target: ColumnFacts, task: Task, asked: Asked) -> list[str]:
 
 def _algorithm(asked: Asked) -> list[str]:
     if asked.epsilon is not None:
-        return ["[algorithm]", _key("kind", "pgfl"), _key("tau", 0.0, "above 0, clusters learn from each other")]
+        return [
+            "[algorithm]",
+            _key("kind", "pgfl"),
+            _key("client", "gradient", "one gradient step per round, which loses less to noise than solving"),
+            _key("tau", 0.0, "above 0, clusters learn from each other"),
+        ]
     return [
         "[algorithm]",
         _key("kind", "pgfl-exact", "converges to the optimum if all clients take part and tau = 0"),

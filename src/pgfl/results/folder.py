@@ -41,7 +41,7 @@ from pgfl.results import model_file
 from pgfl.results.measured import Measured
 from pgfl.results.report import write as write_report
 from pgfl.results.result import Columns, Network, Result, RunModels
-from pgfl.results.training_state import STATE, TrainingState
+from pgfl.results.training_state import IN_MEMORY, STATE, TrainingState, claim
 from pgfl.results.verdict import Verdict
 
 if TYPE_CHECKING:
@@ -168,6 +168,8 @@ def save(result: Result, folder: Path) -> Path:
         result.model(run).save(described)
     for run, state in enumerate(result.states):
         state.save(folder / _of_run(STATE, run))
+    if result.continued:
+        claim(folder, IN_MEMORY)
     for run, table in enumerate(result.privacy):
         _write_columns(folder / _of_run(PRIVACY, run), table)
     for name, columns in ((CLIENTS, result.client_measures), (HELD_OUT, result.held_out)):

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pgfl.data.rows import TableRows
     from pgfl.data.sources import TableSource
     from pgfl.objectives.interface import Task
-    from pgfl.results.result import Result
+    from pgfl.results.result import Result, RunModels
 
     Table = TableSource | TableRows | ArrayLike
 
@@ -94,11 +94,11 @@ class Model:
             cluster_ids=tuple(result.cluster_ids),
             objectives=tuple(result.objectives),
             tasks=tuple(result.tasks) or tuple(map(task_of, result.objectives)),
-            clusters=np.array([result.cluster(name, run) for name in result.cluster_ids]),
+            clusters=_cluster_means(models, len(result.cluster_ids)),
             server_ids=tuple(result.server_ids),
             pair_server=models.pair_server[held],
             pair_cluster=models.pair_cluster[held],
-            servers=models.servers[held],
+            servers=models.servers if held.all() else models.servers[held],
             client_ids=tuple(result.client_ids),
             client_cluster=None if network is None else network.client_cluster,
             clients=models.clients if models.released is None else models.released,
@@ -286,17 +286,17 @@ class Model:
         return names.astype(str)
 
     def _of_client(self, client: str) -> AnyFloats:
-        place = look_up(client, self.client_ids, "client")
         if self.clients is None:
             raise ResultError("This model holds no client models; load the result folder, or ask for a cluster.")
+        place = look_up(client, self.client_ids, "client")
         return np.asarray(self.clients[place])
 
     def _of_server(self, server: str, cluster: int) -> AnyFloats:
+        if self.servers is None:
+            raise ResultError("This model holds no server models; load the result folder, or ask for a cluster.")
         place = look_up(server, self.server_ids, "server")
         found = np.flatnonzero((self.pair_server == place) & (self.pair_cluster == cluster))
-        if self.servers is None or not len(found):
-            return np.full(self.clusters.shape[1], np.nan)
-        return np.asarray(self.servers[found[0]])
+        return np.asarray(self.servers[found[0]]) if len(found) else np.full(self.clusters.shape[1], np.nan)
 
     def _task_of(self, client: str) -> Task:
         if len(set(self.tasks)) == 1:
@@ -354,6 +354,15 @@ def look_up(name: str, names: Sequence[str], kind: str) -> int:
         return names.index(name)
     except ValueError:
         raise ResultError(f"There is no {kind} {name!r}{nearest(name, names)}.") from None
+
+
+def _cluster_means(models: RunModels, clusters: int) -> AnyFloats:
+    """The mean of every cluster's models over the servers that have one; NaN where none has."""
+    held = np.flatnonzero(models.present)
+    sums = np.zeros((clusters, models.servers.shape[1]), dtype=models.servers.dtype)
+    np.add.at(sums, models.pair_cluster[held], models.servers[held])
+    counts = np.bincount(models.pair_cluster[held], minlength=clusters)[:, None]
+    return np.asarray(np.where(counts > 0, sums / np.maximum(counts, 1), np.nan), dtype=sums.dtype)
 
 
 def _provenance(result: Result, run: int) -> dict[str, object]:

@@ -26,10 +26,11 @@ from pgfl.results.model import Model
 
 MODEL_FILE, PAGE = "model.pgfl", "model.json"
 FORMAT, VERSION = "pgfl model", 1
-MOST_CLIENT_NUMBERS = 10_000_000
-"""Client models with more numbers than this stay in models.npz only, or the file would hold them a second time."""
+MOST_NUMBERS = 10_000_000
+"""Models of clients, or of servers, with more numbers than this are in models.npz only, not in this file as well."""
 
-ARRAYS = ("clusters", "servers", "pair_server", "pair_cluster", "clients", "client_cluster")
+GROUPS = (("servers", "pair_server", "pair_cluster"), ("clients", "client_cluster"))
+ARRAYS = ("clusters", *GROUPS[0], *GROUPS[1])
 IDS = ("cluster_ids", "server_ids", "client_ids")
 PLAIN = ("intercept", "classes", "x_norm", "dtype", "provenance")
 DAMAGE = (
@@ -86,8 +87,9 @@ def _reading(path: Path) -> Iterator[None]:
 
 def _write(model: Model, stream: BinaryIO) -> None:
     arrays = {name: getattr(model, name) for name in ARRAYS if getattr(model, name) is not None}
-    if "clients" in arrays and arrays["clients"].size > MOST_CLIENT_NUMBERS:
-        del arrays["clients"]
+    for names in GROUPS:
+        if names[0] in arrays and arrays[names[0]].size > MOST_NUMBERS:
+            arrays = {name: values for name, values in arrays.items() if name not in names}
     with zipfile.ZipFile(stream, "w") as archive:
         page = json.dumps(_page(model, arrays), indent=2, ensure_ascii=False, allow_nan=False)
         archive.writestr(zipfile.ZipInfo(PAGE, _WHENEVER), page)
@@ -103,6 +105,7 @@ def _page(model: Model, arrays: dict[str, AnyArray]) -> dict[str, Any]:
         "format": FORMAT,
         "version": VERSION,
         **{name: list(getattr(model, name)) for name in IDS},
+        "client_ids": list(model.client_ids) if "clients" in arrays else [],
         "objectives": list(model.objectives),
         "tasks": list(model.tasks),
         "features": list(model.feature_names),

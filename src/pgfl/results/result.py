@@ -94,7 +94,8 @@ class Result:
     training ended before the last round; `spent_at` holds, for each run, the last round to which a client could
     contribute, None if that is the last round of all. `measures` compares held-out rows with trivial baselines at the
     end of training; `client_measures` has one row per client of run 0 (without privacy only), `held_out` points of
-    predicted and observed targets. `states` is what further rounds start from.
+    predicted and observed targets. `states` is what further rounds start from, and `continued` says that a training has
+    gone on from here with float-safe noise.
 
     >>> result = Result(
     ...     client_ids=("ann", "bob"), server_ids=("north",), cluster_ids=("adults",), objectives=("ridge",),
@@ -135,6 +136,7 @@ class Result:
     client_measures: Columns | None = None
     held_out: Columns | None = None
     folder: Path | None = field(default=None, compare=False)
+    continued: bool = field(default=False, compare=False)
 
     @property
     def dimension(self) -> int:

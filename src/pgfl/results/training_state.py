@@ -15,11 +15,15 @@ import numpy as np
 
 from pgfl.array_types import AnyArray, AnyFloats
 from pgfl.atomic_files import write_atomically
-from pgfl.errors import ResultError
+from pgfl.errors import PrivacyError, ResultError
 
-STATE = "state.npz"
+STATE, CONTINUED = "state.npz", "continued.txt"
+IN_MEMORY = "another training in Python"
 MOST_NUMBERS = 10_000_000
 """Duals with more numbers than this are not kept: a continuation then restarts from the servers' models."""
+
+MOST_SERVER_NUMBERS = 50_000_000
+"""Server states with more numbers than this are not kept, and the run cannot be continued."""
 
 ACCOUNT = ("releases", "rho", "refusals")
 
@@ -91,9 +95,30 @@ def _under(prefix: str, arrays: Mapping[str, AnyArray]) -> dict[str, AnyArray]:
     return {name.removeprefix(prefix): values for name, values in arrays.items() if name.startswith(prefix)}
 
 
+def claim(folder: Path, owner: str) -> None:
+    """Note that a private run goes on in `owner`; a second continuation of the same accounts is refused."""
+    marker = folder / CONTINUED
+    try:
+        with open(marker, "x", encoding="utf-8") as stream:
+            stream.write(f"{owner}\n")
+    except FileExistsError:
+        first = marker.read_text("utf-8").strip()
+        if first != owner:
+            raise already_continued(str(folder), first) from None
+    except OSError as error:
+        raise ResultError(f"{marker} cannot be written: {error.strerror or error}; its accounts are needed.") from None
+
+
+def already_continued(what: str, first: str) -> PrivacyError:
+    """The error for a second continuation, which would not know what the first one spends."""
+    return PrivacyError(
+        f"{what} was already continued in {first}, and what is spent there would be forgotten here; go on from there."
+    )
+
+
 def nothing_to_go_on_with(folder: Path | None) -> ResultError:
     """The error for a result that was saved without a state."""
     return ResultError(
-        f"{folder or 'This result'} keeps no state to go on with; it was written by an older version or by several "
-        "processes."
+        f"{folder or 'This result'} keeps no state to go on with: an older version or several processes wrote it, or "
+        "it is very large; start a new run."
     )

@@ -146,8 +146,8 @@ class Setting:
     """What the advice depends on: rounds played and asked for, the algorithm, the task, and the duals.
 
     `target_scale` is about the standard deviation of targets, as public bounds let one guess it. `pull` is the size of
-    the duals relative to the models: how far clients pull apart, in units of 1/ρ. With an `exact` server rule that does no
-    harm to the limit.
+    the duals relative to the models: how far clients pull apart, in units of 1/ρ; with an `exact` server rule that does
+    not move the limit.
     """
 
     played: int

@@ -100,10 +100,16 @@ def with_rho(
     federation: Federation,
     options: TrainingOptions,
     communicator: Communicator,
+    known: float | None = None,
 ) -> Algorithm:
-    """The algorithm with a number for ρ; it is the same on any number of processes, which call this together."""
+    """The algorithm with a number for ρ: the `known` one of an earlier run that this one continues, or a chosen one.
+
+    It is the same on any number of processes, which call this together.
+    """
     if not is_automatic(algorithm):
         return algorithm
+    if known is not None:
+        return with_number(algorithm, known)
     found = (
         _of_data(objectives, federation, communicator)
         if options.privacy is None

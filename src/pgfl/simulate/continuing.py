@@ -5,7 +5,9 @@ Clients, servers and clusters are recognised by their ids. Round numbers go on, 
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,7 +16,16 @@ from pgfl.array_types import AnyArray, AnyFloats, Ints
 from pgfl.core.stated_rho import is_automatic
 from pgfl.errors import ConfigError, PrivacyError, ResultError
 from pgfl.results.result import Columns, Result
-from pgfl.results.training_state import ACCOUNT, MOST_NUMBERS, TrainingState, nothing_to_go_on_with
+from pgfl.results.training_state import (
+    ACCOUNT,
+    IN_MEMORY,
+    MOST_NUMBERS,
+    MOST_SERVER_NUMBERS,
+    TrainingState,
+    already_continued,
+    claim,
+    nothing_to_go_on_with,
+)
 from pgfl.simulate.automatic_rho import with_number
 
 if TYPE_CHECKING:
@@ -32,8 +43,8 @@ WITHOUT_DUALS = "The earlier run kept no duals, so training restarts from its se
 class Continuation:
     """An earlier result as the start of a training."""
 
-    def __init__(self, start: Result) -> None:
-        self.start = start
+    def __init__(self, start: Result, folder: Path | None = None) -> None:
+        self.start, self._owner, self._claimed = start, str(folder.resolve()) if folder else IN_MEMORY, False
         if len(start.states) != len(start.models):
             raise nothing_to_go_on_with(start.folder)
         self.round = start.states[0].round
@@ -60,6 +71,8 @@ class Continuation:
         simulator.state.round = self.round
         if simulator.plan is not None:
             self._restore_accounts(simulator, simulator.plan)
+        if simulator.noise == "secure" and not self._claimed:
+            self._claim()
         return sorted({warning for found in warnings for warning in found})
 
     def joined(self, result: Result) -> Result:
@@ -68,6 +81,15 @@ class Continuation:
         if result.clean_history is not None and self.start.clean_history is not None:
             result.clean_history = _joined(self.start.clean_history, result.clean_history)
         return result
+
+    def _claim(self) -> None:
+        """Refuse a second continuation of the same accounts; seeded noise protects nobody, so it may have many."""
+        self._claimed = True
+        if self.start.folder is not None:
+            claim(self.start.folder, self._owner if self._owner != IN_MEMORY else f"{IN_MEMORY} ({time.time_ns()})")
+        elif self.start.continued:
+            raise already_continued("This result", IN_MEMORY)
+        self.start.continued = True
 
     def _privacy(self, asked: Privacy | None, rounds: int) -> Privacy | None:
         first = self.start.states[0]
@@ -136,7 +158,8 @@ class Continuation:
         before = {pair: number for number, pair in enumerate(earlier.pairs)}
         here = np.array([place for place, pair in enumerate(names) if pair in before], dtype=np.int64)
         there = np.array([before[names[place]] for place in here], dtype=np.int64)
-        assert earlier.servers is not None and earlier.known is not None
+        if earlier.servers is None or earlier.known is None:
+            raise nothing_to_go_on_with(self.start.folder)
         left = set(np.flatnonzero(earlier.known).tolist()) - set(there.tolist())
         if left and len(state.servers) > 1:
             server, cluster = earlier.pairs[min(left)]
@@ -201,6 +224,7 @@ def state_of(simulator: Simulator, run: RunLayout, earlier: Continuation | None)
         return None
     state, options, plan = simulator.state, simulator.options, simulator.plan
     before = None if earlier is None else earlier.start.states[run.number]
+    small = len(state.servers) * state.server_models.size <= MOST_SERVER_NUMBERS
     described: dict[str, object] = {}
     if plan is not None and options.privacy is not None:
         from pgfl.privacy.carried_budget import to_json
@@ -211,9 +235,9 @@ def state_of(simulator: Simulator, run: RunLayout, earlier: Continuation | None)
         algorithm=simulator.algorithm.kind,
         played=(*(before.played if before else ()), (options.seed, options.participants, state.round)),
         duals=np.array(state.dual[run.clients])[run.position] if state.dual.size <= MOST_NUMBERS else None,
-        pairs=tuple(_pair_names(simulator, run)),
-        known=simulator.network.known[run.pairs].copy(),
-        servers={name: np.array(values[run.pairs]) for name, values in state.servers.items()},
+        pairs=tuple(_pair_names(simulator, run)) if small else (),
+        known=simulator.network.known[run.pairs].copy() if small else None,
+        servers={name: np.array(values[run.pairs]) for name, values in state.servers.items()} if small else None,
         **described,  # type: ignore[arg-type]
     )
 

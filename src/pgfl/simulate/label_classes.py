@@ -21,8 +21,21 @@ def with_classes(
 
     Without declared labels it is the largest label of all clients + 1, but never under privacy.
     """
-    chosen = [objectives] if isinstance(objectives, Objective) else list(objectives.values())
-    if not any(_unknown(objective) for objective in chosen):
+    filled = _all_filled(objectives, federation, privacy, communicator)
+    _check_bound(_each(filled), privacy)
+    return filled
+
+
+def classes_of(objectives: Objectives) -> int | None:
+    """C of softmax regression; None for the other objectives."""
+    objective = objectives if isinstance(objectives, Objective) else next(iter(objectives.values()))
+    return objective.classes if isinstance(objective, Softmax) else None
+
+
+def _all_filled(
+    objectives: Objectives, federation: Federation, privacy: Privacy | None, communicator: Communicator
+) -> Objectives:
+    if not any(_unknown(objective) for objective in _each(objectives)):
         return objectives
     labels = federation.encoding.target.labels if federation.encoding else None
     if privacy is not None and labels is None:
@@ -35,15 +48,23 @@ def with_classes(
     return {name: _filled(objective, classes) for name, objective in objectives.items()}
 
 
-def classes_of(objectives: Objectives) -> int | None:
-    """C of softmax regression; None for the other objectives."""
-    objective = objectives if isinstance(objectives, Objective) else next(iter(objectives.values()))
-    return objective.classes if isinstance(objective, Softmax) else None
+def _each(objectives: Objectives) -> list[Objective]:
+    return [objectives] if isinstance(objectives, Objective) else list(objectives.values())
 
 
 def _largest_label(federation: Federation, communicator: Communicator) -> int:
     largest = float(communicator.largest([np.max(federation.targets)])[0])
     return max(int(largest), 1) if 0 <= largest < 2**31 else 1
+
+
+def _check_bound(objectives: list[Objective], privacy: Privacy | None) -> None:
+    """Labels are clipped to `y_bound`, which must not make one class of another."""
+    bound = None if privacy is None else privacy.y_bound
+    known = [objective.classes for objective in objectives if isinstance(objective, Softmax) and objective.classes]
+    if bound is not None and known and bound < max(known) - 1:
+        raise PrivacyError(
+            f"privacy.y_bound = {bound:g} would clip labels up to {max(known) - 1} to another class; leave it out."
+        )
 
 
 def _unknown(objective: Objective) -> bool:

@@ -49,7 +49,7 @@ class Monitor:
     def on_round(self, simulator: Simulator) -> None:
         """Add the round to its window; look closer where one ends."""
         round = simulator.state.round
-        self._sum += simulator.state.server_models
+        self._sum += np.asarray(simulator.state.server_models)
         self._length += 1
         self._watched += 1
         if simulator.plan is not None:

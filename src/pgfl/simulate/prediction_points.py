@@ -104,10 +104,10 @@ class HeldOut:
         for name in others:
             self._note(rows, name, self.totals.over_clients_by_cluster(values[name]))
 
-    def of_clients(self, number: int, models_of: ModelsOf) -> list[ClientFigures]:
-        """Every measure of every client of a run, in the order of its federation."""
+    def of_clients(self, number: int, models_of: ModelsOf, *, only_wanted: bool = False) -> list[ClientFigures]:
+        """The measures of every client of a run, in the order of its federation."""
         run, tasks = self.layout.runs[number], self.tasks[number]
-        names = [name for name in measures.MEASURES if self._anywhere(name)]
+        names = self.wanted if only_wanted else [name for name in measures.MEASURES if self._anywhere(name)]
         found = {name: np.full((4, run.federation.size), np.nan) for name in names}
         own_rows = {q: _rows_by_client(task.test, run.federation.size) for q, task in tasks.items()}
         for q, clients in self._ranges[number]:

@@ -90,10 +90,10 @@ class Recorder:
         """The one model that clients of the same cluster receive from their server."""
         return np.asarray(self.engine.state.server_models[self.layout.client_pair[clients.start]])[None]
 
-    def client_figures(self, number: int) -> list[ClientFigures]:
+    def client_figures(self, number: int, *, only_wanted: bool) -> list[ClientFigures]:
         """What a run's clients have learned, by released models where privacy is on."""
         shown = self.own_models if self.engine.privacy is None else self.received_models
-        return self.held_out.of_clients(number, shown) if self.held_out.exists else []
+        return self.held_out.of_clients(number, shown, only_wanted=only_wanted) if self.held_out.exists else []
 
     def _of_clients(self, measure: Callable[[slice, Floats], Floats]) -> Floats:
         """One number per client, measured on some clients at a time, so that models are not copied all at once."""

@@ -145,7 +145,7 @@ def train_runs(
     result, and `options.rounds` counts its rounds too.
     """
     began = time.perf_counter()
-    earlier = None if start is None else Continuation(start)
+    earlier = None if start is None else Continuation(start, folder)
     options = options if earlier is None else earlier.options(options)
     communicator.together(lambda: check_engine(options, communicator.size))
     owners_of(0)
@@ -263,7 +263,8 @@ class _Trained:
 
     def _measure(self, simulator: Simulator, number: int, gathering: Gathering) -> None:
         """Keep what the clients of a run have learned, where there are held-out rows."""
-        own, run = simulator.recorder.client_figures(number), simulator.layout.runs[number]
+        run, several = simulator.layout.runs[number], self.options.runs > 1
+        own = simulator.recorder.client_figures(number, only_wanted=several)  # the others take time in every run
         found = [ClientFigures(one.name, *(gathering.clients(values) for values in one.columns)) for one in own]
         network = self.models[-1].network
         if not found or network is None or not simulator.communicator.first:

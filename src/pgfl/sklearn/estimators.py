@@ -40,7 +40,7 @@ Bounds = tuple[float, float] | list[tuple[float, float]] | ArrayLike
 """One pair (low, high) for all columns, or one pair per column."""
 
 CLEAN_TOLERANCE = 1e-8
-ROUNDS, ROUNDS_ALONE = 100, 20
+ROUNDS, ROUNDS_ALONE = 100, 10
 _Places = dict[str, ArrayLike | None]
 _CLONES: WeakSet[BaseEstimator] = WeakSet()
 """Estimators that scikit-learn copied: several of them may be fitted to the same records without anyone counting."""
@@ -106,7 +106,7 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
             zeta=1.0,
             max_releases=rounds,
             x_norm=self.x_norm,
-            w_norm=self.w_norm,
+            w_norm=getattr(self, "w_norm", None),
             noise=self.noise,
         )
 
@@ -185,7 +185,7 @@ class PGFLRegressor(RegressorMixin, _Estimator):  # type: ignore[misc]
     tau : float
         How much a cluster learns from the others.
     rounds : int or None
-        How many rounds are played; None is 100, or 20 where every cluster has one client, which needs fewer.
+        How many rounds are played; None is 100, or 10 where every cluster has one client, which needs fewer.
     algorithm : "pgfl", "pgfl-exact", "pgfl-onestep", "fedavg" or an `Algorithm`
     graph : str or list of pairs
         The kind of server graph, or its edges.
@@ -298,8 +298,8 @@ class PGFLRegressor(RegressorMixin, _Estimator):  # type: ignore[misc]
 class PGFLClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
     """Personalised federated classification: one logistic (or, with more than two classes, softmax) model per cluster.
 
-    The parameters are those of `PGFLRegressor`, without the target's bounds. With `epsilon` the `classes` have to be
-    stated, because those in the records are not public.
+    The parameters are those of `PGFLRegressor`, without `kappa`, `target_bounds` and `w_norm`. With `epsilon` the
+    `classes` have to be stated, because those in the records are not public.
 
     >>> from sklearn.datasets import load_breast_cancer
     >>> X, y = load_breast_cancer(return_X_y=True)
@@ -323,7 +323,6 @@ class PGFLClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
         epsilon: float | None = None,
         delta: float = 1e-5,
         x_norm: float | None = None,
-        w_norm: float | None = None,
         noise: Noise | None = None,
         account: PrivacyAccount | None = None,
         engine: Library = ENGINE,
@@ -332,7 +331,7 @@ class PGFLClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
         self.objective, self.lam, self.rho, self.tau = objective, lam, rho, tau
         self.rounds, self.algorithm, self.graph, self.fit_intercept = rounds, algorithm, graph, fit_intercept
         self.feature_bounds, self.classes = feature_bounds, classes
-        self.epsilon, self.delta, self.x_norm, self.w_norm = epsilon, delta, x_norm, w_norm
+        self.epsilon, self.delta, self.x_norm = epsilon, delta, x_norm
         self.noise, self.account, self.engine, self.random_state = noise, account, engine, random_state
 
     def __sklearn_tags__(self) -> object:

@@ -1,0 +1,83 @@
+"""From a real table to a model, as a user goes: describe, init, run, predict; beside scikit-learn on the same rows."""
+
+import csv
+import json
+import runpy
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.metrics import r2_score, roc_auc_score
+
+from pgfl import read_federation
+from pgfl.config import load
+from tests.command_line import run
+
+EXAMPLES = Path(__file__).parents[1] / "examples" / "tables"
+TARGETS = {"diabetes": "progression", "breast_cancer": "diagnosis", "fair": "affair"}
+MEASURE = {"diabetes": "r2", "breast_cancer": "auc", "fair": "auc"}
+
+
+@pytest.fixture(scope="module", params=TARGETS)
+def walked(request, tmp_path_factory):
+    """The folder in which a user described a table, made a config of it and ran that."""
+    name, folder = request.param, tmp_path_factory.mktemp(request.param)
+    table = folder / f"{name}.csv"
+    runpy.run_path(str(EXAMPLES / "make_tables.py"))[name]().to_csv(table, index=False)
+    described = run("describe", table, "--target", TARGETS[name])
+    assert described.code == 0 and TARGETS[name] in described.out
+    assert run("init", table, "--target", TARGETS[name], "--out", folder / "first.toml").code == 0
+    ran = run("run", folder / "first.toml", "--out", folder / "result")
+    assert ran.code == 0 and "Verdict: converged" in ran.out
+    return name, folder
+
+
+def test_at_the_defaults_a_federation_is_as_good_as_one_model_of_all_rows(walked):
+    name, folder = walked
+    found = json.loads((folder / "result" / "summary.json").read_text("utf-8"))
+    assert found["verdict"]["kind"] == "converged"
+    for cluster, figure in found["measures"][MEASURE[name]]["clusters"].items():
+        assert figure["value"] > centralised(name, folder, cluster) - 0.01, cluster
+
+
+def test_predictions_come_in_the_order_of_the_rows_and_equal_the_model(walked):
+    name, folder = walked
+    table, out = folder / f"{name}.csv", folder / "predictions.csv"
+    assert run("predict", folder / "result", table, "--out", out).code == 0
+    before, after = pl.read_csv(table), pl.read_csv(out)
+    assert after.columns == [*before.columns, "prediction"] and after.drop("prediction").equals(before)
+    shuffled = folder / "shuffled.csv"
+    before.select(sorted(before.columns)).write_csv(shuffled)
+    again = folder / "again.csv"
+    assert run("predict", folder / "result", shuffled, "--out", again).code == 0
+    assert column(again, "prediction") == column(out, "prediction")
+    target = column(table, TARGETS[name])
+    if name == "diabetes":
+        assert r2_score(np.array(target, float), np.array(column(out, "prediction"), float)) > 0.4
+    else:
+        assert np.mean(np.array(target) == np.array(column(out, "prediction"))) > 0.7
+
+
+def column(path, name):
+    with open(path, encoding="utf-8", newline="") as stream:
+        return [row[name] for row in csv.DictReader(stream)]
+
+
+def centralised(name, folder, cluster):
+    """The same measure of scikit-learn's model of all rows of a cluster, in one place, with the same regularisation."""
+    data = load(folder / "first.toml").data
+    federation = read_federation(
+        folder / f"{name}.csv", target=data.target, columns=data.columns, test=data.test, intercept=True, seed=0
+    )
+    q = federation.cluster_ids.index(cluster)
+    mine = np.repeat(federation.client_cluster == q, federation.counts)
+    rows, targets, test = federation.features[mine], federation.targets[mine], federation.tests[cluster]
+    clients = np.flatnonzero(federation.client_cluster == q)
+    penalty = 0.01 * np.mean(1.0 / federation.server_sizes[federation.client_server[clients]])
+    if name == "diabetes":
+        model = Ridge(alpha=penalty * len(rows), fit_intercept=False).fit(rows, targets)
+        return r2_score(test.targets, model.predict(test.features))
+    model = LogisticRegression(C=1.0 / (2.0 * penalty * len(rows)), fit_intercept=False, max_iter=5000, tol=1e-8)
+    return roc_auc_score(test.targets, model.fit(rows, targets).decision_function(test.features))
