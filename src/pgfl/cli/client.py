@@ -70,6 +70,22 @@ def accept(settings: Annotated[Path, typer.Argument(help="client.toml")]) -> Non
 
 
 @app.command()
+def model(
+    settings: Annotated[Path, typer.Argument(help="client.toml")],
+    out: Annotated[Path, typer.Argument(help="The file to write.")] = Path("model.pgfl"),
+) -> None:
+    """Write the client's released model and its cluster's to a file that `pgfl predict` reads."""
+    from pgfl.deploy.client.client_model import model_of_client
+    from pgfl.deploy.client.client_settings import load_client
+
+    found = model_of_client(load_client(settings))
+    found.save(out)
+    typer.echo(
+        f"{out}: the models of {found.client_ids[0]} and {found.cluster_ids[0]}, round {found.provenance['rounds']}."
+    )
+
+
+@app.command()
 def doctor(settings: Annotated[Path, typer.Argument(help="client.toml")], as_json: Json = False) -> None:
     """Look for what would keep the client from working; exit code 1 if there is anything to do."""
     from pgfl.cli.examined import print_findings

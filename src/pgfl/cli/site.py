@@ -140,6 +140,20 @@ def serve(settings: Annotated[Path, typer.Argument(help="site.toml")]) -> None:
 
 
 @app.command()
+def model(
+    settings: Annotated[Path, typer.Argument(help="site.toml")],
+    out: Annotated[Path, typer.Argument(help="The file to write.")] = Path("model.pgfl"),
+) -> None:
+    """Write the site's models of its clusters to a file that `pgfl predict` reads; works while the site runs."""
+    from pgfl.deploy.site.site_model import model_of_site
+    from pgfl.deploy.site.site_settings import load_site
+
+    found = model_of_site(load_site(settings))
+    found.save(out)
+    typer.echo(f"{out}: the models of {', '.join(found.cluster_ids)} after round {found.provenance['rounds']}.")
+
+
+@app.command()
 def doctor(settings: Annotated[Path, typer.Argument(help="site.toml")], as_json: Json = False) -> None:
     """Look for what would keep the site from working; exit code 1 if there is anything to do."""
     from pgfl.cli.examined import print_findings

@@ -168,7 +168,7 @@ class SiteRole:
     def roll_back(self, past: Mapping[str, AnyArray] | None, rollbacks: Sequence[int]) -> None:
         """Take back the models of an earlier round (None: of the start). Duals begin anew; round numbers go on."""
         round = self.server.round
-        states = {} if past is None else _models(past)
+        states = {} if past is None else models_in(past)
         if past is None and self.server.algorithm.starts_everywhere:
             blank = np.zeros(self.server.dimension)
             states = {q: self.server.algorithm.start(blank) for q in self.most_clients}
@@ -209,7 +209,7 @@ class SiteRole:
         """Go on from a snapshot; if it has no duals but this site bounds its clients, duals begin anew."""
         about = json.loads(str(arrays["about"]))
         rested = about.get("rested", ())
-        self.server.restore({"round": about["round"], "clusters": _models(arrays), "rested": rested})
+        self.server.restore({"round": about["round"], "clusters": models_in(arrays), "rested": rested})
         self.disagreement = float(arrays["disagreement"])
         self.accepted = {client: int(round) for client, round in about["accepted"].items()}
         self._kept = {(key[0], key[1]): arrays["kept"][row] for row, key in enumerate(about["kept"])}
@@ -223,7 +223,7 @@ class SiteRole:
                 self._restart_dual(client)
 
 
-def _models(arrays: Mapping[str, AnyArray]) -> dict[str, dict[str, Floats]]:
+def models_in(arrays: Mapping[str, AnyArray]) -> dict[str, dict[str, Floats]]:
     """The state of every cluster in a snapshot."""
     names = [name.removeprefix(_MODELS) for name in arrays if name.startswith(_MODELS)]
     clusters = json.loads(str(arrays["about"]))["clusters"]
