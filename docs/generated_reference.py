@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import tomllib
 import types
 import typing
 from collections.abc import Iterator
@@ -21,6 +22,7 @@ from pgfl import cli, errors
 from pgfl.config import schema
 
 FOLDER = Path(__file__).parent / "reference" / "generated"
+MEANINGS = Path(__file__).parent / "reference" / "meanings.toml"
 
 
 def setup(app: Any) -> dict[str, bool]:
@@ -77,11 +79,17 @@ def _about(model: type[BaseModel]) -> str:
     return inspect.cleandoc(model.__doc__ or "").split("\n\n")[0].replace("\n", " ")
 
 
+def shown_keys(model: type[BaseModel]) -> dict[str, FieldInfo]:
+    """The keys of a table; of the top level those that are no tables themselves."""
+    fields = model.model_fields.items()
+    return {name: field for name, field in fields if model is not schema.Config or not [*_models_in(field.annotation)]}
+
+
 def _keys(model: type[BaseModel]) -> str:
+    meanings = tomllib.loads(MEANINGS.read_text("utf-8"))[model.__name__]
     rows = [
-        f"| `{name}` | {_type(field.annotation)} | {_default(field)} | {_cell(field.description or '')} |"
-        for name, field in model.model_fields.items()
-        if not list(_models_in(field.annotation)) or model is not schema.Config
+        f"| `{name}` | {_type(field.annotation)} | {_default(field)} | {_cell(meanings[name])} |"
+        for name, field in shown_keys(model).items()
     ]
     return "\n".join(["| key | type | default | meaning |", "|---|---|---|---|", *rows]) + "\n"
 
