@@ -67,7 +67,7 @@ class Monitor:
             self._close(simulator)
         pull, noise = self._pull(simulator), self._of_noise(simulator)
         return [
-            judged(windows, self._setting(simulator, number, float(pull[number])), noise[number])
+            judged(windows, self._setting(simulator, number, float(pull[number]), noise[number]), noise[number])
             for number, windows in enumerate(self.windows)
         ]
 
@@ -179,7 +179,7 @@ class Monitor:
         dimension = self._layout.runs[run].federation.dimension
         return float(np.sqrt(variance * (dimension / (2.0 * reach) + 0.75 * x_norm**2)))
 
-    def _setting(self, simulator: Simulator, number: int, pull: float) -> Setting:
+    def _setting(self, simulator: Simulator, number: int, pull: float, noise: Noise | None) -> Setting:
         algorithm, names = simulator.algorithm, self._layout.runs[number].federation.cluster_ids
         tasks = {objective_of(simulator.objectives, name).task for name in names}
         return Setting(
@@ -187,25 +187,40 @@ class Monitor:
             rounds=simulator.options.rounds,
             rho=None if isinstance(algorithm.client_rule, GradientSteps) else algorithm.rho,
             task="regression" if "regression" in tasks else "classification",
-            target_scale=self._target_scale(simulator, number),
+            target_scale=self._target_scale(simulator, number, noise),
             pull=pull,
             exact=isinstance(algorithm.server_rule, ExactDiffusion),
         )
 
-    def _target_scale(self, simulator: Simulator, number: int) -> float:
-        """About the standard deviation of targets: half of their public bound, and at most Huber's κ."""
+    def _target_scale(self, simulator: Simulator, number: int, noise: Noise | None) -> float:
+        """About the standard deviation of targets: half of their public bound, and at most Huber's κ.
+
+        Without a public bound it is κ, or what the released models predict beyond their noise if that is more.
+        """
         run, privacy = self._layout.runs[number], simulator.options.privacy
-        scales = [
+        kappas = [
             float(kappa)
             for name in run.federation.cluster_ids
             if (kappa := getattr(objective_of(simulator.objectives, name), "kappa", None)) is not None
         ]
         encoding = run.federation.encoding
-        if encoding is not None and encoding.target.y_bound is not None:
-            scales.append(0.5 * encoding.target.y_bound)
-        if privacy is not None and privacy.y_bound is not None:
-            scales.append(0.5 * privacy.y_bound)
-        return min(scales, default=np.inf)
+        bounds = [
+            0.5 * bound
+            for bound in (encoding.target.y_bound if encoding else None, privacy.y_bound if privacy else None)
+            if bound is not None
+        ]
+        if bounds or noise is None or not kappas:
+            return min(kappas + bounds, default=np.inf)
+        return max(min(kappas), self._predicted_signal(simulator, number, noise))
+
+    def _predicted_signal(self, simulator: Simulator, number: int, noise: Noise) -> float:
+        """The spread of the models' predictions beyond that of the noise, for rows in all directions alike."""
+        run, privacy = self._layout.runs[number], simulator.options.privacy
+        if privacy is None or privacy.x_norm is None:
+            return 0.0
+        row = privacy.x_norm / np.sqrt(run.federation.dimension + 2)
+        spread = row * self.windows[number][-1].size_now / np.sqrt(run.pairs.stop - run.pairs.start)
+        return float(np.sqrt(max(spread**2 - noise.in_predictions**2, 0.0)))
 
 
 def _every_round(samples: AnyFloats, last: int) -> AnyFloats:
