@@ -144,7 +144,7 @@ def test_noise_that_will_drown_the_signal_is_said_so():
 
 def test_the_command_writes_a_config_that_can_be_run(tmp_path):
     out = tmp_path / "planned.toml"
-    chosen = ["data.servers=3", "data.clients_per_server=4", "data.dimension=4"]
+    chosen = ["data.servers=3", "data.clients_per_server=4", "data.dimension=4", "graph.kind=complete"]
     source = tmp_path / "mine.toml"
     base = load("private-huber", chosen)
     from pgfl.config import to_toml

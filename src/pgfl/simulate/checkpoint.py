@@ -68,7 +68,8 @@ class Checkpoints:
         round, last = simulator.state.round, simulator.options.rounds
         over = round == last or simulator.ended_by is not None
         if self._stopping or (self.every > 0 and (round % self.every == 0 or over)):
-            simulator.engine.check_finite()
+            if simulator.ended_by != "diverging":
+                simulator.engine.check_finite()
             self.save(simulator)
             if self._stopping:
                 raise KeyboardInterrupt

@@ -15,6 +15,7 @@ from pgfl.array_types import AnyArray, AnyFloats
 from pgfl.core import metrics
 from pgfl.core.client_rules import GradientSteps
 from pgfl.core.server_rules import ExactDiffusion
+from pgfl.objectives import Huber
 from pgfl.results.verdict import STOPS, Noise, Setting, Verdict, Window, is_diverging, judged, remaining
 from pgfl.simulate.problems import objective_of
 from pgfl.simulate.totals import Totals
@@ -67,7 +68,7 @@ class Monitor:
             self._close(simulator)
         pull, noise = self._pull(simulator), self._of_noise(simulator)
         return [
-            judged(windows, self._setting(simulator, number, float(pull[number]), noise[number]), noise[number])
+            judged(windows, self._setting(simulator, number, float(pull[number])), noise[number])
             for number, windows in enumerate(self.windows)
         ]
 
@@ -179,7 +180,7 @@ class Monitor:
         dimension = self._layout.runs[run].federation.dimension
         return float(np.sqrt(variance * (dimension / (2.0 * reach) + 0.75 * x_norm**2)))
 
-    def _setting(self, simulator: Simulator, number: int, pull: float, noise: Noise | None) -> Setting:
+    def _setting(self, simulator: Simulator, number: int, pull: float) -> Setting:
         algorithm, names = simulator.algorithm, self._layout.runs[number].federation.cluster_ids
         tasks = {objective_of(simulator.objectives, name).task for name in names}
         return Setting(
@@ -187,40 +188,20 @@ class Monitor:
             rounds=simulator.options.rounds,
             rho=None if isinstance(algorithm.client_rule, GradientSteps) else algorithm.rho,
             task="regression" if "regression" in tasks else "classification",
-            target_scale=self._target_scale(simulator, number, noise),
+            target_scale=self._target_scale(simulator, number),
             pull=pull,
             exact=isinstance(algorithm.server_rule, ExactDiffusion),
         )
 
-    def _target_scale(self, simulator: Simulator, number: int, noise: Noise | None) -> float:
-        """About the standard deviation of targets: half of their public bound, and at most Huber's κ.
-
-        Without a public bound it is κ, or what the released models predict beyond their noise if that is more.
-        """
-        run, privacy = self._layout.runs[number], simulator.options.privacy
-        kappas = [
-            float(kappa)
-            for name in run.federation.cluster_ids
-            if (kappa := getattr(objective_of(simulator.objectives, name), "kappa", None)) is not None
-        ]
-        encoding = run.federation.encoding
-        bounds = [
-            0.5 * bound
-            for bound in (encoding.target.y_bound if encoding else None, privacy.y_bound if privacy else None)
-            if bound is not None
-        ]
-        if bounds or noise is None or not kappas:
-            return min(kappas + bounds, default=np.inf)
-        return max(min(kappas), self._predicted_signal(simulator, number, noise))
-
-    def _predicted_signal(self, simulator: Simulator, number: int, noise: Noise) -> float:
-        """The spread of the models' predictions beyond that of the noise, for rows in all directions alike."""
-        run, privacy = self._layout.runs[number], simulator.options.privacy
-        if privacy is None or privacy.x_norm is None:
-            return 0.0
-        row = privacy.x_norm / np.sqrt(run.federation.dimension + 2)
-        spread = row * self.windows[number][-1].size_now / np.sqrt(run.pairs.stop - run.pairs.start)
-        return float(np.sqrt(max(spread**2 - noise.in_predictions**2, 0.0)))
+    def _target_scale(self, simulator: Simulator, number: int) -> float:
+        """About the standard deviation of targets: half of their public bound or, without one, Huber's κ."""
+        federation, privacy = self._layout.runs[number].federation, simulator.options.privacy
+        declared = federation.encoding.target.y_bound if federation.encoding else None
+        bounds = [bound for bound in (declared, privacy.y_bound if privacy else None) if bound is not None]
+        if bounds:
+            return 0.5 * min(bounds)
+        objectives = [objective_of(simulator.objectives, name) for name in federation.cluster_ids]
+        return min((own.kappa for own in objectives if isinstance(own, Huber)), default=np.inf)
 
 
 def _every_round(samples: AnyFloats, last: int) -> AnyFloats:
