@@ -39,8 +39,8 @@ def picture(result: Result) -> str | None:
     servers = len(result.server_ids)
     if network is None or servers > MOST_SERVERS:
         return None
-    places = _positions(servers, network.edges)
-    spacing = _spacing(places)
+    places = server_places(servers, network.edges)
+    spacing = spacing_of(places)
     sizes = np.bincount(network.client_server, minlength=servers)
     return rendered(
         "network.svg.jinja",
@@ -60,15 +60,20 @@ def _clients(result: Result, network: Network, places: Floats, spacing: float) -
     for server in range(len(places)):
         members = np.flatnonzero(network.client_server == server)
         members = members[np.argsort(network.client_cluster[members], kind="stable")]
-        reach = np.linspace(0.22, 0.46, max(len(members), 1)) if len(members) > 24 else np.full(len(members), 0.3)
-        turn = GOLDEN_ANGLE if len(members) > 24 else 2 * np.pi / max(len(members), 1)
         radius = spacing * min(0.045, 0.7 / max(len(members), 1) ** 0.5 * 0.2)
-        for number, client in enumerate(members.tolist()):
-            place = places[server] + spacing * reach[number] * np.array([np.cos(number * turn), np.sin(number * turn)])
+        for client, place in zip(members.tolist(), client_places(places[server], spacing, len(members)), strict=True):
             cluster = int(network.client_cluster[client])
             title = f"{result.client_ids[client]}: {result.cluster_ids[cluster]}"
             dots.append(_dot(place, radius, title, cluster_colour(cluster)))
     return dots
+
+
+def client_places(server: Floats, spacing: float, clients: int) -> Floats:
+    """Where the clients of a server are drawn: on a circle around it, or on a spiral where they are many."""
+    many = clients > 24
+    reach = np.linspace(0.22, 0.46, max(clients, 1)) if many else np.full(clients, 0.3)
+    angle = np.arange(clients) * (GOLDEN_ANGLE if many else 2 * np.pi / max(clients, 1))
+    return np.asarray(server + spacing * reach[:clients, None] * np.column_stack([np.cos(angle), np.sin(angle)]))
 
 
 def _dot(place: Floats, radius: float, title: str, colour: str = "") -> Dot:
@@ -81,7 +86,7 @@ def legend(result: Result) -> Legend:
     return Legend([(cluster_colour(q), name) for q, name in enumerate(shown)], len(result.cluster_ids) - len(shown))
 
 
-def _positions(servers: int, edges: AnyInts) -> Floats:
+def server_places(servers: int, edges: AnyInts) -> Floats:
     """Places for the servers within the picture, neighbours near each other."""
     import networkx as nx
 
@@ -102,7 +107,7 @@ def _positions(servers: int, edges: AnyInts) -> Floats:
     return np.asarray(margin + unit * (SIZE - 2 * margin))
 
 
-def _spacing(places: Floats) -> float:
+def spacing_of(places: Floats) -> float:
     """How much room a server has, from the distances to nearest neighbours."""
     if len(places) == 1:
         return SIZE / 2
