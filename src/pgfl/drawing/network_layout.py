@@ -46,28 +46,21 @@ class DrawnNetwork:
     @cached_property
     def servers(self) -> Floats:
         """The places of the servers."""
-        return _positions(len(self.server_ids), self.edges)
+        return server_places(len(self.server_ids), self.edges)
 
     @cached_property
     def spacing(self) -> float:
-        """How much room a server has, from the distances to nearest neighbours."""
-        if len(self.servers) == 1:
-            return SIZE / 2
-        apart = np.linalg.norm(self.servers[:, None] - self.servers[None], axis=-1)
-        np.fill_diagonal(apart, np.inf)
-        return float(np.clip(np.quantile(apart.min(axis=1), 0.25), 8.0, SIZE / 4))
+        """How much room a server has."""
+        return spacing_of(self.servers)
 
     @cached_property
     def clients(self) -> Floats:
-        """The places of the clients: on a circle around their server, or on a sunflower spiral if they are many."""
+        """The places of the clients, those of one cluster beside each other."""
         places = np.empty((len(self.client_server), 2))
         for server, centre in enumerate(self.servers):
             members = np.flatnonzero(self.client_server == server)
             members = members[np.argsort(self.client_cluster[members], kind="stable")]
-            count, many = len(members), len(members) > ON_ONE_CIRCLE
-            reach = np.linspace(0.22, 0.46, count) if many else np.full(count, 0.3)
-            angle = np.arange(count) * (GOLDEN_ANGLE if many else 2 * np.pi / max(count, 1))
-            places[members] = centre + self.spacing * reach[:, None] * np.column_stack([np.cos(angle), np.sin(angle)])
+            places[members] = client_places(centre, self.spacing, len(members))
         return places
 
     @property
@@ -85,7 +78,7 @@ class DrawnNetwork:
         return [(cluster_colour(index), name) for index, name in enumerate(shown)], len(self.cluster_ids) - len(shown)
 
 
-def _positions(servers: int, edges: AnyInts) -> Floats:
+def server_places(servers: int, edges: AnyInts) -> Floats:
     """Places for the servers within the picture, neighbours near each other."""
     import networkx as nx
 
@@ -104,3 +97,20 @@ def _positions(servers: int, edges: AnyInts) -> Floats:
     margin = 0.13 * SIZE
     unit = np.divide(places - low, extent, out=np.full_like(places, 0.5), where=extent > 1e-9)
     return np.asarray(margin + unit * (SIZE - 2 * margin))
+
+
+def spacing_of(places: Floats) -> float:
+    """How much room a server has, from the distances to nearest neighbours."""
+    if len(places) == 1:
+        return SIZE / 2
+    apart = np.linalg.norm(places[:, None] - places[None], axis=-1)
+    np.fill_diagonal(apart, np.inf)
+    return float(np.clip(np.quantile(apart.min(axis=1), 0.25), 8.0, SIZE / 4))
+
+
+def client_places(server: Floats, spacing: float, clients: int) -> Floats:
+    """Where the clients of a server are drawn: on a circle around it, or on a sunflower spiral where they are many."""
+    many = clients > ON_ONE_CIRCLE
+    reach = np.linspace(0.22, 0.46, clients) if many else np.full(clients, 0.3)
+    angle = np.arange(clients) * (GOLDEN_ANGLE if many else 2 * np.pi / max(clients, 1))
+    return np.asarray(server + spacing * reach[:, None] * np.column_stack([np.cos(angle), np.sin(angle)]))
