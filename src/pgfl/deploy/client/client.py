@@ -15,6 +15,7 @@ from pgfl.deploy import identity, messages
 from pgfl.deploy.agreed_training import TASK_OF, Training
 from pgfl.deploy.client.acceptance import Offer, check_accepted
 from pgfl.deploy.client.accounts import NoiseRecorder, OpenAccount, PrivateAccount
+from pgfl.deploy.client.client_backup import LOCK, check_not_moved
 from pgfl.deploy.client.client_rounds import ClientRounds
 from pgfl.deploy.client.client_samples import Samples
 from pgfl.deploy.client.client_settings import ClientSettings
@@ -23,13 +24,15 @@ from pgfl.deploy.identity import SiteCertificate
 from pgfl.deploy.invitations import Invitation, Invitations
 from pgfl.deploy.messages import read_request
 from pgfl.deploy.round_streams import Ended, SiteStream
+from pgfl.deploy.shared_budget import told
 from pgfl.deploy.sparing_log import SparingLog
 from pgfl.deploy.wire import Frame, Limits
 from pgfl.errors import DataError, NetworkError
 from pgfl.objectives import Bounds
 
 log = logging.getLogger(__name__)
-LOCK, SESSION = "client.lock", "session.json"
+SESSION = "session.json"
+__all__ = ["LOCK", "Participant"]
 _LONGEST_PAUSE = 5.0
 _INVITE_ANEW_SECONDS = 30.0  # without a working stream: the site may have moved, so a new invitation is waited for too
 
@@ -55,8 +58,9 @@ class Participant:
         self._over = threading.Event()
         self._sparing = SparingLog(log)
         self.stream = SiteStream(
-            self.site, self.key, Limits(self.dimension), lambda: self.account.releases, self._handle
-        )
+            self.site, self.key, Limits(self.dimension), lambda: self.account.releases, self._handle,
+            told(self.account.ledger.policy) if settings.share_budget else None,
+        )  # fmt: skip
 
     def run(self, invitations: Invitations) -> str:
         """Take part, on the invitations of the site; returns why it ended."""
@@ -201,6 +205,7 @@ class Participant:
 
     def _open_account(self) -> PrivateAccount | OpenAccount:
         path, privacy = Path(self.settings.ledger), self.settings.privacy
+        check_not_moved(self.home)
         if not privacy.enabled:
             log.warning("privacy is off: this client's models leave it without noise")
             return OpenAccount.open(path, self.settings.name)

@@ -21,6 +21,7 @@ from pgfl.deploy.flower.join_message import write_invitation
 from pgfl.deploy.flower.superlink import CONTROL_HEADER
 from pgfl.deploy.identity import ClientKey
 from pgfl.deploy.invitations import Admitted, Invite
+from pgfl.deploy.log_settings import LogSettings, rotate_in_place
 from pgfl.deploy.site.site_settings import SiteSettings
 
 if TYPE_CHECKING:
@@ -70,8 +71,13 @@ class SuperLink:
         ]
         processes.make_private(*self.home.glob("flower.db*"))
         self._child = processes.start(
-            [str(part) for part in command], self.home / "superlink.log", flower.environment(self.home / "flower")
+            [str(part) for part in command], self.log, flower.environment(self.home / "flower")
         )
+
+    @property
+    def log(self) -> Path:
+        """Where its output goes."""
+        return self.home / "superlink.log"
 
     @property
     def address(self) -> str:
@@ -117,7 +123,8 @@ def inviter_of(settings: SiteSettings) -> FlowerInviter:
     """The inviter of a site, with its SuperLink."""
     home, listen = Path(settings.home), settings.listen
     return FlowerInviter(
-        SuperLink(home, listen.host, listen.flower, home / identity.SITE_CERTIFICATE, home / identity.SITE_KEY)
+        SuperLink(home, listen.host, listen.flower, home / identity.SITE_CERTIFICATE, home / identity.SITE_KEY),
+        settings.log,
     )
 
 
@@ -126,6 +133,7 @@ class FlowerInviter:
     """`Inviter` over Flower: one thread registers admitted keys, starts a run, and invites nodes."""
 
     link: SuperLink
+    log_settings: LogSettings = field(default_factory=LogSettings)
     _over: threading.Event = field(default_factory=threading.Event)
     _registered: set[str] = field(default_factory=set)
 
@@ -154,6 +162,7 @@ class FlowerInviter:
                 while self.link.alive and not self._over.wait(_POLL_SECONDS):
                     self._register(self._control)
                     self._invite(grid)
+                    rotate_in_place(self.link.log, self.log_settings)
             except Exception as error:
                 if not self._over.is_set():
                     log.warning("Flower is interrupted (%s); trying again", flower.in_brief(error))
