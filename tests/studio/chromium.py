@@ -1,4 +1,4 @@
-"""The browser of the tests: whichever Chromium is found. `python -m tests.studio.chromium` installs one where it can."""
+"""The browser of the tests; `python -m tests.studio.chromium` installs one where none is found and that is possible."""
 
 import os
 import shutil

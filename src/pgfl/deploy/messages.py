@@ -52,13 +52,14 @@ class Challenge(Header):
 
 
 class Hello(Header):
-    """A client proves who it is, and reports how many releases it has made."""
+    """A client proves who it is, and reports how many releases it has made and, unless it minds, may make."""
 
     kind = Kind.HELLO
     key: Annotated[str, Field(max_length=512)]
     token: Annotated[str, Field(max_length=128)]
     signature: Annotated[str, Field(max_length=512, pattern=_HEX)]
     releases: Count
+    budget: Annotated[str, Field(max_length=500)] | None = None
 
 
 class Welcome(Header):

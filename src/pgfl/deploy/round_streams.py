@@ -173,6 +173,7 @@ class SiteStream:
     limits: Limits
     releases: Callable[[], int]
     handle: Callable[[Frame], bytes | None]
+    budget: str | None = None  # as the owner lets the site know it
     refused: Counter[str] = field(default_factory=Counter)
     _call: Any = None
     _closed: bool = False
@@ -242,4 +243,5 @@ class SiteStream:
     def _hello(self, nonce: bytes, token: str) -> bytes:
         signature = sign_challenge(self.key, self.site.fingerprint, nonce)
         key = public_key_of(self.key).line
-        return encode(messages.Hello(key=key, token=token, signature=signature.hex(), releases=self.releases()))
+        proof, made = signature.hex(), self.releases()
+        return encode(messages.Hello(key=key, token=token, signature=proof, releases=made, budget=self.budget))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-BLUE, ORANGE, GREEN, VERMILION, PURPLE, SKY, YELLOW = (
-    "#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#F0E442",
-)  # fmt: skip
-CLUSTERS = (BLUE, ORANGE, GREEN, PURPLE, VERMILION, SKY, YELLOW)
+from pgfl.drawing.colours import CLUSTER_COLOURS
+
+BLUE, VERMILION, GREEN, PURPLE, _, SKY, *_others = CLUSTER_COLOURS
+ORANGE = "#e69f00"
 SYMBOLS = ("circle", "rect", "triangle", "diamond", "pin", "roundRect", "arrow")
 
 
@@ -24,9 +24,15 @@ class Theme:
     clusters: tuple[str, ...]
 
 
-LIGHT = Theme("#1d2330", "#5b6474", "#e6e9ef", "#b4bac6", "#ffffff", BLUE, CLUSTERS)
+LIGHT = Theme("#1d2330", "#5b6474", "#e6e9ef", "#b4bac6", "#ffffff", BLUE, CLUSTER_COLOURS)
 DARK = Theme(
-    "#eef1f6", "#a9b2c1", "#2b3340", "#5d6778", "#171c24", SKY, (SKY, ORANGE, GREEN, PURPLE, VERMILION, YELLOW, BLUE)
+    "#eef1f6",
+    "#a9b2c1",
+    "#2b3340",
+    "#5d6778",
+    "#171c24",
+    SKY,
+    (SKY, ORANGE, "#2fbf94", PURPLE, "#e8d44d", "#7aa6ff", "#b79be0", "#d2a08f"),
 )
 
 

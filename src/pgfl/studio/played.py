@@ -132,31 +132,29 @@ def _spent(result: Result) -> tuple[tuple[str, str, float, int], ...]:
 
 
 def _network(config: Config, result: Result, spent: Sequence[tuple[str, str, float, int]]) -> Network | None:
-    from pgfl.results.report.network_picture import client_places, server_places, spacing_of
+    from pgfl.results.report.network_picture import drawn
 
-    placed, models = result.models[0].network, result.models[0]
-    if placed is None:
+    placed, models = drawn(result), result.models[0]
+    if placed is None or placed.too_large:
         return None
     federation = _federation(config)
-    places = server_places(len(result.server_ids), placed.edges)
-    spacing, edges = spacing_of(places), [(int(a), int(b)) for a, b in placed.edges.tolist()]
+    ids, names = result.client_ids, result.cluster_ids
+    edges = [(int(a), int(b)) for a, b in placed.edges.tolist()]
     epsilon = {row[0]: row[2] for row in spent}
-    records = federation.counts.tolist()
-    servers, clients = [], []
+    members = list(zip(placed.client_server.tolist(), placed.client_cluster.tolist(), strict=True))
+    clients = tuple(
+        (ids[k], s, q, float(placed.clients[k, 0]), float(placed.clients[k, 1]), epsilon.get(ids[k]))
+        for k, (s, q) in enumerate(members)
+    )
+    servers = []
     for s, name in enumerate(result.server_ids):
-        members = np.flatnonzero(placed.client_server == s)
-        members = members[np.argsort(placed.client_cluster[members], kind="stable")]
-        around = client_places(places[s], spacing, len(members))
-        own = []
-        for k, (x, y) in zip(members.tolist(), around.tolist(), strict=True):
-            client, q = result.client_ids[k], int(placed.client_cluster[k])
-            own.append((client, result.cluster_ids[q], int(records[k])))
-            clients.append((client, s, q, float(x), float(y), epsilon.get(client)))
+        own = tuple((ids[k], names[q], int(federation.counts[k])) for k, (at, q) in enumerate(members) if at == s)
         neighbours = tuple(result.server_ids[b if a == s else a] for a, b in edges if s in (a, b))
         held = np.flatnonzero((models.pair_server == s) & models.present)
         known = tuple(_model(result, federation, int(models.pair_cluster[row]), models.servers[row]) for row in held)
-        servers.append(ServerDetail(name, float(places[s, 0]), float(places[s, 1]), neighbours, tuple(own), known))
-    return Network(tuple(servers), tuple(edges), tuple(result.cluster_ids), tuple(clients))
+        x, y = placed.servers[s].tolist()
+        servers.append(ServerDetail(name, x, y, neighbours, own, known))
+    return Network(tuple(servers), tuple(edges), tuple(names), clients if placed.shows_clients else ())
 
 
 def _model(result: Result, federation: Federation, q: int, model: Any) -> tuple[str, float, float | None]:
