@@ -17,6 +17,7 @@ from pgfl.objectives import Bounds, Objective, Ridge
 from pgfl.privacy import rules
 from pgfl.privacy.budget import Budget, Guarantee, Index
 from pgfl.privacy.sensitivity import LABEL_BOUND, clip_labels, clip_rows, nominal_sensitivity, release_sensitivity
+from pgfl.privacy.trust import Level, Trust
 from pgfl.usage import explained_class
 
 if TYPE_CHECKING:
@@ -41,6 +42,9 @@ class Privacy:
     `nominal_gradient`, and every result says that nothing is promised. Unless `noise` is given, it is float-safe
     ("secure") on your own data and "seeded" on generated data.
 
+    `trust` says whom clients trust: nobody ("local"), their own server ("site"), or that enough clients of the same
+    server and cluster are honest ("masked"). `contributors`, `colluders` and `dropouts` are explained by `Trust`.
+
     >>> Privacy(epsilon=2.0, guarantee="yes")
     Traceback (most recent call last):
     pgfl.errors.PrivacyError: `privacy.guarantee` must be one of required, none; got the text 'yes'.
@@ -60,12 +64,21 @@ class Privacy:
     noise: Noise | None = None
     guarantee: Guarantee = "required"
     nominal_gradient: float = 1.0
+    trust: Level = Trust.level
+    contributors: int = Trust.contributors
+    colluders: int = Trust.colluders
+    dropouts: float = Trust.dropouts
 
     def __post_init__(self) -> None:
         asked = asdict(self)
         wrong = [found for key, value in asked.items() if (found := rules.problem(key, value))]
         if wrong or (wrong := [found] if (found := rules.contradiction(asked)) else []):
             raise PrivacyError(wrong[0])
+
+    @property
+    def trusted(self) -> Trust:
+        """Whom clients trust, with the numbers that belong to it."""
+        return Trust(self.trust, self.contributors, self.colluders, self.dropouts)
 
     @property
     def bounds(self) -> Bounds:
