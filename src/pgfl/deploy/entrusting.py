@@ -1,7 +1,7 @@
 """What a client tells the site that it trusts: the public facts from which the site calibrates the noise for it.
 
-With `trust = "site"` under [privacy] in its client.toml, a client sends its contributions without noise to its own site,
-in trainings that say so (`[training.privacy]`). The site adds the noise to the sum over a cluster's contributors. It
+With `trust = "site"` under [privacy] in its client.toml, a client sends contributions without noise to its own site, in
+trainings that say so (`[training.privacy]`). The site adds the noise to the sum over a cluster's contributors. It
 charges every contributor by the client's own schedule, in an account that it keeps for the client.
 """
 

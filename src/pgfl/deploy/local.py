@@ -24,7 +24,7 @@ from pgfl.deploy.site.site import LIVE
 from pgfl.deploy.site.site_store import STORE, SiteStore
 from pgfl.errors import NetworkError
 
-LEDGER, NOISE = "ledger.db", "noise"  # in a client's folder
+LEDGER, NOISE = "ledger.db", "noise"  # in the folder of a client; noise also in a site's
 Found = TypeVar("Found")
 _COMMAND = "from pgfl.cli import main; main()"
 
@@ -41,6 +41,7 @@ class LocalNetwork:
     quorum: dict[str, Any] = field(default_factory=dict)
     bounds: dict[str, Any] = field(default_factory=dict)
     record_noise: bool = False
+    own_privacy: dict[str, dict[str, Any]] = field(default_factory=dict)  # of clients that deviate from `privacy`
     ports: dict[str, tuple[int, int, int]] = field(default_factory=dict)
     running: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
@@ -75,7 +76,7 @@ class LocalNetwork:
                 "certificate": str((self.home(site) / identity.SITE_CERTIFICATE).resolve()),
                 "superlink": f"127.0.0.1:{self.ports[site][0]}",
             },
-            "privacy": self.privacy,
+            "privacy": self.privacy | self.own_privacy.get(client, {}),
         }  # fmt: skip
         (self.home(client) / "client.toml").write_text(toml_of(settings))
         self._with_store(site, lambda store: store.admit(client, key, cluster))
@@ -175,6 +176,7 @@ class LocalNetwork:
             "quorum": self.quorum,
             "bounds": self.bounds,
             "training": self.training.model_dump(exclude_none=True),
+            "record_noise": NOISE if self.record_noise else None,
         }
         (self.home(site) / "site.toml").write_text(toml_of(settings))
 

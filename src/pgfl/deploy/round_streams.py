@@ -244,6 +244,4 @@ class SiteStream:
         signature = sign_challenge(self.key, self.site.fingerprint, nonce)
         key = public_key_of(self.key).line
         made = self.releases()
-        return encode(
-            messages.Hello(key=key, token=token, signature=signature.hex(), releases=made, terms=self.terms)
-        )
+        return encode(messages.Hello(key=key, token=token, signature=signature.hex(), releases=made, terms=self.terms))

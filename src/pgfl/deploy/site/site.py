@@ -216,6 +216,7 @@ class Site:
             effects = event()
             if not self._over.done():  # else as after a crash: what is not saved did not happen
                 self._apply(effects)
+                self._retire_spent()
                 self._announce_readiness()
         except Exception as error:
             self._fail(error)
@@ -290,9 +291,9 @@ class Site:
 
     def _retire_spent(self) -> None:
         """Clients that trust this site and whose accounts here are spent are not asked any more."""
-        spent = set() if self.trustee is None else self.trustee.spent() - self.rounds.retired
-        if spent:
-            self._handle(lambda: self.rounds.spent(spent, time.monotonic()))
+        spent = set() if self.trustee is None else self.trustee.spent - self.rounds.retired
+        if spent & self.rounds.admitted:
+            self._apply(self.rounds.spent(spent, time.monotonic()))
 
     def _fail(self, error: BaseException) -> None:
         if self._over.done():
@@ -374,7 +375,6 @@ class Site:
         if self.rounds.phase is Phase.FINISHED:
             self._dismiss(client, "all rounds are done")
         self._handle(lambda: self.rounds.client_connected(client, time.monotonic()))
-        self._retire_spent()
         self._write_live()
 
     def _stream_closed(self, client: str) -> None:
@@ -396,7 +396,6 @@ class Site:
                     self._fail(error)
                     return
                 self._handle(lambda: self.rounds.answered(client, round, read_answer(frame), now))
-                self._retire_spent()
             case messages.Decline(round=round, final=final, reason=reason):
                 self._handle(lambda: self.rounds.declined(client, round, final, reason, now))
 
