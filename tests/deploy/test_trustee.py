@@ -272,6 +272,12 @@ def test_other_terms_or_an_older_account_are_refused(site):
         again.restarted()
 
 
+def test_accounts_that_were_lost_are_noticed_by_what_clients_remember(site):
+    """A site put back from a backup has no accounts, and may not remember them; its clients do."""
+    with pytest.raises(LedgerError, match="put back from a backup"):
+        site.trustee.accept("ann", replace(TERMS["ann"], records=30, used=1))
+
+
 def test_noise_or_models_that_float_safe_noise_cannot_carry_let_the_pair_sit_out(tmp_path):
     much = Policy(1e12, 1.0, 1e-5, max_releases=3, bounds={"x_norm": 2.0})
     site = TrustedSite(tmp_path / "fine", terms={name: SiteTerms(10**6, much) for name in CLIENTS})

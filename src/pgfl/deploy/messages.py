@@ -52,7 +52,7 @@ class Challenge(Header):
 
 
 class Hello(Header):
-    """A client proves who it is, and reports how many releases it has made.
+    """A client proves who it is, and reports how many releases it has made and, unless it minds, may make.
 
     With `terms` (`entrusting.SiteTerms`) it entrusts its contributions to this site, where the training asks for that.
     """
@@ -62,6 +62,7 @@ class Hello(Header):
     token: Annotated[str, Field(max_length=128)]
     signature: Annotated[str, Field(max_length=512, pattern=_HEX)]
     releases: Count
+    budget: Annotated[str, Field(max_length=500)] | None = None
     terms: Annotated[str, Field(max_length=4096)] = ""
 
 

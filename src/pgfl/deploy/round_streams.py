@@ -173,7 +173,8 @@ class SiteStream:
     limits: Limits
     releases: Callable[[], int]
     handle: Callable[[Frame], bytes | None]
-    terms: str = ""  # of a client that trusts this site
+    budget: str | None = None  # as the owner lets the site know it
+    terms: Callable[[], str] = str  # of a client that trusts this site
     refused: Counter[str] = field(default_factory=Counter)
     _call: Any = None
     _closed: bool = False
@@ -243,5 +244,8 @@ class SiteStream:
     def _hello(self, nonce: bytes, token: str) -> bytes:
         signature = sign_challenge(self.key, self.site.fingerprint, nonce)
         key = public_key_of(self.key).line
-        made = self.releases()
-        return encode(messages.Hello(key=key, token=token, signature=signature.hex(), releases=made, terms=self.terms))
+        proof, made = signature.hex(), self.releases()
+        hello = messages.Hello(
+            key=key, token=token, signature=proof, releases=made, budget=self.budget, terms=self.terms()
+        )
+        return encode(hello)

@@ -312,6 +312,10 @@ class Ledger:
             raise BudgetSpent(BUDGET_SPENT)
         return float(self.policy.budget.phi(self.count + 1))
 
+    def used_by_site(self, prefix: str) -> int:
+        """How many entrusted contributions under keys with this prefix the site is known to have used."""
+        return sum(row.entrusted and row.accepted and row.round_key.startswith(prefix) for row in self.rows())
+
     def rows(self) -> list[Release]:
         """Every release, in order."""
         return [_release(row) for row in self._raw_rows()]

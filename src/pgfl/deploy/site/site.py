@@ -23,9 +23,10 @@ from pgfl.deploy.identity import ClientKey, SiteCertificate
 from pgfl.deploy.invitations import Invitation, Inviter
 from pgfl.deploy.messages import encode_publication, encode_request, read_answer, read_publication
 from pgfl.deploy.round_streams import ClientStreams, Unwelcome
+from pgfl.deploy.shared_budget import SharedBudget, heard
 from pgfl.deploy.site.peer_links import PeerLink, PeerService, Refused
 from pgfl.deploy.site.public_bounds import ClientBound
-from pgfl.deploy.site.site_metrics import Figures, MetricsServer, RoundClock
+from pgfl.deploy.site.site_metrics import Figures, MetricsServer, PhaseClock, RoundClock
 from pgfl.deploy.site.site_role import SiteRole
 from pgfl.deploy.site.site_rounds import (
     Ask,
@@ -113,6 +114,8 @@ class Site:
         self._invited: dict[str, float] = dict.fromkeys(clients, time.monotonic() if saved is not None else 0.0)
         self._tokens: dict[str, str] = {}
         self._clock = RoundClock()
+        self._phases = PhaseClock()
+        self._budgets: dict[str, SharedBudget | None] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._links: dict[str, PeerLink] = {}
         self._sparing = SparingLog(log)
@@ -214,6 +217,7 @@ class Site:
         """Carry out an event and its effects. If anything goes wrong the process ends: never is a site half alive."""
         try:
             effects = event()
+            self._phases.enter(self.rounds.phase.value)
             if not self._over.done():  # else as after a crash: what is not saved did not happen
                 self._apply(effects)
                 self._retire_spent()
@@ -343,6 +347,7 @@ class Site:
             raise Unwelcome(f"the token of client {client.name} is not that of its last invitation")
         self._entrusted(client.name, hello.terms)
         self.store.saw_release(client.name, hello.releases)
+        self._budgets[client.name] = heard(hello.budget)
         return client.name
 
     def _entrusted(self, client: str, terms: str) -> None:
@@ -576,6 +581,7 @@ class Site:
     def figures(self) -> Figures:
         """What is measured, as of now."""
         timing = self.settings.timing
+        releases = {name: client.releases for name, client in self.store.clients().items()}
         return Figures(
             site=self.settings.name,
             phase=self.rounds.phase.value,
@@ -589,7 +595,13 @@ class Site:
             seconds_since_round=self._clock.since,
             round_seconds=self._clock.seconds,
             refused=self._refused(),
-            releases={name: client.releases for name, client in self.store.clients().items()},
+            releases=releases,
+            epsilon_left={
+                name: budget.epsilon_left(releases[name])
+                for name, budget in self._budgets.items()
+                if budget is not None and name in releases
+            },
+            phase_seconds=self._phases.seconds(self.rounds.phase.value),
             disk_free_bytes=shutil.disk_usage(self.home).free,
             missing=self.rounds.missing if self.rounds.phase is Phase.WAITING else None,
             longest_round=timing.start + timing.answers + timing.exchange + timing.pace + _OVERTIME_SECONDS,

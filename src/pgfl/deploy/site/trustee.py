@@ -104,7 +104,7 @@ class Trustee:
         self.folder.mkdir(mode=0o700, exist_ok=True)
         ledger = Ledger.open_or_create(self.folder / f"{client}.db", client, terms.policy)
         try:
-            ledger.check_known(self.known.get(client, 0))
+            ledger.check_known(max(self.known.get(client, 0), terms.used))
         except LedgerError:
             ledger.close()
             raise
