@@ -118,7 +118,7 @@ def test_an_error_on_one_rank_ends_all_with_its_sentence(tmp_path):
         (8, [], "8 ranks are more than the 7 servers that have clients; start at most 7."),
         (2, ["--engine", "jax"], "2 ranks were started, but the jax engine runs in one process; add --engine numba"),
         (2, ["--set", "algorithm.roh=3"], "Unknown key `algorithm.roh`"),
-        (2, ["--set", 'metrics=["distance"]'], 2, 'The metric "distance" needs all data in one place'),
+        (2, ["--set", 'metrics=["distance"]'], 'The metric "distance" needs all data in one place'),
     ],
 )
 def test_what_cannot_be_run_is_said_once(count, options, sentence, tmp_path):
