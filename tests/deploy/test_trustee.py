@@ -121,6 +121,13 @@ def test_a_pair_with_too_few_goes_without_a_sum_and_nobody_is_charged(tmp_path):
     site.trustee.close()
 
 
+def test_the_average_is_over_those_who_contributed(site):
+    site.trustee.noise = without_noise
+    answers = site.answers(1, names=("ann", "cem"))
+    published = site.role.aggregate(1, answers).models["a"]
+    np.testing.assert_allclose(published, np.mean([a.model for a in answers.values()], axis=0), atol=1e-11)
+
+
 def test_clients_that_noise_themselves_are_averaged_with_the_noised_sum(tmp_path):
     site = TrustedSite(tmp_path, local=("cem",), noise=without_noise)
     answers = site.answers(1, local=("cem",))
