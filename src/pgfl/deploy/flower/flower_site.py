@@ -70,6 +70,7 @@ class SuperLink:
             *("--database", self.home / "flower.db", "--disable-runtime-dependency-installation"),
         ]
         processes.make_private(*self.home.glob("flower.db*"))
+        self._shown = self.certificate.read_bytes()
         self._child = processes.start(
             [str(part) for part in command], self.log, flower.environment(self.home / "flower")
         )
@@ -88,6 +89,11 @@ class SuperLink:
     def alive(self) -> bool:
         """Whether the process runs."""
         return self._child is not None and self._child.poll() is None
+
+    @property
+    def outdated(self) -> bool:
+        """Whether the site has switched to another certificate than it shows."""
+        return self._child is not None and self._shown != self.certificate.read_bytes()
 
     def stop(self) -> None:
         """End it."""
@@ -163,6 +169,9 @@ class FlowerInviter:
                     self._register(self._control)
                     self._invite(grid)
                     rotate_in_place(self.link.log, self.log_settings)
+                    if self.link.outdated:
+                        log.info("the SuperLink is started again, with the new certificate")
+                        self.link.stop()
             except Exception as error:
                 if not self._over.is_set():
                     log.warning("Flower is interrupted (%s); trying again", flower.in_brief(error))

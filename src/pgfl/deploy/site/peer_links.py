@@ -51,6 +51,7 @@ class PeerService:
     neighbours: Callable[[], Mapping[str, Neighbour]]
     limits: Limits
     receive: Receive
+    on_switched: Callable[[str], None] = lambda peer: None  # it shows the certificate that was to come
     refused: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
@@ -72,7 +73,7 @@ class PeerService:
         await self.proxy.close()
 
     def _pinned(self) -> bytes:
-        return b"".join(neighbour.certificate.pem for neighbour in self.neighbours().values())
+        return b"".join(neighbour.trusted for neighbour in self.neighbours().values())
 
     async def _greet(self, data: bytes, context: Any) -> bytes:
         return await self._take(data, context, _GREETING)
@@ -104,8 +105,10 @@ class PeerService:
         if certificate is None:
             raise Refused("only proxied connections are accepted")
         pinned = self.neighbours().get(certificate.name)
-        if pinned is None or pinned.certificate.pem != certificate.pem:
+        if pinned is None or certificate not in (pinned.certificate, pinned.coming):
             raise Refused(f"its certificate names {certificate.name!r} and is not the one that is linked")
+        if certificate == pinned.coming:
+            self.on_switched(certificate.name)
         return certificate.name
 
 
@@ -198,7 +201,7 @@ class PeerLink:
 
     def _channel(self) -> Any:
         pinned = self.neighbour.certificate
-        credentials = grpc.ssl_channel_credentials(pinned.pem, self.key, self.certificate)
+        credentials = grpc.ssl_channel_credentials(self.neighbour.trusted, self.key, self.certificate)
         options = channel_options(self.limits.frame_bytes, pinned.tls_name)
         return grpc.aio.secure_channel(self.neighbour.address, credentials, options=options)
 
