@@ -24,7 +24,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from pgfl.deploy import messages
 from pgfl.deploy.grpc_options import channel_options, server_options
-from pgfl.deploy.guarded_listener import PortGuard
+from pgfl.deploy.guarded_listener import LIMITS, ConnectionLimits, PortGuard
 from pgfl.deploy.identity import SiteCertificate, public_key_of, sign_challenge
 from pgfl.deploy.sparing_log import SparingLog
 from pgfl.deploy.wire import Expected, Frame, Limits, Malformed, decode, encode
@@ -58,6 +58,7 @@ class ClientStreams:
     on_open: Callable[[str], None]
     on_frame: Callable[[str, Frame], None]
     on_close: Callable[[str], None]
+    connections: ConnectionLimits = LIMITS
     refused: Counter[str] = field(default_factory=Counter)
     _servers: list[Any] = field(default_factory=list)
     _queues: dict[str, asyncio.Queue[bytes | None]] = field(default_factory=dict)
@@ -65,7 +66,7 @@ class ClientStreams:
 
     async def start(self, address: str) -> int:
         """Listen; returns the port."""
-        self._guard = PortGuard(self.refused)
+        self._guard = PortGuard(self.refused, self.connections)
         port = self._guard.open(address, await self._serve())
         return port
 

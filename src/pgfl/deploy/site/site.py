@@ -144,11 +144,11 @@ class Site:
         listen, certificate = self.settings.listen, self.certificate.pem
         self.streams = ClientStreams(
             self.settings.name, certificate, self.key, self.limits, self._authenticate,
-            self._stream_opened, self._frame, self._stream_closed,
+            self._stream_opened, self._frame, self._stream_closed, listen.limits(),
         )  # fmt: skip
         self.service = PeerService(
             self.home / identity.SITE_CERTIFICATE, self.home / identity.SITE_KEY, lambda: self.neighbours, self.limits,
-            self._from_peer, self._peer_switched,
+            self._from_peer, self._peer_switched, listen.limits(),
         )  # fmt: skip
         async with AsyncExitStack() as ending:
             ending.callback(self.store.close)
