@@ -23,7 +23,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from pgfl.array_types import Floats
 
 MAGIC: Final = b"PGFL"
-VERSION: Final = 3
+VERSION = 3
 _PREFIX: Final = struct.Struct("<4sBBI")
 _FLOAT: Final = np.dtype("<f8")
 
@@ -114,10 +114,7 @@ def decode(data: bytes, limits: Limits, expected: Expected) -> Frame:
     if magic != MAGIC:
         raise Malformed("what is not a pgfl frame")
     if version != VERSION:
-        raise Malformed(
-            f"a frame of version {version}, but this pgfl has version {VERSION}; all machines of a network must run "
-            "the same pgfl"
-        )
+        raise Malformed(_other_version(version))
     message = next((message for message in expected if message.kind == number), None)
     if message is None:
         raise Malformed(f"a frame of kind {number}, which is not expected here")
@@ -129,6 +126,11 @@ def decode(data: bytes, limits: Limits, expected: Expected) -> Frame:
     if unknown:
         raise Malformed(f"{len(unknown)} unknown clusters, the first is {min(unknown)!r}")
     return Frame(header, _vectors(data[start:], header.vector_count(), limits))
+
+
+def _other_version(version: int) -> str:
+    who, where = ("a newer", "on this machine") if version > VERSION else ("an older", "there")
+    return f"a frame of version {version}, which {who} pgfl writes, this one writes {VERSION}: upgrade pgfl {where}"
 
 
 def _fields(text: bytes) -> dict[str, Any]:
