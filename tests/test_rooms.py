@@ -16,6 +16,7 @@ FLOORS = (
     ("objectives",),
     ("core",),
     ("privacy",),
+    ("masking",),
     ("config",),
     ("data",),
     ("results",),
