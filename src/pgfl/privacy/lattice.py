@@ -32,10 +32,10 @@ def widened(sensitivity: ArrayLike, dimension: int) -> Floats:
     return np.asarray((np.asarray(sensitivity, dtype=np.float64) + slack) * (1.0 + _ULPS), dtype=np.float64)
 
 
-def to_lattice(values: ArrayLike) -> Points:
-    """The nearest lattice points, as whole numbers of steps; values that a sum might carry past 2⁶² are refused."""
+def to_lattice(values: ArrayLike, summands: int = 1) -> Points:
+    """The nearest lattice points, as whole numbers of steps; values of which `summands` could pass 2⁶² are refused."""
     scaled = np.ldexp(np.asarray(values, dtype=np.float64), -EXPONENT)
-    if not (np.abs(scaled) < _LARGEST).all():
+    if not (np.abs(scaled) < _LARGEST / summands).all():
         raise PrivacyError("A value is not finite, or too large for the lattice of masked sums; nothing was released.")
     return np.rint(scaled).astype(np.int64)
 

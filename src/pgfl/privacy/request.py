@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from pgfl.core.row_encoding import RowEncoding
     from pgfl.privacy.ledger import Policy
     from pgfl.privacy.mechanism import Plan
+    from pgfl.privacy.shared_noise import SharedNoise
 
 Noise = Literal["seeded", "secure"]
 ROUNDING = 1e-6  # a row of norm 1 may come out this much longer in single precision
@@ -174,11 +175,11 @@ class Privacy:
             max_releases=self.max_releases,
         )
 
-    def plan(self, deltas: Floats, rounds: int) -> Plan:
-        """The account of all clients, given their sensitivities."""
+    def plan(self, deltas: Floats, rounds: int, shared: SharedNoise | None = None) -> Plan:
+        """The account of all clients, given their sensitivities and, where they share noise, with whom."""
         from pgfl.privacy.mechanism import Plan
 
-        return Plan(deltas, self.budget(rounds), self.guarantee, UNBOUNDED if self.guarantee == "none" else "")
+        return Plan(deltas, self.budget(rounds), self.guarantee, UNBOUNDED if self.guarantee == "none" else "", shared)
 
     def policy(self) -> Policy:
         """What a device agrees to, for good. Its index is its own count of releases, whatever round a site claims."""
