@@ -173,6 +173,7 @@ class SiteStream:
     limits: Limits
     releases: Callable[[], int]
     handle: Callable[[Frame], bytes | None]
+    terms: str = ""  # of a client that trusts this site
     refused: Counter[str] = field(default_factory=Counter)
     _call: Any = None
     _closed: bool = False
@@ -242,4 +243,7 @@ class SiteStream:
     def _hello(self, nonce: bytes, token: str) -> bytes:
         signature = sign_challenge(self.key, self.site.fingerprint, nonce)
         key = public_key_of(self.key).line
-        return encode(messages.Hello(key=key, token=token, signature=signature.hex(), releases=self.releases()))
+        made = self.releases()
+        return encode(
+            messages.Hello(key=key, token=token, signature=signature.hex(), releases=made, terms=self.terms)
+        )

@@ -23,7 +23,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from pgfl.array_types import Floats
 
 MAGIC: Final = b"PGFL"
-VERSION: Final = 2
+VERSION: Final = 3
 _PREFIX: Final = struct.Struct("<4sBBI")
 _FLOAT: Final = np.dtype("<f8")
 

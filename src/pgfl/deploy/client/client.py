@@ -18,6 +18,7 @@ from pgfl.deploy.client.client_rounds import ClientRounds
 from pgfl.deploy.client.client_samples import Samples
 from pgfl.deploy.client.client_settings import ClientSettings
 from pgfl.deploy.client.session import Session
+from pgfl.deploy.entrusting import SiteTerms
 from pgfl.deploy.identity import SiteCertificate
 from pgfl.deploy.invitations import Invitation, Invitations
 from pgfl.deploy.messages import read_request
@@ -51,7 +52,7 @@ class Participant:
         self._over = threading.Event()
         self._sparing = SparingLog(log)
         self.stream = SiteStream(
-            self.site, self.key, Limits(self.dimension), lambda: self.account.releases, self._handle
+            self.site, self.key, Limits(self.dimension), lambda: self.account.releases, self._handle, self._terms_text
         )
 
     def run(self, invitations: Invitations) -> str:
@@ -177,8 +178,21 @@ class Participant:
         data = (self.samples.features, self.samples.targets)
         role = Client(objective, training.build_algorithm(), *data, terms=terms)
         if isinstance(self.account, PrivateAccount):
+            trusted = training.privacy.trust == "site" == privacy.trust
+            self.account.entrusted = self._terms() if trusted else None
+            log.info("releases carry noise from %s", "the site, which gets them clean" if trusted else "here")
             self.account.sensitivity(role, 1)  # refuse now, in one sentence, what could never be released
         return ClientRounds(role, self.account, training.digest, training.rounds)
+
+    def _terms(self) -> SiteTerms:
+        """What the site needs to know to add the noise; where its owner does not trust it, it is never told."""
+        policy = self.settings.privacy.request().policy()
+        return SiteTerms(len(self.samples.targets), policy, self.settings.limits.tolerance)
+
+    @property
+    def _terms_text(self) -> str:
+        privacy = self.settings.privacy
+        return self._terms().text if privacy.enabled and privacy.trust == "site" else ""
 
     def _open_account(self) -> PrivateAccount | OpenAccount:
         path, privacy = Path(self.settings.ledger), self.settings.privacy

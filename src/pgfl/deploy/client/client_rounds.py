@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import logging
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -35,6 +35,11 @@ class Account(Protocol):
     @property
     def releases(self) -> int:
         """How many releases were charged."""
+        ...
+
+    @property
+    def clean(self) -> bool:
+        """Whether releases leave without noise, to a site that adds it."""
         ...
 
     def find(self, key: str) -> Release | None:
@@ -112,8 +117,9 @@ class ClientRounds:
         try:
             with self.account.reserve(self.key(request.round), self.role, request.server_clients) as slot:
                 answer = self.role.answer(request, lambda model: self.account.perturbed(slot, model))
+                answer = replace(answer, clean=self.account.clean)
                 slot.payload = payload = encode_answer(answer, slot.number)
-                slot.state[STATE] = pack_state(self.training, self.role.state(), request.model)
+                slot.state[STATE] = pack_state(self.training, self.role.state(), request.model, self.account.clean)
             return payload
         except BudgetSpent:
             return decline(request.round, Refusal.SPENT, final=True)
@@ -138,12 +144,16 @@ def decline(round: int, reason: Refusal, final: bool = False) -> bytes:
     return encode(messages.Decline(round=round, reason=str(reason), final=final))
 
 
-def pack_state(training: str, state: dict[str, Any], received: Floats | None = None) -> bytes:
-    """`Client.state()` as bytes: a line of JSON, then the dual, what was sent and the model that was received."""
+def pack_state(training: str, state: dict[str, Any], received: Floats | None = None, clean: bool = False) -> bytes:
+    """`Client.state()` as bytes: a line of JSON, then the dual, what was sent and the model that was received.
+
+    What was sent clean is not kept here: without a dual nothing is settled with it, and this state is read for others.
+    """
     sent_round, sent = state["sent"] or (0, np.zeros_like(state["dual"]))
     about = {"training": training, "sent_round": sent_round, "settled_round": state["settled_round"]}
     about["restarted"], about["vectors"] = state["restarted"], 2 if received is None else 3
-    rows = [state["dual"], sent, *([] if received is None else [received])]
+    about["clean"] = clean
+    rows = [state["dual"], np.zeros_like(sent) if clean else sent, *([] if received is None else [received])]
     return json.dumps(about).encode() + b"\n" + np.stack(rows).astype("<f8").tobytes()
 
 
@@ -153,6 +163,11 @@ def unpack_state(packed: bytes) -> tuple[str, dict[str, Any]]:
     sent_round = about["sent_round"]
     state = {"dual": dual, "sent": (sent_round, sent) if sent_round else None, "settled_round": about["settled_round"]}
     return about["training"], {**state, "restarted": about.get("restarted", 0)}
+
+
+def sent_clean(packed: bytes) -> bool:
+    """Whether the last release left without noise, to a site that added it."""
+    return bool(_unpacked(packed)[0].get("clean", False))
 
 
 def unpack_received(packed: bytes) -> Floats | None:

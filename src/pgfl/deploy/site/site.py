@@ -18,6 +18,7 @@ from typing import Any
 from pgfl.core.roles import EVERYONE, Publication, Server
 from pgfl.core.streams import Purpose, stream
 from pgfl.deploy import identity, messages
+from pgfl.deploy.entrusting import SiteTerms
 from pgfl.deploy.identity import ClientKey, SiteCertificate
 from pgfl.deploy.invitations import Invitation, Inviter
 from pgfl.deploy.messages import encode_publication, encode_request, read_answer, read_publication
@@ -43,9 +44,10 @@ from pgfl.deploy.site.site_rounds import (
 )
 from pgfl.deploy.site.site_settings import SiteSettings
 from pgfl.deploy.site.site_store import STORE, Membership, Neighbour, SiteStore
+from pgfl.deploy.site.trustee import LEDGERS, SumRecorder, Trustee
 from pgfl.deploy.sparing_log import SparingLog
 from pgfl.deploy.wire import Frame, Limits, encode
-from pgfl.errors import NetworkError, Unforeseen
+from pgfl.errors import NetworkError, PrivacyError, Unforeseen
 
 log = logging.getLogger(__name__)
 LOCK, LIVE = "site.lock", "live.json"
@@ -82,8 +84,9 @@ class Site:
                 "training.clusters does not name; admit it to another one."
             )
         server = Server(algorithm, self.training.dimension, self.neighbours, clusters=self.training.clusters)
+        self.trustee = self._trustee()
         self.role = SiteRole(
-            server, clients, self.training.most_clients, self._client_bound(), settings.bounds.neighbours
+            server, clients, self.training.most_clients, self._client_bound(), settings.bounds.neighbours, self.trustee
         )
         saved = self.store.load_state()
         if saved is not None:
@@ -125,6 +128,13 @@ class Site:
             log.warning("answers of %s are not bounded: ridge needs bounds.w_norm", ", ".join(unbounded))
         return bound
 
+    def _trustee(self) -> Trustee | None:
+        if self.training.privacy.trust != "site":
+            return None
+        recorded = self.settings.record_noise
+        drawn = None if recorded is None else SumRecorder(Path(recorded))
+        return Trustee(self.training, self.home / LEDGERS, self.store, drawn)
+
     # life -------------------------------------------------------------------------------------------------------------
 
     async def run(self) -> str:
@@ -142,6 +152,8 @@ class Site:
         )  # fmt: skip
         async with AsyncExitStack() as ending:
             ending.callback(self.store.close)
+            if self.trustee is not None:
+                ending.callback(self.trustee.close)
             if self.inviter is not None:  # first: it may wait for the port of the life before, and then rounds begin
                 await _listening(self.inviter.start(self._keys, self._invitation), listen.flower)
                 ending.push_async_callback(asyncio.to_thread, self.inviter.stop)
@@ -254,6 +266,7 @@ class Site:
             "absent": list(done.absent),
             "retired": list(done.retired),
             "clipped": sorted(self.role.clipped),
+            "sat_out": self._sat_out(),
             "disagreement": float(done.snapshot["disagreement"]),
             "seconds": self._clock.tick(),
             "refused": self._refused(),
@@ -268,7 +281,18 @@ class Site:
             f", without site {', '.join(done.absent)}" if done.absent else "",
             figures["disagreement"],
         )
+        for pair, why in self._sat_out().items():
+            self._sparing.info(f"sat out {pair} {why}", f"cluster {pair} sat round {done.round} out: {why}")
         self._write_live()
+
+    def _sat_out(self) -> dict[str, str]:
+        return {} if self.trustee is None else dict(self.trustee.sat_out)
+
+    def _retire_spent(self) -> None:
+        """Clients that trust this site and whose accounts here are spent are not asked any more."""
+        spent = set() if self.trustee is None else self.trustee.spent() - self.rounds.retired
+        if spent:
+            self._handle(lambda: self.rounds.spent(spent, time.monotonic()))
 
     def _fail(self, error: BaseException) -> None:
         if self._over.done():
@@ -291,11 +315,13 @@ class Site:
             self._timer = self._loop.call_later(delay, lambda: self._handle(lambda: self.rounds.tick(time.monotonic())))
 
     def _choose(self, round: int, able: list[str]) -> list[str]:
-        wanted = self.training.algorithm.participants
-        if wanted == "all" or len(able) <= wanted:
-            return able
-        lots = stream(self.training.seed, 0, Purpose.PARTICIPANTS, zlib.crc32(self.settings.name.encode()), round)
-        return sorted(able[place] for place in lots.permutation(len(able))[:wanted])
+        wanted, chosen = self.training.algorithm.participants, able
+        if wanted != "all" and len(able) > wanted:
+            lots = stream(self.training.seed, 0, Purpose.PARTICIPANTS, zlib.crc32(self.settings.name.encode()), round)
+            chosen = sorted(able[place] for place in lots.permutation(len(able))[:wanted])
+        if self.trustee is None:
+            return chosen
+        return self.trustee.worth_asking(chosen, {client: self.role.pair(client) for client in chosen})
 
     # clients ----------------------------------------------------------------------------------------------------------
 
@@ -314,8 +340,21 @@ class Site:
             raise Unwelcome(f"the signature for client {client.name} is wrong")
         if not self.store.takes_token(client.name, hello.token):
             raise Unwelcome(f"the token of client {client.name} is not that of its last invitation")
+        self._entrusted(client.name, hello.terms)
         self.store.saw_release(client.name, hello.releases)
         return client.name
+
+    def _entrusted(self, client: str, terms: str) -> None:
+        """Keep an account for a client that trusts this site; one that does not adds its noise itself."""
+        if self.trustee is None:
+            return
+        if not terms:
+            self.trustee.part_with(client)
+            return
+        try:
+            self.trustee.accept(client, SiteTerms.parse(terms))
+        except PrivacyError as error:
+            raise Unwelcome(f"the account of client {client} here cannot go on: {error}") from error
 
     def _stream_opened(self, client: str) -> None:
         self._tokens.pop(client, None)  # the next invitation gets a new one
@@ -335,6 +374,7 @@ class Site:
         if self.rounds.phase is Phase.FINISHED:
             self._dismiss(client, "all rounds are done")
         self._handle(lambda: self.rounds.client_connected(client, time.monotonic()))
+        self._retire_spent()
         self._write_live()
 
     def _stream_closed(self, client: str) -> None:
@@ -356,6 +396,7 @@ class Site:
                     self._fail(error)
                     return
                 self._handle(lambda: self.rounds.answered(client, round, read_answer(frame), now))
+                self._retire_spent()
             case messages.Decline(round=round, final=final, reason=reason):
                 self._handle(lambda: self.rounds.declined(client, round, final, reason, now))
 

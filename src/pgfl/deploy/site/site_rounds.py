@@ -353,6 +353,13 @@ class SiteRounds:
         declines = Note(f"client {client} declines round {round}: {reason}", about=f"declined {client} {reason}")
         return [declines, *self._advance(now)]
 
+    def spent(self, clients: Collection[str], now: float) -> list[Effect]:
+        """The accounts that this site keeps for these clients are spent: they are not asked any more."""
+        new = sorted(set(clients) & self.admitted - self.retired)
+        self.retired |= set(new)
+        notes: list[Effect] = [Note(f"client {client} has spent its privacy budget at this site") for client in new]
+        return notes + self._advance(now)
+
     def peer_up(self, peer: str, now: float, ready: bool = True) -> list[Effect]:
         """The link to a neighbour works; a neighbour is ready when enough of its own clients are there."""
         self.up.add(peer)

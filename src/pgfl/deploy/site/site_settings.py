@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 from pgfl.config.schema import NotNegative, Positive, Section
 from pgfl.deploy.agreed_training import Name, Training
 from pgfl.deploy.settings_files import load_settings
-from pgfl.deploy.site.public_bounds import ClientBound
+from pgfl.deploy.site.public_bounds import REFUSED_RADII, ClientBound
 from pgfl.deploy.site.site_rounds import Quorum, Timing
 from pgfl.objectives import Bounds
 
@@ -55,7 +55,7 @@ class BoundSettings(Section):
     y_bound: Positive | None = None
     w_norm: Positive | None = None
     noise: NotNegative | None = None  # the largest standard deviation of a client's noise, per coordinate
-    refuse: Annotated[float, Field(ge=1.0)] = 10.0  # radii beyond which an answer is refused
+    refuse: Annotated[float, Field(ge=1.0)] = REFUSED_RADII  # radii beyond which an answer is refused
     neighbours: Positive | None = None  # how far a neighbour's model may be from the site's own
 
     @model_validator(mode="after")
@@ -83,9 +83,12 @@ class SiteSettings(Section):
     quorum: QuorumSettings = Field(default_factory=QuorumSettings)
     bounds: BoundSettings = Field(default_factory=BoundSettings)
     training: Training
+    record_noise: str | None = None  # demonstrations with made-up data only: whoever reads this folder undoes the noise
 
 
 def load_site(path: Path) -> SiteSettings:
     """A site's settings; `home` is taken from the file's folder."""
     settings = load_settings(path, SiteSettings)
-    return settings.model_copy(update={"home": str(path.resolve().parent / settings.home)})
+    base = path.resolve().parent
+    record = None if settings.record_noise is None else str(base / settings.record_noise)
+    return settings.model_copy(update={"home": str(base / settings.home), "record_noise": record})
