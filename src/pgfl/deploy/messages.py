@@ -55,6 +55,7 @@ class Hello(Header):
     """A client proves who it is, and reports how many releases it has made.
 
     With `terms` (`entrusting.SiteTerms`) it entrusts its contributions to this site, where the training asks for that.
+    `masks` says that it takes part in masked sums, where the training has them.
     """
 
     kind = Kind.HELLO
@@ -63,6 +64,7 @@ class Hello(Header):
     signature: Annotated[str, Field(max_length=512, pattern=_HEX)]
     releases: Count
     terms: Annotated[str, Field(max_length=4096)] = ""
+    masks: bool = False
 
 
 class Welcome(Header):

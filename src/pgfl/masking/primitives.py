@@ -27,6 +27,7 @@ Words = NDArray[np.uint64]
 """Numbers modulo 2⁶⁴; NumPy's sums of them wrap as they should."""
 
 SEED_BYTES: Final = 16
+KEY_BYTES: Final = 32  # of public keys
 _WORD: Final = np.dtype("<u8")
 _ONE_USE: Final = bytes(16)  # the counter and nonce of a keystream whose key is used once
 _NONCE_BYTES: Final = 12

@@ -16,10 +16,10 @@ import numpy as np
 
 from pgfl.array_types import Floats
 from pgfl.masking import primitives
-from pgfl.masking.masked_terms import RoundTerms
+from pgfl.masking.masked_terms import Declined, RoundTerms
 from pgfl.masking.member import Revealed, signed_mask
 from pgfl.masking.preparation import Announcement, Cohort, pairwise_key
-from pgfl.masking.primitives import Words
+from pgfl.masking.primitives import KEY_BYTES, SEED_BYTES, Words
 from pgfl.privacy import lattice
 
 
@@ -38,15 +38,22 @@ class CohortGathering:
     def announced(self, name: str, announcement: Announcement) -> None:
         """A client's keys; the first ones count, and only if they fit the batch."""
         fits = (announcement.batch, announcement.name) == (self.batch, name) and len(announcement.masks) == self.slots
+        fits = fits and all(len(key) == KEY_BYTES for key in (announcement.signing, *announcement.masks))
         if fits and name in self.expected and self.cohort is None:
             self._announced.setdefault(name, announcement)
+
+    def without(self, name: str) -> None:
+        """A client takes no part in this batch."""
+        self.expected -= {name}
+        self._announced.pop(name, None)
+        self._boxes.pop(name, None)
 
     @property
     def silent(self) -> frozenset[str]:
         """Who has not sent what is asked for now."""
         if self.cohort is None:
             return self.expected - self._announced.keys()
-        return frozenset(self.cohort.names) - self._boxes.keys()
+        return (frozenset(self.cohort.names) & self.expected) - self._boxes.keys()
 
     def settle(self) -> Cohort:
         """Fix the cohort: whoever has announced keys."""
@@ -160,7 +167,7 @@ class SumCollector:
     def _finish(self) -> None:
         try:
             total = self._unmasked()
-        except _Unrecoverable as error:
+        except (_Unrecoverable, Declined) as error:
             self.stage, self.why = Stage.GIVEN_UP, str(error)
         else:
             most = self.terms.largest_sum(len(self.survivors))
@@ -192,7 +199,7 @@ class SumCollector:
         shares = [
             (self.cohort.place(holder), getattr(given, kind)[name])
             for holder, given in self._revealed.items()
-            if name in getattr(given, kind)
+            if len(getattr(given, kind).get(name, b"")) == SEED_BYTES
         ]
         if len(shares) < self.terms.threshold:
             raise _Unrecoverable(name)

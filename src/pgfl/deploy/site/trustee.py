@@ -160,7 +160,9 @@ class Trustee:
             return None
         models = np.stack([clean[client].model for client in sorted(clean)])
         with ExitStack() as charged:
-            slots = [charged.enter_context(self._charge(client, round, pair, deltas[client], sigma)) for client in deltas]
+            slots = [
+                charged.enter_context(self._charge(client, round, pair, deltas[client], sigma)) for client in deltas
+            ]
             noised = lattice.from_lattice(lattice.with_noise(lattice.to_lattice(models).sum(axis=0), sigma))
             self.kept.keep_noised(round, pair, noised, len(clean))
             for slot in slots:
