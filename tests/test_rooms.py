@@ -13,7 +13,7 @@ import pgfl
 SOURCE = Path(pgfl.__file__).parent
 FLOORS = (
     ("errors", "did_you_mean", "usage", "atomic_files", "sqlite_files", "array_types", "arrays"),
-    ("objectives",),
+    ("objectives", "drawing"),
     ("core",),
     ("privacy",),
     ("masking",),

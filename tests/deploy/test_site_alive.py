@@ -21,10 +21,12 @@ SITE = "server-0"
 PATIENCE = 240.0
 
 
-def network_of(folder, sites=1, clients=1, rounds=10**6, quorum=None, **timing):
+def network_of(folder, sites=1, clients=1, rounds=10**6, quorum=None, privacy=OPEN, **timing):
     federation = demo_federation(sites, clients, "huber", seed=0)
     training = demo_training(federation, "huber", rounds)
-    network = LocalNetwork(folder, federation, training, OPEN, timing, {"clients": 0.0} if quorum is None else quorum)
+    network = LocalNetwork(
+        folder, federation, training, privacy, timing, {"clients": 0.0} if quorum is None else quorum
+    )
     network.prepare()
     return network
 

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pgfl.cli.logs import show_log
 from pgfl.cli.options import Json
 from pgfl.did_you_mean import nearest
 from pgfl.errors import NetworkError
@@ -120,12 +119,13 @@ def rollback(
 def serve(settings: Annotated[Path, typer.Argument(help="site.toml")]) -> None:
     """Run the site until the last round is done; started again, it goes on from the last completed round."""
     from pgfl.deploy.flower.flower_site import inviter_of
+    from pgfl.deploy.log_settings import start_logging
     from pgfl.deploy.processes import only_one, private_files
     from pgfl.deploy.site.site import LOCK, Site
     from pgfl.deploy.site.site_settings import load_site
 
-    show_log()
     loaded = load_site(settings)
+    start_logging(loaded.log, Path(loaded.home))
     with private_files(), only_one(Path(loaded.home) / LOCK, f"Site {loaded.name}"):
         site = Site(loaded, inviter_of(loaded))
 
@@ -151,6 +151,28 @@ def model(
     found = model_of_site(load_site(settings))
     found.save(out)
     typer.echo(f"{out}: the models of {', '.join(found.cluster_ids)} after round {found.provenance['rounds']}.")
+
+
+@app.command()
+def backup(
+    archive: Annotated[Path, typer.Argument(help="The file to write; keep it secret, it has the site's key.")],
+    home: Home = Path("."),
+) -> None:
+    """Back the site up: key, certificate, settings and record. Works while the site runs."""
+    from pgfl.deploy.site.site_backup import back_up
+
+    typer.echo(f"{archive}: the site as of round {back_up(home, archive)}.")
+
+
+@app.command()
+def restore(
+    archive: Annotated[Path, typer.Argument(help="A file that `pgfl site backup` wrote.")], home: Home = Path(".")
+) -> None:
+    """Put a site back into an empty folder; it catches up with its neighbours when it is served."""
+    from pgfl.deploy.site.site_backup import restore as put_site_back
+
+    name, round = put_site_back(archive, home)
+    typer.echo(f"{home}: {name} as of round {round}.")
 
 
 @app.command()
@@ -180,11 +202,17 @@ def status(home: Home = Path("."), as_json: Json = False) -> None:
     console.print(f"round {figures['round']}; the site {running}", highlight=False)
     if figures["missing"]:
         console.print(f"the next round waits: {figures['missing']}", highlight=False)
-    table = Table("client", "cluster", "releases accepted", "last round", "connected")
+    table = Table("client", "cluster", "releases", "last round", "connected", "trust", "ε")
     for client in figures["clients"]:
         connected = "yes" if client["name"] in figures["connected"] else "no"
         table.add_row(
-            client["name"], client["cluster"], str(client["releases"]), str(client["accepted"] or "—"), connected
+            client["name"],
+            client["cluster"],
+            str(client["releases"]),
+            str(client["accepted"] or "—"),
+            connected,
+            client["trust"],
+            "—" if client["epsilon"] is None else f"{client['epsilon']:.3g}{' (spent)' if client['spent'] else ''}",
         )
     console.print(table)
     for neighbour in figures["neighbours"]:

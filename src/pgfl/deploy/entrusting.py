@@ -1,14 +1,14 @@
 """What a client tells the site that it trusts: the public facts from which the site calibrates the noise for it.
 
-With `trust = "site"` under [privacy] in its client.toml, a client sends its contributions without noise to its own site,
-in trainings that say so (`[training.privacy]`). The site adds the noise to the sum over a cluster's contributors. It
+With `trust = "site"` under [privacy] in its client.toml, a client sends contributions without noise to its own site, in
+trainings that say so (`[training.privacy]`). The site adds the noise to the sum over a cluster's contributors. It
 charges every contributor by the client's own schedule, in an account that it keeps for the client.
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -30,6 +30,7 @@ class SiteTerms:
     records: int
     policy: Policy
     tolerance: float | None = None
+    used: int = field(default=0, compare=False)  # contributions that the client knows to have been used, and charged
 
     @property
     def bounds(self) -> Bounds:
@@ -39,17 +40,18 @@ class SiteTerms:
     @property
     def text(self) -> str:
         """As it is sent."""
-        return json.dumps({"records": self.records, "policy": asdict(self.policy), "tolerance": self.tolerance})
+        return json.dumps(asdict(self))
 
     @classmethod
     def parse(cls, text: str) -> SiteTerms:
         """From the text that a client sent; whatever is wrong with it is one `PrivacyError`."""
         try:
             stated: dict[str, Any] = json.loads(text)
-            terms = cls(stated["records"], Policy(**stated["policy"]), stated["tolerance"])
+            terms = cls(stated["records"], Policy(**stated["policy"]), stated["tolerance"], stated["used"])
             limits = [terms.records, *(bound for bound in terms.policy.bounds.values() if bound is not None)]
             limits += [] if terms.tolerance is None else [terms.tolerance]
-            sound = type(terms.records) is int and all(np.isfinite(limit) and limit > 0 for limit in limits)
+            whole = type(terms.records) is int and type(terms.used) is int and terms.used >= 0
+            sound = whole and all(np.isfinite(limit) and limit > 0 for limit in limits)
         except (ValueError, KeyError, TypeError, PgflError):
             sound = False
         if not sound:

@@ -25,7 +25,7 @@ from pgfl.deploy.site.site_store import STORE, SiteStore
 from pgfl.errors import NetworkError
 from pgfl.masking.rosters import Roster, read_roster, roster_text
 
-LEDGER, NOISE = "ledger.db", "noise"  # in a client's folder
+LEDGER, NOISE = "ledger.db", "noise"  # in the folder of a client; noise also in a site's
 Found = TypeVar("Found")
 _COMMAND = "from pgfl.cli import main; main()"
 
@@ -42,6 +42,7 @@ class LocalNetwork:
     quorum: dict[str, Any] = field(default_factory=dict)
     bounds: dict[str, Any] = field(default_factory=dict)
     record_noise: bool = False
+    own_privacy: dict[str, dict[str, Any]] = field(default_factory=dict)  # of clients that deviate from `privacy`
     ports: dict[str, tuple[int, int, int]] = field(default_factory=dict)
     running: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
@@ -76,7 +77,7 @@ class LocalNetwork:
                 "certificate": str((self.home(site) / identity.SITE_CERTIFICATE).resolve()),
                 "superlink": f"127.0.0.1:{self.ports[site][0]}",
             },
-            "privacy": self.privacy,
+            "privacy": self.privacy | self.own_privacy.get(client, {}),
         }  # fmt: skip
         if settings["privacy"].get("trust") == "masked":
             settings["roster"] = {"file": str(self._enrol(site, client, key).resolve())}
@@ -185,6 +186,7 @@ class LocalNetwork:
             "quorum": self.quorum,
             "bounds": self.bounds,
             "training": self.training.model_dump(exclude_none=True),
+            "record_noise": NOISE if self.record_noise else None,
         }
         (self.home(site) / "site.toml").write_text(toml_of(settings))
 

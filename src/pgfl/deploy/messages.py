@@ -52,7 +52,7 @@ class Challenge(Header):
 
 
 class Hello(Header):
-    """A client proves who it is, and reports how many releases it has made.
+    """A client proves who it is, and reports how many releases it has made and, unless it minds, may make.
 
     With `terms` (`entrusting.SiteTerms`) it entrusts its contributions to this site, where the training asks for that.
     `masks` says that it takes part in masked sums, where the training has them.
@@ -63,6 +63,7 @@ class Hello(Header):
     token: Annotated[str, Field(max_length=128)]
     signature: Annotated[str, Field(max_length=512, pattern=_HEX)]
     releases: Count
+    budget: Annotated[str, Field(max_length=500)] | None = None
     terms: Annotated[str, Field(max_length=4096)] = ""
     masks: bool = False
 

@@ -175,7 +175,8 @@ class SiteStream:
     limits: Limits
     releases: Callable[[], int]
     handle: Callable[[Frame], bytes | None]
-    terms: str = ""  # of a client that trusts this site
+    budget: str | None = None  # as the owner lets the site know it
+    terms: Callable[[], str] = str  # of a client that trusts this site
     masks: bool = False  # whether it takes part in masked sums
     refused: Counter[str] = field(default_factory=Counter)
     _call: Any = None
@@ -251,7 +252,8 @@ class SiteStream:
             token=token,
             signature=signature.hex(),
             releases=self.releases(),
-            terms=self.terms,
+            budget=self.budget,
+            terms=self.terms(),
             masks=self.masks,
         )
         return encode(hello)

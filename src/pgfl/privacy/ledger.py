@@ -10,8 +10,8 @@ shows ε = ∞, and no private release is made from it.
 
 **Whom to trust.** Every row says at which level of trust it was made. A contribution that a client entrusts to its site
 leaves it clean (σ = 0) and costs what its schedule says, because the site adds the noise before anything goes on: the
-ledger then states ε against everyone but the site. Where many share one noise, its σ is stated, at least as large as the
-schedule asks for, and the row costs Δ²/(2σ²).
+ledger then states ε against everyone but the site. Where several share one noise, the row states its σ, which is at
+least what the schedule asks for, and costs Δ²/(2σ²).
 
 **Going back.** The file beneath (`ledger_file.py`) makes a commit durable and keeps out a second process. A ledger with
 fewer releases than its anchor (`ledger_anchor.py`) is refused, and so is one without an anchor: a copy takes both. If
@@ -312,6 +312,10 @@ class Ledger:
             raise BudgetSpent(BUDGET_SPENT)
         return float(self.policy.budget.phi(self.count + 1))
 
+    def used_by_site(self, prefix: str) -> int:
+        """How many entrusted contributions under keys with this prefix the site is known to have used."""
+        return sum(row.entrusted and row.accepted and row.round_key.startswith(prefix) for row in self.rows())
+
     def rows(self) -> list[Release]:
         """Every release, in order."""
         return [_release(row) for row in self._raw_rows()]
@@ -337,6 +341,7 @@ class Ledger:
             "void": head.releases - head.filled,
             "unprotected": self._count("phi > 1e308"),
             "entrusted": self._count("trust = 'site' AND sigma = 0"),
+            "trust": "site" if self._count("trust = 'site'") else "local",
             "rho": self.rho,
             "delta": None if self.policy is None else self.policy.delta,
             "epsilon": self.epsilon(),
@@ -594,8 +599,8 @@ class Ledger:
 
 
 def _release(row: tuple[Any, ...]) -> Release:
-    *charged, digest, payload, _, accepted = row
-    return Release(*charged, digest, payload or b"", accepted is not None)
+    number, round_key, phi, rho, sensitivity, sigma, trust, digest, payload, _, accepted = row
+    return Release(number, round_key, phi, rho, sensitivity, sigma, trust, digest, payload or b"", accepted is not None)
 
 
 def _check_sensitivity(sensitivity: float) -> None:

@@ -318,13 +318,11 @@ class Engine:
     def released_means(self, part: Part, models: Array, means: Array, number: int) -> Array:
         """The means of one block with the noise of their pairs: all that is released of its contributors' models."""
         assert self.pair_noise is not None
-        assert part.sigma is not None
         rows, clean = np.flatnonzero(part.contributing), np.asarray(means)
         starts, pairs = part.mean.indptr[rows], rows + part.block.pairs.start
+        sigma = np.zeros(len(rows)) if part.sigma is None else part.sigma[starts]
         noised = np.zeros_like(clean)
-        noised[rows] = self.pair_noise.release(
-            np.asarray(models), clean[rows], starts, part.sigma[starts], pairs, number
-        )
+        noised[rows] = self.pair_noise.release(np.asarray(models), clean[rows], starts, sigma, pairs, number)
         released, state = self.xp.asarray(noised), self.state
         state.released = put(state.released, part.index, pick(released, part.pair - part.block.pairs.start))
         return released

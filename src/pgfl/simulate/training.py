@@ -8,7 +8,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -28,6 +28,7 @@ from pgfl.simulate.automatic_rho import with_rho
 from pgfl.simulate.communicator import ALONE, Communicator, Gathering
 from pgfl.simulate.continuing import Continuation, state_of
 from pgfl.simulate.label_classes import classes_of, with_classes
+from pgfl.simulate.notebook_progress import notebook_bar
 from pgfl.simulate.notices import warnings
 from pgfl.simulate.prediction_points import points
 from pgfl.simulate.problems import Objectives, check_clusters, objective_of
@@ -77,7 +78,7 @@ def train(
     stop: Stop = TrainingOptions.stop,
     checkpoints: Checkpoints | None = None,
     resume: bool = False,
-    progress: Progress | None = None,
+    progress: Progress | Literal[False] | None = None,
     start: Result | None = None,
 ) -> Result:
     """Train a model for every cluster of a federation.
@@ -96,6 +97,9 @@ def train(
     With `stop="converged"` a single run without privacy ends once its models have converged. `result.verdict` says
     whether they have; a single run that diverges is always stopped.
 
+    In a notebook, training that takes longer than a moment shows a progress bar, unless `progress` is False. Elsewhere
+    `progress` is a function of the rounds done, the rounds in all and the newest measures.
+
     >>> from pgfl import PGFL, Ridge, synthetic_regression, train
     >>> federation = synthetic_regression(servers=4, clients_per_server=6, dimension=5, samples=(4, 8), seed=1)
     >>> result = train(federation, PGFL(rho=5.0, tau=0.2), Ridge(lam=0.01), rounds=40)
@@ -112,16 +116,17 @@ def train(
     options = TrainingOptions(
         rounds, participants, privacy, seed, runs, record_every, as_metrics(metrics), dtype, threads, engine, stop
     )
-    return train_runs(
-        partial(made_federation, federation) if callable(federation) else lambda run: federation,
-        algorithm or PGFL(),
-        objective or Ridge(),
-        replace(options, rounds=options.rounds + (0 if start is None else Continuation(start).round)),
-        checkpoints=checkpoints,
-        resume=resume,
-        progress=progress,
-        start=start,
-    )
+    with nullcontext(progress or None) if progress is not None else notebook_bar() as report:
+        return train_runs(
+            partial(made_federation, federation) if callable(federation) else lambda run: federation,
+            algorithm or PGFL(),
+            objective or Ridge(),
+            replace(options, rounds=options.rounds + (0 if start is None else Continuation(start).round)),
+            checkpoints=checkpoints,
+            resume=resume,
+            progress=report,
+            start=start,
+        )
 
 
 def train_runs(

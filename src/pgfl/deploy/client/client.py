@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import queue
 import threading
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -12,9 +13,10 @@ from pgfl.core.assured import Terms
 from pgfl.core.roles import EVERYONE, Client
 from pgfl.deploy import identity, messages
 from pgfl.deploy.agreed_training import TASK_OF, Training
-from pgfl.deploy.client.acceptance import Offer, check_accepted
+from pgfl.deploy.client.acceptance import Offer, accepted, check_accepted
 from pgfl.deploy.client.accounts import NoiseRecorder, OpenAccount, PrivateAccount
-from pgfl.deploy.client.client_rounds import ClientRounds
+from pgfl.deploy.client.client_backup import LOCK, check_not_moved
+from pgfl.deploy.client.client_rounds import ClientRounds, release_prefix
 from pgfl.deploy.client.client_samples import Samples
 from pgfl.deploy.client.client_settings import ClientSettings
 from pgfl.deploy.client.masked_rounds import MaskedRounds
@@ -25,6 +27,7 @@ from pgfl.deploy.invitations import Invitation, Invitations
 from pgfl.deploy.masked_messages import TO_CLIENT, MaskedRequest
 from pgfl.deploy.messages import read_request
 from pgfl.deploy.round_streams import Ended, SiteStream
+from pgfl.deploy.shared_budget import told
 from pgfl.deploy.sparing_log import SparingLog
 from pgfl.deploy.wire import Frame, Limits
 from pgfl.errors import DataError, NetworkError
@@ -34,8 +37,10 @@ from pgfl.masking.rosters import Roster, read_roster
 from pgfl.objectives import Bounds
 
 log = logging.getLogger(__name__)
-LOCK, SESSION = "client.lock", "session.json"
+SESSION = "session.json"
+__all__ = ["LOCK", "Participant"]
 _LONGEST_PAUSE = 5.0
+_INVITE_ANEW_SECONDS = 30.0  # without a working stream: the site may have moved, so a new invitation is waited for too
 
 
 class Participant:
@@ -53,19 +58,22 @@ class Participant:
         self.rounds: ClientRounds | None = None
         self.masked: MaskedRounds | None = None
         self.answered = 0
-        self.stream_worked = False
+        self.stream_worked, self._worked_at = False, time.monotonic()
         self._invitations: queue.Queue[Invitation] = queue.Queue()
+        self._service: Invitations | None = None
+        self._listening = False  # for invitations
         self._released = threading.Event()
         self._over = threading.Event()
         self._sparing = SparingLog(log)
         self.stream = SiteStream(
-            self.site, self.key, Limits(self.dimension), lambda: self.account.releases, self._handle, self._terms_text,
+            self.site, self.key, Limits(self.dimension), lambda: self.account.releases, self._handle,
+            told(self.account.ledger.policy) if settings.share_budget else None, self._terms_text,
             self.takes_part_masked,
         )  # fmt: skip
 
     def run(self, invitations: Invitations) -> str:
         """Take part, on the invitations of the site; returns why it ended."""
-        invitations.start(self._invited)
+        self._service = invitations
         try:
             return self.take_part()
         except OSError as error:
@@ -73,7 +81,8 @@ class Participant:
         finally:
             self._over.set()
             self._released.set()
-            invitations.stop()
+            if self._listening:
+                invitations.stop()
 
     def stop(self) -> None:
         """End soon, from any thread or a signal."""
@@ -83,6 +92,8 @@ class Participant:
     def take_part(self) -> str:
         """Answer rounds, over one stream after the other; a remembered invitation is tried before a new one comes."""
         invitation, pause = self.session.load(), 0.2
+        if invitation is None:
+            self._want_invitation()
         try:
             while not self._over.is_set():
                 invitation = self._newest(invitation)
@@ -102,10 +113,22 @@ class Participant:
     def _after(self, ended: Ended, invitation: Invitation, pause: float) -> tuple[Invitation | None, float]:
         if ended.how == "refused":
             self.session.forget()
-            self._released.set()  # another invitation may be delivered
+            self._want_invitation()
             return None, 0.2
+        now = time.monotonic()
+        if self.stream_worked:
+            self._worked_at = now
+        elif now - self._worked_at > _INVITE_ANEW_SECONDS:
+            self._want_invitation()
         self._over.wait(pause)
         return invitation, 0.2 if self.stream_worked else min(2 * pause, _LONGEST_PAUSE)
+
+    def _want_invitation(self) -> None:
+        """Listen for another invitation; a client whose stream works does not."""
+        self._released.set()
+        if self._service is not None and not self._listening:
+            self._listening = True
+            self._service.start(self._invited)
 
     def _newest(self, current: Invitation | None) -> Invitation | None:
         """The last invitation that came, else the current one; waits a moment if there is none."""
@@ -237,17 +260,19 @@ class Participant:
         return self.settings.privacy.enabled and self.settings.privacy.trust == "masked"
 
     def _terms(self) -> SiteTerms:
-        """What the site needs to know to add the noise; where its owner does not trust it, it is never told."""
-        policy = self.settings.privacy.request().policy()
-        return SiteTerms(len(self.samples.targets), policy, self.settings.limits.tolerance)
+        """What a trusted site needs to know to add the noise, and how many contributions it is known to have used."""
+        policy, pinned = self.settings.privacy.request().policy(), accepted(self.home)
+        training = None if pinned is None else release_prefix(pinned.training.digest)
+        used = 0 if training is None else self.account.ledger.used_by_site(training)
+        return SiteTerms(len(self.samples.targets), policy, self.settings.limits.tolerance, used)
 
-    @property
     def _terms_text(self) -> str:
         privacy = self.settings.privacy
         return self._terms().text if privacy.enabled and privacy.trust == "site" else ""
 
     def _open_account(self) -> PrivateAccount | OpenAccount:
         path, privacy = Path(self.settings.ledger), self.settings.privacy
+        check_not_moved(self.home)
         if not privacy.enabled:
             log.warning("privacy is off: this client's models leave it without noise")
             return OpenAccount.open(path, self.settings.name)

@@ -93,7 +93,7 @@ class ClientRounds:
 
     def key(self, round: int) -> str:
         """A round of one training configuration; the same number in another one is another round."""
-        return f"{self.training[:16]}/{round}"
+        return f"{release_prefix(self.training)}{round}"
 
     def welcomed(self, releases: int) -> None:
         """Compare with the last release that the site has seen; `LedgerError` if the account knows of fewer."""
@@ -142,6 +142,11 @@ class ClientRounds:
             if key != self._confirmed:
                 self.account.confirm(key)
                 self._confirmed = key
+
+
+def release_prefix(training: str) -> str:
+    """What the keys of all releases to one training begin with."""
+    return f"{training[:16]}/"
 
 
 def decline(round: int, reason: Refusal, final: bool = False) -> bytes:

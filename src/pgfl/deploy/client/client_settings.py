@@ -11,6 +11,7 @@ from pgfl.config import PrivacySettings
 from pgfl.config.schema import TRAINED_BY_GRADIENT, AlgorithmKind, Count, NotNegative, ObjectiveKind, Positive, Section
 from pgfl.core.assured import MOST_STEPS
 from pgfl.deploy.agreed_training import Name, Task, Training
+from pgfl.deploy.log_settings import LogSettings
 from pgfl.deploy.settings_files import load_settings
 
 
@@ -89,6 +90,8 @@ class ClientSettings(Section):
     privacy: PrivacySettings
     limits: TrainingLimits = Field(default_factory=TrainingLimits)
     roster: RosterFile | None = None  # needed where privacy.trust = "masked"
+    log: LogSettings = Field(default_factory=LogSettings)
+    share_budget: bool = True  # whether the site is told how many releases the policy allows, and their cost
     ledger: str = "ledger.db"
     training: str | None = None  # hash of the training configuration, where the owner insists on one
     record_noise: str | None = None  # demonstrations with made-up data only: whoever reads this file undoes the noise

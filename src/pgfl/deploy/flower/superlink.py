@@ -140,6 +140,7 @@ def main() -> None:
     from flwr.superlink.cli.flower_superlink import flower_superlink
     from starlette.middleware import Middleware
 
+    logging.getLogger("uvicorn.access").addFilter(_is_refusal)
     secret = Path(sys.argv.pop(1)).read_text().strip()
     guard = _guarded()
     threading.Thread(target=_end_with_the_site, args=(os.getppid(),), name="orphan", daemon=True).start()
@@ -149,6 +150,12 @@ def main() -> None:
         Middleware(ControlLock, secret=secret),
     )
     flower_superlink()
+
+
+def _is_refusal(record: logging.LogRecord) -> bool:
+    """Of Flower's lines about requests, several a second, only those about refused ones are kept."""
+    status = record.args[-1] if isinstance(record.args, tuple) and record.args else 0
+    return isinstance(status, int) and status >= 400
 
 
 def _end_with_the_site(site: int) -> None:

@@ -25,10 +25,11 @@ from pgfl.deploy.invitations import Invitation, Inviter
 from pgfl.deploy.masked_messages import Consent, MaskedAnswer, Reveal
 from pgfl.deploy.messages import encode_publication, encode_request, read_answer, read_publication
 from pgfl.deploy.round_streams import ClientStreams, Unwelcome
+from pgfl.deploy.shared_budget import SharedBudget, heard
 from pgfl.deploy.site.masked_pairs import MaskedPairs
 from pgfl.deploy.site.peer_links import PeerLink, PeerService, Refused
 from pgfl.deploy.site.public_bounds import ClientBound
-from pgfl.deploy.site.site_metrics import Figures, MetricsServer, RoundClock
+from pgfl.deploy.site.site_metrics import Figures, MetricsServer, PhaseClock, RoundClock
 from pgfl.deploy.site.site_role import SiteRole
 from pgfl.deploy.site.site_rounds import (
     Ask,
@@ -120,6 +121,8 @@ class Site:
         self._invited: dict[str, float] = dict.fromkeys(clients, time.monotonic() if saved is not None else 0.0)
         self._tokens: dict[str, str] = {}
         self._clock = RoundClock()
+        self._phases = PhaseClock()
+        self._budgets: dict[str, SharedBudget | None] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._links: dict[str, PeerLink] = {}
         self._sparing = SparingLog(log)
@@ -230,8 +233,10 @@ class Site:
         """Carry out an event and its effects. If anything goes wrong the process ends: never is a site half alive."""
         try:
             effects = event()
+            self._phases.enter(self.rounds.phase.value)
             if not self._over.done():  # else as after a crash: what is not saved did not happen
                 self._apply(effects)
+                self._retire_spent()
                 self._announce_readiness()
         except Exception as error:
             self._fail(error)
@@ -310,9 +315,9 @@ class Site:
 
     def _retire_spent(self) -> None:
         """Clients that trust this site and whose accounts here are spent are not asked any more."""
-        spent = set() if self.trustee is None else self.trustee.spent() - self.rounds.retired
-        if spent:
-            self._handle(lambda: self.rounds.spent(spent, time.monotonic()))
+        spent = set() if self.trustee is None else self.trustee.spent - self.rounds.retired
+        if spent & self.rounds.admitted:
+            self._apply(self.rounds.spent(spent, time.monotonic()))
 
     def _fail(self, error: BaseException) -> None:
         if self._over.done():
@@ -366,6 +371,7 @@ class Site:
         if self.masked is not None:
             self.masked.joined(client.name, hello.masks)
         self.store.saw_release(client.name, hello.releases)
+        self._budgets[client.name] = heard(hello.budget)
         return client.name
 
     def _entrusted(self, client: str, terms: str) -> None:
@@ -398,7 +404,6 @@ class Site:
         if self.rounds.phase is Phase.FINISHED:
             self._dismiss(client, "all rounds are done")
         self._handle(lambda: self.rounds.client_connected(client, time.monotonic()))
-        self._retire_spent()
         self._write_live()
 
     def _stream_closed(self, client: str) -> None:
@@ -416,7 +421,6 @@ class Site:
             case messages.Answer(round=round, release=release):
                 if self._noted_release(client, release):
                     self._handle(lambda: self.rounds.answered(client, round, read_answer(frame), now))
-                    self._retire_spent()
             case messages.Decline(round=round, final=final, reason=reason):
                 self._handle(lambda: self.rounds.declined(client, round, final, reason, now))
             case _ if self.masked is not None:
@@ -619,6 +623,7 @@ class Site:
     def figures(self) -> Figures:
         """What is measured, as of now."""
         timing = self.settings.timing
+        releases = {name: client.releases for name, client in self.store.clients().items()}
         return Figures(
             site=self.settings.name,
             phase=self.rounds.phase.value,
@@ -632,7 +637,13 @@ class Site:
             seconds_since_round=self._clock.since,
             round_seconds=self._clock.seconds,
             refused=self._refused(),
-            releases={name: client.releases for name, client in self.store.clients().items()},
+            releases=releases,
+            epsilon_left={
+                name: budget.epsilon_left(releases[name])
+                for name, budget in self._budgets.items()
+                if budget is not None and name in releases
+            },
+            phase_seconds=self._phases.seconds(self.rounds.phase.value),
             disk_free_bytes=shutil.disk_usage(self.home).free,
             missing=self.rounds.missing if self.rounds.phase is Phase.WAITING else None,
             longest_round=timing.start + timing.answers + timing.exchange + timing.pace + _OVERTIME_SECONDS,

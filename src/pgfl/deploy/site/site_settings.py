@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 
 from pgfl.config.schema import NotNegative, Positive, Section
 from pgfl.deploy.agreed_training import Name, Training
+from pgfl.deploy.log_settings import LogSettings
 from pgfl.deploy.settings_files import load_settings
 from pgfl.deploy.site.public_bounds import REFUSED_RADII, ClientBound
 from pgfl.deploy.site.site_rounds import Quorum, Timing
@@ -82,6 +83,7 @@ class SiteSettings(Section):
     timing: TimingSettings = Field(default_factory=TimingSettings)
     quorum: QuorumSettings = Field(default_factory=QuorumSettings)
     bounds: BoundSettings = Field(default_factory=BoundSettings)
+    log: LogSettings = Field(default_factory=LogSettings)
     training: Training
     record_noise: str | None = None  # demonstrations with made-up data only: whoever reads this folder undoes the noise
 

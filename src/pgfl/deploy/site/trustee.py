@@ -1,10 +1,10 @@
 """A site as the trustee of clients that send it clean contributions: their accounts, and the noise it adds for them.
 
-What leaves is the sum over a cluster's clean contributors with noise on it, σ = max_k Δ_k/√(2φ_k), of which client k is
-charged Δ_k²/(2σ²) ≤ φ_k by its own schedule. The order is that of a device. Every contributor's charge is on disk before
-the noise is drawn. The noised sum is on disk before it is used. A round that comes again, after a crash, gets the same
-numbers, or none if they were lost: never are the same contributions noised twice. Clean contributions are held in memory
-alone, and only until their sum is noised.
+What leaves is the sum over a cluster's clean contributors with noise on it, σ = max_k Δ_k/√(2φ_k). Client k is charged
+Δ_k²/(2σ²) ≤ φ_k for it, by its own schedule. The order is that of a device. Every contributor's charge is on disk
+before the noise is drawn. The noised sum is on disk before it is used. A round that comes again, after a crash, gets
+the same numbers, or none if they were lost: the same contributions are never noised twice. Clean contributions are held
+in memory only, until their sum is noised.
 """
 
 from __future__ import annotations
@@ -86,6 +86,7 @@ class Trustee:
     drawn: Drawn | None = None  # gets the round, the pair, the clean and the noised sum; demonstrations only
     known: dict[str, int] = field(default_factory=dict)  # how many charges of each client the site remembers
     accounts: dict[str, Account] = field(default_factory=dict)
+    spent: set[str] = field(default_factory=set)  # the clients whose budget is spent
     sat_out: dict[str, str] = field(default_factory=dict)  # pairs without a sum in the last round, and why
 
     def __post_init__(self) -> None:
@@ -103,15 +104,17 @@ class Trustee:
         self.folder.mkdir(mode=0o700, exist_ok=True)
         ledger = Ledger.open_or_create(self.folder / f"{client}.db", client, terms.policy)
         try:
-            ledger.check_known(self.known.get(client, 0))
+            ledger.check_known(max(self.known.get(client, 0), terms.used))
         except LedgerError:
             ledger.close()
             raise
         self.accounts[client] = Account(terms, ledger)
+        self._note_spent(client)
 
     def part_with(self, client: str) -> None:
         """A client that does not trust this site, or not any more; its account stays on disk."""
         account = self.accounts.pop(client, None)
+        self.spent.discard(client)
         if account is not None:
             account.ledger.close()
 
@@ -124,14 +127,13 @@ class Trustee:
         """How many releases every client was charged for, to be remembered apart from the ledgers."""
         return {**self.known, **{client: account.ledger.count for client, account in self.accounts.items()}}
 
-    def spent(self) -> set[str]:
-        """The clients whose budget is spent."""
-        return {client for client, account in self.accounts.items() if account.ledger.spent}
+    def _note_spent(self, client: str) -> None:
+        if self.accounts[client].ledger.spent:
+            self.spent.add(client)
 
     def worth_asking(self, clients: Iterable[str], pair_of: Mapping[str, str]) -> list[str]:
-        """Without those who are spent, and those of whose pair too few are asked for a sum: they would pay for nothing."""
-        spent = self.spent()
-        asked = [client for client in clients if client not in spent]
+        """Without those who are spent, and those of whose pair too few are asked: they would pay for nothing."""
+        asked = [client for client in clients if client not in self.spent]
         clean = Counter(pair_of[client] for client in asked if client in self.accounts)
         return [c for c in asked if c not in self.accounts or self.trust.takes_part(clean[pair_of[c]])]
 
@@ -167,6 +169,8 @@ class Trustee:
             self.kept.keep_noised(round, pair, noised, len(clean))
             for slot in slots:
                 slot.payload = hashlib.sha256(noised.tobytes()).digest()  # a receipt; the sum itself is kept apart
+        for client in deltas:
+            self._note_spent(client)
         if self.drawn is not None:
             self.drawn(round, pair, models.sum(axis=0), noised)
         return NoisedSum(noised, len(clean))
