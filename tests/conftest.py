@@ -73,6 +73,11 @@ QUICK = {
     "privacy/test_noise.py": (),
     "privacy/test_rules.py": (),
     "sklearn/test_fits_account.py": (),
+    "studio/test_play_state.py": (
+        "test_the_python_text_trains_the_same",
+        "test_what_is_played_is_what_run_gives",
+        "test_pictures_are_plain_json_without_markup_from_names",
+    ),
     "privacy/test_sensitivity.py": ("test_no_replaced_record_and_no_message_moves_the_solution_further",),
 }
 """The files that `make quick` runs, each with those of its tests that are too slow for it."""

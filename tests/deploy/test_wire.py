@@ -19,7 +19,7 @@ LIMITS = Limits(dimension=3, clusters=frozenset({"a", "b"}), norm=100.0, header_
 VECTORS = np.arange(6.0).reshape(2, 3)
 GOOD = {
     Kind.CHALLENGE: ({"site": "north", "nonce": "00ff"}, None),
-    Kind.HELLO: ({"key": "k", "token": "t", "signature": "ab", "releases": 3, "budget": None, "terms": ""}, None),
+    Kind.HELLO: ({"key": "k", "token": "t", "signature": "ab", "releases": 3, "budget": "{}", "terms": ""}, None),
     Kind.WELCOME: ({"client": "ann", "cluster": "a", "training": "{}", "releases": 0, "round": 0}, None),
     Kind.REQUEST: ({"round": 2, "server_clients": 4, "known": True, "accepted": 1, "restarted": 0}, VECTORS),
     Kind.ANSWER: ({"round": 2, "release": 1, "clean": True}, VECTORS),

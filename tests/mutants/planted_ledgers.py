@@ -279,7 +279,7 @@ LEDGERS: tuple[Mutant, ...] = (
         "a site does not remember what a client says of itself when it comes",
         "An answer that was lost on the way is known to nobody but the client.",
         "deploy/site/site.py",
-        "        self.store.saw_release(client.name, hello.releases)\n",
+        "        self.store.saw_release(client, hello.releases)\n",
         "",
         (MEMORY + "test_what_a_client_reports_in_its_hello_is_remembered",),
     ),

@@ -201,6 +201,22 @@ def encode_request(request: roles.RoundRequest) -> bytes:
     return encode(header, np.stack(vectors) if vectors else None)
 
 
+class RequestFrames:
+    """The frames of requests that are sent together. Clients of a cluster are often sent the same one: written once."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[object, ...], tuple[roles.RoundRequest, bytes]] = {}
+
+    def of(self, request: roles.RoundRequest) -> bytes:
+        """The frame of a request; the same vectors are recognised by their identity, as long as this object lives."""
+        accepted = request.accepted
+        closing = (None, None) if accepted is None else (accepted.round, id(accepted.model))
+        key = (request.round, request.server_clients, id(request.model), *closing, request.restarted)
+        if key not in self._known:
+            self._known[key] = request, encode_request(request)
+        return self._known[key][1]
+
+
 def read_request(frame: Frame) -> roles.RoundRequest:
     """The request in a frame."""
     header, vectors = _header(frame, Request), list(frame.vectors)

@@ -119,7 +119,7 @@ class Frame:
 
 def encode(header: Header, vectors: Floats | Words | None = None) -> bytes:
     """A frame as bytes."""
-    text = json.dumps(dict(header), separators=(",", ":"), ensure_ascii=True).encode()
+    text = _WRITER.encode(dict(header)).encode()
     form = _WORD if header.masked else _FLOAT
     payload = b"" if vectors is None else np.ascontiguousarray(vectors, dtype=form).tobytes()
     return _PREFIX.pack(MAGIC, VERSION, header.kind, len(text)) + text + payload
@@ -156,7 +156,7 @@ def decode(data: bytes, limits: Limits, expected: Expected) -> Frame:
 
 def _fields(text: bytes) -> dict[str, Any]:
     try:
-        fields = json.loads(text.decode("utf-8"), object_pairs_hook=_unique, parse_constant=_no_constant)
+        fields = _READER.decode(text.decode("utf-8"))
     except (ValueError, RecursionError) as error:
         raise Malformed("a header that is not strict JSON") from error
     if type(fields) is not dict:
@@ -173,6 +173,10 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _no_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not JSON")
+
+
+_WRITER: Final = json.JSONEncoder(separators=(",", ":"), ensure_ascii=True)
+_READER: Final = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_no_constant)
 
 
 def _validated(message: type[Header], fields: dict[str, Any]) -> Header:
@@ -201,6 +205,10 @@ def _vectors(payload: bytes, count: int, limits: Limits) -> Floats:
     if not count:
         return np.empty((0, limits.dimension))
     vectors = np.frombuffer(payload, dtype=_FLOAT).astype(np.float64).reshape(count, limits.dimension)
+    flat = vectors.ravel()
+    with np.errstate(all="ignore"):
+        if flat @ flat <= limits.norm**2:  # all vectors together, so each of them; False if anything is not finite
+            return vectors
     if not np.isfinite(vectors).all():
         raise Malformed("a vector with a value that is not a finite number")
     if np.abs(vectors).max() > limits.norm or np.linalg.norm(vectors, axis=1).max() > limits.norm:

@@ -147,7 +147,7 @@ class FlowerInviter:
     def stop(self) -> None:
         """End the run and the SuperLink."""
         self._over.set()
-        self._thread.join(10.0)
+        self._thread.join(3.0)
         self.link.stop()
 
     def _run(self) -> None:

@@ -23,7 +23,7 @@ from pgfl.deploy.entrusting import SiteTerms
 from pgfl.deploy.identity import ClientKey, SiteCertificate
 from pgfl.deploy.invitations import Invitation, Inviter
 from pgfl.deploy.masked_messages import Consent, MaskedAnswer, Reveal
-from pgfl.deploy.messages import encode_publication, encode_request, read_answer, read_publication
+from pgfl.deploy.messages import RequestFrames, encode_publication, read_answer, read_publication
 from pgfl.deploy.round_streams import ClientStreams, Unwelcome
 from pgfl.deploy.shared_budget import SharedBudget, heard
 from pgfl.deploy.site.masked_pairs import MaskedPairs
@@ -58,6 +58,8 @@ log = logging.getLogger(__name__)
 LOCK, LIVE = "site.lock", "live.json"
 _INVITE_AFTER_SECONDS = 8.0  # a client that had a stream is given so long to come back by itself
 _OVERTIME_SECONDS = 60.0  # for computing and saving a round
+_SEEN_SECONDS = 0.05  # after an answer, until the number of its release is saved
+_LIVE_SECONDS = 0.2  # after a client comes or goes, until the status says so
 _LOOK_SECONDS = 1.0  # how often new admissions and links are looked for
 
 
@@ -122,6 +124,10 @@ class Site:
         self._tokens: dict[str, str] = {}
         self._clock = RoundClock()
         self._phases = PhaseClock()
+        self._seen: dict[str, int] = {}  # releases that are not saved yet
+        self._saving: asyncio.TimerHandle | None = None
+        self._writing: asyncio.TimerHandle | None = None
+        self._timed: float | None = None  # the deadline that the timer is set to
         self._budgets: dict[str, SharedBudget | None] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._links: dict[str, PeerLink] = {}
@@ -173,6 +179,7 @@ class Site:
             ending.callback(self.store.close)
             if self.trustee is not None:
                 ending.callback(self.trustee.close)
+            ending.callback(self._save_seen)
             if self.inviter is not None:  # first: it may wait for the port of the life before, and then rounds begin
                 await _listening(self.inviter.start(self._keys, self._invitation), listen.flower)
                 ending.push_async_callback(asyncio.to_thread, self.inviter.stop)
@@ -221,8 +228,9 @@ class Site:
         self.streams.send(client, encode(messages.Stop(reason=reason)))
 
     async def _end_tasks(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
+        for timer in (self._timer, self._writing, self._saving):
+            if timer is not None:
+                timer.cancel()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -254,10 +262,11 @@ class Site:
             self._fail(error)
 
     def _apply(self, effects: list[Effect]) -> None:
+        frames = RequestFrames()
         for effect in effects:
             match effect:
                 case Ask(client, request):
-                    self.streams.send(client, encode_request(request))
+                    self.streams.send(client, frames.of(request))
                 case Send(client, frame):
                     self.streams.send(client, frame)
                 case Publish(round, publication):
@@ -294,7 +303,8 @@ class Site:
             "seconds": self._clock.tick(),
             "refused": self._refused(),
         }
-        self.store.save_round(done.round, done.snapshot, done.accepted, figures)
+        self.store.save_round(done.round, done.snapshot, done.accepted, figures, self._seen)
+        self._seen.clear()
         log.info(
             "round %d: %d accepted%s%s%s, disagreement %.3g",
             done.round,
@@ -332,12 +342,19 @@ class Site:
         self._over.set_exception(failure)
 
     def _set_timer(self) -> None:
+        deadline = None if self.rounds.phase is Phase.FINISHED else self.rounds.deadline
+        if deadline == self._timed:
+            return
         if self._timer is not None:
             self._timer.cancel()
-            self._timer = None
-        if self.rounds.deadline is not None and self.rounds.phase is not Phase.FINISHED:
-            delay = max(0.0, self.rounds.deadline - time.monotonic())
-            self._timer = self._loop.call_later(delay, lambda: self._handle(lambda: self.rounds.tick(time.monotonic())))
+        self._timer, self._timed = None, deadline
+        if deadline is not None:
+            delay = max(0.0, deadline - time.monotonic())
+            self._timer = self._loop.call_later(delay, self._tick)
+
+    def _tick(self) -> None:
+        self._timer = self._timed = None
+        self._handle(lambda: self.rounds.tick(time.monotonic()))
 
     def _choose(self, round: int, able: list[str]) -> list[str]:
         wanted, chosen = self.training.algorithm.participants, able
@@ -360,19 +377,19 @@ class Site:
             key = ClientKey.parse(hello.key.encode())
         except Exception as error:
             raise Unwelcome("its key cannot be read") from error
-        client = next((c for c in self.store.clients().values() if c.key == key), None)
-        if client is None or client.name not in self.rounds.admitted:
+        client = self.store.client_of(key)
+        if client is None or client not in self.rounds.admitted:
             raise Unwelcome(f"the key with fingerprint {key.fingerprint[:16]}… is not admitted")
         if not key.verifies(bytes.fromhex(hello.signature), self.certificate.fingerprint, nonce):
-            raise Unwelcome(f"the signature for client {client.name} is wrong")
-        if not self.store.takes_token(client.name, hello.token):
-            raise Unwelcome(f"the token of client {client.name} is not that of its last invitation")
-        self._entrusted(client.name, hello.terms)
+            raise Unwelcome(f"the signature for client {client} is wrong")
+        if not self.store.takes_token(client, hello.token):
+            raise Unwelcome(f"the token of client {client} is not that of its last invitation")
+        self._entrusted(client, hello.terms)
         if self.masked is not None:
-            self.masked.joined(client.name, hello.masks)
-        self.store.saw_release(client.name, hello.releases)
-        self._budgets[client.name] = heard(hello.budget)
-        return client.name
+            self.masked.joined(client, hello.masks)
+        self.store.saw_release(client, hello.releases)
+        self._budgets[client] = heard(hello.budget)
+        return client
 
     def _entrusted(self, client: str, terms: str) -> None:
         """Keep an account for a client that trusts this site; one that does not adds its noise itself."""
@@ -404,7 +421,7 @@ class Site:
         if self.rounds.phase is Phase.FINISHED:
             self._dismiss(client, "all rounds are done")
         self._handle(lambda: self.rounds.client_connected(client, time.monotonic()))
-        self._write_live()
+        self._write_live_soon()
 
     def _stream_closed(self, client: str) -> None:
         log.info("client %s is gone", client)
@@ -413,14 +430,15 @@ class Site:
             self.store.remember_informed(self._informed)
         self._invited[client] = time.monotonic()
         self._handle(lambda: self.rounds.client_gone(client, time.monotonic()))
-        self._write_live()
+        self._write_live_soon()
 
     def _frame(self, client: str, frame: Frame) -> None:
         now = time.monotonic()
         match frame.header:
             case messages.Answer(round=round, release=release):
-                if self._noted_release(client, release):
-                    self._handle(lambda: self.rounds.answered(client, round, read_answer(frame), now))
+                if not self._note_release(client, round, release):
+                    return
+                self._handle(lambda: self.rounds.answered(client, round, read_answer(frame), now))
             case messages.Decline(round=round, final=final, reason=reason):
                 self._handle(lambda: self.rounds.declined(client, round, final, reason, now))
             case _ if self.masked is not None:
@@ -430,7 +448,7 @@ class Site:
         header = frame.header
         match header:
             case MaskedAnswer(round=round, release=release):
-                if self._noted_release(client, release):
+                if self._note_release(client, round, release):
                     take = partial(masked.contributed, client, header, frame.words[0])
                     self._handle(lambda: self.rounds.masked_answer(client, round, take, now))
             case Consent() | Reveal():
@@ -438,9 +456,25 @@ class Site:
             case _:
                 self._handle(lambda: self.rounds.masked_message(lambda: masked.gathered(client, frame), now))
 
-    def _noted_release(self, client: str, release: int) -> bool:
+    def _note_release(self, client: str, round: int, number: int) -> bool:
+        """Remember it; returns whether that worked.
+
+        An answer to the open round is saved with the round, or soon if that takes longer: a transaction for each would
+        cost too much. Any other is saved at once.
+        """
+        self._seen[client] = max(number, self._seen.get(client, 0))
+        if round != self.rounds.current or self.rounds.phase is not Phase.COLLECTING:
+            return self._save_seen()
+        if self._saving is None:
+            self._saving = self._loop.call_later(_SEEN_SECONDS, self._save_seen)
+        return True
+
+    def _save_seen(self) -> bool:
+        self._saving = None
         try:
-            self.store.saw_release(client, release)
+            if self._seen:
+                self.store.saw_releases(self._seen)
+                self._seen.clear()
         except NetworkError as error:
             self._fail(error)
             return False
@@ -649,8 +683,20 @@ class Site:
             longest_round=timing.start + timing.answers + timing.exchange + timing.pace + _OVERTIME_SECONDS,
         )
 
+    def _write_live_soon(self) -> None:
+        """Once for many clients that come or go at a time."""
+        if self._writing is None:
+            self._writing = self._loop.call_later(_LIVE_SECONDS, lambda: self._handle(self._live_effects))
+
+    def _live_effects(self) -> list[Effect]:
+        self._write_live()
+        return []
+
     def _write_live(self) -> None:
         """A small file for `pgfl site status` and the demo; losing it loses nothing."""
+        if self._writing is not None:
+            self._writing.cancel()
+            self._writing = None
         live = {
             "pid": os.getpid(),
             "site": self.settings.name,

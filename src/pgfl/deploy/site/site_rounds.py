@@ -293,8 +293,10 @@ class SiteRounds:
     @property
     def ready(self) -> bool:
         """Whether enough of this site's own clients are there, so that its neighbours may begin."""
+        if self._opened:
+            return True
         everyone = self.admitted - self.retired <= self.connected
-        return self._opened or everyone or (self._start_over and self._missing_clients() is None)
+        return everyone or (self._start_over and self._missing_clients() is None)
 
     @property
     def missing(self) -> str | None:
@@ -394,7 +396,7 @@ class SiteRounds:
             return self._refuse("late", who, f"answered round {round}, now is {self.current}: not counted")
         if client not in self._asked:
             return self._refuse("unasked", who, f"answered round {round} without being asked")
-        if client not in self.pending:
+        if client in self._answers or client in self._declined:
             return self._refuse("duplicate", who, f"answered round {round} again; the first answer stands")
         if refusal := self.role.judge(client, answer):
             self._declined.add(client)
@@ -560,7 +562,8 @@ class SiteRounds:
         self._asked, self._answers, self._frames, self._contributed, self._declined = {}, {}, {}, set(), set()
 
     def _collect(self, now: float) -> list[Effect] | None:
-        if self.pending and (self.deadline is None or now < self.deadline):
+        settled = len(self._answers) + len(self._declined)  # of those who were asked, each once
+        if settled < len(self._asked) and (self.deadline is None or now < self.deadline):
             return None
         late = sorted(self.pending)
         for client in late:

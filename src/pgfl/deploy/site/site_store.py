@@ -34,6 +34,7 @@ State = Mapping[str, AnyArray]
 STORE = "site.db"  # in a site's folder
 _KEPT_ROUNDS = 1000
 _TABLES = ("facts", "clients", "expelled", "names", "neighbours", "state", "past", "rounds", "noised")
+_SAW_RELEASE = "UPDATE clients SET releases = ? WHERE name = ? AND releases < ?"
 _PAST_EVERY, _PAST_KEPT = 10, 20  # models of every tenth round can be taken back, of the last twenty such rounds
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value TEXT NOT NULL, seal TEXT);
@@ -180,12 +181,22 @@ class SiteStore:
         return {row[0]: Admitted(row[0], ClientKey(row[1]), *row[2:]) for row in rows}
 
     def saw_release(self, client: str, number: int) -> None:
-        """Remember that a client has made so many releases, whatever becomes of them.
+        """The same for one client."""
+        self.saw_releases({client: number})
+
+    def saw_releases(self, numbers: Mapping[str, int]) -> None:
+        """Remember that clients have made so many releases, whatever becomes of them.
 
         A kill does not undo this. It costs no sync: the round's commit, which follows, is one.
         """
         with self._transaction(synced=False):
-            self._db.execute("UPDATE clients SET releases = max(releases, ?) WHERE name = ?", (number, client))
+            self._db.executemany(_SAW_RELEASE, [(number, client, number) for client, number in numbers.items()])
+
+    def client_of(self, key: ClientKey) -> str | None:
+        """The name of the admitted client with this key."""
+        with self._plain_errors():
+            row = self._db.execute("SELECT name FROM clients WHERE key = ?", (key.line,)).fetchone()
+        return None if row is None else str(row[0])
 
     def link(self, neighbour: SiteCertificate, address: str) -> int:
         """Trust this certificate as a neighbour; linking again changes its address."""
@@ -255,8 +266,16 @@ class SiteStore:
         """The clusters of the training that was served last; empty before the first start."""
         return list(json.loads(self.fact("clusters") or "[]"))
 
-    def save_round(self, round: int, state: State, accepted: Iterable[str], figures: Mapping[str, Any]) -> None:
-        """A completed round, all of it or nothing."""
+    def save_round(
+        self,
+        round: int,
+        state: State,
+        accepted: Iterable[str],
+        figures: Mapping[str, Any],
+        releases: Mapping[str, int] | None = None,
+    ) -> None:
+        """A completed round, and the `releases` that were seen meanwhile, all of it or nothing."""
+        seen = dict(releases or {})
         with self._transaction():
             self._save_state(round, state)
             if round % _PAST_EVERY == 0:
@@ -267,8 +286,10 @@ class SiteStore:
                     (_PAST_KEPT,),
                 )
             self._db.executemany(
-                "UPDATE clients SET accepted = ? WHERE name = ?", [(round, client) for client in accepted]
+                "UPDATE clients SET accepted = ?, releases = max(releases, ?) WHERE name = ?",
+                [(round, seen.pop(client, 0), client) for client in accepted],
             )
+            self._db.executemany(_SAW_RELEASE, [(number, client, number) for client, number in seen.items()])
             self._db.execute(
                 "INSERT OR REPLACE INTO rounds (round, finished, figures) VALUES (?, ?, ?)",
                 (round, time.time(), json.dumps(dict(figures))),
