@@ -38,7 +38,7 @@ quick: install
 	$(BIN)/python -m pytest -n 2 -m quick tests
 
 test: install
-	@$(BIN)/python -m tests.studio.chromium
+	@$(BIN)/python -m tests.browser
 	$(BIN)/python -m pytest -n 2 --dist loadgroup
 
 two-worlds: install
@@ -55,7 +55,7 @@ docs: install
 	@echo "Open docs/_build/html/index.html"
 
 screenshots: install
-	@$(BIN)/python -m tests.studio.chromium
+	@$(BIN)/python -m tests.browser
 	@$(BIN)/python -m tests.studio.screenshots docs/studio
 
 mutants: install
