@@ -51,7 +51,7 @@ check: install
 	$(BIN)/mypy --config-file= --cache-dir=.mypy_cache/examples --strict --untyped-calls-exclude=jax examples  # as code that uses the installed package
 
 docs: install
-	$(BIN)/sphinx-build -W --keep-going -q -b html docs docs/_build/html
+	$(BIN)/sphinx-build -W --keep-going -q -j auto -b html docs docs/_build/html
 	@echo "Open docs/_build/html/index.html"
 
 screenshots: install

@@ -18,6 +18,7 @@ from pgfl.demo.scenario import START_SECONDS
 from pgfl.deploy.local import LEDGER, LocalNetwork
 from pgfl.errors import LedgerError, NetworkError
 from pgfl.privacy.ledger import Ledger
+from pgfl.privacy.trust import Level
 
 AGREEMENT = 1e-10
 _ROUND_SECONDS, _END_SECONDS = 30.0, 60.0
@@ -85,6 +86,7 @@ def progress(network: LocalNetwork, site: str) -> SiteProgress:
 class Outcome:
     """The figures of a demonstration; the difference is to the simulator, None if a site went on without another."""
 
+    trust: Level
     sites: int
     clients: int
     rounds: dict[str, int]
@@ -112,6 +114,7 @@ def outcome_of(network: LocalNetwork, seconds: float) -> Outcome:
     later = [row["seconds"] for rows in histories.values() for row in rows[1:]]
     difference = None if alone else largest_difference(network)
     return Outcome(
+        trust=network.training.privacy.trust,
         sites=len(histories),
         clients=len(ledgers),
         rounds={site: rows[-1]["round"] if rows else 0 for site, rows in histories.items()},

@@ -13,6 +13,7 @@ public = "{public}"       # how clients reach this machine
 flower = 9092             # membership, for clients
 clients = 9093            # rounds, for clients
 peers = 9094              # rounds, for neighbouring sites
+# per_address = 256       # connections from one address to a port; raise it for many clients behind one router
 # metrics = "127.0.0.1:9095"  # /metrics for Prometheus and /health; off unless given, anyone who reaches it can read it
 
 [timing]
@@ -56,6 +57,10 @@ kind = "pgfl"
 rho = 5.0
 tau = 0.2
 participants = "all"      # or how many clients of a site take part in a round
+
+[training.privacy]
+trust = "local"           # or "site": sites add the noise for clients that trust them (needs client = "gradient")
+contributors = 2          # "site": the fewest trusting clients of a cluster whose sum is published
 """
 
 CLIENT = """\
@@ -78,6 +83,7 @@ delta = 1e-5
 max_releases = 100
 zeta = 0.99               # the noise variance is multiplied by this from release to release
 x_norm = 1.0              # rows are clipped to this norm
+trust = "local"           # or "site": send contributions without noise to your own site, and let it add the noise
 # y_bound = 1.0           # ridge needs these two as well
 # w_norm = 5.0
 

@@ -40,6 +40,7 @@ from pgfl.simulate.train_arguments import (
     check_helpers,
     check_objective,
     check_privacy,
+    check_start,
     made_federation,
 )
 from pgfl.simulate.training_options import TrainingOptions, as_metrics
@@ -112,6 +113,7 @@ def train(
     check_algorithm(algorithm)
     check_objective(objective)
     check_privacy(privacy)
+    check_start(start)
     check_helpers(checkpoints, progress)
     options = TrainingOptions(
         rounds, participants, privacy, seed, runs, record_every, as_metrics(metrics), dtype, threads, engine, stop
