@@ -16,7 +16,8 @@ SIZE = {"width": 1280, "height": 860}
 
 def play(page):
     """Fig. 1 with another τ, the previous curve as a ghost, and a server's details."""
-    wait_for_series(page, "curve", "no inter-server", length=300)
+    for name in ("FedAvg", "no inter-server"):
+        wait_for_series(page, "curve", name, length=300)
     field = page.locator("input#value-tau")
     field.fill("0.1")
     field.press("Enter")

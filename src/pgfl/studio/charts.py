@@ -65,7 +65,7 @@ def axis_name(metric: str) -> str:
 
 def frame(colours: Theme, x: str, y: str, *, log_x: bool = False) -> Options:
     """Axes without curves."""
-    axis = {
+    axis: Options = {
         "nameLocation": "middle",
         "nameTextStyle": {"color": colours.ink, "fontSize": 13, "fontFamily": FONT},
         "axisLabel": {"color": colours.faint, "fontSize": 12, "fontFamily": FONT, "margin": 10},
@@ -95,7 +95,13 @@ def frame(colours: Theme, x: str, y: str, *, log_x: bool = False) -> Options:
             "textStyle": {"color": colours.ink, "fontSize": 12},
             ":valueFormatter": "v => v == null ? '—' : Number(v).toPrecision(4)",
         },
-        "xAxis": {**axis, "type": "log" if log_x else "value", "name": x, "nameGap": 34},
+        "xAxis": {
+            **axis,
+            "axisLabel": dict(axis["axisLabel"]),
+            "type": "log" if log_x else "value",
+            "name": x,
+            "nameGap": 34,
+        },
         "yAxis": {**axis, "type": "value", "name": y, "nameGap": 48, "scale": True},
         "series": [],
     }
@@ -341,6 +347,7 @@ def against_epsilon(
     if metric == "accuracy":
         options["yAxis"]["max"] = 100
     options["xAxis"] |= {"min": "dataMin", "max": "dataMax"}
+    options["xAxis"]["axisLabel"][":formatter"] = "v => Number(v.toPrecision(2))"
     options["tooltip"]["trigger"] = "item"
     options["tooltip"][":formatter"] = "p => `ε = ${p.value[0].toPrecision(3)}<br/>${p.value[1].toPrecision(4)}`"
     return options
