@@ -11,6 +11,7 @@ import numpy as np
 from pgfl.array_types import AnyArray, Floats
 from pgfl.core.metrics import disagreement
 from pgfl.core.roles import Accepted, Answer, Publication, RoundRequest, Server
+from pgfl.deploy.site.movement import Movement
 from pgfl.deploy.site.public_bounds import REFUSED_RADII, Ball, ClientBound, clipped_publication
 from pgfl.deploy.site.site_rounds import Members
 from pgfl.deploy.site.trustee import Contribution, Trustee
@@ -39,6 +40,7 @@ class SiteRole:
     rollbacks: tuple[int, ...] = ()  # the rounds whose models were taken back, in order
     disagreement: float = 0.0  # between this site's and its neighbours' publications of the last round
     clipped: set[str] = field(default_factory=set)  # clients and neighbours, in the last round
+    movement: Movement = field(default_factory=Movement)
     _kept: dict[tuple[int, str], Floats] = field(default_factory=dict)
     _duals: dict[str, Floats] = field(default_factory=dict)
     _corrections: dict[str, Floats] = field(default_factory=dict)  # how far the last accepted answers were clipped
@@ -188,6 +190,7 @@ class SiteRole:
         publications = {name: self._near(name, publication) for name, publication in publications.items()}
         self.server.combine(round, publications)
         self._measure(publications)
+        self.movement.follow(round, self.publication().models)
         for client in self._used:
             model = self.server.model(self.clients[client])
             assert model is not None  # the client's own answer is in it
@@ -233,6 +236,7 @@ class SiteRole:
         self.server.restore({"round": round, "clusters": states})
         self.rollbacks, self._all_restarted = tuple(rollbacks), round + 1
         self.accepted, self._kept, self._duals, self._corrections = {}, {}, {}, {}
+        self.movement.begin_anew()
 
     def snapshot(self) -> Arrays:
         """Arrays for the store."""
@@ -262,7 +266,7 @@ class SiteRole:
             "charged": {} if self.trustee is None else self.trustee.charges(),
         }
         arrays["about"] = np.array(json.dumps(about))
-        return arrays
+        return arrays | self.movement.snapshot()
 
     def restore(self, arrays: Mapping[str, AnyArray]) -> None:
         """Go on from a snapshot; if it has no duals but this site bounds its clients, duals begin anew."""
@@ -270,6 +274,7 @@ class SiteRole:
         rested = about.get("rested", ())
         self.server.restore({"round": about["round"], "clusters": models_in(arrays), "rested": rested})
         self.disagreement = float(arrays["disagreement"])
+        self.movement = Movement.restored(arrays)
         self.accepted = {client: int(round) for client, round in about["accepted"].items()}
         self._kept = {(key[0], key[1]): arrays["kept"][row] for row, key in enumerate(about["kept"])}
         self._restarted, self._all_restarted = about.get("restarted", {}), about.get("all_restarted", 0)
