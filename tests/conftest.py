@@ -55,6 +55,7 @@ QUICK = {
     "deploy/test_sparing_log.py": (),
     "deploy/test_store.py": ("test_a_bit_that_changes_on_the_disk_is_noticed_or_harmless",),
     "deploy/test_wire.py": ("test_any_bytes_are_a_frame_or_malformed", "test_damaged_frames_are_valid_or_malformed"),
+    "masking/test_masks_and_noise.py": (),
     "mpi/test_partition.py": ("test_every_part_has_clients_and_no_part_is_overloaded",),
     "mutants/test_planted.py": (
         "test_the_worst_are_caught_by_those_who_must_notice",

@@ -16,6 +16,7 @@ FLOORS = (
     ("objectives", "drawing"),
     ("core",),
     ("privacy",),
+    ("masking",),
     ("config",),
     ("data",),
     ("results",),

@@ -8,6 +8,7 @@ from tests.mutants.planted_endings import ENDINGS
 from tests.mutants.planted_later import LATER
 from tests.mutants.planted_ledgers import LEDGERS
 from tests.mutants.planted_linearised import LINEARISED
+from tests.mutants.planted_masks import MASKS
 from tests.mutants.planted_sites import SITES
 from tests.mutants.planted_slips import SLIPS
 from tests.mutants.planted_trustee import TRUSTEES
@@ -506,4 +507,4 @@ MECHANISM: tuple[Mutant, ...] = (
     ),
 )
 
-PLANTED = (*MECHANISM, *LINEARISED, *DEVICES, *LEDGERS, *SLIPS, *ENDINGS, *LATER, *SITES, *TRUSTEES)
+PLANTED = (*MECHANISM, *LINEARISED, *DEVICES, *LEDGERS, *SLIPS, *ENDINGS, *LATER, *SITES, *TRUSTEES, *MASKS)

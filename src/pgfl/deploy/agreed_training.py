@@ -74,8 +74,6 @@ class Training(Section):
             raise ValueError(
                 "`training.most_clients` must give, for exact mixing, the largest site's clients of every cluster."
             )
-        if self.privacy.trust == "masked":
-            raise ValueError('`training.privacy.trust` = "masked" is for `pgfl run` so far; set "local" or "site".')
         try:
             self.privacy.level.check(self.build_algorithm())
         except PrivacyError as error:

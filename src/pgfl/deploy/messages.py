@@ -55,6 +55,7 @@ class Hello(Header):
     """A client proves who it is, and reports how many releases it has made and, unless it minds, may make.
 
     With `terms` (`entrusting.SiteTerms`) it entrusts its contributions to this site, where the training asks for that.
+    `masks` says that it takes part in masked sums, where the training has them.
     """
 
     kind = Kind.HELLO
@@ -64,6 +65,7 @@ class Hello(Header):
     releases: Count
     budget: Annotated[str, Field(max_length=500)] | None = None
     terms: Annotated[str, Field(max_length=4096)] = ""
+    masks: bool = False
 
 
 class Welcome(Header):

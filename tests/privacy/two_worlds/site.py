@@ -355,8 +355,9 @@ class HostileSite:
         return self.pick([
             b"", b"PGFL", self.rng.bytes(40), frame(Kind.REQUEST, header), frame(Kind.REQUEST, header, vector, vector),
             frame(Kind.REQUEST, {**header, "round": 0}, vector), frame(Kind.REQUEST, {**header, "more": 1}, vector),
-            frame(Kind.REQUEST, header, vector, magic=b"PGFX"), frame(Kind.REQUEST, header, vector, version=VERSION + 1),
-            frame(Kind.ANSWER, {"round": 1, "release": 1}, vector, vector), frame(99, {}), challenge("00"),
+            frame(Kind.REQUEST, header, vector, magic=b"PGFX"), frame(99, {}), challenge("00"),
+            frame(Kind.REQUEST, header, vector, version=VERSION + 1),
+            frame(Kind.ANSWER, {"round": 1, "release": 1}, vector, vector),
             frame(Kind.REQUEST, b"{", vector), frame(Kind.STOP, {"reason": "x" * 501}), frame(Kind.REQUEST, b"[]"),
         ])  # fmt: skip
 

@@ -135,9 +135,20 @@ class PrivateAccount(LedgerAccount):
     def perturbed(self, slot: Slot, model: Floats) -> Floats:
         """The model with the noise that the slot was charged for; as it is, where the site adds the noise."""
         released = model if self.entrusted is not None else self._noised(slot, model)
-        if self.drawn is not None:
-            self.drawn(slot.number, model, released)
+        self.record(slot.number, model, released)
         return released
+
+    @contextmanager
+    def reserve_masked(self, key: str, sensitivity: float, sigma: float) -> Iterator[Slot]:
+        """Charge one contribution to a masked sum whose noise, that of all honest contributors together, has this σ."""
+        with self.ledger.reserve(key, sensitivity, self._unmarked, trust="masked", sigma=sigma) as slot:
+            self._unmarked.clear()  # marked in the commit of the charge
+            yield slot
+
+    def record(self, number: int, model: Floats, released: Floats) -> None:
+        """Hand a clean model and what was made of it to whoever demonstrates; nobody does otherwise."""
+        if self.drawn is not None:
+            self.drawn(number, model, released)
 
     def _noised(self, slot: Slot, model: Floats) -> Floats:
         sigma, nobody = np.array([slot.sigma]), np.zeros(1, dtype=np.int64)

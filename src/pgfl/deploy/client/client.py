@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from pgfl.core.assured import Terms
-from pgfl.core.roles import Client
+from pgfl.core.roles import EVERYONE, Client
 from pgfl.deploy import identity, messages
 from pgfl.deploy.agreed_training import TASK_OF, Training
 from pgfl.deploy.client.acceptance import Offer, accepted, check_accepted
@@ -19,16 +19,22 @@ from pgfl.deploy.client.client_backup import LOCK, check_not_moved
 from pgfl.deploy.client.client_rounds import ClientRounds, release_prefix
 from pgfl.deploy.client.client_samples import Samples
 from pgfl.deploy.client.client_settings import ClientSettings
+from pgfl.deploy.client.masked_rounds import MaskedRounds
 from pgfl.deploy.client.session import Session
 from pgfl.deploy.entrusting import SiteTerms
 from pgfl.deploy.identity import SiteCertificate
 from pgfl.deploy.invitations import Invitation, Invitations
+from pgfl.deploy.masked_messages import TO_CLIENT, MaskedRequest
 from pgfl.deploy.messages import read_request
+from pgfl.deploy.rotation import TwoFiles
 from pgfl.deploy.round_streams import Ended, SiteStream
 from pgfl.deploy.shared_budget import told
 from pgfl.deploy.sparing_log import SparingLog
 from pgfl.deploy.wire import Frame, Limits
 from pgfl.errors import DataError, NetworkError
+from pgfl.masking.masked_terms import Demands
+from pgfl.masking.member import Member
+from pgfl.masking.rosters import Roster, read_roster
 from pgfl.objectives import Bounds
 
 log = logging.getLogger(__name__)
@@ -45,11 +51,15 @@ class Participant:
         self.settings, self.samples = settings, samples
         self.home = Path(settings.home)
         self.session = Session(self.home / SESSION)
-        self.key = identity.read_client_key(self.home / identity.CLIENT_KEY)
-        self.site = SiteCertificate.read(Path(settings.site.certificate))
+        self._keys = TwoFiles(self.home / identity.CLIENT_KEY)
+        self._pins = TwoFiles(Path(settings.site.certificate))
+        self.key = identity.read_client_key(self._keys.path)
+        self.site = SiteCertificate.read(self._pins.path)
         self.dimension = samples.features.shape[1]
+        self.roster = self._read_roster()
         self.account = self._open_account()
         self.rounds: ClientRounds | None = None
+        self.masked: MaskedRounds | None = None
         self.answered = 0
         self.stream_worked, self._worked_at = False, time.monotonic()
         self._invitations: queue.Queue[Invitation] = queue.Queue()
@@ -61,6 +71,7 @@ class Participant:
         self.stream = SiteStream(
             self.site, self.key, Limits(self.dimension), lambda: self.account.releases, self._handle,
             told(self.account.ledger.policy) if settings.share_budget else None, self._terms_text,
+            self.takes_part_masked,
         )  # fmt: skip
 
     def run(self, invitations: Invitations) -> str:
@@ -103,6 +114,8 @@ class Participant:
             self.account.close()
 
     def _after(self, ended: Ended, invitation: Invitation, pause: float) -> tuple[Invitation | None, float]:
+        if self._try_other(ended):
+            return invitation, pause
         if ended.how == "refused":
             self.session.forget()
             self._want_invitation()
@@ -114,6 +127,27 @@ class Participant:
             self._want_invitation()
         self._over.wait(pause)
         return invitation, 0.2 if self.stream_worked else min(2 * pause, _LONGEST_PAUSE)
+
+    def _try_other(self, ended: Ended) -> bool:
+        """Where a rotation is under way: try the next key if the site refuses this one, or its next certificate."""
+        before = self._keys.path, self._pins.path
+        tried = self._keys if ended.how == "refused" else self._pins
+        other = not self.stream_worked and tried.try_other()
+        if not other:
+            self._keys.reset()
+            self._pins.reset()
+        if (self._keys.path, self._pins.path) != before:
+            self.key, self.site = identity.read_client_key(self._keys.path), SiteCertificate.read(self._pins.path)
+            self.stream.key, self.stream.site = self.key, self.site
+        return other
+
+    def _identity_worked(self) -> None:
+        if self._keys.worked():
+            public = identity.public_key_of(self.key)
+            (self.home / identity.CLIENT_PUBLIC).write_text(f"{public.line} {self.settings.name}\n")
+            log.info("the site knows this client by its new key; the old one is gone")
+        if self._pins.worked():
+            log.info("the site shows its new certificate; the one before is trusted no more")
 
     def _want_invitation(self) -> None:
         """Listen for another invitation; a client whose stream works does not."""
@@ -152,16 +186,27 @@ class Participant:
         if self.rounds is None:
             log.warning("the site sent a request before its welcome: ignored")
             return None
+        if isinstance(frame.header, tuple(TO_CLIENT)):
+            return self._handle_masked(frame)
         reply = self.rounds.answer(read_request(frame))
         self.answered += 1
         return reply
+
+    def _handle_masked(self, frame: Frame) -> bytes | None:
+        if self.masked is None:
+            log.warning("the site asks for masked sums, in which this client takes no part: ignored")
+            return None
+        self.answered += isinstance(frame.header, MaskedRequest)
+        return self.masked.handle(frame)
 
     def _welcomed(self, welcome: messages.Welcome) -> None:
         offer = Offer(Training.parse(welcome.training), welcome.cluster)
         self._check(offer)
         if self.rounds is None or self.rounds.training != offer.training.digest:
             self.rounds = self._begin(offer)
+            self.masked = self._begin_masked(offer, self.rounds)
         self.rounds.welcomed(welcome.releases)
+        self._identity_worked()
         made = self.account.releases
         log.info("welcome as %s in cluster %s; %d releases so far", welcome.client, offer.cluster, made)
 
@@ -203,9 +248,43 @@ class Participant:
         if isinstance(self.account, PrivateAccount):
             trusted = training.privacy.trust == "site" == privacy.trust
             self.account.entrusted = self._terms() if trusted else None
-            log.info("releases carry noise from %s", "the site, which gets them clean" if trusted else "here")
+            masked = training.privacy.trust == "masked" == privacy.trust
+            shared = "here and from others, in a masked sum" if masked else "here"
+            log.info("releases carry noise from %s", "the site, which gets them clean" if trusted else shared)
             self.account.sensitivity(role, 1)  # refuse now, in one sentence, what could never be released
         return ClientRounds(role, self.account, training.digest, training.rounds)
+
+    def _begin_masked(self, offer: Offer, rounds: ClientRounds) -> MaskedRounds | None:
+        """Take part in masked sums, where both the training and the owner say so; secrets are new with every start."""
+        privacy, training = self.settings.privacy, offer.training
+        if not (self.takes_part_masked and training.privacy.trust == "masked"):
+            return None
+        assert self.roster is not None and isinstance(self.account, PrivateAccount)
+        demands = Demands(privacy.contributors, privacy.colluders)
+        member = Member(self.settings.name, self.key, self.roster, demands)
+        bounds = Bounds(privacy.x_norm, privacy.y_bound, privacy.w_norm)
+        log.info(
+            "contributions are masked; the roster names %d clients (%s)", len(self.roster.keys), self.roster.digest
+        )
+        pair = offer.cluster if rounds.role.algorithm.personalised else EVERYONE
+        return MaskedRounds(rounds, self.account, member, self.site.fingerprint, pair, bounds)
+
+    def _read_roster(self) -> Roster | None:
+        if not self.takes_part_masked:
+            return None
+        assert self.settings.roster is not None  # as settings are validated
+        roster = read_roster(Path(self.settings.roster.file), self.settings.roster.steward)
+        if roster.keys.get(self.settings.name) != identity.public_key_of(self.key).line:
+            raise NetworkError(
+                f"The roster {self.settings.roster.file} does not list {self.settings.name} with this client's own "
+                "key; ask whoever made it for a new one."
+            )
+        return roster
+
+    @property
+    def takes_part_masked(self) -> bool:
+        """Whether the owner wants contributions to be masked."""
+        return self.settings.privacy.enabled and self.settings.privacy.trust == "masked"
 
     def _terms(self) -> SiteTerms:
         """What a trusted site needs to know to add the noise, and how many contributions it is known to have used."""

@@ -101,16 +101,21 @@ class ClientRounds:
 
     def answer(self, request: RoundRequest) -> bytes:
         """A frame to send: the answer, the same answer again, or a refusal. `LedgerError` means stop."""
-        if self.last_round is not None and request.round > self.last_round:
-            return decline(request.round, Refusal.BEYOND)
         known = self.account.find(self.key(request.round))
+        if refusal := self.turned_down(request, known):
+            return decline(request.round, refusal)
         if known is not None:
             return known.payload or decline(request.round, Refusal.LOST_ROUND)
-        if self.role.sent is not None and request.round <= self.role.sent[0]:
-            return decline(request.round, Refusal.OLD_ROUND)
-        self._confirm(request)
+        self.confirm(request)
         refusal = self.role.refusal(request) or self.account.refusal(self.role, request.server_clients)
         return decline(request.round, refusal) if refusal else self._release(request)
+
+    def turned_down(self, request: RoundRequest, known: Release | None) -> Refusal | None:
+        """Why a round's number alone rules an answer out; `known` is what was released for it before."""
+        if self.last_round is not None and request.round > self.last_round:
+            return Refusal.BEYOND
+        passed = self.role.sent is not None and request.round <= self.role.sent[0]
+        return Refusal.OLD_ROUND if passed and known is None else None
 
     def _release(self, request: RoundRequest) -> bytes:
         before = self.role.state()
@@ -130,7 +135,8 @@ class ClientRounds:
             self.role.restore(before)
             raise
 
-    def _confirm(self, request: RoundRequest) -> None:
+    def confirm(self, request: RoundRequest) -> None:
+        """Note that the site accepted the round that a request says it did."""
         if request.accepted is not None:
             key = self.key(request.accepted.round)
             if key != self._confirmed:

@@ -12,6 +12,7 @@ import time
 import zlib
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +22,12 @@ from pgfl.deploy import identity, messages
 from pgfl.deploy.entrusting import SiteTerms
 from pgfl.deploy.identity import ClientKey, SiteCertificate
 from pgfl.deploy.invitations import Invitation, Inviter
+from pgfl.deploy.masked_messages import Consent, MaskedAnswer, Reveal
 from pgfl.deploy.messages import RequestFrames, encode_publication, read_answer, read_publication
+from pgfl.deploy.rotation import matching
 from pgfl.deploy.round_streams import ClientStreams, Unwelcome
 from pgfl.deploy.shared_budget import SharedBudget, heard
+from pgfl.deploy.site.masked_pairs import MaskedPairs
 from pgfl.deploy.site.peer_links import PeerLink, PeerService, Refused
 from pgfl.deploy.site.public_bounds import ClientBound
 from pgfl.deploy.site.site_metrics import Figures, MetricsServer, PhaseClock, RoundClock
@@ -40,6 +44,7 @@ from pgfl.deploy.site.site_rounds import (
     Publish,
     Quorum,
     Rollback,
+    Send,
     SiteRounds,
     Timing,
 )
@@ -88,9 +93,11 @@ class Site:
             )
         server = Server(algorithm, self.training.dimension, self.neighbours, clusters=self.training.clusters)
         self.trustee = self._trustee()
+        self.masked = self._masked_pairs()
         self.role = SiteRole(
-            server, clients, self.training.most_clients, self._client_bound(), settings.bounds.neighbours, self.trustee
-        )
+            server, clients, self.training.most_clients, self._client_bound(), settings.bounds.neighbours, self.trustee,
+            self.masked,
+        )  # fmt: skip
         saved = self.store.load_state()
         if saved is not None:
             self.role.restore(saved[1])
@@ -105,6 +112,7 @@ class Site:
             Timing(**settings.timing.model_dump()),
             Quorum(**settings.quorum.model_dump()),
             choose=self._choose,
+            masked=self.masked,
             round=saved[0] if saved is not None else 0,
             apart=self._apart_before(),
         )
@@ -144,6 +152,15 @@ class Site:
         drawn = None if recorded is None else SumRecorder(Path(recorded))
         return Trustee(self.training, self.home / LEDGERS, self.store, drawn)
 
+    def _masked_pairs(self) -> MaskedPairs | None:
+        if self.training.privacy.trust != "masked":
+            return None
+        return MaskedPairs(
+            self.training, self.certificate.fingerprint,
+            lambda client: self.role.pair(client), lambda client: self.role.clients.get(client),
+            lambda: {name: key.line for name, key in self._keys().items()}, self.settings.timing.answers,
+        )  # fmt: skip
+
     # life -------------------------------------------------------------------------------------------------------------
 
     async def run(self) -> str:
@@ -153,11 +170,11 @@ class Site:
         listen, certificate = self.settings.listen, self.certificate.pem
         self.streams = ClientStreams(
             self.settings.name, certificate, self.key, self.limits, self._authenticate,
-            self._stream_opened, self._frame, self._stream_closed,
+            self._stream_opened, self._frame, self._stream_closed, listen.limits(),
         )  # fmt: skip
         self.service = PeerService(
             self.home / identity.SITE_CERTIFICATE, self.home / identity.SITE_KEY, lambda: self.neighbours, self.limits,
-            self._from_peer,
+            self._from_peer, self._peer_switched, listen.limits(),
         )  # fmt: skip
         async with AsyncExitStack() as ending:
             ending.callback(self.store.close)
@@ -251,6 +268,8 @@ class Site:
             match effect:
                 case Ask(client, request):
                     self.streams.send(client, frames.of(request))
+                case Send(client, frame):
+                    self.streams.send(client, frame)
                 case Publish(round, publication):
                     self._latest = (round, self._published(publication))
                     for link in self._links.values():
@@ -280,7 +299,7 @@ class Site:
             "absent": list(done.absent),
             "retired": list(done.retired),
             "clipped": sorted(self.role.clipped),
-            "sat_out": self._sat_out(),
+            "sat_out": self._sat_out(done.round),
             "disagreement": float(done.snapshot["disagreement"]),
             "seconds": self._clock.tick(),
             "refused": self._refused(),
@@ -296,11 +315,13 @@ class Site:
             f", without site {', '.join(done.absent)}" if done.absent else "",
             figures["disagreement"],
         )
-        for pair, why in self._sat_out().items():
+        for pair, why in self._sat_out(done.round).items():
             self._sparing.info(f"sat out {pair} {why}", f"cluster {pair} sat round {done.round} out: {why}")
         self._write_live()
 
-    def _sat_out(self) -> dict[str, str]:
+    def _sat_out(self, round: int) -> dict[str, str]:
+        if self.masked is not None:
+            return self.masked.sat_out(round)
         return {} if self.trustee is None else dict(self.trustee.sat_out)
 
     def _retire_spent(self) -> None:
@@ -341,6 +362,8 @@ class Site:
         if wanted != "all" and len(able) > wanted:
             lots = stream(self.training.seed, 0, Purpose.PARTICIPANTS, zlib.crc32(self.settings.name.encode()), round)
             chosen = sorted(able[place] for place in lots.permutation(len(able))[:wanted])
+        if self.masked is not None:
+            return self.masked.worth_asking(chosen)
         if self.trustee is None:
             return chosen
         return self.trustee.worth_asking(chosen, {client: self.role.pair(client) for client in chosen})
@@ -363,6 +386,8 @@ class Site:
         if not self.store.takes_token(client, hello.token):
             raise Unwelcome(f"the token of client {client} is not that of its last invitation")
         self._entrusted(client, hello.terms)
+        if self.masked is not None:
+            self.masked.joined(client, hello.masks)
         self.store.saw_release(client, hello.releases)
         self._budgets[client] = heard(hello.budget)
         return client
@@ -417,6 +442,20 @@ class Site:
                 self._handle(lambda: self.rounds.answered(client, round, read_answer(frame), now))
             case messages.Decline(round=round, final=final, reason=reason):
                 self._handle(lambda: self.rounds.declined(client, round, final, reason, now))
+            case _ if self.masked is not None:
+                self._masked_frame(self.masked, client, frame, now)
+
+    def _masked_frame(self, masked: MaskedPairs, client: str, frame: Frame, now: float) -> None:
+        header = frame.header
+        match header:
+            case MaskedAnswer(round=round, release=release):
+                if self._note_release(client, round, release):
+                    take = partial(masked.contributed, client, header, frame.words[0])
+                    self._handle(lambda: self.rounds.masked_answer(client, round, take, now))
+            case Consent() | Reveal():
+                self._handle(lambda: self.rounds.masked_message(lambda: masked.heard(client, frame), now))
+            case _:
+                self._handle(lambda: self.rounds.masked_message(lambda: masked.gathered(client, frame), now))
 
     def _note_release(self, client: str, round: int, number: int) -> bool:
         """Remember it; returns whether that worked.
@@ -557,6 +596,7 @@ class Site:
         while True:
             await asyncio.sleep(_LOOK_SECONDS)
             self._look_for_changes()
+            await self._look_for_certificate()
             self._write_live()
 
     def _look_for_changes(self) -> None:
@@ -573,6 +613,31 @@ class Site:
             if coming.rollbacks != self.role.rollbacks:
                 rollback = Rollback(self.store.past(coming.rollbacks[-1]), coming.rollbacks)
             self._handle(lambda: self.rounds.change(members, time.monotonic(), rollback))
+
+    async def _look_for_certificate(self) -> None:
+        """Take over a certificate to which the operator has switched; open streams go on."""
+        try:
+            shown = SiteCertificate.read(self.home / identity.SITE_CERTIFICATE)
+            key = _read_key(self.home / identity.SITE_KEY)
+        except NetworkError as error:
+            self._sparing.warning("certificate", f"the certificate cannot be read: {error}")
+            return
+        if shown == self.certificate or shown.name != self.certificate.name or not matching(shown, key):
+            return
+        log.info("this site shows the certificate with fingerprint %s… from now on", shown.fingerprint[:16])
+        self.certificate, self.key = shown, key
+        await self.streams.renew(shown.pem, key)
+        self.service.proxy.renew()
+        for name, neighbour in self.neighbours.items():
+            self._keep(self._loop.create_task(self._links.pop(name).stop()))
+            self._link(name, neighbour)
+            if self._latest is not None:
+                self._links[name].publish(*self._latest)
+
+    def _peer_switched(self, peer: str) -> None:
+        log.info("site %s shows its new certificate; the one before is trusted no more", peer)
+        self.store.switched(peer)
+        self.neighbours = {**self.neighbours, peer: self.store.neighbours()[peer]}
 
     def _members_changed(self, changed: Changed) -> None:
         """Open and close streams and links as the members say that count from now on."""

@@ -11,6 +11,7 @@ import numpy as np
 from pgfl.array_types import AnyArray, Floats
 from pgfl.core.metrics import disagreement
 from pgfl.core.roles import Accepted, Answer, Publication, RoundRequest, Server
+from pgfl.deploy.site.masked_pairs import MaskedPairs
 from pgfl.deploy.site.movement import Movement
 from pgfl.deploy.site.public_bounds import REFUSED_RADII, Ball, ClientBound, clipped_publication
 from pgfl.deploy.site.site_rounds import Members
@@ -27,7 +28,8 @@ class SiteRole:
     `clients` maps the admitted to their clusters, `accepted` to the last round in which they were accepted. The models
     of those rounds are kept until nobody needs them. With a `bound` on clients the site computes their duals itself,
     and clips what they contribute; with a radius for neighbours it clips what they publish. A `trustee` adds the noise
-    for clients that send clean contributions; of these nothing is kept but what it returns.
+    for clients that send clean contributions; of these nothing is kept but what it returns. Of clients that take part
+    in `masked` sums it sees the sums alone.
     """
 
     server: Server
@@ -36,6 +38,7 @@ class SiteRole:
     bound: ClientBound | None = None
     neighbour_radius: float | None = None
     trustee: Trustee | None = None
+    masked: MaskedPairs | None = None
     accepted: dict[str, int] = field(default_factory=dict)
     rollbacks: tuple[int, ...] = ()  # the rounds whose models were taken back, in order
     disagreement: float = 0.0  # between this site's and its neighbours' publications of the last round
@@ -132,8 +135,8 @@ class SiteRole:
         self.clipped = {name for name, (sent, used) in contributions.items() if sent.model is not used.model}
         self._contributions = {name: both for name, both in contributions.items() if not both[0].clean}
         clean = {name: used for name, (sent, used) in contributions.items() if sent.clean}
-        aggregates, used_clean = self._noised_aggregates(round, clean)
-        self._used = sorted([*self._contributions, *used_clean])
+        aggregates, used = self._noised_aggregates(round, clean) if self.masked is None else self._unmasked(self.masked)
+        self._used = sorted([*self._contributions, *used])
         contributors = [(cluster, client not in retired) for client, cluster in self.clients.items()]
         answered = [(self.clients[name], used) for name, (_, used) in self._contributions.items()]
         self._sent = self.server.aggregate(round, answered, contributors, aggregates)
@@ -154,11 +157,22 @@ class SiteRole:
             noised = self.trustee.noised_sum(round, pair, members, len(self.clients))
             if noised is None:
                 continue
-            local = [answer.model for name, (_, answer) in self._contributions.items() if self.pair(name) == pair]
-            total = np.sum([noised.sum, *local], axis=0)
-            aggregates[pair] = total / (noised.contributors + len(local))
+            aggregates[pair] = self._averaged(pair, noised.sum, noised.contributors)
             used += members
         return aggregates, used
+
+    def _unmasked(self, masked: MaskedPairs) -> tuple[dict[str, Floats], list[str]]:
+        """The aggregates of pairs with a masked sum, to which clients that noised their models themselves are added."""
+        aggregates: dict[str, Floats] = {}
+        for pair, unmasked in masked.sums.items():
+            aggregates[pair] = self._averaged(pair, unmasked.sum, len(unmasked.contributors))
+        return aggregates, list(masked.contributors)
+
+    def _averaged(self, pair: str, noised: Floats, contributors: int) -> Floats:
+        """One average of a noised sum and of what clients have noised themselves."""
+        local = [answer.model for name, (_, answer) in self._contributions.items() if self.pair(name) == pair]
+        averaged: Floats = np.sum([noised, *local], axis=0) / (contributors + len(local))
+        return averaged
 
     def pair(self, client: str) -> str:
         """Under which name the aggregate is kept that a client contributes to."""
