@@ -64,10 +64,11 @@ TRUSTEES: tuple[Mutant, ...] = (
         "a round that is asked again after a crash gets new noise for the same contributions",
         "The average of both draws has less noise than was charged.",
         ACCOUNTS,
-        "            return NoisedSum(*before)\n",
+        "            return NoisedSum(*before, tuple(name for name in sorted(clean) if "
+        "self._was_charged(name, round, pair)))\n",
         "            models = np.stack([clean[client].model for client in sorted(clean)])\n"
         "            summed = lattice.to_lattice(models).sum(axis=0)\n"
-        "            return NoisedSum(lattice.from_lattice(self.noise(summed, 1.0)), len(clean))\n",
+        "            return NoisedSum(lattice.from_lattice(self.noise(summed, 1.0)), len(clean), tuple(clean))\n",
         (
             TRUSTEE + "killed_before_the_round_is_saved_the_same_numbers_are_sent_again",
             WORLDS + "one_record_changes_nothing_but_the_noised_sums_and_those_by_delta_at_most",

@@ -43,6 +43,7 @@ class SiteRole:
     rollbacks: tuple[int, ...] = ()  # the rounds whose models were taken back, in order
     disagreement: float = 0.0  # between this site's and its neighbours' publications of the last round
     clipped: set[str] = field(default_factory=set)  # clients and neighbours, in the last round
+    used: list[str] = field(default_factory=list)  # the clients whose contributions are in the last aggregates
     movement: Movement = field(default_factory=Movement)
     _kept: dict[tuple[int, str], Floats] = field(default_factory=dict)
     _duals: dict[str, Floats] = field(default_factory=dict)
@@ -50,7 +51,6 @@ class SiteRole:
     _restarted: dict[str, int] = field(default_factory=dict)
     _all_restarted: int = 0
     _contributions: dict[str, tuple[Answer, Answer]] = field(default_factory=dict)  # noised ones, as sent and as used
-    _used: list[str] = field(default_factory=list)  # the clients in the last aggregates
     _sent: Publication | None = None
 
     def __post_init__(self) -> None:
@@ -136,7 +136,7 @@ class SiteRole:
         self._contributions = {name: both for name, both in contributions.items() if not both[0].clean}
         clean = {name: used for name, (sent, used) in contributions.items() if sent.clean}
         aggregates, used = self._noised_aggregates(round, clean) if self.masked is None else self._unmasked(self.masked)
-        self._used = sorted([*self._contributions, *used])
+        self.used = sorted([*self._contributions, *used])
         contributors = [(cluster, client not in retired) for client, cluster in self.clients.items()]
         answered = [(self.clients[name], used) for name, (_, used) in self._contributions.items()]
         self._sent = self.server.aggregate(round, answered, contributors, aggregates)
@@ -158,7 +158,7 @@ class SiteRole:
             if noised is None:
                 continue
             aggregates[pair] = self._averaged(pair, noised.sum, noised.contributors)
-            used += members
+            used += noised.names
         return aggregates, used
 
     def _unmasked(self, masked: MaskedPairs) -> tuple[dict[str, Floats], list[str]]:
@@ -205,7 +205,7 @@ class SiteRole:
         self.server.combine(round, publications)
         self._measure(publications)
         self.movement.follow(round, self.publication().models)
-        for client in self._used:
+        for client in self.used:
             model = self.server.model(self.clients[client])
             assert model is not None  # the client's own answer is in it
             self.accepted[client] = round
