@@ -12,7 +12,7 @@ from typing import Any
 from nicegui import background_tasks, events, run, ui
 from nicegui.client import Client
 
-from pgfl.data.survey import TableFacts
+from pgfl.data.table_facts import TableFacts
 from pgfl.errors import PgflError
 from pgfl.studio import charts
 from pgfl.studio.commands import Command

@@ -11,7 +11,8 @@ from urllib.parse import urlencode
 from pgfl.config import Config, parse
 from pgfl.core.declarations import Column
 from pgfl.data.first_config import Asked, Draft, draft_config
-from pgfl.data.survey import ColumnFacts, TableFacts, survey
+from pgfl.data.survey import survey
+from pgfl.data.table_facts import ColumnFacts, TableFacts
 from pgfl.errors import ConfigError
 
 PLACES = ("client", "server", "cluster")
