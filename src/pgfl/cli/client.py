@@ -175,5 +175,6 @@ def status(settings: Annotated[Path, typer.Argument(help="client.toml")], as_jso
             clean, against = f", {summary['entrusted']} left clean to the site", ", against everyone but the site"
         typer.echo(
             f"{loaded.name}: {summary['releases']} releases, {summary['accepted']} of them confirmed by the site"
-            f"{clean}; epsilon {float(summary['epsilon']):.4g} at delta {summary['delta'] or loaded.privacy.delta:g}{against}."
+            f"{clean}; epsilon {float(summary['epsilon']):.4g} at delta {summary['delta'] or loaded.privacy.delta:g}"
+            f"{against}."
         )
