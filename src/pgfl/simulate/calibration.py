@@ -38,7 +38,8 @@ def calibrated(
     from pgfl.privacy.noise import SecureNoise, SeededNoise
 
     federation = layout.runs[0].federation
-    normals = ServerNormals(layout, options.participants, options.seed, options.dtype)
+    compiled = options.engine == "numba"
+    normals = ServerNormals(layout, options.participants, options.seed, options.dtype, compiled)
     secure = privacy.noise_for(federation) == "secure"
     noise = SecureNoise(layout.model_length) if secure else SeededNoise(normals)
     plan = privacy.plan(noise.widen(_sensitivities(layout, algorithm, objectives, privacy, options)), options.rounds)
