@@ -126,6 +126,7 @@ class Result:
     tasks: Sequence[Task] = ()
     classes: int | None = None
     rho: float | None = None  # that was used, whether it was stated or chosen
+    engine: str | None = None  # likewise; None where the result does not say
     clean_history: Columns | None = None
     privacy: Sequence[Columns] = ()
     noise: str | None = None
@@ -312,6 +313,7 @@ class Result:
             "objectives": sorted(set(self.objectives)),
             "runs": len(self.models),
             "rounds": int(self.rounds[-1]),
+            "engine": self.engine,
             "seconds": round(self.seconds, 3),
             "verdict": None if self.verdict is None else self.verdict.to_json(),
             "final": final,

@@ -27,6 +27,7 @@ from pgfl.simulate import memory
 from pgfl.simulate.automatic_rho import with_rho
 from pgfl.simulate.communicator import ALONE, Communicator, Gathering
 from pgfl.simulate.continuing import Continuation, state_of
+from pgfl.simulate.engine_choice import with_engine
 from pgfl.simulate.label_classes import classes_of, with_classes
 from pgfl.simulate.notebook_progress import notebook_bar
 from pgfl.simulate.notices import warnings
@@ -93,7 +94,8 @@ def train(
     `privacy` states a larger epsilon.
 
     Engines differ in speed, not in results: "numpy" needs nothing else, "numba" is fastest on CPUs and copies no data,
-    "jax" runs on accelerators. `threads` is as many as pay off unless given; results do not depend on it.
+    "jax" runs on accelerators; "auto" is Numba where it is installed and pays off, else NumPy, and `result.engine` says
+    which it was. `threads` is as many as pay off unless given; results do not depend on it.
 
     With `stop="converged"` a single run without privacy ends once its models have converged. `result.verdict` says
     whether they have; a single run that diverges is always stopped.
@@ -165,6 +167,7 @@ def train_runs(
     objectives = communicator.together(lambda: with_classes(objectives, first, options.privacy, communicator))
     known = None if earlier is None else earlier.rho
     algorithm = communicator.together(lambda: with_rho(algorithm, objectives, first, options, communicator, known))
+    options = with_engine(options, algorithm, objectives, first, communicator)
     batches = _batches(first, objectives, options, communicator)
     trained = _Trained(first, objectives, options, warnings(first, algorithm, objectives, options, communicator))
     watching: list[Observer] = [checkpoints] if checkpoints else []
@@ -302,6 +305,7 @@ class _Trained:
             encoding=self.first.encoding,
             x_norm=self.options.privacy.x_norm if self.options.privacy else None,
             dtype=np.dtype(self.options.dtype).name,
+            engine=self.options.engine,
             classes=classes_of(self.objectives),
             rho=self.rho,
             models=self.models,
