@@ -18,7 +18,7 @@ from pgfl.core.measures import MEASURES
 from pgfl.core.row_encoding import RowEncoding
 from pgfl.did_you_mean import kind_of, nearest, unknown_name
 from pgfl.errors import ResultError
-from pgfl.results.measured import Measured
+from pgfl.results.measured import Measured, few_rows, useless
 from pgfl.results.model import EXAMPLE, Asked, Model
 from pgfl.results.verdict import Verdict
 from pgfl.usage import explained
@@ -195,8 +195,9 @@ class Result:
 
     @property
     def notes(self) -> list[str]:
-        """Notes on the figures, where they could be taken for more private than they are."""
-        return [TEST_FIGURES] if self.private and any(name in self.metrics for name in MEASURES) else []
+        """Notes on the figures, where they could be taken for better or more private than they are."""
+        unprotected = self.private and any(name in self.metrics for name in MEASURES)
+        return [*useless(self.measures), *few_rows(self.client_measures), *([TEST_FIGURES] if unprotected else [])]
 
     @property
     def feature_names(self) -> tuple[str, ...] | None:

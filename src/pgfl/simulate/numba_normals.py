@@ -4,7 +4,8 @@ NumPy asks for every word and every normal number through a function pointer. Ph
 numbers: as easy as 1, 2, 3". Ziggurat: Marsaglia and Tsang, "The ziggurat method for generating random variables".
 """
 
-# mypy: disable-error-code="assignment, misc, no-any-return, no-untyped-call, no-untyped-def, return-value, untyped-decorator"
+# mypy: disable-error-code="assignment, misc, no-any-return, no-untyped-call, no-untyped-def"
+# mypy: disable-error-code="return-value, untyped-decorator"
 from __future__ import annotations
 
 import numpy as np

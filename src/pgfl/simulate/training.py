@@ -41,6 +41,7 @@ from pgfl.simulate.train_arguments import (
     check_helpers,
     check_objective,
     check_privacy,
+    check_spent_once,
     check_start,
     made_federation,
 )
@@ -161,6 +162,7 @@ def train_runs(
     owners_of(0)
     first = communicator.together(lambda: federation_of(0))
     communicator.together(lambda: check_clusters(objectives, first.cluster_ids))
+    communicator.together(lambda: check_spent_once(first, options.privacy, options.runs))
     if options.privacy is not None:
         options = replace(options, privacy=options.privacy.completed(first.encoding))
     check_wanted(options.metrics, [objective_of(objectives, name) for name in first.cluster_ids])
@@ -278,6 +280,7 @@ class _Trained:
         own = simulator.recorder.client_figures(number, only_wanted=several)  # the others take time in every run
         found = [ClientFigures(one.name, *(gathering.clients(values) for values in one.columns)) for one in own]
         network = self.models[-1].network
+        rows = gathering.clients(simulator.recorder.held_out.own_rows(number)) if found else None
         if not found or network is None or not simulator.communicator.first:
             return
         cluster_ids, named = run.federation.cluster_ids, None if simulator.plan else self.client_ids
@@ -290,6 +293,7 @@ class _Trained:
             self.client_measures = {
                 "client": np.array(self.client_ids, dtype=np.str_),
                 "cluster": np.array(cluster_ids, dtype=np.str_)[cluster],
+                "rows": np.asarray(rows, dtype=np.int64),
                 **{one.name: one.on_own for one in found},
             }
 
