@@ -562,7 +562,7 @@ class SiteRounds:
         self._asked, self._answers, self._frames, self._contributed, self._declined = {}, {}, {}, set(), set()
 
     def _collect(self, now: float) -> list[Effect] | None:
-        settled = len(self._answers) + len(self._contributed) + len(self._declined)  # of those who were asked, each once
+        settled = len(self._answers) + len(self._contributed) + len(self._declined)  # each client once
         if settled < len(self._asked) and (self.deadline is None or now < self.deadline):
             return None
         late = sorted(self.pending)
