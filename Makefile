@@ -38,7 +38,7 @@ quick: install
 	$(BIN)/python -m pytest -n 2 -m quick tests
 
 test: install
-	@$(BIN)/python -m tests.studio.chromium
+	@$(BIN)/python -m tests.browser
 	$(BIN)/python -m pytest -n 2 --dist loadgroup
 
 two-worlds: install
@@ -51,11 +51,11 @@ check: install
 	$(BIN)/mypy --config-file= --cache-dir=.mypy_cache/examples --strict --untyped-calls-exclude=jax examples  # as code that uses the installed package
 
 docs: install
-	$(BIN)/sphinx-build -W --keep-going -q -b html docs docs/_build/html
+	$(BIN)/sphinx-build -W --keep-going -q -j auto -b html docs docs/_build/html
 	@echo "Open docs/_build/html/index.html"
 
 screenshots: install
-	@$(BIN)/python -m tests.studio.chromium
+	@$(BIN)/python -m tests.browser
 	@$(BIN)/python -m tests.studio.screenshots docs/studio
 
 mutants: install

@@ -23,6 +23,7 @@ from pgfl.results.result import Result
 from pgfl.simulate import memory
 from pgfl.simulate.checkpoint import Checkpoints
 from pgfl.simulate.communicator import ALONE, Communicator
+from pgfl.simulate.live_history import LiveHistory
 from pgfl.simulate.mpi.launcher import ALIASES
 from pgfl.simulate.simulator import Observer, check_engine
 from pgfl.simulate.training import Progress, train_runs
@@ -73,7 +74,7 @@ def run(
         owners_of=owners_of,
         folder=out,
         start=start,
-        observers=observers,
+        observers=[*observers, *([LiveHistory(out)] if out is not None and communicator.first else [])],
     )
     result.config, result.intercept = config, getattr(config.data, "intercept", False)
     result.warnings = list(dict.fromkeys([*config_warnings(config), *result.warnings]))

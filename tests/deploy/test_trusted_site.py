@@ -24,6 +24,7 @@ from pgfl.deploy.site.site_status import status_of
 from pgfl.deploy.site.site_store import SiteStore
 from pgfl.privacy import lattice
 from pgfl.privacy.ledger import Ledger
+from tests.command_line import refused
 from tests.deploy.inprocess import train_in_process
 
 ROUNDS = 5
@@ -164,3 +165,8 @@ def test_clients_that_go_and_a_site_that_is_stopped_in_a_round_cost_nobody_twice
     assert charged == {"client-0": 2, "client-1": 2, "client-2": 6, "client-3": 6}
     with Ledger.read(network.home("client-1") / "ledger.db") as ledger:
         assert ledger.count == 2, "a client whose sum could not be used was not asked"
+
+
+def test_the_demonstration_refuses_what_it_cannot_show():
+    assert "did you mean site?" in refused("network", "demo", "--trust", "sight")
+    assert "at least 2 clients" in refused("network", "demo", "--trust", "site", "--clients", "1")

@@ -8,80 +8,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pgfl.core.roles import Answer, Client, Server
-from pgfl.deploy.agreed_training import Training
+from pgfl.core.roles import Answer
 from pgfl.deploy.entrusting import SiteTerms
-from pgfl.deploy.site import trustee as module
 from pgfl.deploy.site.site_role import SiteRole
-from pgfl.deploy.site.site_store import SiteStore
-from pgfl.deploy.site.trustee import Trustee
 from pgfl.errors import LedgerError, PrivacyError
+from pgfl.privacy import lattice
 from pgfl.privacy.ledger import Ledger, Policy
 from pgfl.privacy.request import Privacy
-
-D, RECORDS, ROUNDS, CLIENTS = 3, {"ann": 40, "bob": 20, "cem": 40}, 4, ("ann", "bob", "cem")
-POLICY = Privacy(epsilon=2.0, max_releases=ROUNDS, zeta=0.9, x_norm=2.0).policy()
-TERMS = {name: SiteTerms(records, POLICY) for name, records in RECORDS.items()}
-
-
-def agreed(dimension=D, contributors=2, **algorithm):
-    return Training.model_validate(
-        {
-            "rounds": 50,
-            "dimension": dimension,
-            "clusters": ("a", "b"),
-            "objective": {"kind": "huber", "kappa": 1.0},
-            "algorithm": {"kind": "pgfl", "client": "gradient", "rho": 4.0, **algorithm},
-            "privacy": {"trust": "site", "contributors": contributors},
-        }
-    )
-
-
-class TrustedSite:
-    """A site's role with a trustee, a real store and real ledgers, without a network."""
-
-    def __init__(self, folder, training=None, terms=TERMS, clusters=None, local=()):
-        self.folder, self.training = folder, training or agreed()
-        self.store = SiteStore(folder / "site.db")
-        self.trustee = Trustee(self.training, folder / "ledgers", self.store)
-        clusters = clusters or dict.fromkeys(CLIENTS, "a")
-        server = Server(self.training.build_algorithm(), self.training.dimension, ("south",))
-        self.role = SiteRole(server, clusters, trustee=self.trustee)
-        saved = self.store.load_state()
-        if saved is not None:
-            self.role.restore(saved[1])
-        for name in clusters:
-            if name not in local:
-                self.trustee.accept(name, terms[name])
-
-    def answers(self, round, names=CLIENTS, local=()):
-        """Every client's contribution, clean unless it is local."""
-        found = {}
-        for name in names:
-            request = self.role.request(name, round)
-            rng = np.random.default_rng(CLIENTS.index(name))
-            data = rng.normal(size=(RECORDS[name], self.training.dimension)), rng.normal(size=RECORDS[name])
-            client = Client(self.training.build_objective("a"), self.training.build_algorithm(), *data)
-            found[name] = replace(client.answer(request, lambda model: model), clean=name not in local)
-        return found
-
-    def play(self, round, names=CLIENTS, local=()):
-        return self.finish(round, self.answers(round, names, local))
-
-    def finish(self, round, answers):
-        publication = self.role.aggregate(round, answers)
-        self.role.combine(round, {})
-        self.store.save_round(round, self.role.snapshot(), answers, {})
-        return publication
-
-    def charged(self):
-        return {name: account.ledger.count for name, account in self.trustee.accounts.items()}
-
-    def restarted(self, **options):
-        """As after a kill: nothing is closed in order, only the locks are let go, as the kernel would."""
-        self.trustee.close()
-        self.store.close()
-        return TrustedSite(self.folder, self.training, **options)
+from tests.deploy.trusted import CLIENTS, POLICY, RECORDS, TERMS, D, TrustedSite, agreed
 
 
 @pytest.fixture
@@ -96,23 +30,25 @@ class Killed(BaseException):
     """The process ends here."""
 
 
-def kill(monkeypatch, where, name):
-    def killed(*_, **__):
-        raise Killed
-
-    monkeypatch.setattr(where, name, killed)
+def killed(points, sigma):
+    """Noise that is never drawn, because the process ends before."""
+    raise Killed
 
 
-def test_every_charge_is_on_disk_before_the_noise_is_drawn(site, monkeypatch):
-    seen, draw = [], module.lattice.with_noise
+def without_noise(points, sigma):
+    return points
+
+
+def test_every_charge_is_on_disk_before_the_noise_is_drawn(site):
+    seen = []
 
     def drawn(points, sigma):
         for name in CLIENTS:
             with Ledger.read(site.folder / "ledgers" / f"{name}.db") as ledger:
                 seen.append([(row.trust, row.sigma == sigma, row.void) for row in ledger.rows()])
-        return draw(points, sigma)
+        return lattice.with_noise(points, sigma)
 
-    monkeypatch.setattr(module.lattice, "with_noise", drawn)
+    site.trustee.noise = drawn
     site.play(1)
     assert seen == [[("site", True, True)]] * 3
 
@@ -148,11 +84,10 @@ def test_the_noise_of_what_leaves_is_as_strong_as_charged(tmp_path, scale, right
     site.trustee.close()
 
 
-def test_killed_between_charge_and_noise_the_pair_sits_out_and_is_not_charged_again(site, monkeypatch):
-    with monkeypatch.context() as patch:
-        kill(patch, module.lattice, "with_noise")
-        with pytest.raises(Killed):
-            site.role.aggregate(1, site.answers(1))
+def test_killed_between_charge_and_noise_the_pair_sits_out_and_is_not_charged_again(site):
+    site.trustee.noise = killed
+    with pytest.raises(Killed):
+        site.role.aggregate(1, site.answers(1))
     again = site.restarted()
     publication = again.play(1)
     assert publication.models == {}
@@ -165,11 +100,10 @@ def test_killed_between_charge_and_noise_the_pair_sits_out_and_is_not_charged_ag
 
 
 @pytest.mark.parametrize("names", [CLIENTS, ("ann", "cem")])
-def test_killed_before_the_round_is_saved_the_same_numbers_are_sent_again(site, monkeypatch, names):
+def test_killed_before_the_round_is_saved_the_same_numbers_are_sent_again(site, names):
     """Whoever answers the second time: what was drawn stands, and nobody pays twice."""
     first = site.role.aggregate(1, site.answers(1)).models["a"]
-    again = site.restarted()
-    kill(monkeypatch, module.lattice, "with_noise")
+    again = site.restarted(noise=killed)
     second = again.role.aggregate(1, again.answers(1, names)).models["a"]
     np.testing.assert_array_equal(first, second)
     assert set(again.charged().values()) == {1}
@@ -187,9 +121,15 @@ def test_a_pair_with_too_few_goes_without_a_sum_and_nobody_is_charged(tmp_path):
     site.trustee.close()
 
 
-def test_clients_that_noise_themselves_are_averaged_with_the_noised_sum(tmp_path, monkeypatch):
-    monkeypatch.setattr(module.lattice, "with_noise", lambda points, sigma: points)
-    site = TrustedSite(tmp_path, local=("cem",))
+def test_the_average_is_over_those_who_contributed(site):
+    site.trustee.noise = without_noise
+    answers = site.answers(1, names=("ann", "cem"))
+    published = site.role.aggregate(1, answers).models["a"]
+    np.testing.assert_allclose(published, np.mean([a.model for a in answers.values()], axis=0), atol=1e-11)
+
+
+def test_clients_that_noise_themselves_are_averaged_with_the_noised_sum(tmp_path):
+    site = TrustedSite(tmp_path, local=("cem",), noise=without_noise)
     answers = site.answers(1, local=("cem",))
     published = site.role.aggregate(1, answers).models["a"]
     np.testing.assert_allclose(published, np.mean([a.model for a in answers.values()], axis=0), atol=1e-11)
@@ -225,8 +165,8 @@ def test_a_clean_answer_is_refused_where_no_noise_would_be_added(tmp_path):
     site.trustee.close()
 
 
-def test_a_liar_moves_the_sum_by_its_public_ball_at_most_and_words_about_it_are_constant(site, monkeypatch):
-    monkeypatch.setattr(module.lattice, "with_noise", lambda points, sigma: points)
+def test_a_liar_moves_the_sum_by_its_public_ball_at_most_and_words_about_it_are_constant(site):
+    site.trustee.noise = without_noise
     answers = site.answers(1)
     honest = np.mean([answer.model for answer in answers.values()], axis=0)
     ball = site.trustee.ball("bob", "a", None, 3)

@@ -66,7 +66,7 @@ def test_a_frame_is_a_prefix_its_header_in_compact_json_and_its_vectors(kind):
     header, vectors = GOOD[kind]
     text = json.dumps(header, separators=(",", ":")).encode()
     payload = b"" if vectors is None else vectors.astype("<f8").tobytes()
-    assert good(kind) == b"PGFL\x03" + bytes([kind]) + len(text).to_bytes(4, "little") + text + payload
+    assert good(kind) == b"PGFL" + bytes([VERSION, kind]) + len(text).to_bytes(4, "little") + text + payload
 
 
 def test_every_kind_is_covered_here():
@@ -129,8 +129,11 @@ MALFORMED = {
 
 
 def test_another_version_is_refused_with_what_to_do():
-    with pytest.raises(Malformed, match=r"version 1, but this pgfl has version 3; all machines .* the same pgfl"):
+    with pytest.raises(Malformed, match=rf"version 1, which an older pgfl writes, .* {VERSION}: upgrade pgfl there"):
         decode(MALFORMED["other version"], LIMITS, ALL)
+    newer = frame(Kind.ANSWER, ANSWER, PAYLOAD)[:4] + bytes([VERSION + 1]) + frame(Kind.ANSWER, ANSWER, PAYLOAD)[5:]
+    with pytest.raises(Malformed, match=r"which a newer pgfl writes, .*: upgrade pgfl on this machine"):
+        decode(newer, LIMITS, ALL)
 
 
 @pytest.mark.parametrize("name", MALFORMED)

@@ -1,4 +1,4 @@
-"""A Chromium, wherever it is, and a studio of one's own for a test."""
+"""A studio of one's own for a test, and what its pages show."""
 
 import os
 import re
@@ -7,26 +7,10 @@ import sys
 import time
 from contextlib import contextmanager
 
-from playwright.sync_api import sync_playwright
-
-from tests.studio.chromium import executable
-
 PATIENCE = (
     int(os.environ.get("PGFL_PATIENCE", "240")) * 1000
 )  # milliseconds; a loaded machine is slow, and a test that passes never waits so long
 START = 180.0
-
-
-@contextmanager
-def browser():
-    """A headless browser; as root it cannot have a sandbox."""
-    arguments = ["--no-sandbox"] if hasattr(os, "getuid") and os.getuid() == 0 else []
-    with sync_playwright() as playwright:
-        opened = playwright.chromium.launch(executable_path=executable(), args=arguments)
-        try:
-            yield opened
-        finally:
-            opened.close()
 
 
 class Server:

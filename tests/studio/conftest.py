@@ -2,7 +2,8 @@
 
 import pytest
 
-from tests.studio.browser import browser, studio
+from tests.browser import browser
+from tests.studio.browser import studio
 
 
 @pytest.fixture(scope="session")

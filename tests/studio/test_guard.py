@@ -71,7 +71,7 @@ def test_other_origins_and_other_hosts_are_refused_even_with_the_token(server, c
 
 
 def test_every_page_tells_the_browser_to_load_nothing_from_elsewhere(server, cookie):
-    for path in ("/",):
+    for path in ("/", "/data", "/runs", "/network"):
         status, body, headers = ask(server, path, Cookie=cookie)
         assert status == 200
         assert headers["content-security-policy"].startswith("default-src 'self';")

@@ -57,6 +57,31 @@ def join(settings: Annotated[Path, typer.Argument(help="client.toml")]) -> None:
 
 
 @app.command()
+def trust(
+    settings: Annotated[Path, typer.Argument(help="client.toml")],
+    certificate: Annotated[Path, typer.Argument(help="The site's next certificate, from its operator.")],
+) -> None:
+    """Trust the certificate that the site will switch to, beside its present one. Works while the client runs."""
+    from pgfl.deploy.client.client_settings import load_client
+    from pgfl.deploy.rotation import trust_next
+
+    coming = trust_next(Path(load_client(settings).site.certificate), certificate)
+    typer.echo(f"{coming.name} may switch to its next certificate (fingerprint {coming.fingerprint}).")
+
+
+@app.command()
+def rotate(settings: Annotated[Path, typer.Argument(help="client.toml")]) -> None:
+    """Make the client's next key; the site's operator runs `pgfl site rekey`. Works while the client runs."""
+    from pgfl.deploy.client.client_settings import load_client
+    from pgfl.deploy.rotation import ROTATION, prepare_client
+
+    loaded = load_client(settings)
+    key = prepare_client(Path(loaded.home), loaded.name)
+    typer.echo(f"{Path(loaded.home) / ROTATION} is for the operator of the site: pgfl site rekey {ROTATION}")
+    typer.echo(f"fingerprint of the next key {key.fingerprint}")
+
+
+@app.command()
 def accept(settings: Annotated[Path, typer.Argument(help="client.toml")]) -> None:
     """Accept the changed training that the site offered last; the next join takes part in it."""
     from pgfl.deploy.client import acceptance
@@ -81,7 +106,7 @@ def model(
     found = model_of_client(load_client(settings))
     found.save(out)
     typer.echo(
-        f"{out}: the models of {found.client_ids[0]} and {found.cluster_ids[0]}, round {found.provenance['rounds']}."
+        f"{out}: of {' and '.join([*found.client_ids, *found.cluster_ids])}, round {found.provenance['rounds']}."
     )
 
 

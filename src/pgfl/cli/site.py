@@ -62,6 +62,58 @@ def link(
 
 
 @app.command()
+def trust(
+    certificate: Annotated[Path, typer.Argument(help="The next certificate of a neighbour, from its operator.")],
+    home: Home = Path("."),
+    wait: Wait = WAIT_SECONDS,
+) -> None:
+    """Trust the certificate that a neighbour will switch to, beside its present one, until it is used."""
+    from pgfl.deploy.identity import SiteCertificate
+
+    coming = SiteCertificate.read(certificate)
+    with _store(home) as store:
+        change = store.trust_next(coming)
+    _applied(f"{coming.name} may switch to its next certificate (fingerprint {coming.fingerprint})", home, change, wait)
+
+
+@app.command()
+def rotate(
+    home: Home = Path("."),
+    switch: Annotated[bool, typer.Option("--switch", help="Use the next certificate, which all others trust.")] = False,
+    host: Annotated[
+        list[str] | None, typer.Option("--host", help="A name or address it is reached at; repeatable.")
+    ] = None,
+) -> None:
+    """Make the site's next key and certificate, or switch to them. Works while the site runs."""
+    from pgfl.deploy.identity import SITE_CERTIFICATE
+    from pgfl.deploy.rotation import next_of, prepare_site, switch_site
+
+    if switch:
+        shown = switch_site(home)
+        typer.echo(f"{shown.name} shows the certificate with fingerprint {shown.fingerprint} from now on.")
+        return
+    coming = prepare_site(home, host or [])
+    typer.echo(f"{next_of(home / SITE_CERTIFICATE)} is the next certificate of {coming.name}; hand it out.")
+    typer.echo(f"fingerprint {coming.fingerprint}")
+    typer.echo("Neighbours run `pgfl site trust`, clients `pgfl client trust`; then run `pgfl site rotate --switch`.")
+
+
+@app.command()
+def rekey(
+    rotation: Annotated[Path, typer.Argument(help="client.rotation, from the client's owner.")],
+    home: Home = Path("."),
+    wait: Wait = WAIT_SECONDS,
+) -> None:
+    """Know a client by its next key, which it signed with the present one. Name and account stay."""
+    from pgfl.deploy.rotation import read_rotation
+
+    old, new = read_rotation(rotation)
+    with _store(home) as store:
+        name, change = store.rekey(old, new)
+    _applied(f"{name} has the key with fingerprint {new.fingerprint}", home, change, wait)
+
+
+@app.command()
 def unlink(
     name: Annotated[str, typer.Argument(help="The neighbour's name.")],
     home: Home = Path("."),

@@ -70,7 +70,7 @@ def progress(network: LocalNetwork, site: str) -> SiteProgress:
     """Where a site is now, from the files that it and its clients write."""
     live, members = network.live(site), network.clients_of(site)
     history = network.history(site)[-1:] if live else []
-    spent = [float(ledger["epsilon"]) for client in members if (ledger := _ledger_summary(network, client))]
+    spent = [float(ledger["epsilon"]) for client in members if (ledger := ledger_summary(network, client))]
     return SiteProgress(
         site,
         live.get("round", 0),
@@ -110,7 +110,7 @@ def outcome_of(network: LocalNetwork, seconds: float) -> Outcome:
         for row in rows
         if row["absent"]
     ]
-    ledgers = {client: _ledger_summary(network, client) or {} for client in network.federation.client_ids}
+    ledgers = {client: ledger_summary(network, client) or {} for client in network.federation.client_ids}
     later = [row["seconds"] for rows in histories.values() for row in rows[1:]]
     difference = None if alone else largest_difference(network)
     return Outcome(
@@ -130,7 +130,8 @@ def outcome_of(network: LocalNetwork, seconds: float) -> Outcome:
     )
 
 
-def _ledger_summary(network: LocalNetwork, client: str) -> dict[str, Any] | None:
+def ledger_summary(network: LocalNetwork, client: str) -> dict[str, Any] | None:
+    """What a client has spent, from its ledger; None while there is none, or while it is being written."""
     path = network.home(client) / LEDGER
     if not path.exists():
         return None

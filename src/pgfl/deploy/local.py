@@ -124,7 +124,7 @@ class LocalNetwork:
 
     def terminate(self, name: str) -> None:
         """Ask one to end, and wait until it has."""
-        processes.stop(self.running.pop(name))
+        processes.stop(self.running.pop(name), patience=60.0)
 
     def stop(self) -> None:
         """Stop everything."""

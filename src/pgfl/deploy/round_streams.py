@@ -24,7 +24,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from pgfl.deploy import masked_messages, messages
 from pgfl.deploy.grpc_options import channel_options, server_options
-from pgfl.deploy.guarded_listener import PortGuard
+from pgfl.deploy.guarded_listener import LIMITS, ConnectionLimits, PortGuard
 from pgfl.deploy.identity import SiteCertificate, public_key_of, sign_challenge
 from pgfl.deploy.sparing_log import SparingLog
 from pgfl.deploy.wire import Expected, Frame, Limits, Malformed, decode, encode
@@ -60,27 +60,41 @@ class ClientStreams:
     on_open: Callable[[str], None]
     on_frame: Callable[[str, Frame], None]
     on_close: Callable[[str], None]
+    connections: ConnectionLimits = LIMITS
     refused: Counter[str] = field(default_factory=Counter)
+    _servers: list[Any] = field(default_factory=list)
     _queues: dict[str, asyncio.Queue[bytes | None]] = field(default_factory=dict)
     _sparing: SparingLog = field(default_factory=lambda: SparingLog(log))
 
     async def start(self, address: str) -> int:
         """Listen; returns the port."""
-        self._server = grpc.aio.server(options=server_options(self.limits.frame_bytes))
-        method = grpc.stream_stream_rpc_method_handler(self._stream)
-        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, {"Stream": method}),))
-        credentials = grpc.ssl_server_credentials([(self.key, self.certificate)])
-        inside = self._server.add_secure_port("127.0.0.1:0", credentials)
-        self._guard = PortGuard(self.refused)
-        port = self._guard.open(address, inside)
-        await self._server.start()
+        self._guard = PortGuard(self.refused, self.connections)
+        port = self._guard.open(address, await self._serve())
         return port
+
+    async def _serve(self) -> int:
+        """Serve on loopback with the present certificate; returns the port."""
+        server = grpc.aio.server(options=server_options(self.limits.frame_bytes))
+        method = grpc.stream_stream_rpc_method_handler(self._stream)
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, {"Stream": method}),))
+        inside = server.add_secure_port("127.0.0.1:0", grpc.ssl_server_credentials([(self.key, self.certificate)]))
+        await server.start()
+        self._servers.append(server)
+        return int(inside)
+
+    async def renew(self, certificate: bytes, key: bytes) -> None:
+        """Show another certificate to those who connect from now on; streams that are open go on.
+
+        A second server takes over, because gRPC's own way to change certificates crashes with asyncio.
+        """
+        self.certificate, self.key = certificate, key
+        self._guard.lead_to(await self._serve())
 
     async def stop(self) -> None:
         """Close every stream; clients take it for a break and come back."""
         for client in self._queues:
             self.close(client)
-        await self._server.stop(1.0)
+        await asyncio.gather(*(server.stop(1.0) for server in self._servers))
         await self._guard.close()
 
     def send(self, client: str, data: bytes) -> None:

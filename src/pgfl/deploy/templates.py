@@ -13,6 +13,7 @@ public = "{public}"       # how clients reach this machine
 flower = 9092             # membership, for clients
 clients = 9093            # rounds, for clients
 peers = 9094              # rounds, for neighbouring sites
+# per_address = 256       # connections from one address to a port; raise it for many clients behind one router
 # metrics = "127.0.0.1:9095"  # /metrics for Prometheus and /health; off unless given, anyone who reaches it can read it
 
 [timing]

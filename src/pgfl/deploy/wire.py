@@ -27,7 +27,7 @@ from pgfl.array_types import Floats
 
 Words: TypeAlias = NDArray[np.uint64]
 MAGIC: Final = b"PGFL"
-VERSION: Final = 3
+VERSION = 3
 _PREFIX: Final = struct.Struct("<4sBBI")
 _FLOAT: Final = np.dtype("<f8")
 _WORD: Final = np.dtype("<u8")
@@ -135,10 +135,7 @@ def decode(data: bytes, limits: Limits, expected: Expected) -> Frame:
     if magic != MAGIC:
         raise Malformed("what is not a pgfl frame")
     if version != VERSION:
-        raise Malformed(
-            f"a frame of version {version}, but this pgfl has version {VERSION}; all machines of a network must run "
-            "the same pgfl"
-        )
+        raise Malformed(_other_version(version))
     message = next((message for message in expected if message.kind == number), None)
     if message is None:
         raise Malformed(f"a frame of kind {number}, which is not expected here")
@@ -152,6 +149,11 @@ def decode(data: bytes, limits: Limits, expected: Expected) -> Frame:
     if header.masked:
         return Frame(header, words=_words(data[start:], header.vector_count(), limits))
     return Frame(header, _vectors(data[start:], header.vector_count(), limits))
+
+
+def _other_version(version: int) -> str:
+    who, where = ("a newer", "on this machine") if version > VERSION else ("an older", "there")
+    return f"a frame of version {version}, which {who} pgfl writes, this one writes {VERSION}: upgrade pgfl {where}"
 
 
 def _fields(text: bytes) -> dict[str, Any]:

@@ -152,8 +152,8 @@ class PrivateAccount(LedgerAccount):
 
     def _noised(self, slot: Slot, model: Floats) -> Floats:
         sigma, nobody = np.array([slot.sigma]), np.zeros(1, dtype=np.int64)
-        noised: Floats = self.noise.release(model[None], sigma, nobody, slot.number)[0]
-        return noised
+        released: Floats = self.noise.release(model[None], sigma, nobody, slot.number)[0]
+        return released
 
     def sensitivity(self, client: Client, server_clients: int) -> float:
         """Δ of the problem that this request makes the client solve."""

@@ -26,6 +26,7 @@ from pgfl.deploy.identity import SiteCertificate
 from pgfl.deploy.invitations import Invitation, Invitations
 from pgfl.deploy.masked_messages import TO_CLIENT, MaskedRequest
 from pgfl.deploy.messages import read_request
+from pgfl.deploy.rotation import TwoFiles
 from pgfl.deploy.round_streams import Ended, SiteStream
 from pgfl.deploy.shared_budget import told
 from pgfl.deploy.sparing_log import SparingLog
@@ -50,8 +51,10 @@ class Participant:
         self.settings, self.samples = settings, samples
         self.home = Path(settings.home)
         self.session = Session(self.home / SESSION)
-        self.key = identity.read_client_key(self.home / identity.CLIENT_KEY)
-        self.site = SiteCertificate.read(Path(settings.site.certificate))
+        self._keys = TwoFiles(self.home / identity.CLIENT_KEY)
+        self._pins = TwoFiles(Path(settings.site.certificate))
+        self.key = identity.read_client_key(self._keys.path)
+        self.site = SiteCertificate.read(self._pins.path)
         self.dimension = samples.features.shape[1]
         self.roster = self._read_roster()
         self.account = self._open_account()
@@ -111,6 +114,8 @@ class Participant:
             self.account.close()
 
     def _after(self, ended: Ended, invitation: Invitation, pause: float) -> tuple[Invitation | None, float]:
+        if self._try_other(ended):
+            return invitation, pause
         if ended.how == "refused":
             self.session.forget()
             self._want_invitation()
@@ -122,6 +127,27 @@ class Participant:
             self._want_invitation()
         self._over.wait(pause)
         return invitation, 0.2 if self.stream_worked else min(2 * pause, _LONGEST_PAUSE)
+
+    def _try_other(self, ended: Ended) -> bool:
+        """Where a rotation is under way: try the next key if the site refuses this one, or its next certificate."""
+        before = self._keys.path, self._pins.path
+        tried = self._keys if ended.how == "refused" else self._pins
+        other = not self.stream_worked and tried.try_other()
+        if not other:
+            self._keys.reset()
+            self._pins.reset()
+        if (self._keys.path, self._pins.path) != before:
+            self.key, self.site = identity.read_client_key(self._keys.path), SiteCertificate.read(self._pins.path)
+            self.stream.key, self.stream.site = self.key, self.site
+        return other
+
+    def _identity_worked(self) -> None:
+        if self._keys.worked():
+            public = identity.public_key_of(self.key)
+            (self.home / identity.CLIENT_PUBLIC).write_text(f"{public.line} {self.settings.name}\n")
+            log.info("the site knows this client by its new key; the old one is gone")
+        if self._pins.worked():
+            log.info("the site shows its new certificate; the one before is trusted no more")
 
     def _want_invitation(self) -> None:
         """Listen for another invitation; a client whose stream works does not."""
@@ -180,6 +206,7 @@ class Participant:
             self.rounds = self._begin(offer)
             self.masked = self._begin_masked(offer, self.rounds)
         self.rounds.welcomed(welcome.releases)
+        self._identity_worked()
         made = self.account.releases
         log.info("welcome as %s in cluster %s; %d releases so far", welcome.client, offer.cluster, made)
 

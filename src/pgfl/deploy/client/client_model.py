@@ -67,4 +67,4 @@ def _encoding(settings: ClientSettings) -> RowEncoding:
 
 
 def _spent(summary: dict[str, Any]) -> dict[str, Any]:
-    return {key: summary[key] for key in ("releases", "epsilon", "delta")}
+    return {key: summary[key] for key in ("releases", "epsilon", "delta", "trust")}

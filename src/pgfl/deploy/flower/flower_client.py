@@ -15,6 +15,7 @@ from pgfl.deploy.client.client_settings import ClientSettings
 from pgfl.deploy.flower.fleet_node import HEARTBEAT_SECONDS, FleetNode, NodeRefused
 from pgfl.deploy.flower.join_message import read_invitation
 from pgfl.deploy.invitations import Invitation, Invited
+from pgfl.deploy.rotation import next_of
 from pgfl.deploy.sparing_log import SparingLog
 from pgfl.errors import NetworkError
 
@@ -37,6 +38,7 @@ class FlowerInvitations:
     certificate: Path
     key: Path
     _over: threading.Event = field(default_factory=threading.Event)
+    _next: bool = False  # try the next key and certificate, where there are any
     _sparing: SparingLog = field(default_factory=lambda: SparingLog(log))
 
     def start(self, invited: Invited) -> None:
@@ -56,7 +58,7 @@ class FlowerInvitations:
             try:
                 invitation = self._wait_online()
             except (OSError, ValueError, http.client.HTTPException, NodeRefused, NetworkError) as error:
-                why = _in_words(error)
+                why, self._next = _in_words(error), not self._next
                 self._sparing.warning(why, f"no invitation: {why}")
                 self._over.wait(pause)
                 pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
@@ -65,9 +67,13 @@ class FlowerInvitations:
             if invitation is not None:
                 self._invited(invitation)
 
+    def _version(self, path: Path) -> Path:
+        return next_of(path) if self._next and next_of(path).exists() else path
+
     def _wait_online(self) -> Invitation | None:
         """Be online until an invitation comes, or it is over."""
-        with FleetNode(self.superlink, self.certificate, identity.read_client_key(self.key)) as node:
+        certificate, key = (self._version(path) for path in (self.certificate, self.key))
+        with FleetNode(self.superlink, certificate, identity.read_client_key(key)) as node:
             beaten, pause = time.monotonic(), _POLL_SECONDS
             while not self._over.is_set():
                 message = node.receive()

@@ -19,6 +19,7 @@ from pgfl.deploy import identity, processes
 from pgfl.deploy.flower import flower
 from pgfl.deploy.flower.join_message import write_invitation
 from pgfl.deploy.flower.superlink import CONTROL_HEADER
+from pgfl.deploy.guarded_listener import LIMITS, ConnectionLimits
 from pgfl.deploy.identity import ClientKey
 from pgfl.deploy.invitations import Admitted, Invite
 from pgfl.deploy.log_settings import LogSettings, rotate_in_place
@@ -56,6 +57,7 @@ class SuperLink:
     port: int
     certificate: Path
     key: Path
+    limits: ConnectionLimits = LIMITS
     _child: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
@@ -64,12 +66,14 @@ class SuperLink:
         self.lock = flower.secret_file(self.home / "control.secret")
         tls = ["--ssl-certfile", self.certificate, "--ssl-keyfile", self.key, "--ssl-ca-certfile", self.certificate]
         command = [
-            *(sys.executable, "-P", "-m", "pgfl.deploy.flower.superlink", self.lock),  # -P: not from this folder
+            *(sys.executable, "-P", "-m", "pgfl.deploy.flower.superlink", self.lock),
+            *(self.limits.per_address, self.limits.together),  # -P: not from this folder
             *("--host", self.host, "--port", self.port, *tls, "--enable-supernode-auth"),
             *("--isolation", "process", "--superexec-auth-secret-file", self.secret),
             *("--database", self.home / "flower.db", "--disable-runtime-dependency-installation"),
         ]
         processes.make_private(*self.home.glob("flower.db*"))
+        self._shown = self.certificate.read_bytes()
         self._child = processes.start(
             [str(part) for part in command], self.log, flower.environment(self.home / "flower")
         )
@@ -88,6 +92,11 @@ class SuperLink:
     def alive(self) -> bool:
         """Whether the process runs."""
         return self._child is not None and self._child.poll() is None
+
+    @property
+    def outdated(self) -> bool:
+        """Whether the site has switched to another certificate than it shows."""
+        return self._child is not None and self._shown != self.certificate.read_bytes()
 
     def stop(self) -> None:
         """End it."""
@@ -122,10 +131,9 @@ class _ControlSecret:
 def inviter_of(settings: SiteSettings) -> FlowerInviter:
     """The inviter of a site, with its SuperLink."""
     home, listen = Path(settings.home), settings.listen
-    return FlowerInviter(
-        SuperLink(home, listen.host, listen.flower, home / identity.SITE_CERTIFICATE, home / identity.SITE_KEY),
-        settings.log,
-    )
+    certificate, key = home / identity.SITE_CERTIFICATE, home / identity.SITE_KEY
+    superlink = SuperLink(home, listen.host, listen.flower, certificate, key, listen.limits())
+    return FlowerInviter(superlink, settings.log)
 
 
 @dataclass
@@ -163,6 +171,9 @@ class FlowerInviter:
                     self._register(self._control)
                     self._invite(grid)
                     rotate_in_place(self.link.log, self.log_settings)
+                    if self.link.outdated:
+                        log.info("the SuperLink is started again, with the new certificate")
+                        self.link.stop()
             except Exception as error:
                 if not self._over.is_set():
                     log.warning("Flower is interrupted (%s); trying again", flower.in_brief(error))

@@ -24,6 +24,7 @@ from pgfl.deploy.identity import ClientKey, SiteCertificate
 from pgfl.deploy.invitations import Invitation, Inviter
 from pgfl.deploy.masked_messages import Consent, MaskedAnswer, Reveal
 from pgfl.deploy.messages import RequestFrames, encode_publication, read_answer, read_publication
+from pgfl.deploy.rotation import matching
 from pgfl.deploy.round_streams import ClientStreams, Unwelcome
 from pgfl.deploy.shared_budget import SharedBudget, heard
 from pgfl.deploy.site.masked_pairs import MaskedPairs
@@ -169,11 +170,11 @@ class Site:
         listen, certificate = self.settings.listen, self.certificate.pem
         self.streams = ClientStreams(
             self.settings.name, certificate, self.key, self.limits, self._authenticate,
-            self._stream_opened, self._frame, self._stream_closed,
+            self._stream_opened, self._frame, self._stream_closed, listen.limits(),
         )  # fmt: skip
         self.service = PeerService(
             self.home / identity.SITE_CERTIFICATE, self.home / identity.SITE_KEY, lambda: self.neighbours, self.limits,
-            self._from_peer,
+            self._from_peer, self._peer_switched, listen.limits(),
         )  # fmt: skip
         async with AsyncExitStack() as ending:
             ending.callback(self.store.close)
@@ -595,6 +596,7 @@ class Site:
         while True:
             await asyncio.sleep(_LOOK_SECONDS)
             self._look_for_changes()
+            await self._look_for_certificate()
             self._write_live()
 
     def _look_for_changes(self) -> None:
@@ -611,6 +613,31 @@ class Site:
             if coming.rollbacks != self.role.rollbacks:
                 rollback = Rollback(self.store.past(coming.rollbacks[-1]), coming.rollbacks)
             self._handle(lambda: self.rounds.change(members, time.monotonic(), rollback))
+
+    async def _look_for_certificate(self) -> None:
+        """Take over a certificate to which the operator has switched; open streams go on."""
+        try:
+            shown = SiteCertificate.read(self.home / identity.SITE_CERTIFICATE)
+            key = _read_key(self.home / identity.SITE_KEY)
+        except NetworkError as error:
+            self._sparing.warning("certificate", f"the certificate cannot be read: {error}")
+            return
+        if shown == self.certificate or shown.name != self.certificate.name or not matching(shown, key):
+            return
+        log.info("this site shows the certificate with fingerprint %s… from now on", shown.fingerprint[:16])
+        self.certificate, self.key = shown, key
+        await self.streams.renew(shown.pem, key)
+        self.service.proxy.renew()
+        for name, neighbour in self.neighbours.items():
+            self._keep(self._loop.create_task(self._links.pop(name).stop()))
+            self._link(name, neighbour)
+            if self._latest is not None:
+                self._links[name].publish(*self._latest)
+
+    def _peer_switched(self, peer: str) -> None:
+        log.info("site %s shows its new certificate; the one before is trusted no more", peer)
+        self.store.switched(peer)
+        self.neighbours = {**self.neighbours, peer: self.store.neighbours()[peer]}
 
     def _members_changed(self, changed: Changed) -> None:
         """Open and close streams and links as the members say that count from now on."""

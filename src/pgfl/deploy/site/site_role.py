@@ -185,7 +185,7 @@ class SiteRole:
         """The answer as an honest client could have sent it, with the dual that the site computed itself."""
         if answer.clean:
             for ball in (self._clean_ball(client), self._ball(client)):
-                answer = answer if ball is None else replace(answer, model=ball.clipped(answer.model))
+                answer = answer if ball is None else replace(answer, model=nearer(ball, answer.model))
             return answer
         ball = self._ball(client)
         if ball is None:
@@ -296,6 +296,11 @@ class SiteRole:
         if self.bound is not None and self.server.algorithm.has_dual:
             for client in sorted(self.accepted.keys() - self._duals.keys()):
                 self._restart_dual(client)
+
+
+def nearer(ball: Ball, contribution: Floats) -> Floats:
+    """A clean contribution, no further from its centre than an honest one can be."""
+    return ball.clipped(contribution)
 
 
 def models_in(arrays: Mapping[str, AnyArray]) -> dict[str, dict[str, Floats]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Self
 
@@ -9,6 +10,7 @@ from pydantic import Field, model_validator
 
 from pgfl.config.schema import NotNegative, Positive, Section
 from pgfl.deploy.agreed_training import Name, Training
+from pgfl.deploy.guarded_listener import LIMITS, ConnectionLimits
 from pgfl.deploy.log_settings import LogSettings
 from pgfl.deploy.settings_files import load_settings
 from pgfl.deploy.site.public_bounds import REFUSED_RADII, ClientBound
@@ -26,7 +28,13 @@ class Listening(Section):
     flower: Port = 9092
     clients: Port = 9093
     peers: Port = 9094
+    connections: Annotated[int, Field(ge=16, le=65536)] = LIMITS.together  # at a time, to each port
+    per_address: Annotated[int, Field(ge=1, le=65536)] = LIMITS.per_address  # of them; clients behind one router share
     metrics: Annotated[str, Field(pattern=r"^.+:\d{1,5}$")] | None = None  # host:port of /metrics and /health
+
+    def limits(self) -> ConnectionLimits:
+        """On the connections to each port."""
+        return replace(LIMITS, per_address=self.per_address, together=self.connections)
 
 
 class TimingSettings(Section):

@@ -72,6 +72,12 @@ class Neighbour:
 
     certificate: SiteCertificate
     address: str
+    coming: SiteCertificate | None = None  # which it will switch to
+
+    @property
+    def trusted(self) -> bytes:
+        """The certificates that it may show."""
+        return self.certificate.pem + (b"" if self.coming is None else self.coming.pem)
 
 
 @dataclass(frozen=True)
@@ -208,6 +214,39 @@ class SiteStore:
             )
         return number
 
+    def trust_next(self, coming: SiteCertificate) -> int:
+        """Trust the certificate that a neighbour will switch to, beside the present one."""
+        with self._change() as number:
+            known = self.neighbours().get(coming.name)
+            if known is None:
+                raise NetworkError(f"No site {coming.name} is linked here; link it first.")
+            both = known.certificate.pem + coming.pem
+            self._db.execute("UPDATE neighbours SET pem = ? WHERE name = ?", (both, coming.name))
+        return number
+
+    def switched(self, neighbour: str) -> None:
+        """A neighbour has shown its next certificate; the one before is trusted no more."""
+        with self._change():
+            known = self.neighbours().get(neighbour)
+            if known is not None and known.coming is not None:
+                self._db.execute("UPDATE neighbours SET pem = ? WHERE name = ?", (known.coming.pem, neighbour))
+
+    def rekey(self, old: ClientKey, new: ClientKey) -> tuple[str, int]:
+        """A client has a new key from now on; returns its name and the number of the change."""
+        with self._change() as number:
+            name = self.client_of(old)
+            if name is None:
+                raise NetworkError(f"No client with the key {old.fingerprint[:16]}… is admitted here.")
+            if self._db.execute("SELECT name FROM names WHERE key = ? AND name != ?", (new.line, name)).fetchone():
+                raise NetworkError("The new key belongs to another client already; its owner must make another one.")
+            self._db.execute(
+                "INSERT OR REPLACE INTO expelled (key, releases) SELECT key, releases FROM clients WHERE name = ?",
+                (name,),
+            )
+            self._db.execute("UPDATE clients SET key = ? WHERE name = ?", (new.line, name))
+            self._db.execute("UPDATE names SET key = ? WHERE name = ?", (new.line, name))
+        return name, number
+
     def unlink(self, name: str) -> int:
         """Trust this neighbour no more."""
         with self._change() as number:
@@ -228,7 +267,7 @@ class SiteStore:
         """All links, by name, sorted."""
         with self._plain_errors():
             rows = self._db.execute("SELECT name, pem, address FROM neighbours ORDER BY name").fetchall()
-        return {name: Neighbour(SiteCertificate(name, bytes(pem)), address) for name, pem, address in rows}
+        return {name: _neighbour(name, bytes(pem), address) for name, pem, address in rows}
 
     # tokens -----------------------------------------------------------------------------------------------------------
 
@@ -421,6 +460,13 @@ class SiteStore:
             raise NetworkError(
                 f"The site's record {self.path} cannot be read or written ({error}); what was saved before is intact."
             ) from error
+
+
+def _neighbour(name: str, pem: bytes, address: str) -> Neighbour:
+    end = b"-----END CERTIFICATE-----\n"
+    first, _, second = pem.partition(end)
+    coming = SiteCertificate(name, second) if second else None
+    return Neighbour(SiteCertificate(name, first + end), address, coming)
 
 
 def _packed(arrays: State) -> bytes:

@@ -54,6 +54,7 @@ class Kept(Protocol):
 
 
 Drawn = Callable[[int, str, Floats, Floats], None]
+Noise = Callable[[lattice.Points, float], lattice.Points]
 
 
 @dataclass(frozen=True)
@@ -84,6 +85,7 @@ class Trustee:
     folder: Path
     kept: Kept
     drawn: Drawn | None = None  # gets the round, the pair, the clean and the noised sum; demonstrations only
+    noise: Noise = lattice.with_noise
     known: dict[str, int] = field(default_factory=dict)  # how many charges of each client the site remembers
     accounts: dict[str, Account] = field(default_factory=dict)
     spent: set[str] = field(default_factory=set)  # the clients whose budget is spent
@@ -165,7 +167,7 @@ class Trustee:
             slots = [
                 charged.enter_context(self._charge(client, round, pair, deltas[client], sigma)) for client in deltas
             ]
-            noised = lattice.from_lattice(lattice.with_noise(lattice.to_lattice(models).sum(axis=0), sigma))
+            noised = lattice.from_lattice(self.noise(lattice.to_lattice(models).sum(axis=0), sigma))
             self.kept.keep_noised(round, pair, noised, len(clean))
             for slot in slots:
                 slot.payload = hashlib.sha256(noised.tobytes()).digest()  # a receipt; the sum itself is kept apart
