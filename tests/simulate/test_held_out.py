@@ -2,12 +2,12 @@
 
 import numpy as np
 import pytest
+from sklearn import metrics as theirs
 
 from pgfl import PGFL, ClientData, FedAvg, Federation, Huber, Logistic, Privacy, Ridge, TestSet, train
 from pgfl.core.measures import MEASURES
 from pgfl.core.row_encoding import NumberColumn, RowEncoding, TargetColumn
 from pgfl.errors import ConfigError
-from sklearn import metrics as theirs
 
 SLOPES = {"east": [1.0, -1.0, 0.5], "west": [0.5, 1.0, -0.2]}
 
