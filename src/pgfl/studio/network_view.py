@@ -36,8 +36,8 @@ class NetworkView:
     def _demo_cards(self) -> None:
         with card("A network on this machine", "wide"):
             note(
-                "Sites in a line with their clients: real processes with TLS, keys and ledgers, on made-up data. Kill a "
-                "client and see the others go on; bring it back and it has the budget that is left."
+                "Sites in a line with their clients: real processes with TLS, keys and ledgers, on made-up data. Kill "
+                "a client and see the others go on; bring it back and it has the budget that is left."
             )
             with ui.element("div").classes("tools"):
                 self.sizes = [
