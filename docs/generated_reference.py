@@ -182,9 +182,8 @@ def messages_page() -> str:
     found: dict[str, dict[str, set[str]]] = {}
     for path in sorted(SOURCE.rglob("*.py")):
         for kind, text in _messages(ast.parse(path.read_text("utf-8")), kinds):
-            found.setdefault(kind, {}).setdefault(path.relative_to(SOURCE).parts[0].removesuffix(".py"), set()).add(
-                text
-            )
+            room = path.relative_to(SOURCE).parts[0].removesuffix(".py")
+            found.setdefault(kind, {}).setdefault(room, set()).add(text)
     parts = [
         "# Error messages\n",
         "Every message of an error that pgfl raises on purpose, generated from the code. A dot-dot-dot (…) stands for "

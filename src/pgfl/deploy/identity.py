@@ -147,6 +147,7 @@ def create_site(home: Path, name: str, hosts: list[str]) -> SiteCertificate:
             alternatives.append(x509.IPAddress(ipaddress.ip_address(host)))
         except ValueError:
             alternatives.append(x509.DNSName(host))
+    own_key = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
     certificate = (
         x509.CertificateBuilder()
         .subject_name(subject)
@@ -156,6 +157,8 @@ def create_site(home: Path, name: str, hosts: list[str]) -> SiteCertificate:
         .not_valid_before(now - datetime.timedelta(days=1))  # a clock that is a little behind must not lock anyone out
         .not_valid_after(now + _VALID_FOR)
         .add_extension(x509.SubjectAlternativeName(alternatives), critical=False)
+        .add_extension(own_key, critical=False)  # with the next line, which of two certificates of one name is meant
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(own_key), critical=False)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .sign(key, hashes.SHA384())
     )

@@ -145,7 +145,7 @@ class Monitor:
         sensitivity, pair = plan.sensitivity[active], layout.client_pair[active]
         index = plan.releases[active] if plan.budget.index == "release" else round
         share = 1.0 / np.maximum(np.bincount(pair, minlength=layout.pairs), 1)[pair]
-        variance = (share * plan.budget.sigma(sensitivity, index)) ** 2
+        variance = plan.variance_of_means(active, plan.budget.sigma(sensitivity, index), share)
         pull = share * 0.5 * sensitivity * layout.counts[active]
         self._noise.append(np.stack([np.bincount(pair, values, layout.pairs) for values in (variance, pull)], axis=1))
 
