@@ -6,6 +6,7 @@ import sys
 from functools import partial
 
 import harness
+import network_distance
 import network_links
 import network_rounds
 
@@ -13,6 +14,8 @@ CASES: harness.Cases = {
     "peers": network_links.peers,
     "streams": network_links.streams,
     "memory": network_rounds.memory,
+    "start": network_rounds.start,
+    "distance": network_distance.distance,
     **{f"clients-{size}": partial(network_rounds.beside_flower, size) for size in (1, 5, 10)},
 }
 REMARKS = [

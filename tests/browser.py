@@ -1,23 +1,46 @@
-"""A real browser for tests: Debian's Chromium, or whichever Chromium or Chrome is found."""
+"""A real browser for tests: Debian's Chromium, or whichever Chromium or Chrome is found.
 
+`python -m tests.browser` installs one where none is found and that is possible; `make test` does so first.
+"""
+
+import os
 import shutil
+import subprocess
+import sys
 from contextlib import contextmanager
+from pathlib import Path
 
-PROGRAMS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
+NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome", "microsoft-edge")
+MAC = (
+    "/Applications/Chromium.app/Contents/MacOS/Chromium",
+    "/Applications/Google Chrome.app/Contents/MacOS/Google Chrome",
+)
+ADVICE = "No Chromium was found; install one (Debian: apt-get install chromium), or name one with PGFL_CHROMIUM."
 
 
-def program() -> str | None:
-    """The path of an installed browser; None leaves the choice to Playwright, which may have one of its own."""
-    return next(filter(None, map(shutil.which, PROGRAMS)), None)
+def found():
+    """The browser that `PGFL_CHROMIUM` names, else the first that is found; None if there is none."""
+    named = os.environ.get("PGFL_CHROMIUM")
+    places = [named] if named else [shutil.which(name) for name in NAMES]
+    return next((path for path in (*places, *MAC) if path and Path(path).exists()), None)
+
+
+def program():
+    """The path of the browser."""
+    path = found()
+    if path is None:
+        raise RuntimeError(ADVICE)
+    return path
 
 
 @contextmanager
 def browser():
-    """A browser without a window."""
+    """A browser without a window; as root it cannot have a sandbox."""
     from playwright.sync_api import sync_playwright
 
+    arguments = ["--no-sandbox"] if hasattr(os, "getuid") and os.getuid() == 0 else []
     with sync_playwright() as playwright:
-        opened = playwright.chromium.launch(executable_path=program(), args=["--no-sandbox"])
+        opened = playwright.chromium.launch(executable_path=program(), args=arguments)
         try:
             yield opened
         finally:
@@ -31,3 +54,22 @@ def watched(page) -> dict[str, list[str]]:
     page.on("pageerror", lambda error: seen["errors"].append(str(error)))
     page.on("console", lambda line: line.type == "error" and seen["errors"].append(line.text))
     return seen
+
+
+def main():
+    """Install Debian's Chromium where none is found and that is possible; else say what to install."""
+    if found():
+        return 0
+    if hasattr(os, "getuid") and os.getuid() == 0 and shutil.which("apt-get"):
+        print("Installing Chromium for the tests of the studio", file=sys.stderr)
+        quiet = {"stdout": subprocess.DEVNULL, "env": {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}}
+        subprocess.run(["apt-get", "update", "-qq"], check=False, **quiet)
+        subprocess.run(["apt-get", "install", "-y", "-qq", "--no-install-recommends", "chromium"], check=False, **quiet)
+    if found():
+        return 0
+    print(ADVICE, file=sys.stderr)
+    return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -16,6 +16,7 @@ FLOORS = (
     ("objectives", "drawing"),
     ("core",),
     ("privacy",),
+    ("masking",),
     ("config",),
     ("data",),
     ("results",),
@@ -23,6 +24,7 @@ FLOORS = (
     ("experiment", "sklearn"),
     ("audit", "demo", "planning"),
     ("paper",),
+    ("studio",),
     ("cli",),
 )
 FLOOR_OF = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}

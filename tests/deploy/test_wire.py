@@ -19,10 +19,10 @@ LIMITS = Limits(dimension=3, clusters=frozenset({"a", "b"}), norm=100.0, header_
 VECTORS = np.arange(6.0).reshape(2, 3)
 GOOD = {
     Kind.CHALLENGE: ({"site": "north", "nonce": "00ff"}, None),
-    Kind.HELLO: ({"key": "k", "token": "t", "signature": "ab", "releases": 3, "budget": "{}"}, None),
+    Kind.HELLO: ({"key": "k", "token": "t", "signature": "ab", "releases": 3, "budget": "{}", "terms": ""}, None),
     Kind.WELCOME: ({"client": "ann", "cluster": "a", "training": "{}", "releases": 0, "round": 0}, None),
     Kind.REQUEST: ({"round": 2, "server_clients": 4, "known": True, "accepted": 1, "restarted": 0}, VECTORS),
-    Kind.ANSWER: ({"round": 2, "release": 1}, VECTORS),
+    Kind.ANSWER: ({"round": 2, "release": 1, "clean": True}, VECTORS),
     Kind.DECLINE: ({"round": 2, "reason": "spent", "final": True}, None),
     Kind.STOP: ({"reason": "done"}, None),
     Kind.REFUSED: ({"reason": "who are you"}, None),
@@ -79,7 +79,7 @@ def frame(kind, header, payload=b""):
     return struct.pack("<4sBBI", b"PGFL", VERSION, kind, len(text)) + text + payload
 
 
-ANSWER = {"round": 2, "release": 1}
+ANSWER = {"round": 2, "release": 1, "clean": False}
 PAYLOAD = VECTORS.astype("<f8").tobytes()
 NAN = np.array([[0, np.nan, 0], [0, 0, 0]]).tobytes()
 INFINITE = np.array([[0, np.inf, 0], [0, 0, 0]]).tobytes()
@@ -98,10 +98,10 @@ MALFORMED = {
     "not json": frame(Kind.ANSWER, b"\x80\x04K\x01."),
     "deep json": frame(Kind.ANSWER, b"[" * 4000),
     "not an object": frame(Kind.ANSWER, b"[1]"),
-    "twice the same field": frame(Kind.ANSWER, b'{"round":1,"round":2,"release":1}', PAYLOAD),
+    "twice the same field": frame(Kind.ANSWER, b'{"round":1,"round":2,"release":1,"clean":false}', PAYLOAD),
     "missing field": frame(Kind.ANSWER, {"round": 2}, PAYLOAD),
     "extra field": frame(Kind.ANSWER, {**ANSWER, "more": 1}, PAYLOAD),
-    "NaN in the header": frame(Kind.ANSWER, b'{"round":NaN,"release":1}', PAYLOAD),
+    "NaN in the header": frame(Kind.ANSWER, b'{"round":NaN,"release":1,"clean":false}', PAYLOAD),
     "a float for a count": frame(Kind.ANSWER, {**ANSWER, "round": 2.0}, PAYLOAD),
     "a bool for a count": frame(Kind.ANSWER, {**ANSWER, "round": True}, PAYLOAD),
     "round 0": frame(Kind.ANSWER, {**ANSWER, "round": 0}, PAYLOAD),

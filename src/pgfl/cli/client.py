@@ -106,7 +106,7 @@ def model(
     found = model_of_client(load_client(settings))
     found.save(out)
     typer.echo(
-        f"{out}: the models of {found.client_ids[0]} and {found.cluster_ids[0]}, round {found.provenance['rounds']}."
+        f"{out}: of {' and '.join([*found.client_ids, *found.cluster_ids])}, round {found.provenance['rounds']}."
     )
 
 

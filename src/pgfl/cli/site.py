@@ -254,11 +254,17 @@ def status(home: Home = Path("."), as_json: Json = False) -> None:
     console.print(f"round {figures['round']}; the site {running}", highlight=False)
     if figures["missing"]:
         console.print(f"the next round waits: {figures['missing']}", highlight=False)
-    table = Table("client", "cluster", "releases accepted", "last round", "connected")
+    table = Table("client", "cluster", "releases", "last round", "connected", "trust", "ε")
     for client in figures["clients"]:
         connected = "yes" if client["name"] in figures["connected"] else "no"
         table.add_row(
-            client["name"], client["cluster"], str(client["releases"]), str(client["accepted"] or "—"), connected
+            client["name"],
+            client["cluster"],
+            str(client["releases"]),
+            str(client["accepted"] or "—"),
+            connected,
+            client["trust"],
+            "—" if client["epsilon"] is None else f"{client['epsilon']:.3g}{' (spent)' if client['spent'] else ''}",
         )
     console.print(table)
     for neighbour in figures["neighbours"]:

@@ -26,10 +26,12 @@ from pgfl.data.table_places import Places, place_column, place_columns, read_ids
 from pgfl.data.tested_rows import client_numbers, read_tests, sets_by_cluster
 from pgfl.did_you_mean import shown
 from pgfl.errors import ConfigError
+from pgfl.usage import explained
 
 __all__ = ["public_digest", "read_edges", "read_extent", "read_federation", "read_shape"]
 
 
+@explained('read_federation("clients.csv", target="y", graph="line")')
 def read_federation(
     clients: TableSource,
     *,
@@ -182,11 +184,20 @@ def _held_out(offsets: Ints, test: object, folds: int | None, fold: int, seed: i
         return held_out_fold(offsets, folds, fold, seed)
     if isinstance(test, bool | int):
         raise ConfigError(f"`test` must be a share between 0 and 1, or a table; got {shown(test)}.")
+    if isinstance(test, str) and _is_number(test):
+        raise ConfigError(f"`test` = {test!r} is text; write test = {test}, without quotes.")
     if not isinstance(test, float):
         return None
     if not 0.0 < test < 1.0:
         raise ConfigError(f"`test` must be a share between 0 and 1, or a table; got {test:g}.")
     return held_out_share(offsets, test, seed)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return bool(np.isfinite(float(text)))
+    except ValueError:
+        return False
 
 
 def _read_samples(

@@ -52,7 +52,11 @@ class Challenge(Header):
 
 
 class Hello(Header):
-    """A client proves who it is, and reports how many releases it has made and, unless it minds, may make."""
+    """A client proves who it is, and reports how many releases it has made and, unless it minds, may make.
+
+    With `terms` (`entrusting.SiteTerms`) it entrusts its contributions to this site, where the training asks for that.
+    `masks` says that it takes part in masked sums, where the training has them.
+    """
 
     kind = Kind.HELLO
     key: Annotated[str, Field(max_length=512)]
@@ -60,6 +64,8 @@ class Hello(Header):
     signature: Annotated[str, Field(max_length=512, pattern=_HEX)]
     releases: Count
     budget: Annotated[str, Field(max_length=500)] | None = None
+    terms: Annotated[str, Field(max_length=4096)] = ""
+    masks: bool = False
 
 
 class Welcome(Header):
@@ -89,11 +95,12 @@ class Request(Header):
 
 
 class Answer(Header):
-    """A client's answer to a round: the released model and the dual."""
+    """A client's answer to a round: the released model and the dual; `clean` if the site is to add the noise."""
 
     kind = Kind.ANSWER
     round: Round
     release: Count
+    clean: bool
 
     def vector_count(self) -> int:
         """The model and the dual."""
@@ -220,12 +227,14 @@ def read_request(frame: Frame) -> roles.RoundRequest:
 
 def encode_answer(answer: roles.Answer, release: int) -> bytes:
     """The frame of a client's answer; `release` is the number under which it was charged."""
-    return encode(Answer(round=answer.round, release=release), np.stack([answer.model, answer.dual]))
+    header = Answer(round=answer.round, release=release, clean=answer.clean)
+    return encode(header, np.stack([answer.model, answer.dual]))
 
 
 def read_answer(frame: Frame) -> roles.Answer:
     """The answer in a frame."""
-    return roles.Answer(_header(frame, Answer).round, frame.vectors[0], frame.vectors[1])
+    header = _header(frame, Answer)
+    return roles.Answer(header.round, frame.vectors[0], frame.vectors[1], header.clean)
 
 
 def encode_publication(

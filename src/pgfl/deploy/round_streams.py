@@ -22,7 +22,7 @@ import grpc
 import grpc.aio
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from pgfl.deploy import messages
+from pgfl.deploy import masked_messages, messages
 from pgfl.deploy.grpc_options import channel_options, server_options
 from pgfl.deploy.guarded_listener import LIMITS, ConnectionLimits, PortGuard
 from pgfl.deploy.identity import SiteCertificate, public_key_of, sign_challenge
@@ -33,9 +33,11 @@ log = logging.getLogger(__name__)
 SERVICE = "pgfl.Rounds"
 _HELLO_SECONDS = 10.0
 _TO_CLIENT_FIRST: Expected = (messages.Challenge, messages.Refused)
-_TO_CLIENT: Expected = (messages.Welcome, messages.Request, messages.Stop, messages.Refused)
+_TO_CLIENT: Expected = (
+    messages.Welcome, messages.Request, messages.Stop, messages.Refused, *masked_messages.TO_CLIENT
+)  # fmt: skip
 _TO_SITE_FIRST: Expected = (messages.Hello,)
-_TO_SITE: Expected = (messages.Answer, messages.Decline)
+_TO_SITE: Expected = (messages.Answer, messages.Decline, *masked_messages.TO_SITE)
 _MALFORMED_ALLOWED = 20  # of one stream; then it is closed
 
 
@@ -188,6 +190,8 @@ class SiteStream:
     releases: Callable[[], int]
     handle: Callable[[Frame], bytes | None]
     budget: str | None = None  # as the owner lets the site know it
+    terms: Callable[[], str] = str  # of a client that trusts this site
+    masks: bool = False  # whether it takes part in masked sums
     refused: Counter[str] = field(default_factory=Counter)
     _call: Any = None
     _closed: bool = False
@@ -257,5 +261,13 @@ class SiteStream:
     def _hello(self, nonce: bytes, token: str) -> bytes:
         signature = sign_challenge(self.key, self.site.fingerprint, nonce)
         key = public_key_of(self.key).line
-        proof, made = signature.hex(), self.releases()
-        return encode(messages.Hello(key=key, token=token, signature=proof, releases=made, budget=self.budget))
+        hello = messages.Hello(
+            key=key,
+            token=token,
+            signature=signature.hex(),
+            releases=self.releases(),
+            budget=self.budget,
+            terms=self.terms(),
+            masks=self.masks,
+        )
+        return encode(hello)

@@ -46,8 +46,9 @@ def draw_network(network: DrawnNetwork, axes: Axes | None = None) -> Axes:
     chosen.scatter(places[:, 0], places[:, 1], s=size, facecolor="white", edgecolor=INK, linewidth=1.2, zorder=3)
     if len(network.server_ids) <= MOST_NAMED_SERVERS:
         for name, (x, y) in zip(network.server_ids, places, strict=True):
-            below = y + 0.36 * network.spacing + 8.0
-            chosen.annotate(name, (x, below), ha="center", va="top", fontsize=7, color=GREY)
+            below = y + (0.36 * network.spacing if len(network.client_server) else network.server_radius) + 6.0
+            text = chosen.annotate(name, (x, below), ha="center", va="top", fontsize=7, color=INK, zorder=4)
+            text.set_bbox({"facecolor": "white", "edgecolor": "none", "alpha": 0.7, "pad": 0.6})
     chosen.set(xlim=(0, SIZE), ylim=(SIZE, 0), aspect="equal")
     chosen.set_axis_off()
     if network.shows_clients and network.cluster_ids:

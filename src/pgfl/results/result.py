@@ -16,7 +16,7 @@ from pgfl import __version__
 from pgfl.array_types import AnyArray, AnyFloats, AnyInts, Bools, Ints
 from pgfl.core.measures import MEASURES
 from pgfl.core.row_encoding import RowEncoding
-from pgfl.did_you_mean import kind_of, nearest
+from pgfl.did_you_mean import kind_of, nearest, unknown_name
 from pgfl.errors import ResultError
 from pgfl.results.measured import Measured
 from pgfl.results.model import EXAMPLE, Asked, Model
@@ -357,7 +357,7 @@ def _look_up(name: str, index: Mapping[str, int], kind: str) -> int:
     if not isinstance(name, str):
         raise ResultError(f"A {kind} is named by its id; got {kind_of(name)}: the first is {next(iter(index))!r}.")
     if name not in index:
-        raise ResultError(f"There is no {kind} {name!r}{nearest(name, index)}.")
+        raise ResultError(unknown_name(kind, name, index))
     return index[name]
 
 

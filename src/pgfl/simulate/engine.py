@@ -113,8 +113,20 @@ class State:
     round: int
     model: Array
     released: Array
-    dual: Array
+    duals: Array
     servers: ServerState
+    settle: Callable[[], None] | None = None  # brings the duals up to date, where an engine puts that off
+
+    @property
+    def dual(self) -> Array:
+        """φ_k/ρ of every client."""
+        if self.settle is not None:
+            self.settle()
+        return self.duals
+
+    @dual.setter
+    def dual(self, values: Array) -> None:
+        self.duals, self.settle = values, None
 
     @property
     def server_models(self) -> Array:
@@ -254,7 +266,7 @@ class Engine:
             self._pool.shutdown()
         self.halo.close()
         self.blocks, self._everyone, self._last_received = [], None, None
-        self.state.dual = self.state.dual[:0] + 0
+        self.state.dual = self.state.duals[:0] + 0
 
     def _over_blocks(self, work: Callable[[Part], T], parts: list[Part]) -> list[T]:
         return list(self._pool.map(work, parts) if self._pool else map(work, parts))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 from pgfl.core.algorithms import Algorithm
 from pgfl.core.federation import Federation
@@ -11,6 +12,7 @@ from pgfl.did_you_mean import kind_of
 from pgfl.errors import UsageError
 from pgfl.objectives import Objective
 from pgfl.privacy.request import Privacy
+from pgfl.results.result import Result
 from pgfl.simulate.checkpoint import Checkpoints
 
 ORDER = "train(federation, algorithm, objective)"
@@ -74,6 +76,14 @@ def check_privacy(privacy: object) -> None:
     epsilon = privacy if isinstance(privacy, int | float) and not isinstance(privacy, bool) else 4.0
     example = f"Privacy(epsilon={epsilon}, max_releases=50)"
     raise UsageError(f"privacy takes a Privacy; got {kind_of(privacy)}: write privacy={example}.")
+
+
+def check_start(start: object) -> None:
+    """Raise unless it is an earlier result or left out."""
+    if start is None or isinstance(start, Result):
+        return
+    advice = f": write start=Result.load({str(start)!r})" if isinstance(start, str | Path) else ""
+    raise UsageError(f"start takes the Result of an earlier training; got {kind_of(start)}{advice}.")
 
 
 def check_helpers(checkpoints: object, progress: object) -> None:

@@ -40,6 +40,7 @@ from pgfl.simulate.train_arguments import (
     check_helpers,
     check_objective,
     check_privacy,
+    check_start,
     made_federation,
 )
 from pgfl.simulate.training_options import TrainingOptions, as_metrics
@@ -112,6 +113,7 @@ def train(
     check_algorithm(algorithm)
     check_objective(objective)
     check_privacy(privacy)
+    check_start(start)
     check_helpers(checkpoints, progress)
     options = TrainingOptions(
         rounds, participants, privacy, seed, runs, record_every, as_metrics(metrics), dtype, threads, engine, stop
@@ -142,12 +144,13 @@ def train_runs(
     owners_of: OwnersOfRun = lambda run: None,
     folder: Path | None = None,
     start: Result | None = None,
+    observers: Sequence[Observer] = (),
 ) -> Result:
     """Train all runs, some at a time; on several processes, only the first one has the whole result.
 
     There, `federation_of` gives this process's part of a run and `owners_of` the process of every server. Arrays too
     large for one process's memory are put together in files in `folder`. With `start` the rounds go on from an earlier
-    result, and `options.rounds` counts its rounds too.
+    result, and `options.rounds` counts its rounds too. `observers` are called after every round, last of all.
     """
     began = time.perf_counter()
     earlier = None if start is None else Continuation(start, folder)
@@ -164,8 +167,9 @@ def train_runs(
     algorithm = communicator.together(lambda: with_rho(algorithm, objectives, first, options, communicator, known))
     batches = _batches(first, objectives, options, communicator)
     trained = _Trained(first, objectives, options, warnings(first, algorithm, objectives, options, communicator))
-    observers: list[Observer] = [checkpoints] if checkpoints else []
-    observers += [_Reporter(progress)] if progress else []
+    watching: list[Observer] = [checkpoints] if checkpoints else []
+    watching += [_Reporter(progress)] if progress else []
+    watching += observers
     for numbers in batches:
         owners = [owners_of(run) for run in numbers]
         simulator = Simulator(
@@ -177,7 +181,7 @@ def train_runs(
             communicator=communicator,
             owners=None if owners[0] is None else [owner for owner in owners if owner is not None],
         )
-        simulator.observers = [simulator.monitor, simulator.recorder, *observers]
+        simulator.observers = [simulator.monitor, simulator.recorder, *watching]
         if earlier is not None:
             trained.warnings += earlier.apply(simulator)
         if not (resume and checkpoints and checkpoints.restore(simulator)) and earlier is None:

@@ -10,18 +10,21 @@ from contextlib import suppress
 from pathlib import Path
 
 from pgfl.core.assured import Terms
-from pgfl.core.roles import Client
+from pgfl.core.roles import EVERYONE, Client
 from pgfl.deploy import identity, messages
 from pgfl.deploy.agreed_training import TASK_OF, Training
-from pgfl.deploy.client.acceptance import Offer, check_accepted
+from pgfl.deploy.client.acceptance import Offer, accepted, check_accepted
 from pgfl.deploy.client.accounts import NoiseRecorder, OpenAccount, PrivateAccount
 from pgfl.deploy.client.client_backup import LOCK, check_not_moved
-from pgfl.deploy.client.client_rounds import ClientRounds
+from pgfl.deploy.client.client_rounds import ClientRounds, release_prefix
 from pgfl.deploy.client.client_samples import Samples
 from pgfl.deploy.client.client_settings import ClientSettings
+from pgfl.deploy.client.masked_rounds import MaskedRounds
 from pgfl.deploy.client.session import Session
+from pgfl.deploy.entrusting import SiteTerms
 from pgfl.deploy.identity import SiteCertificate
 from pgfl.deploy.invitations import Invitation, Invitations
+from pgfl.deploy.masked_messages import TO_CLIENT, MaskedRequest
 from pgfl.deploy.messages import read_request
 from pgfl.deploy.rotation import TwoFiles
 from pgfl.deploy.round_streams import Ended, SiteStream
@@ -29,6 +32,9 @@ from pgfl.deploy.shared_budget import told
 from pgfl.deploy.sparing_log import SparingLog
 from pgfl.deploy.wire import Frame, Limits
 from pgfl.errors import DataError, NetworkError
+from pgfl.masking.masked_terms import Demands
+from pgfl.masking.member import Member
+from pgfl.masking.rosters import Roster, read_roster
 from pgfl.objectives import Bounds
 
 log = logging.getLogger(__name__)
@@ -50,8 +56,10 @@ class Participant:
         self.key = identity.read_client_key(self._keys.path)
         self.site = SiteCertificate.read(self._pins.path)
         self.dimension = samples.features.shape[1]
+        self.roster = self._read_roster()
         self.account = self._open_account()
         self.rounds: ClientRounds | None = None
+        self.masked: MaskedRounds | None = None
         self.answered = 0
         self.stream_worked, self._worked_at = False, time.monotonic()
         self._invitations: queue.Queue[Invitation] = queue.Queue()
@@ -62,7 +70,8 @@ class Participant:
         self._sparing = SparingLog(log)
         self.stream = SiteStream(
             self.site, self.key, Limits(self.dimension), lambda: self.account.releases, self._handle,
-            told(self.account.ledger.policy) if settings.share_budget else None,
+            told(self.account.ledger.policy) if settings.share_budget else None, self._terms_text,
+            self.takes_part_masked,
         )  # fmt: skip
 
     def run(self, invitations: Invitations) -> str:
@@ -177,15 +186,25 @@ class Participant:
         if self.rounds is None:
             log.warning("the site sent a request before its welcome: ignored")
             return None
+        if isinstance(frame.header, tuple(TO_CLIENT)):
+            return self._handle_masked(frame)
         reply = self.rounds.answer(read_request(frame))
         self.answered += 1
         return reply
+
+    def _handle_masked(self, frame: Frame) -> bytes | None:
+        if self.masked is None:
+            log.warning("the site asks for masked sums, in which this client takes no part: ignored")
+            return None
+        self.answered += isinstance(frame.header, MaskedRequest)
+        return self.masked.handle(frame)
 
     def _welcomed(self, welcome: messages.Welcome) -> None:
         offer = Offer(Training.parse(welcome.training), welcome.cluster)
         self._check(offer)
         if self.rounds is None or self.rounds.training != offer.training.digest:
             self.rounds = self._begin(offer)
+            self.masked = self._begin_masked(offer, self.rounds)
         self.rounds.welcomed(welcome.releases)
         self._identity_worked()
         made = self.account.releases
@@ -227,8 +246,56 @@ class Participant:
         data = (self.samples.features, self.samples.targets)
         role = Client(objective, training.build_algorithm(), *data, terms=terms)
         if isinstance(self.account, PrivateAccount):
+            trusted = training.privacy.trust == "site" == privacy.trust
+            self.account.entrusted = self._terms() if trusted else None
+            masked = training.privacy.trust == "masked" == privacy.trust
+            shared = "here and from others, in a masked sum" if masked else "here"
+            log.info("releases carry noise from %s", "the site, which gets them clean" if trusted else shared)
             self.account.sensitivity(role, 1)  # refuse now, in one sentence, what could never be released
         return ClientRounds(role, self.account, training.digest, training.rounds)
+
+    def _begin_masked(self, offer: Offer, rounds: ClientRounds) -> MaskedRounds | None:
+        """Take part in masked sums, where both the training and the owner say so; secrets are new with every start."""
+        privacy, training = self.settings.privacy, offer.training
+        if not (self.takes_part_masked and training.privacy.trust == "masked"):
+            return None
+        assert self.roster is not None and isinstance(self.account, PrivateAccount)
+        demands = Demands(privacy.contributors, privacy.colluders)
+        member = Member(self.settings.name, self.key, self.roster, demands)
+        bounds = Bounds(privacy.x_norm, privacy.y_bound, privacy.w_norm)
+        log.info(
+            "contributions are masked; the roster names %d clients (%s)", len(self.roster.keys), self.roster.digest
+        )
+        pair = offer.cluster if rounds.role.algorithm.personalised else EVERYONE
+        return MaskedRounds(rounds, self.account, member, self.site.fingerprint, pair, bounds)
+
+    def _read_roster(self) -> Roster | None:
+        if not self.takes_part_masked:
+            return None
+        assert self.settings.roster is not None  # as settings are validated
+        roster = read_roster(Path(self.settings.roster.file), self.settings.roster.steward)
+        if roster.keys.get(self.settings.name) != identity.public_key_of(self.key).line:
+            raise NetworkError(
+                f"The roster {self.settings.roster.file} does not list {self.settings.name} with this client's own "
+                "key; ask whoever made it for a new one."
+            )
+        return roster
+
+    @property
+    def takes_part_masked(self) -> bool:
+        """Whether the owner wants contributions to be masked."""
+        return self.settings.privacy.enabled and self.settings.privacy.trust == "masked"
+
+    def _terms(self) -> SiteTerms:
+        """What a trusted site needs to know to add the noise, and how many contributions it is known to have used."""
+        policy, pinned = self.settings.privacy.request().policy(), accepted(self.home)
+        training = None if pinned is None else release_prefix(pinned.training.digest)
+        used = 0 if training is None else self.account.ledger.used_by_site(training)
+        return SiteTerms(len(self.samples.targets), policy, self.settings.limits.tolerance, used)
+
+    def _terms_text(self) -> str:
+        privacy = self.settings.privacy
+        return self._terms().text if privacy.enabled and privacy.trust == "site" else ""
 
     def _open_account(self) -> PrivateAccount | OpenAccount:
         path, privacy = Path(self.settings.ledger), self.settings.privacy

@@ -22,6 +22,13 @@ class SiteAddress(Section):
     superlink: str
 
 
+class RosterFile(Section):
+    """Who may take part in masked sums with a client: a file of names and keys, and who must have signed it, if any."""
+
+    file: str
+    steward: str | None = None  # a public key that is not the site's
+
+
 def _ascending(ends: tuple[float, float]) -> tuple[float, float]:
     if ends[0] > ends[1]:
         raise ValueError(f"A range of `limits` must be [least, most], but {list(ends)} descends.")
@@ -82,6 +89,7 @@ class ClientSettings(Section):
     site: SiteAddress
     privacy: PrivacySettings
     limits: TrainingLimits = Field(default_factory=TrainingLimits)
+    roster: RosterFile | None = None  # needed where privacy.trust = "masked"
     log: LogSettings = Field(default_factory=LogSettings)
     share_budget: bool = True  # whether the site is told how many releases the policy allows, and their cost
     ledger: str = "ledger.db"
@@ -111,6 +119,11 @@ class ClientSettings(Section):
             )
         if self.privacy.max_releases is None:
             raise ValueError("`privacy.max_releases` is missing; a device needs a budget that ends.")
+        if self.privacy.trust == "masked" and self.roster is None:
+            raise ValueError(
+                '`roster.file` is missing; with trust = "masked" it names the clients that may take part, so that no '
+                "site can invent them."
+            )
         return self
 
 
@@ -121,6 +134,8 @@ def load_client(path: Path) -> ClientSettings:
     site = settings.site.model_copy(update={"certificate": str(base / settings.site.certificate)})
     changes: dict[str, Any] = {"home": str(base / settings.home), "data": str(base / settings.data), "site": site}
     changes["ledger"] = str(base / settings.ledger)
+    if settings.roster is not None:
+        changes["roster"] = settings.roster.model_copy(update={"file": str(base / settings.roster.file)})
     if settings.record_noise is not None:
         changes["record_noise"] = str(base / settings.record_noise)
     return settings.model_copy(update=changes)

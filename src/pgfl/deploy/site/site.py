@@ -12,18 +12,22 @@ import time
 import zlib
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from pgfl.core.roles import EVERYONE, Publication, Server
 from pgfl.core.streams import Purpose, stream
 from pgfl.deploy import identity, messages
+from pgfl.deploy.entrusting import SiteTerms
 from pgfl.deploy.identity import ClientKey, SiteCertificate
 from pgfl.deploy.invitations import Invitation, Inviter
+from pgfl.deploy.masked_messages import Consent, MaskedAnswer, Reveal
 from pgfl.deploy.messages import RequestFrames, encode_publication, read_answer, read_publication
 from pgfl.deploy.rotation import matching
 from pgfl.deploy.round_streams import ClientStreams, Unwelcome
 from pgfl.deploy.shared_budget import SharedBudget, heard
+from pgfl.deploy.site.masked_pairs import MaskedPairs
 from pgfl.deploy.site.peer_links import PeerLink, PeerService, Refused
 from pgfl.deploy.site.public_bounds import ClientBound
 from pgfl.deploy.site.site_metrics import Figures, MetricsServer, PhaseClock, RoundClock
@@ -40,14 +44,16 @@ from pgfl.deploy.site.site_rounds import (
     Publish,
     Quorum,
     Rollback,
+    Send,
     SiteRounds,
     Timing,
 )
 from pgfl.deploy.site.site_settings import SiteSettings
 from pgfl.deploy.site.site_store import STORE, Membership, Neighbour, SiteStore
+from pgfl.deploy.site.trustee import LEDGERS, SumRecorder, Trustee
 from pgfl.deploy.sparing_log import SparingLog
 from pgfl.deploy.wire import Frame, Limits, encode
-from pgfl.errors import NetworkError, Unforeseen
+from pgfl.errors import NetworkError, PrivacyError, Unforeseen
 
 log = logging.getLogger(__name__)
 LOCK, LIVE = "site.lock", "live.json"
@@ -86,9 +92,12 @@ class Site:
                 "training.clusters does not name; admit it to another one."
             )
         server = Server(algorithm, self.training.dimension, self.neighbours, clusters=self.training.clusters)
+        self.trustee = self._trustee()
+        self.masked = self._masked_pairs()
         self.role = SiteRole(
-            server, clients, self.training.most_clients, self._client_bound(), settings.bounds.neighbours
-        )
+            server, clients, self.training.most_clients, self._client_bound(), settings.bounds.neighbours, self.trustee,
+            self.masked,
+        )  # fmt: skip
         saved = self.store.load_state()
         if saved is not None:
             self.role.restore(saved[1])
@@ -103,6 +112,7 @@ class Site:
             Timing(**settings.timing.model_dump()),
             Quorum(**settings.quorum.model_dump()),
             choose=self._choose,
+            masked=self.masked,
             round=saved[0] if saved is not None else 0,
             apart=self._apart_before(),
         )
@@ -135,6 +145,22 @@ class Site:
             log.warning("answers of %s are not bounded: ridge needs bounds.w_norm", ", ".join(unbounded))
         return bound
 
+    def _trustee(self) -> Trustee | None:
+        if self.training.privacy.trust != "site":
+            return None
+        recorded = self.settings.record_noise
+        drawn = None if recorded is None else SumRecorder(Path(recorded))
+        return Trustee(self.training, self.home / LEDGERS, self.store, drawn)
+
+    def _masked_pairs(self) -> MaskedPairs | None:
+        if self.training.privacy.trust != "masked":
+            return None
+        return MaskedPairs(
+            self.training, self.certificate.fingerprint,
+            lambda client: self.role.pair(client), lambda client: self.role.clients.get(client),
+            lambda: {name: key.line for name, key in self._keys().items()}, self.settings.timing.answers,
+        )  # fmt: skip
+
     # life -------------------------------------------------------------------------------------------------------------
 
     async def run(self) -> str:
@@ -152,6 +178,8 @@ class Site:
         )  # fmt: skip
         async with AsyncExitStack() as ending:
             ending.callback(self.store.close)
+            if self.trustee is not None:
+                ending.callback(self.trustee.close)
             ending.callback(self._save_seen)
             if self.inviter is not None:  # first: it may wait for the port of the life before, and then rounds begin
                 await _listening(self.inviter.start(self._keys, self._invitation), listen.flower)
@@ -217,6 +245,7 @@ class Site:
             self._phases.enter(self.rounds.phase.value)
             if not self._over.done():  # else as after a crash: what is not saved did not happen
                 self._apply(effects)
+                self._retire_spent()
                 self._announce_readiness()
         except Exception as error:
             self._fail(error)
@@ -239,6 +268,8 @@ class Site:
             match effect:
                 case Ask(client, request):
                     self.streams.send(client, frames.of(request))
+                case Send(client, frame):
+                    self.streams.send(client, frame)
                 case Publish(round, publication):
                     self._latest = (round, self._published(publication))
                     for link in self._links.values():
@@ -268,6 +299,7 @@ class Site:
             "absent": list(done.absent),
             "retired": list(done.retired),
             "clipped": sorted(self.role.clipped),
+            "sat_out": self._sat_out(done.round),
             "disagreement": float(done.snapshot["disagreement"]),
             "seconds": self._clock.tick(),
             "refused": self._refused(),
@@ -283,7 +315,20 @@ class Site:
             f", without site {', '.join(done.absent)}" if done.absent else "",
             figures["disagreement"],
         )
+        for pair, why in self._sat_out(done.round).items():
+            self._sparing.info(f"sat out {pair} {why}", f"cluster {pair} sat round {done.round} out: {why}")
         self._write_live()
+
+    def _sat_out(self, round: int) -> dict[str, str]:
+        if self.masked is not None:
+            return self.masked.sat_out(round)
+        return {} if self.trustee is None else dict(self.trustee.sat_out)
+
+    def _retire_spent(self) -> None:
+        """Clients that trust this site and whose accounts here are spent are not asked any more."""
+        spent = set() if self.trustee is None else self.trustee.spent - self.rounds.retired
+        if spent & self.rounds.admitted:
+            self._apply(self.rounds.spent(spent, time.monotonic()))
 
     def _fail(self, error: BaseException) -> None:
         if self._over.done():
@@ -313,11 +358,15 @@ class Site:
         self._handle(lambda: self.rounds.tick(time.monotonic()))
 
     def _choose(self, round: int, able: list[str]) -> list[str]:
-        wanted = self.training.algorithm.participants
-        if wanted == "all" or len(able) <= wanted:
-            return able
-        lots = stream(self.training.seed, 0, Purpose.PARTICIPANTS, zlib.crc32(self.settings.name.encode()), round)
-        return sorted(able[place] for place in lots.permutation(len(able))[:wanted])
+        wanted, chosen = self.training.algorithm.participants, able
+        if wanted != "all" and len(able) > wanted:
+            lots = stream(self.training.seed, 0, Purpose.PARTICIPANTS, zlib.crc32(self.settings.name.encode()), round)
+            chosen = sorted(able[place] for place in lots.permutation(len(able))[:wanted])
+        if self.masked is not None:
+            return self.masked.worth_asking(chosen)
+        if self.trustee is None:
+            return chosen
+        return self.trustee.worth_asking(chosen, {client: self.role.pair(client) for client in chosen})
 
     # clients ----------------------------------------------------------------------------------------------------------
 
@@ -336,9 +385,24 @@ class Site:
             raise Unwelcome(f"the signature for client {client} is wrong")
         if not self.store.takes_token(client, hello.token):
             raise Unwelcome(f"the token of client {client} is not that of its last invitation")
+        self._entrusted(client, hello.terms)
+        if self.masked is not None:
+            self.masked.joined(client, hello.masks)
         self.store.saw_release(client, hello.releases)
         self._budgets[client] = heard(hello.budget)
         return client
+
+    def _entrusted(self, client: str, terms: str) -> None:
+        """Keep an account for a client that trusts this site; one that does not adds its noise itself."""
+        if self.trustee is None:
+            return
+        if not terms:
+            self.trustee.part_with(client)
+            return
+        try:
+            self.trustee.accept(client, SiteTerms.parse(terms))
+        except PrivacyError as error:
+            raise Unwelcome(f"the account of client {client} here cannot go on: {error}") from error
 
     def _stream_opened(self, client: str) -> None:
         self._tokens.pop(client, None)  # the next invitation gets a new one
@@ -378,6 +442,20 @@ class Site:
                 self._handle(lambda: self.rounds.answered(client, round, read_answer(frame), now))
             case messages.Decline(round=round, final=final, reason=reason):
                 self._handle(lambda: self.rounds.declined(client, round, final, reason, now))
+            case _ if self.masked is not None:
+                self._masked_frame(self.masked, client, frame, now)
+
+    def _masked_frame(self, masked: MaskedPairs, client: str, frame: Frame, now: float) -> None:
+        header = frame.header
+        match header:
+            case MaskedAnswer(round=round, release=release):
+                if self._note_release(client, round, release):
+                    take = partial(masked.contributed, client, header, frame.words[0])
+                    self._handle(lambda: self.rounds.masked_answer(client, round, take, now))
+            case Consent() | Reveal():
+                self._handle(lambda: self.rounds.masked_message(lambda: masked.heard(client, frame), now))
+            case _:
+                self._handle(lambda: self.rounds.masked_message(lambda: masked.gathered(client, frame), now))
 
     def _note_release(self, client: str, round: int, number: int) -> bool:
         """Remember it; returns whether that worked.

@@ -13,7 +13,7 @@ from pgfl.deploy.agreed_training import Name, Training
 from pgfl.deploy.guarded_listener import LIMITS, ConnectionLimits
 from pgfl.deploy.log_settings import LogSettings
 from pgfl.deploy.settings_files import load_settings
-from pgfl.deploy.site.public_bounds import ClientBound
+from pgfl.deploy.site.public_bounds import REFUSED_RADII, ClientBound
 from pgfl.deploy.site.site_rounds import Quorum, Timing
 from pgfl.objectives import Bounds
 
@@ -64,7 +64,7 @@ class BoundSettings(Section):
     y_bound: Positive | None = None
     w_norm: Positive | None = None
     noise: NotNegative | None = None  # the largest standard deviation of a client's noise, per coordinate
-    refuse: Annotated[float, Field(ge=1.0)] = 10.0  # radii beyond which an answer is refused
+    refuse: Annotated[float, Field(ge=1.0)] = REFUSED_RADII  # radii beyond which an answer is refused
     neighbours: Positive | None = None  # how far a neighbour's model may be from the site's own
 
     @model_validator(mode="after")
@@ -93,9 +93,12 @@ class SiteSettings(Section):
     bounds: BoundSettings = Field(default_factory=BoundSettings)
     log: LogSettings = Field(default_factory=LogSettings)
     training: Training
+    record_noise: str | None = None  # demonstrations with made-up data only: whoever reads this folder undoes the noise
 
 
 def load_site(path: Path) -> SiteSettings:
     """A site's settings; `home` is taken from the file's folder."""
     settings = load_settings(path, SiteSettings)
-    return settings.model_copy(update={"home": str(path.resolve().parent / settings.home)})
+    base = path.resolve().parent
+    record = None if settings.record_noise is None else str(base / settings.record_noise)
+    return settings.model_copy(update={"home": str(base / settings.home), "record_noise": record})

@@ -24,7 +24,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from pgfl.array_types import AnyArray
+from pgfl.array_types import AnyArray, Floats
 from pgfl.deploy.identity import SITE_CERTIFICATE, ClientKey, SiteCertificate, check_name
 from pgfl.deploy.site.seals import Seals
 from pgfl.errors import NetworkError
@@ -33,7 +33,7 @@ from pgfl.sqlite_files import configure, connect, snapshot, writing
 State = Mapping[str, AnyArray]
 STORE = "site.db"  # in a site's folder
 _KEPT_ROUNDS = 1000
-_TABLES = ("facts", "clients", "expelled", "names", "neighbours", "state", "past", "rounds")
+_TABLES = ("facts", "clients", "expelled", "names", "neighbours", "state", "past", "rounds", "noised")
 _SAW_RELEASE = "UPDATE clients SET releases = ? WHERE name = ? AND releases < ?"
 _PAST_EVERY, _PAST_KEPT = 10, 20  # models of every tenth round can be taken back, of the last twenty such rounds
 _SCHEMA = """
@@ -49,6 +49,9 @@ CREATE TABLE IF NOT EXISTS state (
 CREATE TABLE IF NOT EXISTS past (round INTEGER PRIMARY KEY, arrays BLOB NOT NULL, seal TEXT);
 CREATE TABLE IF NOT EXISTS rounds (
     round INTEGER PRIMARY KEY, finished REAL NOT NULL, figures TEXT NOT NULL, seal TEXT);
+CREATE TABLE IF NOT EXISTS noised (
+    round INTEGER NOT NULL, pair TEXT NOT NULL, contributors INTEGER NOT NULL, sum BLOB NOT NULL, seal TEXT,
+    PRIMARY KEY (round, pair));
 """
 
 
@@ -331,6 +334,23 @@ class SiteStore:
                 (round, time.time(), json.dumps(dict(figures))),
             )
             self._db.execute("DELETE FROM rounds WHERE round <= ?", (round - _KEPT_ROUNDS,))
+            self._db.execute("DELETE FROM noised WHERE round <= ?", (round,))
+
+    def keep_noised(self, round: int, pair: str, noised: Floats, contributors: int) -> None:
+        """A noised sum of the round under way, durable before it is used; there is one for each pair."""
+        with self._transaction():
+            self._db.execute(
+                "INSERT INTO noised (round, pair, contributors, sum) VALUES (?, ?, ?, ?)",
+                (round, pair, contributors, np.ascontiguousarray(noised, dtype="<f8").tobytes()),
+            )
+
+    def noised(self, round: int, pair: str) -> tuple[Floats, int] | None:
+        """The noised sum that was kept for a pair in a round that is not completed, and its number of contributors."""
+        with self._plain_errors():
+            row = self._db.execute(
+                "SELECT sum, contributors FROM noised WHERE round = ? AND pair = ?", (round, pair)
+            ).fetchone()
+        return None if row is None else (np.frombuffer(row[0], dtype="<f8").astype(np.float64), int(row[1]))
 
     def save_state(self, round: int, state: State) -> None:
         """The state after the last round, where it changed without a new one."""

@@ -16,6 +16,9 @@ from pgfl.results.result import Result
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+PLAIN = {name: value for name, value in STYLE.items() if not name.startswith("axes.title")}
+"""The style without titles on the left, which `set_title` on the axes would not replace."""
+
 
 def draw_metric(result: Result, metric: str | None = None, axes: Axes | None = None) -> Axes:
     """Draw a metric over the rounds, with the others that share its axis, on axes of its own unless some are given."""
@@ -23,7 +26,7 @@ def draw_metric(result: Result, metric: str | None = None, axes: Axes | None = N
 
     known = curves_of(result)
     panel, _ = known[chosen_metric(known, metric)]
-    with matplotlib.rc_context(STYLE):
+    with matplotlib.rc_context(PLAIN):
         chosen = new_axes(WIDTH, HEIGHT) if axes is None else axes
         draw_panel(chosen, panel)
     return chosen
@@ -37,7 +40,7 @@ def draw_compared(
 
     known = [curves_of(result) for result in results]
     asked = chosen_metric(common(known), metric)
-    with matplotlib.rc_context(STYLE):
+    with matplotlib.rc_context(PLAIN):
         chosen = new_axes(WIDTH, HEIGHT) if axes is None else axes
         for number, (name, curves) in enumerate(zip(names, known, strict=True)):
             panel, curve = curves[asked]
