@@ -103,7 +103,7 @@ def start() -> Iterator[Row]:
             network.start()
             network.wait(lambda: all(network.round_of(s) for s in federation.server_ids), 600, "the first round")
             processor = sum(
-                map(_processor_seconds, (p for c in network.running.values() for p in bare_flower.tree(c.pid)))
+                map(processor_seconds, (p for c in network.running.values() for p in bare_flower.tree(c.pid)))
             )
             seconds_taken = max(network.history(s)[0]["finished"] for s in federation.server_ids) - began
         finally:
@@ -118,6 +118,7 @@ def start() -> Iterator[Row]:
     )  # fmt: skip
 
 
-def _processor_seconds(process: int) -> float:
+def processor_seconds(process: int) -> float:
+    """What a process has used of the processor."""
     fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
