@@ -16,8 +16,8 @@ TRUSTEES: tuple[Mutant, ...] = (
         "the aggregate of clean contributions is published without the noise that was charged",
         "A neighbour sees the clean mean.",
         SITE_ROLE,
-        "total = np.sum([noised.sum, *local], axis=0)",
-        "total = np.sum([*(member.model for member in members.values()), *local], axis=0)",
+        "self._averaged(pair, noised.sum, noised.contributors)",
+        "self._averaged(pair, np.sum([each.model for each in members.values()], axis=0), noised.contributors)",
         (
             TRUSTEE + "the_noise_of_what_leaves_is_as_strong_as_charged",
             AUDIT + "a_neighbour_learns_no_more_of_a_record_than_the_sites_ledger_says",
@@ -37,8 +37,8 @@ TRUSTEES: tuple[Mutant, ...] = (
         "a sum is divided by the number of admitted clients, not of contributors",
         "Contributions of those who are away are counted as zeros.",
         SITE_ROLE,
-        "aggregates[pair] = total / (noised.contributors + len(local))",
-        "aggregates[pair] = total / len(self.clients)",
+        "self._averaged(pair, noised.sum, noised.contributors)",
+        "self._averaged(pair, noised.sum, len(self.clients))",
         (TRUSTEE + "the_average_is_over_those_who_contributed",),
     ),
     Mutant(
@@ -64,10 +64,11 @@ TRUSTEES: tuple[Mutant, ...] = (
         "a round that is asked again after a crash gets new noise for the same contributions",
         "The average of both draws has less noise than was charged.",
         ACCOUNTS,
-        "            return NoisedSum(*before)\n",
+        "            return NoisedSum(*before, tuple(name for name in sorted(clean) if "
+        "self._was_charged(name, round, pair)))\n",
         "            models = np.stack([clean[client].model for client in sorted(clean)])\n"
         "            summed = lattice.to_lattice(models).sum(axis=0)\n"
-        "            return NoisedSum(lattice.from_lattice(self.noise(summed, 1.0)), len(clean))\n",
+        "            return NoisedSum(lattice.from_lattice(self.noise(summed, 1.0)), len(clean), tuple(clean))\n",
         (
             TRUSTEE + "killed_before_the_round_is_saved_the_same_numbers_are_sent_again",
             WORLDS + "one_record_changes_nothing_but_the_noised_sums_and_those_by_delta_at_most",

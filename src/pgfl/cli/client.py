@@ -191,7 +191,11 @@ def status(settings: Annotated[Path, typer.Argument(help="client.toml")], as_jso
     if as_json:
         typer.echo(strict_json(noted(summary, UNPROTECTED), indent=None))
     else:
+        clean, against = "", ""
+        if summary["entrusted"]:
+            clean, against = f", {summary['entrusted']} left clean to the site", ", against everyone but the site"
         typer.echo(
-            f"{loaded.name}: {summary['releases']} releases, {summary['accepted']} of them confirmed by the site; "
-            f"epsilon {float(summary['epsilon']):.4g} at delta {summary['delta'] or loaded.privacy.delta:g}."
+            f"{loaded.name}: {summary['releases']} releases, {summary['accepted']} of them confirmed by the site"
+            f"{clean}; epsilon {float(summary['epsilon']):.4g} at delta {summary['delta'] or loaded.privacy.delta:g}"
+            f"{against}."
         )

@@ -24,6 +24,7 @@ from pgfl.objectives import Huber, Logistic, Objective, Ridge
 from pgfl.objectives.solving import GOAL, tolerance_for
 from pgfl.simulate import numba_kernels as compiled
 from pgfl.simulate.engine import Engine, Part, Turnout
+from pgfl.simulate.engine_choice import ROWS_PER_FEATURE
 from pgfl.simulate.flat_layout import Layout
 from pgfl.simulate.numba_factors import Problems, factor
 from pgfl.simulate.numba_lanes import BYTES
@@ -31,7 +32,6 @@ from pgfl.simulate.numba_margins import HUBER, LOGISTIC, RIDGE
 from pgfl.simulate.problems import Block, Objectives, block_of, objective_of, pairs_of
 
 KINDS: dict[type[Objective], int] = {Ridge: RIDGE, Huber: HUBER, Logistic: LOGISTIC}
-ROWS_PER_FEATURE = 2  # with more rows per feature, sample space is the wrong space
 BLOCKS_PER_THREAD = 8
 PAGE = 4096
 

@@ -54,6 +54,11 @@ class SiteRole(Protocol):
         """Close the collection; returns what is sent to the neighbours. `retired` clients declined for good."""
         ...
 
+    @property
+    def used(self) -> Collection[str]:
+        """The clients whose contributions are in the last aggregates."""
+        ...
+
     def combine(self, round: int, publications: Mapping[str, Publication]) -> None:
         """Close the round with what the neighbours published."""
         ...
@@ -624,7 +629,7 @@ class SiteRounds:
             Completed(
                 round=self.round,
                 snapshot=self.role.snapshot(),
-                accepted=tuple(sorted({*self._answers, *(() if self.masked is None else self.masked.contributors)})),
+                accepted=tuple(sorted(self.role.used)),
                 late=tuple(sorted(self.pending)),
                 neighbours=tuple(present),
                 absent=tuple(sorted(self.neighbours - set(present))),
