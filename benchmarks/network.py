@@ -24,7 +24,7 @@ REMARKS = [
     "The start counts from the first process to the end of the first round; on both sides the keys are registered "
     "before.",
     "A masked round and a plain one (linearised steps, one cluster) run in one process, over TLS streams, and nobody "
-    "drops out; CPU time is that of the site and all clients together. Rounds are prepared ahead, which is shown apart.",
+    "drops out; CPU time is that of the site and all clients together. Rounds are prepared ahead, shown apart.",
     "Memory is proportional set size. A simulated stream answers at once, from this benchmark's own process.",
 ]
 
