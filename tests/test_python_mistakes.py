@@ -161,11 +161,11 @@ MISTAKES = {
     ),
     "a misspelt engine": (
         lambda: train(FEDERATION, engine="nunba"),
-        "Unknown engine the text 'nunba' (did you mean numba?); choose numpy, numba or jax.",
+        "Unknown engine the text 'nunba' (did you mean numba?); choose auto, numpy, numba or jax.",
     ),
     "a module for an engine": (
         lambda: train(FEDERATION, engine=np),
-        "Unknown engine a module; choose numpy, numba or jax.",
+        "Unknown engine a module; choose auto, numpy, numba or jax.",
     ),
     "half precision": (
         lambda: train(FEDERATION, dtype="float16"),
@@ -183,7 +183,8 @@ MISTAKES = {
     ),
     "a switch for progress": (
         lambda: train(FEDERATION, progress=True),
-        "progress takes a function of the rounds done, the rounds in all and the news; got true.",
+        "progress takes a function of the rounds done, the rounds in all and the news, or False for no bar in "
+        "notebooks; got true.",
     ),
     # privacy and algorithms
     "epsilon by position": (

@@ -19,10 +19,10 @@ LIMITS = Limits(dimension=3, clusters=frozenset({"a", "b"}), norm=100.0, header_
 VECTORS = np.arange(6.0).reshape(2, 3)
 GOOD = {
     Kind.CHALLENGE: ({"site": "north", "nonce": "00ff"}, None),
-    Kind.HELLO: ({"key": "k", "token": "t", "signature": "ab", "releases": 3}, None),
+    Kind.HELLO: ({"key": "k", "token": "t", "signature": "ab", "releases": 3, "budget": "{}", "terms": ""}, None),
     Kind.WELCOME: ({"client": "ann", "cluster": "a", "training": "{}", "releases": 0, "round": 0}, None),
     Kind.REQUEST: ({"round": 2, "server_clients": 4, "known": True, "accepted": 1, "restarted": 0}, VECTORS),
-    Kind.ANSWER: ({"round": 2, "release": 1}, VECTORS),
+    Kind.ANSWER: ({"round": 2, "release": 1, "clean": True}, VECTORS),
     Kind.DECLINE: ({"round": 2, "reason": "spent", "final": True}, None),
     Kind.STOP: ({"reason": "done"}, None),
     Kind.REFUSED: ({"reason": "who are you"}, None),
@@ -66,7 +66,7 @@ def test_a_frame_is_a_prefix_its_header_in_compact_json_and_its_vectors(kind):
     header, vectors = GOOD[kind]
     text = json.dumps(header, separators=(",", ":")).encode()
     payload = b"" if vectors is None else vectors.astype("<f8").tobytes()
-    assert good(kind) == b"PGFL\x02" + bytes([kind]) + len(text).to_bytes(4, "little") + text + payload
+    assert good(kind) == b"PGFL" + bytes([VERSION, kind]) + len(text).to_bytes(4, "little") + text + payload
 
 
 def test_every_kind_is_covered_here():
@@ -79,7 +79,7 @@ def frame(kind, header, payload=b""):
     return struct.pack("<4sBBI", b"PGFL", VERSION, kind, len(text)) + text + payload
 
 
-ANSWER = {"round": 2, "release": 1}
+ANSWER = {"round": 2, "release": 1, "clean": False}
 PAYLOAD = VECTORS.astype("<f8").tobytes()
 NAN = np.array([[0, np.nan, 0], [0, 0, 0]]).tobytes()
 INFINITE = np.array([[0, np.inf, 0], [0, 0, 0]]).tobytes()
@@ -98,10 +98,10 @@ MALFORMED = {
     "not json": frame(Kind.ANSWER, b"\x80\x04K\x01."),
     "deep json": frame(Kind.ANSWER, b"[" * 4000),
     "not an object": frame(Kind.ANSWER, b"[1]"),
-    "twice the same field": frame(Kind.ANSWER, b'{"round":1,"round":2,"release":1}', PAYLOAD),
+    "twice the same field": frame(Kind.ANSWER, b'{"round":1,"round":2,"release":1,"clean":false}', PAYLOAD),
     "missing field": frame(Kind.ANSWER, {"round": 2}, PAYLOAD),
     "extra field": frame(Kind.ANSWER, {**ANSWER, "more": 1}, PAYLOAD),
-    "NaN in the header": frame(Kind.ANSWER, b'{"round":NaN,"release":1}', PAYLOAD),
+    "NaN in the header": frame(Kind.ANSWER, b'{"round":NaN,"release":1,"clean":false}', PAYLOAD),
     "a float for a count": frame(Kind.ANSWER, {**ANSWER, "round": 2.0}, PAYLOAD),
     "a bool for a count": frame(Kind.ANSWER, {**ANSWER, "round": True}, PAYLOAD),
     "round 0": frame(Kind.ANSWER, {**ANSWER, "round": 0}, PAYLOAD),
@@ -129,8 +129,11 @@ MALFORMED = {
 
 
 def test_another_version_is_refused_with_what_to_do():
-    with pytest.raises(Malformed, match=r"version 1, but this pgfl has version 2; all machines .* the same pgfl"):
+    with pytest.raises(Malformed, match=rf"version 1, which an older pgfl writes, .* {VERSION}: upgrade pgfl there"):
         decode(MALFORMED["other version"], LIMITS, ALL)
+    newer = frame(Kind.ANSWER, ANSWER, PAYLOAD)[:4] + bytes([VERSION + 1]) + frame(Kind.ANSWER, ANSWER, PAYLOAD)[5:]
+    with pytest.raises(Malformed, match=r"which a newer pgfl writes, .*: upgrade pgfl on this machine"):
+        decode(newer, LIMITS, ALL)
 
 
 @pytest.mark.parametrize("name", MALFORMED)

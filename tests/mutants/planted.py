@@ -8,8 +8,11 @@ from tests.mutants.planted_endings import ENDINGS
 from tests.mutants.planted_later import LATER
 from tests.mutants.planted_ledgers import LEDGERS
 from tests.mutants.planted_linearised import LINEARISED
+from tests.mutants.planted_masks import MASKS
 from tests.mutants.planted_sites import SITES
 from tests.mutants.planted_slips import SLIPS
+from tests.mutants.planted_trust import OF_TRUST
+from tests.mutants.planted_trustee import TRUSTEES
 
 NOISE = "tests/privacy/test_noise.py::test_the_right_noise_is_accepted"
 LATTICE = "tests/privacy/test_noise.py::test_secure_noise_reaches_the_same_numbers_from_every_model"
@@ -505,4 +508,4 @@ MECHANISM: tuple[Mutant, ...] = (
     ),
 )
 
-PLANTED = (*MECHANISM, *LINEARISED, *DEVICES, *LEDGERS, *SLIPS, *ENDINGS, *LATER, *SITES)
+PLANTED = (*MECHANISM, *LINEARISED, *DEVICES, *LEDGERS, *SLIPS, *ENDINGS, *LATER, *SITES, *TRUSTEES, *MASKS, *OF_TRUST)

@@ -10,6 +10,7 @@ import numpy as np
 from pgfl.config.schema import Config, MnistData, SyntheticData
 from pgfl.data.configured import expected_extent, public_encoding, shapes
 from pgfl.errors import ConfigError
+from pgfl.privacy.trust import Level, Trust
 
 Task = Literal["regression", "classification"]
 EXPECTED: dict[Task, float] = {"regression": 0.8, "classification": 0.9}
@@ -40,6 +41,10 @@ class Facts:
     gamma: float = 0.15
     graph: str = "random"
     average_degree: float = 3.0
+    trust: Level = Trust.level
+    contributors: int = Trust.contributors
+    colluders: int = Trust.colluders
+    dropouts: float = Trust.dropouts
 
     def __post_init__(self) -> None:
         for name in ("servers", "clients_per_server", "clusters", "columns"):
@@ -54,6 +59,24 @@ class Facts:
         if not least < self.expected < 1.0:
             what = "accuracy" if self.task == "classification" else "share of variance"
             raise ConfigError(f"The expected {what} must lie between {least:g} and 1; got {self.expected:g}.")
+
+    @property
+    def trusted(self) -> Trust:
+        """Whom clients trust."""
+        return Trust(self.trust, self.contributors, self.colluders, self.dropouts)
+
+    @property
+    def per_pair(self) -> int:
+        """Clients of one cluster at one server, on average."""
+        return max(1, round(self.clients_per_server / self.clusters))
+
+    @property
+    def as_if_local(self) -> float:
+        """The ε at which local noise would disturb a pair's mean as much as this trust does at ε, roughly."""
+        trust, clients = self.trusted, self.per_pair
+        if not (trust.aggregates and trust.takes_part(clients)):
+            return self.epsilon
+        return self.epsilon * float(np.sqrt(clients / trust.excess(clients)))
 
     @property
     def clients(self) -> int:
@@ -91,6 +114,7 @@ def facts_of(config: Config, **changes: Any) -> Facts:
         "x_norm": privacy.x_norm,
         "graph": "random" if config.graph.kind == "edges" else config.graph.kind,
         "average_degree": config.graph.average_degree,
+        **{name: getattr(privacy, name) for name in ("trust", "contributors", "colluders", "dropouts")},
     }
     if isinstance(data, SyntheticData):
         scale = np.sqrt(data.dimension + data.observation_noise**2)

@@ -25,10 +25,12 @@ from pgfl.usage import explained
 
 if TYPE_CHECKING:
     import polars
+    from matplotlib.axes import Axes
 
     from pgfl.config import Config
     from pgfl.core.declarations import Column
     from pgfl.objectives.interface import Task
+    from pgfl.results.comparison import Comparison
     from pgfl.results.model import Table
     from pgfl.results.training_state import TrainingState
 
@@ -82,9 +84,9 @@ class RunModels:
         return chosen
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Result:
-    """The result of a run.
+    """The result of a run. A notebook shows its verdict, a short table, the network and the first curves.
 
     `history` holds what may be shown, `clean_history` what was measured on clean client models of a private
     simulation. `encoding`, `intercept`, `dtype` and `x_norm` say what is done to a row before a model sees it.
@@ -102,6 +104,8 @@ class Result:
     ...     models=(RunModels(np.eye(2), None, np.array([0]), np.array([0]), np.ones((1, 2)), np.array([True])),),
     ...     history={"run": np.array([0, 0]), "round": np.array([0, 1]), "nmsd": np.array([1.0, 0.1])},
     ... )
+    >>> result
+    <Result: 2 clients at 1 server in 1 cluster, 1 round, NMSD -10.00 dB>
     >>> result.client("bob"), result.cluster("adults")
     (array([0., 1.]), array([1., 1.]))
     >>> result.predict([[2.0, 3.0]], client="bob")
@@ -122,6 +126,7 @@ class Result:
     tasks: Sequence[Task] = ()
     classes: int | None = None
     rho: float | None = None  # that was used, whether it was stated or chosen
+    engine: str | None = None  # likewise; None where the result does not say
     clean_history: Columns | None = None
     privacy: Sequence[Columns] = ()
     noise: str | None = None
@@ -137,6 +142,41 @@ class Result:
     held_out: Columns | None = None
     folder: Path | None = field(default=None, compare=False)
     continued: bool = field(default=False, compare=False)
+
+    def __repr__(self) -> str:
+        from pgfl.results.report.result_card import summary_line
+
+        return f"<Result: {summary_line(self)}>"
+
+    def _repr_html_(self) -> str:
+        from pgfl.results.report.result_card import result_card
+
+        return result_card(self)
+
+    def plot(self, metric: str | None = None, *, ax: Axes | None = None) -> Axes:
+        """Draw a metric over the rounds with matplotlib: all clients and each cluster, and a band if there are runs.
+
+        Without a metric, the most important one is drawn. `ax` are the axes to draw on; by default a new figure.
+        """
+        from pgfl.results.report.axes import draw_metric
+
+        return draw_metric(self, metric, ax)
+
+    def compare(self, *others: Result, names: Sequence[str] | None = None) -> Comparison:
+        """This result beside others: final figures, privacy, and the settings in which they differ.
+
+        `names` are those of all results, this one first. A notebook shows the comparison with its curves; `print`
+        shows it as text, and its `plot` draws a metric of all of them.
+
+        >>> from pgfl import PGFL, FedAvg, Ridge, synthetic_regression, train
+        >>> federation = synthetic_regression(servers=3, clients_per_server=4, dimension=5, graph="ring", seed=1)
+        >>> pgfl, fedavg = (train(federation, one, Ridge(), rounds=20) for one in (PGFL(rho=5.0, tau=0.2), FedAvg()))
+        >>> pgfl.compare(fedavg, names=["PGFL", "FedAvg"]).figures["NMSD"]
+        ('-14.27 dB', '-4.58 dB')
+        """
+        from pgfl.results.comparison import Comparison
+
+        return Comparison.of((self, *others), names)
 
     @property
     def dimension(self) -> int:
@@ -274,6 +314,7 @@ class Result:
             "objectives": sorted(set(self.objectives)),
             "runs": len(self.models),
             "rounds": int(self.rounds[-1]),
+            "engine": self.engine,
             "seconds": round(self.seconds, 3),
             "verdict": None if self.verdict is None else self.verdict.to_json(),
             "final": final,

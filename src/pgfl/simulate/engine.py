@@ -113,8 +113,20 @@ class State:
     round: int
     model: Array
     released: Array
-    dual: Array
+    duals: Array
     servers: ServerState
+    settle: Callable[[], None] | None = None  # brings the duals up to date, where an engine puts that off
+
+    @property
+    def dual(self) -> Array:
+        """φ_k/ρ of every client."""
+        if self.settle is not None:
+            self.settle()
+        return self.duals
+
+    @dual.setter
+    def dual(self, values: Array) -> None:
+        self.duals, self.settle = values, None
 
     @property
     def server_models(self) -> Array:
@@ -254,7 +266,7 @@ class Engine:
             self._pool.shutdown()
         self.halo.close()
         self.blocks, self._everyone, self._last_received = [], None, None
-        self.state.dual = self.state.dual[:0] + 0
+        self.state.dual = self.state.duals[:0] + 0
 
     def _over_blocks(self, work: Callable[[Part], T], parts: list[Part]) -> list[T]:
         return list(self._pool.map(work, parts) if self._pool else map(work, parts))
@@ -318,13 +330,11 @@ class Engine:
     def released_means(self, part: Part, models: Array, means: Array, number: int) -> Array:
         """The means of one block with the noise of their pairs: all that is released of its contributors' models."""
         assert self.pair_noise is not None
-        assert part.sigma is not None
         rows, clean = np.flatnonzero(part.contributing), np.asarray(means)
         starts, pairs = part.mean.indptr[rows], rows + part.block.pairs.start
+        sigma = np.zeros(len(rows)) if part.sigma is None else part.sigma[starts]
         noised = np.zeros_like(clean)
-        noised[rows] = self.pair_noise.release(
-            np.asarray(models), clean[rows], starts, part.sigma[starts], pairs, number
-        )
+        noised[rows] = self.pair_noise.release(np.asarray(models), clean[rows], starts, sigma, pairs, number)
         released, state = self.xp.asarray(noised), self.state
         state.released = put(state.released, part.index, pick(released, part.pair - part.block.pairs.start))
         return released

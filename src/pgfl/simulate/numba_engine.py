@@ -6,9 +6,12 @@ features) are computed as in the NumPy engine, server by server.
 
 from __future__ import annotations
 
+import math
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,17 +19,21 @@ from numpy.typing import NDArray
 from pgfl.array_types import Array, Bools, DTypeLike, Floats
 from pgfl.arrays import pick, put
 from pgfl.core import equations as eq
+from pgfl.core.algorithms import ServerState
 from pgfl.objectives import Huber, Logistic, Objective, Ridge
 from pgfl.objectives.solving import GOAL, tolerance_for
 from pgfl.simulate import numba_kernels as compiled
-from pgfl.simulate.engine import Engine, Part
+from pgfl.simulate.engine import Engine, Part, Turnout
+from pgfl.simulate.engine_choice import ROWS_PER_FEATURE
 from pgfl.simulate.flat_layout import Layout
-from pgfl.simulate.numba_kernels import Problems
+from pgfl.simulate.numba_factors import Problems, factor
+from pgfl.simulate.numba_lanes import BYTES
+from pgfl.simulate.numba_margins import HUBER, LOGISTIC, RIDGE
 from pgfl.simulate.problems import Block, Objectives, block_of, objective_of, pairs_of
 
-KINDS: dict[type[Objective], int] = {Ridge: compiled.RIDGE, Huber: compiled.HUBER, Logistic: compiled.LOGISTIC}
-ROWS_PER_FEATURE = 2  # with more rows per feature, sample space is the wrong space
+KINDS: dict[type[Objective], int] = {Ridge: RIDGE, Huber: HUBER, Logistic: LOGISTIC}
 BLOCKS_PER_THREAD = 8
+PAGE = 4096
 
 
 @dataclass(frozen=True)
@@ -38,6 +45,7 @@ class CompiledBlock:
     tolerance: Floats
     strictest: float
     problems: Problems
+    ridge: bool  # whether all clients have ridge problems
 
     def objective_values(self, models: Array) -> Array:
         """f_k of every client at its model."""
@@ -47,7 +55,18 @@ class CompiledBlock:
 
 
 class FastEngine(Engine):
-    """`Engine` whose client phase and dual update are compiled."""
+    """`Engine` whose client phase and dual update are compiled.
+
+    Where all clients take part in every round, the dual update is put off until the next round, which reads the same
+    numbers; whoever asks for the duals before has them settled first.
+    """
+
+    def __init__(self, layout: Layout, *settings: Any, **more: Any) -> None:
+        super().__init__(layout, *settings, **more)
+        state = self.state
+        shared = state.released is state.model
+        state.model, state.dual, released = (aligned(state.model.shape, self.dtype, PAGE // 4 * i) for i in range(3))
+        state.released = state.model if shared else released
 
     def client_phase(self, part: Part, number: int) -> Array:
         """As `Engine.client_phase`, compiled for the blocks that the kernels know."""
@@ -55,32 +74,55 @@ class FastEngine(Engine):
         if not isinstance(block, CompiledBlock) or not len(part.flat):
             return super().client_phase(part, number)
         state, bounds = self.state, part.mean.indptr
-        means = np.zeros((len(bounds) - 1, state.dual.shape[1]), dtype=self.dtype)
+        means = np.zeros((len(bounds) - 1, state.duals.shape[1]), dtype=self.dtype)
         who, fields, averaged = (part.flat, bounds, block.pairs.start), tuple(block.problems), self.noise is None
+        results = (means, part.shares, averaged)
         if self.algorithm.client_rule.solves:
             errors = np.empty(len(part.flat), dtype=self.dtype)
-            compiled.client_phase(*who, fields, state.server_models, state.dual, state.model, errors, means, averaged)
+            unsettled, models = state.settle is not None, (state.server_models, state.duals, state.model)
+            phase = compiled.ridge_client_phase if block.ridge else compiled.client_phase
+            phase(*who, fields, *models, errors, *results, unsettled)
             self.check_solved(errors, lambda: pick(state.model, part.index), part)
         else:
-            compiled.linearised_client_phase(*who, fields, state.server_models, state.model, means, averaged)
+            compiled.linearised_client_phase(*who, fields, state.server_models, state.model, *results)
         if self.noise is not None:
             released = self.noise.release(pick(state.model, part.index), part.sigma, part.flat, number)
             put(state.released, slice(None) if part.index is None else part.index, released)
             compiled.sum_contributions(part.flat, bounds, state.released, state.dual, means)
-        means *= part.shares
+            means *= part.shares
         if self.pair_noise is not None:
             return self.released_means(part, pick(state.model, part.index), means, number)
         return means
 
+    def server_phase(self, turnout: Turnout, means: list[Array], tau: float) -> ServerState:
+        """As `Engine.server_phase`; the client phase has settled what was put off."""
+        self.state.settle = None
+        return super().server_phase(turnout, means, tau)
+
     def settle(self, part: Part) -> None:
         """As `Engine.settle`, compiled for the blocks that the kernels know."""
         if not isinstance(part.block, CompiledBlock):
-            return super().settle(part)
-        state = self.state
-        compiled.settle(
-            part.flat, part.mean.indptr, part.block.pairs.start, state.server_models, state.released, state.dual
-        )
-        return None
+            super().settle(part)
+        elif self._always_everyone:
+            self.state.settle = self._settle_everyone
+        else:
+            self._settle(part)
+
+    @cached_property
+    def _always_everyone(self) -> bool:
+        """Whether the next round has the same participants, all of them known to the kernels."""
+        known = all(isinstance(block, CompiledBlock) for block in self.blocks)
+        return known and self.noise is None and getattr(self.scheduler, "everyone_always", False)
+
+    def _settle_everyone(self) -> None:
+        self.state.settle = None
+        assert self._everyone is not None
+        for part in self._everyone.parts:
+            self._settle(part)
+
+    def _settle(self, part: Part) -> None:
+        state, who = self.state, (part.flat, part.mean.indptr, part.block.pairs.start)
+        compiled.settle(*who, state.server_models, state.released, state.duals)
 
 
 def prepare(
@@ -104,7 +146,8 @@ def prepare(
         clients = slice(start, stop)
         if known[clients].all():
             own = tolerance[clients]
-            blocks.append(CompiledBlock(clients, pairs_of(layout, clients), own, float(own.min()), problems))
+            ridge = bool((kind[clients] == RIDGE).all())
+            blocks.append(CompiledBlock(clients, pairs_of(layout, clients), own, float(own.min()), problems, ridge))
         else:
             blocks.append(block_of(layout, clients, objectives, rho, dtype, np, update_norm, solved))
     if solved:
@@ -148,12 +191,12 @@ def _problems(
     )
     modulus = eq.strong_convexity(rho, lam, layout.server_clients).astype(dtype)
     sizes = np.where(factored, layout.counts, 0) ** 2
-    at = np.cumsum(sizes) - sizes
+    at, register = np.cumsum(sizes) - sizes, BYTES // np.dtype(dtype).itemsize
     return Problems(
         first=first,
         counts=layout.counts,
         features=_joined(rows, dtype),
-        targets=_joined(targets, dtype),
+        targets=np.concatenate([*targets, np.zeros(register)]).astype(dtype, copy=False),
         kind=kind,
         kappa=kappa,
         goal=(GOAL * tolerance).astype(dtype),
@@ -162,14 +205,28 @@ def _problems(
         centre_scale=(rho / modulus).astype(dtype),
         ridge_penalty=eq.ridge_penalty(lam, layout.server_clients).astype(dtype),
         at=at,
-        factors=np.empty(int(sizes.sum()), dtype=dtype),
+        factors=np.zeros(int(sizes.sum()) + register * factored.any(), dtype=dtype),
         slack=np.zeros(layout.clients, dtype=dtype),
     )
 
 
 def _joined(arrays: list[Array], dtype: DTypeLike) -> Array:
     """One run's array as it is; several small ones behind each other."""
-    return np.ascontiguousarray(arrays[0] if len(arrays) == 1 else np.concatenate(arrays), dtype=dtype)
+    if len(arrays) == 1:
+        return np.ascontiguousarray(arrays[0], dtype=dtype)
+    return np.concatenate(arrays, out=aligned((sum(map(len, arrays)), *arrays[0].shape[1:]), dtype))
+
+
+def aligned(shape: tuple[int, ...], dtype: DTypeLike, within_page: int = 0) -> Array:
+    """Zeros that begin at a place within a page of memory: a multiple of a register's size is read fastest.
+
+    Arrays that a kernel reads and writes at once should differ in it: a processor that compares the last twelve bits of
+    addresses takes one for the other and waits.
+    """
+    size = np.dtype(dtype).itemsize * math.prod(shape)
+    room = np.zeros(size + PAGE, dtype=np.uint8)
+    start = (within_page - room.ctypes.data) % PAGE
+    return room[start : start + size].view(dtype).reshape(shape)
 
 
 def _cuts(layout: Layout, known: Bools, pieces: int) -> list[tuple[int, int]]:
@@ -185,7 +242,7 @@ def _cuts(layout: Layout, known: Bools, pieces: int) -> list[tuple[int, int]]:
 
 def _factor(problems: Problems, blocks: list[slice], threads: int) -> None:
     def one(clients: slice) -> None:
-        compiled.factor(np.arange(clients.start, clients.stop), problems)
+        factor(np.arange(clients.start, clients.stop), problems)
 
     with ThreadPoolExecutor(threads) as pool:
         list(pool.map(one, blocks))

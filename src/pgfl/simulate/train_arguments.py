@@ -102,9 +102,10 @@ def check_helpers(checkpoints: object, progress: object) -> None:
             f"checkpoints takes a Checkpoints; got {kind_of(checkpoints)}: write "
             "checkpoints=Checkpoints(folder, fingerprint, every=10), from pgfl.simulate.checkpoint."
         )
-    if progress is not None and not callable(progress):
+    if progress is not None and progress is not False and not callable(progress):
         raise UsageError(
-            f"progress takes a function of the rounds done, the rounds in all and the news; got {kind_of(progress)}."
+            "progress takes a function of the rounds done, the rounds in all and the news, or False for no bar in "
+            f"notebooks; got {kind_of(progress)}."
         )
 
 

@@ -8,7 +8,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -27,7 +27,9 @@ from pgfl.simulate import memory
 from pgfl.simulate.automatic_rho import with_rho
 from pgfl.simulate.communicator import ALONE, Communicator, Gathering
 from pgfl.simulate.continuing import Continuation, state_of
+from pgfl.simulate.engine_choice import with_engine
 from pgfl.simulate.label_classes import classes_of, with_classes
+from pgfl.simulate.notebook_progress import notebook_bar
 from pgfl.simulate.notices import warnings
 from pgfl.simulate.prediction_points import points
 from pgfl.simulate.problems import Objectives, check_clusters, objective_of
@@ -79,7 +81,7 @@ def train(
     stop: Stop = TrainingOptions.stop,
     checkpoints: Checkpoints | None = None,
     resume: bool = False,
-    progress: Progress | None = None,
+    progress: Progress | Literal[False] | None = None,
     start: Result | None = None,
 ) -> Result:
     """Train a model for every cluster of a federation.
@@ -93,10 +95,14 @@ def train(
     `privacy` states a larger epsilon.
 
     Engines differ in speed, not in results: "numpy" needs nothing else, "numba" is fastest on CPUs and copies no data,
-    "jax" runs on accelerators. `threads` is as many as pay off unless given; results do not depend on it.
+    "jax" runs on accelerators; "auto" is Numba where it is installed and pays off, else NumPy, and `result.engine` says
+    which it was. `threads` is as many as pay off unless given; results do not depend on it.
 
     With `stop="converged"` a single run without privacy ends once its models have converged. `result.verdict` says
     whether they have; a single run that diverges is always stopped.
+
+    In a notebook, training that takes longer than a moment shows a progress bar, unless `progress` is False. Elsewhere
+    `progress` is a function of the rounds done, the rounds in all and the newest measures.
 
     >>> from pgfl import PGFL, Ridge, synthetic_regression, train
     >>> federation = synthetic_regression(servers=4, clients_per_server=6, dimension=5, samples=(4, 8), seed=1)
@@ -115,16 +121,17 @@ def train(
     options = TrainingOptions(
         rounds, participants, privacy, seed, runs, record_every, as_metrics(metrics), dtype, threads, engine, stop
     )
-    return train_runs(
-        partial(made_federation, federation) if callable(federation) else lambda run: federation,
-        algorithm or PGFL(),
-        objective or Ridge(),
-        replace(options, rounds=options.rounds + (0 if start is None else Continuation(start).round)),
-        checkpoints=checkpoints,
-        resume=resume,
-        progress=progress,
-        start=start,
-    )
+    with nullcontext(progress or None) if progress is not None else notebook_bar() as report:
+        return train_runs(
+            partial(made_federation, federation) if callable(federation) else lambda run: federation,
+            algorithm or PGFL(),
+            objective or Ridge(),
+            replace(options, rounds=options.rounds + (0 if start is None else Continuation(start).round)),
+            checkpoints=checkpoints,
+            resume=resume,
+            progress=report,
+            start=start,
+        )
 
 
 def train_runs(
@@ -140,12 +147,13 @@ def train_runs(
     owners_of: OwnersOfRun = lambda run: None,
     folder: Path | None = None,
     start: Result | None = None,
+    observers: Sequence[Observer] = (),
 ) -> Result:
     """Train all runs, some at a time; on several processes, only the first one has the whole result.
 
     There, `federation_of` gives this process's part of a run and `owners_of` the process of every server. Arrays too
     large for one process's memory are put together in files in `folder`. With `start` the rounds go on from an earlier
-    result, and `options.rounds` counts its rounds too.
+    result, and `options.rounds` counts its rounds too. `observers` are called after every round, last of all.
     """
     began = time.perf_counter()
     earlier = None if start is None else Continuation(start, folder)
@@ -161,10 +169,12 @@ def train_runs(
     objectives = communicator.together(lambda: with_classes(objectives, first, options.privacy, communicator))
     known = None if earlier is None else earlier.rho
     algorithm = communicator.together(lambda: with_rho(algorithm, objectives, first, options, communicator, known))
+    options = with_engine(options, algorithm, objectives, first, communicator)
     batches = _batches(first, objectives, options, communicator)
     trained = _Trained(first, objectives, options, warnings(first, algorithm, objectives, options, communicator))
-    observers: list[Observer] = [checkpoints] if checkpoints else []
-    observers += [_Reporter(progress)] if progress else []
+    watching: list[Observer] = [checkpoints] if checkpoints else []
+    watching += [_Reporter(progress)] if progress else []
+    watching += observers
     for numbers in batches:
         owners = [owners_of(run) for run in numbers]
         simulator = Simulator(
@@ -176,7 +186,7 @@ def train_runs(
             communicator=communicator,
             owners=None if owners[0] is None else [owner for owner in owners if owner is not None],
         )
-        simulator.observers = [simulator.monitor, simulator.recorder, *observers]
+        simulator.observers = [simulator.monitor, simulator.recorder, *watching]
         if earlier is not None:
             trained.warnings += earlier.apply(simulator)
         if not (resume and checkpoints and checkpoints.restore(simulator)) and earlier is None:
@@ -299,6 +309,7 @@ class _Trained:
             encoding=self.first.encoding,
             x_norm=self.options.privacy.x_norm if self.options.privacy else None,
             dtype=np.dtype(self.options.dtype).name,
+            engine=self.options.engine,
             classes=classes_of(self.objectives),
             rho=self.rho,
             models=self.models,

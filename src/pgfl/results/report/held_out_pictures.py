@@ -1,34 +1,25 @@
-"""Held-out rows as pictures: predicted against observed targets, and how clients compare."""
+"""Held-out rows as pictures: predicted against observed targets, residuals, and how clients compare."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from pgfl.array_types import AnyFloats
 from pgfl.core.measures import CLASSIFICATION
+from pgfl.drawing.colours import cluster_colour
+from pgfl.drawing.plot_svg import BOTTOM, LEFT, RIGHT, TOP, WIDTH, Axis, Dot, Path, Tick, plot_svg
 from pgfl.results.report.figures import LABELS, figure
-from pgfl.results.report.network_picture import Dot
-from pgfl.results.report.panels import MOST_CURVES, cluster_colour
-from pgfl.results.report.rendering import rendered
+from pgfl.results.report.panels import MOST_CURVES
 from pgfl.results.result import Columns, Result
 
 if TYPE_CHECKING:
     from markupsafe import Markup
 
-WIDTH, LEFT, RIGHT, TOP, BOTTOM = 520, 58, 12, 24, 36
 SQUARE, STRIP, MOST_DOTS = 420, 28, 2_000
 COMPARED = ("mae", "accuracy")  # of one client; its R² on a handful of rows can be any negative number
 Line = tuple[float, float, float, float]
-
-
-class Tick(NamedTuple):
-    """A mark on an axis."""
-
-    at: float
-    text: str
 
 
 class Picture(NamedTuple):
@@ -37,35 +28,6 @@ class Picture(NamedTuple):
     title: str
     svg: Markup
     words: str
-
-
-@dataclass(frozen=True)
-class Axis:
-    """A linear axis from values to places."""
-
-    low: float
-    high: float
-    start: float
-    end: float
-
-    @classmethod
-    def around(cls, values: AnyFloats, start: float, end: float) -> Axis:
-        """An axis that holds all values, with a margin."""
-        low, high = float(values.min()), float(values.max())
-        margin = 0.04 * (high - low) or abs(high) * 0.05 or 1.0
-        return cls(low - margin, high + margin, start, end)
-
-    def __call__(self, value: float) -> float:
-        """The place of a value."""
-        return round(self.start + (value - self.low) / (self.high - self.low) * (self.end - self.start), 1)
-
-    def ticks(self, wanted: int = 6) -> list[Tick]:
-        """Marks at round numbers."""
-        rough = (self.high - self.low) / wanted
-        power = 10.0 ** np.floor(np.log10(rough))
-        step = power * next(factor for factor in (1, 2, 5, 10) if factor * power >= rough)
-        marks = np.arange(np.ceil(self.low / step), np.floor(self.high / step) + 1) * step
-        return [Tick(self(mark), f"{mark + 0.0:.6g}") for mark in marks.tolist()]  # + 0 makes 0 of −0
 
 
 def pictures(result: Result) -> list[Picture]:
@@ -138,15 +100,16 @@ def _square(
         mine = np.flatnonzero(table["cluster"] == cluster)
         mine = mine[np.argsort(table["predicted"][mine], kind="stable")]
         points = [(across(table["predicted"][row]), up(heights[row]), int(table["rows"][row])) for row in mine]
-        for x, y, rows in points[:MOST_DOTS]:
+        for row, (x, y, rows) in zip(mine[:MOST_DOTS], points, strict=False):
             size = 2.4 if most == 1 else 3.0 + 4.0 * (rows / most) ** 0.5
-            title = f"{cluster}: {rows} rows" if rows > 1 else cluster
+            values = f"predicted {table['predicted'][row]:.4g}, observed {table['observed'][row]:.4g}"
+            title = f"{cluster}: {values}" + (f" ({rows} rows)" if rows > 1 else "")
             dots.append(Dot(f"{x}", f"{y}", f"{size:.1f}", title, cluster_colour(index)))
         if joined:
-            paths.append({"points": " ".join(f"{x},{y}" for x, y, _ in points), "colour": cluster_colour(index)})
-    return rendered(
-        "plot.svg.jinja",
-        **_frame(SQUARE, f"{y_label} over {x_label}"),
+            paths.append(Path(" ".join(f"{x},{y}" for x, y, _ in points), cluster_colour(index), cluster))
+    return plot_svg(
+        label=f"{y_label} over {x_label}",
+        height=SQUARE,
         x_ticks=across.ticks(),
         y_ticks=up.ticks(),
         lines=[guide],
@@ -184,27 +147,14 @@ def _fairness(result: Result) -> Picture | None:
         if (cluster := str(table["cluster"][client])) in row
     ]
     baseline = across(factor * first.whole.baseline)
-    svg = rendered(
-        "plot.svg.jinja",
-        **(_frame(height, "Clients compared") | {"left": LEFT + 60}),
+    svg = plot_svg(
+        label="Clients compared",
+        height=height,
+        left=LEFT + 60,
         x_ticks=across.ticks(),
         y_ticks=[Tick(at, cluster) for cluster, at in row.items()],
         lines=[(baseline, TOP, baseline, height - BOTTOM)],
-        paths=[],
         dots=dots,
         x_label=LABELS[first.name] + (", %" if factor > 1 else ""),
-        y_label="",
     )
     return Picture("Clients compared", svg, "One dot is one client on its own held-out rows; dashed is the baseline.")
-
-
-def _frame(height: float, label: str) -> dict[str, float | str]:
-    return {
-        "width": WIDTH,
-        "height": height,
-        "left": LEFT,
-        "right": WIDTH - RIGHT,
-        "top": TOP,
-        "bottom": height - BOTTOM,
-        "label": label,
-    }

@@ -1,0 +1,43 @@
+"""A site that its clients trust, attacked by a neighbour who works with its other clients."""
+
+import math
+
+import numpy as np
+import pytest
+
+from pgfl.audit import subjects
+from pgfl.audit.cases import linearised, scattered
+from pgfl.audit.confidence import mu_lower
+from pgfl.audit.planted_bugs import IN_THE_FIELD
+from pgfl.audit.scores import scores
+from pgfl.audit.subjects import Mechanism
+from pgfl.audit.trusted_site import CONTRIBUTORS, play
+
+TRIALS, ALPHA = 60, 1e-4
+
+
+def measured(bug=None, trials=TRIALS):
+    """(what the site's ledger claims, what the neighbour measures at least), as μ."""
+    case = linearised(scattered())
+    mechanism = Mechanism.shipped(case)
+    if bug is not None:
+        mechanism = IN_THE_FIELD[bug](mechanism)
+    server, rho = play(case, mechanism, np.repeat([0, 1], trials), seed=0)
+    found = scores(server, subjects.clean_models(case, mechanism, CONTRIBUTORS))
+    bounds = [
+        mu_lower(int((score[:trials] > 0).sum()), int((score[trials:] <= 0).sum()), trials, ALPHA / len(found))
+        for score in found.values()
+    ]
+    return math.sqrt(2.0 * rho), max(bounds)
+
+
+def test_a_neighbour_learns_no_more_of_a_record_than_the_sites_ledger_says():
+    claimed, found = measured()
+    assert claimed == pytest.approx(1.5, rel=1e-3), "the whole schedule was charged"
+    assert found <= claimed
+
+
+@pytest.mark.parametrize("bug", ["no noise", "last coordinate clean"])
+def test_planted_bugs_are_found(bug):
+    claimed, found = measured(bug)
+    assert found > claimed

@@ -1,0 +1,115 @@
+"""Products in lanes equal NumPy's for every length of a row, also where registers overlap, and use nothing else."""
+
+import numpy as np
+import pytest
+
+from pgfl import PGFL, Huber, Ridge, synthetic_regression
+from pgfl.simulate import numba_products as products
+from pgfl.simulate.numba_compiled import compiled
+from pgfl.simulate.simulator import Simulator
+from pgfl.simulate.training_options import TrainingOptions
+
+LENGTHS = (1, 2, 7, 8, 9, 15, 16, 17, 31, 33, 60, 64, 70)
+FENCE = 40  # numbers around every array that would spoil a result
+
+
+@compiled
+def _all_products(x, at, rows, values, moves, dimension, image, out, sums):
+    lanes = products.lanes_of(x)
+    one = x.dtype.type(1.0)
+    vector = np.zeros(products.spaced_length(dimension, lanes), x.dtype)
+    products.spaced(values, FENCE, one, dimension, lanes, vector)
+    products.rows_times(x, at, rows, vector, dimension, lanes, image)
+    products.add_rows(x, at, rows, moves, dimension, lanes, vector)
+    products.unspaced(vector, one, dimension, lanes, out, FENCE)
+    products.add_difference(out, FENCE, values, FENCE, dimension, lanes, sums, FENCE)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("rows", [1, 2, 3, 4, 5, 9])
+def test_products_equal_numpy_at_every_length(dtype, rows):
+    rng = np.random.default_rng(rows)
+    for dimension in LENGTHS:
+        x, values, moves = (rng.normal(size=n).astype(dtype) for n in (rows * dimension, dimension, rows))
+        fence = np.full(FENCE, np.nan, dtype=dtype)
+        fenced = [np.concatenate([fence, inner, fence]) for inner in (x, values)]
+        image = np.zeros(rows + 3, dtype=dtype)
+        out, sums = (np.concatenate([fence, np.zeros(dimension, dtype=dtype), fence]) for _ in range(2))
+        _all_products(fenced[0], FENCE, rows, fenced[1], moves, dimension, image, out, sums)
+        matrix, tolerance = x.reshape(rows, dimension).astype(float), 1e-12 if dtype is np.float64 else 1e-4
+        np.testing.assert_allclose(image[:rows], matrix @ values, rtol=tolerance, atol=tolerance)
+        expected = values + moves.astype(float) @ matrix
+        np.testing.assert_allclose(out[FENCE:-FENCE], expected, rtol=tolerance, atol=tolerance)
+        np.testing.assert_allclose(sums[FENCE:-FENCE], expected - values, rtol=tolerance, atol=tolerance)
+        for written in (out, sums):
+            assert np.isnan(written[:FENCE]).all() and np.isnan(written[-FENCE:]).all(), "nothing beside is written"
+
+
+@compiled
+def _symmetric(matrix, rows, vector, targets, image, out):
+    lanes = products.lanes_of(matrix)
+    products.symmetric_times(matrix, 0, rows, vector, lanes, out)
+    return products.residual(targets, 0, rows, image, lanes)
+
+
+@pytest.mark.parametrize("rows", [1, 2, 7, 8, 9, 16, 21])
+def test_the_product_with_the_factor_and_the_residual_ignore_what_lies_behind(rows):
+    rng = np.random.default_rng(rows)
+    half, vector, targets, image = (rng.normal(size=shape) for shape in ((rows, rows), rows, rows, rows))
+    behind, matrix = np.full(8, np.nan), half + half.T
+    found = np.zeros(rows + 8)
+    away = np.concatenate([image, behind])
+    square = _symmetric(
+        np.concatenate([matrix.ravel(), behind]), rows, vector, np.concatenate([targets, behind]), away, found
+    )
+    np.testing.assert_allclose(found[:rows], matrix @ vector, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(away[:rows], targets - image, rtol=1e-15)
+    assert square == pytest.approx(((targets - image) ** 2).sum(), rel=1e-12)
+
+
+def _federation(**changes):
+    return synthetic_regression(
+        **{"servers": 4, "clients_per_server": 6, "dimension": 13, "samples": (2, 11), "seed": 2} | changes
+    )
+
+
+def _played(objective, look=lambda simulator: None, engine="numba", threads=1, **settings):
+    options = TrainingOptions(rounds=12, engine=engine, threads=threads, **settings)
+    simulator = Simulator([_federation()], PGFL(tau=0.2), objective, options)
+    for _ in range(12):
+        simulator.play()
+        look(simulator)
+    return simulator
+
+
+@pytest.mark.parametrize("objective", [Ridge(), Huber()], ids=["ridge", "huber"])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_compiled_rounds_equal_numpy_where_registers_overlap(objective, dtype):
+    found, expected = (_played(objective, engine=engine, dtype=dtype).state for engine in ("numba", "numpy"))
+    tolerance = 1e-12 if dtype is np.float64 and isinstance(objective, Ridge) else 1e-4 if dtype is np.float32 else 1e-9
+    for name in ("model", "dual", "server_models"):
+        np.testing.assert_allclose(getattr(found, name), getattr(expected, name), rtol=tolerance, atol=tolerance)
+
+
+def test_looking_at_the_duals_changes_no_bit():
+    seen = []
+    looked = _played(Ridge(), lambda simulator: seen.append(simulator.state.dual.copy()))
+    unseen = _played(Ridge())
+    assert unseen.state.settle is not None, "the last round's dual update is put off"
+    np.testing.assert_array_equal(unseen.state.dual, seen[-1])
+    assert unseen.state.settle is None
+    np.testing.assert_array_equal(unseen.state.model, looked.state.model)
+    assert not np.array_equal(seen[-1], seen[-2])
+
+
+def test_ridge_clients_have_the_same_bits_beside_clients_of_another_objective():
+    federation = _federation(clusters=2)
+    objectives = {"cluster-0": Ridge(), "cluster-1": Huber()}
+    options = TrainingOptions(rounds=1, engine="numba")
+    alone, mixed = (Simulator([federation], PGFL(tau=0.0), given, options) for given in (Ridge(), objectives))
+    assert alone.engine.blocks[0].ridge and not mixed.engine.blocks[0].ridge
+    order = alone.layout.runs[0].order
+    ridge = federation.client_cluster[order] == 0
+    for simulator in (alone, mixed):
+        simulator.play()
+    np.testing.assert_array_equal(alone.state.model[ridge], mixed.state.model[ridge])
