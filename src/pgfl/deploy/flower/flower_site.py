@@ -132,10 +132,8 @@ def inviter_of(settings: SiteSettings) -> FlowerInviter:
     """The inviter of a site, with its SuperLink."""
     home, listen = Path(settings.home), settings.listen
     certificate, key = home / identity.SITE_CERTIFICATE, home / identity.SITE_KEY
-    return FlowerInviter(
-        SuperLink(home, listen.host, listen.flower, certificate, key, listen.limits()),
-        settings.log,
-    )
+    superlink = SuperLink(home, listen.host, listen.flower, certificate, key, listen.limits())
+    return FlowerInviter(superlink, settings.log)
 
 
 @dataclass
