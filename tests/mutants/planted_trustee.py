@@ -5,8 +5,6 @@ from __future__ import annotations
 from tests.mutants.mutant import Mutant
 
 TRUSTEE = "tests/deploy/test_trustee.py::test_"
-WORLDS = "tests/privacy/test_two_worlds_of_sites.py::test_"
-AUDIT = "tests/audit/test_audit_trusted_site.py::test_"
 CLIENT = "tests/deploy/test_entrusting.py::test_"
 ACCOUNTS, SITE_ROLE = "deploy/site/trustee.py", "deploy/site/site_role.py"
 
@@ -18,10 +16,7 @@ TRUSTEES: tuple[Mutant, ...] = (
         SITE_ROLE,
         "self._averaged(pair, noised.sum, noised.contributors)",
         "self._averaged(pair, np.sum([each.model for each in members.values()], axis=0), noised.contributors)",
-        (
-            TRUSTEE + "the_noise_of_what_leaves_is_as_strong_as_charged",
-            AUDIT + "a_neighbour_learns_no_more_of_a_record_than_the_sites_ledger_says",
-        ),
+        (TRUSTEE + "the_noise_of_what_leaves_is_as_strong_as_charged",),
     ),
     Mutant(
         "site-noise-of-a-mean",
@@ -69,10 +64,7 @@ TRUSTEES: tuple[Mutant, ...] = (
         "            models = np.stack([clean[client].model for client in sorted(clean)])\n"
         "            summed = lattice.to_lattice(models).sum(axis=0)\n"
         "            return NoisedSum(lattice.from_lattice(self.noise(summed, 1.0)), len(clean), tuple(clean))\n",
-        (
-            TRUSTEE + "killed_before_the_round_is_saved_the_same_numbers_are_sent_again",
-            WORLDS + "one_record_changes_nothing_but_the_noised_sums_and_those_by_delta_at_most",
-        ),
+        (TRUSTEE + "killed_before_the_round_is_saved_the_same_numbers_are_sent_again",),
     ),
     Mutant(
         "site-lost-noise-drawn-again",
