@@ -132,6 +132,54 @@ def test_a_plan_says_what_more_privacy_and_more_data_would_do(planned):
     json.dumps(planned.described())
 
 
+def test_a_plan_shows_every_level_of_trust(planned):
+    curves = planned.by_trust
+    assert set(curves) == {"local", "masked", "site"}
+    assert curves["site"][1.0] < curves["masked"][1.0] < curves["local"][1.0] - 1.0
+    assert planned.by_epsilon == curves["local"]
+    assert planned.helps['trust = "masked"'] > 0
+    assert set(planned.described()["by_trust"]["site"]) == {"0.25", "1", "4", "16"}
+
+
+@pytest.mark.parametrize("trust", ["site", "masked"])
+def test_what_is_predicted_for_shared_noise_is_what_runs_on_other_federations_achieve(trust):
+    facts = replace(SMALL, trust=trust, clients_per_server=12)
+    settings = first_guess(facts)
+    predicted = forecast._judged(facts, settings).mean()
+    reached = []
+    for seed in range(50, 54):
+        made = synthetic_regression(
+            servers=4, clients_per_server=12, clusters=2, dimension=8, samples=(60, 100), x_norm=1.0,
+            observation_noise=np.sqrt(8 * 0.25), seed=seed,
+        )  # fmt: skip
+        scale = np.sqrt(8 / 0.8)
+        made = made.replace(targets=made.targets / scale, truth=made.truth / scale, generated=True)
+        budget = {"epsilon": 2.0, "zeta": settings.zeta, "max_releases": settings.releases, "index": "release"}
+        run_ = train(
+            made, settings.algorithm, settings.objective, rounds=settings.rounds, metrics=["nmsd"], seed=seed,
+            privacy=Privacy(**budget, x_norm=1.0, trust=trust), record_every=settings.rounds,
+        )  # fmt: skip
+        reached.append(decibels(run_.curve("nmsd")[0, -1]))
+    assert np.mean(reached) == pytest.approx(predicted, abs=1.5)
+
+
+def test_a_trust_that_clients_are_too_few_for_is_refused_or_left_out():
+    with pytest.raises(ConfigError, match=r"privacy\.contributors"):
+        plan(replace(SMALL, trust="site", contributors=9), tries=1)
+    alone = replace(SMALL, clusters=6)
+    assert not alone.trusted.aggregates and alone.per_pair == 1
+    assert [forecast._possible(replace(alone, trust=trust)) for trust in forecast.TRUSTS] == [True, False, False]
+    assert replace(SMALL, trust="site").as_if_local == pytest.approx(2.0 * np.sqrt(3))
+
+
+def test_the_trust_of_a_config_is_a_fact_and_comes_back_in_the_planned_config():
+    config = load("private-huber", ["privacy.trust=masked", "privacy.colluders=2"])
+    facts = facts_of(config)
+    assert (facts.trust, facts.colluders) == ("masked", 2)
+    made = forecast._configured(config, facts, first_guess(facts))
+    assert (made.privacy.trust, made.privacy.colluders) == ("masked", 2)
+
+
 def test_noise_that_will_drown_the_signal_is_said_so():
     facts = replace(SMALL, epsilon=0.02, records=(5, 5))
     hopeless = forecast.Plan(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -27,7 +27,8 @@ from pgfl.planning.tuning import (
 from pgfl.privacy.trust import Level
 
 TRIES = 40
-FEW_TRIES = 5  # for another ε or another size, where the plan's own settings are a good start
+FEW_TRIES = 4  # for another size or trust, where the plan's own settings are a good start
+CURVE_TRIES, CURVE_SEEDS = 3, 2  # for every point of the curves, which only show how far things are apart
 TUNING_SEEDS = (1, 2)
 JUDGING_SEEDS = (11, 12, 13, 14)
 LEVELS = (0.25, 1.0, 4.0, 16.0)
@@ -134,7 +135,7 @@ def plan(source: Config | Facts, *, tries: int = TRIES, progress: Progress | Non
     curves = {key: other for key, other in curves.items() if _possible(other)}
     variants = {name: other for name, other in _variants(small).items() if _possible(other)}
     others: dict[Any, Facts] = {**curves, **variants}
-    total, done = len(TUNING_SEEDS) * (tries + FEW_TRIES * len(others)), 0
+    total, done = len(TUNING_SEEDS) * (tries + FEW_TRIES * len(variants) + CURVE_TRIES * len(curves)), 0
 
     def score_for(shape: Facts, what: str) -> Score:
         def score(settings: Settings) -> float:
@@ -154,8 +155,11 @@ def plan(source: Config | Facts, *, tries: int = TRIES, progress: Progress | Non
     reached = {}
     for name, other in others.items():
         starts = [_fed(settings, other.as_if_local / small.as_if_local), first_guess(other)]
-        what = name if isinstance(name, str) else f"trust = {name[0]}, epsilon = {name[1]:g}"
-        reached[name] = float(_judged(other, tuned(score_for(other, what), starts, FEW_TRIES)).mean())
+        if name in curves:
+            chosen = tuned(score_for(other, f"trust = {name[0]}, epsilon = {name[1]:g}"), starts, CURVE_TRIES)
+            reached[name] = float(_judged(other, chosen, JUDGING_SEEDS[:CURVE_SEEDS]).mean())
+        else:
+            reached[name] = float(_judged(other, tuned(score_for(other, name), starts, FEW_TRIES)).mean())
     levels: dict[Level, dict[float, float]] = {}
     for trust, level in curves:
         levels.setdefault(trust, {})[level] = reached[trust, level]
@@ -199,9 +203,9 @@ def _fed(settings: Settings, times: float) -> Settings:
     return replace(settings, releases=releases, rho=settings.rho * releases / settings.releases)
 
 
-def _judged(facts: Facts, settings: Settings) -> Floats:
+def _judged(facts: Facts, settings: Settings, seeds: Sequence[int] = JUDGING_SEEDS) -> Floats:
     """What the settings reach on twins that tuning has not seen, one number per twin."""
-    return np.array([_shown(facts, error(facts, settings, seed)) for seed in JUDGING_SEEDS])
+    return np.array([_shown(facts, error(facts, settings, seed)) for seed in seeds])
 
 
 def _shown(facts: Facts, found: float) -> float:

@@ -4,8 +4,7 @@ NumPy asks for every word and every normal number through a function pointer. Ph
 numbers: as easy as 1, 2, 3". Ziggurat: Marsaglia and Tsang, "The ziggurat method for generating random variables".
 """
 
-# mypy: disable-error-code="assignment, misc, no-any-return, no-untyped-call, no-untyped-def"
-# mypy: disable-error-code="return-value, untyped-decorator"
+# mypy: disable-error-code="assignment, misc, no-any-return, no-untyped-call, return-value, untyped-decorator"
 from __future__ import annotations
 
 import numpy as np
@@ -133,11 +132,11 @@ def _refill(state: Array, key: int, other: int, server: int, round: int) -> None
 
 
 @intrinsic
-def _product(typing, left, right):
+def _product(typing, left, right):  # type: ignore[no-untyped-def]
     """The upper and the lower word of a product of two words."""
     pair = types.UniTuple(types.uint64, 2)
 
-    def code(context, builder, signature, given):
+    def code(context, builder, signature, given):  # type: ignore[no-untyped-def]
         wide = ir.IntType(128)
         product = builder.mul(*(builder.zext(word, wide) for word in given))
         upper = builder.lshr(product, ir.Constant(wide, 64))

@@ -65,10 +65,10 @@ def axis_name(metric: str) -> str:
 
 def frame(colours: Theme, x: str, y: str, *, log_x: bool = False) -> Options:
     """Axes without curves."""
-    axis = {
+    axis: Options = {
         "nameLocation": "middle",
         "nameTextStyle": {"color": colours.ink, "fontSize": 13, "fontFamily": FONT},
-        "axisLabel": {"color": colours.faint, "fontSize": 12, "fontFamily": FONT},
+        "axisLabel": {"color": colours.faint, "fontSize": 12, "fontFamily": FONT, "margin": 10},
         "axisLine": {"show": True, "onZero": False, "lineStyle": {"color": colours.faint}},
         "axisTick": {"show": True, "lineStyle": {"color": colours.faint}},
         "splitLine": {"lineStyle": {"color": colours.grid}},
@@ -77,7 +77,7 @@ def frame(colours: Theme, x: str, y: str, *, log_x: bool = False) -> Options:
         "animation": False,
         "backgroundColor": "transparent",
         "textStyle": {"fontFamily": FONT, "color": colours.ink},
-        "grid": {"left": 64, "right": 20, "top": 44, "bottom": 50},
+        "grid": {"left": 66, "right": 20, "top": 44, "bottom": 54, "outerBoundsMode": "none"},
         "legend": {
             "top": 4,
             "left": 56,
@@ -95,8 +95,14 @@ def frame(colours: Theme, x: str, y: str, *, log_x: bool = False) -> Options:
             "textStyle": {"color": colours.ink, "fontSize": 12},
             ":valueFormatter": "v => v == null ? '—' : Number(v).toPrecision(4)",
         },
-        "xAxis": {**axis, "type": "log" if log_x else "value", "name": x, "nameGap": 30},
-        "yAxis": {**axis, "type": "value", "name": y, "nameGap": 46, "scale": True},
+        "xAxis": {
+            **axis,
+            "axisLabel": dict(axis["axisLabel"]),
+            "type": "log" if log_x else "value",
+            "name": x,
+            "nameGap": 34,
+        },
+        "yAxis": {**axis, "type": "value", "name": y, "nameGap": 48, "scale": True},
         "series": [],
     }
 
@@ -146,6 +152,8 @@ def curves(
     metric = next((one.metric for one in (now, preview, before) if one is not None), "nmsd")
     options = lines(drawn, colours, "round n", axis_name(metric))
     options["xAxis"]["max"] = rounds
+    if metric == "accuracy":
+        options["yAxis"]["max"] = 100
     options["legend"]["data"] = [line.name for line in reversed(drawn)]
     return options
 
@@ -209,6 +217,8 @@ def network(drawn: Network, colours: Theme, chosen: str | None = None) -> Option
         },
         "legend": {
             **base["legend"],
+            "itemWidth": 12,
+            "itemHeight": 12,
             "left": "center",
             "data": [
                 {"name": name, "icon": cluster_symbol(q), "itemStyle": {"color": cluster_colour(q, colours)}}
@@ -222,10 +232,10 @@ def network(drawn: Network, colours: Theme, chosen: str | None = None) -> Option
                 "preserveAspect": "contain",
                 "roam": True,
                 "scaleLimit": {"min": 0.7, "max": 6},
-                "top": 40,
-                "bottom": 12,
-                "left": 16,
-                "right": 16,
+                "top": 52,
+                "bottom": 26,
+                "left": 26,
+                "right": 26,
                 "cursor": "pointer",
                 "data": nodes,
                 "links": [{"source": names[a], "target": names[b]} for a, b in drawn.edges],
@@ -333,6 +343,11 @@ def against_epsilon(
             {"name": "now", "type": "scatter", "data": [[now[0], shown_value(metric, now[1])]], "symbolSize": 14,
              "symbol": "diamond", "itemStyle": {"color": VERMILION}}
         )  # fmt: skip
+    options["legend"] = {"show": False}
+    if metric == "accuracy":
+        options["yAxis"]["max"] = 100
+    options["xAxis"] |= {"min": "dataMin", "max": "dataMax"}
+    options["xAxis"]["axisLabel"][":formatter"] = "v => Number(v.toPrecision(2))"
     options["tooltip"]["trigger"] = "item"
     options["tooltip"][":formatter"] = "p => `ε = ${p.value[0].toPrecision(3)}<br/>${p.value[1].toPrecision(4)}`"
     return options

@@ -37,7 +37,7 @@ class NetworkView:
         with card("A network on this machine", "wide"):
             note(
                 "Sites in a line with their clients: real processes with TLS, keys and ledgers, on made-up data. Kill "
-                "a client and see the others go on; bring it back and it has the budget that is left."
+                "a client and see the others go on; bring it back, and it has the budget that is left."
             )
             with ui.element("div").classes("tools"):
                 self.sizes = [

@@ -135,6 +135,8 @@ class PlayView:
     def _moved(self, slider: Slider, value: float, final: bool) -> Any:
         state = slider.write(self.state, self._config_or_last(), value)
         if self._accept(state, from_control=slider.name):
+            if final:
+                self.fields[slider.name].show(self.state.config())
             return background_tasks.create(self.refresh(final=final))
 
     def _chosen(self, choice: Choice, value: str) -> None:
