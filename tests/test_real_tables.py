@@ -94,8 +94,10 @@ def centralised(name, folder, cluster, at_its_own_defaults=False):
 
 @pytest.mark.parametrize("name", TARGETS)
 def test_with_privacy_figures_come_with_the_verdict_that_they_deserve(name):
-    """As examples/tables/compare.py prints them. Noise is float-safe, so figures differ from run to run; verdicts follow
-    from public quantities and do not."""
+    """As examples/tables/compare.py prints them. Figures differ from run to run, as float-safe noise does.
+
+    Whether noise drowns the signal follows from public quantities, and does not.
+    """
     found = runpy.run_path(str(EXAMPLES / "compare.py"))["compared"](name, epsilons=(8.0, 4.0, 2.0, 1.0))
     assert [epsilon for _, _, epsilon, _, _ in found] == [8.0, 4.0, 2.0, 1.0]
     verdicts = [verdict for *_, verdict in found]
