@@ -11,6 +11,7 @@ from tests.mutants.planted_linearised import LINEARISED
 from tests.mutants.planted_masks import MASKS
 from tests.mutants.planted_sites import SITES
 from tests.mutants.planted_slips import SLIPS
+from tests.mutants.planted_trust import OF_TRUST
 from tests.mutants.planted_trustee import TRUSTEES
 
 NOISE = "tests/privacy/test_noise.py::test_the_right_noise_is_accepted"
@@ -507,4 +508,4 @@ MECHANISM: tuple[Mutant, ...] = (
     ),
 )
 
-PLANTED = (*MECHANISM, *LINEARISED, *DEVICES, *LEDGERS, *SLIPS, *ENDINGS, *LATER, *SITES, *TRUSTEES, *MASKS)
+PLANTED = (*MECHANISM, *LINEARISED, *DEVICES, *LEDGERS, *SLIPS, *ENDINGS, *LATER, *SITES, *TRUSTEES, *MASKS, *OF_TRUST)

@@ -50,6 +50,11 @@ def test_a_site_asks_for_a_minimum_and_counts_everyone():
     assert "only 2 can contribute" in (trust.complaint(2) or "")
 
 
+def test_dropouts_leave_fewer_honest_shares_to_count_on():
+    assert [Trust("masked", dropouts=lost).honest(20) for lost in (0.0, 0.1, 0.5)] == [19, 17, 9]
+    assert Trust("masked", contributors=15, dropouts=0.5).honest(20) == 14
+
+
 def test_local_trust_asks_for_nobody_else():
     assert Trust().takes_part(1)
     assert not Trust().aggregates

@@ -118,10 +118,10 @@ class Plan:
             raise BudgetSpent(f"A client of round {round} has spent its privacy budget; ask admit before a release.")
         if (clients[1:] <= clients[:-1]).any() and len(np.unique(clients)) != len(clients):
             raise PrivacyError(f"A client would release twice in round {round}; a retry must resend what was released.")
-        price = self.budget.price(self.releases, round, clients)
+        charged = self.budget.price(self.releases, round, clients)
         if self.shared is not None:
-            price = self.shared.charges(clients, self.sensitivity[clients], price)
-        self.rho[clients] += price
+            charged = self.shared.charges(clients, self.sensitivity[clients], charged)
+        self.rho[clients] += charged
         self.releases[clients] += 1
 
     def spent(self, round: int) -> Bools:

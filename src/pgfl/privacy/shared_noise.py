@@ -6,6 +6,7 @@ noised mean that is published; the noise of the mean is that of the sum, divided
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,6 +20,7 @@ from pgfl.privacy import lattice
 from pgfl.privacy.trust import Trust, charge, slack_of, sum_sigma
 
 Normals = Callable[[Any, int, int], AnyFloats]
+Contributions = Callable[[Trust, lattice.Points, float], lattice.Points]
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,11 +130,17 @@ class SeededPairNoise:
         return np.asarray(means + noise * (sigma * np.sqrt(excess) / counts)[:, None])
 
 
+def masked_contributions(trust: Trust, points: lattice.Points, sigma: float) -> lattice.Points:
+    """What the contributors of a pair hand in under their masks: their points, each with a share of the noise."""
+    return lattice.with_noise(points, sigma / math.sqrt(trust.honest(len(points))))
+
+
 class LatticePairNoise:
     """Float-safe noise: models are added up on the lattice, where every share of noise is a discrete Gaussian."""
 
-    def __init__(self, trust: Trust, least_share: float = 1.0) -> None:
+    def __init__(self, trust: Trust, least_share: float = 1.0, contributions: Contributions | None = None) -> None:
         self._trust, self._least_share = trust, least_share
+        self._contributions = contributions or masked_contributions
 
     def check(self, sigma: float) -> None:
         """Refuse a σ of which a share would be too fine for the lattice."""
@@ -154,8 +162,7 @@ class LatticePairNoise:
     def _sum(self, points: lattice.Points, sigma: float) -> lattice.Points:
         """Of one pair: at a site one draw, masked a share from each contributor."""
         if self._trust.level == "masked":
-            share = sigma / np.sqrt(self._trust.honest(len(points)))
-            return np.asarray(lattice.with_noise(points, float(share)).sum(axis=0))
+            return np.asarray(self._contributions(self._trust, points, sigma).sum(axis=0))
         return lattice.with_noise(points.sum(axis=0), sigma)
 
 
