@@ -12,6 +12,7 @@ from pgfl.core.algorithms import Algorithm, FedAvg
 from pgfl.core.federation import Federation
 from pgfl.core.metrics import deviation
 from pgfl.core.schedules import Participants
+from pgfl.core.training_defaults import Library
 from pgfl.data.mnist import mnist_federation
 from pgfl.data.synthetic import synthetic_regression
 from pgfl.objectives import Objective, Ridge
@@ -19,6 +20,9 @@ from pgfl.privacy.request import Privacy
 from pgfl.simulate.simulator import Simulator
 from pgfl.simulate.training import train
 from pgfl.simulate.training_options import TrainingOptions
+
+ENGINE: Library = "numpy"
+"""Named outright, so that a page has the same digits whatever is installed beside."""
 
 Measured = dict[str, AnyArray]
 """By name, what was measured; the first axis is the run."""
@@ -116,6 +120,7 @@ class Trial:
             runs=runs,
             metrics=self.metrics,
             record_every=self.record_every,
+            engine=ENGINE,
         )
         history = {**result.history, **({} if self.received else result.clean_history or {})}
         found: Measured = {
@@ -145,7 +150,7 @@ class TailAverage:
         """NMSD of the averaged models that clients receive."""
         trial = self.trial
         federations = [trial.data.federation(seed, run) for run in range(runs)]
-        options = TrainingOptions(trial.rounds, trial.participants, trial.privacy, seed=seed, metrics=())
+        options = TrainingOptions(trial.rounds, trial.participants, trial.privacy, seed=seed, metrics=(), engine=ENGINE)
         mean = _Mean(trial.rounds - round(self.share * trial.rounds))
         simulator = Simulator(federations, trial.algorithm, trial.objective, options, observers=[mean])
         simulator.run()
