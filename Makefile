@@ -2,7 +2,7 @@
 # other targets the rest as well (requirements.lock).
 SHELL := /bin/bash
 .DELETE_ON_ERROR:
-.PHONY: install run quick test two-worlds mutants chaos check docs bench bench-peers bench-network clean
+.PHONY: install run quick test two-worlds mutants chaos check docs screenshots bench bench-peers bench-network clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -38,6 +38,7 @@ quick: install
 	$(BIN)/python -m pytest -n 2 -m quick tests
 
 test: install
+	@$(BIN)/python -m tests.browser
 	$(BIN)/python -m pytest -n 2 --dist loadgroup
 
 two-worlds: install
@@ -50,8 +51,12 @@ check: install
 	$(BIN)/mypy --config-file= --cache-dir=.mypy_cache/examples --strict --untyped-calls-exclude=jax examples  # as code that uses the installed package
 
 docs: install
-	$(BIN)/sphinx-build -W --keep-going -q -b html docs docs/_build/html
+	$(BIN)/sphinx-build -W --keep-going -q -j auto -b html docs docs/_build/html
 	@echo "Open docs/_build/html/index.html"
+
+screenshots: install
+	@$(BIN)/python -m tests.browser
+	@$(BIN)/python -m tests.studio.screenshots docs/studio
 
 mutants: install
 	@$(BIN)/python -m tests.mutants.run $(ARGS)

@@ -1,5 +1,6 @@
 """The documentation site: `make docs` builds it, and every warning is an error."""
 
+import os
 import sys
 from pathlib import Path
 
@@ -15,19 +16,42 @@ exclude_patterns = ["_build"]
 
 html_theme = "furo"
 html_title = "pgfl"
-html_static_path: list[str] = []
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+html_show_sphinx = False
+html_show_copyright = False
+html_copy_source = False
+html_show_sourcelink = False
+html_show_search_summary = False  # it would fetch pages, which browsers refuse for files
 
 myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 4
 nb_execution_mode = "force"
 nb_execution_raise_on_error = True
+nb_execution_in_temp = True
 nb_execution_timeout = 300
+nb_merge_streams = True
 
 autodoc_member_order = "bysource"
 autodoc_typehints = "description"
 autodoc_preserve_defaults = True
 
-OUTSIDE = {"(../benchmarks/RESULTS.md": "(benchmarks.md", "(../CONTRIBUTING.md": "(contributing.md"}
+# What notebooks run in: the commands of this environment, plain text, and one thread each, so that builds do not
+# compete with each other for cores.
+os.environ |= {
+    "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]),
+    "COLUMNS": "88",
+    "TERM": "dumb",
+    "NO_COLOR": "1",
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+}
+
+OUTSIDE = {
+    "(../benchmarks/RESULTS.md": "(benchmarks.md",
+    "(../CONTRIBUTING.md": "(contributing.md",
+    "(../CHANGELOG.md": "(changelog.md",
+}
 INCLUDED = {"(CONTRIBUTING.md": "(contributing.md", "(CHANGELOG.md": "(changelog.md"}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import re
 import tomllib
@@ -21,6 +22,7 @@ import pgfl
 from pgfl import cli, errors
 from pgfl.config import schema
 
+SOURCE = Path(pgfl.__file__).parent
 FOLDER = Path(__file__).parent / "reference" / "generated"
 MEANINGS = Path(__file__).parent / "reference" / "meanings.toml"
 
@@ -35,7 +37,13 @@ def setup(app: Any) -> dict[str, bool]:
 def write_pages() -> None:
     """Write every generated page that has changed."""
     FOLDER.mkdir(parents=True, exist_ok=True)
-    pages = {"config": config_page(), "commands": commands_page(), "errors": errors_page(), "api": api_page()}
+    pages = {
+        "config": config_page(),
+        "commands": commands_page(),
+        "errors": errors_page(),
+        "messages": messages_page(),
+        "api": api_page(),
+    }
     for name, text in pages.items():
         path = FOLDER / f"{name}.md"
         if not path.exists() or path.read_text("utf-8") != text:
@@ -168,16 +176,84 @@ def errors_page() -> str:
     return "\n".join(["# Errors\n", lead, "| exception | exit code | meaning |", "|---|---|---|", *rows, ""])
 
 
+def messages_page() -> str:
+    """Every message of an error, by its class, as the code has it."""
+    kinds = {kind.__name__ for _, kind in inspect.getmembers(errors, inspect.isclass)}
+    found: dict[str, dict[str, set[str]]] = {}
+    for path in sorted(SOURCE.rglob("*.py")):
+        for kind, text in _messages(ast.parse(path.read_text("utf-8")), kinds):
+            room = path.relative_to(SOURCE).parts[0].removesuffix(".py")
+            found.setdefault(kind, {}).setdefault(room, set()).add(text)
+    parts = [
+        "# Error messages\n",
+        "Every message of an error that pgfl raises on purpose, generated from the code. A dot-dot-dot (…) stands for "
+        "what differs from case to case: names, numbers and files. Search this page for a part of the message that you "
+        "saw. [Errors](errors.md) lists the exceptions and exit codes.\n",
+    ]
+    for kind in sorted(found):
+        parts += [f"## {kind}\n", f"{inspect.getdoc(getattr(errors, kind))}\n"]
+        for room, texts in found[kind].items():
+            parts += [f"**{room}**\n", *(f"- {_plain(text)}" for text in sorted(texts)), ""]
+    return "\n".join(parts)
+
+
+def _messages(tree: ast.Module, kinds: set[str]) -> Iterator[tuple[str, str]]:
+    """(class, message) of every error that is raised with a text."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in kinds and node.args:
+            text = re.sub(r"…(?:\s*…)+", "…", _text_of(node.args[0])).strip()
+            if len(text.strip("… .")) > 3:
+                yield node.func.id, text
+
+
+def _text_of(node: ast.expr) -> str:
+    """A text as far as the code states it; whatever is filled in is an ellipsis."""
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        return node.value
+    if isinstance(node, ast.JoinedStr):
+        return "".join(_text_of(part) for part in node.values)
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+        return _text_of(node.left) + _text_of(node.right)
+    return "…"
+
+
+def _plain(text: str) -> str:
+    """A text in which nothing is markup but code in backticks."""
+    pieces = re.split(r"(`[^`]*`)", " ".join(text.split()))
+    return "".join(
+        piece if piece.startswith("`") and len(piece) > 2 else re.sub(r"([\\*_<>\[\]#$|~`{}])", r"\\\1", piece)
+        for piece in pieces
+    )
+
+
+GROUPS = {
+    "Federations": ("Federation", "ClientData", "TestSet", "Graph", "Column"),
+    "Reading and generating data": (
+        "read_federation", "synthetic_regression", "mnist_federation", "save_federation", "open_federation",
+    ),
+    "Training": ("train", "PGFL", "ExactMixing", "OneStep", "FedAvg", "Decaying"),
+    "Objectives": ("Ridge", "Huber", "Logistic", "Softmax", "Objective", "MarginObjective", "Bounds"),
+    "Privacy": ("Privacy", "plan", "Facts"),
+    "Results": ("Result", "Comparison", "Model"),
+}  # fmt: skip
+"""The public names as the page sorts them; what is not here comes last."""
+
+
 def api_page() -> str:
     """The public names, documented by their docstrings."""
-    parts = ["# Python API\n", "Import these names from `pgfl`.\n"]
-    for name in pgfl.__all__:
-        value = getattr(pgfl, name)
-        directive = "autoclass" if inspect.isclass(value) else "autofunction"
-        members = "\n:members:\n:inherited-members: object" if inspect.isclass(value) else ""
-        home = value.__module__
-        parts.append(f"## {name}\n\n```{{eval-rst}}\n.. {directive}:: {home}.{name}{_indented(members)}\n```\n")
+    listed = {name for names in GROUPS.values() for name in names}
+    groups = {**GROUPS, "More": tuple(name for name in pgfl.__all__ if name not in listed)}
+    parts = ["# Python API\n", "Import these names from `pgfl`. Examples that begin with `>>>` are run as tests.\n"]
+    for title, names in groups.items():
+        parts += [f"## {title}\n", *(_documented(name) for name in names)] if names else []
     return "\n".join(parts)
+
+
+def _documented(name: str) -> str:
+    value = getattr(pgfl, name)
+    directive = "autoclass" if inspect.isclass(value) else "autofunction"
+    members = "\n:members:\n:inherited-members: object" if inspect.isclass(value) else ""
+    return f"### {name}\n\n```{{eval-rst}}\n.. {directive}:: {value.__module__}.{name}{_indented(members)}\n```\n"
 
 
 def _indented(text: str) -> str:

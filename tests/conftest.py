@@ -17,6 +17,7 @@ QUICK = {
     "test_continuous_integration.py": (),
     "core/test_declarations.py": (),
     "core/test_federation.py": (),
+    "drawing/test_drawing.py": (),
     "objectives/test_margins.py": (),
     "simulate/test_memory.py": ("test_the_estimate_covers_what_a_run_takes",),
     "test_packaging.py": (),
@@ -55,6 +56,7 @@ QUICK = {
     "deploy/test_sparing_log.py": (),
     "deploy/test_store.py": ("test_a_bit_that_changes_on_the_disk_is_noticed_or_harmless",),
     "deploy/test_wire.py": ("test_any_bytes_are_a_frame_or_malformed", "test_damaged_frames_are_valid_or_malformed"),
+    "masking/test_masks_and_noise.py": (),
     "mpi/test_partition.py": ("test_every_part_has_clients_and_no_part_is_overloaded",),
     "mutants/test_planted.py": (
         "test_the_worst_are_caught_by_those_who_must_notice",
@@ -72,6 +74,11 @@ QUICK = {
     "privacy/test_noise.py": (),
     "privacy/test_rules.py": (),
     "sklearn/test_fits_account.py": (),
+    "studio/test_play_state.py": (
+        "test_the_python_text_trains_the_same",
+        "test_what_is_played_is_what_run_gives",
+        "test_pictures_are_plain_json_without_markup_from_names",
+    ),
     "privacy/test_sensitivity.py": ("test_no_replaced_record_and_no_message_moves_the_solution_further",),
 }
 """The files that `make quick` runs, each with those of its tests that are too slow for it."""

@@ -32,7 +32,7 @@ def test_every_key_of_a_config_has_a_meaning_and_every_meaning_a_key(generated):
 def test_every_command_option_and_public_name_is_documented(generated):
     commands, api, errors = generated.commands_page(), generated.api_page(), generated.errors_page()
     assert all(f"## `pgfl {name}" in commands for name in cli.COMMANDS)
-    assert all(f"## {name}\n" in api for name in pgfl.__all__)
+    assert all(f"### {name}\n" in api for name in pgfl.__all__)
     assert "| `ConfigError` | 2 |" in errors
 
 

@@ -183,7 +183,8 @@ MISTAKES = {
     ),
     "a switch for progress": (
         lambda: train(FEDERATION, progress=True),
-        "progress takes a function of the rounds done, the rounds in all and the news; got true.",
+        "progress takes a function of the rounds done, the rounds in all and the news, or False for no bar in "
+        "notebooks; got true.",
     ),
     # privacy and algorithms
     "epsilon by position": (

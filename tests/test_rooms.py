@@ -13,9 +13,10 @@ import pgfl
 SOURCE = Path(pgfl.__file__).parent
 FLOORS = (
     ("errors", "did_you_mean", "usage", "atomic_files", "sqlite_files", "array_types", "arrays"),
-    ("objectives",),
+    ("objectives", "drawing"),
     ("core",),
     ("privacy",),
+    ("masking",),
     ("config",),
     ("data",),
     ("results",),
@@ -23,6 +24,7 @@ FLOORS = (
     ("experiment", "sklearn"),
     ("audit", "demo", "planning"),
     ("paper",),
+    ("studio",),
     ("cli",),
 )
 FLOOR_OF = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pgfl.planning.facts import Facts
     from pgfl.planning.forecast import plan
     from pgfl.privacy.request import Privacy
+    from pgfl.results.comparison import Comparison
     from pgfl.results.model import Model
     from pgfl.results.result import Result
     from pgfl.simulate.training import train
@@ -30,6 +31,7 @@ __all__ = [
     "Bounds",
     "ClientData",
     "Column",
+    "Comparison",
     "Decaying",
     "ExactMixing",
     "Facts",
@@ -68,6 +70,7 @@ _HOMES = {
     "pgfl.planning.facts": ("Facts",),
     "pgfl.planning.forecast": ("plan",),
     "pgfl.privacy.request": ("Privacy",),
+    "pgfl.results.comparison": ("Comparison",),
     "pgfl.results.model": ("Model",),
     "pgfl.results.result": ("Result",),
     "pgfl.core.schedules": ("Decaying",),

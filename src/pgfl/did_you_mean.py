@@ -1,20 +1,39 @@
 """Words for messages: a suggestion for a name that is not known, and a value as it was given."""
 
 import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from itertools import islice
 
 MOST_COMPARED = 10_000
+MOST_LISTED = 8
 
 
 def nearest(given: object, known: Iterable[str]) -> str:
-    """The closest known name in brackets, or nothing.
+    """The closest known name in brackets, whatever its case, or nothing.
 
-    >>> nearest("rign", ["ring", "star"])
-    ' (did you mean ring?)'
+    >>> nearest("rign", ["ring", "star"]), nearest("Y", ["x", "y"])
+    (' (did you mean ring?)', ' (did you mean y?)')
     """
-    near = difflib.get_close_matches(given, list(islice(known, MOST_COMPARED)), n=1) if isinstance(given, str) else []
-    return f" (did you mean {near[0]}?)" if near else ""
+    if not isinstance(given, str):
+        return ""
+    spelt = {name.casefold(): name for name in reversed(list(islice(known, MOST_COMPARED)))}
+    near = difflib.get_close_matches(given.casefold(), spelt, n=1)
+    return f" (did you mean {spelt[near[0]]}?)" if near else ""
+
+
+def unknown_name(kind: str, given: str, known: Collection[str]) -> str:
+    """The sentence about a client, server or cluster that is not there: which one was meant, or which there are.
+
+    >>> unknown_name("cluster", "adult", ["adults", "children"])
+    "There is no cluster 'adult' (did you mean adults?)."
+    >>> unknown_name("cluster", "x", ["adults", "children"])
+    "There is no cluster 'x'; the clusters are adults, children."
+    """
+    if meant := nearest(given, known):
+        return f"There is no {kind} {quoted(given)}{meant}."
+    listed = ", ".join(quoted(name)[1:-1] for name in islice(known, MOST_LISTED)) + ", …" * (len(known) > MOST_LISTED)
+    there = f"the {kind}s are {listed}" if len(known) > 1 else f"the only one is {listed}"
+    return f"There is no {kind} {quoted(given)}; {there}."
 
 
 def kind_of(value: object) -> str:

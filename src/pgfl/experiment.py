@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import cast
@@ -22,8 +23,9 @@ from pgfl.results.result import Result
 from pgfl.simulate import memory
 from pgfl.simulate.checkpoint import Checkpoints
 from pgfl.simulate.communicator import ALONE, Communicator
+from pgfl.simulate.live_history import LiveHistory
 from pgfl.simulate.mpi.launcher import ALIASES
-from pgfl.simulate.simulator import check_engine
+from pgfl.simulate.simulator import Observer, check_engine
 from pgfl.simulate.training import Progress, train_runs
 from pgfl.simulate.training_options import TrainingOptions
 
@@ -35,10 +37,12 @@ def run(
     resume: bool = False,
     progress: Progress | None = None,
     communicator: Communicator = ALONE,
+    observers: Sequence[Observer] = (),
 ) -> Result:
     """Train as the config says; with a folder, checkpoints are kept there and `resume` goes on from them.
 
-    On several processes, each builds its own part of the data, and the first one has the whole result.
+    On several processes, each builds its own part of the data, and the first one has the whole result. `observers` are
+    called after every round.
     """
     options = communicator.together(lambda: _options(config, communicator))
     start = communicator.together(lambda: _start(config))
@@ -70,6 +74,7 @@ def run(
         owners_of=owners_of,
         folder=out,
         start=start,
+        observers=[*observers, *([LiveHistory(out)] if out is not None and communicator.first else [])],
     )
     result.config, result.intercept = config, getattr(config.data, "intercept", False)
     result.warnings = list(dict.fromkeys([*config_warnings(config), *result.warnings]))

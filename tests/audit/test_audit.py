@@ -7,9 +7,23 @@ from scipy.stats import binomtest
 
 from pgfl.audit import findings as report
 from pgfl.audit import planted_bugs as bugs
-from pgfl.audit.cases import DEPLOYED_MU, MU, ROUNDS, Welsch, cases, deployed_cases, huber, linearised_huber, scattered
+from pgfl.audit.cases import (
+    DEPLOYED_MU,
+    MU,
+    ROUNDS,
+    Welsch,
+    cases,
+    deployed_cases,
+    huber,
+    linearised_huber,
+    masked,
+    pair_cases,
+    scattered,
+    site,
+)
 from pgfl.audit.confidence import mu_lower, rate_upper
 from pgfl.audit.findings import ENOUGH, FULL, QUICK, Scale, attack, audit, planted_in
+from pgfl.audit.planted_in_pairs import AT_A_SITE, UNDER_MASKS
 from pgfl.audit.subjects import SERVER_CLIENTS, Mechanism, clean_models
 from pgfl.privacy import request
 from pgfl.privacy.noise import SeededNoise
@@ -218,3 +232,40 @@ def test_scales_have_the_power_they_need():
         assert scale.bugs >= 800
     assert min(FULL.trials["device"], FULL.trials["safe-noise"]) >= ENOUGH
     assert ROUNDS >= 3
+
+
+# --- noise that the clients of a pair share ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("case", pair_cases(), ids=lambda case: case.name)
+def test_a_pair_s_canary_moves_its_own_model_by_delta_and_nobody_else_s(case):
+    mechanism = Mechanism.shipped(case)
+    apart = np.subtract(*clean_models(case, mechanism, case.contributors))
+    assert np.linalg.norm(apart) == pytest.approx(4.0 / (4 * case.algorithm.rho), rel=1e-6)
+    one, other = (case.federation(np.array([world])) for world in (0, 1))
+    assert (one.features != other.features).any(axis=1).sum() + (one.targets != other.targets).sum() == 1
+
+
+@pytest.mark.parametrize(("path", "trials"), [("simulator", 2000), ("compiled", 2000), ("safe-noise", 100)])
+@pytest.mark.parametrize("case", pair_cases(), ids=lambda case: case.name)
+def test_the_noise_of_pairs_keeps_its_claim(case, path, trials):
+    found = attack(case, path, trials, ALPHA)
+    assert found.verdict == "holds"
+    assert found.claimed_mu == pytest.approx(MU)
+    assert found.ratio > 0.45
+
+
+def test_colluders_learn_more_than_the_server_alone_and_no_more_than_is_claimed():
+    """Two of four know their own shares: half of the sum's noise is left, which is what was paid for."""
+    alone, together = (attack(masked(), path, 600, ALPHA) for path in ("simulator", "safe-noise"))
+    assert alone.mu_lower < together.mu_lower < MU
+
+
+@pytest.mark.parametrize("bug", AT_A_SITE)
+def test_bugs_at_a_site_are_flagged(bug):
+    assert attack(site(), "simulator", 600, ALPHA, bug=bug).verdict == "flagged"
+
+
+@pytest.mark.parametrize("bug", UNDER_MASKS)
+def test_bugs_under_masks_are_flagged(bug):
+    assert attack(masked(), "safe-noise", 800, ALPHA, bug=bug).verdict == "flagged"

@@ -114,7 +114,7 @@ def test_resume_takes_the_folder_s_config_and_finished_runs_are_shown_again(expe
 
 def test_the_progress_bar_shows_what_training_tells():
     from pgfl import Huber, Privacy, synthetic_regression, train
-    from pgfl.cli.show import figures
+    from pgfl.results.report.figures import news as figures
 
     reported = []
     federation = synthetic_regression(servers=4, clients_per_server=3, dimension=4, samples=(2, 4))

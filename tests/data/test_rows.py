@@ -109,9 +109,9 @@ def test_words_for_missing_count_in_columns_of_numbers_only():
     ("source", "words"),
     [
         ([[1.0, 2.0]], "A list is no table; give the path"),
-        (np.eye(2), "A ndarray is no table; arrays have no column names"),
-        (None, "A NoneType is no table"),
-        (4, "An int is no table"),
+        (np.eye(2), "An array is no table: it has no column names (see Federation.from_clients); give"),
+        (None, "None is no table"),
+        (4, "4 is no table"),
         ({"x": 3}, "Column 'x' of the table is int; give a list of cells"),
         ({"x": [1], "y": [1, 2]}, "have 1 to 2 cells"),
         ({"x": [1], " x": [2]}, "The table has two columns named 'x'"),

@@ -51,7 +51,6 @@ class Campaign:
             "stop a site for a while": lambda: self.stopped(self.sites),
             "stop a client for a while": lambda: self.stopped(self.clients),
             "kill -9 a SuperLink": lambda: self.orphaned(self.sites, "superlink"),
-            "kill -9 a SuperNode": lambda: self.orphaned(self.clients, "supernode"),
             "cut the sites apart": self.cut,
             "damage live.json": self.damaged,
             "expel and admit a client": self.expelled,

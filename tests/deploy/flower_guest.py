@@ -1,4 +1,4 @@
-"""A client's end of Flower in a process of its own, since Flower keeps who it is in global variables."""
+"""A client's end of Flower in a process of its own, without the rest of Flower, as a real client is."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import threading
 from dataclasses import dataclass
 from pathlib import Path
 
-from pgfl.deploy.flower.flower_client import FlowerInvitations, SuperNode
+from pgfl.deploy.flower.flower_client import FlowerInvitations
 from pgfl.deploy.invitations import Invitation
 
 
@@ -18,13 +18,12 @@ from pgfl.deploy.invitations import Invitation
 class RemoteInvitations:
     """`Invitations` whose `FlowerInvitations` are in a child; they talk in lines, and the child waits for answers."""
 
-    home: Path
     superlink: str
     certificate: Path
     key: Path
 
     def start(self, invited):
-        arguments = [str(part) for part in (self.home, self.superlink, self.certificate, self.key)]
+        arguments = [str(part) for part in (self.superlink, self.certificate, self.key)]
         self.child = subprocess.Popen(
             [sys.executable, "-m", "tests.deploy.flower_guest", *arguments],
             stdin=subprocess.PIPE,
@@ -44,10 +43,10 @@ class RemoteInvitations:
         self.child.wait(60)
 
 
-def main(home, superlink, certificate, key):
+def main(superlink, certificate, key):
     over = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: over.set())
-    invitations = FlowerInvitations(SuperNode(Path(home), superlink, Path(certificate), Path(key)))
+    invitations = FlowerInvitations(superlink, Path(certificate), Path(key))
 
     def invited(invitation):
         print(json.dumps([invitation.address, invitation.token]), flush=True)

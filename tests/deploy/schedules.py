@@ -44,6 +44,7 @@ class MemoryAccount:
     stored: dict[str, bytes] = field(default_factory=dict)
     confirmed: set[str] = field(default_factory=set)
     kept: bytes | None = None
+    clean: bool = False
 
     @property
     def releases(self):

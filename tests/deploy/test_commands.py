@@ -39,7 +39,10 @@ def test_a_site_is_set_up_with_a_few_commands(tmp_path):
     ):
         assert done(*command).count("fingerprint") == 1
     status = json.loads(done("site", "status", "--json", "--home", north))
-    assert status["clients"] == [{"name": "ann", "cluster": "adults", "releases": 0, "accepted": None}]
+    assert status["clients"] == [
+        {"name": "ann", "cluster": "adults", "releases": 0, "accepted": None}
+        | {"trust": "local", "epsilon": None, "delta": None, "spent": None}
+    ]
     assert status["neighbours"] == [{"name": "south", "address": "south:9094"}]
     assert status["running"] is False
     assert "ann" in done("site", "status", "--home", north)

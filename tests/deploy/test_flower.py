@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import importlib
+import json
 import queue
 from pathlib import Path
 
@@ -13,8 +14,9 @@ import pytest
 
 from pgfl.deploy import identity, processes
 from pgfl.deploy.flower import flower
-from pgfl.deploy.flower.flower_client import FlowerInvitations, SuperNode
+from pgfl.deploy.flower.flower_client import FlowerInvitations
 from pgfl.deploy.flower.flower_site import SuperLink
+from pgfl.deploy.flower.join_message import JOIN, read_invitation
 from pgfl.deploy.invitations import Invitation
 
 pytestmark = pytest.mark.xdist_group("real processes")  # one at a time: they need the cores
@@ -47,25 +49,23 @@ def wait(condition, seconds=400.0):
 
 @pytest.fixture
 def site(tmp_path, monkeypatch):
-    """A SuperLink with its control locked, and the SuperNode of one admitted client that waits for invitations."""
+    """A SuperLink with its control locked, and one admitted client that waits for invitations."""
     home, client = tmp_path / "site", tmp_path / "ann"
     identity.create_site(home, "north", [])
     key = identity.create_client(client, "ann")
     certificate, secret_key = home / identity.SITE_CERTIFICATE, home / identity.SITE_KEY
     link = SuperLink(home, "127.0.0.1", processes.free_port(), certificate, secret_key)
-    node = SuperNode(client, f"127.0.0.1:{link.port}", certificate, client / identity.CLIENT_KEY)
     invitations: queue.Queue[Invitation] = queue.Queue()
 
     def invited(invitation):
         invitations.put(invitation)
         return "done"
 
-    waiting = FlowerInvitations(node)
+    waiting = FlowerInvitations(f"127.0.0.1:{link.port}", certificate, client / identity.CLIENT_KEY)
     (tmp_path / "http.py").write_text(f"open({str(tmp_path / 'http-was-here')!r}, 'w')")
     monkeypatch.chdir(tmp_path)  # which Python would import http from
     flower.be_quiet()
     importlib.import_module("flwr.superlink.grid")  # before another thread imports it too
-    importlib.import_module("flwr.supernode.runtime.run_clientapp")
     link.start()
     waiting.start(invited)
     yield link, key, invitations, tmp_path
@@ -101,7 +101,7 @@ def peak_megabytes(process):
 
 def test_a_hostile_bundle_does_not_run_and_control_is_locked(site, caplog):
     """A malicious operator starts a run of its own code and sends it to the node: messages arrive, code never runs."""
-    from flwr.app import ConfigRecord, Message, RecordDict
+    from flwr.app import Message, RecordDict
     from flwr.common.serde import run_from_proto
     from flwr.proto.control_pb2 import RegisterNodeRequest, StartRunRequest
     from flwr.proto.runtime_pb2 import PullTaskInputRequest
@@ -140,20 +140,17 @@ def test_a_hostile_bundle_does_not_run_and_control_is_locked(site, caplog):
     grid.set_run(run_from_proto(task.run))
     (node,) = wait(lambda: list(grid.get_nodes()))
 
-    def send(kind, record):
-        flower.identify(task)  # the client in this process identified itself too
-        message = Message(RecordDict({"join": ConfigRecord(record)}), node.node_id, kind, ttl=600.0, group_id="x")
-        (sent,) = grid.push_messages([message])
-        return wait(lambda: list(grid.pull_messages([sent])))[0]
+    def send(kind, text):
+        flower.identify(task)
+        grid.push_messages([Message(RecordDict(), node.node_id, kind, ttl=600.0, group_id=text)])
 
-    refused = send("train", {"address": "127.0.0.1:1", "token": "t"})
-    assert refused.has_error()
+    good = json.dumps(["127.0.0.1:9", "t"])
+    send("train", good)
+    send(JOIN, json.dumps([7, "t"]))
+    send(JOIN, good)
+    assert invitations.get(timeout=400.0) == Invitation("127.0.0.1:9", "t")
     assert invitations.empty()
-    nonsense = send(flower.JOIN, {"address": 7, "token": "t"})
-    assert nonsense.has_error()
-    taken = send(flower.JOIN, {"address": "127.0.0.1:9", "token": "t"})
-    assert taken.has_content()
-    assert invitations.get_nowait() == Invitation("127.0.0.1:9", "t")
+    assert caplog.text.count("was refused: not an invitation") == 2
     grid.close()
     assert not marker.exists(), "the bundle ran"
     unpacked = [path for path in folder.rglob("*") if path.name == "evil.py"]
@@ -162,6 +159,13 @@ def test_a_hostile_bundle_does_not_run_and_control_is_locked(site, caplog):
     kept = [*(folder / "site").glob("flower.db*"), *folder.rglob("*.secret"), *folder.rglob("*.log")]
     assert len(kept) >= 4
     assert {oct(path.stat().st_mode & 0o077) for path in kept} == {"0o0"}, "others can read it"
+
+
+@pytest.mark.parametrize("text", ["", "7", "[", '["a"]', '["a", "t", "x"]', '["", "t"]', '["a", ""]', "[" * 5000])
+def test_what_is_not_an_invitation_is_none(text):
+    assert read_invitation(JOIN, text) is None
+    assert read_invitation("train", '["a", "t"]') is None
+    assert read_invitation(JOIN, '["a", "t"]') == Invitation("a", "t")
 
 
 def test_telemetry_and_update_checks_are_off_unless_the_user_wants_them(tmp_path, monkeypatch):

@@ -42,7 +42,7 @@ class InMemory:
 
 
 class OverFlower:
-    """A SuperLink here, and one process with a SuperNode per client."""
+    """A SuperLink here, and one process per client."""
 
     def __init__(self, folder):
         self.folder = folder
@@ -59,7 +59,7 @@ class OverFlower:
         home = self.folder / name
         key = identity.create_client(home, name)
         address, private = f"127.0.0.1:{self.link.port}", home / identity.CLIENT_KEY
-        return key, RemoteInvitations(home, address, self.certificate, private)
+        return key, RemoteInvitations(address, self.certificate, private)
 
 
 class Guest:
@@ -155,11 +155,12 @@ def test_only_admitted_clients_are_invited_each_with_its_own_invitation(host, gu
 
 
 def test_a_client_gets_one_invitation_at_a_time(host, guest):
-    ann = guest("ann")
+    ann, bob = guest("ann"), guest("bob")
     ann.free.clear()
     host.admit(ann, FIRST, SECOND)
+    host.admit(bob)
     assert ann.next() == FIRST
-    host.wait_until_asked("ann", times=4)
+    host.wait_until_asked("bob", times=host.asked.count("bob") + 4)
     assert ann.received.empty(), "it is busy with the first"
     ann.free.set()
     assert ann.next() == SECOND

@@ -1,4 +1,4 @@
-"""A client is light: no JAX, no simulator, no Flower of its own, and little memory beyond what Flower itself takes."""
+"""A client is light: no JAX, no simulator, no Flower but its messages, and little memory."""
 
 from __future__ import annotations
 
@@ -9,14 +9,19 @@ from pathlib import Path
 
 import pgfl.deploy
 
-HEAVY = ("jax", "pgfl.simulate", "matplotlib", "ray", "scipy.stats")
+HEAVY = ("flwr", "jax", "pgfl.simulate", "matplotlib", "ray", "scipy.stats")
 MEASURE = f"""
 import sys
 print(sum(int(line.split()[1]) for line in open("/proc/self/smaps_rollup") if line.startswith("Anonymous:")) // 1024)
 print(*(name for name in {HEAVY} if name in sys.modules))
 """  # memory of its own: what is mapped from files depends on what other processes do
-FLOWER = "import flwr.supernode.runtime.run_clientapp\n"
-CLIENT = "import pgfl.deploy.client.client\nfrom pgfl.privacy.noise import SecureNoise\nSecureNoise(60)\n"
+CLIENT = """
+import pgfl.deploy.client.client, pgfl.deploy.client.client_samples, polars
+from pgfl.deploy.flower import fleet_node, flower_client
+from pgfl.privacy.noise import SecureNoise
+SecureNoise(60)
+fleet_node.messages("fleet"), fleet_node.messages("heartbeat")
+"""
 
 
 def measured(code):
@@ -25,11 +30,19 @@ def measured(code):
     return int(megabytes), modules
 
 
-def test_a_client_takes_less_than_100_mb_beyond_flowers_own():
-    alone, _ = measured(FLOWER)
-    together, modules = measured(FLOWER + CLIENT)
-    assert together - alone < 100
+def test_a_client_takes_less_than_100_mb_and_nothing_of_flower_but_its_messages():
+    megabytes, modules = measured(CLIENT)
+    assert megabytes < 100
     assert modules == []
+
+
+def test_flowers_messages_are_the_same_whether_the_package_around_them_is_imported_or_not():
+    code = (
+        "import sys; from pgfl.deploy.flower.fleet_node import messages; light = messages('fleet')\n"
+        "assert 'flwr' not in sys.modules\n"
+        "from flwr.proto.fleet_pb2 import ActivateNodeRequest; assert ActivateNodeRequest is light.ActivateNodeRequest"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_only_the_room_of_flower_knows_flower():

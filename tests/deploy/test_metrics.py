@@ -9,13 +9,18 @@ from dataclasses import replace
 
 import pytest
 
+from pgfl.deploy.shared_budget import heard
 from pgfl.deploy.site.site_metrics import Figures, MetricsServer, health_page, metrics_page
+from pgfl.privacy.accounting import exact_epsilon, rho_total
+from pgfl.privacy.ledger import Ledger
 from tests.deploy.test_site_alive import SITE, network_of, site_of, taking_part, until
 
+POLICY = {"enabled": True, "phi0": 1e-4, "zeta": 0.99, "delta": 1e-5, "max_releases": 10, "x_norm": 3.0}
 FIGURES = Figures(
     site='no"rth', phase="waiting", round=7, rounds=100, clients_admitted=3, clients_connected=2, neighbours_linked=1,
     neighbours_up=1, disagreement=0.25, seconds_since_round=1.5, round_seconds=0.5, refused={"late": 4},
-    releases={"ann": 7}, disk_free_bytes=10**9,
+    releases={"ann": 7}, disk_free_bytes=10**9, epsilon_left={"ann": 0.5, "bob": 2.0, "cem": 1.0},
+    phase_seconds={"waiting": 3.0, "collecting": 4.5},
 )  # fmt: skip
 
 
@@ -27,6 +32,9 @@ def test_the_page_is_prometheus_text():
     assert 'pgfl_round{site="no\\"rth"} 7\n' in page
     assert 'pgfl_refused_total{site="no\\"rth",reason="late"} 4\n' in page
     assert 'pgfl_phase{site="no\\"rth",phase="waiting"} 1\n' in page
+    assert 'pgfl_epsilon_left{site="no\\"rth",of="worst"} 0.5\n' in page
+    assert 'pgfl_epsilon_left{site="no\\"rth",of="median"} 1\n' in page
+    assert 'pgfl_phase_seconds_total{site="no\\"rth",phase="collecting"} 4.5\n' in page
     assert 'pgfl_client_releases{site="no\\"rth",client="ann"} 7\n' in page
 
 
@@ -65,6 +73,34 @@ def test_only_two_pages_are_served(request_line, status):
     assert said.startswith(f"HTTP/1.1 {status} ")
 
 
+@pytest.mark.parametrize("shared", [True, False])
+def test_the_epsilon_left_is_what_the_clients_own_ledger_says_unless_the_owner_keeps_it_back(tmp_path, shared):
+    network = network_of(tmp_path, quorum={}, rounds=3, privacy=POLICY)
+    client = network.clients_of(SITE)[0]
+    settings = network.home(client) / "client.toml"
+    settings.write_text(f"share_budget = {str(shared).lower()}\n" + settings.read_text())
+    site = site_of(network)
+
+    async def scenario():
+        with taking_part(network, client):
+            await site.run()
+        return site._budgets, {client: 3}
+
+    budgets, releases = asyncio.run(scenario())
+    with Ledger.read(network.home(client) / "ledger.db") as ledger:
+        spent, whole = ledger.epsilon(), float(exact_epsilon(rho_total(1e-4, 0.99, 10), 1e-5))
+    if shared:
+        assert budgets[client].epsilon_left(releases[client]) == pytest.approx(whole - spent, rel=1e-9)
+        assert budgets[client].epsilon_left(10) == budgets[client].epsilon_left(99) == 0.0
+    else:
+        assert budgets == {client: None}
+
+
+@pytest.mark.parametrize("text", [None, "", "7", "{}", '{"phi0": 1e-4, "zeta": 2.0, "delta": 1e-5, "max_releases": 9}'])
+def test_a_budget_that_is_nonsense_is_none(text):
+    assert heard(text) is None
+
+
 def test_a_running_site_serves_its_figures(tmp_path):
     network = network_of(tmp_path, quorum={})
 
@@ -86,3 +122,6 @@ def test_a_running_site_serves_its_figures(tmp_path):
     assert figures.releases[network.clients_of(SITE)[0]] >= 3
     assert figures.disk_free_bytes > 0
     assert figures.round_seconds > 0
+    assert figures.epsilon_left == {}, "without noise there is no budget"
+    assert set(figures.phase_seconds) >= {"waiting", "collecting"}
+    assert all(seconds >= 0 for seconds in figures.phase_seconds.values())

@@ -173,7 +173,7 @@ def test_a_client_admitted_while_training_runs_takes_part(network):
     network.wait(lambda: "is not admitted" in network.log(SOUTH), PATIENCE, "the stream to be refused")
     assert key.fingerprint[:16] in network.log(SOUTH)
     network.wait(
-        lambda: "SuperNode ended: the site has not admitted this client" in network.log(name),
+        lambda: "no invitation: the site has not admitted this client" in network.log(name),
         PATIENCE,
         "Flower to refuse it",
     )

@@ -21,10 +21,12 @@ SITE = "server-0"
 PATIENCE = 240.0
 
 
-def network_of(folder, sites=1, clients=1, rounds=10**6, quorum=None, **timing):
+def network_of(folder, sites=1, clients=1, rounds=10**6, quorum=None, privacy=OPEN, **timing):
     federation = demo_federation(sites, clients, "huber", seed=0)
     training = demo_training(federation, "huber", rounds)
-    network = LocalNetwork(folder, federation, training, OPEN, timing, {"clients": 0.0} if quorum is None else quorum)
+    network = LocalNetwork(
+        folder, federation, training, privacy, timing, {"clients": 0.0} if quorum is None else quorum
+    )
     network.prepare()
     return network
 
@@ -77,7 +79,7 @@ def test_an_exception_ends_the_site_with_a_reason_and_a_code_to_restart_it(tmp_p
     ):
         asyncio.run(asyncio.wait_for(site.run(), PATIENCE))
     assert failed.value.exit_code == 1, "2 is a mistake of the operator, which a restart does not mend"
-    assert site_of(network).rounds.round == 0
+    assert site_of(network).rounds.round <= 1
 
 
 async def until(condition):
@@ -153,7 +155,7 @@ def test_nobody_spends_a_release_before_the_last_client_of_any_site_is_there_nor
                 await running[1]
                 await until(lambda: sites[0].rounds.missing)
                 assert "0 of 1 neighbours are here" in sites[0].rounds.missing
-                assert sites[0].rounds.round <= sites[1].rounds.round + 1
+                assert sites[0].rounds.round <= sites[1].rounds.round + 2, "what it had published, and one more"
                 again = site_of(network, names[1])
                 running[1] = asyncio.create_task(again.run())
                 await until(lambda: sites[0].rounds.round > sites[1].rounds.round + 3)

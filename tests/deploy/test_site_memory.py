@@ -33,6 +33,7 @@ class Quiet(Site):
         self.streams = SimpleNamespace(send=lambda client, data: self.sent.append(data), refused=Counter())
         self.service = SimpleNamespace(refused=Counter())
         self._over = SimpleNamespace(done=lambda: True)
+        self._loop = SimpleNamespace(call_later=lambda seconds, work: None)
 
     def _fail(self, error):
         self.failed.append(error)
@@ -121,6 +122,7 @@ def test_a_site_that_cannot_remember_stops(network, site, client):
         "CREATE TRIGGER full BEFORE UPDATE ON clients BEGIN SELECT RAISE(ABORT, 'disk is full'); END"
     )
     site._frame(client, asked(network, device, 1))
+    site._save_seen()  # as the timer does
     assert [type(error) for error in site.failed] == [NetworkError]
     assert not site.rounds.refused
     device.account.close()

@@ -34,6 +34,17 @@ CASES: dict[str, dict] = {
         "algorithm": {"client": "gradient", "rho": 1.0, "participants": 3},
         "privacy": PRIVATE,
     },
+    "site": {
+        "objective": {"kind": "huber"},
+        "algorithm": {"client": "gradient", "rho": 1.0, "tau": 0.1},
+        "privacy": PRIVATE | {"trust": "site"},
+    },
+    "masked, few take part": {
+        "engine": "numba",
+        "objective": {"kind": "huber"},
+        "algorithm": {"client": "gradient", "rho": 1.0, "participants": 4},
+        "privacy": PRIVATE | {"trust": "masked"},
+    },
     "fedavg": {"algorithm": {"kind": "fedavg", "participants": 2}, "graph": {"kind": "star"}},
     "single precision": {"dtype": "float32", "algorithm": {"tau": 0.2, "participants": 2}},
     "threads": {"threads": 2, "objective": {"kind": "huber"}},

@@ -113,21 +113,29 @@ def test_an_error_on_one_rank_ends_all_with_its_sentence(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("count", "options", "code", "sentence"),
+    ("count", "options", "sentence"),
     [
-        (8, [], 2, "8 ranks are more than the 7 servers that have clients; start at most 7."),
-        (2, ["--engine", "jax"], 2, "2 ranks were started, but the jax engine runs in one process; add --engine numba"),
-        (2, ["--set", "algorithm.roh=3"], 2, "Unknown key `algorithm.roh`"),
-        (2, ["--set", 'metrics=["distance"]'], 2, 'The metric "distance" needs all data in one place'),
-        (2, ["--set", "algorithm.kind=fedavg", "--set", "algorithm.step=50"], 1, "Training diverged by round"),
+        (8, [], "8 ranks are more than the 7 servers that have clients; start at most 7."),
+        (2, ["--engine", "jax"], "2 ranks were started, but the jax engine runs in one process; add --engine numba"),
+        (2, ["--set", "algorithm.roh=3"], "Unknown key `algorithm.roh`"),
+        (2, ["--set", 'metrics=["distance"]'], 'The metric "distance" needs all data in one place'),
     ],
 )
-def test_what_cannot_be_run_is_said_once(count, options, code, sentence, tmp_path):
+def test_what_cannot_be_run_is_said_once(count, options, sentence, tmp_path):
     done = launch(count, *RUN, written(tmp_path, "ridge", rounds=200), "--out", tmp_path / "out", *options)
-    assert done.returncode == code, done.stderr
+    assert done.returncode == 2, done.stderr
     assert len(sentences(done)) == 1
     assert sentences(done)[0].startswith(f"pgfl: {sentence}")
     assert "Traceback" not in done.stderr
+
+
+def test_a_run_that_diverges_ends_early_with_its_verdict(tmp_path):
+    diverging = ("--set", "algorithm.kind=fedavg", "--set", "algorithm.step=50")
+    done = launch(2, *RUN, written(tmp_path, "ridge", rounds=200), "--out", tmp_path / "out", *diverging)
+    assert done.returncode == 1
+    assert json.loads(done.stdout)["verdict"]["kind"] == "diverging"
+    assert json.loads(done.stdout)["ended_by"] == "diverging"
+    assert sentences(done) == []
 
 
 @pytest.mark.parametrize("engine", ["numpy", "numba", "mpi-numba"])

@@ -8,8 +8,11 @@ from tests.mutants.planted_endings import ENDINGS
 from tests.mutants.planted_later import LATER
 from tests.mutants.planted_ledgers import LEDGERS
 from tests.mutants.planted_linearised import LINEARISED
+from tests.mutants.planted_masks import MASKS
 from tests.mutants.planted_sites import SITES
 from tests.mutants.planted_slips import SLIPS
+from tests.mutants.planted_trust import OF_TRUST
+from tests.mutants.planted_trustee import TRUSTEES
 
 NOISE = "tests/privacy/test_noise.py::test_the_right_noise_is_accepted"
 LATTICE = "tests/privacy/test_noise.py::test_secure_noise_reaches_the_same_numbers_from_every_model"
@@ -81,8 +84,8 @@ MECHANISM: tuple[Mutant, ...] = (
         "lattice-slack-dropped",
         "Δ is not widened by the lattice",
         "Rounding to the lattice takes neighbours further apart than Δ.",
-        "privacy/noise.py",
-        "slack = math.sqrt(self.dimension) * 2.0**_LATTICE",
+        "privacy/lattice.py",
+        "slack = math.sqrt(dimension) * STEP",
         "slack = 0.0",
         ("tests/privacy/test_noise.py::test_opendps_own_privacy_map_confirms_what_is_accounted",),
     ),
@@ -505,4 +508,4 @@ MECHANISM: tuple[Mutant, ...] = (
     ),
 )
 
-PLANTED = (*MECHANISM, *LINEARISED, *DEVICES, *LEDGERS, *SLIPS, *ENDINGS, *LATER, *SITES)
+PLANTED = (*MECHANISM, *LINEARISED, *DEVICES, *LEDGERS, *SLIPS, *ENDINGS, *LATER, *SITES, *TRUSTEES, *MASKS, *OF_TRUST)

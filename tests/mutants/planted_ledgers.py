@@ -11,7 +11,11 @@ INFINITE = TESTS + "test_a_release_without_noise_makes_it_infinite_for_good"
 MEMORY = "tests/deploy/test_site_memory.py::"
 STORE = "tests/deploy/test_store.py::test_the_largest_release_number_is_remembered_whatever_became_of_it"
 LEDGER = "privacy/ledger.py"
-RESERVED = "        slot = self._charge(str(round_key), float(sensitivity), accepted)\n        yield slot\n"
+RESERVED = (
+    "        slot = self._charge("
+    "round_key, lambda: self._next(str(round_key), float(sensitivity), trust, sigma), accepted)\n"
+    "        yield slot\n"
+)
 
 LEDGERS: tuple[Mutant, ...] = (
     Mutant(
@@ -59,9 +63,9 @@ LEDGERS: tuple[Mutant, ...] = (
         "Whoever kills the client in between gets it for nothing.",
         LEDGER,
         RESERVED,
-        "        slot = self._next(str(round_key), float(sensitivity))\n"
+        "        slot = self._next(str(round_key), float(sensitivity), trust, sigma)\n"
         "        yield slot\n"
-        "        self._charge(str(round_key), float(sensitivity), accepted)\n",
+        "        self._charge(round_key, lambda: slot, accepted)\n",
         (TESTS + "test_a_charge_is_there_before_the_body_runs",),
     ),
     Mutant(
@@ -106,8 +110,8 @@ LEDGERS: tuple[Mutant, ...] = (
         "a ledger's σ is that of 2φ",
         "A release leaks twice what is charged.",
         LEDGER,
-        "before + phi, sensitivity, float(sigma_for(sensitivity, phi)))",
-        "before + phi, sensitivity, float(sigma_for(sensitivity, 2.0 * phi)))",
+        "        least = float(sigma_for(sensitivity, phi))\n",
+        "        least = float(sigma_for(sensitivity, 2.0 * phi))\n",
         (FOLLOWS,),
     ),
     Mutant(
@@ -115,9 +119,9 @@ LEDGERS: tuple[Mutant, ...] = (
         "a ledger's φ follows the site's round number",
         "A site that begins at a late round gets little noise.",
         LEDGER,
-        "        phi = float(self.policy.budget.phi(number))\n        return Slot(",
+        "        phi = float(self.policy.budget.phi(number))\n        least",
         '        late = int("".join(filter(str.isdigit, round_key.rpartition("/")[2])))\n'
-        "        phi = float(accounting.phi(self.policy.phi0, self.policy.zeta, late))\n        return Slot(",
+        "        phi = float(accounting.phi(self.policy.phi0, self.policy.zeta, late))\n        least",
         (FOLLOWS,),
     ),
     Mutant(
@@ -252,8 +256,8 @@ LEDGERS: tuple[Mutant, ...] = (
         "a site remembers the releases of clients that it has accepted only",
         "A client restored from a backup is not told of answers that came too late.",
         "deploy/site/site_store.py",
-        "UPDATE clients SET releases = max(releases, ?) WHERE name = ?",
-        "UPDATE clients SET releases = max(releases, ?) WHERE name = ? AND accepted IS NOT NULL",
+        "UPDATE clients SET releases = ? WHERE name = ? AND releases < ?",
+        "UPDATE clients SET releases = ? WHERE name = ? AND releases < ? AND accepted IS NOT NULL",
         (MEMORY + "test_an_answer_that_is_not_accepted_is_remembered_and_an_older_ledger_stops",),
     ),
     Mutant(
@@ -261,8 +265,8 @@ LEDGERS: tuple[Mutant, ...] = (
         "a site remembers the last number of a release and not the largest",
         "An old answer that is sent again hides what came after it.",
         "deploy/site/site_store.py",
-        "SET releases = max(releases, ?) WHERE",
-        "SET releases = ? WHERE",
+        "UPDATE clients SET releases = ? WHERE name = ? AND releases < ?",
+        "UPDATE clients SET releases = ? WHERE name = ? AND ? > 0",
         (STORE,),
     ),
     Mutant(
@@ -279,7 +283,7 @@ LEDGERS: tuple[Mutant, ...] = (
         "a site does not remember what a client says of itself when it comes",
         "An answer that was lost on the way is known to nobody but the client.",
         "deploy/site/site.py",
-        "        self.store.saw_release(client.name, hello.releases)\n",
+        "        self.store.saw_release(client, hello.releases)\n",
         "",
         (MEMORY + "test_what_a_client_reports_in_its_hello_is_remembered",),
     ),

@@ -17,7 +17,7 @@ SLIPS: tuple[Mutant, ...] = (
         "lattice-limit-lowered",
         "float-safe noise may have σ of one lattice unit",
         "There ε is 4.430 and the account says 4.377.",
-        "privacy/noise.py",
+        "privacy/lattice.py",
         "LEAST_UNITS = 1000 ",
         "LEAST_UNITS = 1 ",
         (

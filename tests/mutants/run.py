@@ -30,6 +30,7 @@ WIDER = (
     "tests/data",
     "tests/cli",
     "tests/deploy",
+    "tests/masking",
 )
 TRIALS = 500  # a world, for an attack
 DEPLOYED_TRIALS = 100  # the same for a real client, each of which costs a ledger

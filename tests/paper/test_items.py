@@ -68,6 +68,13 @@ CLAIMS = {
         "idea.quiet-4",
         "idea.tail",
         "idea.tail-4",
+        "trust.regression-local-5-1",
+        "trust.regression-masked-5-1",
+        "trust.pairs-local-5-2.5",
+        "trust.pairs-masked-5-2.5",
+        "trust.triplets-local-5-1",
+        "trust.triplets-masked-5-1",
+        "trust.gain-5",
     ],
 }
 LEMMA = ["Huber", "logistic", "bounded-ridge", "raw-ridge"]

@@ -125,11 +125,59 @@ def test_what_is_predicted_is_what_runs_on_other_federations_achieve(planned):
 
 def test_a_plan_says_what_more_privacy_and_more_data_would_do(planned):
     curve = list(planned.by_epsilon.values())
-    assert curve[0] > curve[2] > curve[-1] >= planned.limit - 1.0
+    assert curve[0] > curve[1] > curve[-1] >= planned.limit - 1.0
     assert planned.helps["twice the records per client"] > 0
     assert planned.predicted.low < planned.predicted.value < planned.predicted.high
     assert "explain about" in planned.verdict
     json.dumps(planned.described())
+
+
+def test_a_plan_shows_every_level_of_trust(planned):
+    curves = planned.by_trust
+    assert set(curves) == {"local", "masked", "site"}
+    assert curves["site"][1.0] < curves["masked"][1.0] < curves["local"][1.0] - 1.0
+    assert planned.by_epsilon == curves["local"]
+    assert planned.helps['trust = "masked"'] > 0
+    assert set(planned.described()["by_trust"]["site"]) == {"0.25", "1", "4", "16"}
+
+
+@pytest.mark.parametrize("trust", ["site", "masked"])
+def test_what_is_predicted_for_shared_noise_is_what_runs_on_other_federations_achieve(trust):
+    facts = replace(SMALL, trust=trust, clients_per_server=12)
+    settings = first_guess(facts)
+    predicted = forecast._judged(facts, settings).mean()
+    reached = []
+    for seed in range(50, 54):
+        made = synthetic_regression(
+            servers=4, clients_per_server=12, clusters=2, dimension=8, samples=(60, 100), x_norm=1.0,
+            observation_noise=np.sqrt(8 * 0.25), seed=seed,
+        )  # fmt: skip
+        scale = np.sqrt(8 / 0.8)
+        made = made.replace(targets=made.targets / scale, truth=made.truth / scale, generated=True)
+        budget = {"epsilon": 2.0, "zeta": settings.zeta, "max_releases": settings.releases, "index": "release"}
+        run_ = train(
+            made, settings.algorithm, settings.objective, rounds=settings.rounds, metrics=["nmsd"], seed=seed,
+            privacy=Privacy(**budget, x_norm=1.0, trust=trust), record_every=settings.rounds,
+        )  # fmt: skip
+        reached.append(decibels(run_.curve("nmsd")[0, -1]))
+    assert np.mean(reached) == pytest.approx(predicted, abs=1.5)
+
+
+def test_a_trust_that_clients_are_too_few_for_is_refused_or_left_out():
+    with pytest.raises(ConfigError, match=r"privacy\.contributors"):
+        plan(replace(SMALL, trust="site", contributors=9), tries=1)
+    alone = replace(SMALL, clusters=6)
+    assert not alone.trusted.aggregates and alone.per_pair == 1
+    assert [forecast._possible(replace(alone, trust=trust)) for trust in forecast.TRUSTS] == [True, False, False]
+    assert replace(SMALL, trust="site").as_if_local == pytest.approx(2.0 * np.sqrt(3))
+
+
+def test_the_trust_of_a_config_is_a_fact_and_comes_back_in_the_planned_config():
+    config = load("private-huber", ["privacy.trust=masked", "privacy.colluders=2"])
+    facts = facts_of(config)
+    assert (facts.trust, facts.colluders) == ("masked", 2)
+    made = forecast._configured(config, facts, first_guess(facts))
+    assert (made.privacy.trust, made.privacy.colluders) == ("masked", 2)
 
 
 def test_noise_that_will_drown_the_signal_is_said_so():
@@ -157,3 +205,19 @@ def test_the_command_writes_a_config_that_can_be_run(tmp_path):
     assert config.algorithm.client == "gradient"
     assert config.privacy.epsilon == base.privacy.epsilon
     assert config.privacy.max_releases == said["settings"]["releases"] == config.rounds - 10
+
+
+def test_the_bounds_of_declared_columns_are_facts(tmp_path):
+    """`pgfl plan` takes the config that `pgfl init --epsilon` writes, which states bounds instead of x_norm."""
+    config = write_table(tmp_path, 1)
+    columns = {name: {"bounds": [-5, 5]} for name in "aby"}
+    settings = config.model_dump(exclude_none=True) | {"privacy": {"epsilon": 1.0}}
+    settings["data"] |= {"columns": columns, "intercept": True}
+    facts = facts_of(parse(settings, tmp_path))
+    assert (facts.x_norm, facts.label_scale) == (pytest.approx(np.sqrt(3.0)), 0.5)
+    settings["privacy"]["x_norm"] = 0.7
+    assert facts_of(parse(settings, tmp_path)).x_norm == 0.7
+    settings["objective"] = {"kind": "softmax", "classes": 3}
+    settings["data"]["columns"].pop("y")
+    with pytest.raises(ConfigError, match="not softmax"):
+        facts_of(parse(settings, tmp_path))

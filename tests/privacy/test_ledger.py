@@ -376,7 +376,9 @@ def test_other_files_are_refused(tmp_path):
         assert path.read_bytes() == before
 
 
-@pytest.mark.parametrize(("form", "advice"), [(1, "go on with the pgfl that made it"), (3, "use a newer one")])
+@pytest.mark.parametrize(
+    ("form", "advice"), [(1, "go on with the pgfl that made it"), (2, "go on with"), (4, "use a newer one")]
+)
 def test_another_format_is_refused(filled, form, advice):
     _edit(filled, f"UPDATE about SET format = {form}")
     os.unlink(f"{filled}.anchor")  # format 1 had none
@@ -471,6 +473,9 @@ def test_tampering_is_found(mixed, statements, reanchored):
         Ledger.open(mixed, "ann")
 
 
+CHARGED = ("number", "round_key", "phi", "rho", "sensitivity", "sigma", "trust")
+
+
 def _rewritten(path, change):
     """Every digest and seal recomputed over rows that `change` has changed: the chain is whole."""
     with Ledger.read(path) as ledger:
@@ -478,13 +483,13 @@ def _rewritten(path, change):
     connection = sqlite3.connect(path, isolation_level=None)
     for row in map(vars, rows):
         row = row | change(row)
-        digest = _digest(digest, *(row[name] for name in ("number", "round_key", "phi", "rho", "sensitivity", "sigma")))
+        digest = _digest(digest, *(row[name] for name in CHARGED))
         seal = _digest(digest, "payload", row["payload"]) if row["payload"] else None
         mark = _digest(digest, "accepted") if row["accepted"] else None
         connection.execute(
-            "UPDATE releases SET phi = ?, rho = ?, sensitivity = ?, sigma = ?, digest = ?, seal = ?, accepted = ? "
-            "WHERE number = ?",
-            (row["phi"], row["rho"], row["sensitivity"], row["sigma"], digest, seal, mark, row["number"]),
+            "UPDATE releases SET phi = ?, rho = ?, sensitivity = ?, sigma = ?, trust = ?, digest = ?, seal = ?, "
+            "accepted = ? WHERE number = ?",
+            (*(row[name] for name in CHARGED[2:]), digest, seal, mark, row["number"]),
         )
     connection.execute("UPDATE head SET digest = ?", (digest,))
     connection.close()
@@ -928,3 +933,52 @@ def test_the_summary_is_for_json(filled):
     assert (summary["client"], summary["releases"], summary["accepted"], summary["spent"]) == ("ann", 4, 2, False)
     assert summary["epsilon"] < summary["epsilon_paper"]
     assert (row["number"], row["round_key"], row["accepted"], row["bytes"]) == (3, "r2", True, 11)
+
+
+# --- whom to trust ----------------------------------------------------------------------------------------------------
+
+
+def test_what_is_entrusted_to_a_site_is_written_down_as_such_and_costs_what_the_schedule_says(tmp_path):
+    with Ledger.create(tmp_path / "ledger.db", "ann", POLICY) as ledger:
+        with ledger.reserve("n/1", 0.5) as slot:
+            slot.payload = b"noised"
+        with ledger.reserve_entrusted("n/2", 0.5) as slot:
+            assert (slot.sigma, slot.trust, slot.phi) == (0.0, "site", pytest.approx(float(POLICY.budget.phi(2))))
+            slot.payload = b"clean"
+        ledger.verify()
+        assert [(row.trust, row.entrusted, row.unprotected) for row in ledger.rows()] == [
+            ("local", False, False),
+            ("site", True, False),
+        ]
+        summary = ledger.summary()
+        assert (summary["entrusted"], summary["unprotected"], summary["trust"]) == (1, 0, "site")
+        assert summary["rho"] == pytest.approx(float(POLICY.budget.phi(1) + POLICY.budget.phi(2)))
+
+
+def test_shared_noise_costs_by_its_own_deviation_and_never_less_noise_than_scheduled(tmp_path):
+    with Ledger.create(tmp_path / "ledger.db", "ann", POLICY) as ledger:
+        least = float(POLICY.budget.sigma(0.5, 1))
+        with (
+            pytest.raises(PrivacyError, match="less than"),
+            ledger.reserve("n/1", 0.5, trust="site", sigma=0.99 * least),
+        ):
+            pass
+        assert ledger.count == 0
+        with ledger.reserve("n/1", 0.5, trust="site", sigma=2 * least) as slot:
+            slot.payload = b"shared"
+        ledger.verify()
+        assert ledger.rho == pytest.approx(float(POLICY.budget.phi(1)) / 4)
+
+
+@pytest.mark.parametrize(
+    "change", [{"sigma": 0.0}, {"trust": "site", "sigma": 0.0, "phi": 1e-9}, {"trust": "site", "phi": 1e-9}]
+)
+def test_a_row_is_not_made_a_trusting_one_by_its_trust_alone(filled, change):
+    """Even with every digest right: what is clean costs its whole φ, and what is shared has the σ that it paid for."""
+
+    def changed(row):
+        return change | {"rho": row["rho"] - row["phi"] + change.get("phi", row["phi"])} if row["number"] == 1 else {}
+
+    _rewritten(filled, changed)
+    with pytest.raises(LedgerError, match=r"release [12] was altered"):
+        Ledger.open(filled, "ann")

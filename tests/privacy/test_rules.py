@@ -27,6 +27,10 @@ BAD = {
     "index": ("rounds", "relese", "", "Round", 1, True, None),
     "noise": ("secur", "sedeed", "", "SECURE", "none", 1, True),
     "guarantee": ("yes", "requird", "", "None", True, None),
+    "trust": ("nobody", "mask", "", "Site", True, None),
+    "contributors": (0, -1, 2**31, 10**400, 1.0, 2.5, math.nan, None, *NO_NUMBERS),
+    "colluders": (-1, 2**31, 10**400, 1.0, 2.5, math.nan, None, *NO_NUMBERS),
+    "dropouts": (-0.1, 1, 1.0, 2, math.nan, math.inf, None, *NO_NUMBERS),
 }
 GOOD = {
     **dict.fromkeys(("phi0", "phi1", "epsilon"), (1, 1e-3, 5e-324, 1e300)),
@@ -38,6 +42,10 @@ GOOD = {
     "index": ("round", "release"),
     "noise": (None, "seeded", "secure"),
     "guarantee": ("required", "none"),
+    "trust": ("local", "site", "masked"),
+    "contributors": (1, 2, 50),
+    "colluders": (0, 1, 7),
+    "dropouts": (0, 0.0, 0.25, 0.999),
 }
 LEVELS = ("phi0", "phi1", "epsilon")
 
@@ -49,7 +57,8 @@ def asked(key, value):
 
 
 def by_config(table):
-    return parse({"objective": {"kind": "huber"}, "privacy": {"update_norm": 1.0, **table}})
+    algorithm = {"client": "gradient"}
+    return parse({"objective": {"kind": "huber"}, "algorithm": algorithm, "privacy": {"update_norm": 1.0, **table}})
 
 
 def by_class(table):

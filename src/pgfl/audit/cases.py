@@ -39,23 +39,33 @@ class Case:
     centre: Floats
     attained: bool = True  # whether the sensitivity is reached, not only bounded
     intercept: bool = False  # whether the last column, of ones, is the client's own doing
+    companions: tuple[
+        tuple[Floats, Floats], ...
+    ] = ()  # the other contributors at the same server, the same in both worlds
 
     def federation(self, worlds: Ints) -> Federation:
-        """A server with one client for every entry of `worlds`, as raw data; there are no edges."""
-        rows = [np.vstack([self.shared[0], canary[0]]) for canary in self.canaries]
-        labels = [np.append(self.shared[1], canary[1]) for canary in self.canaries]
+        """A server for every entry of `worlds`, with one client and its companions, as raw data; there are no edges."""
+        others = [rows for rows, _ in self.companions], [labels for _, labels in self.companions]
+        rows = [np.vstack([self.shared[0], canary[0], *others[0]]) for canary in self.canaries]
+        labels = [np.concatenate([self.shared[1], [canary[1]], *others[1]]) for canary in self.canaries]
         size, trials = len(labels[0]), len(worlds)
+        counts = np.tile([len(self.shared[1]) + 1, *map(len, others[1])], trials)
         return Federation(
             features=np.stack(rows)[worlds].reshape(size * trials, -1),
             targets=np.stack(labels)[worlds].reshape(-1),
-            offsets=np.arange(trials + 1, dtype=np.int64) * size,
-            client_server=np.arange(trials),
-            client_cluster=np.zeros(trials, dtype=np.int64),
+            offsets=np.concatenate([[0], np.cumsum(counts)]),
+            client_server=np.repeat(np.arange(trials), self.contributors),
+            client_cluster=np.zeros(trials * self.contributors, dtype=np.int64),
             server_ids=tuple(f"{t:07d}" for t in range(trials)),
             cluster_ids=("q",),
             graph=empty(trials),
             generated=True,
         )
+
+    @property
+    def contributors(self) -> int:
+        """How many clients each server has."""
+        return 1 + len(self.companions)
 
     @property
     def phi(self) -> Floats:
@@ -105,6 +115,13 @@ def deployed_cases() -> list[Case]:
         linearised(scattered()),
         *(replace(ridge, privacy=replace(ridge.privacy, **on_device)) for ridge in ridges),
     ]
+
+
+def deployed_site() -> Case:
+    """A real site that adds the noise, attacked by a neighbour who works with its other client."""
+    case = linearised(scattered())
+    trusting = replace(case.privacy, trust="site", contributors=2)
+    return replace(case, name="huber, trusted site", privacy=trusting, companions=(case.shared,))
 
 
 def huber() -> Case:
@@ -222,6 +239,28 @@ def linearised_ridge() -> Case:
     """The server sends a model far outside the ball: the step must be taken from its projection."""
     case = linearised(bounded_ridge())
     return replace(case, centre=400.0 * case.centre)
+
+
+def pair_cases() -> list[Case]:
+    """What is attacked where only the noised sum over a server's clients is released."""
+    return [site(), masked()]
+
+
+def site() -> Case:
+    """A neighbour sees noised aggregates, and knows the data of all clients but one."""
+    return _shared_by_four("huber, site", trust="site")
+
+
+def masked() -> Case:
+    """The server works with two of four contributors, who tell it what they handed in, noise and all."""
+    return _shared_by_four("huber, masked", trust="masked", colluders=2, dropouts=0.0)
+
+
+def _shared_by_four(name: str, **trust: Any) -> Case:
+    """Companions have twice the records, so that the sum's noise is that of the attacked client's own Δ."""
+    case, (rows, labels) = linearised_huber(), _others()
+    companion = np.vstack([rows, rows, rows[:2]]), np.concatenate([labels, labels, labels[:2]])
+    return replace(case, name=name, privacy=replace(case.privacy, **trust), companions=(companion,) * 3)
 
 
 def clipped() -> Case:

@@ -100,7 +100,7 @@ class _Shared:
         identity.create_client(folder / CLIENT, CLIENT)
         key = (folder / CLIENT / identity.CLIENT_KEY).read_bytes()
         tables = tuple(_table(case, world) for world in (0, 1))
-        return cls(case, folder / SITE / identity.SITE_CERTIFICATE, key, _training(case), (tables[0], tables[1]))
+        return cls(case, folder / SITE / identity.SITE_CERTIFICATE, key, training_of(case), (tables[0], tables[1]))
 
     def client_home(self, home: Path, world: int) -> Path:
         """A new client's folder in one of the worlds."""
@@ -169,7 +169,8 @@ class _Site:
         return decode(data, self._limits, expected)
 
 
-def _training(case: Case) -> Training:
+def training_of(case: Case) -> Training:
+    """The training in which a case is attacked."""
     objective, algorithm = case.objective, case.algorithm
     loss: dict[str, Any] = {"kind": objective.kind, "lam": objective.lam, "tolerance": objective.tolerance}
     if isinstance(objective, Huber):

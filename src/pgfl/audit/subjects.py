@@ -27,6 +27,7 @@ from pgfl.privacy.ledger import Ledger, Policy
 from pgfl.privacy.mechanism import Plan
 from pgfl.privacy.noise import NoiseSource, SecureNoise, SeededNoise
 from pgfl.privacy.request import Privacy
+from pgfl.privacy.shared_noise import Contributions, PairNoise, SharedNoise, masked_contributions
 from pgfl.simulate.simulator import Simulator
 from pgfl.simulate.training_options import TrainingOptions
 
@@ -45,6 +46,9 @@ class Mechanism:
     algorithm: Algorithm
     privacy: Privacy
     disturb: Callable[[NoiseSource], NoiseSource] = lambda source: source
+    disturb_pairs: Callable[[PairNoise], PairNoise] = lambda source: source  # where the clients of a pair share noise
+    account: Callable[[SharedNoise], SharedNoise] = lambda shared: shared
+    contributions: Contributions = masked_contributions
 
     @classmethod
     def shipped(cls, case: Case) -> Self:
@@ -69,7 +73,7 @@ def clean_models(case: Case, mechanism: Mechanism, server_clients: int) -> tuple
     message = LyingServer(case, 1, server_clients).message()[0]
     found = []
     for world in (0, 1):
-        client = mechanism.client(*federation.rows(world))
+        client = mechanism.client(*federation.rows(world * case.contributors))
         found.append(client.answer(RoundRequest(1, server_clients, message), release=lambda model: model).model)
     return found[0], found[1]
 

@@ -28,6 +28,7 @@ COMMANDS = {
     "account": ("pgfl.cli.account", "What a noise schedule spends, or the schedule for a target."),
     "ledger": ("pgfl.cli.ledger", "Show or verify a client's privacy ledger."),
     "audit": ("pgfl.cli.audit", "Attack the shipped mechanism, as a lying server would."),
+    "studio": ("pgfl.cli.studio", "Open a local page: play, train on a table, compare runs, watch a network."),
     "presets": ("pgfl.cli.presets", "List the presets of the package."),
     "site": ("pgfl.cli.site", "A site of the network: its key, whom it trusts, its rounds."),
     "client": ("pgfl.cli.client", "A client of a site: its key, its own privacy policy, taking part."),

@@ -9,7 +9,6 @@ from typing import Annotated
 
 import typer
 
-from pgfl.cli.logs import show_log
 from pgfl.cli.options import Json
 from pgfl.cli.privacy_figures import UNPROTECTED, noted, strict_json
 
@@ -39,11 +38,12 @@ def join(settings: Annotated[Path, typer.Argument(help="client.toml")]) -> None:
     from pgfl.deploy.client.client_samples import load_samples
     from pgfl.deploy.client.client_settings import load_client
     from pgfl.deploy.flower.flower_client import invitations_of
+    from pgfl.deploy.log_settings import start_logging
     from pgfl.deploy.processes import make_private, only_one, private_files
     from pgfl.privacy.rules import off_although_written
 
-    show_log()
     loaded = load_client(settings)
+    start_logging(loaded.log, Path(loaded.home))
     if off := off_although_written(dict(loaded.privacy)):
         typer.echo(off)
     ledger = Path(loaded.ledger)
@@ -54,6 +54,52 @@ def join(settings: Annotated[Path, typer.Argument(help="client.toml")]) -> None:
             signal.signal(number, lambda *_: participant.stop())
         reason = participant.run(invitations_of(loaded))
     typer.echo(f"Client {loaded.name} ended: {reason}.")
+
+
+@app.command()
+def roster(
+    file: Annotated[Path, typer.Argument(help="The roster to write.")],
+    keys: Annotated[list[Path], typer.Argument(help="client.pub of every client that may take part.")],
+    sign: Annotated[
+        Path | None, typer.Option("--sign", help="client.key of a steward who vouches for it; never a site's key.")
+    ] = None,
+) -> None:
+    """Write down who may take part in masked sums, for the owners of these clients."""
+    from pgfl.deploy.identity import named_client_key, read_client_key
+    from pgfl.masking.rosters import Roster, identity_line, roster_text
+
+    steward = None if sign is None else read_client_key(sign)
+    written = Roster(dict(named_client_key(path) for path in keys))
+    file.write_text(roster_text(written, steward), "utf-8")
+    typer.echo(f"{file} names {len(written.keys)} clients: {', '.join(sorted(written.keys))}.")
+    typer.echo(f"digest {written.digest}; every owner should see the same.")
+    if steward is not None:
+        typer.echo(f"steward {identity_line(steward)}")
+
+
+@app.command()
+def trust(
+    settings: Annotated[Path, typer.Argument(help="client.toml")],
+    certificate: Annotated[Path, typer.Argument(help="The site's next certificate, from its operator.")],
+) -> None:
+    """Trust the certificate that the site will switch to, beside its present one. Works while the client runs."""
+    from pgfl.deploy.client.client_settings import load_client
+    from pgfl.deploy.rotation import trust_next
+
+    coming = trust_next(Path(load_client(settings).site.certificate), certificate)
+    typer.echo(f"{coming.name} may switch to its next certificate (fingerprint {coming.fingerprint}).")
+
+
+@app.command()
+def rotate(settings: Annotated[Path, typer.Argument(help="client.toml")]) -> None:
+    """Make the client's next key; the site's operator runs `pgfl site rekey`. Works while the client runs."""
+    from pgfl.deploy.client.client_settings import load_client
+    from pgfl.deploy.rotation import ROTATION, prepare_client
+
+    loaded = load_client(settings)
+    key = prepare_client(Path(loaded.home), loaded.name)
+    typer.echo(f"{Path(loaded.home) / ROTATION} is for the operator of the site: pgfl site rekey {ROTATION}")
+    typer.echo(f"fingerprint of the next key {key.fingerprint}")
 
 
 @app.command()
@@ -81,8 +127,41 @@ def model(
     found = model_of_client(load_client(settings))
     found.save(out)
     typer.echo(
-        f"{out}: the models of {found.client_ids[0]} and {found.cluster_ids[0]}, round {found.provenance['rounds']}."
+        f"{out}: of {' and '.join([*found.client_ids, *found.cluster_ids])}, round {found.provenance['rounds']}."
     )
+
+
+@app.command()
+def backup(
+    settings: Annotated[Path, typer.Argument(help="client.toml")],
+    archive: Annotated[Path, typer.Argument(help="The file to write; keep it secret, it has the client's key.")],
+    move: Annotated[
+        bool, typer.Option("--move", help="Move the account along: nothing more is released from this folder.")
+    ] = False,
+) -> None:
+    """Back the client up. A copy of its account would soon be stale, so the account moves or is left out."""
+    from pgfl.deploy.client.client_backup import back_up
+    from pgfl.deploy.client.client_settings import load_client
+
+    loaded = load_client(settings)
+    moved = back_up(loaded, settings, archive, move)
+    if moved is None:
+        typer.echo(f"{archive}: key, settings and accepted training of {loaded.name}; its account stays here.")
+    else:
+        typer.echo(f"{archive}: all of {loaded.name}, and its account of {moved} releases has moved there.")
+
+
+@app.command()
+def restore(
+    archive: Annotated[Path, typer.Argument(help="A file that `pgfl client backup` wrote.")],
+    home: Annotated[Path, typer.Option("--home", help="The client's folder.")] = Path("."),
+) -> None:
+    """Put a client back from a backup; never one with fewer releases than this folder knows of."""
+    from pgfl.deploy.client.client_backup import restore as put_client_back
+
+    name, moved = put_client_back(archive, home)
+    account = "without an account; only the folder that has it can go on" if moved is None else f"with {moved} releases"
+    typer.echo(f"{home}: {name}, {account}.")
 
 
 @app.command()
@@ -112,7 +191,11 @@ def status(settings: Annotated[Path, typer.Argument(help="client.toml")], as_jso
     if as_json:
         typer.echo(strict_json(noted(summary, UNPROTECTED), indent=None))
     else:
+        clean, against = "", ""
+        if summary["entrusted"]:
+            clean, against = f", {summary['entrusted']} left clean to the site", ", against everyone but the site"
         typer.echo(
-            f"{loaded.name}: {summary['releases']} releases, {summary['accepted']} of them confirmed by the site; "
-            f"epsilon {float(summary['epsilon']):.4g} at delta {summary['delta'] or loaded.privacy.delta:g}."
+            f"{loaded.name}: {summary['releases']} releases, {summary['accepted']} of them confirmed by the site"
+            f"{clean}; epsilon {float(summary['epsilon']):.4g} at delta {summary['delta'] or loaded.privacy.delta:g}"
+            f"{against}."
         )

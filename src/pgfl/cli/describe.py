@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from pgfl.data.survey import ColumnFacts, PlaceFacts, TableFacts
+    from pgfl.data.table_facts import ColumnFacts, PlaceFacts, TableFacts
 
 BLOCKS = "▁▂▃▄▅▆▇█"
 MOST_SHOWN = 12
@@ -98,13 +98,16 @@ def _roles(facts: TableFacts) -> dict[str, str]:
 def _kind(column: ColumnFacts) -> str:
     if column.kind == "number" and column.whole:
         return "whole number"
-    return "dates or lists" if column.kind == "other" else column.kind
+    return {"other": "dates or lists", "mixed": "numbers, text"}.get(column.kind, column.kind)
 
 
 def values_text(column: ColumnFacts) -> str:
     """The range of numbers, or the most frequent texts."""
-    if column.kind == "number" and column.low is not None and column.high is not None:
-        return f"{column.low:g} to {column.high:g}"
+    strays = f"{', ' if column.low is not None else ''}{', '.join(column.strays)}" if column.strays else ""
+    if column.kind in ("number", "mixed") and column.low is not None and column.high is not None:
+        return f"{column.low:g} to {column.high:g}{strays}"
+    if strays:
+        return f"{strays}, …"
     words = [word if len(word) <= 20 else word[:19] + "…" for word, _ in column.frequent[:4]]
     return ", ".join(words) + (", …" if column.distinct > 4 else "")
 

@@ -11,12 +11,17 @@ from pgfl.cli.options import Json
 from pgfl.cli.privacy_figures import UNPROTECTED, figure_text, noted, strict_json
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="Show or verify a client's privacy ledger.")
-File = Annotated[Path, typer.Argument(metavar="FILE", help="The client's ledger.", show_default=False)]
+File = Annotated[
+    Path,
+    typer.Argument(
+        metavar="FILE", help="The ledger: a client's own, or the one its site keeps for it.", show_default=False
+    ),
+]
 Client = Annotated[
     str | None, typer.Option("--client", help="Refuse the ledger of any other client.", show_default=False)
 ]
 SHOWN = 20
-APART = {"void": "void", "unprotected": "without noise"}
+APART = {"void": "void", "unprotected": "without noise", "entrusted": "clean to the site"}
 
 
 @app.command()
@@ -73,7 +78,7 @@ def _show(summary: dict[str, Any], rows: list[dict[str, Any]]) -> None:
         ("client", summary["client"]),
         ("releases", f"{summary['releases']}{most}, {summary['accepted']} accepted{_apart(summary)}"),
         ("ρ of zCDP", f"{figure_text(summary['rho'])}{budget}"),
-        ("ε, exact", figure_text(summary["epsilon"]) + _at(summary["delta"])),
+        ("ε, exact", figure_text(summary["epsilon"]) + _at(summary["delta"]) + _against(summary)),
         ("ε, by the paper's formula", figure_text(summary["epsilon_paper"])),
         ("budget", "spent" if summary["spent"] else "left for another release"),
     ):
@@ -82,8 +87,8 @@ def _show(summary: dict[str, Any], rows: list[dict[str, Any]]) -> None:
     if not rows:
         return
     releases = Table(box=None, pad_edge=False)
-    for name in ("release", "round", "φ", "ρ so far", "σ", "accepted", ""):
-        releases.add_column(name, justify="left" if name in ("round", "accepted", "") else "right")
+    for name in ("release", "round", "φ", "ρ so far", "σ", "trust", "accepted", ""):
+        releases.add_column(name, justify="left" if name in ("round", "trust", "accepted", "") else "right")
     for row in rows[-SHOWN:]:
         releases.add_row(
             str(row["number"]),
@@ -91,6 +96,7 @@ def _show(summary: dict[str, Any], rows: list[dict[str, Any]]) -> None:
             figure_text(row["phi"], 4),
             figure_text(row["rho"], 4),
             figure_text(row["sigma"], 4),
+            row["trust"],
             "yes" if row["accepted"] else "no",
             ", ".join(text for name, text in APART.items() if row[name]),
         )
@@ -101,6 +107,10 @@ def _show(summary: dict[str, Any], rows: list[dict[str, Any]]) -> None:
 
 def _at(delta: float | None) -> str:
     return "" if delta is None else f" at δ = {delta:g}"
+
+
+def _against(summary: dict[str, Any]) -> str:
+    return ", against everyone but the client's own site" if summary["trust"] == "site" else ""
 
 
 def _apart(summary: dict[str, Any]) -> str:

@@ -27,6 +27,9 @@ def plan(
     label_scale: Annotated[
         float | None, typer.Option(help="The labels' standard deviation that you expect (1), for a regression.")
     ] = None,
+    trust: Annotated[
+        str | None, typer.Option(help="Whom clients trust: local, site or masked; else the config's.")
+    ] = None,
     tries: Annotated[int, typer.Option(min=1, max=1000, help="How many settings are tried.")] = 40,
     out: Annotated[Path | None, typer.Option("--out", help="Write the config that carries the plan out.")] = None,
     as_json: Json = False,
@@ -41,6 +44,7 @@ def plan(
     from pgfl.planning.forecast import plan as work_out
 
     overrides = [] if epsilon is None else [f"privacy.epsilon={epsilon!r}"]
+    overrides += [] if trust is None else [f"privacy.trust={trust}", "algorithm.client=gradient"]
     config = configs.load(source, overrides)
     with bar(None, "planning", shown=not as_json) as progress:
         found = work_out(config, tries=tries, progress=progress, expected=expect, label_scale=label_scale)
@@ -59,13 +63,16 @@ def _show(found: Plan, out: Path | None) -> None:
     console, facts, chosen, unit = Console(), found.facts, found.settings, found.unit
     console.print(
         f"{facts.servers} servers, {facts.clients} clients, {facts.clusters} clusters, {facts.records[0]} to "
-        f"{facts.records[1]} records per client, {facts.columns} columns; nobody is trusted"
+        f"{facts.records[1]} records per client, {facts.columns} columns; trust = {facts.trust}"
     )
     measure = "NMSD" if unit == "dB" else "accuracy"
-    table = Table("epsilon", f"{measure} [{unit}]", title_justify="left")
-    for level, value in found.by_epsilon.items():
-        table.add_row(f"{level:g}", f"{value:.1f}")
-    table.add_row("without privacy", f"{found.limit:.1f}")
+    curves = found.by_trust
+    table = Table(title=f"{measure} [{unit}] by whom clients trust", title_justify="left")
+    for heading in ("epsilon", *curves):
+        table.add_column(heading, justify="right")
+    for level in next(iter(curves.values()), {}):
+        table.add_row(f"{level:g}", *(f"{curve[level]:.1f}" for curve in curves.values()))
+    table.add_row("without privacy", *[f"{found.limit:.1f}"] * len(curves))
     console.print(table)
     kappa = "" if chosen.kappa is None else f", kappa {chosen.kappa:.3g}"
     fall = "" if chosen.tau_decay == 1.0 else f" × {chosen.tau_decay:.4g}ⁿ"

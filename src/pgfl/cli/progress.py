@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
-from pgfl.cli.show import figures
+from pgfl.results.report.figures import news as figures
 
 Progress = Callable[[float, float, Any], None]
 BETWEEN_LINES = 10.0  # seconds

@@ -2,35 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from pgfl.core.measures import MEASURES
 from pgfl.results.measured import Figure
 from pgfl.results.report.figures import LABELS, NOISE, SPENDING, figure, guarantee, short
 from pgfl.results.result import Result
 
 MOST_CLUSTERS = 12
-
-
-def figures(info: Mapping[str, Any]) -> str:
-    """The figures that the progress bar shows besides rounds.
-
-    >>> figures({"nmsd": 0.1, "accuracy": 0.914, "epsilon": 0.25, "memory_gib": 2.31})
-    'NMSD -10.00 dB  accuracy 91.4 %  spent ε 0.25  2.3 GiB'
-    """
-    parts: dict[str, tuple[str, Callable[[float], str]]] = {
-        **{name: (f"{LABELS[name]} {{}}", partial(figure, name)) for name in ("nmsd", *MEASURES)},
-        "epsilon": ("spent ε {}", short),
-        "memory_gib": ("{} GiB", "{:.1f}".format),
-    }
-    return "  ".join(words.format(form(info[key])) for key, (words, form) in parts.items() if key in info)
 
 
 def show_result(result: Result, folder: Path) -> None:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pgfl.cli.logs import show_log
 from pgfl.cli.options import Json
 from pgfl.did_you_mean import nearest
 from pgfl.errors import NetworkError
@@ -60,6 +59,58 @@ def link(
     with _store(home) as store:
         change = store.link(neighbour, address)
     _applied(f"{neighbour.name} is a neighbour (fingerprint {neighbour.fingerprint})", home, change, wait)
+
+
+@app.command()
+def trust(
+    certificate: Annotated[Path, typer.Argument(help="The next certificate of a neighbour, from its operator.")],
+    home: Home = Path("."),
+    wait: Wait = WAIT_SECONDS,
+) -> None:
+    """Trust the certificate that a neighbour will switch to, beside its present one, until it is used."""
+    from pgfl.deploy.identity import SiteCertificate
+
+    coming = SiteCertificate.read(certificate)
+    with _store(home) as store:
+        change = store.trust_next(coming)
+    _applied(f"{coming.name} may switch to its next certificate (fingerprint {coming.fingerprint})", home, change, wait)
+
+
+@app.command()
+def rotate(
+    home: Home = Path("."),
+    switch: Annotated[bool, typer.Option("--switch", help="Use the next certificate, which all others trust.")] = False,
+    host: Annotated[
+        list[str] | None, typer.Option("--host", help="A name or address it is reached at; repeatable.")
+    ] = None,
+) -> None:
+    """Make the site's next key and certificate, or switch to them. Works while the site runs."""
+    from pgfl.deploy.identity import SITE_CERTIFICATE
+    from pgfl.deploy.rotation import next_of, prepare_site, switch_site
+
+    if switch:
+        shown = switch_site(home)
+        typer.echo(f"{shown.name} shows the certificate with fingerprint {shown.fingerprint} from now on.")
+        return
+    coming = prepare_site(home, host or [])
+    typer.echo(f"{next_of(home / SITE_CERTIFICATE)} is the next certificate of {coming.name}; hand it out.")
+    typer.echo(f"fingerprint {coming.fingerprint}")
+    typer.echo("Neighbours run `pgfl site trust`, clients `pgfl client trust`; then run `pgfl site rotate --switch`.")
+
+
+@app.command()
+def rekey(
+    rotation: Annotated[Path, typer.Argument(help="client.rotation, from the client's owner.")],
+    home: Home = Path("."),
+    wait: Wait = WAIT_SECONDS,
+) -> None:
+    """Know a client by its next key, which it signed with the present one. Name and account stay."""
+    from pgfl.deploy.rotation import read_rotation
+
+    old, new = read_rotation(rotation)
+    with _store(home) as store:
+        name, change = store.rekey(old, new)
+    _applied(f"{name} has the key with fingerprint {new.fingerprint}", home, change, wait)
 
 
 @app.command()
@@ -120,12 +171,13 @@ def rollback(
 def serve(settings: Annotated[Path, typer.Argument(help="site.toml")]) -> None:
     """Run the site until the last round is done; started again, it goes on from the last completed round."""
     from pgfl.deploy.flower.flower_site import inviter_of
+    from pgfl.deploy.log_settings import start_logging
     from pgfl.deploy.processes import only_one, private_files
     from pgfl.deploy.site.site import LOCK, Site
     from pgfl.deploy.site.site_settings import load_site
 
-    show_log()
     loaded = load_site(settings)
+    start_logging(loaded.log, Path(loaded.home))
     with private_files(), only_one(Path(loaded.home) / LOCK, f"Site {loaded.name}"):
         site = Site(loaded, inviter_of(loaded))
 
@@ -151,6 +203,42 @@ def model(
     found = model_of_site(load_site(settings))
     found.save(out)
     typer.echo(f"{out}: the models of {', '.join(found.cluster_ids)} after round {found.provenance['rounds']}.")
+
+
+@app.command()
+def backup(
+    archive: Annotated[Path, typer.Argument(help="The file to write; keep it secret, it has the site's key.")],
+    home: Home = Path("."),
+) -> None:
+    """Back the site up: key, certificate, settings and record. Works while the site runs."""
+    from pgfl.deploy.site.site_backup import back_up
+
+    typer.echo(f"{archive}: the site as of round {back_up(home, archive)}.")
+
+
+@app.command()
+def restore(
+    archive: Annotated[Path, typer.Argument(help="A file that `pgfl site backup` wrote.")], home: Home = Path(".")
+) -> None:
+    """Put a site back into an empty folder; it catches up with its neighbours when it is served."""
+    from pgfl.deploy.site.site_backup import restore as put_site_back
+
+    name, round = put_site_back(archive, home)
+    typer.echo(f"{home}: {name} as of round {round}.")
+
+
+@app.command()
+def page(
+    settings: Annotated[Path, typer.Argument(help="site.toml")],
+    out: Annotated[Path, typer.Argument(help="The file to write.")] = Path("site.html"),
+) -> None:
+    """Write a page of the training at this site: rounds, clients, budgets, a verdict; works while the site runs."""
+    from pgfl.atomic_files import write_text
+    from pgfl.deploy.site.site_page import page_of_site
+    from pgfl.deploy.site.site_settings import load_site
+
+    write_text(out, page_of_site(load_site(settings)))
+    typer.echo(f"{out} is the page; open it in a browser.")
 
 
 @app.command()
@@ -180,11 +268,17 @@ def status(home: Home = Path("."), as_json: Json = False) -> None:
     console.print(f"round {figures['round']}; the site {running}", highlight=False)
     if figures["missing"]:
         console.print(f"the next round waits: {figures['missing']}", highlight=False)
-    table = Table("client", "cluster", "releases accepted", "last round", "connected")
+    table = Table("client", "cluster", "releases", "last round", "connected", "trust", "ε")
     for client in figures["clients"]:
         connected = "yes" if client["name"] in figures["connected"] else "no"
         table.add_row(
-            client["name"], client["cluster"], str(client["releases"]), str(client["accepted"] or "—"), connected
+            client["name"],
+            client["cluster"],
+            str(client["releases"]),
+            str(client["accepted"] or "—"),
+            connected,
+            client["trust"],
+            "—" if client["epsilon"] is None else f"{client['epsilon']:.3g}{' (spent)' if client['spent'] else ''}",
         )
     console.print(table)
     for neighbour in figures["neighbours"]:

@@ -30,20 +30,26 @@ def load(
     >>> load("paper-fig2", ["rounds=20", "graph.kind=ring"], seed=7).algorithm.participants
     3
     """
-    text, base, name = _read(source)
-    try:
-        settings = tomllib.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise ConfigError(f"{name} is not valid TOML: {one_line(error)}.") from None
-    settings.setdefault("name", _folder_name(Path(name).stem))
+    settings, base = settings_of(source)
     for override in overrides:
-        _override(settings, override)
+        change(settings, override)
     if seed is not None:
         settings["seed"] = seed
     if folds is not None and isinstance(data := settings.setdefault("data", {}), dict):
         data.pop("test", None)
         data["folds"] = folds
     return parse(settings, base)
+
+
+def settings_of(source: str | os.PathLike[str]) -> tuple[dict[str, Any], Path]:
+    """What a TOML file or a preset states, unchecked, and the folder that its relative paths start from."""
+    text, base, name = _read(source)
+    try:
+        settings = tomllib.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{name} is not valid TOML: {one_line(error)}.") from None
+    settings.setdefault("name", _folder_name(Path(name).stem))
+    return settings, base
 
 
 def parse(settings: Mapping[str, Any], base: Path | None = None) -> Config:
@@ -94,7 +100,8 @@ def _read(source: str | os.PathLike[str]) -> tuple[str, Path, str]:
         raise ConfigError(f"The config {path} cannot be read: {error.strerror}.") from None
 
 
-def _override(settings: dict[str, Any], override: str) -> None:
+def change(settings: dict[str, Any], override: str) -> None:
+    """Set one key of unchecked settings, as `--set key=value` does."""
     key, equals, value = override.partition("=")
     path = _key_path(key.strip())
     if not equals or not path:

@@ -31,6 +31,7 @@ from pgfl.objectives import Huber, Ridge
 from pgfl.privacy import rules
 from pgfl.privacy.budget import Guarantee, Index
 from pgfl.privacy.request import Noise, Privacy
+from pgfl.privacy.trust import Level
 
 DEFAULT_DEGREE = 3.0
 TRAINED_BY_GRADIENT = "fedavg"
@@ -103,6 +104,12 @@ class MnistData(Generated):
     intercept: bool = False
 
 
+def _share(value: float) -> float:
+    if not 0.0 < value < 1.0:
+        raise ValueError(f"`data.test` must be a share between 0 and 1, or a table; got {value:g}.")
+    return value
+
+
 def _test_shape(value: object) -> str:
     return "<path>" if isinstance(value, str) else "<share>"
 
@@ -135,7 +142,7 @@ class TableData(Section):
     intercept: bool = False
     test: (
         Annotated[
-            Annotated[str, Tag("<path>")] | Annotated[float, Field(gt=0, lt=1), Tag("<share>")],
+            Annotated[str, Tag("<path>")] | Annotated[float, AfterValidator(_share), Tag("<share>")],
             Discriminator(_test_shape),
         ]
         | None
@@ -245,7 +252,7 @@ class AlgorithmSettings(Section):
 
 
 class PrivacySettings(Section):
-    """Local differential privacy: a schedule (phi0 or phi1, zeta) or a target (epsilon, delta), and data bounds.
+    """Differential privacy: a schedule (phi0 or phi1, zeta) or a target (epsilon, delta), and data bounds.
 
     Where a schedule or a target is stated, it is on unless `enabled` is false. What may be asked is in `rules`.
     """
@@ -265,6 +272,10 @@ class PrivacySettings(Section):
     noise: Noise | None = Privacy.noise
     guarantee: Guarantee = Privacy.guarantee
     nominal_gradient: float = Privacy.nominal_gradient
+    trust: Level = Privacy.trust
+    contributors: int = Privacy.contributors
+    colluders: int = Privacy.colluders
+    dropouts: float = Privacy.dropouts
 
     @field_validator("*", mode="before")
     @classmethod
@@ -377,6 +388,17 @@ class Config(Section):
             raise ValueError(
                 f"`runs` = {self.runs} releases models of the same records {self.runs} times, and each time spends the "
                 'budget; set runs = 1, or noise = "seeded" for a simulation that is not shared.'
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _trust_needs_clients_without_duals(self) -> Self:
+        trust, algorithm = self.privacy.trust, self.algorithm
+        duals = algorithm.kind != TRAINED_BY_GRADIENT and algorithm.client != "gradient"
+        if self.privacy.enabled and trust != "local" and duals:
+            raise ValueError(
+                f'`privacy.trust` = "{trust}" needs clients that keep no dual, because a model that nobody released '
+                'would live on in it; set `algorithm.client` = "gradient".'
             )
         return self
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -14,8 +15,12 @@ from pgfl.core.array_likes import column_of, ids_of, numbers, whole_numbers
 from pgfl.core.row_encoding import RowEncoding
 from pgfl.core.topology import Graph, empty
 from pgfl.did_you_mean import kind_of
+from pgfl.drawing.card import counted
 from pgfl.errors import DataError, UsageError
 from pgfl.usage import explained_class
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 INDICES = ("offsets", "client_server", "client_cluster")
 
@@ -66,7 +71,7 @@ class TestSet:
         return TestSet(self.features, self.targets, own[self.clients])
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Federation:
     """Clients at servers, in clusters that cut across servers.
 
@@ -75,10 +80,14 @@ class Federation:
     `tests` one test set per cluster. `generated` means that it holds no private records: it is synthetic or public.
     `encoding` describes how rows of a table became features, where they came from one.
 
+    A notebook shows a federation as a picture with a short table; `plot` draws it with matplotlib.
+
     >>> federation = Federation.from_clients({
     ...     "ann": ClientData("north", "adults", [[1.0, 0.0], [0.0, 1.0]], [1.0, 2.0]),
     ...     "bob": ClientData("south", "children", [[1.0, 1.0]], [0.5]),
     ... }, edges=[("north", "south")])
+    >>> federation
+    <Federation: 2 clients at 2 servers in 2 clusters, 3 rows of 2 features>
     >>> federation.client_ids, federation.server_ids, federation.cluster_ids, federation.dimension
     (('ann', 'bob'), ('north', 'south'), ('adults', 'children'), 2)
     >>> federation.rows("ann")[1]
@@ -212,6 +221,21 @@ class Federation:
             tests=tests,
         )
 
+    def __repr__(self) -> str:
+        return f"<Federation: {summary_line(self)}>"
+
+    def _repr_html_(self) -> str:
+        from pgfl.core.cards import federation_card
+
+        return federation_card(self)
+
+    def plot(self, *, ax: Axes | None = None) -> Axes:
+        """Draw servers, edges and clients with matplotlib, on `ax` if it is given; clusters have their colours."""
+        from pgfl.core.cards import drawn_federation
+        from pgfl.drawing.network_axes import draw_network
+
+        return draw_network(drawn_federation(self), ax)
+
     @cached_property
     def client_ids(self) -> tuple[str, ...]:
         """All clients' ids; generated on first use if there are no names."""
@@ -285,6 +309,13 @@ class Federation:
         """A copy with some fields changed (arrays are shared); with other records it is no longer `generated`."""
         own = {"generated": False} if {"features", "targets"} & set(changes) else {}
         return replace(self, **{**own, **changes})  # type: ignore[arg-type]
+
+
+def summary_line(federation: Federation) -> str:
+    """A federation in half a sentence."""
+    clients, servers = counted(federation.size, "client"), counted(len(federation.server_ids), "server")
+    clusters, rows = counted(len(federation.cluster_ids), "cluster"), counted(len(federation.features), "row")
+    return f"{clients} at {servers} in {clusters}, {rows} of {counted(federation.dimension, 'feature')}"
 
 
 def _one_model_each(truth: AnyFloats, clusters: int, features: int) -> bool:

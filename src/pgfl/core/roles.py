@@ -22,7 +22,7 @@ from pgfl.core.assured import EPS, Magnitudes, PrimalPromise, Promise, Refusal, 
 from pgfl.core.resting import exhausted, rests
 from pgfl.core.schedules import tau_at
 from pgfl.core.topology import neighbour_weight
-from pgfl.errors import DataError, SolverError
+from pgfl.errors import DataError, PrivacyError, SolverError
 from pgfl.objectives import Objective
 from pgfl.objectives.solving import Prepared, tolerance_for
 
@@ -50,11 +50,15 @@ class RoundRequest:
 
 @dataclass(frozen=True)
 class Answer:
-    """What leaves a client: the released model, and the dual, which follows from earlier messages."""
+    """What leaves a client: the released model, and the dual, which follows from earlier messages.
+
+    A `clean` one carries no noise: a client that trusts its own site sends it there, and nobody else may see it.
+    """
 
     round: int
     model: Floats
     dual: Floats
+    clean: bool = False
 
 
 @dataclass(frozen=True)
@@ -296,7 +300,7 @@ class Server:
 
     def model(self, cluster: str) -> Floats | None:
         """w_{q,s}, or None while this server has no model of the cluster."""
-        state = self._states.get(self._key(cluster))
+        state = self._states.get(self.key(cluster))
         return None if state is None else state["model"]
 
     def aggregate(
@@ -304,28 +308,37 @@ class Server:
         round: int,
         answers: Iterable[tuple[str, Answer]],
         contributors: Iterable[tuple[str, bool]] = (),
+        aggregates: Mapping[str, Floats] | None = None,
     ) -> Publication:
         """Aggregate (cluster, answer) pairs; returns the message to the neighbours.
 
         `contributors` has the cluster of each of the server's clients, and whether the client can still contribute.
+        `aggregates` are those of clusters (by `key`) that were made and noised elsewhere; answers to these clusters
+        are in them already. A clean answer is refused here, so that it can never be published without noise.
         """
+        made = dict(aggregates or {})
         by_cluster: dict[str, list[Floats]] = {}
         for cluster, answer in answers:
+            if answer.clean:
+                raise PrivacyError("A contribution without noise would have been published; nothing was.")
             contributed = self.algorithm.contribution(answer.model, answer.dual)
-            by_cluster.setdefault(self._key(cluster), []).append(contributed)
-        rows = sorted(self._states.keys() | by_cluster.keys())
+            by_cluster.setdefault(self.key(cluster), []).append(contributed)
+        for cluster, stacked in by_cluster.items():
+            made.setdefault(
+                cluster, np.asarray(eq.server_aggregation(np.stack(stacked), lambda values: values.mean(axis=0)))
+            )
+        rows = sorted(self._states.keys() | made.keys())
         state = self._stacked(rows)
         aggregate = state["model"] + 0.0
         for row, cluster in enumerate(rows):
-            if cluster in by_cluster:
-                stacked = np.stack(by_cluster[cluster])
-                aggregate[row] = eq.server_aggregation(stacked, lambda values: values.mean(axis=0))
+            if cluster in made:
+                aggregate[row] = made[cluster]
         shares = np.array([[self.shares.get(cluster, 0.0)] for cluster in rows])
         state, published = self.algorithm.publish(state, aggregate, _Shares(shares))  # type: ignore[arg-type]
         public = self._states.keys() if self.algorithm.publishes_last_round else set(rows)
         models = {cluster: published[row] for row, cluster in enumerate(rows) if cluster in public}
-        publication = Publication(round, len(self.neighbours), models, *self._contributors(contributors, by_cluster))
-        self._pending = _Pending(rows, state, published, publication, frozenset(by_cluster))
+        publication = Publication(round, len(self.neighbours), models, *self._contributors(contributors, made))
+        self._pending = _Pending(rows, state, published, publication, frozenset(made))
         return publication
 
     def combine(self, round: int, publications: Mapping[str, Publication]) -> None:
@@ -352,7 +365,7 @@ class Server:
         self, contributors: Iterable[tuple[str, bool]], answered: Iterable[str]
     ) -> tuple[frozenset[str], frozenset[str]]:
         """The clusters that are able, and those that are exhausted."""
-        clients = [(self._key(cluster), left) for cluster, left in contributors]
+        clients = [(self.key(cluster), left) for cluster, left in contributors]
         having, able = {cluster for cluster, _ in clients}, {*answered, *(cluster for cluster, left in clients if left)}
         found = {q for q in having | self._rested if exhausted(q in having, q in able, q in self._rested)}
         return frozenset(able), frozenset(found)
@@ -366,7 +379,8 @@ class Server:
         self.round, self._states, self._pending = state["round"], dict(state["clusters"]), None
         self._rested = frozenset(state.get("rested", ()))
 
-    def _key(self, cluster: str) -> str:
+    def key(self, cluster: str) -> str:
+        """Under which name the model of a cluster is kept."""
         return cluster if self.algorithm.personalised else EVERYONE
 
     def _stacked(self, rows: list[str]) -> dict[str, Floats]:

@@ -22,6 +22,7 @@ from pgfl.errors import DataError
 Texts = NDArray[np.object_]
 Bound = tuple[float, float]
 INTERCEPT, OTHER, MISSING = "intercept", "other", "missing"
+FILL_OR_DECLARE = 'fill it, remove the row, or train with empty cells declared, as in missing = "indicator"'
 _WHOLE_WITH_POINT = re.compile(r"[-+]?\d+\.0+")
 TRUE, FALSE = ("true", "yes", "1", "t", "y"), ("false", "no", "0", "f", "n")
 
@@ -216,7 +217,7 @@ class TargetColumn:
         if self.labels is None:
             values = rows.numbers(self.name)
             if np.isnan(values).any():
-                raise _empty(rows, np.isnan(values), self.name)
+                raise _empty(rows, np.isnan(values), self.name, "fill it or remove the row")
             return values if self.bounds is None else scaled(values, self.bounds)
         texts = rows.texts(self.name)
         place = {label: float(number) for number, label in enumerate(self.labels)}
@@ -424,16 +425,12 @@ def truth_value(text: str) -> bool | None:
     return word in TRUE if word in TRUE or word in FALSE else None
 
 
-def _empty(rows: Rows, missing: Bools, name: str) -> DataError:
+def _empty(rows: Rows, missing: Bools, name: str, advice: str = FILL_OR_DECLARE) -> DataError:
     """A cell that is empty, or holds a word that means so."""
     row = int(np.argmax(missing))
     cell = rows.texts(name)[row]
     found = "is empty" if cell is None else f"holds {quoted(cell)}, which is not a finite number"
-    return rows.refuse(
-        row,
-        f"column {quoted(name)} {found}; fill it, remove the row, or declare what an empty cell means, as in "
-        'missing = "indicator".',
-    )
+    return rows.refuse(row, f"column {quoted(name)} {found}; {advice}.")
 
 
 def _listed(names: Sequence[str], most: int = 8) -> str:

@@ -12,10 +12,12 @@ import numpy as np
 
 from pgfl.array_types import Floats, Ints
 from pgfl.did_you_mean import kind_of, shown
+from pgfl.drawing.card import counted
 from pgfl.errors import TopologyError
 
 if TYPE_CHECKING:
     import networkx as nx
+    from matplotlib.axes import Axes
     from scipy import sparse
 
 Mixing = Literal["uniform", "metropolis"]
@@ -25,11 +27,16 @@ Kind = Literal["random", "ring", "line", "star", "complete", "grid", "none"]
 KINDS: tuple[Kind, ...] = ("random", "ring", "line", "star", "complete", "grid", "none")
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Graph:
     """An undirected graph of `size` servers; `edges` is (E, 2), each edge once with the smaller server first.
 
-    >>> Graph.from_edges(3, [(1, 0), (1, 2)]).degrees
+    A notebook shows it as a picture with a short table; `plot` draws it with matplotlib.
+
+    >>> graph = Graph.from_edges(3, [(1, 0), (1, 2)])
+    >>> graph
+    <Graph: 3 servers, 2 edges>
+    >>> graph.degrees
     array([1, 2, 1])
     """
 
@@ -97,6 +104,25 @@ class Graph:
             raise TopologyError("The server graph must be undirected; call graph.to_undirected() first.")
         number = {node: index for index, node in enumerate(graph.nodes)}
         return cls.from_edges(len(number), [(number[a], number[b]) for a, b in graph.edges()])
+
+    def __repr__(self) -> str:
+        return f"<Graph: {counted(self.size, 'server')}, {counted(len(self.edges), 'edge')}>"
+
+    def _repr_html_(self) -> str:
+        from pgfl.core.cards import graph_card
+
+        return graph_card(self)
+
+    def plot(self, *, ax: Axes | None = None) -> Axes:
+        """Draw the graph with matplotlib, on `ax` if it is given.
+
+        >>> import matplotlib; matplotlib.use("agg")
+        >>> axes = Graph.from_edges(3, [(0, 1), (1, 2)]).plot()
+        """
+        from pgfl.core.cards import drawn_graph
+        from pgfl.drawing.network_axes import draw_network
+
+        return draw_network(drawn_graph(self), ax)
 
     @cached_property
     def adjacency(self) -> sparse.csr_array:

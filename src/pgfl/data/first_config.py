@@ -10,7 +10,8 @@ from typing import Literal
 from pgfl.core.declarations import INDICATOR, Column
 from pgfl.core.row_encoding import INTERCEPT, MISSING, OTHER
 from pgfl.data.rows import toml_key
-from pgfl.data.survey import ColumnFacts, TableFacts, is_label
+from pgfl.data.table_facts import ColumnFacts, TableFacts, is_label
+from pgfl.data.table_warnings import MOST_NAMED
 from pgfl.did_you_mean import quoted
 from pgfl.errors import ConfigError, DataError
 from pgfl.privacy import rules
@@ -63,7 +64,8 @@ def draft_config(facts: TableFacts, asked: Asked) -> Draft:
     _check(facts, asked, task)
     used = [column for column in facts.features if not _left_out(column) or column.name in asked.declared]
     if not used:
-        raise DataError(f"{facts.label} has no column that could be a feature; add one.")
+        why = "; ".join(f"{quoted(column.name)} {_left_out(column)}" for column in facts.features[:MOST_NAMED])
+        raise DataError(f"{facts.label} has no column that could be a feature{f' ({why})' if why else ''}; add one.")
     lines = [*(_declaration(column, asked) for column in used), *_target_lines(target, task, asked)]
     parts = [
         _head(asked, task),
@@ -101,6 +103,15 @@ def _check(facts: TableFacts, asked: Asked, task: Task) -> None:
             raise ConfigError(f"{facts.label} has no feature {quoted(name)} to declare; check its name.")
     assert facts.target is not None
     target = facts.column(facts.target)
+    if target.missing:
+        rows = f"{target.missing} of {facts.rows} rows"
+        raise DataError(
+            f"The target {quoted(target.name)} is missing in {rows}; fill these cells or remove the rows first."
+        )
+    if target.kind == "mixed":
+        raise DataError(
+            f"The target {quoted(target.name)} holds {quoted(target.strays[0])}, which is no number; correct it first."
+        )
     if task == "classification" and target.distinct < 2:
         raise DataError(f"The target {quoted(target.name)} has one label only; classification needs two.")
     if task == "classification" and len(target.frequent) < target.distinct:
@@ -114,7 +125,9 @@ def _left_out(column: ColumnFacts) -> str | None:
     if column.looks_like_id:
         return "looks like an id"
     if column.constant:
-        return "is constant"
+        return "is empty" if column.empty else "is constant"
+    if column.kind == "mixed":
+        return f"holds {quoted(column.strays[0])}, which is no number"
     return {"text": "is free text", "other": "holds dates or lists"}.get(column.kind)
 
 
@@ -198,7 +211,8 @@ def _data(facts: TableFacts, asked: Asked, ignored: Sequence[ColumnFacts]) -> li
 
 def _columns(lines: Sequence[_Line], asked: Asked) -> list[str]:
     head = (
-        "# Public facts about each column, not read from records. Numbers are scaled from their bounds to [-1, 1]."
+        "# Bounds, categories and labels are public facts that you state. Which columns are left out, boolean or may\n"
+        "# be empty was seen in the table: check that this is no secret. Numbers are scaled to [-1, 1]."
         if asked.epsilon is not None
         else '# How each column becomes features. Without bounds = "data" a number is taken as it is.'
     )

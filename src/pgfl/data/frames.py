@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import csv
+import gzip
+import io
 import os
+import zlib
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, BinaryIO, Literal, cast
 
 from pgfl.array_types import Bools, Floats
-from pgfl.did_you_mean import quoted
+from pgfl.did_you_mean import nearest, quoted
 from pgfl.errors import DataError
 
 if TYPE_CHECKING:
@@ -20,6 +24,8 @@ if TYPE_CHECKING:
 _BLOCK_BYTES = 1 << 26
 _BYTES_A_CELL = 16
 _PARSED_ONCE_BYTES = 1 << 28
+_DAMAGED = (OSError, EOFError, zlib.error)  # what reading a packed file that is cut off or broken may raise
+SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "vertical bars"}
 
 
 class Table:
@@ -43,8 +49,10 @@ class Table:
             if name not in self.columns:
                 more = ", …" if len(self.columns) > 8 else ""
                 listed = ", ".join(quoted(column)[1:-1] for column in islice(self.columns, 8)) + more
-                commas = "; columns are separated by commas" if self.is_csv and len(self.columns) == 1 else ""
-                raise self.error(f"{self.label} has no column {quoted(name)}; it has {listed}{commas}{advice}.")
+                meant = nearest(name, self.columns)
+                raise self.error(
+                    f"{self.label} has no column {quoted(name)}{meant}; it has {listed or 'none'}{advice}."
+                )
 
     def error(self, sentence: str) -> DataError:
         """The error with this sentence, which may begin with the label."""
@@ -113,7 +121,10 @@ class Table:
         for position, name in enumerate(names):
             clean = name.strip()
             if not clean:
-                raise DataError(f"Column {position + 1} of {self.label} has no name; name it, or remove the column.")
+                raise DataError(
+                    f"Column {position + 1} of {self.label} has no name; name it, or remove the column (pandas writes "
+                    "its index so, unless index=False)."
+                )
             if clean in positions:
                 raise self.error(f"{self.label} has two columns named {quoted(clean)}; rename or remove one.")
             positions[clean] = position
@@ -150,7 +161,8 @@ class Table:
 
         if series.dtype.is_nested() or series.dtype == pl.Binary:
             raise DataError(
-                f"Column {quoted(series.name)} of {self.label} holds {series.dtype}; it must hold text or numbers."
+                f"Column {quoted(series.name)} of {self.label} holds {_kind(series.dtype)}; it must hold text or "
+                "numbers."
             )
         if series.dtype.is_float():
             whole = series.cast(pl.Float64).is_finite() & (series == series.floor()) & (series.abs() < 2**53)
@@ -166,7 +178,8 @@ class Table:
         text = series.dtype in (pl.String, pl.Categorical, pl.Enum)
         if not (text or series.dtype.is_numeric() or series.dtype in (pl.Boolean, pl.Null)):
             raise DataError(
-                f"Column {quoted(series.name)} of {self.label} holds {series.dtype}; features must be numbers."
+                f"Column {quoted(series.name)} of {self.label} holds {_kind(series.dtype)}; turn them into numbers, or "
+                "leave the column out with `ignore`."
             )
         floats = (series.cast(pl.String) if text else series).cast(pl.Float64, strict=False)
         if text and floats.null_count():  # perhaps for blanks around a number
@@ -175,17 +188,19 @@ class Table:
 
 
 class TableFile(Table):
-    """A csv or parquet file, opened lazily."""
+    """A csv file, perhaps packed by gzip, or a parquet file, opened lazily."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
-        self.is_csv = self.path.suffix.lower() == ".csv"
+        self.is_csv = self.path.name.lower().endswith((".csv", ".csv.gz"))
+        if "://" in str(path):
+            raise DataError(f"{path} is an address; download the table, and give the path of the file.")
         if self.path.is_dir():
             raise DataError(f"{self.path} is a folder; give a csv or parquet file.")
         if not self.path.exists():
             raise DataError(f"{self.path} does not exist; check the path.")
         if not self.is_csv and self.path.suffix.lower() != ".parquet":
-            raise DataError(f"{self.path} must end in .csv or .parquet, so that it is known what it is.")
+            raise DataError(f"{self.path} must end in .csv, .csv.gz or .parquet, so that it is known what it is.")
         self.widths_known = not self.is_csv or self.path.stat().st_size <= _PARSED_ONCE_BYTES
         self.label = str(self.path)
         super().__init__(*self._open(), self.label)
@@ -200,6 +215,8 @@ class TableFile(Table):
             return scan, self._names(scan)
         scan = pl.scan_csv(self.path, infer_schema=False, glob=False)
         header = _csv_header(self.path)
+        if len(header) == 1 and (found := next((word for mark, word in SEPARATORS.items() if mark in header[0]), None)):
+            raise DataError(f"{self.path} separates its columns by {found}; save it with commas between them.")
         if len(header) != len(self._names(scan)):
             raise DataError(f"The header of {self.path} cannot be read; it must be one line of names between commas.")
         if self.widths_known:
@@ -208,7 +225,8 @@ class TableFile(Table):
 
     def _unreadable(self, error: BaseException) -> DataError:
         if self.is_csv:
-            _look_for_bad_lines(self.path)
+            with suppress(*_DAMAGED):
+                _look_for_bad_lines(self.path)
         kind = "csv" if self.is_csv else "parquet"
         return DataError(f"{self.path} cannot be read as {kind} ({_reason(error)}); save it again or repair it.")
 
@@ -217,27 +235,37 @@ def _reason(error: BaseException) -> str:
     return (str(error).strip().splitlines() or ["unknown reason"])[0].rstrip(".")
 
 
+def _kind(dtype: pl.DataType) -> str:
+    """What a column that is neither text nor numbers holds, in a word."""
+    return "dates" if dtype.is_temporal() else "lists" if dtype.is_nested() else f"values of type {dtype}"
+
+
+def _bytes_of(path: Path) -> BinaryIO:
+    """A csv file, unpacked as it is read."""
+    return cast("BinaryIO", gzip.open(path)) if path.suffix.lower() == ".gz" else path.open("rb")
+
+
 def _csv_header(path: Path) -> list[str]:
     """The first line that is not blank, split as csv."""
     try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
+        with io.TextIOWrapper(_bytes_of(path), encoding="utf-8-sig", newline="") as file:
             return next((row for row in csv.reader(file) if row), [])
     except UnicodeDecodeError:
         _look_for_bad_lines(path)
         raise
-    except (csv.Error, OSError) as error:
+    except (csv.Error, *_DAMAGED) as error:
         raise DataError(f"The header of {path} cannot be read ({error}); repair it.") from None
 
 
 def _look_for_bad_lines(path: Path) -> None:
     """Say which line of a csv file is not UTF-8 or has more cells than the header, if one is."""
-    with path.open("rb") as file:
+    with _bytes_of(path) as file:
         for number, line in enumerate(file, start=1):
             try:
                 line.decode("utf-8")
             except UnicodeDecodeError:
                 raise DataError(f"Line {number} of {path} is not UTF-8 text; save the file as UTF-8.") from None
-    with path.open(encoding="utf-8-sig", newline="") as file:
+    with io.TextIOWrapper(_bytes_of(path), encoding="utf-8-sig", newline="") as file:
         reader, width = csv.reader(file), 0
         try:
             for row in reader:

@@ -24,7 +24,7 @@ Task = tuple[tuple[int, ...], tuple[int, ...]]
 
 PAIRS: tuple[Task, ...] = (((1,), (8,)), ((1,), (9,)), ((7,), (8,)))
 TRIPLETS: tuple[Task, ...] = (((1, 2, 3), (6, 7, 8)), ((1, 2, 3), (7, 8, 9)), ((1, 2, 3), (6, 8, 9)))
-_SECTION_V_B = {"pairs": (PAIRS, (2, 4)), "triplets": (TRIPLETS, (6, 12))}
+SECTION_V_B = {"pairs": (PAIRS, (2, 4)), "triplets": (TRIPLETS, (6, 12))}
 
 
 def mnist_federation(
@@ -60,7 +60,7 @@ def mnist_federation(
     """
     clusters = _named_tasks(tasks)
     if samples is None:
-        samples = _SECTION_V_B[tasks if isinstance(tasks, str) else "pairs"][1]
+        samples = SECTION_V_B[tasks if isinstance(tasks, str) else "pairs"][1]
     held = float_type(dtype)
     folder = None if source is None else Path(source)
     images = _images(folder, clusters)
@@ -93,9 +93,9 @@ def mnist_federation(
 def _named_tasks(tasks: str | Iterable[tuple[int | Sequence[int], int | Sequence[int]]]) -> dict[str, Task]:
     """The tasks by the names of their clusters, such as 1|8, sorted as text."""
     if isinstance(tasks, str):
-        if tasks not in _SECTION_V_B:
+        if tasks not in SECTION_V_B:
             raise ConfigError(f"Unknown tasks '{tasks}'; choose pairs or triplets, or list tasks of your own.")
-        tasks = _SECTION_V_B[tasks][0]
+        tasks = SECTION_V_B[tasks][0]
     named: dict[str, Task] = {}
     for task in tasks:
         try:

@@ -11,6 +11,7 @@ import numpy as np
 
 from pgfl.array_types import AnyArray
 from pgfl.data.frames import Table, TableFile
+from pgfl.did_you_mean import kind_of
 from pgfl.errors import DataError
 
 if TYPE_CHECKING:
@@ -61,16 +62,16 @@ def _frame(source: object) -> pl.LazyFrame:
         return _named([(name, _pandas_cells(source[name])) for name in _unique(source.columns)])  # type: ignore[index,attr-defined]
     if isinstance(source, Mapping):
         return _named(list(source.items()))
-    if hasattr(source, "__arrow_c_stream__"):
+    if hasattr(source, "__arrow_c_stream__") and type(source).__name__ != "Series":
         try:
             return pl.DataFrame(source).lazy()
         except (pl.exceptions.PolarsError, pl.exceptions.PanicException, TypeError, ValueError) as error:
             raise DataError(
                 f"The {type(source).__name__} cannot be read as a table ({error}); give {_KINDS}."
             ) from None
-    unnamed = "; arrays have no column names: see Federation.from_clients" if isinstance(source, np.ndarray) else ""
-    a = "An" if type(source).__name__[0].lower() in "aeiou" else "A"
-    raise DataError(f"{a} {type(source).__name__} is no table{unnamed}; give {_KINDS}.")
+    unnamed = ": it has no column names (see Federation.from_clients)" if isinstance(source, np.ndarray) else ""
+    found = kind_of(source)
+    raise DataError(f"{found[0].upper()}{found[1:]} is no table{unnamed}; give {_KINDS}.")
 
 
 def _is_pandas(source: object) -> bool:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,89 +13,23 @@ from pgfl.data.frames import Table
 from pgfl.data.id_columns import FEWEST_ROWS, NEARLY_ALL, named_like_an_id, numbered_like_an_id
 from pgfl.data.rows import MISSING_WORDS
 from pgfl.data.sources import TableSource, open_table
+from pgfl.data.table_facts import ColumnFacts, Kind, PlaceFacts, TableFacts
 from pgfl.data.table_places import Places, place_columns, read_places
-from pgfl.did_you_mean import quoted
+from pgfl.data.table_warnings import FEW_ROWS, table_warnings
 from pgfl.errors import DataError
 
 if TYPE_CHECKING:
     import polars as pl
 
-Kind = Literal["number", "boolean", "category", "text", "other"]
 BINS = 8
 MOST_CATEGORIES = 30
-FEW_ROWS = 5
-RARE = 0.1
-LOOKS_LIKE_ID = ("looks like an id; leave it out with `ignore`", "look like ids; leave them out with `ignore`")
-
-
-@dataclass(frozen=True)
-class ColumnFacts:
-    """One column: its kind, range or most frequent texts, and how its values are spread."""
-
-    name: str
-    kind: Kind
-    missing: int
-    distinct: int
-    low: float | None = None
-    high: float | None = None
-    whole: bool = False
-    frequent: tuple[tuple[str, int], ...] = ()
-    histogram: tuple[int, ...] = ()
-    looks_like_id: bool = False
-
-    @property
-    def constant(self) -> bool:
-        """Whether all cells that are not empty are equal."""
-        return self.distinct <= 1
-
-    @property
-    def labels(self) -> tuple[str, ...]:
-        """All its texts, numbers by size and words by spelling; only of a column with few of them."""
-        words = [word for word, _ in self.frequent]
-        try:
-            return tuple(sorted(words, key=float))
-        except ValueError:
-            return tuple(sorted(words))
-
-
-@dataclass(frozen=True)
-class PlaceFacts:
-    """Who is where: the clients and rows of every server and cluster."""
-
-    columns: PlaceColumns
-    clients: int
-    servers: tuple[str, ...]
-    clusters: tuple[str, ...]
-    rows_per_client: tuple[int, float, int]
-    clients_by_cluster_and_server: tuple[tuple[int, ...], ...]
-    small_clients: int
-
-
-@dataclass(frozen=True)
-class TableFacts:
-    """A table at a glance. These are exact figures of records."""
-
-    label: str
-    rows: int
-    columns: tuple[ColumnFacts, ...]
-    places: PlaceFacts | None
-    target: str | None
-    warnings: tuple[str, ...] = field(default=())
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The names of all columns."""
-        return tuple(column.name for column in self.columns)
-
-    def column(self, name: str) -> ColumnFacts:
-        """The facts of one column."""
-        return next(column for column in self.columns if column.name == name)
-
-    @property
-    def features(self) -> tuple[ColumnFacts, ...]:
-        """The columns that are neither the target nor name where a row belongs."""
-        taken = {self.target, *(self.places.columns.names if self.places else ())}
-        return tuple(column for column in self.columns if column.name not in taken)
+MOST_STRAYS = 3
+MOSTLY = 0.8
+FEWEST_NUMBERS = 10
+"""A column with fewer distinct numbers beside words is one of categories, such as 0, 1, 2 and 3+."""
+DATE = r"^(\d{4}-\d{1,2}-\d{1,2}([T ].*)?|\d{1,2}[./]\d{1,2}[./]\d{2,4})$"
+DECORATED = r"^[€$£¥]?\s*[-+]?\d+([.,' ]\d+)*\s*(%|[€$£¥]|\s[A-Za-zµ°/²³]{1,8})?$"
+"""Numbers with a currency, a percent sign, a unit, or commas in them."""
 
 
 def survey(
@@ -133,7 +66,7 @@ def survey(
             raise
         warnings.append(str(error))
     facts = TableFacts(table.label, len(filled), columns, places, target)
-    return TableFacts(table.label, len(filled), columns, places, target, (*warnings, *_warnings(facts)))
+    return replace(facts, warnings=(*warnings, *table_warnings(facts)))
 
 
 def column_facts(table: Table, series: pl.Series) -> ColumnFacts:
@@ -150,6 +83,12 @@ def column_facts(table: Table, series: pl.Series) -> ColumnFacts:
     numbers = floats[np.isfinite(floats)]
     if len(numbers) == len(words) and len(words):
         return _number_facts(name, dtype == pl.Boolean, numbers, len(texts) - len(words))
+    if len(words) and words.str.contains(DATE).all():
+        return ColumnFacts(name, "other", len(texts) - len(words), words.n_unique())
+    strays = words.filter(words.cast(pl.Float64, strict=False).is_finite().fill_null(False).not_())
+    mostly = len(numbers) >= MOSTLY * len(words) and len(np.unique(numbers)) > FEWEST_NUMBERS
+    if mostly or (len(words) >= FEWEST_ROWS and words.str.contains(DECORATED).all()):
+        return _mixed_facts(name, numbers, strays, len(texts) - len(words))
     counted = known.str.replace(r"^([-+]?\d+)\.0+$", "$1").value_counts(sort=True, name="count")
     distinct = len(counted)
     found = counted.sort(["count", name], descending=[True, False]).head(MOST_CATEGORIES)
@@ -184,15 +123,37 @@ def place_facts(places: Places, columns: PlaceColumns) -> PlaceFacts:
     )
 
 
+def _mixed_facts(name: str, numbers: Floats, strays: pl.Series, missing: int) -> ColumnFacts:
+    return ColumnFacts(
+        name,
+        "mixed",
+        missing,
+        len(np.unique(numbers)) + strays.n_unique(),
+        low=float(numbers.min()) if len(numbers) else None,
+        high=float(numbers.max()) if len(numbers) else None,
+        strays=tuple(strays.unique(maintain_order=True).head(MOST_STRAYS).to_list()),
+        stray_rows=len(strays),
+    )
+
+
+def _histogram(numbers: Floats) -> tuple[int, ...]:
+    """How many numbers are in each of a few bins; nothing if they are too large, or too close, to be told apart."""
+    with np.errstate(over="ignore"):
+        spread = float(numbers.max()) - float(numbers.min())
+    if not np.isfinite(spread):
+        return ()
+    try:
+        return tuple(int(count) for count in np.histogram(numbers, bins=BINS)[0])
+    except ValueError:
+        return ()
+
+
 def _number_facts(name: str, boolean: bool, numbers: Floats, missing: int) -> ColumnFacts:
     values, counts = np.unique(numbers, return_counts=True)
     whole = bool(np.array_equal(values, np.floor(values)))
     kind: Kind = "boolean" if boolean or set(values.tolist()) == {0.0, 1.0} else "number"
     few = len(values) <= MOST_CATEGORIES and whole
     frequent = tuple((f"{value:.0f}", int(count)) for value, count in zip(values, counts, strict=True)) if few else ()
-    with np.errstate(over="ignore"):
-        spread = float(values[-1]) - float(values[0])
-    histogram = np.histogram(numbers, bins=BINS)[0].tolist() if np.isfinite(spread) else []
     return ColumnFacts(
         name,
         kind,
@@ -202,78 +163,6 @@ def _number_facts(name: str, boolean: bool, numbers: Floats, missing: int) -> Co
         high=float(values[-1]),
         whole=whole,
         frequent=tuple(sorted(frequent, key=lambda item: -item[1])),
-        histogram=tuple(int(count) for count in histogram),
+        histogram=_histogram(numbers),
         looks_like_id=named_like_an_id(name) or numbered_like_an_id(numbers),
     )
-
-
-def _warnings(facts: TableFacts) -> list[str]:
-    """What a person should look at before training."""
-    features = facts.features
-    found = [
-        _named([column.name for column in features if column.looks_like_id], *LOOKS_LIKE_ID),
-        _named(
-            [column.name for column in features if column.constant],
-            "is constant; it can be left out with `ignore`",
-            "are constant; they can be left out with `ignore`",
-        ),
-        _named(
-            [column.name for column in features if column.kind == "text" and not column.looks_like_id],
-            "holds free text; leave it out with `ignore`, or list its categories",
-            "hold free text; leave them out with `ignore`, or list their categories",
-        ),
-        _named(
-            [column.name for column in features if column.kind == "other"],
-            "holds dates or lists; turn it into numbers, or leave it out with `ignore`",
-            "hold dates or lists; turn them into numbers, or leave them out with `ignore`",
-        ),
-    ]
-    return [sentence for sentence in found if sentence] + _target_warnings(facts) + _place_warnings(facts)
-
-
-def _target_warnings(facts: TableFacts) -> list[str]:
-    if facts.target is None:
-        return []
-    target, found = facts.column(facts.target), []
-    if target.missing:
-        found.append(f"The target {quoted(target.name)} is missing in {target.missing} rows; remove or fill them.")
-    if target.constant:
-        found.append(f"The target {quoted(target.name)} is the same in all rows; there is nothing to learn.")
-    elif is_label(target) and (rarest := min(target.frequent, key=lambda item: item[1]))[1] < RARE * facts.rows:
-        found.append(
-            f"Label {quoted(rarest[0])} of {quoted(target.name)} is in {rarest[1]} of {facts.rows} rows only; "
-            "judge by AUC or log loss rather than by accuracy."
-        )
-    return found
-
-
-def is_label(target: ColumnFacts) -> bool:
-    """Whether a target looks like labels rather than like a measurement: words, or few whole numbers."""
-    few = target.whole and target.distinct <= 10 and target.distinct < FEWEST_ROWS
-    return target.kind in ("boolean", "category") or (target.kind == "number" and few)
-
-
-def _place_warnings(facts: TableFacts) -> list[str]:
-    places = facts.places
-    if places is None:
-        return []
-    found = []
-    for what, column in (("server", places.columns.server), ("cluster", places.columns.cluster)):
-        if column is None:
-            found.append(
-                f"There is no column '{what}', so all clients are in one {what}, 'all'; name another with --{what}."
-            )
-    if places.small_clients:
-        found.append(f"{places.small_clients} of {places.clients} clients have fewer than {FEW_ROWS} rows.")
-    together = np.array(places.clients_by_cluster_and_server)
-    alone = [name for name, count in zip(places.clusters, together.sum(axis=1), strict=True) if count == 1]
-    if alone and places.clients > 1:
-        one, many = "has one client only, which learns alone", "have one client only, which learn alone"
-        found.append(_named(alone, one, many, "Cluster"))
-    return found
-
-
-def _named(names: Sequence[str], one: str, many: str, what: str = "Column") -> str:
-    """A sentence about some columns or clusters; nothing if there are none."""
-    shown = ", ".join(quoted(name) for name in names[:6]) + (", …" if len(names) > 6 else "")
-    return "" if not names else f"{what} {shown} {one}." if len(names) == 1 else f"{what}s {shown} {many}."

@@ -26,10 +26,12 @@ from pgfl.data.table_places import Places, place_column, place_columns, read_ids
 from pgfl.data.tested_rows import client_numbers, read_tests, sets_by_cluster
 from pgfl.did_you_mean import shown
 from pgfl.errors import ConfigError
+from pgfl.usage import explained
 
-__all__ = ["public_digest", "read_edges", "read_extent", "read_federation", "read_shape"]
+__all__ = ["public_digest", "read_edges", "read_extent", "read_federation", "read_shape", "stated_encoding"]
 
 
+@explained('read_federation("clients.csv", target="y", graph="line")')
 def read_federation(
     clients: TableSource,
     *,
@@ -158,6 +160,27 @@ def read_extent(
     return {"clients": found[places.client or ""], "rows": rows, "dimension": dimension, "pairs": pairs}
 
 
+def stated_encoding(
+    clients: TableSource,
+    target: str,
+    intercept: bool,
+    *,
+    columns: Declarations | None = None,
+    features: Iterable[str] | None = None,
+    ignore: Iterable[str] = (),
+    client: str | None = None,
+    server: str | None = None,
+    cluster: str | None = None,
+) -> RowEncoding | None:
+    """How rows of a table are encoded, from its columns' names and declarations; None if that depends on records."""
+    table = open_table(clients)
+    places = place_columns(table, client, server, cluster)
+    selection = select_columns(table, target, places, columns, features, ignore)
+    if any(column.from_data for column in selection.declared.values()):
+        return None
+    return build_encoding(table, selection, np.empty(0, dtype=np.int64), intercept)
+
+
 def public_digest(
     clients: TableSource, client: str | None = None, server: str | None = None, cluster: str | None = None
 ) -> str:
@@ -182,11 +205,20 @@ def _held_out(offsets: Ints, test: object, folds: int | None, fold: int, seed: i
         return held_out_fold(offsets, folds, fold, seed)
     if isinstance(test, bool | int):
         raise ConfigError(f"`test` must be a share between 0 and 1, or a table; got {shown(test)}.")
+    if isinstance(test, str) and _is_number(test):
+        raise ConfigError(f"`test` = {test!r} is text; write test = {test}, without quotes.")
     if not isinstance(test, float):
         return None
     if not 0.0 < test < 1.0:
         raise ConfigError(f"`test` must be a share between 0 and 1, or a table; got {test:g}.")
     return held_out_share(offsets, test, seed)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return bool(np.isfinite(float(text)))
+    except ValueError:
+        return False
 
 
 def _read_samples(

@@ -18,6 +18,7 @@ from pgfl.demo.scenario import START_SECONDS
 from pgfl.deploy.local import LEDGER, LocalNetwork
 from pgfl.errors import LedgerError, NetworkError
 from pgfl.privacy.ledger import Ledger
+from pgfl.privacy.trust import Level
 
 AGREEMENT = 1e-10
 _ROUND_SECONDS, _END_SECONDS = 30.0, 60.0
@@ -69,7 +70,7 @@ def progress(network: LocalNetwork, site: str) -> SiteProgress:
     """Where a site is now, from the files that it and its clients write."""
     live, members = network.live(site), network.clients_of(site)
     history = network.history(site)[-1:] if live else []
-    spent = [float(ledger["epsilon"]) for client in members if (ledger := _ledger_summary(network, client))]
+    spent = [float(ledger["epsilon"]) for client in members if (ledger := ledger_summary(network, client))]
     return SiteProgress(
         site,
         live.get("round", 0),
@@ -85,6 +86,7 @@ def progress(network: LocalNetwork, site: str) -> SiteProgress:
 class Outcome:
     """The figures of a demonstration; the difference is to the simulator, None if a site went on without another."""
 
+    trust: Level
     sites: int
     clients: int
     rounds: dict[str, int]
@@ -108,10 +110,11 @@ def outcome_of(network: LocalNetwork, seconds: float) -> Outcome:
         for row in rows
         if row["absent"]
     ]
-    ledgers = {client: _ledger_summary(network, client) or {} for client in network.federation.client_ids}
+    ledgers = {client: ledger_summary(network, client) or {} for client in network.federation.client_ids}
     later = [row["seconds"] for rows in histories.values() for row in rows[1:]]
     difference = None if alone else largest_difference(network)
     return Outcome(
+        trust=network.training.privacy.trust,
         sites=len(histories),
         clients=len(ledgers),
         rounds={site: rows[-1]["round"] if rows else 0 for site, rows in histories.items()},
@@ -127,7 +130,8 @@ def outcome_of(network: LocalNetwork, seconds: float) -> Outcome:
     )
 
 
-def _ledger_summary(network: LocalNetwork, client: str) -> dict[str, Any] | None:
+def ledger_summary(network: LocalNetwork, client: str) -> dict[str, Any] | None:
+    """What a client has spent, from its ledger; None while there is none, or while it is being written."""
     path = network.home(client) / LEDGER
     if not path.exists():
         return None

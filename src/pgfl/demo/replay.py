@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
 from pgfl.array_types import Floats
 from pgfl.core.federation import Federation
+from pgfl.core.roles import EVERYONE
 from pgfl.deploy.local import LEDGER, NOISE, LocalNetwork
 from pgfl.privacy.ledger import Ledger
 from pgfl.privacy.request import Privacy
@@ -77,17 +78,39 @@ def _by_round(network: LocalNetwork, figure: str) -> dict[int, list[str]]:
 
 
 def _recorded(network: LocalNetwork) -> tuple[dict[str, ByRound], dict[str, ByRound]]:
-    """Clean models and noise of every client by round, from its ledger and the recording beside it."""
+    """Clean models and noise of every client by round, from its ledger and the recording beside it.
+
+    Noise that a site added to a sum of clean contributions is shared out among them evenly: the sum is the same.
+    """
     clean: dict[str, ByRound] = {}
     noise: dict[str, ByRound] = {}
     for client in network.federation.client_ids:
         clean[client], noise[client] = {}, {}
         with Ledger.read(network.home(client) / LEDGER) as ledger:
-            rounds = {row.number: int(row.round_key.rpartition("/")[2]) for row in ledger.rows()}
-        for number, round in rounds.items():
+            rows = [(row.number, int(row.round_key.rpartition("/")[2]), row.entrusted) for row in ledger.rows()]
+        for number, round, entrusted in rows:
             model, released = np.load(network.home(client) / NOISE / f"{number:06d}.npy", allow_pickle=False)
-            clean[client][round], noise[client][round] = model, released - model
+            clean[client][round] = model
+            if not entrusted:
+                noise[client][round] = released - model
+    for client, round, share in _shares(network, noise):
+        noise[client][round] = share
     return clean, noise
+
+
+def _shares(network: LocalNetwork, noised: Mapping[str, ByRound]) -> Iterator[tuple[str, int, Floats]]:
+    """The noise that sites added, per contributor: client, round, noise."""
+    federation, personalised = network.federation, network.training.build_algorithm().personalised
+    cluster = dict(zip(federation.client_ids, federation.client_cluster.tolist(), strict=True))
+    for site in federation.server_ids:
+        for row in network.history(site):
+            round = row["round"]
+            clean = [client for client in row["accepted"] if round not in noised[client]]
+            for client in clean:
+                pair = federation.cluster_ids[cluster[client]] if personalised else EVERYONE
+                together = [other for other in clean if not personalised or cluster[other] == cluster[client]]
+                summed, released = np.load(network.home(site) / NOISE / f"{round:06d}-{pair}.npy", allow_pickle=False)
+                yield client, round, (released - summed) / len(together)
 
 
 def _models(network: LocalNetwork) -> dict[str, dict[str, Floats]]:

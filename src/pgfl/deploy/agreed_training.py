@@ -7,19 +7,42 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
 
 from pgfl.config import AlgorithmSettings, ObjectiveSettings
 from pgfl.config.building import build_algorithm, build_objective
 from pgfl.config.schema import TRAINED_BY_GRADIENT, Count, Positive, Section
 from pgfl.core.algorithms import Algorithm
 from pgfl.core.assured import LEAST_TOLERANCE
-from pgfl.errors import NetworkError
+from pgfl.errors import NetworkError, PrivacyError
 from pgfl.objectives import BatchedObjective, Ridge
+from pgfl.privacy import rules
+from pgfl.privacy.trust import Level, Trust
 
 Name = Annotated[str, Field(min_length=1, max_length=63)]
 Task = Literal["regression", "classification"]
 TASK_OF: dict[str, Task] = {"ridge": "regression", "huber": "regression", "logistic": "classification"}
+
+
+class AgreedPrivacy(Section):
+    """Where noise is added. Clients that trust no site add their own, whatever a training says."""
+
+    trust: Level = Trust.level
+    contributors: int = Trust.contributors
+    colluders: int = Trust.colluders
+    dropouts: float = Trust.dropouts
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _by_the_rules(cls, value: object, about: ValidationInfo) -> object:
+        if found := rules.problem(str(about.field_name), value):
+            raise ValueError(found)
+        return value
+
+    @property
+    def level(self) -> Trust:
+        """The level of trust, with the numbers that belong to it."""
+        return Trust(self.trust, self.contributors, self.colluders, self.dropouts)
 
 
 class Training(Section):
@@ -34,6 +57,7 @@ class Training(Section):
     most_clients: dict[str, Count] = Field(default_factory=dict)  # pgfl-exact: max over sites of |C_{s,(q)}|
     objective: ObjectiveSettings = Field(default_factory=ObjectiveSettings)
     algorithm: AlgorithmSettings = Field(default_factory=AlgorithmSettings)
+    privacy: AgreedPrivacy = Field(default_factory=AgreedPrivacy)
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -50,6 +74,10 @@ class Training(Section):
             raise ValueError(
                 "`training.most_clients` must give, for exact mixing, the largest site's clients of every cluster."
             )
+        try:
+            self.privacy.level.check(self.build_algorithm())
+        except PrivacyError as error:
+            raise ValueError(str(error)) from None
         return self
 
     @property
@@ -100,7 +128,7 @@ class Training(Section):
         )
         return (
             f"{algorithm.kind} ({how}) with {objective.kind} (lam {objective.lam:g}{extra}), {self.rounds} rounds, "
-            f"dimension {self.dimension}, cluster {cluster}"
+            f"dimension {self.dimension}, cluster {cluster}, trust {self.privacy.trust}"
         )
 
 

@@ -130,6 +130,10 @@ class PortGuard:
         self._inside = inside
         return self._listener.open(address)
 
+    def lead_to(self, inside: int) -> None:
+        """Pass new connections on to another port."""
+        self._inside = inside
+
     async def close(self) -> None:
         """Stop listening and close every connection."""
         await self._listener.close()

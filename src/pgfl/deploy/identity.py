@@ -147,6 +147,7 @@ def create_site(home: Path, name: str, hosts: list[str]) -> SiteCertificate:
             alternatives.append(x509.IPAddress(ipaddress.ip_address(host)))
         except ValueError:
             alternatives.append(x509.DNSName(host))
+    own_key = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
     certificate = (
         x509.CertificateBuilder()
         .subject_name(subject)
@@ -156,6 +157,8 @@ def create_site(home: Path, name: str, hosts: list[str]) -> SiteCertificate:
         .not_valid_before(now - datetime.timedelta(days=1))  # a clock that is a little behind must not lock anyone out
         .not_valid_after(now + _VALID_FOR)
         .add_extension(x509.SubjectAlternativeName(alternatives), critical=False)
+        .add_extension(own_key, critical=False)  # with the next line, which of two certificates of one name is meant
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(own_key), critical=False)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .sign(key, hashes.SHA384())
     )
@@ -189,6 +192,13 @@ def read_client_key(path: Path) -> ec.EllipticCurvePrivateKey:
     if not isinstance(key, ec.EllipticCurvePrivateKey):
         raise NetworkError(f"{path} is not an ECDSA key; `pgfl client init` makes one.")
     return key
+
+
+def named_client_key(path: Path) -> tuple[str, str]:
+    """The name and the key in a client's `.pub` file, as a roster lists them."""
+    line = ClientKey.read(path).line
+    name = path.read_text("utf-8").strip().removeprefix(line).strip()
+    return check_name("client", name), line
 
 
 def public_key_of(key: ec.EllipticCurvePrivateKey) -> ClientKey:

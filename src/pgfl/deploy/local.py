@@ -23,8 +23,9 @@ from pgfl.deploy.settings_files import toml_of
 from pgfl.deploy.site.site import LIVE
 from pgfl.deploy.site.site_store import STORE, SiteStore
 from pgfl.errors import NetworkError
+from pgfl.masking.rosters import Roster, read_roster, roster_text
 
-LEDGER, NOISE = "ledger.db", "noise"  # in a client's folder
+LEDGER, NOISE = "ledger.db", "noise"  # in the folder of a client; noise also in a site's
 Found = TypeVar("Found")
 _COMMAND = "from pgfl.cli import main; main()"
 
@@ -41,6 +42,7 @@ class LocalNetwork:
     quorum: dict[str, Any] = field(default_factory=dict)
     bounds: dict[str, Any] = field(default_factory=dict)
     record_noise: bool = False
+    own_privacy: dict[str, dict[str, Any]] = field(default_factory=dict)  # of clients that deviate from `privacy`
     ports: dict[str, tuple[int, int, int]] = field(default_factory=dict)
     running: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
@@ -68,17 +70,26 @@ class LocalNetwork:
         key = identity.create_client(self.home(client), client)
         features, targets = self.federation.rows(index)
         (self.home(client) / "data.csv").write_text(csv_of(features, targets))
-        settings = {
+        settings: dict[str, Any] = {
             "name": client, "data": "data.csv", "task": TASK_OF[self.training.objective.of(cluster).kind],
             "record_noise": NOISE if self.record_noise else None,
             "site": {
                 "certificate": str((self.home(site) / identity.SITE_CERTIFICATE).resolve()),
                 "superlink": f"127.0.0.1:{self.ports[site][0]}",
             },
-            "privacy": self.privacy,
+            "privacy": self.privacy | self.own_privacy.get(client, {}),
         }  # fmt: skip
+        if settings["privacy"].get("trust") == "masked":
+            settings["roster"] = {"file": str(self._enrol(site, client, key).resolve())}
         (self.home(client) / "client.toml").write_text(toml_of(settings))
         self._with_store(site, lambda store: store.admit(client, key, cluster))
+
+    def _enrol(self, site: str, client: str, key: identity.ClientKey) -> Path:
+        """Add a client to the roster that the owners of a site's clients keep together; returns its file."""
+        path = self.folder / f"roster-{site}.json"
+        known = dict(read_roster(path).keys) if path.exists() else {}
+        path.write_text(roster_text(Roster({**known, client: key.line})))
+        return path
 
     def home(self, name: str) -> Path:
         """The folder of a site or a client."""
@@ -113,7 +124,7 @@ class LocalNetwork:
 
     def terminate(self, name: str) -> None:
         """Ask one to end, and wait until it has."""
-        processes.stop(self.running.pop(name))
+        processes.stop(self.running.pop(name), patience=60.0)
 
     def stop(self) -> None:
         """Stop everything."""
@@ -175,6 +186,7 @@ class LocalNetwork:
             "quorum": self.quorum,
             "bounds": self.bounds,
             "training": self.training.model_dump(exclude_none=True),
+            "record_noise": NOISE if self.record_noise else None,
         }
         (self.home(site) / "site.toml").write_text(toml_of(settings))
 

@@ -52,13 +52,20 @@ class Challenge(Header):
 
 
 class Hello(Header):
-    """A client proves who it is, and reports how many releases it has made."""
+    """A client proves who it is, and reports how many releases it has made and, unless it minds, may make.
+
+    With `terms` (`entrusting.SiteTerms`) it entrusts its contributions to this site, where the training asks for that.
+    `masks` says that it takes part in masked sums, where the training has them.
+    """
 
     kind = Kind.HELLO
     key: Annotated[str, Field(max_length=512)]
     token: Annotated[str, Field(max_length=128)]
     signature: Annotated[str, Field(max_length=512, pattern=_HEX)]
     releases: Count
+    budget: Annotated[str, Field(max_length=500)] | None = None
+    terms: Annotated[str, Field(max_length=4096)] = ""
+    masks: bool = False
 
 
 class Welcome(Header):
@@ -88,11 +95,12 @@ class Request(Header):
 
 
 class Answer(Header):
-    """A client's answer to a round: the released model and the dual."""
+    """A client's answer to a round: the released model and the dual; `clean` if the site is to add the noise."""
 
     kind = Kind.ANSWER
     round: Round
     release: Count
+    clean: bool
 
     def vector_count(self) -> int:
         """The model and the dual."""
@@ -193,6 +201,22 @@ def encode_request(request: roles.RoundRequest) -> bytes:
     return encode(header, np.stack(vectors) if vectors else None)
 
 
+class RequestFrames:
+    """The frames of requests that are sent together. Clients of a cluster are often sent the same one: written once."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[object, ...], tuple[roles.RoundRequest, bytes]] = {}
+
+    def of(self, request: roles.RoundRequest) -> bytes:
+        """The frame of a request; the same vectors are recognised by their identity, as long as this object lives."""
+        accepted = request.accepted
+        closing = (None, None) if accepted is None else (accepted.round, id(accepted.model))
+        key = (request.round, request.server_clients, id(request.model), *closing, request.restarted)
+        if key not in self._known:
+            self._known[key] = request, encode_request(request)
+        return self._known[key][1]
+
+
 def read_request(frame: Frame) -> roles.RoundRequest:
     """The request in a frame."""
     header, vectors = _header(frame, Request), list(frame.vectors)
@@ -203,12 +227,14 @@ def read_request(frame: Frame) -> roles.RoundRequest:
 
 def encode_answer(answer: roles.Answer, release: int) -> bytes:
     """The frame of a client's answer; `release` is the number under which it was charged."""
-    return encode(Answer(round=answer.round, release=release), np.stack([answer.model, answer.dual]))
+    header = Answer(round=answer.round, release=release, clean=answer.clean)
+    return encode(header, np.stack([answer.model, answer.dual]))
 
 
 def read_answer(frame: Frame) -> roles.Answer:
     """The answer in a frame."""
-    return roles.Answer(_header(frame, Answer).round, frame.vectors[0], frame.vectors[1])
+    header = _header(frame, Answer)
+    return roles.Answer(header.round, frame.vectors[0], frame.vectors[1], header.clean)
 
 
 def encode_publication(

@@ -59,6 +59,10 @@ class MtlsProxy:
         """Stop listening and close every connection."""
         await self._listener.close()
 
+    def renew(self) -> None:
+        """Read this site's own certificate and key again, for those who connect from now on."""
+        self._context = None
+
     def certificate_of(self, address: str) -> SiteCertificate | None:
         """The certificate of the caller whose connection gRPC knows as `address`; None if it was not proxied."""
         host, _, port = address.rpartition(":")
@@ -111,6 +115,7 @@ class MtlsProxy:
         context.minimum_version = ssl.TLSVersion.TLSv1_3
         context.load_cert_chain(self.certificate, self.key)
         context.verify_mode = ssl.CERT_REQUIRED
+        context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # the pinned certificate itself, not one of its name
         if trusted:
             context.load_verify_locations(cadata=trusted.decode())
         context.set_alpn_protocols(["h2"])

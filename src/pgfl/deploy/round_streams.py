@@ -22,9 +22,9 @@ import grpc
 import grpc.aio
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from pgfl.deploy import messages
+from pgfl.deploy import masked_messages, messages
 from pgfl.deploy.grpc_options import channel_options, server_options
-from pgfl.deploy.guarded_listener import PortGuard
+from pgfl.deploy.guarded_listener import LIMITS, ConnectionLimits, PortGuard
 from pgfl.deploy.identity import SiteCertificate, public_key_of, sign_challenge
 from pgfl.deploy.sparing_log import SparingLog
 from pgfl.deploy.wire import Expected, Frame, Limits, Malformed, decode, encode
@@ -33,9 +33,11 @@ log = logging.getLogger(__name__)
 SERVICE = "pgfl.Rounds"
 _HELLO_SECONDS = 10.0
 _TO_CLIENT_FIRST: Expected = (messages.Challenge, messages.Refused)
-_TO_CLIENT: Expected = (messages.Welcome, messages.Request, messages.Stop, messages.Refused)
+_TO_CLIENT: Expected = (
+    messages.Welcome, messages.Request, messages.Stop, messages.Refused, *masked_messages.TO_CLIENT
+)  # fmt: skip
 _TO_SITE_FIRST: Expected = (messages.Hello,)
-_TO_SITE: Expected = (messages.Answer, messages.Decline)
+_TO_SITE: Expected = (messages.Answer, messages.Decline, *masked_messages.TO_SITE)
 _MALFORMED_ALLOWED = 20  # of one stream; then it is closed
 
 
@@ -58,27 +60,41 @@ class ClientStreams:
     on_open: Callable[[str], None]
     on_frame: Callable[[str, Frame], None]
     on_close: Callable[[str], None]
+    connections: ConnectionLimits = LIMITS
     refused: Counter[str] = field(default_factory=Counter)
+    _servers: list[Any] = field(default_factory=list)
     _queues: dict[str, asyncio.Queue[bytes | None]] = field(default_factory=dict)
     _sparing: SparingLog = field(default_factory=lambda: SparingLog(log))
 
     async def start(self, address: str) -> int:
         """Listen; returns the port."""
-        self._server = grpc.aio.server(options=server_options(self.limits.frame_bytes))
-        method = grpc.stream_stream_rpc_method_handler(self._stream)
-        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, {"Stream": method}),))
-        credentials = grpc.ssl_server_credentials([(self.key, self.certificate)])
-        inside = self._server.add_secure_port("127.0.0.1:0", credentials)
-        self._guard = PortGuard(self.refused)
-        port = self._guard.open(address, inside)
-        await self._server.start()
+        self._guard = PortGuard(self.refused, self.connections)
+        port = self._guard.open(address, await self._serve())
         return port
+
+    async def _serve(self) -> int:
+        """Serve on loopback with the present certificate; returns the port."""
+        server = grpc.aio.server(options=server_options(self.limits.frame_bytes))
+        method = grpc.stream_stream_rpc_method_handler(self._stream)
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, {"Stream": method}),))
+        inside = server.add_secure_port("127.0.0.1:0", grpc.ssl_server_credentials([(self.key, self.certificate)]))
+        await server.start()
+        self._servers.append(server)
+        return int(inside)
+
+    async def renew(self, certificate: bytes, key: bytes) -> None:
+        """Show another certificate to those who connect from now on; streams that are open go on.
+
+        A second server takes over, because gRPC's own way to change certificates crashes with asyncio.
+        """
+        self.certificate, self.key = certificate, key
+        self._guard.lead_to(await self._serve())
 
     async def stop(self) -> None:
         """Close every stream; clients take it for a break and come back."""
         for client in self._queues:
             self.close(client)
-        await self._server.stop(1.0)
+        await asyncio.gather(*(server.stop(1.0) for server in self._servers))
         await self._guard.close()
 
     def send(self, client: str, data: bytes) -> None:
@@ -173,6 +189,9 @@ class SiteStream:
     limits: Limits
     releases: Callable[[], int]
     handle: Callable[[Frame], bytes | None]
+    budget: str | None = None  # as the owner lets the site know it
+    terms: Callable[[], str] = str  # of a client that trusts this site
+    masks: bool = False  # whether it takes part in masked sums
     refused: Counter[str] = field(default_factory=Counter)
     _call: Any = None
     _closed: bool = False
@@ -242,4 +261,13 @@ class SiteStream:
     def _hello(self, nonce: bytes, token: str) -> bytes:
         signature = sign_challenge(self.key, self.site.fingerprint, nonce)
         key = public_key_of(self.key).line
-        return encode(messages.Hello(key=key, token=token, signature=signature.hex(), releases=self.releases()))
+        hello = messages.Hello(
+            key=key,
+            token=token,
+            signature=signature.hex(),
+            releases=self.releases(),
+            budget=self.budget,
+            terms=self.terms(),
+            masks=self.masks,
+        )
+        return encode(hello)

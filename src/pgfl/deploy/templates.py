@@ -13,6 +13,7 @@ public = "{public}"       # how clients reach this machine
 flower = 9092             # membership, for clients
 clients = 9093            # rounds, for clients
 peers = 9094              # rounds, for neighbouring sites
+# per_address = 256       # connections from one address to a port; raise it for many clients behind one router
 # metrics = "127.0.0.1:9095"  # /metrics for Prometheus and /health; off unless given, anyone who reaches it can read it
 
 [timing]
@@ -33,6 +34,13 @@ apart = 0                 # rounds in a row that may be trained with fewer neigh
 # noise = 0.5             # the largest standard deviation of a client's noise, per coordinate
 # neighbours = 1.0        # how far a neighbour's model may be from this site's own
 
+[log]                     # on standard error unless a file is given
+level = "info"            # "debug" | "info" | "warning" | "error"
+format = "text"           # or "json", one object per line
+# file = "site.log"       # in this folder
+megabytes = 10.0          # then a file is rotated, also Flower's superlink.log
+keep = 5                  # rotated files
+
 [training]                # the same at every site: neighbours compare its hash
 rounds = 100
 dimension = 10            # features, and 1 more with an intercept
@@ -49,6 +57,10 @@ kind = "pgfl"
 rho = 5.0
 tau = 0.2
 participants = "all"      # or how many clients of a site take part in a round
+
+[training.privacy]
+trust = "local"           # or "site": sites add the noise for clients that trust them; or "masked": clients share it
+contributors = 2          # the fewest clients of a cluster whose sum is published ("site" and "masked" need gradients)
 """
 
 CLIENT = """\
@@ -57,6 +69,8 @@ data = "data.csv"         # csv or parquet, one row per sample
 target = "y"              # all other columns are features
 intercept = false
 task = "regression"       # or "classification", with labels 0 and 1
+
+share_budget = true       # the site may know how many releases your policy allows; it never depends on data
 
 [site]
 certificate = "site.crt"  # from the site's operator; compare its fingerprint by telephone
@@ -69,8 +83,16 @@ delta = 1e-5
 max_releases = 100
 zeta = 0.99               # the noise variance is multiplied by this from release to release
 x_norm = 1.0              # rows are clipped to this norm
+trust = "local"           # or "site": your own site adds the noise; or "masked": clients share it (needs [roster])
 # y_bound = 1.0           # ridge needs these two as well
 # w_norm = 5.0
+
+[log]                     # on standard error unless a file is given
+level = "info"            # "debug" | "info" | "warning" | "error"
+format = "text"           # or "json", one object per line
+# file = "client.log"     # in this folder
+megabytes = 10.0          # then a file is rotated
+keep = 5                  # rotated files
 
 [limits]                  # which trainings you take part in; a site that asks for another one is refused
 objectives = ["huber"]    # "ridge" | "huber" | "logistic"

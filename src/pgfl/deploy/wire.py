@@ -2,6 +2,8 @@
 
     "PGFL" | version u8 | kind u8 | header length u32 | header: JSON object | vectors: n × d float64, little-endian
 
+Masked vectors are whole numbers modulo 2⁶⁴ (uint64) in the place of floats; every value of them is valid.
+
 Nothing in a frame is ever executed or unpickled. A frame is accepted only if its kind is expected, its header has
 exactly the fields of its kind (`messages.py`) with values in their ranges, and its payload is exactly the finite, not
 absurdly long vectors that the header promises. Anything else raises `Malformed`, which is counted and logged, never
@@ -18,14 +20,17 @@ from enum import IntEnum
 from typing import Any, ClassVar, Final, NoReturn, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from pgfl.array_types import Floats
 
+Words: TypeAlias = NDArray[np.uint64]
 MAGIC: Final = b"PGFL"
-VERSION: Final = 2
+VERSION = 3
 _PREFIX: Final = struct.Struct("<4sBBI")
 _FLOAT: Final = np.dtype("<f8")
+_WORD: Final = np.dtype("<u8")
 
 
 class Malformed(Exception):
@@ -46,6 +51,19 @@ class Kind(IntEnum):
     PEER_HELLO = 16
     PUBLICATION = 17
     ACKNOWLEDGED = 18
+    PREPARE = 32
+    KEYS = 33
+    COHORT = 34
+    SHARES = 35
+    DELIVERY = 36
+    READY = 37
+    UNPREPARED = 38
+    MASKED_REQUEST = 39
+    MASKED_ANSWER = 40
+    SURVIVORS = 41
+    CONSENT = 42
+    SIGNATURES = 43
+    REVEAL = 44
 
 
 class Header(BaseModel):
@@ -53,6 +71,7 @@ class Header(BaseModel):
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
     kind: ClassVar[Kind]
+    masked: ClassVar[bool] = False  # whether its vectors are numbers modulo 2⁶⁴
 
     def vector_count(self) -> int:
         """How many vectors follow this header."""
@@ -90,6 +109,7 @@ class Frame:
 
     header: Header
     vectors: Floats = field(default_factory=lambda: np.empty((0, 0)))
+    words: Words = field(default_factory=lambda: np.empty((0, 0), dtype=np.uint64))
 
     @property
     def kind(self) -> Kind:
@@ -97,10 +117,11 @@ class Frame:
         return self.header.kind
 
 
-def encode(header: Header, vectors: Floats | None = None) -> bytes:
+def encode(header: Header, vectors: Floats | Words | None = None) -> bytes:
     """A frame as bytes."""
-    text = json.dumps(dict(header), separators=(",", ":"), ensure_ascii=True).encode()
-    payload = b"" if vectors is None else np.ascontiguousarray(vectors, dtype=_FLOAT).tobytes()
+    text = _WRITER.encode(dict(header)).encode()
+    form = _WORD if header.masked else _FLOAT
+    payload = b"" if vectors is None else np.ascontiguousarray(vectors, dtype=form).tobytes()
     return _PREFIX.pack(MAGIC, VERSION, header.kind, len(text)) + text + payload
 
 
@@ -114,10 +135,7 @@ def decode(data: bytes, limits: Limits, expected: Expected) -> Frame:
     if magic != MAGIC:
         raise Malformed("what is not a pgfl frame")
     if version != VERSION:
-        raise Malformed(
-            f"a frame of version {version}, but this pgfl has version {VERSION}; all machines of a network must run "
-            "the same pgfl"
-        )
+        raise Malformed(_other_version(version))
     message = next((message for message in expected if message.kind == number), None)
     if message is None:
         raise Malformed(f"a frame of kind {number}, which is not expected here")
@@ -128,12 +146,19 @@ def decode(data: bytes, limits: Limits, expected: Expected) -> Frame:
     unknown = set(header.named_clusters()) - limits.clusters
     if unknown:
         raise Malformed(f"{len(unknown)} unknown clusters, the first is {min(unknown)!r}")
+    if header.masked:
+        return Frame(header, words=_words(data[start:], header.vector_count(), limits))
     return Frame(header, _vectors(data[start:], header.vector_count(), limits))
+
+
+def _other_version(version: int) -> str:
+    who, where = ("a newer", "on this machine") if version > VERSION else ("an older", "there")
+    return f"a frame of version {version}, which {who} pgfl writes, this one writes {VERSION}: upgrade pgfl {where}"
 
 
 def _fields(text: bytes) -> dict[str, Any]:
     try:
-        fields = json.loads(text.decode("utf-8"), object_pairs_hook=_unique, parse_constant=_no_constant)
+        fields = _READER.decode(text.decode("utf-8"))
     except (ValueError, RecursionError) as error:
         raise Malformed("a header that is not strict JSON") from error
     if type(fields) is not dict:
@@ -152,6 +177,10 @@ def _no_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not JSON")
 
 
+_WRITER: Final = json.JSONEncoder(separators=(",", ":"), ensure_ascii=True)
+_READER: Final = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_no_constant)
+
+
 def _validated(message: type[Header], fields: dict[str, Any]) -> Header:
     name, wanted = message.kind.name, message.model_fields
     if fields.keys() != wanted.keys():
@@ -163,12 +192,25 @@ def _validated(message: type[Header], fields: dict[str, Any]) -> Header:
     raise Malformed(f"a {name} header whose field {wrong!r} is out of range")
 
 
-def _vectors(payload: bytes, count: int, limits: Limits) -> Floats:
+def _words(payload: bytes, count: int, limits: Limits) -> Words:
+    _check_length(payload, count, limits)
+    return np.frombuffer(payload, dtype=_WORD).astype(np.uint64).reshape(count, limits.dimension)
+
+
+def _check_length(payload: bytes, count: int, limits: Limits) -> None:
     if len(payload) != count * limits.dimension * _FLOAT.itemsize:
         raise Malformed(f"a payload of {len(payload)} bytes instead of {count} vectors of dimension {limits.dimension}")
+
+
+def _vectors(payload: bytes, count: int, limits: Limits) -> Floats:
+    _check_length(payload, count, limits)
     if not count:
         return np.empty((0, limits.dimension))
     vectors = np.frombuffer(payload, dtype=_FLOAT).astype(np.float64).reshape(count, limits.dimension)
+    flat = vectors.ravel()
+    with np.errstate(all="ignore"):
+        if flat @ flat <= limits.norm**2:  # all vectors together, so each of them; False if anything is not finite
+            return vectors
     if not np.isfinite(vectors).all():
         raise Malformed("a vector with a value that is not a finite number")
     if np.abs(vectors).max() > limits.norm or np.linalg.norm(vectors, axis=1).max() > limits.norm:

@@ -95,9 +95,10 @@ class Objective(ABC):
         wrong = ~self.suitable(targets)
         if wrong.any():
             row = int(np.argmax(wrong))
+            labels = "" if self.task == "regression" else ", or declare its labels"
             raise DataError(
                 f"{owner}sample {row + 1} has target {targets[row]:g}, but {self.kind} regression needs "
-                f"{self.suitable_targets}; recode the target."
+                f"{self.suitable_targets}; recode the target{labels}."
             )
 
     def suitable(self, targets: AnyFloats) -> Bools:

@@ -12,6 +12,7 @@ from pgfl.array_types import Floats
 from pgfl.core.algorithms import PGFL, Algorithm, ExactMixing
 from pgfl.core.schedules import Decaying
 from pgfl.objectives import Huber, Logistic
+from pgfl.paper import levels
 from pgfl.paper.experiments import DigitData, Experiment, Measured, RegressionData, TailAverage, Trial
 from pgfl.paper.items import Effort, Lookup, accuracy_curve, nmsd_curve
 from pgfl.paper.judging import Claim, claim
@@ -182,10 +183,11 @@ class Affordable:
     title = "Beyond the paper: a client step that loses less to noise"
 
     def experiments(self, effort: Effort) -> dict[Experiment, int]:
-        """Both steps in every scene, and every idea."""
+        """Both steps in every scene, every idea, and every level of trust."""
         compared = [trial for scene in SCENES for trial in (scene.admm, scene.linearised)]
         tried = [one for idea in IDEAS for one in (idea.changed, idea.base)]
-        return dict.fromkeys([*compared, *tried], max(FEWEST_RUNS, effort.digits))
+        runs = max(FEWEST_RUNS, effort.digits)
+        return dict.fromkeys([*compared, *tried, *levels.experiments(effort)], runs)
 
     def outcome(self, effort: Effort, measured: Lookup) -> Outcome:
         """The curves of the regressions, and a verdict on every scene and idea."""
@@ -194,12 +196,14 @@ class Affordable:
             for scene in SCENES
             if scene.measure == "nmsd"
         ]
-        claims = [one.judged(measured) for one in (*SCENES, *IDEAS)]
+        panels += levels.panels(effort, measured)
+        claims = [one.judged(measured) for one in (*SCENES, *IDEAS)] + levels.claims(effort, measured)
         notes = [
             "The settings of either step were tuned on other data (seed 100); these runs judge them. NMSD and accuracy "
             "are those of the models that clients receive. Everyone takes part until the budgets are spent, unless a "
-            "row says otherwise; then servers average for ten more rounds. ε is exact at δ = 1e-5, and nobody is "
-            "trusted: every client adds its own noise."
+            "row says otherwise; then servers average for ten more rounds. ε is exact at δ = 1e-5. Nobody is trusted "
+            "unless a row names a level of trust: masked sums withstand one colluding client and one lost client in "
+            "ten per server and cluster; one trusted server has all clients."
         ]
         return Outcome(self.name, self.title, panels, claims, notes)
 

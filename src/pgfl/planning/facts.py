@@ -8,11 +8,13 @@ from typing import Any, Literal
 import numpy as np
 
 from pgfl.config.schema import Config, MnistData, SyntheticData
-from pgfl.data.configured import expected_extent, shapes
+from pgfl.data.configured import expected_extent, public_encoding, shapes
 from pgfl.errors import ConfigError
+from pgfl.privacy.trust import Level, Trust
 
 Task = Literal["regression", "classification"]
 EXPECTED: dict[Task, float] = {"regression": 0.8, "classification": 0.9}
+SPREAD_IN_BOUNDS = 0.5  # standard deviation of a target that is scaled from its bounds to [−1, 1], as a guess
 PIXELS = 784
 MOST_NUMBERS = 3_000_000  # of made-up features: what a twin may hold so that a plan takes a minute
 
@@ -39,6 +41,10 @@ class Facts:
     gamma: float = 0.15
     graph: str = "random"
     average_degree: float = 3.0
+    trust: Level = Trust.level
+    contributors: int = Trust.contributors
+    colluders: int = Trust.colluders
+    dropouts: float = Trust.dropouts
 
     def __post_init__(self) -> None:
         for name in ("servers", "clients_per_server", "clusters", "columns"):
@@ -53,6 +59,24 @@ class Facts:
         if not least < self.expected < 1.0:
             what = "accuracy" if self.task == "classification" else "share of variance"
             raise ConfigError(f"The expected {what} must lie between {least:g} and 1; got {self.expected:g}.")
+
+    @property
+    def trusted(self) -> Trust:
+        """Whom clients trust."""
+        return Trust(self.trust, self.contributors, self.colluders, self.dropouts)
+
+    @property
+    def per_pair(self) -> int:
+        """Clients of one cluster at one server, on average."""
+        return max(1, round(self.clients_per_server / self.clusters))
+
+    @property
+    def as_if_local(self) -> float:
+        """The ε at which local noise would disturb a pair's mean as much as this trust does at ε, roughly."""
+        trust, clients = self.trusted, self.per_pair
+        if not (trust.aggregates and trust.takes_part(clients)):
+            return self.epsilon
+        return self.epsilon * float(np.sqrt(clients / trust.excess(clients)))
 
     @property
     def clients(self) -> int:
@@ -79,6 +103,8 @@ def facts_of(config: Config, **changes: Any) -> Facts:
     `changes` replace facts, or state what a config does not: `expected`, `label_scale`, `epsilon`.
     """
     data, privacy = config.data, config.privacy
+    if config.objective.kind == "softmax":
+        raise ConfigError("A plan knows regression and two labels, not softmax; set `objective.kind` to logistic.")
     task: Task = "classification" if config.objective.kind == "logistic" else "regression"
     known: dict[str, Any] = {
         "task": task,
@@ -88,6 +114,7 @@ def facts_of(config: Config, **changes: Any) -> Facts:
         "x_norm": privacy.x_norm,
         "graph": "random" if config.graph.kind == "edges" else config.graph.kind,
         "average_degree": config.graph.average_degree,
+        **{name: getattr(privacy, name) for name in ("trust", "contributors", "colluders", "dropouts")},
     }
     if isinstance(data, SyntheticData):
         scale = np.sqrt(data.dimension + data.observation_noise**2)
@@ -115,6 +142,10 @@ def facts_of(config: Config, **changes: Any) -> Facts:
             "columns": extent.dimension,
             "average_degree": 2.0 * len(graph.edges) / len(rows),
         }
+        if (encoding := public_encoding(config)) is not None:
+            known["x_norm"] = privacy.x_norm or encoding.x_norm
+            if encoding.target.bounds is not None:
+                known["label_scale"] = SPREAD_IN_BOUNDS
     known |= {name: value for name, value in changes.items() if value is not None}
     for name, key in (("epsilon", "privacy.epsilon"), ("x_norm", "privacy.x_norm")):
         if known[name] is None:

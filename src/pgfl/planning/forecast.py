@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -12,6 +12,7 @@ from scipy.special import stdtrit
 
 from pgfl.array_types import Floats
 from pgfl.config import Config, parse, to_toml
+from pgfl.errors import ConfigError
 from pgfl.planning.facts import Facts, facts_of
 from pgfl.planning.tuning import (
     LAM,
@@ -23,15 +24,18 @@ from pgfl.planning.tuning import (
     tuned,
     without_privacy,
 )
+from pgfl.privacy.trust import Level
 
 TRIES = 40
-FEW_TRIES = 6  # for another ε or another size, where the plan's own settings are a good start
+FEW_TRIES = 4  # for another size or trust, where the plan's own settings are a good start
+CURVE_TRIES, CURVE_SEEDS = 3, 2  # for every point of the curves, which only show how far things are apart
 TUNING_SEEDS = (1, 2)
 JUDGING_SEEDS = (11, 12, 13, 14)
-LEVELS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
+LEVELS = (0.25, 1.0, 4.0, 16.0)
 CONFIDENCE = 0.9
 DROWNED_DB = -1.0  # an error above it is hardly less than that of a model of zeros
 DROWNED_POINTS = 5.0  # above chance
+TRUSTS: tuple[Level, ...] = ("local", "masked", "site")  # the weaker the assumption, the earlier
 Progress = Callable[[int, int, str], None]
 
 
@@ -52,7 +56,7 @@ class Plan:
     settings: Settings
     predicted: Forecast
     limit: float  # without privacy
-    by_epsilon: Mapping[float, float]
+    by_trust: Mapping[Level, Mapping[float, float]]  # error against ε, for every trust that the federation allows
     helps: Mapping[str, float]  # by how much a change of the facts would improve the result
     config: Config | None = field(default=None, compare=False)
 
@@ -60,6 +64,11 @@ class Plan:
     def unit(self) -> str:
         """Of every error here."""
         return "dB" if self.facts.task == "regression" else "%"
+
+    @property
+    def by_epsilon(self) -> Mapping[float, float]:
+        """Error against ε for the plan's own trust."""
+        return self.by_trust.get(self.facts.trust, {})
 
     @property
     def drowned(self) -> bool:
@@ -105,6 +114,9 @@ class Plan:
             "explained": self.explained,
             "without_privacy": self.limit,
             "by_epsilon": {f"{level:g}": value for level, value in self.by_epsilon.items()},
+            "by_trust": {
+                trust: {f"{level:g}": value for level, value in curve.items()} for trust, curve in self.by_trust.items()
+            },
             "helps": dict(self.helps),
             "verdict": self.verdict,
         }
@@ -114,12 +126,16 @@ def plan(source: Config | Facts, *, tries: int = TRIES, progress: Progress | Non
     """Plan a private training from public facts: no record is read and nothing is spent.
 
     `source` is a config, of whose table only the columns' names and who is where are read, or `Facts`. Facts that a
-    config does not state can be given by name: `expected`, `label_scale`, `epsilon`.
+    config does not state can be given by name: `expected`, `label_scale`, `epsilon`, `trust`.
     """
     stated = facts_of(source, **facts) if isinstance(source, Config) else replace(source, **facts)
     small = stated.planned
-    others = {f"epsilon = {level:g}": replace(small, epsilon=level) for level in LEVELS} | _variants(small)
-    total, done = len(TUNING_SEEDS) * (tries + FEW_TRIES * len(others)), 0
+    _check_trust(small)
+    curves = {(trust, level): replace(small, trust=trust, epsilon=level) for trust in TRUSTS for level in LEVELS}
+    curves = {key: other for key, other in curves.items() if _possible(other)}
+    variants = {name: other for name, other in _variants(small).items() if _possible(other)}
+    others: dict[Any, Facts] = {**curves, **variants}
+    total, done = len(TUNING_SEEDS) * (tries + FEW_TRIES * len(variants) + CURVE_TRIES * len(curves)), 0
 
     def score_for(shape: Facts, what: str) -> Score:
         def score(settings: Settings) -> float:
@@ -138,19 +154,40 @@ def plan(source: Config | Facts, *, tries: int = TRIES, progress: Progress | Non
     found = _judged(small, settings)
     reached = {}
     for name, other in others.items():
-        starts = [_fed(settings, other.epsilon / small.epsilon), first_guess(other)]
-        reached[name] = float(_judged(other, tuned(score_for(other, name), starts, FEW_TRIES)).mean())
-    levels = {level: reached[f"epsilon = {level:g}"] for level in LEVELS}
+        starts = [_fed(settings, other.as_if_local / small.as_if_local), first_guess(other)]
+        if name in curves:
+            chosen = tuned(score_for(other, f"trust = {name[0]}, epsilon = {name[1]:g}"), starts, CURVE_TRIES)
+            reached[name] = float(_judged(other, chosen, JUDGING_SEEDS[:CURVE_SEEDS]).mean())
+        else:
+            reached[name] = float(_judged(other, tuned(score_for(other, name), starts, FEW_TRIES)).mean())
+    levels: dict[Level, dict[float, float]] = {}
+    for trust, level in curves:
+        levels.setdefault(trust, {})[level] = reached[trust, level]
     sign = -1.0 if small.task == "regression" else 1.0
-    helps = {name: sign * (reached[name] - float(found.mean())) for name in _variants(small)}
+    helps = {name: sign * (reached[name] - float(found.mean())) for name in variants}
     limit = _shown(small, without_privacy(small, JUDGING_SEEDS[0]))
     made = _configured(source, stated, settings) if isinstance(source, Config) else None
     return Plan(stated, settings, _forecast(found), limit, levels, helps, made)
 
 
+def _possible(facts: Facts) -> bool:
+    return facts.trusted.takes_part(facts.per_pair)
+
+
+def _check_trust(facts: Facts) -> None:
+    """Refuse a trust that the clients of a cluster at a server are too few for."""
+    if (complaint := facts.trusted.complaint(facts.per_pair)) is not None:
+        raise ConfigError(
+            f'With privacy.trust = "{facts.trust}" nobody could ever contribute, because {complaint}; lower '
+            "privacy.contributors or privacy.colluders, or choose another trust."
+        )
+
+
 def _variants(facts: Facts) -> dict[str, Facts]:
     least, most = facts.records
+    weaker = TRUSTS[TRUSTS.index(facts.trust) + 1 :]
     changed = {
+        **{f'trust = "{trust}"': replace(facts, trust=trust) for trust in weaker},
         "twice the records per client": replace(facts, records=(2 * least, 2 * most)),
         "twice the clients": replace(facts, clients_per_server=2 * facts.clients_per_server),
         f"ε = {2 * facts.epsilon:g}": replace(facts, epsilon=2.0 * facts.epsilon),
@@ -166,9 +203,9 @@ def _fed(settings: Settings, times: float) -> Settings:
     return replace(settings, releases=releases, rho=settings.rho * releases / settings.releases)
 
 
-def _judged(facts: Facts, settings: Settings) -> Floats:
+def _judged(facts: Facts, settings: Settings, seeds: Sequence[int] = JUDGING_SEEDS) -> Floats:
     """What the settings reach on twins that tuning has not seen, one number per twin."""
-    return np.array([_shown(facts, error(facts, settings, seed)) for seed in JUDGING_SEEDS])
+    return np.array([_shown(facts, error(facts, settings, seed)) for seed in seeds])
 
 
 def _shown(facts: Facts, found: float) -> float:
@@ -196,6 +233,7 @@ def _configured(config: Config, facts: Facts, settings: Settings) -> Config:
         "max_releases": settings.releases,
         "index": "release",
         "x_norm": facts.x_norm,
+        **{name: getattr(facts, name) for name in ("trust", "contributors", "colluders", "dropouts")},
     }
     kept = {key: given["privacy"][key] for key in ("noise", "y_bound") if given["privacy"].get(key) is not None}
     return parse(

@@ -64,11 +64,11 @@ def first_guess(facts: Facts) -> Settings:
     tau = 0.4 if facts.clusters > 1 else 0.0
     if facts.task == "classification":
         return Settings(0.3 * facts.x_norm**2, 0.9, 10, tau)
-    releases = int(np.clip(120.0 * facts.epsilon**0.9, 10, 450))
+    releases = int(np.clip(120.0 * facts.as_if_local**0.9, 10, 450))
     kappa = 0.15 * facts.label_scale
     rho = SIGN_SLOPE * releases * kappa * unit / facts.label_scale
     bend = min(2.0 * WITHIN_KAPPA * unit, 0.5 * rho)
-    return Settings(rho, steady_decay(bend, rho), releases, tau, 0.993 if facts.epsilon > 2 else 1.0, kappa)
+    return Settings(rho, steady_decay(bend, rho), releases, tau, 0.993 if facts.as_if_local > 2 else 1.0, kappa)
 
 
 def error(facts: Facts, settings: Settings, seed: int) -> float:
@@ -81,6 +81,10 @@ def error(facts: Facts, settings: Settings, seed: int) -> float:
         index="release",
         x_norm=facts.x_norm,
         noise="seeded",
+        trust=facts.trust,
+        contributors=facts.contributors,
+        colluders=facts.colluders,
+        dropouts=facts.dropouts,
     )
     metric = "nmsd" if facts.task == "regression" else "accuracy"
     try:

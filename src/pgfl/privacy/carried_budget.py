@@ -9,7 +9,7 @@ from pgfl.privacy import accounting
 from pgfl.privacy.budget import Budget
 from pgfl.privacy.request import Privacy
 
-KEPT = ("phi0", "phi1", "zeta", "delta", "index", "guarantee")
+KEPT = ("phi0", "phi1", "zeta", "delta", "index", "guarantee", "trust", "colluders")
 """What a continuation cannot change; a larger epsilon has to be stated instead."""
 
 
@@ -47,7 +47,7 @@ def continued(spent: Spent, asked: Privacy | None, rounds: int) -> ContinuedPriv
         request = asked or first
         _check_kept(first, request, KEPT)
         return _carrying(request, _longer(spent.budget, rounds))
-    _check_kept(first, asked, ("zeta", "delta", "index", "guarantee"))
+    _check_kept(first, asked, KEPT[2:])
     if asked.epsilon is None:
         raise PrivacyError(
             "The noise schedule of the first run stays in force; to spend more, state a larger privacy.epsilon."

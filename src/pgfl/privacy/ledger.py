@@ -8,6 +8,11 @@ release.
 **Without noise.** A release whose owner switched privacy off is written down as costing ρ = ∞. From then on the ledger
 shows ε = ∞, and no private release is made from it.
 
+**Whom to trust.** Every row says at which level of trust it was made. A contribution that a client entrusts to its site
+leaves it clean (σ = 0) and costs what its schedule says, because the site adds the noise before anything goes on: the
+ledger then states ε against everyone but the site. Where several share one noise, the row states its σ, which is at
+least what the schedule asks for, and costs Δ²/(2σ²).
+
 **Going back.** The file beneath (`ledger_file.py`) makes a commit durable and keeps out a second process. A ledger with
 fewer releases than its anchor (`ledger_anchor.py`) is refused, and so is one without an anchor: a copy takes both. If
 both are older copies, this is found by what a site remembers (`check_known`).
@@ -26,7 +31,7 @@ import sqlite3
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -37,9 +42,10 @@ from pgfl.privacy import ledger_anchor as anchor
 from pgfl.privacy.budget import Budget, sigma_for
 from pgfl.privacy.ledger_anchor import Anchor
 from pgfl.privacy.ledger_file import plain_errors
+from pgfl.privacy.trust import Level, charge
 from pgfl.sqlite_files import snapshot, writing
 
-FORMAT = 2
+FORMAT = 3
 BUDGET_SPENT = "The privacy budget of this client is spent; it takes no more part."
 _TABLES = """
 CREATE TABLE about (format INTEGER NOT NULL, client TEXT NOT NULL, policy TEXT NOT NULL, digest BLOB NOT NULL);
@@ -49,11 +55,12 @@ CREATE TABLE head (
 );
 CREATE TABLE releases (
     number INTEGER PRIMARY KEY, round_key TEXT NOT NULL UNIQUE, phi REAL NOT NULL, rho REAL NOT NULL,
-    sensitivity REAL NOT NULL, sigma REAL NOT NULL, digest BLOB NOT NULL, payload BLOB, seal BLOB, accepted BLOB
+    sensitivity REAL NOT NULL, sigma REAL NOT NULL, trust TEXT NOT NULL, digest BLOB NOT NULL, payload BLOB, seal BLOB,
+    accepted BLOB
 );
 CREATE TABLE state (key TEXT PRIMARY KEY, value BLOB NOT NULL, digest BLOB NOT NULL);
 """
-_COLUMNS = "number, round_key, phi, rho, sensitivity, sigma, digest, payload, seal, accepted"
+_COLUMNS = "number, round_key, phi, rho, sensitivity, sigma, trust, digest, payload, seal, accepted"
 _SUM_TOLERANCE = 1e-9
 
 
@@ -107,6 +114,7 @@ class Slot:
     rho: float
     sensitivity: float
     sigma: float
+    trust: Level = "local"
     payload: bytes | None = None
     state: dict[str, bytes] = field(default_factory=dict)
 
@@ -124,6 +132,7 @@ class Release:
     rho: float
     sensitivity: float
     sigma: float
+    trust: Level
     digest: bytes
     payload: bytes
     accepted: bool
@@ -138,10 +147,15 @@ class Release:
         """Whether it left without noise."""
         return math.isinf(self.phi)
 
+    @property
+    def entrusted(self) -> bool:
+        """Whether it left clean, to a site that adds the noise."""
+        return self.trust == "site" and self.sigma == 0.0
+
     def described(self) -> dict[str, Any]:
         """The row for people and JSON, without the bytes themselves."""
-        figures = {name: getattr(self, name) for name in ("phi", "rho", "sensitivity", "sigma")}
-        marks = {name: getattr(self, name) for name in ("accepted", "void", "unprotected")}
+        figures = {name: getattr(self, name) for name in ("phi", "rho", "sensitivity", "sigma", "trust")}
+        marks = {name: getattr(self, name) for name in ("accepted", "void", "unprotected", "entrusted")}
         named = {"number": self.number, "round_key": self.round_key}
         return {**named, **figures, **marks, "bytes": len(self.payload), "digest": self.digest.hex()}
 
@@ -286,6 +300,22 @@ class Ledger:
         delta = self.policy.delta if delta is None and self.policy is not None else delta
         return rho if delta is None or math.isinf(rho) else float(convert(rho, delta))
 
+    @property
+    def spent(self) -> bool:
+        """Whether no further private release can be paid for."""
+        return not self._affords(self.count + 1, self.rho)
+
+    @property
+    def next_phi(self) -> float:
+        """What the next private release may cost; `BudgetSpent` if none can be paid for."""
+        if self.policy is None or self.spent:
+            raise BudgetSpent(BUDGET_SPENT)
+        return float(self.policy.budget.phi(self.count + 1))
+
+    def used_by_site(self, prefix: str) -> int:
+        """How many entrusted contributions under keys with this prefix the site is known to have used."""
+        return sum(row.entrusted and row.accepted and row.round_key.startswith(prefix) for row in self.rows())
+
     def rows(self) -> list[Release]:
         """Every release, in order."""
         return [_release(row) for row in self._raw_rows()]
@@ -302,60 +332,84 @@ class Ledger:
 
     def summary(self) -> dict[str, Any]:
         """The account for people and JSON."""
-        head, rho = self._head(), self.rho
+        head = self._head()
         return {
             "client": self.client,
             "policy": None if self.policy is None else asdict(self.policy),
             "releases": head.releases,
             "accepted": head.accepted,
             "void": head.releases - head.filled,
-            "unprotected": self._unprotected(),
-            "rho": rho,
+            "unprotected": self._count("phi > 1e308"),
+            "entrusted": self._count("trust = 'site' AND sigma = 0"),
+            "trust": "site" if self._count("trust = 'site'") else "local",
+            "rho": self.rho,
             "delta": None if self.policy is None else self.policy.delta,
             "epsilon": self.epsilon(),
             "epsilon_paper": self._as_epsilon(accounting.paper_epsilon),
-            "spent": not self._affords(head.releases + 1, rho),
+            "spent": self.spent,
         }
 
     # Writing ---------------------------------------------------------------------------------------------------------
 
     @contextmanager
-    def reserve(self, round_key: str, sensitivity: float, accepted: Iterable[str] = ()) -> Iterator[Slot]:
+    def reserve(
+        self,
+        round_key: str,
+        sensitivity: float,
+        accepted: Iterable[str] = (),
+        *,
+        trust: Level = "local",
+        sigma: float | None = None,
+    ) -> Iterator[Slot]:
         """Charge the one release of `round_key`, then let it be made: the slot has its φ and σ and takes the bytes.
 
         The charge is committed before the body runs, and nothing gives it back: a body that raises, is killed or sets
         no payload leaves the release void. Past the budget `BudgetSpent` is raised and nothing is written. `accepted`
         are earlier rounds that the server is now known to have used; noting them here costs no commit of their own.
+
+        With a `sigma` of noise that several share, the release costs Δ²/(2σ²); less noise than the schedule asks for is
+        refused.
         """
-        if not (sensitivity > 0.0 and math.isfinite(sensitivity)):
-            raise PrivacyError(f"The sensitivity of a release must be a positive number, not {sensitivity!r}.")
-        slot = self._charge(str(round_key), float(sensitivity), accepted)
+        _check_sensitivity(sensitivity)
+        slot = self._charge(round_key, lambda: self._next(str(round_key), float(sensitivity), trust, sigma), accepted)
+        yield slot
+        self._fill(slot)
+
+    @contextmanager
+    def reserve_entrusted(self, round_key: str, sensitivity: float, accepted: Iterable[str] = ()) -> Iterator[Slot]:
+        """The same for a contribution that leaves clean, to a site that adds the noise; the schedule's φ is charged."""
+        _check_sensitivity(sensitivity)
+
+        def clean() -> Slot:
+            return replace(self._next(str(round_key), float(sensitivity), "site"), sigma=0.0)
+
+        slot = self._charge(round_key, clean, accepted)
         yield slot
         self._fill(slot)
 
     @contextmanager
     def reserve_unprotected(self, round_key: str, accepted: Iterable[str] = ()) -> Iterator[Slot]:
         """The same for a release without noise, where the owner switched privacy off: it costs ρ = ∞."""
-        slot = self._charge(str(round_key), None, accepted)
+        slot = self._charge(round_key, lambda: self._next_unprotected(str(round_key)), accepted)
         yield slot
         self._fill(slot)
 
-    def _charge(self, round_key: str, sensitivity: float | None, accepted: Iterable[str]) -> Slot:
-        """Commit the charge of one release; one without noise has no sensitivity."""
+    def _charge(self, round_key: str, next_slot: Callable[[], Slot], accepted: Iterable[str]) -> Slot:
+        """Commit the charge of one release."""
         with self._one_thread:
             with self._transaction():
-                if self.find(round_key) is not None:
+                if self.find(str(round_key)) is not None:
                     raise LedgerError(
                         f"{self.path} has a release for round {round_key} already; resend its bytes if it has any."
                     )
-                slot = self._next_unprotected(round_key) if sensitivity is None else self._next(round_key, sensitivity)
+                slot = next_slot()
                 for earlier in accepted:
                     self._mark_accepted(earlier)
-                charge = (slot.number, slot.round_key, slot.phi, slot.rho, slot.sensitivity, slot.sigma)
-                digest = _digest(self._head().digest, *charge)
+                charged = (slot.number, slot.round_key, slot.phi, slot.rho, slot.sensitivity, slot.sigma, slot.trust)
+                digest = _digest(self._head().digest, *charged)
                 self._connection.execute(
-                    f"INSERT INTO releases ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, NULL, NULL, NULL)",
-                    (*charge, digest),
+                    f"INSERT INTO releases ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, NULL, NULL, NULL)",
+                    (*charged, digest),
                 )
                 self._connection.execute("UPDATE head SET releases = ?, digest = ?", (slot.number, digest))
             self._advance_anchor()
@@ -405,12 +459,12 @@ class Ledger:
                 number += 1
                 if row[0] != number:
                     raise LedgerError(f"{self.path}: release {number} is missing; do not release from it.")
-                digest = _digest(digest, *row[:6])
-                if digest != row[6] or not _sealed(*row[6:]) or not self._follows(_release(row), rho):
+                digest = _digest(digest, *row[:7])
+                if digest != row[7] or not _sealed(*row[7:]) or not self._follows(_release(row), rho):
                     raise LedgerError(f"{self.path}: release {number} was altered; do not release from it.")
                 rho = row[3]
-                filled += row[7] is not None
-                accepted += row[9] is not None
+                filled += row[8] is not None
+                accepted += row[10] is not None
             kept = self._connection.execute("SELECT key, value, digest FROM state").fetchall()
             for key, value, seal in kept:
                 if seal != _digest(root, key, value):
@@ -458,23 +512,27 @@ class Ledger:
             return (row.rho, row.sensitivity, row.sigma) == (math.inf, math.inf, 0.0)
         if self.policy is None or not self._affords(row.number, before):
             return False
-        phi = float(self.policy.budget.phi(row.number))
-        sigma = float(sigma_for(row.sensitivity, row.phi))
-        return (
-            math.isclose(row.phi, phi, rel_tol=_SUM_TOLERANCE)
-            and row.rho == before + row.phi
-            and math.isclose(row.sigma, sigma, rel_tol=_SUM_TOLERANCE)
-        )
+        phi, sigma = float(self.policy.budget.phi(row.number)), float(sigma_for(row.sensitivity, row.phi))
+        whole = math.isclose(row.phi, phi, rel_tol=_SUM_TOLERANCE)
+        shared = row.trust in ("site", "masked") and row.phi <= phi * (1.0 + _SUM_TOLERANCE)
+        noised = math.isclose(row.sigma, sigma, rel_tol=_SUM_TOLERANCE)
+        return row.rho == before + row.phi and ((whole and row.entrusted) or ((whole or shared) and noised))
 
     # Inside ----------------------------------------------------------------------------------------------------------
 
-    def _next(self, round_key: str, sensitivity: float) -> Slot:
+    def _next(self, round_key: str, sensitivity: float, trust: Level, sigma: float | None = None) -> Slot:
         number, before = self.count + 1, self.rho
         if self.policy is None or not self._affords(number, before):
             raise BudgetSpent(BUDGET_SPENT)
         accounting.check_schedule(self.policy.phi0, self.policy.zeta, number)
         phi = float(self.policy.budget.phi(number))
-        return Slot(number, round_key, phi, before + phi, sensitivity, float(sigma_for(sensitivity, phi)))
+        least = float(sigma_for(sensitivity, phi))
+        if sigma is None:
+            return Slot(number, round_key, phi, before + phi, sensitivity, least, trust)
+        if not sigma >= least * (1.0 - _SUM_TOLERANCE):
+            raise PrivacyError(f"Noise of {sigma:.6g} is less than the {least:.6g} of this client's schedule.")
+        phi = float(charge(sensitivity, sigma))
+        return Slot(number, round_key, phi, before + phi, sensitivity, float(sigma), trust)
 
     def _next_unprotected(self, round_key: str) -> Slot:
         return Slot(self.count + 1, round_key, phi=math.inf, rho=math.inf, sensitivity=math.inf, sigma=0.0)
@@ -500,9 +558,9 @@ class Ledger:
             raise LedgerError(f"{self.path}: the count of releases was altered; do not release from it.")
         return _Head(*rows[0])
 
-    def _unprotected(self) -> int:
+    def _count(self, which: str) -> int:
         with plain_errors(self.path):
-            return int(self._connection.execute("SELECT count(*) FROM releases WHERE sigma = 0").fetchone()[0])
+            return int(self._connection.execute(f"SELECT count(*) FROM releases WHERE {which}").fetchone()[0])
 
     def _raw_rows(self) -> list[tuple[Any, ...]]:
         with plain_errors(self.path):
@@ -541,8 +599,13 @@ class Ledger:
 
 
 def _release(row: tuple[Any, ...]) -> Release:
-    number, round_key, phi, rho, sensitivity, sigma, digest, payload, _, accepted = row
-    return Release(number, round_key, phi, rho, sensitivity, sigma, digest, payload or b"", accepted is not None)
+    number, round_key, phi, rho, sensitivity, sigma, trust, digest, payload, _, accepted = row
+    return Release(number, round_key, phi, rho, sensitivity, sigma, trust, digest, payload or b"", accepted is not None)
+
+
+def _check_sensitivity(sensitivity: float) -> None:
+    if not (sensitivity > 0.0 and math.isfinite(sensitivity)):
+        raise PrivacyError(f"The sensitivity of a release must be a positive number, not {sensitivity!r}.")
 
 
 def _sealed(digest: bytes, payload: bytes | None, seal: bytes | None, accepted: bytes | None) -> bool:

@@ -17,9 +17,10 @@ from pgfl.array_types import AnyArray, AnyInts, Bools, Floats
 from pgfl.errors import BudgetSpent, PrivacyError
 from pgfl.privacy import accounting
 from pgfl.privacy.budget import Budget, Guarantee, sigma_for
+from pgfl.privacy.shared_noise import SharedNoise
+from pgfl.privacy.trust import Trust
 
 STATED = ("phi0", "zeta", "index", "delta", "max_releases", "rho_budget")
-RECORD_GUARANTEE = "zCDP for one replaced record, against everyone who sees all messages"
 
 
 @dataclass(eq=False)
@@ -35,6 +36,7 @@ class Plan:
     budget: Budget
     guarantee: Guarantee = "required"
     reason: str = ""
+    shared: SharedNoise | None = None  # where only the noised sums of pairs are released
     releases: NDArray[np.int32] = field(init=False)
     rho: Floats = field(init=False)
     refusals: NDArray[np.int32] = field(init=False)
@@ -59,7 +61,12 @@ class Plan:
     @property
     def label(self) -> str:
         """What is promised, for every result and every screen."""
-        return RECORD_GUARANTEE if self.guarantee == "required" else f"no guarantee: {self.reason}"
+        return self.trust.promise.label if self.guarantee == "required" else f"no guarantee: {self.reason}"
+
+    @property
+    def trust(self) -> Trust:
+        """Whom the clients trust."""
+        return Trust() if self.shared is None else self.shared.trust
 
     @property
     def delta(self) -> float:
@@ -67,17 +74,25 @@ class Plan:
         return self.budget.delta
 
     def admit(self, clients: AnyInts, round: int) -> Bools:
-        """Who of `clients` can pay for a release in this round; those who cannot are counted as refused."""
+        """Who of `clients` can pay for a release in this round; those who cannot are counted as refused.
+
+        Where noise is shared, pairs with too few contributors sit the round out; nobody of them is refused or charged.
+        """
         allowed = self._affordable(clients, round)
         if not _all(allowed):
             self.refusals[clients[np.broadcast_to(~np.asarray(allowed), clients.shape)]] += 1
-        return np.ones(len(clients), dtype=bool) & allowed
+        admitted = np.ones(len(clients), dtype=bool) & allowed
+        if self.shared is not None:
+            admitted[admitted] = self.shared.able(clients[admitted])
+        return admitted
 
     def sigma(self, clients: AnyInts, round: int) -> Floats:
-        """The standard deviation of each client's next release. Ask before `spend`."""
+        """The standard deviation of each client's next release, or of its pair's sum. Ask before `spend`."""
         price = self.budget.price(self.releases, round, clients)
         if not np.isfinite(price).all():
             raise BudgetSpent(f"The noise schedule ends at {self.budget.index} {self.budget.last}.")
+        if self.shared is not None:
+            return self.shared.sigma(clients, self.sensitivity[clients], price)
         return sigma_for(self.sensitivity[clients], price)
 
     @property
@@ -85,18 +100,34 @@ class Plan:
         """The smallest standard deviation that any client may draw with before its schedule or releases end."""
         return float(self.budget.sigma(self.sensitivity.min(), self.budget.dearest))
 
+    def variance_of_means(self, clients: AnyInts, sigma: Floats, share: Floats) -> Floats:
+        """What each client's release, with the deviation that it asks for, adds to the variance of its pair's mean.
+
+        `share` is 1/n for n contributors.
+        """
+        if self.shared is None:
+            return np.asarray((share * sigma) ** 2)
+        return self.shared.variance_of_means(clients, sigma, share)
+
     def spend(self, clients: AnyInts, round: int) -> None:
-        """Count one release of each of `clients`, before it is released; all of them or none."""
+        """Count one release of each of `clients`, before it is released; all of them or none.
+
+        Where noise is shared, these must be the clients of `sigma`: what the noise of a pair hides is what they pay.
+        """
         if not _all(self._affordable(clients, round)):
             raise BudgetSpent(f"A client of round {round} has spent its privacy budget; ask admit before a release.")
         if (clients[1:] <= clients[:-1]).any() and len(np.unique(clients)) != len(clients):
             raise PrivacyError(f"A client would release twice in round {round}; a retry must resend what was released.")
-        self.rho[clients] += self.budget.price(self.releases, round, clients)
+        charged = self.budget.price(self.releases, round, clients)
+        if self.shared is not None:
+            charged = self.shared.charges(clients, self.sensitivity[clients], charged)
+        self.rho[clients] += charged
         self.releases[clients] += 1
 
     def spent(self, round: int) -> Bools:
         """Which clients can never release again, from this round on; it follows from public numbers."""
-        return np.broadcast_to(self.budget.spent(self.rho, self.releases, round), self.releases.shape)
+        spent = np.broadcast_to(self.budget.spent(self.rho, self.releases, round), self.releases.shape)
+        return spent if self.shared is None else ~self.shared.ever_able(~spent)
 
     def state(self) -> dict[str, AnyArray]:
         """What a checkpoint must hold."""
@@ -124,6 +155,7 @@ class Plan:
         """
         everyone = np.arange(len(self.releases))
         ahead = 1 if round is None else round + 1
+        able = self._affordable(everyone, ahead) & (True if self.shared is None else ~self.spent(ahead))
         kept = self.guarantee == "required"
         endless = np.full(len(everyone), np.inf)
         return {
@@ -133,7 +165,7 @@ class Plan:
             "epsilon_paper": accounting.paper_epsilon(self.rho, self.delta) if kept else endless,
             "next_phi": np.full(
                 len(everyone),
-                np.where(self._affordable(everyone, ahead), self.budget.price(self.releases, ahead, everyone), np.nan),
+                np.where(able, self.budget.price(self.releases, ahead, everyone), np.nan),
             ),
             "refused": self.refusals.copy(),
             "guarantee": np.full(len(everyone), kept),
@@ -146,6 +178,7 @@ class Plan:
             "label": self.label,
             "guarantee": self.guarantee == "required",
             **{name: getattr(self.budget, name) for name in STATED},
+            **self._stated_trust(),
             "clients": len(self.releases),
             "refused": int(np.sum(columns["refused"], dtype=np.int64)),
         }
@@ -153,6 +186,11 @@ class Plan:
             worst, median = float(np.max(columns[name])), float(np.median(columns[name]))
             figures[name] = {"worst": worst, "median": median} if math.isfinite(worst) else None
         return figures
+
+    def _stated_trust(self) -> dict[str, Any]:
+        trust = self.trust
+        numbers = ("contributors", "colluders", "dropouts") if trust.level == "masked" else ("contributors",)
+        return {"trust": trust.level} | {name: getattr(trust, name) for name in numbers if trust.aggregates}
 
     def _affordable(self, clients: AnyInts, round: int) -> Bools | bool:
         return self.budget.affordable(self.rho, self.releases, round, clients)

@@ -17,12 +17,10 @@ from numpy.typing import ArrayLike
 from pgfl.array_types import AnyFloats, AnyInts, Floats
 from pgfl.core import equations as eq
 from pgfl.errors import PrivacyError
+from pgfl.privacy import lattice
 
 Normals = Callable[[Any, int, int], AnyFloats]
 
-_LATTICE = -40  # OpenDP's k: values are rounded to multiples of 2⁻⁴⁰
-LEAST_UNITS = 1000  # below, ε of the discrete Gaussian exceeds the stated one: 4.430 for 4.377 at one lattice unit
-_ULPS = 1e-13  # what rounding in a conversion may add to a sensitivity, relatively
 _CACHED = 4096
 
 
@@ -83,13 +81,12 @@ class SecureNoise:
 
     def widen(self, sensitivity: ArrayLike) -> Floats:
         """Δ + √d·2⁻⁴⁰: rounding to the lattice can take two neighbours further apart."""
-        slack = math.sqrt(self.dimension) * 2.0**_LATTICE
-        return np.asarray((np.asarray(sensitivity, dtype=np.float64) + slack) * (1.0 + _ULPS), dtype=np.float64)
+        return lattice.widened(sensitivity, self.dimension)
 
     @property
     def least_sigma(self) -> float:
         """The least σ at which the discrete noise is as private as the Gaussian that the account states."""
-        return LEAST_UNITS * 2.0**_LATTICE
+        return lattice.LEAST_UNITS * lattice.STEP
 
     def check(self, sigma: ArrayLike) -> None:
         """Refuse a σ below `least_sigma`; it depends on public quantities alone, so a refusal reveals nothing."""
@@ -157,6 +154,6 @@ def _maker(dimension: int) -> Callable[[float], Any]:
     metric = l2_distance(T=float)
 
     def measurement(sigma: float) -> Any:
-        return make_gaussian(domain, metric, scale=sigma, k=_LATTICE)
+        return make_gaussian(domain, metric, scale=sigma, k=lattice.EXPONENT)
 
     return measurement

@@ -17,12 +17,14 @@ from pgfl.objectives import Bounds, Objective, Ridge
 from pgfl.privacy import rules
 from pgfl.privacy.budget import Budget, Guarantee, Index
 from pgfl.privacy.sensitivity import LABEL_BOUND, clip_labels, clip_rows, nominal_sensitivity, release_sensitivity
+from pgfl.privacy.trust import Level, Trust
 from pgfl.usage import explained_class
 
 if TYPE_CHECKING:
     from pgfl.core.row_encoding import RowEncoding
     from pgfl.privacy.ledger import Policy
     from pgfl.privacy.mechanism import Plan
+    from pgfl.privacy.shared_noise import SharedNoise
 
 Noise = Literal["seeded", "secure"]
 ROUNDING = 1e-6  # a row of norm 1 may come out this much longer in single precision
@@ -40,6 +42,9 @@ class Privacy:
     for reproducing the paper's unbounded ridge: the noise is calibrated as if the gradient were at most
     `nominal_gradient`, and every result says that nothing is promised. Unless `noise` is given, it is float-safe
     ("secure") on your own data and "seeded" on generated data.
+
+    `trust` says whom clients trust: nobody ("local"), their own server ("site"), or that enough clients of the same
+    server and cluster are honest ("masked"). `contributors`, `colluders` and `dropouts` are explained by `Trust`.
 
     >>> Privacy(epsilon=2.0, guarantee="yes")
     Traceback (most recent call last):
@@ -60,12 +65,21 @@ class Privacy:
     noise: Noise | None = None
     guarantee: Guarantee = "required"
     nominal_gradient: float = 1.0
+    trust: Level = Trust.level
+    contributors: int = Trust.contributors
+    colluders: int = Trust.colluders
+    dropouts: float = Trust.dropouts
 
     def __post_init__(self) -> None:
         asked = asdict(self)
         wrong = [found for key, value in asked.items() if (found := rules.problem(key, value))]
         if wrong or (wrong := [found] if (found := rules.contradiction(asked)) else []):
             raise PrivacyError(wrong[0])
+
+    @property
+    def trusted(self) -> Trust:
+        """Whom clients trust, with the numbers that belong to it."""
+        return Trust(self.trust, self.contributors, self.colluders, self.dropouts)
 
     @property
     def bounds(self) -> Bounds:
@@ -161,11 +175,11 @@ class Privacy:
             max_releases=self.max_releases,
         )
 
-    def plan(self, deltas: Floats, rounds: int) -> Plan:
-        """The account of all clients, given their sensitivities."""
+    def plan(self, deltas: Floats, rounds: int, shared: SharedNoise | None = None) -> Plan:
+        """The account of all clients, given their sensitivities and, where they share noise, with whom."""
         from pgfl.privacy.mechanism import Plan
 
-        return Plan(deltas, self.budget(rounds), self.guarantee, UNBOUNDED if self.guarantee == "none" else "")
+        return Plan(deltas, self.budget(rounds), self.guarantee, UNBOUNDED if self.guarantee == "none" else "", shared)
 
     def policy(self) -> Policy:
         """What a device agrees to, for good. Its index is its own count of releases, whatever round a site claims."""

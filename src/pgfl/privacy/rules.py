@@ -12,6 +12,8 @@ from pgfl.did_you_mean import nearest, shown
 
 LEVELS = ("phi0", "phi1", "epsilon")
 BOUNDS = ("x_norm", "y_bound", "w_norm", "update_norm")
+TRUST_LEVELS = ("local", "site", "masked")
+TRUST_NUMBERS = ("contributors", "colluders", "dropouts")
 MOST_RELEASES = 2**31 - 1
 MOST_DELTA = 0.01
 """With probability δ nothing is promised at all; what fails more often than once in a hundred is no guarantee."""
@@ -19,11 +21,12 @@ MOST_DELTA = 0.01
 
 @dataclass(frozen=True)
 class _Number:
-    """A finite number above `above`, at least `least` and at most `most`."""
+    """A finite number above `above`, at least `least`, at most `most` and below `below`."""
 
     above: float | None = None
     least: int | None = None
     most: float | None = None
+    below: float | None = None
     whole: bool = False
     may_be_absent: bool = False
 
@@ -39,6 +42,8 @@ class _Number:
             return f"above {self.above}"
         if self.least is not None and not number >= self.least:
             return f"at least {self.least}"
+        if self.below is not None and not number < self.below:
+            return f"below {self.below}"
         return f"at most {self.most}" if self.most is not None and not number <= self.most else None
 
 
@@ -65,6 +70,10 @@ RULES: Mapping[str, _Number | _Choice] = {
     "index": _Choice(("round", "release")),
     "noise": _Choice(("seeded", "secure"), may_be_absent=True),
     "guarantee": _Choice(("required", "none")),
+    "trust": _Choice(TRUST_LEVELS),
+    "contributors": _Number(least=1, most=MOST_RELEASES, whole=True),
+    "colluders": _Number(least=0, most=MOST_RELEASES, whole=True),
+    "dropouts": _Number(least=0, below=1.0),
 }
 
 
@@ -95,6 +104,10 @@ def contradiction(values: Mapping[str, object]) -> str | None:
         return f"`privacy.{given[0]}` and `privacy.{given[1]}` both set the noise level; keep one of them."
     if values.get("epsilon") is not None and values.get("guarantee") == "none":
         return '`privacy.epsilon` is a promise that guarantee = "none" does not keep; give `phi0` instead.'
+    if values.get("trust", "local") != "local" and values.get("guarantee") == "none":
+        return (
+            f'`privacy.trust` = "{values["trust"]}" is a promise that guarantee = "none" does not keep; leave one out.'
+        )
     return None
 
 

@@ -11,6 +11,7 @@
     summary.json     the figures at the end; written last, so a folder that has it is complete
     curves.png       the curves
     report.html      a page that shows everything
+    live.json        until the run ends: the history so far, for those who watch it
     checkpoint/      until the run ends; in simulation_only/ where it holds clean client models
     simulation_only/ with privacy on and seeded noise: clean client models and what was measured on them
 
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
 
 CONFIG, HISTORY, MODELS, PRIVACY, SUMMARY = "config.toml", "history.csv", "models.npz", "privacy.csv", "summary.json"
 CLIENTS, HELD_OUT = "clients.csv", "held_out.csv"
+LIVE = "live.json"
 TEXT_COLUMNS = ("client", "cluster")
 SIMULATION_ONLY, CHECKPOINT = "simulation_only", "checkpoint"
 DENSE_SERVERS = 10_000_000
@@ -142,7 +144,8 @@ def abandon_folder(folder: Path) -> None:
     if not folder.is_dir() or any(path.exists() for path in left):
         return
     remove_drafts(folder)
-    (folder / CONFIG).unlink(missing_ok=True)
+    for name in (CONFIG, LIVE):
+        (folder / name).unlink(missing_ok=True)
     with contextlib.suppress(OSError):  # a folder that holds something else stays
         folder.rmdir()
 
@@ -179,6 +182,7 @@ def save(result: Result, folder: Path) -> Path:
         _save_clean(result, folder / SIMULATION_ONLY)
     write_report(result, folder)
     write_text(folder / SUMMARY, json.dumps(result.summary(), indent=2, ensure_ascii=False) + "\n")
+    (folder / LIVE).unlink(missing_ok=True)
     for place in checkpoint_folders(folder):
         shutil.rmtree(place, ignore_errors=True)
     return folder

@@ -13,7 +13,7 @@ import numpy as np
 
 from pgfl.array_types import AnyArray, AnyFloats, AnyInts, Ints
 from pgfl.core.row_encoding import INTERCEPT, RowEncoding
-from pgfl.did_you_mean import nearest
+from pgfl.did_you_mean import nearest, unknown_name
 from pgfl.errors import DataError, ResultError, UsageError
 from pgfl.objectives import KINDS, Logistic, Softmax
 from pgfl.privacy.sensitivity import clip_rows
@@ -353,7 +353,7 @@ def look_up(name: str, names: Sequence[str], kind: str) -> int:
     try:
         return names.index(name)
     except ValueError:
-        raise ResultError(f"There is no {kind} {name!r}{nearest(name, names)}.") from None
+        raise ResultError(unknown_name(kind, name, names)) from None
 
 
 def _cluster_means(models: RunModels, clusters: int) -> AnyFloats:

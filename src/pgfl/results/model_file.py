@@ -59,6 +59,8 @@ def load(path: str | os.PathLike[str]) -> Model:
         place /= MODEL_FILE
     if not place.exists():
         raise ResultError(f"{place} does not exist; give a result folder or a model file.")
+    if not zipfile.is_zipfile(place) and place.suffix != Path(MODEL_FILE).suffix:
+        raise ResultError(f"{place} is no model file; give a result folder, or the {MODEL_FILE} in it.")
     with _reading(place):
         return _read(place)
 

@@ -16,19 +16,21 @@ from pgfl import __version__
 from pgfl.array_types import AnyArray, AnyFloats, AnyInts, Bools, Ints
 from pgfl.core.measures import MEASURES
 from pgfl.core.row_encoding import RowEncoding
-from pgfl.did_you_mean import kind_of, nearest
+from pgfl.did_you_mean import kind_of, nearest, unknown_name
 from pgfl.errors import ResultError
-from pgfl.results.measured import Measured
+from pgfl.results.measured import Measured, few_rows, useless
 from pgfl.results.model import EXAMPLE, Asked, Model
 from pgfl.results.verdict import Verdict
 from pgfl.usage import explained
 
 if TYPE_CHECKING:
     import polars
+    from matplotlib.axes import Axes
 
     from pgfl.config import Config
     from pgfl.core.declarations import Column
     from pgfl.objectives.interface import Task
+    from pgfl.results.comparison import Comparison
     from pgfl.results.model import Table
     from pgfl.results.training_state import TrainingState
 
@@ -82,9 +84,9 @@ class RunModels:
         return chosen
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Result:
-    """The result of a run.
+    """The result of a run. A notebook shows its verdict, a short table, the network and the first curves.
 
     `history` holds what may be shown, `clean_history` what was measured on clean client models of a private
     simulation. `encoding`, `intercept`, `dtype` and `x_norm` say what is done to a row before a model sees it.
@@ -102,6 +104,8 @@ class Result:
     ...     models=(RunModels(np.eye(2), None, np.array([0]), np.array([0]), np.ones((1, 2)), np.array([True])),),
     ...     history={"run": np.array([0, 0]), "round": np.array([0, 1]), "nmsd": np.array([1.0, 0.1])},
     ... )
+    >>> result
+    <Result: 2 clients at 1 server in 1 cluster, 1 round, NMSD -10.00 dB>
     >>> result.client("bob"), result.cluster("adults")
     (array([0., 1.]), array([1., 1.]))
     >>> result.predict([[2.0, 3.0]], client="bob")
@@ -139,6 +143,41 @@ class Result:
     folder: Path | None = field(default=None, compare=False)
     continued: bool = field(default=False, compare=False)
 
+    def __repr__(self) -> str:
+        from pgfl.results.report.result_card import summary_line
+
+        return f"<Result: {summary_line(self)}>"
+
+    def _repr_html_(self) -> str:
+        from pgfl.results.report.result_card import result_card
+
+        return result_card(self)
+
+    def plot(self, metric: str | None = None, *, ax: Axes | None = None) -> Axes:
+        """Draw a metric over the rounds with matplotlib: all clients and each cluster, and a band if there are runs.
+
+        Without a metric, the most important one is drawn. `ax` are the axes to draw on; by default a new figure.
+        """
+        from pgfl.results.report.axes import draw_metric
+
+        return draw_metric(self, metric, ax)
+
+    def compare(self, *others: Result, names: Sequence[str] | None = None) -> Comparison:
+        """This result beside others: final figures, privacy, and the settings in which they differ.
+
+        `names` are those of all results, this one first. A notebook shows the comparison with its curves; `print`
+        shows it as text, and its `plot` draws a metric of all of them.
+
+        >>> from pgfl import PGFL, FedAvg, Ridge, synthetic_regression, train
+        >>> federation = synthetic_regression(servers=3, clients_per_server=4, dimension=5, graph="ring", seed=1)
+        >>> pgfl, fedavg = (train(federation, one, Ridge(), rounds=20) for one in (PGFL(rho=5.0, tau=0.2), FedAvg()))
+        >>> pgfl.compare(fedavg, names=["PGFL", "FedAvg"]).figures["NMSD"]
+        ('-14.27 dB', '-4.58 dB')
+        """
+        from pgfl.results.comparison import Comparison
+
+        return Comparison.of((self, *others), names)
+
     @property
     def dimension(self) -> int:
         """The length of a model: d, or C·d with C classes."""
@@ -156,8 +195,9 @@ class Result:
 
     @property
     def notes(self) -> list[str]:
-        """Notes on the figures, where they could be taken for more private than they are."""
-        return [TEST_FIGURES] if self.private and any(name in self.metrics for name in MEASURES) else []
+        """Notes on the figures, where they could be taken for better or more private than they are."""
+        unprotected = self.private and any(name in self.metrics for name in MEASURES)
+        return [*useless(self.measures), *few_rows(self.client_measures), *([TEST_FIGURES] if unprotected else [])]
 
     @property
     def feature_names(self) -> tuple[str, ...] | None:
@@ -320,7 +360,7 @@ def _look_up(name: str, index: Mapping[str, int], kind: str) -> int:
     if not isinstance(name, str):
         raise ResultError(f"A {kind} is named by its id; got {kind_of(name)}: the first is {next(iter(index))!r}.")
     if name not in index:
-        raise ResultError(f"There is no {kind} {name!r}{nearest(name, index)}.")
+        raise ResultError(unknown_name(kind, name, index))
     return index[name]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,6 +20,7 @@ from pgfl.simulate.problems import Objectives, objective_of
 if TYPE_CHECKING:
     from pgfl.privacy.mechanism import Plan
     from pgfl.privacy.noise import NoiseSource
+    from pgfl.privacy.shared_noise import PairNoise
     from pgfl.simulate.training_options import TrainingOptions
 
 
@@ -31,20 +33,51 @@ def constrained(objectives: Objectives, privacy: Privacy | None) -> Objectives:
     return {name: privacy.constrained(objective) for name, objective in objectives.items()}
 
 
+@dataclass(frozen=True)
+class Calibrated:
+    """The plan of all clients, and the source of the noise: of each client's, or of each pair's."""
+
+    plan: Plan
+    noise: NoiseSource | None = None
+    pair_noise: PairNoise | None = None
+
+
 def calibrated(
     layout: Layout, algorithm: Algorithm, objectives: Objectives, privacy: Privacy, options: TrainingOptions
-) -> tuple[Plan, NoiseSource]:
-    """The plan of all clients, and the source of the noise."""
+) -> Calibrated:
+    """What a private training of this layout needs."""
     from pgfl.privacy.noise import SecureNoise, SeededNoise
 
-    federation = layout.runs[0].federation
+    trust = privacy.trusted
+    trust.check(algorithm)
+    deltas = _sensitivities(layout, algorithm, objectives, privacy, options)
+    secure = privacy.noise_for(layout.runs[0].federation) == "secure"
+    if trust.aggregates:
+        return _of_pairs(layout, privacy, options, deltas, secure)
     compiled = options.engine == "numba"
-    normals = ServerNormals(layout, options.participants, options.seed, options.dtype, compiled)
-    secure = privacy.noise_for(federation) == "secure"
+    normals = ServerNormals(layout, options.participants, options.seed, options.dtype, compiled=compiled)
     noise = SecureNoise(layout.model_length) if secure else SeededNoise(normals)
-    plan = privacy.plan(noise.widen(_sensitivities(layout, algorithm, objectives, privacy, options)), options.rounds)
+    plan = privacy.plan(noise.widen(deltas), options.rounds)
     noise.check(plan.least_sigma)
-    return plan, noise
+    return Calibrated(plan, noise)
+
+
+def _of_pairs(layout: Layout, privacy: Privacy, options: TrainingOptions, deltas: Floats, secure: bool) -> Calibrated:
+    """Where the clients of a pair share their noise."""
+    from pgfl.privacy import lattice
+    from pgfl.privacy.shared_noise import LatticePairNoise, SeededPairNoise, SharedNoise
+
+    trust, most = privacy.trusted, None if options.participants == "all" else options.participants
+    shared = SharedNoise(trust, layout.client_pair, most, layout.model_length if secure else 0)
+    noise: PairNoise
+    if secure:
+        noise, deltas = LatticePairNoise(trust, shared.least_share), lattice.widened(deltas, layout.model_length)
+    else:
+        drawn_for, compiled = layout.pair_server, options.engine == "numba"
+        noise = SeededPairNoise(trust, ServerNormals(layout, "all", options.seed, options.dtype, drawn_for, compiled))
+    plan = privacy.plan(deltas, options.rounds, shared)
+    noise.check(plan.least_sigma)
+    return Calibrated(plan, pair_noise=noise)
 
 
 def _sensitivities(

@@ -19,6 +19,8 @@ ROWS_AHEAD = 64  # starting a stream costs as much as drawing some hundred numbe
 class ServerNormals:
     """`normals(clients, round, dimension)`: the j-th participant of a server gets the j-th row of its server's draw.
 
+    With `server_of`, the server of every pair, `clients` are pairs.
+
     How many rounds share a generator depends on the setting `participants` alone, so a draw does not depend on what
     else is simulated. Large servers are drawn round by round, straight into the answer. `compiled` changes no number.
     """
@@ -29,9 +31,11 @@ class ServerNormals:
         participants: Participants,
         seed: int,
         dtype: DTypeLike = np.float64,
+        server_of: Ints | None = None,
         compiled: bool = False,
     ) -> None:
         self._layout, self._seed, self._own = layout, seed, local()
+        self._server_of = layout.client_server if server_of is None else server_of
         self._dtype: Any = dtype
         self._rows = None if participants == "all" else participants
         self._rounds = 1 if self._rows is None else max(1, ROWS_AHEAD // self._rows)
@@ -41,7 +45,7 @@ class ServerNormals:
 
     def __call__(self, clients: Ints, round: int, dimension: int) -> AnyFloats:
         """(A, d) numbers for the clients (ascending flat places) that take part in a round."""
-        server = self._layout.client_server[clients]
+        server = self._server_of[clients]
         if self._rounds == 1:
             first = np.flatnonzero(np.diff(server, prepend=-1))
             return self._directly(server, np.append(first, len(clients)), round, dimension)

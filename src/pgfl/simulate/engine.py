@@ -67,6 +67,14 @@ class NoiseSource(Protocol):
         ...
 
 
+class PairNoise(Protocol):
+    """Turns the models of a pair's contributors into its released mean."""
+
+    def release(self, models: Array, means: Array, starts: Ints, sigma: Floats, pairs: Ints, round: int) -> Array:
+        """The released means of some pairs."""
+        ...
+
+
 class AnyBlock(Protocol):
     """Whole servers that are computed in one go."""
 
@@ -97,7 +105,10 @@ class AnyBlock(Protocol):
 
 @dataclass
 class State:
-    """Everything that a round changes: clients' models (clean and released) and duals, and the servers' state."""
+    """Everything that a round changes: clients' models (clean and released) and duals, and the servers' state.
+
+    Where only the means of pairs are released, `released` has for each client the mean that it contributed to last.
+    """
 
     round: int
     model: Array
@@ -170,6 +181,7 @@ class Engine:
         *,
         privacy: PrivacyAccount | None = None,
         noise: NoiseSource | None = None,
+        pair_noise: PairNoise | None = None,
         spent: Spent | None = None,
         dtype: DTypeLike = np.float64,
         xp: Namespace = np,
@@ -178,7 +190,7 @@ class Engine:
     ) -> None:
         self.layout, self.algorithm, self.scheduler = layout, algorithm, scheduler
         self.blocks: Sequence[AnyBlock] = blocks
-        self.privacy, self.noise, self._spent = privacy, noise, spent
+        self.privacy, self.noise, self.pair_noise, self._spent = privacy, noise, pair_noise, spent
         self.dtype, self.xp = dtype, xp
         self.network = Network(layout, algorithm, dtype, xp)
         self._pool = ThreadPoolExecutor(threads) if threads > 1 and len(blocks) > 1 else None
@@ -187,9 +199,8 @@ class Engine:
         length = layout.model_length
         self.communicator, self.halo = communicator, communicator.halo(layout, length, dtype)
         clients, pairs = (xp.asarray(np.zeros((n, length), dtype)) for n in (layout.clients, layout.pairs))
-        self.state = State(
-            0, clients, clients if noise is None else clients + 0.0, clients + 0.0, algorithm.start(pairs)
-        )
+        released = clients if noise is None and pair_noise is None else clients + 0.0
+        self.state = State(0, clients, released, clients + 0.0, algorithm.start(pairs))
         self.previous_servers = pairs
         self.frozen: Bools | None = None  # pairs of runs that are over while others of the batch go on
         self.taking_part: Ints = np.empty(0, dtype=np.int64)
@@ -310,8 +321,23 @@ class Engine:
         step = self.algorithm.client_step(part.problem, self._received(part), dual, release)
         self.check_solved(step.error, lambda: step.model, part)
         state.model = put(state.model, part.index, step.model)
+        means = eq.server_aggregation(self.algorithm.contribution(step.released, dual), part.mean)
+        if self.pair_noise is not None:
+            return self.released_means(part, step.model, means, number)
         state.released = state.model if self.noise is None else put(state.released, part.index, step.released)
-        return eq.server_aggregation(self.algorithm.contribution(step.released, dual), part.mean)
+        return means
+
+    def released_means(self, part: Part, models: Array, means: Array, number: int) -> Array:
+        """The means of one block with the noise of their pairs: all that is released of its contributors' models."""
+        assert self.pair_noise is not None
+        rows, clean = np.flatnonzero(part.contributing), np.asarray(means)
+        starts, pairs = part.mean.indptr[rows], rows + part.block.pairs.start
+        sigma = np.zeros(len(rows)) if part.sigma is None else part.sigma[starts]
+        noised = np.zeros_like(clean)
+        noised[rows] = self.pair_noise.release(np.asarray(models), clean[rows], starts, sigma, pairs, number)
+        released, state = self.xp.asarray(noised), self.state
+        state.released = put(state.released, part.index, pick(released, part.pair - part.block.pairs.start))
+        return released
 
     def _aggregate(self, turnout: Turnout, means: list[Array]) -> Array:
         """The participants' mean for every pair, and the current model where there is none."""

@@ -148,6 +148,9 @@ class JaxEngine(Engine):
         model, error = _client_phase(self.algorithm, part.problem, state.server_models, state.dual, part.pair, index)
         self.check_solved(error, lambda: model, part)
         state.model, released = _put(state.model, index, model), model
+        if self.pair_noise is not None:
+            means = _contributions(self.algorithm, model, state.dual, index, part.mean)
+            return self.released_means(part, model, means, number)
         if self.noise is None:
             state.released = state.model
         else:

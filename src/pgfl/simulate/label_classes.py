@@ -1,4 +1,4 @@
-"""How many classes softmax regression has, where its user did not say."""
+"""Whether an objective can learn what is declared about the target, and how many classes softmax regression has."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from dataclasses import replace
 import numpy as np
 
 from pgfl.core.federation import Federation
-from pgfl.errors import PrivacyError
-from pgfl.objectives import Objective, Softmax
+from pgfl.did_you_mean import quoted
+from pgfl.errors import DataError, PrivacyError
+from pgfl.objectives import Huber, Logistic, Objective, Ridge, Softmax
 from pgfl.privacy.request import Privacy
 from pgfl.simulate.communicator import Communicator
 from pgfl.simulate.problems import Objectives
@@ -21,6 +22,7 @@ def with_classes(
 
     Without declared labels it is the largest label of all clients + 1, but never under privacy.
     """
+    _check_declared(objectives, federation)
     filled = _all_filled(objectives, federation, privacy, communicator)
     _check_bound(_each(filled), privacy)
     return filled
@@ -46,6 +48,29 @@ def _all_filled(
     if isinstance(objectives, Objective):
         return _filled(objectives, classes)
     return {name: _filled(objective, classes) for name, objective in objectives.items()}
+
+
+def _check_declared(objectives: Objectives, federation: Federation) -> None:
+    """Raise if what is declared about the target belongs to another task than the objective's."""
+    target = federation.encoding.target if federation.encoding else None
+    if target is None:
+        return
+    for objective in _each(objectives):
+        if target.labels is not None and isinstance(objective, Ridge | Huber):
+            raise DataError(
+                f"The target {quoted(target.name)} has labels, but {objective.kind} regression predicts numbers; "
+                "choose logistic for two labels or softmax for more."
+            )
+        if target.labels is not None and isinstance(objective, Logistic) and len(target.labels) > 2:
+            raise DataError(
+                f"The target {quoted(target.name)} has {len(target.labels)} labels, but logistic regression has two; "
+                "choose softmax."
+            )
+        if target.bounds is not None and isinstance(objective, Logistic | Softmax):
+            raise DataError(
+                f"The target {quoted(target.name)} has bounds, but {objective.kind} regression predicts labels; "
+                "declare labels instead, or choose ridge or huber."
+            )
 
 
 def _each(objectives: Objectives) -> list[Objective]:

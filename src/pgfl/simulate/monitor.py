@@ -13,7 +13,7 @@ import numpy as np
 
 from pgfl.array_types import AnyArray, AnyFloats
 from pgfl.core import metrics
-from pgfl.core.client_rules import GradientSteps
+from pgfl.core.client_rules import GradientSteps, LinearisedStep
 from pgfl.core.server_rules import ExactDiffusion
 from pgfl.objectives import Huber
 from pgfl.results.verdict import STOPS, Noise, Setting, Verdict, Window, is_diverging, judged, remaining
@@ -145,7 +145,7 @@ class Monitor:
         sensitivity, pair = plan.sensitivity[active], layout.client_pair[active]
         index = plan.releases[active] if plan.budget.index == "release" else round
         share = 1.0 / np.maximum(np.bincount(pair, minlength=layout.pairs), 1)[pair]
-        variance = (share * plan.budget.sigma(sensitivity, index)) ** 2
+        variance = plan.variance_of_means(active, plan.budget.sigma(sensitivity, index), share)
         pull = share * 0.5 * sensitivity * layout.counts[active]
         self._noise.append(np.stack([np.bincount(pair, values, layout.pairs) for values in (variance, pull)], axis=1))
 
@@ -191,6 +191,7 @@ class Monitor:
             target_scale=self._target_scale(simulator, number),
             pull=pull,
             exact=isinstance(algorithm.server_rule, ExactDiffusion),
+            linearised=isinstance(algorithm.client_rule, LinearisedStep),
         )
 
     def _target_scale(self, simulator: Simulator, number: int) -> float:

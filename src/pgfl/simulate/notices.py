@@ -10,6 +10,7 @@ from pgfl.core.federation import Federation
 from pgfl.core.server_rules import ExactDiffusion
 from pgfl.core.theory import least_steady_rho, summed_products
 from pgfl.data.id_columns import id_warning
+from pgfl.errors import ConfigError
 from pgfl.objectives import Bounds, MarginObjective
 from pgfl.simulate.communicator import Communicator
 from pgfl.simulate.problems import Objectives, objective_of
@@ -46,6 +47,8 @@ def warnings(
                 f"delta = {privacy.delta:g} is not below 1/D for a client with {records} records: publishing one "
                 "of them at random would keep such a promise; choose a smaller delta."
             )
+    if options.privacy is not None and options.privacy.trusted.aggregates:
+        found += _sitting_out(federation, algorithm, options, communicator)
     if looks_like_id := id_warning(federation, values=options.privacy is None):
         found.append(looks_like_id)
     if not federation.graph.connected:
@@ -58,6 +61,31 @@ def warnings(
     if isinstance(algorithm.client_rule, LinearisedStep):
         found += _long_steps(federation, algorithm.rho, objectives, options, communicator)
     return found
+
+
+def _sitting_out(
+    federation: Federation, algorithm: Algorithm, options: TrainingOptions, communicator: Communicator
+) -> list[str]:
+    """That some (server, cluster) pairs have too few clients ever to contribute; if all have, training is refused."""
+    assert options.privacy is not None
+    trust, most = options.privacy.trusted, options.participants
+    clusters = len(federation.cluster_ids) if algorithm.personalised else 1
+    cluster = federation.client_cluster if algorithm.personalised else np.zeros_like(federation.client_cluster)
+    places = len(federation.server_ids) * clusters
+    sizes = communicator.added(np.bincount(federation.client_server * clusters + cluster, minlength=places))
+    sizes = sizes[sizes > 0]
+    reached = sizes if most == "all" else np.minimum(sizes, most)
+    reasons = [trust.complaint(int(size)) for size in reached]
+    small = [reason for reason in reasons if reason is not None]
+    if len(small) < len(reasons):
+        return [f"{len(small)} of {len(reasons)} clusters at a server always sit out: {small[0]}."] if small else []
+    largest = int(reached.argmax())
+    limited = most != "all" and trust.takes_part(int(sizes.max()))
+    advice = "raise algorithm.participants" if limited else "lower privacy.contributors or privacy.colluders"
+    raise ConfigError(
+        f'With privacy.trust = "{trust.level}" nobody could ever contribute, because even where a server has most '
+        f"clients of a cluster {reasons[largest]}; {advice}, or choose another trust."
+    )
 
 
 def _long_steps(

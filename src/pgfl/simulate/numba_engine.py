@@ -94,6 +94,8 @@ class FastEngine(Engine):
             put(state.released, slice(None) if part.index is None else part.index, released)
             compiled.sum_contributions(part.flat, bounds, state.released, state.dual, means)
             means *= part.shares
+        if self.pair_noise is not None:
+            return self.released_means(part, pick(state.model, part.index), means, number)
         return means
 
     def server_phase(self, turnout: Turnout, means: list[Array], tau: float) -> ServerState:

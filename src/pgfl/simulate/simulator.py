@@ -20,9 +20,9 @@ from pgfl.core.training_defaults import Library
 from pgfl.errors import ConfigError, MissingExtra
 from pgfl.results.result import EndedBy, RunModels
 from pgfl.results.result import Network as Placement
-from pgfl.simulate.calibration import calibrated, constrained
+from pgfl.simulate.calibration import Calibrated, calibrated, constrained
 from pgfl.simulate.communicator import ALONE, Communicator, Gathering
-from pgfl.simulate.engine import AnyBlock, Draw, Engine, NoiseSource, State
+from pgfl.simulate.engine import AnyBlock, Draw, Engine, NoiseSource, PairNoise, State
 from pgfl.simulate.engine_choice import with_engine
 from pgfl.simulate.flat_layout import Layout, RunLayout, lay_out
 from pgfl.simulate.monitor import Monitor
@@ -52,6 +52,7 @@ class Replay:
     participants: Callable[[int], Collection[str]]  # of a round
     noise: Callable[[int, str], Array | None] | None = None  # of a round and a client; None is no noise
     spent: Callable[[int], Collection[str]] | None = None  # who can never contribute again, from a round on
+    pair_noise: Callable[[int, str, str], Array | None] | None = None  # of a round, a server and a cluster's mean
 
 
 class Simulator:
@@ -93,8 +94,9 @@ class Simulator:
         length = communicator.together(lambda: model_length(self.objectives, federations[0]))
         bounded = communicator.together(lambda: [self._bounded(federation) for federation in federations])
         self.layout = lay_out(bounded, first_run, algorithm.personalised, owners, communicator, length)
-        self.plan, noise = self._privacy()
-        self.engine = self._engine(noise, replay)
+        private = self._privacy()
+        self.plan = private.plan if private else None
+        self.engine = self._engine(private, replay)
         self.ended_by: EndedBy | None = None
         self.spent_at: list[int | None] = [None] * len(self.layout.runs)
 
@@ -234,21 +236,24 @@ class Simulator:
             objective = objective_of(self.objectives, federation.cluster_ids[federation.client_cluster[client]])
             objective.check_targets(federation.rows(client)[1], f"Client {federation.client_id(client)}: ")
 
-    def _privacy(self) -> tuple[Plan | None, NoiseSource | None]:
+    def _privacy(self) -> Calibrated | None:
         options, privacy = self.options, self.options.privacy
         if privacy is None:
-            return None, None
+            return None
         return self.communicator.together(
             lambda: calibrated(self.layout, self.algorithm, self.objectives, privacy, options)
         )
 
-    def _engine(self, noise: NoiseSource | None, replay: Replay | None) -> Engine:
+    def _engine(self, private: Calibrated | None, replay: Replay | None) -> Engine:
         options, layout = self.options, self.layout
         scheduler: Draw = Scheduler(options.participants, layout.members, layout.server_keys, options.seed)
         spent = self.plan.spent if self.plan else None
+        noise: NoiseSource | None = private.noise if private else None
+        pair_noise: PairNoise | None = private.pair_noise if private else None
         if replay is not None:
             recorded = scheduler = _RecordedParticipants(layout, replay)
             noise = noise if replay.noise is None else _RecordedNoise(layout, replay.noise)
+            pair_noise = pair_noise if replay.pair_noise is None else _RecordedPairNoise(layout, replay.pair_noise)
             spent = spent if replay.spent is None else recorded.spent
         threads = options.threads or self._useful_threads()
         kind, blocks = self._kernels(threads)
@@ -259,6 +264,7 @@ class Simulator:
             scheduler,
             privacy=self.plan,
             noise=noise,
+            pair_noise=pair_noise,
             spent=spent,
             dtype=options.dtype,
             xp=self._xp,
@@ -360,3 +366,22 @@ class _RecordedNoise:
         drawn = [self._noise(round, name) for name in names]
         noise = np.array([np.zeros(models.shape[1]) if row is None else row for row in drawn])
         return eq.privacy_noise_addition(models, noise)
+
+
+class _RecordedPairNoise:
+    """Adds the recorded noise to the means of pairs."""
+
+    def __init__(self, layout: Layout, noise: Callable[[int, str, str], Array | None]) -> None:
+        self._layout, self._noise = layout, noise
+
+    def release(self, models: Array, means: Array, starts: Ints, sigma: Array, pairs: Ints, round: int) -> Array:
+        """The means with the noise of their pairs in this round."""
+        layout, (run,) = self._layout, self._layout.runs
+        servers = layout.server_number[layout.pair_server[pairs]].tolist()
+        clusters = layout.pair_cluster[pairs].tolist()
+        drawn = [
+            self._noise(round, run.federation.server_ids[server], run.federation.cluster_ids[cluster])
+            for server, cluster in zip(servers, clusters, strict=True)
+        ]
+        noise = np.array([np.zeros(means.shape[1]) if row is None else row for row in drawn])
+        return eq.privacy_noise_addition(means, noise)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 from pgfl.core.algorithms import Algorithm
 from pgfl.core.federation import Federation
 from pgfl.did_you_mean import kind_of
-from pgfl.errors import UsageError
+from pgfl.errors import PrivacyError, UsageError
 from pgfl.objectives import Objective
 from pgfl.privacy.request import Privacy
+from pgfl.results.result import Result
 from pgfl.simulate.checkpoint import Checkpoints
 
 ORDER = "train(federation, algorithm, objective)"
@@ -76,6 +78,23 @@ def check_privacy(privacy: object) -> None:
     raise UsageError(f"privacy takes a Privacy; got {kind_of(privacy)}: write privacy={example}.")
 
 
+def check_start(start: object) -> None:
+    """Raise unless it is an earlier result or left out."""
+    if start is None or isinstance(start, Result):
+        return
+    advice = f": write start=Result.load({str(start)!r})" if isinstance(start, str | Path) else ""
+    raise UsageError(f"start takes the Result of an earlier training; got {kind_of(start)}{advice}.")
+
+
+def check_spent_once(federation: Federation, privacy: Privacy | None, runs: int) -> None:
+    """Raise if several runs would release models of the same records, with noise that is meant for real use."""
+    if privacy is not None and runs > 1 and not federation.generated and privacy.noise_for(federation) == "secure":
+        raise PrivacyError(
+            f"runs = {runs} releases models of the same records {runs} times, and each time spends the budget; train "
+            'once, or with noise="seeded" for a simulation that is not shared.'
+        )
+
+
 def check_helpers(checkpoints: object, progress: object) -> None:
     """Raise for checkpoints and a progress report that cannot be used."""
     if checkpoints is not None and not isinstance(checkpoints, Checkpoints):
@@ -83,9 +102,10 @@ def check_helpers(checkpoints: object, progress: object) -> None:
             f"checkpoints takes a Checkpoints; got {kind_of(checkpoints)}: write "
             "checkpoints=Checkpoints(folder, fingerprint, every=10), from pgfl.simulate.checkpoint."
         )
-    if progress is not None and not callable(progress):
+    if progress is not None and progress is not False and not callable(progress):
         raise UsageError(
-            f"progress takes a function of the rounds done, the rounds in all and the news; got {kind_of(progress)}."
+            "progress takes a function of the rounds done, the rounds in all and the news, or False for no bar in "
+            f"notebooks; got {kind_of(progress)}."
         )
 
 

@@ -8,7 +8,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -29,6 +29,7 @@ from pgfl.simulate.communicator import ALONE, Communicator, Gathering
 from pgfl.simulate.continuing import Continuation, state_of
 from pgfl.simulate.engine_choice import with_engine
 from pgfl.simulate.label_classes import classes_of, with_classes
+from pgfl.simulate.notebook_progress import notebook_bar
 from pgfl.simulate.notices import warnings
 from pgfl.simulate.prediction_points import points
 from pgfl.simulate.problems import Objectives, check_clusters, objective_of
@@ -40,6 +41,8 @@ from pgfl.simulate.train_arguments import (
     check_helpers,
     check_objective,
     check_privacy,
+    check_spent_once,
+    check_start,
     made_federation,
 )
 from pgfl.simulate.training_options import TrainingOptions, as_metrics
@@ -78,7 +81,7 @@ def train(
     stop: Stop = TrainingOptions.stop,
     checkpoints: Checkpoints | None = None,
     resume: bool = False,
-    progress: Progress | None = None,
+    progress: Progress | Literal[False] | None = None,
     start: Result | None = None,
 ) -> Result:
     """Train a model for every cluster of a federation.
@@ -98,6 +101,9 @@ def train(
     With `stop="converged"` a single run without privacy ends once its models have converged. `result.verdict` says
     whether they have; a single run that diverges is always stopped.
 
+    In a notebook, training that takes longer than a moment shows a progress bar, unless `progress` is False. Elsewhere
+    `progress` is a function of the rounds done, the rounds in all and the newest measures.
+
     >>> from pgfl import PGFL, Ridge, synthetic_regression, train
     >>> federation = synthetic_regression(servers=4, clients_per_server=6, dimension=5, samples=(4, 8), seed=1)
     >>> result = train(federation, PGFL(rho=5.0, tau=0.2), Ridge(lam=0.01), rounds=40)
@@ -110,20 +116,22 @@ def train(
     check_algorithm(algorithm)
     check_objective(objective)
     check_privacy(privacy)
+    check_start(start)
     check_helpers(checkpoints, progress)
     options = TrainingOptions(
         rounds, participants, privacy, seed, runs, record_every, as_metrics(metrics), dtype, threads, engine, stop
     )
-    return train_runs(
-        partial(made_federation, federation) if callable(federation) else lambda run: federation,
-        algorithm or PGFL(),
-        objective or Ridge(),
-        replace(options, rounds=options.rounds + (0 if start is None else Continuation(start).round)),
-        checkpoints=checkpoints,
-        resume=resume,
-        progress=progress,
-        start=start,
-    )
+    with nullcontext(progress or None) if progress is not None else notebook_bar() as report:
+        return train_runs(
+            partial(made_federation, federation) if callable(federation) else lambda run: federation,
+            algorithm or PGFL(),
+            objective or Ridge(),
+            replace(options, rounds=options.rounds + (0 if start is None else Continuation(start).round)),
+            checkpoints=checkpoints,
+            resume=resume,
+            progress=report,
+            start=start,
+        )
 
 
 def train_runs(
@@ -139,12 +147,13 @@ def train_runs(
     owners_of: OwnersOfRun = lambda run: None,
     folder: Path | None = None,
     start: Result | None = None,
+    observers: Sequence[Observer] = (),
 ) -> Result:
     """Train all runs, some at a time; on several processes, only the first one has the whole result.
 
     There, `federation_of` gives this process's part of a run and `owners_of` the process of every server. Arrays too
     large for one process's memory are put together in files in `folder`. With `start` the rounds go on from an earlier
-    result, and `options.rounds` counts its rounds too.
+    result, and `options.rounds` counts its rounds too. `observers` are called after every round, last of all.
     """
     began = time.perf_counter()
     earlier = None if start is None else Continuation(start, folder)
@@ -153,6 +162,7 @@ def train_runs(
     owners_of(0)
     first = communicator.together(lambda: federation_of(0))
     communicator.together(lambda: check_clusters(objectives, first.cluster_ids))
+    communicator.together(lambda: check_spent_once(first, options.privacy, options.runs))
     if options.privacy is not None:
         options = replace(options, privacy=options.privacy.completed(first.encoding))
     check_wanted(options.metrics, [objective_of(objectives, name) for name in first.cluster_ids])
@@ -162,8 +172,9 @@ def train_runs(
     options = with_engine(options, algorithm, objectives, first, communicator)
     batches = _batches(first, objectives, options, communicator)
     trained = _Trained(first, objectives, options, warnings(first, algorithm, objectives, options, communicator))
-    observers: list[Observer] = [checkpoints] if checkpoints else []
-    observers += [_Reporter(progress)] if progress else []
+    watching: list[Observer] = [checkpoints] if checkpoints else []
+    watching += [_Reporter(progress)] if progress else []
+    watching += observers
     for numbers in batches:
         owners = [owners_of(run) for run in numbers]
         simulator = Simulator(
@@ -175,7 +186,7 @@ def train_runs(
             communicator=communicator,
             owners=None if owners[0] is None else [owner for owner in owners if owner is not None],
         )
-        simulator.observers = [simulator.monitor, simulator.recorder, *observers]
+        simulator.observers = [simulator.monitor, simulator.recorder, *watching]
         if earlier is not None:
             trained.warnings += earlier.apply(simulator)
         if not (resume and checkpoints and checkpoints.restore(simulator)) and earlier is None:
@@ -269,6 +280,7 @@ class _Trained:
         own = simulator.recorder.client_figures(number, only_wanted=several)  # the others take time in every run
         found = [ClientFigures(one.name, *(gathering.clients(values) for values in one.columns)) for one in own]
         network = self.models[-1].network
+        rows = gathering.clients(simulator.recorder.held_out.own_rows(number)) if found else None
         if not found or network is None or not simulator.communicator.first:
             return
         cluster_ids, named = run.federation.cluster_ids, None if simulator.plan else self.client_ids
@@ -281,6 +293,7 @@ class _Trained:
             self.client_measures = {
                 "client": np.array(self.client_ids, dtype=np.str_),
                 "cluster": np.array(cluster_ids, dtype=np.str_)[cluster],
+                "rows": np.asarray(rows, dtype=np.int64),
                 **{one.name: one.on_own for one in found},
             }
 

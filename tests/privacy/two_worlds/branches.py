@@ -14,7 +14,7 @@ from pgfl.deploy.wire import Kind
 from tests.privacy.two_worlds.frames import opened
 
 FEWEST = 20
-REFUSALS = ("TOO_LONG", "TOO_MANY_STEPS", "UNBOUNDED", "TOO_LITTLE_NOISE", "OLD_ROUND", "LOST_ROUND")
+REFUSALS = ("TOO_LONG", "TOO_MANY_STEPS", "UNBOUNDED", "TOO_LITTLE_NOISE", "OLD_ROUND", "LOST_ROUND", "BEYOND")
 REQUIRED = {
     "release": r"released$",
     "fast solve": r"fast solve",

@@ -8,12 +8,12 @@ from functools import lru_cache
 
 import numpy as np
 
-from pgfl.deploy.wire import Kind
+from pgfl.deploy.wire import VERSION, Kind
 
 _PREFIX = struct.Struct("<4sBBI")
 
 
-def frame(kind, header, *vectors, magic=b"PGFL", version=1):
+def frame(kind, header, *vectors, magic=b"PGFL", version=VERSION):
     """A frame, whatever is in it."""
     text = header if isinstance(header, bytes) else json.dumps(header, separators=(",", ":")).encode()
     payload = b"".join(np.asarray(vector, dtype="<f8").tobytes() for vector in vectors)
@@ -38,11 +38,11 @@ def welcome(training, cluster="a", releases=0, round=0):
     return frame(Kind.WELCOME, fields)
 
 
-def request(round, server_clients, model=None, accepted=None):
+def request(round, server_clients, model=None, accepted=None, restarted=0):
     """`accepted` is a pair of round and model."""
     header = {
         "round": round, "server_clients": server_clients, "known": model is not None,
-        "accepted": None if accepted is None else accepted[0],
+        "accepted": None if accepted is None else accepted[0], "restarted": restarted,
     }  # fmt: skip
     return frame(Kind.REQUEST, header, *[v for v in (model, accepted and accepted[1]) if v is not None])
 

@@ -10,7 +10,7 @@ from collections import Counter
 
 import numpy as np
 
-from pgfl.deploy.wire import Kind
+from pgfl.deploy.wire import VERSION, Kind
 from tests.privacy.two_worlds import device
 from tests.privacy.two_worlds.frames import challenge, frame, opened, refused, request, stop, welcome
 
@@ -159,7 +159,8 @@ class HostileSite:
         if self.chance(0.7 if self.config.theme == "edges" else 0.1) and (edge := self.edge(clients)) is not None:
             question = request(round, clients, edge)
         else:
-            question = request(round, clients, None if self.chance(0.15) else self.model(), self.accepted())
+            model = None if self.chance(0.15) else self.model()
+            question = request(round, clients, model, self.accepted(), self.restarted(round))
         self.asked.append(question)
         return question
 
@@ -175,6 +176,10 @@ class HostileSite:
         if not answered or self.chance(0.25):
             return None
         return answered[-1] if self.chance(0.9) else self.pick(answered), self.model()
+
+    def restarted(self, round):
+        """Duals begin anew now and then, or so the site says, also with rounds that have not been or cannot be."""
+        return self.pick([round - 1, round, round + 9, 2**53 - 1]) if self.chance(0.05) else 0
 
     def model(self):
         """From denormal to far beyond what the wire takes, most of them where the client would answer."""
@@ -345,13 +350,14 @@ class HostileSite:
     def garbage(self):
         """Bytes that are no frame, or none that is expected."""
         self.noted["malformed"] += 1
-        header = {"round": 1, "server_clients": 1, "known": True, "accepted": None}
+        header = {"round": 1, "server_clients": 1, "known": True, "accepted": None, "restarted": 0}
         vector = np.ones(self.config.dimension)
         return self.pick([
             b"", b"PGFL", self.rng.bytes(40), frame(Kind.REQUEST, header), frame(Kind.REQUEST, header, vector, vector),
             frame(Kind.REQUEST, {**header, "round": 0}, vector), frame(Kind.REQUEST, {**header, "more": 1}, vector),
-            frame(Kind.REQUEST, header, vector, magic=b"PGFX"), frame(Kind.REQUEST, header, vector, version=2),
-            frame(Kind.ANSWER, {"round": 1, "release": 1}, vector, vector), frame(99, {}), challenge("00"),
+            frame(Kind.REQUEST, header, vector, magic=b"PGFX"), frame(99, {}), challenge("00"),
+            frame(Kind.REQUEST, header, vector, version=VERSION + 1),
+            frame(Kind.ANSWER, {"round": 1, "release": 1}, vector, vector),
             frame(Kind.REQUEST, b"{", vector), frame(Kind.STOP, {"reason": "x" * 501}), frame(Kind.REQUEST, b"[]"),
         ])  # fmt: skip
 

@@ -2,6 +2,7 @@
 
 The noise follows the client's count of releases, never a site's round number, and is drawn float-safe. The sensitivity
 is that of the very problem that is solved, with the |C_s| of the request, so a site that lies about it changes both.
+Where the owner trusts its site and the training says so, releases leave clean, and are written down as such.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 
@@ -18,6 +20,7 @@ from pgfl.config import PrivacySettings
 from pgfl.core.assured import Refusal
 from pgfl.core.roles import Client
 from pgfl.deploy.client.client_rounds import STATE
+from pgfl.deploy.entrusting import SiteTerms
 from pgfl.errors import LedgerError, PrivacyError
 from pgfl.privacy.ledger import Ledger, Release, Slot
 from pgfl.privacy.noise import NoiseSource, SecureNoise
@@ -92,6 +95,12 @@ class PrivateAccount(LedgerAccount):
     samples: int
     noise: NoiseSource
     drawn: Drawn | None = None  # gets the release number, the clean and the released model; demonstrations only
+    entrusted: SiteTerms | None = None  # the site adds the noise, on these terms; else it is added here
+
+    @property
+    def clean(self) -> bool:
+        """Whether releases leave without noise, to a site that adds it."""
+        return self.entrusted is not None
 
     @classmethod
     def open(cls, path: Path, client: str, settings: PrivacySettings, samples: int, dimension: int) -> PrivateAccount:
@@ -106,6 +115,8 @@ class PrivateAccount(LedgerAccount):
             sensitivity = self.sensitivity(client, server_clients)
         except PrivacyError:
             return Refusal.UNBOUNDED
+        if self.entrusted is not None:
+            return None  # what can be drawn is the site's to judge
         assert self.ledger.policy is not None  # as it was opened with one
         try:
             self.noise.check(self.ledger.policy.budget.sigma([sensitivity], self.releases + 1))
@@ -116,20 +127,39 @@ class PrivateAccount(LedgerAccount):
     @contextmanager
     def reserve(self, key: str, client: Client, server_clients: int) -> Iterator[Slot]:
         """Charge one release of the problem that this request makes the client solve."""
-        with self.ledger.reserve(key, self.sensitivity(client, server_clients), self._unmarked) as slot:
+        reserve = self.ledger.reserve if self.entrusted is None else self.ledger.reserve_entrusted
+        with reserve(key, self.sensitivity(client, server_clients), self._unmarked) as slot:
             self._unmarked.clear()  # marked in the commit of the charge
             yield slot
 
     def perturbed(self, slot: Slot, model: Floats) -> Floats:
-        """The model with the noise that the slot was charged for."""
+        """The model with the noise that the slot was charged for; as it is, where the site adds the noise."""
+        released = model if self.entrusted is not None else self._noised(slot, model)
+        self.record(slot.number, model, released)
+        return released
+
+    @contextmanager
+    def reserve_masked(self, key: str, sensitivity: float, sigma: float) -> Iterator[Slot]:
+        """Charge one contribution to a masked sum whose noise, that of all honest contributors together, has this σ."""
+        with self.ledger.reserve(key, sensitivity, self._unmarked, trust="masked", sigma=sigma) as slot:
+            self._unmarked.clear()  # marked in the commit of the charge
+            yield slot
+
+    def record(self, number: int, model: Floats, released: Floats) -> None:
+        """Hand a clean model and what was made of it to whoever demonstrates; nobody does otherwise."""
+        if self.drawn is not None:
+            self.drawn(number, model, released)
+
+    def _noised(self, slot: Slot, model: Floats) -> Floats:
         sigma, nobody = np.array([slot.sigma]), np.zeros(1, dtype=np.int64)
         released: Floats = self.noise.release(model[None], sigma, nobody, slot.number)[0]
-        if self.drawn is not None:
-            self.drawn(slot.number, model, released)
         return released
 
     def sensitivity(self, client: Client, server_clients: int) -> float:
         """Δ of the problem that this request makes the client solve."""
+        if self.entrusted is not None:
+            dimension = len(client.dual)
+            return self.entrusted.sensitivity(client.objective, client.algorithm, server_clients, dimension)
         counts, modulus = np.array([self.samples]), np.array([client.strong_convexity(server_clients)])
         tolerance = client.tolerance(server_clients)
         plain = self.privacy.sensitivity(client.objective, client.algorithm, counts, modulus, tolerance)
@@ -139,6 +169,8 @@ class PrivateAccount(LedgerAccount):
 @dataclass
 class OpenAccount(LedgerAccount):
     """An `Account` without noise, where the owner switched privacy off: its ledger shows ε = ∞ from then on."""
+
+    clean: ClassVar[bool] = False  # it asks no site for noise
 
     @classmethod
     def open(cls, path: Path, client: str) -> OpenAccount:

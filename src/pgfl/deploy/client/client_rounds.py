@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import logging
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -35,6 +35,11 @@ class Account(Protocol):
     @property
     def releases(self) -> int:
         """How many releases were charged."""
+        ...
+
+    @property
+    def clean(self) -> bool:
+        """Whether releases leave without noise, to a site that adds it."""
         ...
 
     def find(self, key: str) -> Release | None:
@@ -88,7 +93,7 @@ class ClientRounds:
 
     def key(self, round: int) -> str:
         """A round of one training configuration; the same number in another one is another round."""
-        return f"{self.training[:16]}/{round}"
+        return f"{release_prefix(self.training)}{round}"
 
     def welcomed(self, releases: int) -> None:
         """Compare with the last release that the site has seen; `LedgerError` if the account knows of fewer."""
@@ -96,24 +101,30 @@ class ClientRounds:
 
     def answer(self, request: RoundRequest) -> bytes:
         """A frame to send: the answer, the same answer again, or a refusal. `LedgerError` means stop."""
-        if self.last_round is not None and request.round > self.last_round:
-            return decline(request.round, Refusal.BEYOND)
         known = self.account.find(self.key(request.round))
+        if refusal := self.turned_down(request, known):
+            return decline(request.round, refusal)
         if known is not None:
             return known.payload or decline(request.round, Refusal.LOST_ROUND)
-        if self.role.sent is not None and request.round <= self.role.sent[0]:
-            return decline(request.round, Refusal.OLD_ROUND)
-        self._confirm(request)
+        self.confirm(request)
         refusal = self.role.refusal(request) or self.account.refusal(self.role, request.server_clients)
         return decline(request.round, refusal) if refusal else self._release(request)
+
+    def turned_down(self, request: RoundRequest, known: Release | None) -> Refusal | None:
+        """Why a round's number alone rules an answer out; `known` is what was released for it before."""
+        if self.last_round is not None and request.round > self.last_round:
+            return Refusal.BEYOND
+        passed = self.role.sent is not None and request.round <= self.role.sent[0]
+        return Refusal.OLD_ROUND if passed and known is None else None
 
     def _release(self, request: RoundRequest) -> bytes:
         before = self.role.state()
         try:
             with self.account.reserve(self.key(request.round), self.role, request.server_clients) as slot:
                 answer = self.role.answer(request, lambda model: self.account.perturbed(slot, model))
+                answer = replace(answer, clean=self.account.clean)
                 slot.payload = payload = encode_answer(answer, slot.number)
-                slot.state[STATE] = pack_state(self.training, self.role.state(), request.model)
+                slot.state[STATE] = pack_state(self.training, self.role.state(), request.model, self.account.clean)
             return payload
         except BudgetSpent:
             return decline(request.round, Refusal.SPENT, final=True)
@@ -124,12 +135,18 @@ class ClientRounds:
             self.role.restore(before)
             raise
 
-    def _confirm(self, request: RoundRequest) -> None:
+    def confirm(self, request: RoundRequest) -> None:
+        """Note that the site accepted the round that a request says it did."""
         if request.accepted is not None:
             key = self.key(request.accepted.round)
             if key != self._confirmed:
                 self.account.confirm(key)
                 self._confirmed = key
+
+
+def release_prefix(training: str) -> str:
+    """What the keys of all releases to one training begin with."""
+    return f"{training[:16]}/"
 
 
 def decline(round: int, reason: Refusal, final: bool = False) -> bytes:
@@ -138,12 +155,16 @@ def decline(round: int, reason: Refusal, final: bool = False) -> bytes:
     return encode(messages.Decline(round=round, reason=str(reason), final=final))
 
 
-def pack_state(training: str, state: dict[str, Any], received: Floats | None = None) -> bytes:
-    """`Client.state()` as bytes: a line of JSON, then the dual, what was sent and the model that was received."""
+def pack_state(training: str, state: dict[str, Any], received: Floats | None = None, clean: bool = False) -> bytes:
+    """`Client.state()` as bytes: a line of JSON, then the dual, what was sent and the model that was received.
+
+    What was sent clean is not kept here: without a dual nothing is settled with it, and this state is read for others.
+    """
     sent_round, sent = state["sent"] or (0, np.zeros_like(state["dual"]))
     about = {"training": training, "sent_round": sent_round, "settled_round": state["settled_round"]}
     about["restarted"], about["vectors"] = state["restarted"], 2 if received is None else 3
-    rows = [state["dual"], sent, *([] if received is None else [received])]
+    about["clean"] = clean
+    rows = [state["dual"], np.zeros_like(sent) if clean else sent, *([] if received is None else [received])]
     return json.dumps(about).encode() + b"\n" + np.stack(rows).astype("<f8").tobytes()
 
 
@@ -153,6 +174,11 @@ def unpack_state(packed: bytes) -> tuple[str, dict[str, Any]]:
     sent_round = about["sent_round"]
     state = {"dual": dual, "sent": (sent_round, sent) if sent_round else None, "settled_round": about["settled_round"]}
     return about["training"], {**state, "restarted": about.get("restarted", 0)}
+
+
+def sent_clean(packed: bytes) -> bool:
+    """Whether the last release left without noise, to a site that added it."""
+    return bool(_unpacked(packed)[0].get("clean", False))
 
 
 def unpack_received(packed: bytes) -> Floats | None:

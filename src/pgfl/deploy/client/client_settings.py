@@ -11,6 +11,7 @@ from pgfl.config import PrivacySettings
 from pgfl.config.schema import TRAINED_BY_GRADIENT, AlgorithmKind, Count, NotNegative, ObjectiveKind, Positive, Section
 from pgfl.core.assured import MOST_STEPS
 from pgfl.deploy.agreed_training import Name, Task, Training
+from pgfl.deploy.log_settings import LogSettings
 from pgfl.deploy.settings_files import load_settings
 
 
@@ -19,6 +20,13 @@ class SiteAddress(Section):
 
     certificate: str
     superlink: str
+
+
+class RosterFile(Section):
+    """Who may take part in masked sums with a client: a file of names and keys, and who must have signed it, if any."""
+
+    file: str
+    steward: str | None = None  # a public key that is not the site's
 
 
 def _ascending(ends: tuple[float, float]) -> tuple[float, float]:
@@ -81,6 +89,9 @@ class ClientSettings(Section):
     site: SiteAddress
     privacy: PrivacySettings
     limits: TrainingLimits = Field(default_factory=TrainingLimits)
+    roster: RosterFile | None = None  # needed where privacy.trust = "masked"
+    log: LogSettings = Field(default_factory=LogSettings)
+    share_budget: bool = True  # whether the site is told how many releases the policy allows, and their cost
     ledger: str = "ledger.db"
     training: str | None = None  # hash of the training configuration, where the owner insists on one
     record_noise: str | None = None  # demonstrations with made-up data only: whoever reads this file undoes the noise
@@ -108,6 +119,11 @@ class ClientSettings(Section):
             )
         if self.privacy.max_releases is None:
             raise ValueError("`privacy.max_releases` is missing; a device needs a budget that ends.")
+        if self.privacy.trust == "masked" and self.roster is None:
+            raise ValueError(
+                '`roster.file` is missing; with trust = "masked" it names the clients that may take part, so that no '
+                "site can invent them."
+            )
         return self
 
 
@@ -118,6 +134,8 @@ def load_client(path: Path) -> ClientSettings:
     site = settings.site.model_copy(update={"certificate": str(base / settings.site.certificate)})
     changes: dict[str, Any] = {"home": str(base / settings.home), "data": str(base / settings.data), "site": site}
     changes["ledger"] = str(base / settings.ledger)
+    if settings.roster is not None:
+        changes["roster"] = settings.roster.model_copy(update={"file": str(base / settings.roster.file)})
     if settings.record_noise is not None:
         changes["record_noise"] = str(base / settings.record_noise)
     return settings.model_copy(update=changes)

@@ -1,8 +1,8 @@
-"""Flower 1.41, as much of it as both sides need: addresses, secrets, and one task of the Runtime API.
+"""Flower 1.41, as much of it as a site needs: addresses, secrets, and one task of the Runtime API.
 
 Flower carries membership: which nodes are there, with which keys, and the message that invites a node to a run. Its
-engine would run code that a SuperLink ships; the workers here stand in its place, run nothing but the installed pgfl,
-and never unpack a bundle. They lean on flwr's internals, hence the exact pin in pyproject.toml.
+engine would run code that a SuperLink ships; a thread of the site stands in its place and runs nothing but the
+installed pgfl. It leans on flwr's internals, hence the exact pin in pyproject.toml.
 """
 
 from __future__ import annotations
@@ -14,16 +14,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pgfl.deploy.invitations import Invitation
-
 if TYPE_CHECKING:
-    from flwr.app import Message
     from flwr.proto.runtime_pb2 import PullTaskInputResponse
     from flwr.supercore.protobuf.client import ProtobufClientInterceptor
     from flwr.supercore.runtime import RuntimeHttpClient
 
-JOIN = "train.pgfl_join"
-_RECORD = "join"
 QUIET = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
 PATIENCE = 2.0  # seconds that Flower's processes get to end by themselves; their state is in files
 _HEARTBEAT_SECONDS = 15.0
@@ -55,38 +50,19 @@ def secret_file(path: Path) -> Path:
     return path
 
 
-def write_invitation(invitation: Invitation, node: int, seconds: float) -> Message:
-    """The Flower message that carries an invitation to a node and is good for so many seconds."""
-    from flwr.app import ConfigRecord, Message, RecordDict
-
-    content = ConfigRecord({"address": invitation.address, "token": invitation.token})
-    return Message(RecordDict({_RECORD: content}), node, JOIN, ttl=seconds, group_id="join")
-
-
-def read_invitation(message: Message) -> Invitation | None:
-    """The invitation in a Flower message; None if it is anything else."""
-    if message.metadata.message_type != JOIN or not message.has_content():
-        return None
-    record = message.content.config_records.get(_RECORD, {})
-    address, token = record.get("address"), record.get("token")
-    if not (isinstance(address, str) and isinstance(token, str) and 0 < len(address) <= 300 and 0 < len(token) <= 128):
-        return None
-    return Invitation(address, token)
-
-
 def runtime_client(
-    address: str, certificate: bytes | None, component: str, *more: ProtobufClientInterceptor
+    address: str, certificate: bytes, component: str, *more: ProtobufClientInterceptor
 ) -> RuntimeHttpClient:
-    """A client of the Runtime API of a SuperLink (TLS) or of the client's SuperNode (loopback)."""
+    """A client of the Runtime API of a SuperLink."""
     from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
     from flwr.supercore.runtime import RuntimeHttpClient
 
     return RuntimeHttpClient.from_server_address(
-        address, certificate is None, certificate, [RuntimeVersionHttpInterceptor(component_name=component), *more]
+        address, False, certificate, [RuntimeVersionHttpInterceptor(component_name=component), *more]
     )
 
 
-def acquirer(address: str, certificate: bytes | None, secret: Path) -> RuntimeHttpClient:
+def acquirer(address: str, certificate: bytes, secret: Path) -> RuntimeHttpClient:
     """A client that may ask for tasks, because it shares the engine's secret."""
     from flwr.supercore.auth import load_superexec_auth_secret
     from flwr.supercore.interceptors import SuperExecAuthHttpInterceptor

@@ -11,13 +11,18 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pgfl.deploy import identity, processes
 from pgfl.deploy.flower import flower
+from pgfl.deploy.flower.join_message import write_invitation
 from pgfl.deploy.flower.superlink import CONTROL_HEADER
+from pgfl.deploy.guarded_listener import LIMITS, ConnectionLimits
+from pgfl.deploy.identity import ClientKey
 from pgfl.deploy.invitations import Admitted, Invite
+from pgfl.deploy.log_settings import LogSettings, rotate_in_place
 from pgfl.deploy.site.site_settings import SiteSettings
 
 if TYPE_CHECKING:
@@ -39,7 +44,7 @@ clientapp = "pgfl_membership:client"
 _EVERYWHERE = ("0.0.0.0", "::", "")
 _POLL_SECONDS = 0.5
 _REGISTERED_BEFORE = 412  # Flower's answer to a key that it knows
-_JOIN_SECONDS = 7 * 24 * 3600.0
+_JOIN_SECONDS = 600.0  # then an invitation is no good any more; nobody answers it
 _ORPHAN_SECONDS = 15.0  # after a kill, the SuperLink of the site before may still hold its port
 
 
@@ -52,6 +57,7 @@ class SuperLink:
     port: int
     certificate: Path
     key: Path
+    limits: ConnectionLimits = LIMITS
     _child: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
@@ -60,15 +66,22 @@ class SuperLink:
         self.lock = flower.secret_file(self.home / "control.secret")
         tls = ["--ssl-certfile", self.certificate, "--ssl-keyfile", self.key, "--ssl-ca-certfile", self.certificate]
         command = [
-            *(sys.executable, "-P", "-m", "pgfl.deploy.flower.superlink", self.lock),  # -P: not from this folder
+            *(sys.executable, "-P", "-m", "pgfl.deploy.flower.superlink", self.lock),
+            *(self.limits.per_address, self.limits.together),  # -P: not from this folder
             *("--host", self.host, "--port", self.port, *tls, "--enable-supernode-auth"),
             *("--isolation", "process", "--superexec-auth-secret-file", self.secret),
             *("--database", self.home / "flower.db", "--disable-runtime-dependency-installation"),
         ]
         processes.make_private(*self.home.glob("flower.db*"))
+        self._shown = self.certificate.read_bytes()
         self._child = processes.start(
-            [str(part) for part in command], self.home / "superlink.log", flower.environment(self.home / "flower")
+            [str(part) for part in command], self.log, flower.environment(self.home / "flower")
         )
+
+    @property
+    def log(self) -> Path:
+        """Where its output goes."""
+        return self.home / "superlink.log"
 
     @property
     def address(self) -> str:
@@ -79,6 +92,11 @@ class SuperLink:
     def alive(self) -> bool:
         """Whether the process runs."""
         return self._child is not None and self._child.poll() is None
+
+    @property
+    def outdated(self) -> bool:
+        """Whether the site has switched to another certificate than it shows."""
+        return self._child is not None and self._shown != self.certificate.read_bytes()
 
     def stop(self) -> None:
         """End it."""
@@ -113,9 +131,9 @@ class _ControlSecret:
 def inviter_of(settings: SiteSettings) -> FlowerInviter:
     """The inviter of a site, with its SuperLink."""
     home, listen = Path(settings.home), settings.listen
-    return FlowerInviter(
-        SuperLink(home, listen.host, listen.flower, home / identity.SITE_CERTIFICATE, home / identity.SITE_KEY)
-    )
+    certificate, key = home / identity.SITE_CERTIFICATE, home / identity.SITE_KEY
+    superlink = SuperLink(home, listen.host, listen.flower, certificate, key, listen.limits())
+    return FlowerInviter(superlink, settings.log)
 
 
 @dataclass
@@ -123,9 +141,9 @@ class FlowerInviter:
     """`Inviter` over Flower: one thread registers admitted keys, starts a run, and invites nodes."""
 
     link: SuperLink
+    log_settings: LogSettings = field(default_factory=LogSettings)
     _over: threading.Event = field(default_factory=threading.Event)
     _registered: set[str] = field(default_factory=set)
-    _unanswered: set[str] = field(default_factory=set)
 
     async def start(self, admitted: Admitted, invite: Invite) -> None:
         """Begin in the background; training does not wait for it where clients can reconnect by themselves."""
@@ -137,7 +155,7 @@ class FlowerInviter:
     def stop(self) -> None:
         """End the run and the SuperLink."""
         self._over.set()
-        self._thread.join(10.0)
+        self._thread.join(3.0)
         self.link.stop()
 
     def _run(self) -> None:
@@ -152,6 +170,10 @@ class FlowerInviter:
                 while self.link.alive and not self._over.wait(_POLL_SECONDS):
                     self._register(self._control)
                     self._invite(grid)
+                    rotate_in_place(self.link.log, self.log_settings)
+                    if self.link.outdated:
+                        log.info("the SuperLink is started again, with the new certificate")
+                        self.link.stop()
             except Exception as error:
                 if not self._over.is_set():
                     log.warning("Flower is interrupted (%s); trying again", flower.in_brief(error))
@@ -172,7 +194,6 @@ class FlowerInviter:
         from flwr.superlink.grid import HttpGrid
 
         self._registered.clear()
-        self._unanswered.clear()
         self._control = self.link.control()
         patience = time.monotonic() + 60.0
         while not self._over.is_set():
@@ -214,12 +235,11 @@ class FlowerInviter:
     def _register(self, control: Any) -> None:
         import httpx
         from flwr.proto.control_pb2 import RegisterNodeRequest
-        from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 
         for client, key in self._admitted().items():
             if key.fingerprint not in self._registered:
                 try:
-                    request = RegisterNodeRequest(public_key=public_key_to_bytes(key.public), name=client)
+                    request = RegisterNodeRequest(public_key=_flowers_form(key), name=client)
                     control.RegisterNode(request)
                 except httpx.HTTPStatusError as error:
                     if error.response.status_code != _REGISTERED_BEFORE:
@@ -228,15 +248,18 @@ class FlowerInviter:
                 self._registered.add(key.fingerprint)
 
     def _invite(self, grid: Any) -> None:
-        from flwr.supercore.primitives.asymmetric import public_key_to_bytes
-
-        clients = {public_key_to_bytes(key.public): client for client, key in self._admitted().items()}
-        for reply in grid.pull_messages(sorted(self._unanswered)) if self._unanswered else []:
-            self._unanswered.discard(reply.metadata.reply_to_message_id)
+        clients = {_flowers_form(key): client for client, key in self._admitted().items()}
         for node in grid.get_nodes():
             client = clients.get(node.public_key)
             invitation = None if client is None else self._invitation_for(client)
             if invitation is not None:
-                message = flower.write_invitation(invitation, node.node_id, _JOIN_SECONDS)
-                self._unanswered.update(grid.push_messages([message]))
+                grid.push_messages([write_invitation(invitation, node.node_id, _JOIN_SECONDS)])
                 log.info("client %s is online with Flower and was invited", client)
+
+
+@cache
+def _flowers_form(key: ClientKey) -> bytes:
+    from flwr.supercore.primitives.asymmetric import public_key_to_bytes
+
+    form: bytes = public_key_to_bytes(key.public)
+    return form

@@ -1,4 +1,6 @@
-"""Flower's SuperLink with its control interface locked: `python -m pgfl.deploy.flower.superlink SECRET_FILE [flags]`.
+"""Flower's SuperLink behind a guard and with its control interface locked.
+
+    python -m pgfl.deploy.flower.superlink SECRET_FILE CONNECTIONS_PER_ADDRESS CONNECTIONS [flags of flower-superlink]
 
 A SuperLink serves nodes and operators on one port, and without an account system anyone who reaches that port may
 register nodes and start runs. Here every request to the control interface must carry the secret of this site's own
@@ -17,11 +19,12 @@ import time
 from base64 import b64decode
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from pgfl.deploy import processes
-from pgfl.deploy.guarded_listener import PortGuard
+from pgfl.deploy.guarded_listener import LIMITS, ConnectionLimits, PortGuard
 from pgfl.deploy.identity import ClientKey
 from pgfl.deploy.sparing_log import SparingLog
 
@@ -140,8 +143,9 @@ def main() -> None:
     from flwr.superlink.cli.flower_superlink import flower_superlink
     from starlette.middleware import Middleware
 
+    logging.getLogger("uvicorn.access").addFilter(_is_refusal)
     secret = Path(sys.argv.pop(1)).read_text().strip()
-    guard = _guarded()
+    guard = _guarded(replace(LIMITS, per_address=int(sys.argv.pop(1)), together=int(sys.argv.pop(1))))
     threading.Thread(target=_end_with_the_site, args=(os.getppid(),), name="orphan", daemon=True).start()
     extensions.get_middleware = lambda: (
         Middleware(BodyLimit),
@@ -151,6 +155,12 @@ def main() -> None:
     flower_superlink()
 
 
+def _is_refusal(record: logging.LogRecord) -> bool:
+    """Of Flower's lines about requests, several a second, only those about refused ones are kept."""
+    status = record.args[-1] if isinstance(record.args, tuple) and record.args else 0
+    return isinstance(status, int) and status >= 400
+
+
 def _end_with_the_site(site: int) -> None:
     """End at once when the site is gone: its next life needs the port, and what Flower knows is in a file."""
     while os.getppid() == site:
@@ -158,12 +168,12 @@ def _end_with_the_site(site: int) -> None:
     os._exit(0)
 
 
-def _guarded() -> PortGuard:
+def _guarded(limits: ConnectionLimits) -> PortGuard:
     """Put a guard in front of the SuperLink, which then listens on loopback; it runs in a thread of its own."""
     host, port = (sys.argv.index(flag) + 1 for flag in ("--host", "--port"))
     address, inside = f"{sys.argv[host]}:{sys.argv[port]}", processes.free_port()
     sys.argv[host], sys.argv[port] = "127.0.0.1", str(inside)
-    guard = PortGuard()
+    guard = PortGuard(limits=limits)
     threading.Thread(target=_guard_for_ever, args=(guard, address, inside), name="port-guard", daemon=True).start()
     return guard
 

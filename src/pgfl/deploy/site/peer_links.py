@@ -20,6 +20,7 @@ import grpc.aio
 
 from pgfl.deploy import messages
 from pgfl.deploy.grpc_options import channel_options, server_options
+from pgfl.deploy.guarded_listener import LIMITS, ConnectionLimits
 from pgfl.deploy.mtls_proxy import MtlsProxy
 from pgfl.deploy.site.site_store import Neighbour
 from pgfl.deploy.sparing_log import SparingLog
@@ -51,11 +52,13 @@ class PeerService:
     neighbours: Callable[[], Mapping[str, Neighbour]]
     limits: Limits
     receive: Receive
+    on_switched: Callable[[str], None] = lambda peer: None  # it shows the certificate that was to come
+    connections: ConnectionLimits = LIMITS
     refused: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
         self._sparing = SparingLog(log)
-        self.proxy = MtlsProxy(self.certificate, self.key, self._pinned, self.refused)
+        self.proxy = MtlsProxy(self.certificate, self.key, self._pinned, self.refused, self.connections)
 
     async def start(self, address: str) -> int:
         """Listen; returns the port."""
@@ -72,7 +75,7 @@ class PeerService:
         await self.proxy.close()
 
     def _pinned(self) -> bytes:
-        return b"".join(neighbour.certificate.pem for neighbour in self.neighbours().values())
+        return b"".join(neighbour.trusted for neighbour in self.neighbours().values())
 
     async def _greet(self, data: bytes, context: Any) -> bytes:
         return await self._take(data, context, _GREETING)
@@ -104,8 +107,10 @@ class PeerService:
         if certificate is None:
             raise Refused("only proxied connections are accepted")
         pinned = self.neighbours().get(certificate.name)
-        if pinned is None or pinned.certificate.pem != certificate.pem:
+        if pinned is None or certificate not in (pinned.certificate, pinned.coming):
             raise Refused(f"its certificate names {certificate.name!r} and is not the one that is linked")
+        if certificate == pinned.coming:
+            self.on_switched(certificate.name)
         return certificate.name
 
 
@@ -171,23 +176,43 @@ class PeerLink:
             pause = min(2 * pause, 3.0)
 
     async def _send(self, publish: Any) -> None:
-        """Publications as they come; returns when a heartbeat is due."""
-        while True:
-            while self._outbox:
-                item = self._outbox[0]
-                self._sending = True
+        """Publications as they come; returns when a heartbeat is due.
+
+        The next one does not wait until the last is acknowledged: far apart, that would cost half of the rounds.
+        """
+        loop = asyncio.get_running_loop()
+        calls: dict[asyncio.Task[None], tuple[int, bytes]] = {}
+        try:
+            while True:
+                under_way = {id(item) for item in calls.values()}
+                for item in self._outbox:
+                    if id(item) not in under_way:
+                        calls[loop.create_task(self._publish(publish, item))] = item
+                self._sending = bool(calls)
+                self._wake.clear()
+                heartbeat = loop.call_later(_HEARTBEAT_SECONDS, self._wake.set)
+                woken = loop.create_task(self._wake.wait())
                 try:
-                    self._acknowledged(await publish(item[1], timeout=CALL_SECONDS))
+                    await asyncio.wait({woken, *calls}, return_when=asyncio.FIRST_COMPLETED)
                 finally:
-                    self._sending = False
-                with suppress(ValueError):
-                    self._outbox.remove(item)
-            self._wake.clear()
-            heartbeat = asyncio.get_running_loop().call_later(_HEARTBEAT_SECONDS, self._wake.set)
-            await self._wake.wait()  # not wait_for: it can lose a cancellation that comes with the event
-            heartbeat.cancel()
-            if not self._outbox:
-                return
+                    woken.cancel()
+                    heartbeat.cancel()
+                for call in [call for call in calls if call.done()]:
+                    del calls[call]
+                    call.result()
+                self._sending = bool(calls)
+                if self._wake.is_set() and self.drained:
+                    return
+        finally:
+            self._sending = False
+            for call in calls:
+                call.cancel()
+            await asyncio.gather(*calls, return_exceptions=True)
+
+    async def _publish(self, publish: Any, item: tuple[int, bytes]) -> None:
+        self._acknowledged(await publish(item[1], timeout=CALL_SECONDS))
+        with suppress(ValueError):
+            self._outbox.remove(item)
 
     def _acknowledged(self, data: bytes) -> None:
         reply = decode(data, self.limits, _REPLY).header
@@ -198,7 +223,7 @@ class PeerLink:
 
     def _channel(self) -> Any:
         pinned = self.neighbour.certificate
-        credentials = grpc.ssl_channel_credentials(pinned.pem, self.key, self.certificate)
+        credentials = grpc.ssl_channel_credentials(self.neighbour.trusted, self.key, self.certificate)
         options = channel_options(self.limits.frame_bytes, pinned.tls_name)
         return grpc.aio.secure_channel(self.neighbour.address, credentials, options=options)
 

@@ -20,6 +20,7 @@ from pgfl.core.roles import Publication
 from pgfl.objectives import Bounds, Objective
 
 NOISE_TAIL = math.log(1e12)  # noise passes its bound once in 10¹² releases
+REFUSED_RADII = 10.0  # beyond so many an answer is refused
 _ROUNDING = 1e-9
 
 
@@ -48,7 +49,7 @@ class ClientBound:
     objectives: Mapping[str, Objective]  # by cluster
     bounds: Bounds
     noise: float  # the largest standard deviation per coordinate
-    refuse: float = 10.0  # radii beyond which an answer is refused
+    refuse: float = REFUSED_RADII  # radii beyond which an answer is refused
 
     def unbounded(self) -> list[str]:
         """The clusters whose honest releases have no bound."""

@@ -66,9 +66,8 @@ class Seals:
 
 def _digest(*values: str | bytes | float | None) -> str:
     """Of a row's values with their types and lengths, so that no two rows share one by accident."""
-    digest = hashlib.blake2b(digest_size=16)
+    parts = []
     for value in values:
         content = value if isinstance(value, bytes) else repr(value).encode(errors="surrogatepass")
-        digest.update(f"{type(value).__name__}{len(content)}:".encode())
-        digest.update(content)
-    return digest.hexdigest()
+        parts += [type(value).__name__.encode(), b"%d:" % len(content), content]
+    return hashlib.blake2b(b"".join(parts), digest_size=16).hexdigest()

@@ -12,19 +12,25 @@ import time
 import zlib
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from pgfl.core.roles import EVERYONE, Publication, Server
 from pgfl.core.streams import Purpose, stream
 from pgfl.deploy import identity, messages
+from pgfl.deploy.entrusting import SiteTerms
 from pgfl.deploy.identity import ClientKey, SiteCertificate
 from pgfl.deploy.invitations import Invitation, Inviter
-from pgfl.deploy.messages import encode_publication, encode_request, read_answer, read_publication
+from pgfl.deploy.masked_messages import Consent, MaskedAnswer, Reveal
+from pgfl.deploy.messages import RequestFrames, encode_publication, read_answer, read_publication
+from pgfl.deploy.rotation import matching
 from pgfl.deploy.round_streams import ClientStreams, Unwelcome
+from pgfl.deploy.shared_budget import SharedBudget, heard
+from pgfl.deploy.site.masked_pairs import MaskedPairs
 from pgfl.deploy.site.peer_links import PeerLink, PeerService, Refused
 from pgfl.deploy.site.public_bounds import ClientBound
-from pgfl.deploy.site.site_metrics import Figures, MetricsServer, RoundClock
+from pgfl.deploy.site.site_metrics import Figures, MetricsServer, PhaseClock, RoundClock
 from pgfl.deploy.site.site_role import SiteRole
 from pgfl.deploy.site.site_rounds import (
     Ask,
@@ -38,19 +44,23 @@ from pgfl.deploy.site.site_rounds import (
     Publish,
     Quorum,
     Rollback,
+    Send,
     SiteRounds,
     Timing,
 )
 from pgfl.deploy.site.site_settings import SiteSettings
 from pgfl.deploy.site.site_store import STORE, Membership, Neighbour, SiteStore
+from pgfl.deploy.site.trustee import LEDGERS, SumRecorder, Trustee
 from pgfl.deploy.sparing_log import SparingLog
 from pgfl.deploy.wire import Frame, Limits, encode
-from pgfl.errors import NetworkError, Unforeseen
+from pgfl.errors import NetworkError, PrivacyError, Unforeseen
 
 log = logging.getLogger(__name__)
 LOCK, LIVE = "site.lock", "live.json"
 _INVITE_AFTER_SECONDS = 8.0  # a client that had a stream is given so long to come back by itself
 _OVERTIME_SECONDS = 60.0  # for computing and saving a round
+_SEEN_SECONDS = 0.05  # after an answer, until the number of its release is saved
+_LIVE_SECONDS = 0.2  # after a client comes or goes, until the status says so
 _LOOK_SECONDS = 1.0  # how often new admissions and links are looked for
 
 
@@ -82,9 +92,12 @@ class Site:
                 "training.clusters does not name; admit it to another one."
             )
         server = Server(algorithm, self.training.dimension, self.neighbours, clusters=self.training.clusters)
+        self.trustee = self._trustee()
+        self.masked = self._masked_pairs()
         self.role = SiteRole(
-            server, clients, self.training.most_clients, self._client_bound(), settings.bounds.neighbours
-        )
+            server, clients, self.training.most_clients, self._client_bound(), settings.bounds.neighbours, self.trustee,
+            self.masked,
+        )  # fmt: skip
         saved = self.store.load_state()
         if saved is not None:
             self.role.restore(saved[1])
@@ -99,6 +112,7 @@ class Site:
             Timing(**settings.timing.model_dump()),
             Quorum(**settings.quorum.model_dump()),
             choose=self._choose,
+            masked=self.masked,
             round=saved[0] if saved is not None else 0,
             apart=self._apart_before(),
         )
@@ -110,6 +124,12 @@ class Site:
         self._invited: dict[str, float] = dict.fromkeys(clients, time.monotonic() if saved is not None else 0.0)
         self._tokens: dict[str, str] = {}
         self._clock = RoundClock()
+        self._phases = PhaseClock()
+        self._seen: dict[str, int] = {}  # releases that are not saved yet
+        self._saving: asyncio.TimerHandle | None = None
+        self._writing: asyncio.TimerHandle | None = None
+        self._timed: float | None = None  # the deadline that the timer is set to
+        self._budgets: dict[str, SharedBudget | None] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._links: dict[str, PeerLink] = {}
         self._sparing = SparingLog(log)
@@ -125,6 +145,22 @@ class Site:
             log.warning("answers of %s are not bounded: ridge needs bounds.w_norm", ", ".join(unbounded))
         return bound
 
+    def _trustee(self) -> Trustee | None:
+        if self.training.privacy.trust != "site":
+            return None
+        recorded = self.settings.record_noise
+        drawn = None if recorded is None else SumRecorder(Path(recorded))
+        return Trustee(self.training, self.home / LEDGERS, self.store, drawn)
+
+    def _masked_pairs(self) -> MaskedPairs | None:
+        if self.training.privacy.trust != "masked":
+            return None
+        return MaskedPairs(
+            self.training, self.settings.name,
+            lambda client: self.role.pair(client), lambda client: self.role.clients.get(client),
+            lambda: {name: key.line for name, key in self._keys().items()}, self.settings.timing.answers,
+        )  # fmt: skip
+
     # life -------------------------------------------------------------------------------------------------------------
 
     async def run(self) -> str:
@@ -134,14 +170,17 @@ class Site:
         listen, certificate = self.settings.listen, self.certificate.pem
         self.streams = ClientStreams(
             self.settings.name, certificate, self.key, self.limits, self._authenticate,
-            self._stream_opened, self._frame, self._stream_closed,
+            self._stream_opened, self._frame, self._stream_closed, listen.limits(),
         )  # fmt: skip
         self.service = PeerService(
             self.home / identity.SITE_CERTIFICATE, self.home / identity.SITE_KEY, lambda: self.neighbours, self.limits,
-            self._from_peer,
+            self._from_peer, self._peer_switched, listen.limits(),
         )  # fmt: skip
         async with AsyncExitStack() as ending:
             ending.callback(self.store.close)
+            if self.trustee is not None:
+                ending.callback(self.trustee.close)
+            ending.callback(self._save_seen)
             if self.inviter is not None:  # first: it may wait for the port of the life before, and then rounds begin
                 await _listening(self.inviter.start(self._keys, self._invitation), listen.flower)
                 ending.push_async_callback(asyncio.to_thread, self.inviter.stop)
@@ -190,8 +229,9 @@ class Site:
         self.streams.send(client, encode(messages.Stop(reason=reason)))
 
     async def _end_tasks(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
+        for timer in (self._timer, self._writing, self._saving):
+            if timer is not None:
+                timer.cancel()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -202,8 +242,10 @@ class Site:
         """Carry out an event and its effects. If anything goes wrong the process ends: never is a site half alive."""
         try:
             effects = event()
+            self._phases.enter(self.rounds.phase.value)
             if not self._over.done():  # else as after a crash: what is not saved did not happen
                 self._apply(effects)
+                self._retire_spent()
                 self._announce_readiness()
         except Exception as error:
             self._fail(error)
@@ -221,10 +263,13 @@ class Site:
             self._fail(error)
 
     def _apply(self, effects: list[Effect]) -> None:
+        frames = RequestFrames()
         for effect in effects:
             match effect:
                 case Ask(client, request):
-                    self.streams.send(client, encode_request(request))
+                    self.streams.send(client, frames.of(request))
+                case Send(client, frame):
+                    self.streams.send(client, frame)
                 case Publish(round, publication):
                     self._latest = (round, self._published(publication))
                     for link in self._links.values():
@@ -254,11 +299,13 @@ class Site:
             "absent": list(done.absent),
             "retired": list(done.retired),
             "clipped": sorted(self.role.clipped),
+            "sat_out": self._sat_out(done.round),
             "disagreement": float(done.snapshot["disagreement"]),
             "seconds": self._clock.tick(),
             "refused": self._refused(),
         }
-        self.store.save_round(done.round, done.snapshot, done.accepted, figures)
+        self.store.save_round(done.round, done.snapshot, done.accepted, figures, self._seen)
+        self._seen.clear()
         log.info(
             "round %d: %d accepted%s%s%s, disagreement %.3g",
             done.round,
@@ -268,7 +315,20 @@ class Site:
             f", without site {', '.join(done.absent)}" if done.absent else "",
             figures["disagreement"],
         )
+        for pair, why in self._sat_out(done.round).items():
+            self._sparing.info(f"sat out {pair} {why}", f"cluster {pair} sat round {done.round} out: {why}")
         self._write_live()
+
+    def _sat_out(self, round: int) -> dict[str, str]:
+        if self.masked is not None:
+            return self.masked.sat_out(round)
+        return {} if self.trustee is None else dict(self.trustee.sat_out)
+
+    def _retire_spent(self) -> None:
+        """Clients that trust this site and whose accounts here are spent are not asked any more."""
+        spent = set() if self.trustee is None else self.trustee.spent - self.rounds.retired
+        if spent & self.rounds.admitted:
+            self._apply(self.rounds.spent(spent, time.monotonic()))
 
     def _fail(self, error: BaseException) -> None:
         if self._over.done():
@@ -283,19 +343,30 @@ class Site:
         self._over.set_exception(failure)
 
     def _set_timer(self) -> None:
+        deadline = None if self.rounds.phase is Phase.FINISHED else self.rounds.deadline
+        if deadline == self._timed:
+            return
         if self._timer is not None:
             self._timer.cancel()
-            self._timer = None
-        if self.rounds.deadline is not None and self.rounds.phase is not Phase.FINISHED:
-            delay = max(0.0, self.rounds.deadline - time.monotonic())
-            self._timer = self._loop.call_later(delay, lambda: self._handle(lambda: self.rounds.tick(time.monotonic())))
+        self._timer, self._timed = None, deadline
+        if deadline is not None:
+            delay = max(0.0, deadline - time.monotonic())
+            self._timer = self._loop.call_later(delay, self._tick)
+
+    def _tick(self) -> None:
+        self._timer = self._timed = None
+        self._handle(lambda: self.rounds.tick(time.monotonic()))
 
     def _choose(self, round: int, able: list[str]) -> list[str]:
-        wanted = self.training.algorithm.participants
-        if wanted == "all" or len(able) <= wanted:
-            return able
-        lots = stream(self.training.seed, 0, Purpose.PARTICIPANTS, zlib.crc32(self.settings.name.encode()), round)
-        return sorted(able[place] for place in lots.permutation(len(able))[:wanted])
+        wanted, chosen = self.training.algorithm.participants, able
+        if wanted != "all" and len(able) > wanted:
+            lots = stream(self.training.seed, 0, Purpose.PARTICIPANTS, zlib.crc32(self.settings.name.encode()), round)
+            chosen = sorted(able[place] for place in lots.permutation(len(able))[:wanted])
+        if self.masked is not None:
+            return self.masked.worth_asking(chosen)
+        if self.trustee is None:
+            return chosen
+        return self.trustee.worth_asking(chosen, {client: self.role.pair(client) for client in chosen})
 
     # clients ----------------------------------------------------------------------------------------------------------
 
@@ -307,15 +378,31 @@ class Site:
             key = ClientKey.parse(hello.key.encode())
         except Exception as error:
             raise Unwelcome("its key cannot be read") from error
-        client = next((c for c in self.store.clients().values() if c.key == key), None)
-        if client is None or client.name not in self.rounds.admitted:
+        client = self.store.client_of(key)
+        if client is None or client not in self.rounds.admitted:
             raise Unwelcome(f"the key with fingerprint {key.fingerprint[:16]}… is not admitted")
         if not key.verifies(bytes.fromhex(hello.signature), self.certificate.fingerprint, nonce):
-            raise Unwelcome(f"the signature for client {client.name} is wrong")
-        if not self.store.takes_token(client.name, hello.token):
-            raise Unwelcome(f"the token of client {client.name} is not that of its last invitation")
-        self.store.saw_release(client.name, hello.releases)
-        return client.name
+            raise Unwelcome(f"the signature for client {client} is wrong")
+        if not self.store.takes_token(client, hello.token):
+            raise Unwelcome(f"the token of client {client} is not that of its last invitation")
+        self._entrusted(client, hello.terms)
+        if self.masked is not None:
+            self.masked.joined(client, hello.masks)
+        self.store.saw_release(client, hello.releases)
+        self._budgets[client] = heard(hello.budget)
+        return client
+
+    def _entrusted(self, client: str, terms: str) -> None:
+        """Keep an account for a client that trusts this site; one that does not adds its noise itself."""
+        if self.trustee is None:
+            return
+        if not terms:
+            self.trustee.part_with(client)
+            return
+        try:
+            self.trustee.accept(client, SiteTerms.parse(terms))
+        except PrivacyError as error:
+            raise Unwelcome(f"the account of client {client} here cannot go on: {error}") from error
 
     def _stream_opened(self, client: str) -> None:
         self._tokens.pop(client, None)  # the next invitation gets a new one
@@ -335,7 +422,7 @@ class Site:
         if self.rounds.phase is Phase.FINISHED:
             self._dismiss(client, "all rounds are done")
         self._handle(lambda: self.rounds.client_connected(client, time.monotonic()))
-        self._write_live()
+        self._write_live_soon()
 
     def _stream_closed(self, client: str) -> None:
         log.info("client %s is gone", client)
@@ -344,20 +431,55 @@ class Site:
             self.store.remember_informed(self._informed)
         self._invited[client] = time.monotonic()
         self._handle(lambda: self.rounds.client_gone(client, time.monotonic()))
-        self._write_live()
+        self._write_live_soon()
 
     def _frame(self, client: str, frame: Frame) -> None:
         now = time.monotonic()
         match frame.header:
             case messages.Answer(round=round, release=release):
-                try:
-                    self.store.saw_release(client, release)
-                except NetworkError as error:
-                    self._fail(error)
+                if not self._note_release(client, round, release):
                     return
                 self._handle(lambda: self.rounds.answered(client, round, read_answer(frame), now))
             case messages.Decline(round=round, final=final, reason=reason):
                 self._handle(lambda: self.rounds.declined(client, round, final, reason, now))
+            case _ if self.masked is not None:
+                self._masked_frame(self.masked, client, frame, now)
+
+    def _masked_frame(self, masked: MaskedPairs, client: str, frame: Frame, now: float) -> None:
+        header = frame.header
+        match header:
+            case MaskedAnswer(round=round, release=release):
+                if self._note_release(client, round, release):
+                    take = partial(masked.contributed, client, header, frame.words[0])
+                    self._handle(lambda: self.rounds.masked_answer(client, round, take, now))
+            case Consent() | Reveal():
+                self._handle(lambda: self.rounds.masked_message(lambda: masked.heard(client, frame), now))
+            case _:
+                self._handle(lambda: self.rounds.masked_message(lambda: masked.gathered(client, frame), now))
+
+    def _note_release(self, client: str, round: int, number: int) -> bool:
+        """Remember it; returns whether that worked.
+
+        An answer to the open round is saved with the round, or soon if that takes longer: a transaction for each would
+        cost too much. Any other is saved at once.
+        """
+        self._seen[client] = max(number, self._seen.get(client, 0))
+        if round != self.rounds.current or self.rounds.phase is not Phase.COLLECTING:
+            return self._save_seen()
+        if self._saving is None:
+            self._saving = self._loop.call_later(_SEEN_SECONDS, self._save_seen)
+        return True
+
+    def _save_seen(self) -> bool:
+        self._saving = None
+        try:
+            if self._seen:
+                self.store.saw_releases(self._seen)
+                self._seen.clear()
+        except NetworkError as error:
+            self._fail(error)
+            return False
+        return True
 
     def _invitation(self, client: str) -> Invitation | None:
         """The invitation for a client that is online; called from the inviter's thread."""
@@ -474,6 +596,7 @@ class Site:
         while True:
             await asyncio.sleep(_LOOK_SECONDS)
             self._look_for_changes()
+            await self._look_for_certificate()
             self._write_live()
 
     def _look_for_changes(self) -> None:
@@ -490,6 +613,31 @@ class Site:
             if coming.rollbacks != self.role.rollbacks:
                 rollback = Rollback(self.store.past(coming.rollbacks[-1]), coming.rollbacks)
             self._handle(lambda: self.rounds.change(members, time.monotonic(), rollback))
+
+    async def _look_for_certificate(self) -> None:
+        """Take over a certificate to which the operator has switched; open streams go on."""
+        try:
+            shown = SiteCertificate.read(self.home / identity.SITE_CERTIFICATE)
+            key = _read_key(self.home / identity.SITE_KEY)
+        except NetworkError as error:
+            self._sparing.warning("certificate", f"the certificate cannot be read: {error}")
+            return
+        if shown == self.certificate or shown.name != self.certificate.name or not matching(shown, key):
+            return
+        log.info("this site shows the certificate with fingerprint %s… from now on", shown.fingerprint[:16])
+        self.certificate, self.key = shown, key
+        await self.streams.renew(shown.pem, key)
+        self.service.proxy.renew()
+        for name, neighbour in self.neighbours.items():
+            self._keep(self._loop.create_task(self._links.pop(name).stop()))
+            self._link(name, neighbour)
+            if self._latest is not None:
+                self._links[name].publish(*self._latest)
+
+    def _peer_switched(self, peer: str) -> None:
+        log.info("site %s shows its new certificate; the one before is trusted no more", peer)
+        self.store.switched(peer)
+        self.neighbours = {**self.neighbours, peer: self.store.neighbours()[peer]}
 
     def _members_changed(self, changed: Changed) -> None:
         """Open and close streams and links as the members say that count from now on."""
@@ -536,6 +684,7 @@ class Site:
     def figures(self) -> Figures:
         """What is measured, as of now."""
         timing = self.settings.timing
+        releases = {name: client.releases for name, client in self.store.clients().items()}
         return Figures(
             site=self.settings.name,
             phase=self.rounds.phase.value,
@@ -549,14 +698,32 @@ class Site:
             seconds_since_round=self._clock.since,
             round_seconds=self._clock.seconds,
             refused=self._refused(),
-            releases={name: client.releases for name, client in self.store.clients().items()},
+            releases=releases,
+            epsilon_left={
+                name: budget.epsilon_left(releases[name])
+                for name, budget in self._budgets.items()
+                if budget is not None and name in releases
+            },
+            phase_seconds=self._phases.seconds(self.rounds.phase.value),
             disk_free_bytes=shutil.disk_usage(self.home).free,
             missing=self.rounds.missing if self.rounds.phase is Phase.WAITING else None,
             longest_round=timing.start + timing.answers + timing.exchange + timing.pace + _OVERTIME_SECONDS,
         )
 
+    def _write_live_soon(self) -> None:
+        """Once for many clients that come or go at a time."""
+        if self._writing is None:
+            self._writing = self._loop.call_later(_LIVE_SECONDS, lambda: self._handle(self._live_effects))
+
+    def _live_effects(self) -> list[Effect]:
+        self._write_live()
+        return []
+
     def _write_live(self) -> None:
         """A small file for `pgfl site status` and the demo; losing it loses nothing."""
+        if self._writing is not None:
+            self._writing.cancel()
+            self._writing = None
         live = {
             "pid": os.getpid(),
             "site": self.settings.name,

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
+from statistics import median
 from typing import NamedTuple
 
 _REQUEST_SECONDS = 5.0
@@ -35,6 +36,8 @@ class Figures:
     round_seconds: float  # of the last round
     refused: Mapping[str, int] = field(default_factory=dict)
     releases: Mapping[str, int] = field(default_factory=dict)  # the largest number that each client reported
+    epsilon_left: Mapping[str, float] = field(default_factory=dict)  # of the clients that tell their budget
+    phase_seconds: Mapping[str, float] = field(default_factory=dict)  # spent in each phase since the start
     disk_free_bytes: int = 0
     missing: str | None = None  # what the quorum lacks
     longest_round: float = 600.0  # seconds after which a round must be over, whoever is late
@@ -92,6 +95,12 @@ def _metrics(now: Figures) -> Iterator[Metric]:
     yield Metric("refused_total", "counter", "Refused messages and connections.", refused)
     releases: dict[Label, float] = {("client", name): float(count) for name, count in sorted(now.releases.items())}
     yield Metric("client_releases", "gauge", "Releases that a client has made.", releases)
+    left = sorted(now.epsilon_left.values())
+    if left:
+        shown: dict[Label, float] = {("of", "worst"): left[0], ("of", "median"): median(left)}
+        yield Metric("epsilon_left", "gauge", "Privacy budget left, of the clients that tell it.", shown)
+    spent: dict[Label, float] = {("phase", phase): now.phase_seconds.get(phase, 0.0) for phase in phases}
+    yield Metric("phase_seconds_total", "counter", "Time spent in each phase.", spent)
     yield Metric("disk_free_bytes", "gauge", "Free on the disk of the site's folder.", {None: now.disk_free_bytes})
 
 
@@ -139,6 +148,26 @@ class MetricsServer:
                 status, said = health_page(self.figures())
                 return status, _JSON, said.encode()
         return 404, _TEXT, b"there are /metrics and /health\n"
+
+
+@dataclass
+class PhaseClock:
+    """How long the site has been in each phase."""
+
+    _spent: dict[str, float] = field(default_factory=dict)
+    _phase: str = "waiting"
+    _since: float = field(default_factory=time.monotonic)
+
+    def enter(self, phase: str) -> None:
+        """The site is in this phase now."""
+        now = time.monotonic()
+        self._spent[self._phase] = self._spent.get(self._phase, 0.0) + now - self._since
+        self._phase, self._since = phase, now
+
+    def seconds(self, phase: str) -> dict[str, float]:
+        """Of every phase, up to now."""
+        self.enter(phase)
+        return dict(self._spent)
 
 
 @dataclass

@@ -12,6 +12,7 @@ from pgfl.core.roles import EVERYONE
 from pgfl.deploy.agreed_training import TASK_OF
 from pgfl.deploy.site.site_role import models_in
 from pgfl.deploy.site.site_settings import SiteSettings
+from pgfl.deploy.site.site_status import entrusted_account
 from pgfl.deploy.site.site_store import STORE, SiteStore
 from pgfl.errors import NetworkError
 from pgfl.results.model import Model
@@ -24,6 +25,7 @@ def model_of_site(settings: SiteSettings) -> Model:
     """
     with closing(SiteStore(Path(settings.home) / STORE)) as store:
         saved, clients = store.load_state(), store.clients()
+    accounts = {name: entrusted_account(Path(settings.home), name) for name in clients}
     held = {} if saved is None else models_in(saved[1])
     training = settings.training
     clusters = [cluster for cluster in training.clusters if cluster in held or EVERYONE in held]
@@ -45,6 +47,10 @@ def model_of_site(settings: SiteSettings) -> Model:
             "version": __version__,
             "rounds": saved[0],
             "training": training.digest,
-            "privacy": {"releases": {name: client.releases for name, client in clients.items()}},
+            "privacy": {
+                "trust": training.privacy.trust,
+                "releases": {name: client.releases for name, client in clients.items()},
+                "epsilon": {name: account["epsilon"] for name, account in accounts.items()},
+            },
         },
     )

@@ -11,8 +11,11 @@ import numpy as np
 from pgfl.array_types import AnyArray, Floats
 from pgfl.core.metrics import disagreement
 from pgfl.core.roles import Accepted, Answer, Publication, RoundRequest, Server
-from pgfl.deploy.site.public_bounds import Ball, ClientBound, clipped_publication
+from pgfl.deploy.site.masked_pairs import MaskedPairs
+from pgfl.deploy.site.movement import Movement
+from pgfl.deploy.site.public_bounds import REFUSED_RADII, Ball, ClientBound, clipped_publication
 from pgfl.deploy.site.site_rounds import Members
+from pgfl.deploy.site.trustee import Contribution, Trustee
 
 Arrays = dict[str, AnyArray]
 _MODELS = "state."  # the names of the arrays that hold models begin with it
@@ -24,7 +27,9 @@ class SiteRole:
 
     `clients` maps the admitted to their clusters, `accepted` to the last round in which they were accepted. The models
     of those rounds are kept until nobody needs them. With a `bound` on clients the site computes their duals itself,
-    and clips what they contribute; with a radius for neighbours it clips what they publish.
+    and clips what they contribute; with a radius for neighbours it clips what they publish. A `trustee` adds the noise
+    for clients that send clean contributions; of these nothing is kept but what it returns. Of clients that take part
+    in `masked` sums it sees the sums alone.
     """
 
     server: Server
@@ -32,16 +37,20 @@ class SiteRole:
     most_clients: Mapping[str, int] = field(default_factory=dict)  # pgfl-exact: max over sites of |C_{s,(q)}|
     bound: ClientBound | None = None
     neighbour_radius: float | None = None
+    trustee: Trustee | None = None
+    masked: MaskedPairs | None = None
     accepted: dict[str, int] = field(default_factory=dict)
     rollbacks: tuple[int, ...] = ()  # the rounds whose models were taken back, in order
     disagreement: float = 0.0  # between this site's and its neighbours' publications of the last round
     clipped: set[str] = field(default_factory=set)  # clients and neighbours, in the last round
+    used: list[str] = field(default_factory=list)  # the clients whose contributions are in the last aggregates
+    movement: Movement = field(default_factory=Movement)
     _kept: dict[tuple[int, str], Floats] = field(default_factory=dict)
     _duals: dict[str, Floats] = field(default_factory=dict)
     _corrections: dict[str, Floats] = field(default_factory=dict)  # how far the last accepted answers were clipped
     _restarted: dict[str, int] = field(default_factory=dict)
     _all_restarted: int = 0
-    _contributions: dict[str, tuple[Answer, Answer]] = field(default_factory=dict)  # as sent, and as used
+    _contributions: dict[str, tuple[Answer, Answer]] = field(default_factory=dict)  # noised ones, as sent and as used
     _sent: Publication | None = None
 
     def __post_init__(self) -> None:
@@ -78,6 +87,8 @@ class SiteRole:
 
     def judge(self, client: str, answer: Answer) -> str | None:
         """Why an answer is refused, in words; None if it can be used, perhaps clipped."""
+        if answer.clean:
+            return self._judge_clean(client, answer)
         ball = self._ball(client)
         if self.bound is None or ball is None:
             return None
@@ -88,6 +99,20 @@ class SiteRole:
         if far <= self.bound.refuse:
             return None
         return f"it is {far:.3g} times as far from its public centre as an honest one can be"
+
+    def _judge_clean(self, client: str, answer: Answer) -> str | None:
+        """In constant words: what depends on a clean contribution must not be read in a log."""
+        if self.trustee is None or client not in self.trustee.accounts:
+            return "it carries no noise, and this site adds none for this client"
+        ball = self._clean_ball(client)
+        if ball is None or ball.distance(answer.model) > REFUSED_RADII:
+            return "it is further from its public centre than an honest one can be"
+        return None
+
+    def _clean_ball(self, client: str) -> Ball | None:
+        assert self.trustee is not None
+        cluster = self.clients[client]
+        return self.trustee.ball(client, cluster, self.server.model(cluster), len(self.clients))
 
     def _ball(self, client: str) -> Ball | None:
         if self.bound is None:
@@ -106,15 +131,64 @@ class SiteRole:
     def aggregate(self, round: int, answers: Mapping[str, Answer], retired: Collection[str] = ()) -> Publication:
         """The server's aggregation, with clients in the order of their names; the `retired` never answer again."""
         names = sorted(client for client in answers if client in self.clients)
-        self._contributions = {name: (answers[name], self._bounded(name, answers[name])) for name in names}
-        self.clipped = {name for name, (sent, used) in self._contributions.items() if sent.model is not used.model}
+        contributions = {name: (answers[name], self._bounded(name, answers[name])) for name in names}
+        self.clipped = {name for name, (sent, used) in contributions.items() if sent.model is not used.model}
+        self._contributions = {name: both for name, both in contributions.items() if not both[0].clean}
+        clean = {name: used for name, (sent, used) in contributions.items() if sent.clean}
+        aggregates, used = self._noised_aggregates(round, clean) if self.masked is None else self._unmasked(self.masked)
+        self.used = sorted([*self._contributions, *used])
         contributors = [(cluster, client not in retired) for client, cluster in self.clients.items()]
         answered = [(self.clients[name], used) for name, (_, used) in self._contributions.items()]
-        self._sent = self.server.aggregate(round, answered, contributors)
+        self._sent = self.server.aggregate(round, answered, contributors, aggregates)
         return self._sent
+
+    def _noised_aggregates(self, round: int, clean: Mapping[str, Answer]) -> tuple[dict[str, Floats], list[str]]:
+        """The aggregates of pairs with clean contributions, and whose contributions were used.
+
+        The noised sum of the clean ones and the sum of those that clients have noised themselves make one average.
+        """
+        aggregates: dict[str, Floats] = {}
+        used: list[str] = []
+        if self.trustee is None:
+            return aggregates, used
+        self.trustee.sat_out.clear()
+        for pair in sorted({self.pair(client) for client in clean}):
+            members = {name: self._contribution(name, clean[name]) for name in clean if self.pair(name) == pair}
+            noised = self.trustee.noised_sum(round, pair, members, len(self.clients))
+            if noised is None:
+                continue
+            aggregates[pair] = self._averaged(pair, noised.sum, noised.contributors)
+            used += noised.names
+        return aggregates, used
+
+    def _unmasked(self, masked: MaskedPairs) -> tuple[dict[str, Floats], list[str]]:
+        """The aggregates of pairs with a masked sum, to which clients that noised their models themselves are added."""
+        aggregates: dict[str, Floats] = {}
+        for pair, unmasked in masked.sums.items():
+            aggregates[pair] = self._averaged(pair, unmasked.sum, len(unmasked.contributors))
+        return aggregates, list(masked.contributors)
+
+    def _averaged(self, pair: str, noised: Floats, contributors: int) -> Floats:
+        """One average of a noised sum and of what clients have noised themselves."""
+        local = [answer.model for name, (_, answer) in self._contributions.items() if self.pair(name) == pair]
+        averaged: Floats = np.sum([noised, *local], axis=0) / (contributors + len(local))
+        return averaged
+
+    def pair(self, client: str) -> str:
+        """Under which name the aggregate is kept that a client contributes to."""
+        return self.server.key(self.clients[client])
+
+    def _contribution(self, client: str, answer: Answer) -> Contribution:
+        ball = self._clean_ball(client)
+        assert ball is not None  # else it was refused
+        return Contribution(self.clients[client], answer.model, ball)
 
     def _bounded(self, client: str, answer: Answer) -> Answer:
         """The answer as an honest client could have sent it, with the dual that the site computed itself."""
+        if answer.clean:
+            for ball in (self._clean_ball(client), self._ball(client)):
+                answer = answer if ball is None else replace(answer, model=nearer(ball, answer.model))
+            return answer
         ball = self._ball(client)
         if ball is None:
             return answer
@@ -130,7 +204,8 @@ class SiteRole:
         publications = {name: self._near(name, publication) for name, publication in publications.items()}
         self.server.combine(round, publications)
         self._measure(publications)
-        for client in self._contributions:
+        self.movement.follow(round, self.publication().models)
+        for client in self.used:
             model = self.server.model(self.clients[client])
             assert model is not None  # the client's own answer is in it
             self.accepted[client] = round
@@ -148,7 +223,7 @@ class SiteRole:
 
     def _settle(self, client: str) -> None:
         """The client's dual after an accepted answer, computed exactly as the client will compute it."""
-        if self.bound is None:
+        if self.bound is None or not self.server.algorithm.has_dual:
             return
         sent, used = self._contributions[client]
         self._corrections.pop(client, None)
@@ -175,6 +250,7 @@ class SiteRole:
         self.server.restore({"round": round, "clusters": states})
         self.rollbacks, self._all_restarted = tuple(rollbacks), round + 1
         self.accepted, self._kept, self._duals, self._corrections = {}, {}, {}, {}
+        self.movement.begin_anew()
 
     def snapshot(self) -> Arrays:
         """Arrays for the store."""
@@ -201,9 +277,10 @@ class SiteRole:
             "restarted": self._restarted,
             "all_restarted": self._all_restarted,
             "rollbacks": self.rollbacks,
+            "charged": {} if self.trustee is None else self.trustee.charges(),
         }
         arrays["about"] = np.array(json.dumps(about))
-        return arrays
+        return arrays | self.movement.snapshot()
 
     def restore(self, arrays: Mapping[str, AnyArray]) -> None:
         """Go on from a snapshot; if it has no duals but this site bounds its clients, duals begin anew."""
@@ -211,6 +288,7 @@ class SiteRole:
         rested = about.get("rested", ())
         self.server.restore({"round": about["round"], "clusters": models_in(arrays), "rested": rested})
         self.disagreement = float(arrays["disagreement"])
+        self.movement = Movement.restored(arrays)
         self.accepted = {client: int(round) for client, round in about["accepted"].items()}
         self._kept = {(key[0], key[1]): arrays["kept"][row] for row, key in enumerate(about["kept"])}
         self._restarted, self._all_restarted = about.get("restarted", {}), about.get("all_restarted", 0)
@@ -218,9 +296,16 @@ class SiteRole:
         if "duals" in arrays:
             self._duals = dict(zip(about["duals"], arrays["duals"], strict=True))
             self._corrections = dict(zip(about["corrected"], arrays["corrections"], strict=True))
-        if self.bound is not None:
+        if self.trustee is not None:
+            self.trustee.known = dict(about.get("charged", {}))
+        if self.bound is not None and self.server.algorithm.has_dual:
             for client in sorted(self.accepted.keys() - self._duals.keys()):
                 self._restart_dual(client)
+
+
+def nearer(ball: Ball, contribution: Floats) -> Floats:
+    """A clean contribution, no further from its centre than an honest one can be."""
+    return ball.clipped(contribution)
 
 
 def models_in(arrays: Mapping[str, AnyArray]) -> dict[str, dict[str, Floats]]:

@@ -1,6 +1,7 @@
 """A site's side of the rounds, without I/O: events and the time go in, effects come out.
 
     waiting ──► collecting answers of round n ──► exchanging with neighbours ──► completed, n + 1 … ──► finished
+                           └─► unmasking sums, if there are any ─┘
 
 The clock is an argument, so a test can run years in a second. The arithmetic is the role's. What is decided here:
 when a round closes, whose answer counts, which neighbours are waited for, and what a site that fell behind does.
@@ -17,6 +18,7 @@ from typing import Protocol
 
 from pgfl.array_types import AnyArray
 from pgfl.core.roles import Answer, Publication, RoundRequest
+from pgfl.masking.masked_terms import Reason
 
 Snapshot = Mapping[str, AnyArray]
 
@@ -52,6 +54,11 @@ class SiteRole(Protocol):
         """Close the collection; returns what is sent to the neighbours. `retired` clients declined for good."""
         ...
 
+    @property
+    def used(self) -> Collection[str]:
+        """The clients whose contributions are in the last aggregates."""
+        ...
+
     def combine(self, round: int, publications: Mapping[str, Publication]) -> None:
         """Close the round with what the neighbours published."""
         ...
@@ -66,6 +73,52 @@ class SiteRole(Protocol):
 
     def snapshot(self) -> Snapshot:
         """All that a later start needs to go on from here."""
+        ...
+
+
+class Masking(Protocol):
+    """What the rounds need of masked sums; see `masked_pairs`."""
+
+    @property
+    def busy(self) -> bool:
+        """Whether a sum of the round is under way."""
+        ...
+
+    @property
+    def contributors(self) -> tuple[str, ...]:
+        """The clients in the sums of the round."""
+        ...
+
+    def prepare(self, able: Collection[str], now: float) -> Sequence[Effect]:
+        """Begin to prepare rounds for these clients, where it is needed."""
+        ...
+
+    def proceed(self, able: Collection[str], now: float) -> Sequence[Effect]:
+        """Go on with preparations."""
+        ...
+
+    def preparing(self, able: Collection[str]) -> float | None:
+        """Until when a round waits for a preparation."""
+        ...
+
+    def stuck(self, able: Collection[str]) -> bool:
+        """Whether all of these clients take part in masked sums, and none of their pairs can make one now."""
+        ...
+
+    def open(self, asked: Mapping[str, RoundRequest]) -> dict[str, bytes]:
+        """The frames for those who are asked for masked answers."""
+        ...
+
+    def forget(self) -> None:
+        """The round is over, or there is none."""
+        ...
+
+    def left(self, client: str, unprepared: bool = False) -> None:
+        """A client declines the round."""
+        ...
+
+    def advance(self, connected: Collection[str], over: bool) -> Sequence[Effect]:
+        """End the stages that wait for nobody who is here, or all of them if the time is over."""
         ...
 
 
@@ -96,6 +149,7 @@ class Phase(StrEnum):
 
     WAITING = "waiting"
     COLLECTING = "collecting"
+    UNMASKING = "unmasking"
     EXCHANGING = "exchanging"
     FINISHED = "finished"
 
@@ -106,6 +160,14 @@ class Ask:
 
     client: str
     request: RoundRequest
+
+
+@dataclass(frozen=True)
+class Send:
+    """Send these bytes to this client: a message of masked sums."""
+
+    client: str
+    frame: bytes
 
 
 @dataclass(frozen=True)
@@ -160,7 +222,7 @@ class Note:
 
 _KEPT_AHEAD = 3
 _LONGEST_BACK_OFF = 64  # rounds that a silent client sits out
-Effect = Ask | Publish | Completed | Changed | Finished | Note
+Effect = Ask | Send | Publish | Completed | Changed | Finished | Note
 Choose = Callable[[int, list[str]], list[str]]
 
 
@@ -175,6 +237,7 @@ class SiteRounds:
     timing: Timing
     quorum: Quorum = Quorum()
     choose: Choose = lambda round, connected: connected
+    masked: Masking | None = None
     round: int = 0  # the last completed round
     phase: Phase = Phase.WAITING
     refused: Counter[str] = field(default_factory=Counter)
@@ -188,6 +251,8 @@ class SiteRounds:
     _received: dict[str, dict[int, Publication]] = field(default_factory=dict)
     _asked: dict[str, RoundRequest] = field(default_factory=dict)
     _answers: dict[str, Answer] = field(default_factory=dict)
+    _frames: dict[str, bytes] = field(default_factory=dict)  # requests for masked answers
+    _contributed: set[str] = field(default_factory=set)  # clients whose masked answers are here
     _declined: set[str] = field(default_factory=set)
     _retired_then: tuple[str, ...] = ()  # when this round was aggregated
     _opened: bool = False
@@ -204,12 +269,12 @@ class SiteRounds:
     @property
     def current(self) -> int:
         """The round that is under way, or the last one if none is."""
-        return self.round + 1 if self.phase in (Phase.COLLECTING, Phase.EXCHANGING) else self.round
+        return self.round if self.phase in (Phase.WAITING, Phase.FINISHED) else self.round + 1
 
     @property
     def pending(self) -> set[str]:
         """Clients that were asked and have neither answered nor declined."""
-        return set(self._asked) - set(self._answers) - self._declined
+        return set(self._asked) - set(self._answers) - self._contributed - self._declined
 
     @property
     def awaited(self) -> set[str]:
@@ -233,8 +298,10 @@ class SiteRounds:
     @property
     def ready(self) -> bool:
         """Whether enough of this site's own clients are there, so that its neighbours may begin."""
+        if self._opened:
+            return True
         everyone = self.admitted - self.retired <= self.connected
-        return self._opened or everyone or (self._start_over and self._missing_clients() is None)
+        return everyone or (self._start_over and self._missing_clients() is None)
 
     @property
     def missing(self) -> str | None:
@@ -319,7 +386,7 @@ class SiteRounds:
         self._misses.pop(client, None)
         again: list[Effect] = []
         if self.phase is Phase.COLLECTING and client in self.pending:
-            again.append(Ask(client, self._asked[client]))
+            again.append(self._question(client))
         return again + self._advance(now)
 
     def client_gone(self, client: str, now: float) -> list[Effect]:
@@ -334,7 +401,7 @@ class SiteRounds:
             return self._refuse("late", who, f"answered round {round}, now is {self.current}: not counted")
         if client not in self._asked:
             return self._refuse("unasked", who, f"answered round {round} without being asked")
-        if client not in self.pending:
+        if client in self._answers or client in self._declined:
             return self._refuse("duplicate", who, f"answered round {round} again; the first answer stands")
         if refusal := self.role.judge(client, answer):
             self._declined.add(client)
@@ -350,8 +417,32 @@ class SiteRounds:
         if self.phase is Phase.COLLECTING and round == self.current and client in self.pending:
             self._declined.add(client)
             self._misses.pop(client, None)
+        if self.masked is not None and round == self.current:
+            self.masked.left(client, unprepared=reason == Reason.UNPREPARED)
         declines = Note(f"client {client} declines round {round}: {reason}", about=f"declined {client} {reason}")
         return [declines, *self._advance(now)]
+
+    def masked_answer(self, client: str, round: int, take: Callable[[], bool], now: float) -> list[Effect]:
+        """A masked answer came in; `take` hands it over, and is False for one that was not asked for like this."""
+        if self.phase is not Phase.COLLECTING or round != self.current or client not in self._frames:
+            return self._refuse(
+                "late", f"client {client}", f"answered round {round}, now is {self.current}: not counted"
+            )
+        if client not in self._contributed and client not in self._declined and take():
+            self._contributed.add(client)
+            self._misses.pop(client, None)
+        return self._advance(now)
+
+    def masked_message(self, handle: Callable[[], Sequence[Effect]], now: float) -> list[Effect]:
+        """Any other message of masked sums; `handle` takes it."""
+        return [*handle(), *self._advance(now)]
+
+    def spent(self, clients: Collection[str], now: float) -> list[Effect]:
+        """The accounts that this site keeps for these clients are spent: they are not asked any more."""
+        new = sorted(set(clients) & self.admitted - self.retired)
+        self.retired |= set(new)
+        notes: list[Effect] = [Note(f"client {client} has spent its privacy budget at this site") for client in new]
+        return notes + self._advance(now)
 
     def peer_up(self, peer: str, now: float, ready: bool = True) -> list[Effect]:
         """The link to a neighbour works; a neighbour is ready when enough of its own clients are there."""
@@ -381,8 +472,11 @@ class SiteRounds:
 
     def _advance(self, now: float) -> list[Effect]:
         """As far as the present state allows; each turn of the loop ends a phase, so it ends."""
-        phases = {Phase.WAITING: self._wait, Phase.COLLECTING: self._collect, Phase.EXCHANGING: self._exchange}
-        effects: list[Effect] = []
+        phases = {
+            Phase.WAITING: self._wait, Phase.COLLECTING: self._collect, Phase.UNMASKING: self._unmask,
+            Phase.EXCHANGING: self._exchange,
+        }  # fmt: skip
+        effects: list[Effect] = [] if self.masked is None else list(self.masked.proceed(self.able, now))
         while self.phase in phases:
             step = phases[self.phase](now)
             if step is None:
@@ -410,7 +504,7 @@ class SiteRounds:
         if not self._opened:
             everyone = self.admitted - self.retired <= self.connected and self.neighbours <= self.up & self._ready_peers
             until = now if everyone else self._start_by
-        elif able or peers - self._suspects:
+        elif (able and not self._nobody_to_ask()) or (peers - self._suspects and not able):
             until = now
         else:  # nobody to ask and nobody in time: rounds must not race by
             until = self._pause_until = self._pause_until or now + self.timing.exchange
@@ -418,7 +512,20 @@ class SiteRounds:
         if now < until:
             self.deadline = until
             return None
-        return self._open(now)
+        return self._open(now) if self.masked is None else self._open_prepared(self.masked, now)
+
+    def _open_prepared(self, masked: Masking, now: float) -> list[Effect] | None:
+        """Open a round once its masked sums are prepared; one that has a cohort left does not wait for the next."""
+        begun = list(masked.prepare(self.able, now))
+        until = masked.preparing(self.able)
+        if until is not None:
+            self.deadline = until
+            return begun or None
+        return begun + self._open(now)
+
+    def _nobody_to_ask(self) -> bool:
+        """Whether only clients are here whose masked sums could be prepared and failed."""
+        return self._opened and self.masked is not None and self.masked.stuck(self.able)
 
     def _alone(self, now: float) -> list[Effect] | None:
         """Too few are here: wait, or give up after a time."""
@@ -443,12 +550,25 @@ class SiteRounds:
         self.deadline = now + self.timing.answers
         able = sorted(self._due())
         chosen = self.choose(self.current, able) if able else []
+        self._forget_round()
         self._asked = {client: self.role.request(client, self.current) for client in chosen}
-        self._answers, self._declined = {}, set()
-        return [Ask(client, request) for client, request in self._asked.items()]
+        self._frames = {} if self.masked is None else self.masked.open(self._asked)
+        return [self._question(client) for client in self._asked]
+
+    def _question(self, client: str) -> Effect:
+        """What a client is asked in this round."""
+        if client in self._frames:
+            return Send(client, self._frames[client])
+        return Ask(client, self._asked[client])
+
+    def _forget_round(self) -> None:
+        if self.masked is not None:
+            self.masked.forget()
+        self._asked, self._answers, self._frames, self._contributed, self._declined = {}, {}, {}, set(), set()
 
     def _collect(self, now: float) -> list[Effect] | None:
-        if self.pending and (self.deadline is None or now < self.deadline):
+        settled = len(self._answers) + len(self._contributed) + len(self._declined)  # each client once
+        if settled < len(self._asked) and (self.deadline is None or now < self.deadline):
             return None
         late = sorted(self.pending)
         for client in late:
@@ -458,7 +578,22 @@ class SiteRounds:
             Note(f"round {self.current} closes without {client}, asked again in round {self._misses[client][1] + 1}")
             for client in late
         ]
-        return notes + self._publish(now)
+        if self.masked is None or not self.masked.busy:
+            return notes + self._publish(now)
+        self.phase = Phase.UNMASKING
+        self.deadline = now + self.timing.answers
+        return notes + list(self.masked.advance(self.connected, over=True))
+
+    def _unmask(self, now: float) -> list[Effect] | None:
+        """The stages of masked sums after the contributions; each may take as long as answers may."""
+        assert self.masked is not None
+        over = self.deadline is not None and now >= self.deadline
+        effects = list(self.masked.advance(self.connected, over))
+        if not self.masked.busy:
+            return effects + self._publish(now)
+        if effects:
+            self.deadline = now + self.timing.answers
+        return effects or None
 
     def _due(self) -> set[str]:
         """Clients that are asked now: one that let rounds pass in silence sits out 1, 2, 4, … rounds."""
@@ -494,14 +629,14 @@ class SiteRounds:
             Completed(
                 round=self.round,
                 snapshot=self.role.snapshot(),
-                accepted=tuple(sorted(self._answers)),
+                accepted=tuple(sorted(self.role.used)),
                 late=tuple(sorted(self.pending)),
                 neighbours=tuple(present),
                 absent=tuple(sorted(self.neighbours - set(present))),
                 retired=self._retired_then,
             )
         )
-        self._asked, self._answers, self._declined = {}, {}, set()
+        self._forget_round()
         return effects
 
     def _catch_up(self) -> list[Effect] | None:
@@ -513,7 +648,7 @@ class SiteRounds:
         self.round = ahead - 1
         self.phase = Phase.EXCHANGING
         self.deadline = None
-        self._asked, self._answers, self._declined = {}, {}, set()
+        self._forget_round()
         self._opened = True
         self._suspects |= {peer for peer in self.neighbours if self._newest(peer) < ahead}
         self._retired_then = tuple(sorted(self.retired))

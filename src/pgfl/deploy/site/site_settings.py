@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Self
 
@@ -9,8 +10,10 @@ from pydantic import Field, model_validator
 
 from pgfl.config.schema import NotNegative, Positive, Section
 from pgfl.deploy.agreed_training import Name, Training
+from pgfl.deploy.guarded_listener import LIMITS, ConnectionLimits
+from pgfl.deploy.log_settings import LogSettings
 from pgfl.deploy.settings_files import load_settings
-from pgfl.deploy.site.public_bounds import ClientBound
+from pgfl.deploy.site.public_bounds import REFUSED_RADII, ClientBound
 from pgfl.deploy.site.site_rounds import Quorum, Timing
 from pgfl.objectives import Bounds
 
@@ -25,7 +28,13 @@ class Listening(Section):
     flower: Port = 9092
     clients: Port = 9093
     peers: Port = 9094
+    connections: Annotated[int, Field(ge=16, le=65536)] = LIMITS.together  # at a time, to each port
+    per_address: Annotated[int, Field(ge=1, le=65536)] = LIMITS.per_address  # of them; clients behind one router share
     metrics: Annotated[str, Field(pattern=r"^.+:\d{1,5}$")] | None = None  # host:port of /metrics and /health
+
+    def limits(self) -> ConnectionLimits:
+        """On the connections to each port."""
+        return replace(LIMITS, per_address=self.per_address, together=self.connections)
 
 
 class TimingSettings(Section):
@@ -55,7 +64,7 @@ class BoundSettings(Section):
     y_bound: Positive | None = None
     w_norm: Positive | None = None
     noise: NotNegative | None = None  # the largest standard deviation of a client's noise, per coordinate
-    refuse: Annotated[float, Field(ge=1.0)] = 10.0  # radii beyond which an answer is refused
+    refuse: Annotated[float, Field(ge=1.0)] = REFUSED_RADII  # radii beyond which an answer is refused
     neighbours: Positive | None = None  # how far a neighbour's model may be from the site's own
 
     @model_validator(mode="after")
@@ -82,10 +91,14 @@ class SiteSettings(Section):
     timing: TimingSettings = Field(default_factory=TimingSettings)
     quorum: QuorumSettings = Field(default_factory=QuorumSettings)
     bounds: BoundSettings = Field(default_factory=BoundSettings)
+    log: LogSettings = Field(default_factory=LogSettings)
     training: Training
+    record_noise: str | None = None  # demonstrations with made-up data only: whoever reads this folder undoes the noise
 
 
 def load_site(path: Path) -> SiteSettings:
     """A site's settings; `home` is taken from the file's folder."""
     settings = load_settings(path, SiteSettings)
-    return settings.model_copy(update={"home": str(path.resolve().parent / settings.home)})
+    base = path.resolve().parent
+    record = None if settings.record_noise is None else str(base / settings.record_noise)
+    return settings.model_copy(update={"home": str(base / settings.home), "record_noise": record})

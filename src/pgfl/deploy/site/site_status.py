@@ -11,7 +11,9 @@ from typing import Any
 from pgfl.deploy.processes import only_one
 from pgfl.deploy.site.site import LIVE, LOCK
 from pgfl.deploy.site.site_store import SiteStore
-from pgfl.errors import NetworkError
+from pgfl.deploy.site.trustee import LEDGERS
+from pgfl.errors import LedgerError, NetworkError
+from pgfl.privacy.ledger import Ledger
 
 
 def status_of(home: Path) -> dict[str, Any]:
@@ -30,10 +32,25 @@ def status_of(home: Path) -> dict[str, Any]:
         "missing": live.get("missing"),
         "refused": live.get("refused", {}),
         "clients": [
-            {"name": c.name, "cluster": c.cluster, "releases": c.releases, "accepted": c.accepted} for c in clients
+            {"name": c.name, "cluster": c.cluster, "releases": c.releases, "accepted": c.accepted}
+            | entrusted_account(home, c.name)
+            for c in clients
         ],
         "neighbours": [{"name": n.certificate.name, "address": n.address} for n in neighbours],
     }
+
+
+def entrusted_account(home: Path, client: str) -> dict[str, Any]:
+    """What a client has spent that trusts this site, from the account that the site keeps for it; nothing of others."""
+    path = home / LEDGERS / f"{client}.db"
+    if not path.exists():
+        return {"trust": "local", "epsilon": None, "delta": None, "spent": None}
+    try:
+        with Ledger.read(path) as ledger:
+            summary = ledger.summary()
+    except LedgerError:  # it is being made
+        return {"trust": "site", "epsilon": None, "delta": None, "spent": None}
+    return {"trust": "site"} | {name: summary[name] for name in ("epsilon", "delta", "spent")}
 
 
 def is_running(home: Path) -> bool:

@@ -24,7 +24,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from pgfl.array_types import AnyArray
+from pgfl.array_types import AnyArray, Floats
 from pgfl.deploy.identity import SITE_CERTIFICATE, ClientKey, SiteCertificate, check_name
 from pgfl.deploy.site.seals import Seals
 from pgfl.errors import NetworkError
@@ -33,7 +33,8 @@ from pgfl.sqlite_files import configure, connect, snapshot, writing
 State = Mapping[str, AnyArray]
 STORE = "site.db"  # in a site's folder
 _KEPT_ROUNDS = 1000
-_TABLES = ("facts", "clients", "expelled", "names", "neighbours", "state", "past", "rounds")
+_TABLES = ("facts", "clients", "expelled", "names", "neighbours", "state", "past", "rounds", "noised")
+_SAW_RELEASE = "UPDATE clients SET releases = ? WHERE name = ? AND releases < ?"
 _PAST_EVERY, _PAST_KEPT = 10, 20  # models of every tenth round can be taken back, of the last twenty such rounds
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value TEXT NOT NULL, seal TEXT);
@@ -48,6 +49,9 @@ CREATE TABLE IF NOT EXISTS state (
 CREATE TABLE IF NOT EXISTS past (round INTEGER PRIMARY KEY, arrays BLOB NOT NULL, seal TEXT);
 CREATE TABLE IF NOT EXISTS rounds (
     round INTEGER PRIMARY KEY, finished REAL NOT NULL, figures TEXT NOT NULL, seal TEXT);
+CREATE TABLE IF NOT EXISTS noised (
+    round INTEGER NOT NULL, pair TEXT NOT NULL, contributors INTEGER NOT NULL, sum BLOB NOT NULL, seal TEXT,
+    PRIMARY KEY (round, pair));
 """
 
 
@@ -68,6 +72,12 @@ class Neighbour:
 
     certificate: SiteCertificate
     address: str
+    coming: SiteCertificate | None = None  # which it will switch to
+
+    @property
+    def trusted(self) -> bytes:
+        """The certificates that it may show."""
+        return self.certificate.pem + (b"" if self.coming is None else self.coming.pem)
 
 
 @dataclass(frozen=True)
@@ -177,12 +187,22 @@ class SiteStore:
         return {row[0]: Admitted(row[0], ClientKey(row[1]), *row[2:]) for row in rows}
 
     def saw_release(self, client: str, number: int) -> None:
-        """Remember that a client has made so many releases, whatever becomes of them.
+        """The same for one client."""
+        self.saw_releases({client: number})
+
+    def saw_releases(self, numbers: Mapping[str, int]) -> None:
+        """Remember that clients have made so many releases, whatever becomes of them.
 
         A kill does not undo this. It costs no sync: the round's commit, which follows, is one.
         """
         with self._transaction(synced=False):
-            self._db.execute("UPDATE clients SET releases = max(releases, ?) WHERE name = ?", (number, client))
+            self._db.executemany(_SAW_RELEASE, [(number, client, number) for client, number in numbers.items()])
+
+    def client_of(self, key: ClientKey) -> str | None:
+        """The name of the admitted client with this key."""
+        with self._plain_errors():
+            row = self._db.execute("SELECT name FROM clients WHERE key = ?", (key.line,)).fetchone()
+        return None if row is None else str(row[0])
 
     def link(self, neighbour: SiteCertificate, address: str) -> int:
         """Trust this certificate as a neighbour; linking again changes its address."""
@@ -193,6 +213,39 @@ class SiteStore:
                 (neighbour.name, neighbour.pem, address),
             )
         return number
+
+    def trust_next(self, coming: SiteCertificate) -> int:
+        """Trust the certificate that a neighbour will switch to, beside the present one."""
+        with self._change() as number:
+            known = self.neighbours().get(coming.name)
+            if known is None:
+                raise NetworkError(f"No site {coming.name} is linked here; link it first.")
+            both = known.certificate.pem + coming.pem
+            self._db.execute("UPDATE neighbours SET pem = ? WHERE name = ?", (both, coming.name))
+        return number
+
+    def switched(self, neighbour: str) -> None:
+        """A neighbour has shown its next certificate; the one before is trusted no more."""
+        with self._change():
+            known = self.neighbours().get(neighbour)
+            if known is not None and known.coming is not None:
+                self._db.execute("UPDATE neighbours SET pem = ? WHERE name = ?", (known.coming.pem, neighbour))
+
+    def rekey(self, old: ClientKey, new: ClientKey) -> tuple[str, int]:
+        """A client has a new key from now on; returns its name and the number of the change."""
+        with self._change() as number:
+            name = self.client_of(old)
+            if name is None:
+                raise NetworkError(f"No client with the key {old.fingerprint[:16]}… is admitted here.")
+            if self._db.execute("SELECT name FROM names WHERE key = ? AND name != ?", (new.line, name)).fetchone():
+                raise NetworkError("The new key belongs to another client already; its owner must make another one.")
+            self._db.execute(
+                "INSERT OR REPLACE INTO expelled (key, releases) SELECT key, releases FROM clients WHERE name = ?",
+                (name,),
+            )
+            self._db.execute("UPDATE clients SET key = ? WHERE name = ?", (new.line, name))
+            self._db.execute("UPDATE names SET key = ? WHERE name = ?", (new.line, name))
+        return name, number
 
     def unlink(self, name: str) -> int:
         """Trust this neighbour no more."""
@@ -214,7 +267,7 @@ class SiteStore:
         """All links, by name, sorted."""
         with self._plain_errors():
             rows = self._db.execute("SELECT name, pem, address FROM neighbours ORDER BY name").fetchall()
-        return {name: Neighbour(SiteCertificate(name, bytes(pem)), address) for name, pem, address in rows}
+        return {name: _neighbour(name, bytes(pem), address) for name, pem, address in rows}
 
     # tokens -----------------------------------------------------------------------------------------------------------
 
@@ -252,8 +305,16 @@ class SiteStore:
         """The clusters of the training that was served last; empty before the first start."""
         return list(json.loads(self.fact("clusters") or "[]"))
 
-    def save_round(self, round: int, state: State, accepted: Iterable[str], figures: Mapping[str, Any]) -> None:
-        """A completed round, all of it or nothing."""
+    def save_round(
+        self,
+        round: int,
+        state: State,
+        accepted: Iterable[str],
+        figures: Mapping[str, Any],
+        releases: Mapping[str, int] | None = None,
+    ) -> None:
+        """A completed round, and the `releases` that were seen meanwhile, all of it or nothing."""
+        seen = dict(releases or {})
         with self._transaction():
             self._save_state(round, state)
             if round % _PAST_EVERY == 0:
@@ -264,13 +325,32 @@ class SiteStore:
                     (_PAST_KEPT,),
                 )
             self._db.executemany(
-                "UPDATE clients SET accepted = ? WHERE name = ?", [(round, client) for client in accepted]
+                "UPDATE clients SET accepted = ?, releases = max(releases, ?) WHERE name = ?",
+                [(round, seen.pop(client, 0), client) for client in accepted],
             )
+            self._db.executemany(_SAW_RELEASE, [(number, client, number) for client, number in seen.items()])
             self._db.execute(
                 "INSERT OR REPLACE INTO rounds (round, finished, figures) VALUES (?, ?, ?)",
                 (round, time.time(), json.dumps(dict(figures))),
             )
             self._db.execute("DELETE FROM rounds WHERE round <= ?", (round - _KEPT_ROUNDS,))
+            self._db.execute("DELETE FROM noised WHERE round <= ?", (round,))
+
+    def keep_noised(self, round: int, pair: str, noised: Floats, contributors: int) -> None:
+        """A noised sum of the round under way, durable before it is used; there is one for each pair."""
+        with self._transaction():
+            self._db.execute(
+                "INSERT INTO noised (round, pair, contributors, sum) VALUES (?, ?, ?, ?)",
+                (round, pair, contributors, np.ascontiguousarray(noised, dtype="<f8").tobytes()),
+            )
+
+    def noised(self, round: int, pair: str) -> tuple[Floats, int] | None:
+        """The noised sum that was kept for a pair in a round that is not completed, and its number of contributors."""
+        with self._plain_errors():
+            row = self._db.execute(
+                "SELECT sum, contributors FROM noised WHERE round = ? AND pair = ?", (round, pair)
+            ).fetchone()
+        return None if row is None else (np.frombuffer(row[0], dtype="<f8").astype(np.float64), int(row[1]))
 
     def save_state(self, round: int, state: State) -> None:
         """The state after the last round, where it changed without a new one."""
@@ -380,6 +460,13 @@ class SiteStore:
             raise NetworkError(
                 f"The site's record {self.path} cannot be read or written ({error}); what was saved before is intact."
             ) from error
+
+
+def _neighbour(name: str, pem: bytes, address: str) -> Neighbour:
+    end = b"-----END CERTIFICATE-----\n"
+    first, _, second = pem.partition(end)
+    coming = SiteCertificate(name, second) if second else None
+    return Neighbour(SiteCertificate(name, first + end), address, coming)
 
 
 def _packed(arrays: State) -> bytes:

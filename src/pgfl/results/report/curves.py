@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
-from pgfl.array_types import AnyFloats
-from pgfl.results.report.panels import CLUSTER_COLOURS, GREY, Panel, panels
+from pgfl.array_types import AnyFloats, Ints
+from pgfl.drawing.colours import CLUSTER_COLOURS, GREY
+from pgfl.results.report.panels import Curve, Panel, panels
 from pgfl.results.result import Result
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ def draw(result: Result, stream: BinaryIO) -> None:
         FigureCanvasAgg(figure)
         grid = figure.subplots(rows, columns, squeeze=False).ravel()
         for axes, panel in zip(grid, shown, strict=False):
-            _draw_panel(axes, panel)
+            draw_panel(axes, panel)
         if spent is not None:
             _draw_spending(grid[len(shown)], spent)
         for axes in grid[count:]:
@@ -59,11 +60,17 @@ def epsilons(result: Result) -> AnyFloats | None:
     return values[np.isfinite(values)] if np.isfinite(values).any() else None
 
 
-def _draw_panel(axes: Axes, panel: Panel) -> None:
+def draw_curve(axes: Axes, rounds: Ints, curve: Curve, name: str, colour: str) -> None:
+    """Draw one curve and its band, under a name and in a colour."""
+    if curve.low is not None and curve.high is not None:
+        axes.fill_between(rounds, curve.low, curve.high, color=colour, alpha=0.15, linewidth=0)
+    axes.plot(rounds, curve.y, color=colour, linewidth=1.4, label=name)
+
+
+def draw_panel(axes: Axes, panel: Panel) -> None:
+    """Draw the curves of a panel."""
     for curve in panel.curves:
-        if curve.low is not None and curve.high is not None:
-            axes.fill_between(panel.x, curve.low, curve.high, color=curve.colour, alpha=0.15, linewidth=0)
-        axes.plot(panel.x, curve.y, color=curve.colour, linewidth=1.4, label=curve.name)
+        draw_curve(axes, panel.x, curve, curve.name, curve.colour)
     axes.set_title(panel.title)
     axes.set_xlabel("round")
     axes.set_ylabel(panel.unit)

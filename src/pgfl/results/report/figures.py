@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+from pgfl.core.measures import MEASURES
 
 SPENDING = {
     "releases": "releases",
@@ -59,3 +64,17 @@ def guarantee(promise: str) -> str:
 def short(value: float | None) -> str:
     """A figure of the privacy table; None is what JSON cannot hold."""
     return "∞" if value is None else f"{value:.4g}"
+
+
+def news(info: Mapping[str, Any]) -> str:
+    """The figures that a progress bar shows besides rounds.
+
+    >>> news({"nmsd": 0.1, "accuracy": 0.914, "epsilon": 0.25, "memory_gib": 2.31})
+    'NMSD -10.00 dB  accuracy 91.4 %  spent ε 0.25  2.3 GiB'
+    """
+    parts: dict[str, tuple[str, Callable[[float], str]]] = {
+        **{name: (f"{LABELS[name]} {{}}", partial(figure, name)) for name in ("nmsd", *MEASURES)},
+        "epsilon": ("spent ε {}", short),
+        "memory_gib": ("{} GiB", "{:.1f}".format),
+    }
+    return "  ".join(words.format(form(info[key])) for key, (words, form) in parts.items() if key in info)

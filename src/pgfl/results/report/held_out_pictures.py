@@ -1,32 +1,25 @@
-"""Held-out rows as pictures: predicted against observed targets, and how clients compare."""
+"""Held-out rows as pictures: predicted against observed targets, residuals, and how clients compare."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from pgfl.array_types import AnyFloats, Bools
+from pgfl.array_types import AnyFloats
 from pgfl.core.measures import CLASSIFICATION
+from pgfl.drawing.colours import cluster_colour
+from pgfl.drawing.plot_svg import BOTTOM, LEFT, RIGHT, TOP, WIDTH, Axis, Dot, Path, Tick, plot_svg
 from pgfl.results.report.figures import LABELS, figure
-from pgfl.results.report.network_picture import Dot
-from pgfl.results.report.panels import MOST_CURVES, cluster_colour
-from pgfl.results.report.rendering import rendered
-from pgfl.results.result import Result
+from pgfl.results.report.panels import MOST_CURVES
+from pgfl.results.result import Columns, Result
 
 if TYPE_CHECKING:
     from markupsafe import Markup
 
-WIDTH, LEFT, RIGHT, TOP, BOTTOM = 520, 58, 12, 24, 36
 SQUARE, STRIP, MOST_DOTS = 420, 28, 2_000
-
-
-class Tick(NamedTuple):
-    """A mark on an axis."""
-
-    at: float
-    text: str
+COMPARED = ("mae", "accuracy")  # of one client; its R² on a handful of rows can be any negative number
+Line = tuple[float, float, float, float]
 
 
 class Picture(NamedTuple):
@@ -37,55 +30,37 @@ class Picture(NamedTuple):
     words: str
 
 
-@dataclass(frozen=True)
-class Axis:
-    """A linear axis from values to places."""
-
-    low: float
-    high: float
-    start: float
-    end: float
-
-    @classmethod
-    def around(cls, values: AnyFloats, start: float, end: float) -> Axis:
-        """An axis that holds all values, with a margin."""
-        low, high = float(values.min()), float(values.max())
-        margin = 0.04 * (high - low) or abs(high) * 0.05 or 1.0
-        return cls(low - margin, high + margin, start, end)
-
-    def __call__(self, value: float) -> float:
-        """The place of a value."""
-        return round(self.start + (value - self.low) / (self.high - self.low) * (self.end - self.start), 1)
-
-    def ticks(self, wanted: int = 6) -> list[Tick]:
-        """Marks at round numbers."""
-        rough = (self.high - self.low) / wanted
-        power = 10.0 ** np.floor(np.log10(rough))
-        step = power * next(factor for factor in (1, 2, 5, 10) if factor * power >= rough)
-        marks = np.arange(np.ceil(self.low / step), np.floor(self.high / step) + 1) * step
-        return [Tick(self(mark), f"{mark:.6g}") for mark in marks.tolist()]
-
-
 def pictures(result: Result) -> list[Picture]:
     """Everything that can be drawn of a result's held-out rows."""
-    return [picture for picture in (_regression(result), _calibration(result), _fairness(result)) if picture]
+    drawn = (*_regression(result), _calibration(result), _fairness(result))
+    return [picture for picture in drawn if picture]
 
 
 def _classified(result: Result) -> set[str]:
     return {cluster for each in result.measures if each.name in CLASSIFICATION for cluster in each.clusters}
 
 
-def _regression(result: Result) -> Picture | None:
+def _regression(result: Result) -> list[Picture]:
+    """Observed over predicted targets, and what is left over."""
     if result.held_out is None:
-        return None
+        return []
     chosen = ~np.isin(result.held_out["cluster"], list(_classified(result)))
     values = np.concatenate([result.held_out[name][chosen] for name in ("predicted", "observed")])
     if not np.isfinite(values).all() or not len(values):
-        return None
+        return []
     across, up = Axis.around(values, LEFT, WIDTH - RIGHT), Axis.around(values, SQUARE - BOTTOM, TOP)
-    words = "One dot is the mean of many held-out rows" if result.private else "One dot is one held-out row"
-    svg = _square(result, chosen, across, up, "predicted", "observed", joined=False)
-    return Picture("Predicted and observed", svg, f"{words}; on the dashed line the prediction is right.")
+    dot = "One dot is the mean of many held-out rows" if result.private else "One dot is one held-out row"
+    table = {name: column[chosen] for name, column in result.held_out.items()}
+    svg = _square(result, table, table["observed"], (across, up), ("predicted", "observed"), _equal(across, up))
+    left_over = table["observed"] - table["predicted"]
+    predicted = Axis.around(table["predicted"], LEFT, WIDTH - RIGHT)
+    height = Axis.around(np.append(left_over, 0.0), SQUARE - BOTTOM, TOP)
+    zero = (LEFT, height(0.0), WIDTH - RIGHT, height(0.0))
+    below = _square(result, table, left_over, (predicted, height), ("predicted", "observed − predicted"), zero)
+    return [
+        Picture("Predicted and observed", svg, f"{dot}; on the dashed line the prediction is right."),
+        Picture("Residuals", below, "A pattern around the dashed line is something that the model has not learned."),
+    ]
 
 
 def _calibration(result: Result) -> Picture | None:
@@ -95,37 +70,49 @@ def _calibration(result: Result) -> Picture | None:
     if not chosen.any():
         return None
     across, up = Axis(0.0, 1.0, LEFT, WIDTH - RIGHT), Axis(0.0, 1.0, SQUARE - BOTTOM, TOP)
-    svg = _square(result, chosen, across, up, "predicted probability", "observed share", joined=True)
+    table = {name: column[chosen] for name, column in result.held_out.items()}
+    labels = ("predicted probability", "observed share")
+    svg = _square(result, table, table["observed"], (across, up), labels, _equal(across, up), joined=True)
     return Picture("Calibration", svg, "On the dashed line probabilities are right. Larger dots stand for more rows.")
 
 
+def _equal(across: Axis, up: Axis) -> Line:
+    """The line on which both axes have the same value."""
+    low, high = max(across.low, up.low), min(across.high, up.high)
+    return across(low), up(low), across(high), up(high)
+
+
 def _square(
-    result: Result, chosen: Bools, across: Axis, up: Axis, x_label: str, y_label: str, *, joined: bool
+    result: Result,
+    table: Columns,
+    heights: AnyFloats,
+    axes: tuple[Axis, Axis],
+    labels: tuple[str, str],
+    guide: Line,
+    *,
+    joined: bool = False,
 ) -> Markup:
-    """Observed over predicted, one colour per cluster, with the line on which both are equal."""
-    assert result.held_out is not None
-    table = {name: values[chosen] for name, values in result.held_out.items()}
+    """Heights over predictions, one colour per cluster, with a dashed line."""
+    (across, up), (x_label, y_label) = axes, labels
     most = table["rows"].max()
     dots, paths = [], []
     for index, cluster in enumerate(result.cluster_ids[:MOST_CURVES]):
         mine = np.flatnonzero(table["cluster"] == cluster)
         mine = mine[np.argsort(table["predicted"][mine], kind="stable")]
-        points = [
-            (across(table["predicted"][row]), up(table["observed"][row]), int(table["rows"][row])) for row in mine
-        ]
-        for x, y, rows in points[:MOST_DOTS]:
+        points = [(across(table["predicted"][row]), up(heights[row]), int(table["rows"][row])) for row in mine]
+        for row, (x, y, rows) in zip(mine[:MOST_DOTS], points, strict=False):
             size = 2.4 if most == 1 else 3.0 + 4.0 * (rows / most) ** 0.5
-            title = f"{cluster}: {rows} rows" if rows > 1 else cluster
+            values = f"predicted {table['predicted'][row]:.4g}, observed {table['observed'][row]:.4g}"
+            title = f"{cluster}: {values}" + (f" ({rows} rows)" if rows > 1 else "")
             dots.append(Dot(f"{x}", f"{y}", f"{size:.1f}", title, cluster_colour(index)))
         if joined:
-            paths.append({"points": " ".join(f"{x},{y}" for x, y, _ in points), "colour": cluster_colour(index)})
-    low, high = max(across.low, up.low), min(across.high, up.high)
-    return rendered(
-        "plot.svg.jinja",
-        **_frame(SQUARE, f"{y_label} over {x_label}"),
+            paths.append(Path(" ".join(f"{x},{y}" for x, y, _ in points), cluster_colour(index), cluster))
+    return plot_svg(
+        label=f"{y_label} over {x_label}",
+        height=SQUARE,
         x_ticks=across.ticks(),
         y_ticks=up.ticks(),
-        lines=[(across(low), up(low), across(high), up(high))],
+        lines=[guide],
         paths=paths,
         dots=dots,
         x_label=x_label,
@@ -138,7 +125,8 @@ def _fairness(result: Result) -> Picture | None:
     table = result.client_measures
     if table is None or not result.measures:
         return None
-    first = result.measures[0]
+    suited = [each for each in result.measures if each.name in COMPARED and each.name in table]
+    first = suited[0] if suited else result.measures[0]
     values, factor = table[first.name], 100.0 if first.name == "accuracy" else 1.0
     shown = np.flatnonzero(np.isfinite(values))[:MOST_DOTS]
     if not len(shown):
@@ -159,27 +147,14 @@ def _fairness(result: Result) -> Picture | None:
         if (cluster := str(table["cluster"][client])) in row
     ]
     baseline = across(factor * first.whole.baseline)
-    svg = rendered(
-        "plot.svg.jinja",
-        **(_frame(height, "Clients compared") | {"left": LEFT + 60}),
+    svg = plot_svg(
+        label="Clients compared",
+        height=height,
+        left=LEFT + 60,
         x_ticks=across.ticks(),
         y_ticks=[Tick(at, cluster) for cluster, at in row.items()],
         lines=[(baseline, TOP, baseline, height - BOTTOM)],
-        paths=[],
         dots=dots,
         x_label=LABELS[first.name] + (", %" if factor > 1 else ""),
-        y_label="",
     )
     return Picture("Clients compared", svg, "One dot is one client on its own held-out rows; dashed is the baseline.")
-
-
-def _frame(height: float, label: str) -> dict[str, float | str]:
-    return {
-        "width": WIDTH,
-        "height": height,
-        "left": LEFT,
-        "right": WIDTH - RIGHT,
-        "top": TOP,
-        "bottom": height - BOTTOM,
-        "label": label,
-    }

@@ -1,5 +1,6 @@
 "use strict";
-// Line charts with a cursor and a legend to click. All text goes in as textContent.
+// Line charts with values under the cursor, zoom and a legend to click. All text goes in as textContent.
+// The zoom is a range of rounds that all charts share.
 const SVG = "http://www.w3.org/2000/svg";
 const W = 520, H = 300, LEFT = 54, RIGHT = 12, TOP = 12, BOTTOM = 36;
 
@@ -19,85 +20,157 @@ function ticks(low, high, wanted = 6) {
   return found;
 }
 
-function range(panel, shown) {
-  const values = panel.curves.flatMap((curve, i) => (shown[i] ? [curve.y, curve.low ?? [], curve.high ?? []].flat() : []));
-  const finite = values.filter((value) => value !== null);
+function range(panel, shown, kept) {
+  const lists = panel.curves.flatMap((curve, i) => (shown[i] ? [curve.y, curve.low ?? [], curve.high ?? []] : []));
+  const finite = lists.flatMap((list) => kept.map((i) => list[i] ?? null)).filter((value) => value !== null);
   let low = Math.min(...finite), high = Math.max(...finite);
   if (!finite.length) [low, high] = [0, 1];
   const pad = (high - low) * 0.04 || Math.abs(high) * 0.05 || 1;
   return [low - pad, high + pad];
 }
 
-function line(x, y, values, xs) {
+function line(x, y, values, xs, kept) {
   let path = "", pen = false;
-  values.forEach((value, i) => {
-    if (value === null) { pen = false; return; }
-    path += `${pen ? "L" : "M"}${x(xs[i]).toFixed(1)} ${y(value).toFixed(1)}`;
+  for (const i of kept) {
+    if (values[i] === null) { pen = false; continue; }
+    path += `${pen ? "L" : "M"}${x(xs[i]).toFixed(1)} ${y(values[i]).toFixed(1)}`;
     pen = true;
-  });
+  }
   return path;
 }
 
-function band(x, y, curve, xs) {
-  const kept = xs.map((_, i) => i).filter((i) => curve.low[i] !== null && curve.high[i] !== null);
+function band(x, y, curve, xs, within) {
+  const kept = within.filter((i) => curve.low[i] !== null && curve.high[i] !== null);
   const up = kept.map((i) => `${x(xs[i]).toFixed(1)} ${y(curve.high[i]).toFixed(1)}`);
   const down = kept.reverse().map((i) => `${x(xs[i]).toFixed(1)} ${y(curve.low[i]).toFixed(1)}`);
   return up.length ? `M${up.join("L")}L${down.join("L")}Z` : "";
 }
 
+const charts = [];
+let view = null;
+
+function zoom(first, last) {
+  view = first === null ? null : [first, last];
+  for (const one of charts) one.draw();
+}
+
 function chart(parent, panel) {
   const box = node(parent, "div", { class: "chart" });
   node(box, "h2", {}, panel.title + (panel.unit ? `, ${panel.unit}` : ""));
-  const frame = node(box, "div", { class: "chart" });
+  const back = node(box, "button", { class: "reset", type: "button", hidden: "" }, "Show all rounds");
+  back.addEventListener("click", () => zoom(null));
+  const frame = node(box, "div", { class: "frame", tabindex: "0", role: "group", "aria-label": `${panel.title}: arrow keys show values, + and − zoom, 0 shows all rounds` });
+  const svg = node(frame, "svg", { viewBox: `0 0 ${W} ${H}`, role: "img", "aria-label": panel.title });
+  const drawing = node(svg, "g"), selection = node(svg, "rect", { class: "selection", y: TOP, height: H - TOP - BOTTOM });
+  const cursor = node(svg, "line", { class: "cursor", y1: TOP, y2: H - BOTTOM });
+  const tip = node(frame, "div", { class: "tip", "aria-live": "polite" });
   const shown = panel.curves.map(() => true);
-  const first = panel.x[0], last = panel.x[panel.x.length - 1];
-  const x = (value) => LEFT + ((value - first) / (last - first || 1)) * (W - LEFT - RIGHT);
+  const whole = [panel.x[0], panel.x[panel.x.length - 1]];
+  let pressed = null, pointed = null;
+
+  const limits = () => view ?? whole;
+  const x = (value) => LEFT + ((value - limits()[0]) / (limits()[1] - limits()[0] || 1)) * (W - LEFT - RIGHT);
+  const inView = () => panel.x.map((_, i) => i).filter((i) => panel.x[i] >= limits()[0] && panel.x[i] <= limits()[1]);
+
+  function roundAt(event) {
+    const bounds = svg.getBoundingClientRect();
+    const at = ((event.clientX - bounds.left) / bounds.width) * W;
+    const share = Math.min(Math.max((at - LEFT) / (W - LEFT - RIGHT), 0), 1);
+    return limits()[0] + share * (limits()[1] - limits()[0]);
+  }
+
+  function nearest(round) {
+    return inView().reduce((best, i) => (best === null || Math.abs(panel.x[i] - round) < Math.abs(panel.x[best] - round) ? i : best), null);
+  }
+
+  function point(i) {
+    pointed = i;
+    cursor.style.visibility = tip.style.visibility = i === null ? "hidden" : "visible";
+    if (i === null) return;
+    const at = x(panel.x[i]), onRight = at > W / 2;
+    cursor.setAttribute("x1", at);
+    cursor.setAttribute("x2", at);
+    tip.replaceChildren();
+    node(tip, "b", {}, `round ${panel.x[i]}`);
+    panel.curves.forEach((curve, j) => {
+      if (!shown[j] || curve.y[i] === null) return;
+      const row = node(tip, "div");
+      const key = node(row, "span", { class: "key" });
+      node(key, "i", { style: `background:${curve.colour}` });
+      node(key, "span", {}, curve.name);
+      const spread = curve.low && curve.low[i] !== null ? ` (${curve.low[i].toPrecision(4)} to ${curve.high[i].toPrecision(4)})` : "";
+      node(row, "span", {}, `${curve.y[i].toPrecision(4)} ${panel.unit}${spread}`);
+    });
+    tip.style.left = onRight ? "" : `${(at / W) * 100 + 2}%`;
+    tip.style.right = onRight ? `${100 - (at / W) * 100 + 2}%` : "";
+  }
 
   function draw() {
-    frame.replaceChildren();
-    const [low, high] = range(panel, shown);
+    drawing.replaceChildren();
+    const kept = inView(), [first, last] = limits(), [low, high] = range(panel, shown, kept);
     const y = (value) => TOP + ((high - value) / (high - low)) * (H - TOP - BOTTOM);
-    const svg = node(frame, "svg", { viewBox: `0 0 ${W} ${H}`, role: "img", "aria-label": panel.title });
     for (const value of ticks(low, high)) {
-      node(svg, "line", { class: "grid", x1: LEFT, x2: W - RIGHT, y1: y(value), y2: y(value) });
-      node(svg, "text", { x: LEFT - 7, y: y(value) + 4, "text-anchor": "end" }, String(value));
+      node(drawing, "line", { class: "grid", x1: LEFT, x2: W - RIGHT, y1: y(value), y2: y(value) });
+      node(drawing, "text", { x: LEFT - 7, y: y(value) + 4, "text-anchor": "end" }, String(value));
     }
-    for (const value of ticks(first, last || 1).filter(Number.isInteger)) {
-      node(svg, "text", { x: x(value), y: H - BOTTOM + 17, "text-anchor": "middle" }, String(value));
+    for (const value of ticks(first, last > first ? last : first + 1).filter(Number.isInteger)) {
+      node(drawing, "text", { x: x(value), y: H - BOTTOM + 17, "text-anchor": "middle" }, String(value));
     }
-    node(svg, "text", { x: W - RIGHT, y: H - 3, "text-anchor": "end" }, "round");
+    node(drawing, "text", { x: W - RIGHT, y: H - 3, "text-anchor": "end" }, "round");
     panel.curves.forEach((curve, i) => {
       if (!shown[i]) return;
-      if (curve.low) node(svg, "path", { class: "band", d: band(x, y, curve, panel.x), style: `fill:${curve.colour}` });
-      node(svg, "path", { d: line(x, y, curve.y, panel.x), style: `stroke:${curve.colour}` });
+      if (curve.low) node(drawing, "path", { class: "band", d: band(x, y, curve, panel.x, kept), style: `fill:${curve.colour}` });
+      node(drawing, "path", { d: line(x, y, curve.y, panel.x, kept), style: `stroke:${curve.colour}` });
     });
-    const cursor = node(svg, "line", { class: "cursor", y1: TOP, y2: H - BOTTOM });
-    const tip = node(frame, "div", { class: "tip" });
-    svg.addEventListener("pointermove", (event) => {
-      const bounds = svg.getBoundingClientRect();
-      const at = ((event.clientX - bounds.left) / bounds.width) * W;
-      const round = first + ((at - LEFT) / (W - LEFT - RIGHT)) * (last - first);
-      let i = 0;
-      panel.x.forEach((value, j) => { if (Math.abs(value - round) < Math.abs(panel.x[i] - round)) i = j; });
-      cursor.setAttribute("x1", x(panel.x[i]));
-      cursor.setAttribute("x2", x(panel.x[i]));
-      tip.replaceChildren();
-      node(tip, "b", {}, `round ${panel.x[i]}`);
-      panel.curves.forEach((curve, j) => {
-        if (!shown[j] || curve.y[i] === null) return;
-        const row = node(tip, "div");
-        const key = node(row, "span", { class: "key" });
-        node(key, "i", { style: `background:${curve.colour}` });
-        node(key, "span", {}, curve.name);
-        node(row, "span", {}, `${curve.y[i].toPrecision(4)} ${panel.unit}`);
-      });
-      const left = x(panel.x[i]) > W / 2;
-      tip.style.left = left ? "" : `${(x(panel.x[i]) / W) * 100 + 2}%`;
-      tip.style.right = left ? `${100 - (x(panel.x[i]) / W) * 100 + 2}%` : "";
-      cursor.style.visibility = tip.style.visibility = "visible";
-    });
-    svg.addEventListener("pointerleave", () => { cursor.style.visibility = tip.style.visibility = "hidden"; });
+    back.hidden = view === null;
+    point(pointed !== null && kept.includes(pointed) ? pointed : null);
   }
+
+  function select(from, to) {
+    const a = x(Math.min(from, to)), b = x(Math.max(from, to));
+    selection.setAttribute("x", a);
+    selection.setAttribute("width", b - a);
+  }
+
+  function zoomTo(from, to) {
+    const kept = panel.x.filter((value) => value >= Math.min(from, to) && value <= Math.max(from, to));
+    if (kept.length > 1) zoom(kept[0], kept[kept.length - 1]);
+  }
+
+  svg.addEventListener("pointerdown", (event) => {
+    if (event.button !== 0) return;
+    pressed = roundAt(event);
+    svg.setPointerCapture(event.pointerId);
+  });
+  svg.addEventListener("pointermove", (event) => {
+    point(nearest(roundAt(event)));
+    if (pressed !== null) select(pressed, roundAt(event));
+  });
+  svg.addEventListener("pointerup", (event) => {
+    const from = pressed, to = roundAt(event);
+    pressed = null;
+    select(0, 0);
+    if (from !== null && Math.abs(x(to) - x(from)) > 6) zoomTo(from, to);
+  });
+  svg.addEventListener("pointercancel", () => { pressed = null; select(0, 0); });
+  svg.addEventListener("pointerleave", () => { if (pressed === null) point(null); });
+  svg.addEventListener("dblclick", () => zoom(null));
+  frame.addEventListener("blur", () => point(null));
+  frame.addEventListener("keydown", (event) => {
+    const kept = inView(), at = kept.indexOf(pointed), [first, last] = limits();
+    const around = panel.x[pointed ?? kept[kept.length - 1]], reach = (last - first) / 4;
+    const keys = {
+      ArrowLeft: () => point(kept[at < 0 ? kept.length - 1 : Math.max(at - 1, 0)]),
+      ArrowRight: () => point(kept[at < 0 ? 0 : Math.min(at + 1, kept.length - 1)]),
+      "+": () => zoomTo(Math.max(around - reach, first), Math.min(around + reach, last)),
+      "-": () => zoomTo(Math.max(first - 2 * reach, whole[0]), Math.min(last + 2 * reach, whole[1])),
+      0: () => zoom(null),
+      Escape: () => zoom(null),
+    };
+    if (!keys[event.key] || event.ctrlKey || event.metaKey || event.altKey) return;
+    keys[event.key]();
+    event.preventDefault();
+  });
 
   if (panel.named) {
     const legend = node(box, "div", { class: "legend" });
@@ -112,7 +185,10 @@ function chart(parent, panel) {
       });
     });
   }
+  charts.push({ draw });
   draw();
 }
 
-for (const panel of JSON.parse(document.getElementById("panels").textContent)) chart(document.getElementById("charts"), panel);
+const place = document.getElementById("charts");
+for (const panel of JSON.parse(document.getElementById("panels").textContent)) chart(place, panel);
+if (charts.length) node(place, "p", { class: "soft hint" }, "Point at a curve to read its values; drag across rounds to zoom in, double-click to zoom out.");

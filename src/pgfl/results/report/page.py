@@ -7,17 +7,20 @@ from typing import Any
 import numpy as np
 
 from pgfl.array_types import AnyFloats
+from pgfl.drawing.card import counted
+from pgfl.drawing.colours import INK, cluster_colour
+from pgfl.drawing.page_templates import Templates
 from pgfl.results.measured import Figure
 from pgfl.results.report.figures import LABELS, NOISE, SPENDING, figure, guarantee, short
 from pgfl.results.report.held_out_pictures import pictures
 from pgfl.results.report.network_picture import legend, picture
-from pgfl.results.report.panels import EVERYONE, INK, Curve, Panel, cluster_colour, panels
-from pgfl.results.report.rendering import rendered, trusted
+from pgfl.results.report.panels import EVERYONE, Curve, Panel, panels
 from pgfl.results.result import Result
 
 MOST_CLUSTER_ROWS = 30
 MOST_COEFFICIENTS, MOST_COEFFICIENT_COLUMNS = 20, 8
 OUTCOME = ("nmsd", "objective")
+TEMPLATES = Templates("pgfl.results.report")
 SEEDED = "The noise of this run was seeded: good for a simulation, not for real data."
 
 
@@ -26,11 +29,11 @@ def page(result: Result) -> str:
     from pgfl.config import to_toml
 
     summary = result.summary()
-    return rendered(
+    return TEMPLATES.rendered(
         "page.html.jinja",
         title=summary["name"],
-        style=trusted("page.css"),
-        script=trusted("page.js"),
+        style=TEMPLATES.trusted("page.css"),
+        script=TEMPLATES.trusted("page.js"),
         subtitle=_subtitle(summary),
         notices=[*result.warnings, *([SEEDED] if result.noise == "seeded" else [])],
         verdict=result.verdict,
@@ -50,20 +53,16 @@ def page(result: Result) -> str:
 def _subtitle(summary: dict[str, Any]) -> list[str]:
     clusters = summary["clusters"] if isinstance(summary["clusters"], int) else len(summary["clusters"])
     return [
-        _counted(summary["clients"], "client"),
-        _counted(summary["servers"], "server"),
-        _counted(clusters, "cluster"),
+        counted(summary["clients"], "client"),
+        counted(summary["servers"], "server"),
+        counted(clusters, "cluster"),
         f"d = {summary['dimension']}",
         *([f"ρ = {summary['rho']:g}"] if summary.get("rho") else []),
-        _counted(summary["rounds"], "round"),
-        *([_counted(summary["runs"], "run")] if summary["runs"] > 1 else []),
+        counted(summary["rounds"], "round"),
+        *([counted(summary["runs"], "run")] if summary["runs"] > 1 else []),
         f"{summary['seconds']:.2f} s",
         f"pgfl {summary['version']}",
     ]
-
-
-def _counted(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'s' if number != 1 else ''}"
 
 
 def _outcome(result: Result) -> dict[str, Any]:
@@ -119,7 +118,9 @@ def _coefficients(result: Result) -> dict[str, Any] | None:
     if names is None or result.dimension % len(names):
         return None
     classes = result.dimension // len(names)
-    labels = [f"{name}, class {label}" if classes > 1 else name for label in range(classes) for name in names]
+    declared = result.encoding.target.labels if result.encoding else None
+    known = declared if declared and len(declared) == classes else [f"class {label}" for label in range(classes)]
+    labels = [f"{name}, {label}" if classes > 1 else name for label in known for name in names]
     clusters = result.cluster_ids[:MOST_COEFFICIENT_COLUMNS]
     models = np.array([result.cluster(cluster) for cluster in clusters])
     size = np.nan_to_num(np.abs(models)).max(axis=0)

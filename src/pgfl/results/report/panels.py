@@ -8,12 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from pgfl.array_types import AnyFloats, Ints
+from pgfl.drawing.colours import CLUSTER_COLOURS, INK, MOST_COLOURS, cluster_colour
 from pgfl.results.result import Result
 
-CLUSTER_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b8860b", "#56b4e9", "#6a3d9a", "#8c564b")
 EVERYONE = "all clients"
-INK, GREY = "#333333", "#8a8a8a"
-MOST_CURVES = len(CLUSTER_COLOURS)
+MOST_CURVES = MOST_COLOURS
 MOST_POINTS = 1_000
 BAND = (0.1, 0.9)
 
@@ -22,6 +21,7 @@ BAND = (0.1, 0.9)
 class Curve:
     """One line, and the band that holds most of the runs."""
 
+    metric: str
     name: str
     colour: str
     y: AnyFloats
@@ -44,15 +44,15 @@ class Panel:
         return [curve.name for curve in self.curves] != [EVERYONE]
 
 
+def curves_of(result: Result) -> dict[str, tuple[Panel, Curve]]:
+    """By metric, its curve and the panel that shows it; the most important first."""
+    return {curve.metric: (panel, curve) for panel in panels(result) for curve in panel.curves}
+
+
 def panels(result: Result) -> list[Panel]:
     """Everything that was measured, the most important first."""
     found = [*_learning(result), *_convergence(result)]
     return [panel for panel in found if panel.curves]
-
-
-def cluster_colour(index: int) -> str:
-    """The colour of a cluster, the same in every picture."""
-    return CLUSTER_COLOURS[index % len(CLUSTER_COLOURS)]
 
 
 def _learning(result: Result) -> Iterator[Panel]:
@@ -99,7 +99,7 @@ def _curve(values: AnyFloats, unit: str, metric: str, name: str, colour: str) ->
     low, high = np.quantile(values, BAND, axis=0) if len(values) > 1 else (None, None)
     scaled = [None if part is None else _in_unit(part, unit, metric) for part in (mean, low, high)]
     assert scaled[0] is not None
-    return Curve(name, colour, scaled[0], scaled[1], scaled[2])
+    return Curve(metric, name, colour, scaled[0], scaled[1], scaled[2])
 
 
 def _in_unit(values: AnyFloats, unit: str, metric: str) -> AnyFloats:

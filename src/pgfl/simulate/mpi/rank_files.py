@@ -115,7 +115,8 @@ class _Rows:
 
     def filled(self, into: AnyArray | None, rows: AnyArray) -> AnyArray:
         """`into`, or zeros, with the rows that belong here."""
-        out = np.zeros((self.height, *rows.shape[1:]), rows.dtype) if into is None else np.array(into)
+        fresh = into is None or not into.size  # nothing here yet, or no round yet of what grows with rounds
+        out = np.zeros((self.height, *rows.shape[1:]), rows.dtype) if fresh else np.array(into)
         out[self.here] = rows[self.there]
         return out
 

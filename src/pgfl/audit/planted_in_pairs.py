@@ -1,0 +1,85 @@
+"""Mistakes in the noise that a pair shares, or in what is charged for it: all of them must be found."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from pgfl.array_types import AnyFloats, AnyInts, Floats
+from pgfl.audit.subjects import Mechanism
+from pgfl.privacy import lattice
+from pgfl.privacy.shared_noise import PairNoise, SharedNoise
+from pgfl.privacy.trust import Trust
+
+
+@dataclass(frozen=True)
+class _Claimed:
+    """A source that divides by more contributors than there are: by the number that somebody claims."""
+
+    source: PairNoise
+    times: float
+
+    def check(self, sigma: float) -> None:
+        self.source.check(sigma)
+
+    def release(
+        self, models: AnyFloats, means: AnyFloats, starts: AnyInts, sigma: Floats, pairs: AnyInts, round: int
+    ) -> Floats:
+        return self.source.release(models, means, starts, sigma / self.times, pairs, round)
+
+
+@dataclass(frozen=True)
+class _Bare:
+    """A source that publishes aggregates before they have noise."""
+
+    source: PairNoise
+
+    def check(self, sigma: float) -> None:
+        self.source.check(sigma)
+
+    def release(
+        self, models: AnyFloats, means: AnyFloats, starts: AnyInts, sigma: Floats, pairs: AnyInts, round: int
+    ) -> Floats:
+        return np.asarray(means, dtype=np.float64)
+
+
+@dataclass(frozen=True, eq=False)
+class _AnothersSensitivity(SharedNoise):
+    """Charges everybody of a pair as if it had the least sensitivity of them all."""
+
+    def charges(self, clients: AnyInts, sensitivity: Floats, price: Floats | float) -> Floats:
+        sigma = self.sigma(clients, sensitivity, price)
+        least = np.full(int(self.pair.max()) + 1, np.inf)
+        np.minimum.at(least, self.pair[clients], sensitivity)
+        return np.asarray(0.5 * (least[self.pair[clients]] / sigma) ** 2)
+
+
+def count_as_claimed(mechanism: Mechanism) -> Mechanism:
+    """The noise of the mean is divided by twice the contributors, as the server claims their number."""
+    return replace(mechanism, disturb_pairs=lambda source: _Claimed(source, 2.0))
+
+
+def aggregate_before_noise(mechanism: Mechanism) -> Mechanism:
+    """Aggregates are published before the site has noised them."""
+    return replace(mechanism, disturb_pairs=_Bare)
+
+
+def charged_as_another(mechanism: Mechanism) -> Mechanism:
+    """A client is charged with the Δ of a companion that has more records."""
+    return replace(mechanism, account=lambda shared: _AnothersSensitivity(**vars(shared)))
+
+
+def shares_too_small(mechanism: Mechanism) -> Mechanism:
+    """Each of n contributors adds σ²/n, as if nobody colluded."""
+
+    def contributions(trust: Trust, points: lattice.Points, sigma: float) -> lattice.Points:
+        return lattice.with_noise(points, sigma / float(np.sqrt(len(points))))
+
+    return replace(mechanism, contributions=contributions)
+
+
+AT_A_SITE = {
+    plant.__name__.replace("_", " "): plant for plant in (count_as_claimed, aggregate_before_noise, charged_as_another)
+}
+UNDER_MASKS = {"shares too small": shares_too_small}

@@ -1,0 +1,35 @@
+"""`pgfl studio`: a local page to play with."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command()
+def studio(
+    results: Annotated[Path, typer.Argument(metavar="[RESULTS]", help="The folder of result folders.")] = Path(
+        "results"
+    ),
+    port: Annotated[
+        int | None, typer.Option(min=0, max=65535, help="The port on 127.0.0.1; 8377 by default, if it is free.")
+    ] = None,
+    no_open: Annotated[bool, typer.Option("--no-open", help="Print the address, but open no browser.")] = False,
+) -> None:
+    """Open a local page: play with trainings, train on your own table, compare runs, watch a network."""
+    from pgfl.errors import MissingExtra
+
+    if find_spec("nicegui") is None:
+        raise MissingExtra("The studio needs NiceGUI; install it with pip install 'pgfl[studio]'.")
+    from pgfl.studio.serving import Wanted, serve
+
+    serve(Wanted(results, port, not no_open), _say)
+
+
+def _say(address: str) -> None:
+    typer.echo(f"pgfl studio: {address}\nOnly this machine can open it. Ctrl-C ends it.")

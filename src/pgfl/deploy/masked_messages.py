@@ -1,0 +1,283 @@
+"""The messages of masked sums, between a site and its clients: how each is written and read.
+
+Preparation: PREPARE → KEYS, COHORT → SHARES, DELIVERY → READY. A round: MASKED_REQUEST → MASKED_ANSWER, SURVIVORS →
+CONSENT, SIGNATURES → REVEAL. What a site sends stands on the left, what a client replies on the right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, ClassVar
+
+import numpy as np
+from pydantic import Field
+
+from pgfl.core import roles
+from pgfl.deploy.messages import Count, Digest, Name, Reason, Request, Round, read_request
+from pgfl.deploy.wire import Expected, Frame, Header, Kind, Malformed, encode
+from pgfl.errors import PrivacyError
+from pgfl.masking.masked_terms import RoundTerms
+from pgfl.masking.member import Revealed
+from pgfl.masking.preparation import MOST_SLOTS, Announcement, Cohort
+from pgfl.masking.primitives import Words
+
+_MOST_MEMBERS = 10_000
+_HEX = "^(?:[0-9a-f]{2})*$"
+
+Batch = Annotated[str, Field(min_length=8, max_length=64, pattern=_HEX)]
+Secret = Annotated[str, Field(max_length=1 << 17, pattern=_HEX)]
+ByName = Annotated[dict[Name, Secret], Field(max_length=_MOST_MEMBERS)]
+Keys = Annotated[list[Annotated[str, Field(max_length=512, pattern=_HEX)]], Field(max_length=MOST_SLOTS + 3)]
+Names = Annotated[list[Name], Field(max_length=_MOST_MEMBERS)]
+Positive = Annotated[float, Field(gt=0.0, lt=1e300)]
+Members = Annotated[int, Field(ge=0, le=_MOST_MEMBERS)]
+
+
+class Prepare(Header):
+    """A site asks for fresh keys for so many rounds."""
+
+    kind = Kind.PREPARE
+    batch: Batch
+    slots: Annotated[int, Field(ge=1, le=MOST_SLOTS)]
+
+
+class AnnouncedKeys(Header):
+    """A client's keys: its signature, the signing and the transport key, then one key per slot."""
+
+    kind = Kind.KEYS
+    batch: Batch
+    announced: Keys
+
+
+class CohortKeys(Header):
+    """Everyone's keys."""
+
+    kind = Kind.COHORT
+    batch: Batch
+    colluders: Members
+    members: Annotated[dict[Name, Keys], Field(max_length=_MOST_MEMBERS)]
+
+
+class SealedShares(Header):
+    """A client's shares for every other member of a cohort, which only the receiver can open."""
+
+    kind = Kind.SHARES
+    batch: Batch
+    boxes: ByName
+
+
+class Delivery(Header):
+    """The shares of everyone else, for one client."""
+
+    kind = Kind.DELIVERY
+    batch: Batch
+    boxes: ByName
+
+
+class Ready(Header):
+    """A client has its shares; it states the σ that its next release needs, and how far a loss can move an update."""
+
+    kind = Kind.READY
+    batch: Batch
+    sigma: Positive
+    reach: Positive
+
+
+class Unprepared(Header):
+    """A client does not take part in a batch."""
+
+    kind = Kind.UNPREPARED
+    batch: Batch
+    reason: Reason
+
+
+class MaskedRequest(Request):
+    """A site asks for a masked answer to a round, on these terms; the vectors are those of a plain request."""
+
+    kind: ClassVar[Kind] = Kind.MASKED_REQUEST
+    batch: Batch
+    cohort: Digest
+    holders: Members
+    slot: Count
+    invited: Names
+    required: Members
+    colluders: Members
+    sigma: Positive
+    bound: Positive
+    centre: Digest
+    terms: Digest  # of all of it, as the site sees it
+
+
+class MaskedAnswer(Header):
+    """A client's masked contribution under terms of this digest, and the σ that its next release needs, if any."""
+
+    kind = Kind.MASKED_ANSWER
+    masked: ClassVar[bool] = True
+    round: Round
+    release: Count
+    terms: Digest
+    sigma: Positive | None
+
+    def vector_count(self) -> int:
+        """The masked vector."""
+        return 1
+
+
+class Survivors(Header):
+    """Those whose contributions a site has; they are asked to sign this list."""
+
+    kind = Kind.SURVIVORS
+    round: Round
+    survivors: Names
+
+
+class Consent(Header):
+    """A client's signature of a list of survivors."""
+
+    kind = Kind.CONSENT
+    round: Round
+    signature: Annotated[str, Field(max_length=256, pattern=_HEX)]
+
+
+class Signatures(Header):
+    """Everyone's signatures of the list."""
+
+    kind = Kind.SIGNATURES
+    round: Round
+    signatures: ByName
+
+
+class Reveal(Header):
+    """What a client reveals, so that the sum over the survivors can be unmasked."""
+
+    kind = Kind.REVEAL
+    round: Round
+    seed: Annotated[str, Field(max_length=64, pattern=_HEX)]
+    self_shares: ByName
+    key_shares: ByName
+
+
+TO_CLIENT: Expected = (Prepare, CohortKeys, Delivery, MaskedRequest, Survivors, Signatures)
+TO_SITE: Expected = (AnnouncedKeys, SealedShares, Ready, Unprepared, MaskedAnswer, Consent, Reveal)
+
+
+# As the state machines know them --------------------------------------------------------------------------------------
+
+
+def keys_of(announcement: Announcement) -> list[str]:
+    """An announcement as hexadecimal text."""
+    first = (announcement.signature, announcement.signing, announcement.transport)
+    return [key.hex() for key in (*first, *announcement.masks)]
+
+
+def announcement_of(batch: str, name: str, keys: list[str]) -> Announcement:
+    """The inverse."""
+    if len(keys) < 4:
+        raise Malformed("an announcement with too few keys")
+    signature, signing, transport, *masks = (bytes.fromhex(key) for key in keys)
+    return Announcement(batch, name, signing, transport, tuple(masks), signature)
+
+
+def cohort_frame(cohort: Cohort) -> bytes:
+    """The frame of everyone's keys."""
+    members = {each.name: keys_of(each) for each in cohort.announcements}
+    return encode(CohortKeys(batch=cohort.batch, colluders=cohort.colluders, members=members))
+
+
+def cohort_of(header: CohortKeys) -> Cohort:
+    """The cohort in a header."""
+    announced = [announcement_of(header.batch, name, keys) for name, keys in header.members.items()]
+    return Cohort.of(header.batch, header.colluders, announced)
+
+
+def masked_request_frame(request: roles.RoundRequest, batch: str, terms: RoundTerms) -> bytes:
+    """The frame of a request for a masked answer."""
+    accepted = request.accepted
+    header = MaskedRequest(
+        round=request.round,
+        server_clients=request.server_clients,
+        known=request.model is not None,
+        accepted=None if accepted is None else accepted.round,
+        restarted=request.restarted,
+        batch=batch,
+        cohort=terms.cohort,
+        holders=terms.holders,
+        slot=terms.slot,
+        invited=list(terms.invited),
+        required=terms.required,
+        colluders=terms.colluders,
+        sigma=terms.sigma,
+        bound=terms.bound,
+        centre=terms.centre,
+        terms=terms.digest,
+    )
+    vectors = [v for v in (request.model, None if accepted is None else accepted.model) if v is not None]
+    return encode(header, np.stack(vectors) if vectors else None)
+
+
+def read_masked_request(
+    frame: Frame, training: str, site: str, cluster: str, dimension: int
+) -> tuple[roles.RoundRequest, RoundTerms]:
+    """The request and its terms; what a client knows of itself is taken from it and not from the frame."""
+    header = frame.header
+    assert isinstance(header, MaskedRequest)
+    try:
+        terms = RoundTerms(
+            training=training,
+            site=site,
+            cluster=cluster,
+            round=header.round,
+            cohort=header.cohort,
+            holders=header.holders,
+            slot=header.slot,
+            invited=tuple(header.invited),
+            required=header.required,
+            colluders=header.colluders,
+            sigma=header.sigma,
+            bound=header.bound,
+            centre=header.centre,
+            dimension=dimension,
+        )
+    except PrivacyError as error:
+        raise Malformed("the terms of a masked round that are out of range") from error
+    return read_request(frame), terms
+
+
+def masked_answer_frame(round: int, release: int, terms: RoundTerms, sigma: float | None, masked: Words) -> bytes:
+    """The frame of a masked answer."""
+    header = MaskedAnswer(round=round, release=release, terms=terms.digest, sigma=sigma)
+    return encode(header, masked[None])
+
+
+def reveal_frame(round: int, revealed: Revealed) -> bytes:
+    """The frame of what a client reveals."""
+    shares = {kind: _hex(getattr(revealed, kind)) for kind in ("self_shares", "key_shares")}
+    return encode(Reveal(round=round, seed=revealed.own_seed.hex(), **shares))
+
+
+def revealed_of(header: Reveal) -> Revealed:
+    """The inverse."""
+    return Revealed(bytes.fromhex(header.seed), _bytes(header.self_shares), _bytes(header.key_shares))
+
+
+def boxes_of(header: SealedShares | Delivery) -> dict[str, bytes]:
+    """Sealed shares by the other party."""
+    return _bytes(header.boxes)
+
+
+def signatures_of(header: Signatures) -> dict[str, bytes]:
+    """Signatures by signer."""
+    return _bytes(header.signatures)
+
+
+def hex_by_name(values: Mapping[str, bytes]) -> dict[str, str]:
+    """Bytes by name, as text."""
+    return _hex(values)
+
+
+def _hex(values: Mapping[str, bytes]) -> dict[str, str]:
+    return {name: value.hex() for name, value in values.items()}
+
+
+def _bytes(values: Mapping[str, str]) -> dict[str, bytes]:
+    return {name: bytes.fromhex(value) for name, value in values.items()}

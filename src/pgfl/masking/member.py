@@ -1,0 +1,167 @@
+"""A client's side of masked rounds, without I/O: prepare, contribute, consent, reveal.
+
+The order is what makes it safe. A contribution is masked under terms that the client has checked. It consents, with a
+signature, to one list of survivors per round. It reveals what opens the masks of that list, and only once as many
+clients as the threshold have signed the very same terms and list. Of each participant it reveals a share of the self
+mask's seed or of the key pair's, never both. All of this is in memory: a client that was restarted has no secrets of
+earlier rounds, so nothing can make it reveal the other half.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from pgfl.masking import primitives
+from pgfl.masking.masked_terms import Demands, Reason, RoundTerms, insist
+from pgfl.masking.preparation import Announcement, Batch, Cohort, SlotSecrets
+from pgfl.masking.primitives import Words
+from pgfl.masking.rosters import Roster
+from pgfl.privacy.lattice import Points
+
+_KEPT_BATCHES = 2  # the one in use, and the next one
+
+
+@dataclass(frozen=True)
+class Revealed:
+    """What a client reveals in the end: its own seed, and its shares of the seeds of others.
+
+    `self_shares` are of survivors, whose self masks must come off the sum; `key_shares` of clients that dropped out,
+    whose pairwise masks were left over.
+    """
+
+    own_seed: bytes
+    self_shares: Mapping[str, bytes]
+    key_shares: Mapping[str, bytes]
+
+
+@dataclass
+class _OpenRound:
+    """The one round that is under way."""
+
+    terms: RoundTerms
+    cohort: Cohort
+    batch: Batch
+    secrets: SlotSecrets
+    survivors: frozenset[str] | None = None  # those it has consented to, for good
+
+
+@dataclass
+class Member:
+    """One client. Whatever it refuses it refuses with `Declined`, before anything has changed."""
+
+    name: str
+    identity: ec.EllipticCurvePrivateKey
+    roster: Roster
+    demands: Demands
+    last_round: int = 0  # a contribution for it, or for an earlier one, is not made any more
+    _batches: dict[str, Batch] = field(default_factory=dict)
+    _open: _OpenRound | None = None
+
+    # Before any round -------------------------------------------------------------------------------------------------
+
+    def announce(self, batch: str, slots: int) -> Announcement:
+        """Fresh public keys for a batch; the same ones if it is asked again."""
+        if batch not in self._batches:
+            self._batches[batch] = Batch.begin(batch, self.name, self.identity, slots)
+            for old in list(self._batches)[:-_KEPT_BATCHES]:
+                del self._batches[old]
+        return self._batches[batch].announcement
+
+    def share(self, cohort: Cohort) -> dict[str, bytes]:
+        """Sealed shares for the other members of a cohort, if they are all on the roster."""
+        return self._batch(cohort.batch).join(cohort, self.roster, self.demands)
+
+    def receive(self, batch: str, boxes: Mapping[str, bytes]) -> set[str]:
+        """Take the shares of others; returns those whose shares could not be opened."""
+        return self._batch(batch).receive(boxes)
+
+    def prepared(self, batch: str) -> Cohort | None:
+        """The cohort of a batch that this client has joined."""
+        known = self._batches.get(batch)
+        return None if known is None else known.cohort
+
+    # One round --------------------------------------------------------------------------------------------------------
+
+    def check(self, batch: str, terms: RoundTerms) -> None:
+        """Decline terms that this client cannot accept; ask before anything is charged."""
+        cohort = self.prepared(batch)
+        insist(cohort is not None, Reason.UNPREPARED)
+        assert cohort is not None
+        insist(terms.round > self.last_round, Reason.OLD_ROUND)
+        insist(self._batches[batch].next_slot <= terms.slot < cohort.slots, Reason.UNPREPARED)
+        insist((terms.cohort, terms.holders) == (cohort.digest, len(cohort.names)), Reason.OTHER_VIEW)
+        insist(terms.colluders == cohort.colluders, Reason.OTHER_VIEW)
+        insist(set(terms.invited) <= set(cohort.names), Reason.STRANGER)
+        insist(self.name in terms.invited, Reason.NOT_ME)
+        self.demands.check(terms)
+
+    def contribute(self, batch: str, terms: RoundTerms, noised: Points) -> Words:
+        """The masked contribution; call it once the release is charged. The slot is used up by it."""
+        self.check(batch, terms)
+        insist(noised.shape == (terms.dimension,), Reason.OTHER_VIEW)
+        self.last_round = terms.round
+        known = self._batches[batch]
+        secrets = known.take(terms.slot)
+        assert known.cohort is not None
+        self._open = _OpenRound(terms, known.cohort, known, secrets)
+        own = primitives.mask(primitives.self_mask_key(secrets.self_seed), terms.dimension)
+        masked: Words = noised.astype(np.int64).view(np.uint64) + own
+        for other in terms.invited:
+            if other != self.name:
+                masked = masked + signed_mask(self.name, other, secrets.pairwise[other], terms.dimension)
+        return masked
+
+    def consent(self, round: int, survivors: Collection[str]) -> bytes:
+        """Sign a list of survivors, the only one that this client will ever sign for the round."""
+        under_way, listed = self._at(round), frozenset(survivors)
+        insist(len(listed) == len(survivors), Reason.REPEATED)
+        insist(listed <= set(under_way.terms.invited), Reason.STRANGER)
+        insist(self.name in listed, Reason.NOT_ME)
+        insist(len(listed) >= under_way.terms.fewest, Reason.TOO_FEW)
+        insist(under_way.survivors in (None, listed), Reason.OTHER_LIST)
+        under_way.survivors = listed
+        return primitives.signed(under_way.batch.signing, under_way.terms.list_digest(listed))
+
+    def reveal(self, round: int, signatures: Mapping[str, bytes]) -> Revealed:
+        """What opens the sum over the survivors, once enough of them have signed the same list and terms."""
+        under_way = self._at(round)
+        insist(under_way.survivors is not None, Reason.BELOW_THRESHOLD)
+        assert under_way.survivors is not None
+        terms, survivors = under_way.terms, under_way.survivors
+        insist(self._enough_signed(under_way, survivors, signatures), Reason.BELOW_THRESHOLD)
+        secrets, dropped = under_way.secrets, set(terms.invited) - survivors
+        return Revealed(
+            secrets.self_seed,
+            {name: share for name, share in secrets.self_shares.items() if name in survivors},
+            {name: share for name, share in secrets.key_shares.items() if name in dropped},
+        )
+
+    def _enough_signed(self, under_way: _OpenRound, survivors: frozenset[str], signatures: Mapping[str, bytes]) -> bool:
+        """Whether `threshold` different survivors signed what this client itself has signed."""
+        message, needed = under_way.terms.list_digest(survivors), under_way.terms.threshold
+        signers = (name for name in signatures if name in survivors)
+        for name in signers:
+            if needed == 0:
+                break
+            key = under_way.cohort.by_name[name].signing
+            needed -= primitives.is_signed(key, signatures[name], message)
+        return needed == 0
+
+    def _at(self, round: int) -> _OpenRound:
+        insist(self._open is not None and self._open.terms.round == round, Reason.OLD_ROUND)
+        assert self._open is not None
+        return self._open
+
+    def _batch(self, batch: str) -> Batch:
+        insist(batch in self._batches, Reason.UNPREPARED)
+        return self._batches[batch]
+
+
+def signed_mask(name: str, other: str, key: bytes, size: int) -> Words:
+    """The mask in common with another client: the first of the two by name adds it, the other one subtracts it."""
+    common = primitives.mask(key, size)
+    return common if name < other else -common

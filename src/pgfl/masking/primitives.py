@@ -1,0 +1,108 @@
+"""The cryptography of masks, all of it from libraries: X25519, HKDF, ChaCha20 and AEAD, Ed25519, Shamir's sharing.
+
+Every secret that is shared out is a seed of 16 bytes, because that is one block of pycryptodome's sharing. Keys are
+derived from seeds with HKDF, under a purpose that is used for nothing else.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import secrets
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+from Crypto.Protocol.SecretSharing import Shamir
+from cryptography.exceptions import InvalidSignature, InvalidTag
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
+from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+from numpy.typing import NDArray
+
+Words = NDArray[np.uint64]
+"""Numbers modulo 2⁶⁴; NumPy's sums of them wrap as they should."""
+
+SEED_BYTES: Final = 16
+KEY_BYTES: Final = 32  # of public keys
+_WORD: Final = np.dtype("<u8")
+_ONE_USE: Final = bytes(16)  # the counter and nonce of a keystream whose key is used once
+_NONCE_BYTES: Final = 12
+
+
+def fresh_seed() -> bytes:
+    """A secret from the system's randomness."""
+    return secrets.token_bytes(SEED_BYTES)
+
+
+def digest(purpose: str, content: Mapping[str, Any]) -> str:
+    """SHA-256 of one spelling of a content, which never equals that of another purpose."""
+    text = json.dumps([purpose, dict(content)], sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def derived(secret: bytes, purpose: str) -> bytes:
+    """A key of 32 bytes for one purpose."""
+    return HKDF(hashes.SHA256(), 32, salt=None, info=f"pgfl masking v1 {purpose}".encode()).derive(secret)
+
+
+def mask(key: bytes, size: int) -> Words:
+    """`size` numbers modulo 2⁶⁴: ChaCha20's keystream of a key of 32 bytes, which is used for nothing else."""
+    stream = Cipher(algorithms.ChaCha20(key, _ONE_USE), mode=None).encryptor().update(bytes(size * _WORD.itemsize))
+    return np.frombuffer(stream, dtype=_WORD).astype(np.uint64)
+
+
+def self_mask_key(seed: bytes) -> bytes:
+    """The key of a client's own mask."""
+    return derived(seed, "self mask")
+
+
+def mask_key_pair(seed: bytes) -> X25519PrivateKey:
+    """The key pair from which a client's pairwise masks of one round follow."""
+    return X25519PrivateKey.from_private_bytes(derived(seed, "pairwise key"))
+
+
+def agreed(private: X25519PrivateKey, public: bytes, purpose: str) -> bytes:
+    """The key that two clients have in common for one purpose; `ValueError` for a public key that fixes it."""
+    return derived(private.exchange(X25519PublicKey.from_public_bytes(public)), purpose)
+
+
+def sealed(key: bytes, text: bytes, about: bytes) -> bytes:
+    """Encrypted and authenticated, together with what it is about."""
+    nonce = secrets.token_bytes(_NONCE_BYTES)
+    return nonce + ChaCha20Poly1305(key).encrypt(nonce, text, about)
+
+
+def opened(key: bytes, box: bytes, about: bytes) -> bytes | None:
+    """What `sealed` closed; None if anything was altered."""
+    try:
+        return ChaCha20Poly1305(key).decrypt(box[:_NONCE_BYTES], box[_NONCE_BYTES:], about)
+    except (InvalidTag, ValueError):
+        return None
+
+
+def signed(key: Ed25519PrivateKey, message: str) -> bytes:
+    """A signature."""
+    return key.sign(message.encode())
+
+
+def is_signed(public: bytes, signature: bytes, message: str) -> bool:
+    """Whether the owner of a key signed a message."""
+    try:
+        Ed25519PublicKey.from_public_bytes(public).verify(signature, message.encode())
+    except (InvalidSignature, ValueError):
+        return False
+    return True
+
+
+def split(seed: bytes, threshold: int, holders: int) -> list[bytes]:
+    """One share for each holder, in order; any `threshold` of them give the seed, fewer give nothing."""
+    return [share for _, share in Shamir.split(threshold, holders, seed, ssss=False)]
+
+
+def combined(shares: Sequence[tuple[int, bytes]]) -> bytes:
+    """The seed behind as many shares as the threshold, each with its holder's place, counted from 0."""
+    return bytes(Shamir.combine([(place + 1, share) for place, share in shares], ssss=False))

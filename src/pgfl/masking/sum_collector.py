@@ -1,0 +1,213 @@
+"""A server's side of masked rounds, without I/O: gather a cohort's keys and shares, then one sum per round.
+
+The server learns the sum over those who contributed and stayed, or nothing: too few of them, and the round is given up
+before anyone reveals anything. What it cannot trust it checks: a sum that is longer than contributions can be was
+spoilt by somebody, and is dropped.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+import numpy as np
+
+from pgfl.array_types import Floats
+from pgfl.masking import primitives
+from pgfl.masking.masked_terms import Declined, RoundTerms
+from pgfl.masking.member import Revealed, signed_mask
+from pgfl.masking.preparation import Announcement, Cohort, pairwise_key
+from pgfl.masking.primitives import KEY_BYTES, SEED_BYTES, Words
+from pgfl.privacy import lattice
+
+
+@dataclass
+class CohortGathering:
+    """Keys and sealed shares of one batch, on their way from every client to every other."""
+
+    expected: frozenset[str]
+    colluders: int
+    slots: int
+    batch: str = field(default_factory=lambda: secrets.token_hex(16))
+    _announced: dict[str, Announcement] = field(default_factory=dict)
+    _boxes: dict[str, Mapping[str, bytes]] = field(default_factory=dict)
+    cohort: Cohort | None = None
+
+    def announced(self, name: str, announcement: Announcement) -> None:
+        """A client's keys; the first ones count, and only if they fit the batch."""
+        fits = (announcement.batch, announcement.name) == (self.batch, name) and len(announcement.masks) == self.slots
+        fits = fits and all(len(key) == KEY_BYTES for key in (announcement.signing, *announcement.masks))
+        if fits and name in self.expected and self.cohort is None:
+            self._announced.setdefault(name, announcement)
+
+    def without(self, name: str) -> None:
+        """A client takes no part in this batch."""
+        self.expected -= {name}
+        self._announced.pop(name, None)
+        self._boxes.pop(name, None)
+
+    @property
+    def silent(self) -> frozenset[str]:
+        """Who has not sent what is asked for now."""
+        if self.cohort is None:
+            return self.expected - self._announced.keys()
+        return (frozenset(self.cohort.names) & self.expected) - self._boxes.keys()
+
+    def settle(self) -> Cohort:
+        """Fix the cohort: whoever has announced keys."""
+        if self.cohort is None:
+            self.cohort = Cohort.of(self.batch, self.colluders, self._announced.values())
+        return self.cohort
+
+    def shared(self, name: str, boxes: Mapping[str, bytes]) -> None:
+        """A client's sealed shares."""
+        if self.cohort is not None and name in self.cohort.by_name:
+            self._boxes.setdefault(name, boxes)
+
+    def delivery(self, name: str) -> dict[str, bytes]:
+        """The sealed shares for one client, by sender."""
+        return {sender: boxes[name] for sender, boxes in self._boxes.items() if sender != name and name in boxes}
+
+    @property
+    def ready(self) -> frozenset[str]:
+        """Members whose shares are out: those who drop out can be recovered."""
+        return frozenset(self._boxes)
+
+
+class Stage(StrEnum):
+    """How far a masked round has come."""
+
+    CONTRIBUTING = "contributing"
+    CONSENTING = "consenting"
+    REVEALING = "revealing"
+    DONE = "done"
+    GIVEN_UP = "given up"
+
+
+@dataclass
+class SumCollector:
+    """One round of one pair. `close` ends a stage with what has come in, and says what follows."""
+
+    cohort: Cohort
+    terms: RoundTerms
+    stage: Stage = Stage.CONTRIBUTING
+    why: str = ""
+    survivors: tuple[str, ...] = ()
+    signatures: dict[str, bytes] = field(default_factory=dict)
+    total: Floats | None = None
+    _masked: dict[str, Words] = field(default_factory=dict)
+    _revealed: dict[str, Revealed] = field(default_factory=dict)
+    _left: set[str] = field(default_factory=set)
+
+    @property
+    def pending(self) -> frozenset[str]:
+        """Whose message the present stage still waits for."""
+        known: dict[Stage, tuple[Iterable[str], Iterable[str]]] = {
+            Stage.CONTRIBUTING: (self.terms.invited, self._masked),
+            Stage.CONSENTING: (self.survivors, self.signatures),
+            Stage.REVEALING: (self.survivors, self._revealed),
+        }
+        asked, answered = known.get(self.stage, ((), ()))
+        return frozenset(asked) - frozenset(answered) - self._left
+
+    def contributed(self, name: str, masked: Words) -> bool:
+        """A masked contribution; False if it is not expected."""
+        if self.stage is not Stage.CONTRIBUTING or name not in self.pending or masked.shape != (self.terms.dimension,):
+            return False
+        self._masked[name] = masked
+        return True
+
+    def consented(self, name: str, signature: bytes) -> bool:
+        """A signature of the list; one that does not verify is no use to anybody."""
+        if self.stage is not Stage.CONSENTING or name not in self.pending:
+            return False
+        key, message = self.cohort.by_name[name].signing, self.terms.list_digest(self.survivors)
+        if not primitives.is_signed(key, signature, message):
+            self._left.add(name)
+            return False
+        self.signatures[name] = signature
+        return True
+
+    def revealed(self, name: str, revealed: Revealed) -> bool:
+        """What a client reveals in the end."""
+        if self.stage is not Stage.REVEALING or name not in self.pending:
+            return False
+        self._revealed[name] = revealed
+        return True
+
+    def left(self, name: str) -> None:
+        """A client declines, or is gone for good: it is not waited for any more."""
+        self._left.add(name)
+
+    def close(self) -> Stage:
+        """End the stage: go on with those who answered, or give up if they are too few."""
+        match self.stage:
+            case Stage.CONTRIBUTING:
+                self.survivors = tuple(sorted(self._masked))
+                self._next(Stage.CONSENTING, len(self._masked), self.terms.fewest, "contributed")
+            case Stage.CONSENTING:
+                self._next(Stage.REVEALING, len(self.signatures), self.terms.threshold, "signed the list of survivors")
+            case Stage.REVEALING:
+                if self._next(Stage.DONE, len(self._revealed), self.terms.threshold, "revealed their shares"):
+                    self._finish()
+            case _:
+                pass
+        return self.stage
+
+    def _next(self, stage: Stage, came: int, needed: int, what: str) -> bool:
+        enough = came >= needed
+        self.stage = stage if enough else Stage.GIVEN_UP
+        if not enough:
+            self.why = f"{came} of {len(self.terms.invited)} clients {what}, {needed} are needed"
+            self._masked.clear()
+        return enough
+
+    def _finish(self) -> None:
+        try:
+            total = self._unmasked()
+        except (_Unrecoverable, Declined) as error:
+            self.stage, self.why = Stage.GIVEN_UP, str(error)
+        else:
+            most = self.terms.largest_sum(len(self.survivors))
+            if np.abs(total).max() <= most:
+                self.total = total
+            else:
+                self.stage, self.why = Stage.GIVEN_UP, "the sum is longer than contributions can be; a client spoilt it"
+        self._masked.clear()
+        self._revealed.clear()
+
+    def _unmasked(self) -> Floats:
+        size = self.terms.dimension
+        total: Words = np.sum([self._masked[name] for name in self.survivors], axis=0, dtype=np.uint64)
+        for name in self.survivors:
+            given = self._revealed.get(name)
+            seed = given.own_seed if given is not None else self._recovered(name, "self_shares")
+            total = total - primitives.mask(primitives.self_mask_key(seed), size)
+        for name in sorted(set(self.terms.invited) - set(self.survivors)):
+            own = primitives.mask_key_pair(self._recovered(name, "key_shares"))
+            if own.public_key().public_bytes_raw() != self.cohort.by_name[name].masks[self.terms.slot]:
+                raise _Unrecoverable(name)
+            for other in self.survivors:
+                key = pairwise_key(own, self.cohort.by_name[other].masks[self.terms.slot])
+                total = total - signed_mask(other, name, key, size)
+        return lattice.from_lattice(total.view(np.int64))
+
+    def _recovered(self, name: str, kind: str) -> bytes:
+        """A seed from as many shares as the threshold."""
+        shares = [
+            (self.cohort.place(holder), getattr(given, kind)[name])
+            for holder, given in self._revealed.items()
+            if len(getattr(given, kind).get(name, b"")) == SEED_BYTES
+        ]
+        if len(shares) < self.terms.threshold:
+            raise _Unrecoverable(name)
+        return primitives.combined(shares[: self.terms.threshold])
+
+
+class _Unrecoverable(Exception):
+    """Too few or wrong shares of a client's seed."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"the masks of {name}, who dropped out, could not be recovered")

@@ -1,0 +1,313 @@
+"""Error against ε for the three levels of trust, beside the paper's algorithm, FedAvg and one trusted server.
+
+Settings follow one rule for all levels, tuned on other data (seed 100): what matters for ρ, ζ, τ, κ and the number of
+releases is how strong the noise of a pair's mean is. So they are looked up by the ε at which *local* noise would
+disturb that mean as much, between anchors.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from pgfl.core.algorithms import PGFL, Algorithm, FedAvg
+from pgfl.core.metrics import decibels
+from pgfl.core.schedules import Decaying
+from pgfl.objectives import Huber, Logistic, Objective
+from pgfl.paper.experiments import DigitData, Experiment, Measured, RegressionData, Trial
+from pgfl.paper.items import Effort, Lookup
+from pgfl.paper.judging import Claim, claim
+from pgfl.paper.plots import BLUE, GREEN, GREY, INK, ORANGE, PURPLE, RED, Lines, Look, Series
+from pgfl.paper.statistics import Interval, interval
+from pgfl.privacy.request import Privacy
+from pgfl.privacy.trust import Level, Trust
+
+Method = Literal["paper", "fedavg", "local", "masked", "site", "central"]
+Kind = Literal["regression", "pairs", "triplets"]
+QUIET = 10  # rounds after the last release, as in `affordable`
+CLUSTERS = 3
+LONGEST = 0.95  # of FedAvg's longest local step, 2/(L + 2λ)
+NAMES: dict[Method, str] = {
+    "paper": "the paper's client step, nobody trusted",
+    "fedavg": "FedAvg, nobody trusted",
+    "local": "linearised, nobody trusted",
+    "masked": "linearised, masked sums",
+    "site": "linearised, site trusted",
+    "central": "linearised, one trusted server",
+}
+LOOKS: dict[Method, Look] = {
+    "paper": Look(RED, "-", "s"),
+    "fedavg": Look(ORANGE, ":", "^"),
+    "local": Look(BLUE, "-", "o"),
+    "masked": Look(GREEN, "-", "D"),
+    "site": Look(PURPLE, "--", "v"),
+    "central": Look(INK, "-.", "x"),
+}
+TRUST: dict[Method, Level] = {
+    "paper": "local", "fedavg": "local", "local": "local", "masked": "masked", "site": "site", "central": "site",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Anchor:
+    """Good settings at the ε of local noise that disturbs as much."""
+
+    epsilon: float
+    rho: float
+    zeta: float
+    releases: int
+    tau: float
+    tau_decay: float = 1.0
+    kappa: float = 1.0
+
+
+@dataclass(frozen=True)
+class Scene:
+    """Data, the ε that are tried, and how many servers there are for each number of clients per pair."""
+
+    kind: Kind
+    title: str
+    epsilons: tuple[float, ...]
+    servers: Mapping[int, int]
+    anchors: tuple[Anchor, ...]
+    admm: tuple[Anchor, ...]
+    quick: float  # the ε of a quick run
+
+    @property
+    def regression(self) -> bool:
+        """Whether NMSD is measured, not accuracy."""
+        return self.kind == "regression"
+
+    def data(self, clients: int, servers: int) -> RegressionData | DigitData:
+        """So many clients per pair, on average."""
+        graph = "random" if servers > 3 else "complete"
+        size = {"servers": servers, "clients_per_server": CLUSTERS * clients, "graph": graph}
+        if self.regression:
+            return RegressionData(observation_noise=0.7, x_norm=1.0, samples=(50, 100), **size)  # type: ignore[arg-type]
+        return DigitData(self.kind, **size)  # type: ignore[arg-type]
+
+    def trial(self, method: Method, epsilon: float, clients: int) -> Trial:
+        """One point of a curve."""
+        servers = self.servers[clients]
+        if method == "central":
+            clients, servers = clients * servers, 1
+        trust = Trust(TRUST[method])
+        as_if_local = epsilon * math.sqrt(clients / trust.excess(clients)) if trust.aggregates else epsilon
+        chosen = between(self.admm if method == "paper" else self.anchors, as_if_local)
+        privacy = Privacy(
+            epsilon=epsilon,
+            zeta=chosen.zeta,
+            max_releases=chosen.releases,
+            index="release",
+            x_norm=1.0,
+            trust=trust.level,
+        )
+        return self._trained(self.data(clients, servers), self._algorithm(method, chosen), chosen, privacy)
+
+    def without_privacy(self, clients: int) -> Trial:
+        """The limit: the same network and steps without noise."""
+        chosen = Anchor(0.0, 0.07 if self.regression else 0.03, 1.0, 190, 0.0, kappa=8.0)
+        return self._trained(self.data(clients, self.servers[clients]), self._algorithm("local", chosen), chosen, None)
+
+    def _objective(self, chosen: Anchor) -> Objective:
+        return Huber(0.001, kappa=chosen.kappa) if self.regression else Logistic(0.0)
+
+    def _algorithm(self, method: Method, chosen: Anchor) -> Algorithm:
+        if method == "fedavg":
+            longest = LONGEST * 2.0 / (2.002 if self.regression else 0.25)
+            steps = math.ceil(1.0 / (chosen.rho * longest))
+            return FedAvg(step=1.0 / (chosen.rho * steps), local_steps=steps, mixing="metropolis")
+        tau = chosen.tau if chosen.tau_decay == 1.0 or chosen.tau == 0.0 else Decaying(chosen.tau, chosen.tau_decay)
+        return PGFL(chosen.rho, tau, "metropolis", "admm" if method == "paper" else "gradient")
+
+    def _trained(
+        self, data: RegressionData | DigitData, algorithm: Algorithm, chosen: Anchor, privacy: Privacy | None
+    ) -> Trial:
+        rounds, metric = chosen.releases + QUIET, "nmsd" if self.regression else "accuracy"
+        objective = self._objective(chosen)
+        return Trial(data, algorithm, objective, "all", privacy, rounds, (metric,), rounds, received=True)
+
+
+def between(anchors: tuple[Anchor, ...], epsilon: float) -> Anchor:
+    """Settings between two anchors, on logarithmic scales; those of the nearest one beyond the ends."""
+    at = [math.log(anchor.epsilon) for anchor in anchors]
+    here = math.log(epsilon)
+
+    def value(name: str, of: float = 0.0) -> float:
+        values = [abs(of - getattr(anchor, name)) for anchor in anchors]
+        if min(values) <= 0.0:
+            return float(abs(of - np.interp(here, at, values)))
+        return float(abs(of - math.exp(np.interp(here, at, np.log(values)))))
+
+    decays = (value("zeta", 1.0), value("tau_decay", 1.0))
+    return Anchor(epsilon, value("rho"), decays[0], round(value("releases")), value("tau"), decays[1], value("kappa"))
+
+
+REGRESSION_SIZES, PAIRS_SIZES, TRIPLETS_SIZES = {5: 10, 15: 4, 33: 4}, {5: 10, 15: 6, 33: 4}, {5: 10, 15: 4, 33: 2}
+SCENES = (
+    Scene(
+        "regression",
+        "regression, 50 to 100 records",
+        (0.25, 1.0, 4.0, 16.0),
+        REGRESSION_SIZES,
+        (
+            Anchor(0.25, 2.1, 0.984, 120, 0.42, 0.997, 1.25),
+            Anchor(1.0, 0.5, 0.988, 120, 0.4, 1.0, 1.25),
+            Anchor(2.0, 1.04, 0.993, 286, 0.49, 1.0, 1.3),
+            Anchor(4.0, 0.85, 0.9925, 460, 0.3, 0.993, 0.8),
+            Anchor(5.4, 0.85, 0.993, 460, 0.23, 0.991, 0.8),
+            Anchor(21.5, 0.85, 0.993, 460, 0.0, 0.992, 0.8),
+        ),
+        (
+            Anchor(1.0, 0.7, 0.995, 225, 0.46, 1.0, 0.9),
+            Anchor(4.0, 0.7, 0.993, 300, 0.46, 0.993, 0.9),
+        ),
+        1.0,
+    ),
+    Scene(
+        "pairs",
+        "pairs of digits, 4 to 8 images",
+        (0.25, 1.0, 2.5, 16.0),
+        PAIRS_SIZES,
+        (
+            Anchor(2.5, 1.0, 0.97, 40, 0.0),
+            Anchor(5.0, 0.85, 0.987, 21, 0.0),
+            Anchor(13.5, 0.5, 0.98, 30, 0.0),
+            Anchor(86.0, 0.2, 0.97, 60, 0.0),
+        ),
+        (Anchor(2.5, 1.0, 0.97, 40, 0.0),),
+        2.5,
+    ),
+    Scene(
+        "triplets",
+        "triplets of digits, 36 to 72 images",
+        (0.25, 1.0, 4.0, 16.0),
+        TRIPLETS_SIZES,
+        (
+            Anchor(1.0, 0.5, 0.975, 35, 0.55),
+            Anchor(2.0, 1.0, 0.97, 20, 0.5),
+            Anchor(5.4, 0.15, 0.975, 40, 0.2),
+            Anchor(86.0, 0.1, 0.97, 60, 0.0),
+        ),
+        (Anchor(1.0, 0.5, 0.97, 40, 0.4),),
+        1.0,
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What trials before this had reached, to be reached or passed."""
+
+    scene: Kind
+    method: Method
+    clients: int
+    epsilon: float
+    reached: float
+
+
+EXPECTED = (
+    Expected("regression", "local", 5, 1.0, -4.9),
+    Expected("regression", "local", 5, 4.0, -18.0),
+    Expected("regression", "masked", 5, 1.0, -13.1),
+    Expected("regression", "masked", 5, 4.0, -22.1),
+    Expected("regression", "masked", 33, 1.0, -20.9),
+    Expected("regression", "masked", 33, 4.0, -28.7),
+    Expected("pairs", "local", 5, 2.5, 66.1),
+    Expected("pairs", "masked", 5, 2.5, 74.0),
+    Expected("pairs", "masked", 33, 2.5, 86.7),
+    Expected("triplets", "local", 5, 1.0, 77.5),
+    Expected("triplets", "masked", 5, 1.0, 83.5),
+    Expected("triplets", "masked", 33, 1.0, 88.9),
+)
+GAINS = ((5, 10.0), (33, 18.0))  # dB over the paper's algorithm at ε = 1, by clients per pair
+
+
+def grid(scene: Scene, effort: Effort) -> Iterator[tuple[int, float]]:
+    """Clients per pair and ε; of a quick run only the smallest federation and one ε."""
+    for clients in scene.servers:
+        for epsilon in scene.epsilons:
+            if not effort.quick or (clients == 5 and epsilon == scene.quick):
+                yield clients, epsilon
+
+
+def experiments(effort: Effort) -> list[Experiment]:
+    """All points of all curves."""
+    found: list[Experiment] = []
+    for scene in SCENES:
+        for clients, epsilon in grid(scene, effort):
+            found += [scene.trial(method, epsilon, clients) for method in NAMES]
+        found += [scene.without_privacy(clients) for clients in {clients: None for clients, _ in grid(scene, effort)}]
+    return found
+
+
+def panels(effort: Effort, measured: Lookup) -> list[Lines]:
+    """One panel for every scene and number of clients per pair."""
+    found = []
+    for scene in SCENES:
+        for clients in {clients: None for clients, _ in grid(scene, effort)}:
+            epsilons = [epsilon for size, epsilon in grid(scene, effort) if size == clients]
+            series = [_curve(scene, method, clients, epsilons, measured) for method in NAMES]
+            limit = _interval(scene, measured(scene.without_privacy(clients)))
+            flat = np.full(len(epsilons), limit.value)
+            series.append(Series("without privacy", np.array(epsilons), flat, look=Look(GREY, "--")))
+            label = "NMSD [dB]" if scene.regression else "accuracy [%]"
+            title = f"{scene.title}, {clients} clients a pair"
+            found.append(Lines(title, r"$\varepsilon$", label, series, log_x=len(epsilons) > 1, error_bars=True))
+    return found
+
+
+def claims(effort: Effort, measured: Lookup) -> list[Claim]:
+    """Every expected row, and the gains over the paper's algorithm."""
+    scenes = {scene.kind: scene for scene in SCENES}
+    points = {(scene.kind, clients, epsilon) for scene in SCENES for clients, epsilon in grid(scene, effort)}
+    found = [
+        _reached(scenes[row.scene], row, measured)
+        for row in EXPECTED
+        if (row.scene, row.clients, row.epsilon) in points
+    ]
+    regression = scenes["regression"]
+    found += [_gain(regression, *row, measured) for row in GAINS if ("regression", row[0], 1.0) in points]
+    return found
+
+
+def _reached(scene: Scene, row: Expected, measured: Lookup) -> Claim:
+    unit = "dB" if scene.regression else "%"
+    level = _interval(scene, measured(scene.trial(row.method, row.epsilon, row.clients)))
+    holds = level.value <= row.reached if scene.regression else level.value >= row.reached
+    return claim(
+        f"affordable.trust.{scene.kind}-{row.method}-{row.clients}-{row.epsilon:g}",
+        f"{NAMES[row.method]}, {row.clients} clients a pair, ε = {row.epsilon:g}: reaches {row.reached:g} {unit} in "
+        f"{scene.title} (ours)",
+        "NMSD" if scene.regression else "accuracy", level, unit, holds, row.reached,
+    )  # fmt: skip
+
+
+def _gain(scene: Scene, clients: int, least: float, measured: Lookup) -> Claim:
+    ours, theirs = (measured(scene.trial(method, 1.0, clients)) for method in ("masked", "paper"))
+    gain = interval(decibels(ours["nmsd"][:, -1]) - decibels(theirs["nmsd"][:, -1]))
+    return claim(
+        f"affordable.trust.gain-{clients}",
+        f"at ε = 1 masked sums of {clients} clients a pair gain {least:g} dB over the paper's client step (ours)",
+        "NMSD relative to the paper's client step", gain, "dB", gain.value <= -least, -least,
+    )  # fmt: skip
+
+
+def _curve(scene: Scene, method: Method, clients: int, epsilons: list[float], measured: Lookup) -> Series:
+    points = [_interval(scene, measured(scene.trial(method, epsilon, clients))) for epsilon in epsilons]
+    value, low, high = (np.array([getattr(point, name) for point in points]) for name in ("value", "low", "high"))
+    return Series(NAMES[method], np.array(epsilons), value, low, high, LOOKS[method])
+
+
+def _interval(scene: Scene, found: Measured) -> Interval:
+    """The level after the last round: dB of the mean NMSD, or per cent."""
+    if not scene.regression:
+        return interval(100.0 * found["accuracy"][:, -1])
+    nmsd = found["nmsd"][:, -1]
+    linear, mean = interval(nmsd), float(decibels(nmsd.mean()))
+    half = 10.0 / math.log(10.0) * (linear.high - linear.value) / linear.value
+    return Interval(mean, mean - half, mean + half, linear.runs)

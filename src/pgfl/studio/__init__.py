@@ -1,0 +1,1 @@
+"""`pgfl studio`: a local page to play with trainings, one's own data, runs and networks."""

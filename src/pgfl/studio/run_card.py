@@ -1,0 +1,242 @@
+"""A run of the Your data view: started, watched, stopped, and what it leaves."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from nicegui import background_tasks, run, ui
+from nicegui.client import Client
+
+from pgfl.config import Config
+from pgfl.results.folder import fresh_folder
+from pgfl.results.report.figures import LABELS, figure
+from pgfl.results.result import Result
+from pgfl.studio import charts
+from pgfl.studio.commands import STOPPED, Command, Ended
+from pgfl.studio.run_folders import entry, history_of
+from pgfl.studio.runs_view import PREFERRED
+from pgfl.studio.shell import Look, button, card, chart, note, redraw, save_button, table_html
+
+BETWEEN_LOOKS = 0.4  # seconds
+MOST_COEFFICIENTS = 200
+MOST_PREDICTIONS = 12
+
+
+class RunCard:
+    """`pgfl run` as a card: live curve, stop, verdict, measures, coefficients, predictions, downloads."""
+
+    def __init__(self, look: Look, client: Client, workspace: Path, results: Path) -> None:
+        self.look, self.client, self.workspace, self.results = look, client, workspace, results
+        self.command: Command | None = None
+        self.folder: Path | None = None
+        with ui.element("div").classes("wide rows") as self.box:
+            with card("Run") as head:
+                self.line = ui.label("").props('aria-live="polite"')
+                with ui.element("div").classes("tools"):
+                    self.bar = ui.linear_progress(0.0, show_value=False).style("width: 320px")
+                    self.stop = button("Stop", "stop", self._stop)
+                    self.resume = button("Go on", "play_arrow", self._resume)
+                self.curve = chart({"series": []}, "Curve of the run", small=True).props('data-chart="own-run"')
+                save_button(head, self.curve, "run", look)
+                self.wrong = ui.label().classes("wrong").props('role="alert"')
+                self.verdict = ui.label().classes("verdict").props('id="verdict"')
+            with ui.element("div").classes("studio-page studio-two").style("padding: 0") as self.outcome:
+                with card("Measures on held-out rows"):
+                    self.measures = ui.html("", sanitize=False).classes("scroll")
+                with card("Coefficients") as head:
+                    self.coefficients = ui.html("", sanitize=False).classes("scroll")
+                with card("Predictions", "wide"):
+                    self._prediction_form()
+                with card("Files", "wide"), ui.element("div").classes("tools"):
+                    for name in ("model.pgfl", "config.toml", "history.csv", "report.html"):
+                        button(name, "download", partial(self._download, name))
+        self.box.set_visibility(False)
+        self.timer = ui.timer(BETWEEN_LOOKS, self._look, active=False)
+        look.on_change(self._draw)
+        client.on_delete(lambda: self.command.stop() if self.command else None)
+
+    def _prediction_form(self) -> None:
+        note("Predict the rows of a table with the same columns; the target is not needed.")
+        with ui.element("div").classes("tools"):
+            self.path = ui.input(label="path of a table").props("dense outlined").style("width: 420px")
+            button("Predict", "trending_up", lambda: background_tasks.create(self._predict())).props(
+                'aria-label="Predict"'
+            )
+            self.download = button("Download", "download", self._download_predictions)
+            self.download.set_visibility(False)
+        self.predict_wrong = ui.label().classes("wrong").props('role="alert"')
+        self.predictions = ui.html("", sanitize=False).classes("scroll")
+        self.predicted: Path | None = None
+
+    async def start(self, config: Path, checked: Config, table: str) -> None:
+        """Run a config in a new result folder."""
+        self.folder = fresh_folder(self.results, config.stem)
+        self.path.value = table
+        await self._carry_out(
+            ["run", str(config.resolve()), "--out", str(self.folder.resolve()), "--json"], checked.rounds
+        )
+
+    async def _carry_out(self, arguments: list[str], rounds: int) -> None:
+        with self.client:
+            self.box.set_visibility(True)
+            self.outcome.set_visibility(False)
+            self.resume.set_visibility(False)
+            self.stop.set_visibility(True)
+            self.wrong.text = self.verdict.text = ""
+            self.verdict.set_visibility(False)
+            self.line.text, self.bar.value = "reading the table …", 0.0
+            redraw(self.curve, {"series": []})
+            self.timer.active = True
+        self.command = Command(arguments, self.workspace)
+        ended = await self.command.finished()
+        with self.client:
+            await self._ended(ended)
+
+    async def _ended(self, ended: Ended) -> None:
+        self.timer.active = False
+        self.stop.set_visibility(False)
+        assert self.folder is not None
+        if ended.code == STOPPED:
+            kept = self.folder.is_dir()
+            self.line.text = f"stopped; {self.folder} keeps a checkpoint" if kept else "stopped; nothing was kept"
+            self.resume.set_visibility(kept)
+            return
+        try:
+            summary = json.loads(ended.out)
+        except ValueError:
+            self.line.text, self.wrong.text = "", ended.sentence
+            return
+        self.bar.value = 1.0
+        self.line.text = f"{summary['rounds']} rounds in {summary['seconds']:.1f} s: {self.folder}"
+        verdict = summary.get("verdict") or {}
+        self.verdict.text = " ".join(
+            [verdict.get("sentence", ""), verdict.get("advice", ""), *verdict.get("further", [])]
+        )
+        self.verdict.classes(add="bad" if verdict.get("kind") in ("diverging", "drowned") else "")
+        self.verdict.set_visibility(True)
+        result = await run.io_bound(Result.load, self.folder)
+        if result is not None:
+            self._show(result)
+
+    def _show(self, result: Result) -> None:
+        self.outcome.set_visibility(True)
+        self.measures.content = measures_html(result)
+        self.coefficients.content = coefficients_html(result)
+        self.predictions.content, self.predict_wrong.text = "", ""
+        self.download.set_visibility(False)
+        self._draw()
+
+    def _look(self) -> None:
+        """Follow the run by the file that it writes."""
+        if self.folder is None or not self.folder.is_dir():
+            return
+        now = entry(self.folder)
+        if now.live:
+            done, total = now.live.get("round", 0), max(now.live.get("rounds", 1), 1)
+            self.bar.value = done / total
+            self.line.text = f"round {done} of {total}"
+            self._draw()
+
+    def _draw(self) -> None:
+        if self.folder is None or not self.folder.is_dir():
+            return
+        history = history_of(entry(self.folder))
+        metric = next(
+            (name for name in (*PREFERRED, *history) if name in history and name not in ("run", "round")), None
+        )
+        if metric is None:
+            return
+        values = [None if value is None else charts.shown_value(metric, value) for value in history[metric]]
+        line = charts.Line(
+            metric, [float(value or 0) for value in history["round"]], values, self.look.colours.main, 2.6
+        )
+        redraw(self.curve, charts.lines([line], self.look.colours, "round n", charts.axis_name(metric)))
+
+    def _stop(self) -> None:
+        if self.command is not None:
+            self.line.text = "stopping after this round …"
+            self.command.stop()
+
+    def _resume(self) -> None:
+        assert self.folder is not None
+        background_tasks.create(self._carry_out(["run", "--resume", "--out", str(self.folder.resolve()), "--json"], 0))
+
+    async def _predict(self) -> None:
+        assert self.folder is not None
+        out = fresh_folder(self.workspace, "predictions").with_suffix(".csv")
+        table = Path(str(self.path.value)).expanduser()
+        arguments = ["predict", str(self.folder.resolve()), str(table.resolve()), "--out", str(out.resolve())]
+        ended = await Command(arguments, self.workspace).finished()
+        with self.client:
+            self.predict_wrong.text = "" if ended.code == 0 else ended.sentence
+            self.download.set_visibility(ended.code == 0)
+            self.predictions.content = predictions_html(out) if ended.code == 0 else ""
+            self.predicted = out if ended.code == 0 else None
+
+    def _download_predictions(self) -> None:
+        if self.predicted is not None:
+            ui.download.content(self.predicted.read_bytes(), "predictions.csv")
+
+    def _download(self, name: str) -> None:
+        if self.folder is not None and (self.folder / name).is_file():
+            ui.download.content((self.folder / name).read_bytes(), name)
+
+
+def measures_html(result: Result) -> str:
+    """Held-out measures of all clients, of the clusters, of the worst and the median client, beside the baseline."""
+    if not result.measures:
+        return "<div class='note'>No rows were held out; set `test` in the config.</div>"
+    names = [LABELS[one.name] for one in result.measures]
+
+    def row(name: str, figures: list[Any]) -> list[Any]:
+        pairs = zip(result.measures, figures, strict=True)
+        return [
+            name,
+            *("–" if f is None else f"{figure(m.name, f.value)} ({figure(m.name, f.baseline)})" for m, f in pairs),
+        ]
+
+    rows = [row("all clients", [one.whole for one in result.measures])]
+    clusters = list(dict.fromkeys(cluster for one in result.measures for cluster in one.clusters))
+    if len(clusters) > 1:
+        rows += [row(name, [one.clusters.get(name) for one in result.measures]) for name in clusters[:20]]
+    rows.append(row("worst client", [one.worst for one in result.measures]))
+    rows.append(row("median client", [one.median for one in result.measures]))
+    header = ["held-out rows (baseline)", *names]
+    return table_html(header, rows, frozenset(range(1, len(header))))
+
+
+def coefficients_html(result: Result) -> str:
+    """One row per feature, one column per cluster; of a softmax model one column per cluster and class."""
+    classes = result.classes or 1
+    names = list(result.feature_names or [f"x{place}" for place in range(result.features)])
+    if result.intercept and len(names) < result.features:
+        names.append("intercept")
+    header, columns = ["feature"], []
+    for cluster in result.cluster_ids:
+        model = result.cluster(cluster).reshape(classes, -1)
+        for place in range(classes):
+            header.append(cluster if classes == 1 else f"{cluster}, class {place}")
+            columns.append(model[place])
+    rows = [[name, *(f"{column[place]:.4g}" for column in columns)] for place, name in enumerate(names)]
+    return table_html(header, rows[:MOST_COEFFICIENTS], frozenset(range(1, len(header))))
+
+
+def predictions_html(path: Path) -> str:
+    """The first predicted rows."""
+    import polars as pl
+
+    frame = pl.read_csv(path, n_rows=MOST_PREDICTIONS, infer_schema=False)
+    shown = frame.select(["prediction", *[name for name in frame.columns if name != "prediction"]])
+    rows = [[_short(row[0]), *row[1:]] for row in shown.rows()]
+    return table_html(shown.columns, rows)
+
+
+def _short(text: str) -> str:
+    """A number with six figures; anything else as it is."""
+    try:
+        return f"{float(text):.6g}"
+    except ValueError:
+        return text

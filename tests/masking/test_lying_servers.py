@@ -1,0 +1,385 @@
+"""A server that lies about who takes part, who dropped out, or what was agreed learns nothing about anyone."""
+
+import itertools
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pgfl.errors import PrivacyError
+from pgfl.masking import primitives
+from pgfl.masking.masked_terms import Declined, Demands, Reason
+from pgfl.masking.member import Member, signed_mask
+from pgfl.masking.preparation import Batch, Cohort, pairwise_key
+from pgfl.masking.rosters import Roster, identity_line, read_roster, roster_text
+from pgfl.masking.sum_collector import Stage
+from tests.masking.masked_group import DIMENSION, Group, identity, names_of, roster_of
+
+
+def declines(reason, call, *arguments, **named):
+    with pytest.raises(Declined) as caught:
+        call(*arguments, **named)
+    assert caught.value.reason is reason
+
+
+def contributed(group, terms, points=None):
+    points = points or group.points()
+    return {name: group.members[name].contribute(group.batch, terms, points[name]) for name in terms.invited}
+
+
+def signatures_of(group, round, survivors, signers):
+    return {name: group.members[name].consent(round, survivors) for name in signers}
+
+
+# Who dropped out ------------------------------------------------------------------------------------------------------
+
+
+def test_a_client_agrees_to_one_list_of_survivors_per_round():
+    group = Group(6)
+    contributed(group, group.terms())
+    all_but_last, all_but_first = group.names[:-1], group.names[1:]
+    member = group.members["c02"]
+    first = member.consent(1, all_but_last)
+    declines(Reason.OTHER_LIST, member.consent, 1, all_but_first)
+    declines(Reason.OTHER_LIST, member.consent, 1, group.names)
+    assert member.consent(1, tuple(reversed(all_but_last))) == first  # the same list, asked again
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.sets(st.sampled_from(names_of(5)), min_size=1), min_size=1, max_size=4))
+def test_nobody_ever_reveals_both_halves_of_a_client(lists):
+    """Whatever lists a server shows in whatever order; every member signs what it can, and reveals what it can."""
+    group = Group(5, colluders=0, slots=1)
+    contributed(group, group.terms())
+    given_away = {name: (set(), set()) for name in group.names}
+    for survivors in lists:
+        signatures = {}
+        for name, member in group.members.items():
+            try:
+                signatures[name] = member.consent(1, sorted(survivors))
+            except Declined:
+                continue
+        for name, member in group.members.items():
+            try:
+                revealed = member.reveal(1, signatures)
+            except Declined:
+                continue
+            given_away[name][0].update(revealed.self_shares)
+            given_away[name][1].update(revealed.key_shares)
+    for alive, dead in given_away.values():
+        assert not alive & dead
+    everyone_alive = set().union(*(alive for alive, _ in given_away.values()))
+    everyone_dead = set().union(*(dead for _, dead in given_away.values()))
+    assert not everyone_alive & everyone_dead
+
+
+def test_a_restarted_client_has_nothing_left_to_reveal():
+    group = Group(5)
+    contributed(group, group.terms())
+    signatures = signatures_of(group, 1, group.names, group.names)
+    reborn = Member("c00", identity("c00"), roster_of(group.names), group.demands)
+    declines(Reason.OLD_ROUND, reborn.consent, 1, group.names[:-1])
+    declines(Reason.OLD_ROUND, reborn.reveal, 1, signatures)
+    declines(Reason.UNPREPARED, reborn.share, group.cohort)
+    declines(Reason.UNPREPARED, reborn.contribute, group.batch, group.terms(2, 1), np.zeros(DIMENSION, dtype=np.int64))
+    # keys that it announces anew are others, so its old ones bind nobody
+    assert reborn.announce(group.batch, 2).digest != group.cohort.by_name["c00"].digest
+
+
+@pytest.mark.parametrize(("count", "colluders"), [(5, 1), (6, 2), (4, 0)])
+def test_no_two_lists_are_ever_revealed_even_if_colluders_sign_everything(count, colluders):
+    """All ways to tell one part of the honest clients one list and the others another one."""
+    for first in itertools.product([True, False], repeat=count - colluders):
+        group = Group(count, colluders=colluders, slots=1, contributors=2)
+        contributed(group, group.terms())
+        honest = group.names[colluders:]
+        lists = group.names, group.names[1:]  # the first client, a colluder or not, is alive or dead
+        told = dict(zip(honest, first, strict=True))
+        told[group.names[0]] = True
+        signed = {True: {}, False: {}}
+        for which, survivors in zip((True, False), lists, strict=True):
+            for name in survivors:
+                if name in honest and told[name] is which:
+                    if len(survivors) >= group.terms().fewest:
+                        signed[which][name] = group.members[name].consent(1, survivors)
+                elif name not in honest:  # a colluder signs everything
+                    key = group.members[name]._batches[group.batch].signing
+                    signed[which][name] = primitives.signed(key, group.terms().list_digest(survivors))
+        opened = set()
+        for name in honest:
+            try:
+                group.members[name].reveal(1, signed[told[name]])
+                opened.add(told[name])
+            except Declined:
+                continue
+        assert len(opened) <= 1
+
+
+def test_a_list_must_be_of_those_invited_and_large_enough_and_hold_the_client_itself():
+    group = Group(5)
+    contributed(group, group.terms(invited=group.names))
+    member = group.members["c00"]
+    declines(Reason.TOO_FEW, member.consent, 1, group.names[:3])  # the threshold is 4
+    declines(Reason.NOT_ME, member.consent, 1, group.names[1:])
+    declines(Reason.STRANGER, member.consent, 1, (*group.names, "ghost"))
+    declines(Reason.REPEATED, member.consent, 1, (*group.names, "c01"))
+    declines(Reason.BELOW_THRESHOLD, member.reveal, 1, {})  # before any list was agreed to
+
+
+def test_the_least_number_of_survivors_is_the_one_that_was_agreed():
+    group = Group(10)
+    contributed(group, group.terms(required=9))  # the threshold is 6
+    declines(Reason.TOO_FEW, group.members["c00"].consent, 1, group.names[:8])
+    group.members["c00"].consent(1, group.names[:9])
+
+
+def test_signatures_count_once_each_and_only_those_of_survivors():
+    group = Group(5)
+    contributed(group, group.terms())
+    survivors = group.names[:4]  # the threshold is 4
+    signed = signatures_of(group, 1, survivors, survivors)
+    member = group.members["c00"]
+    three = {name: signed[name] for name in survivors[:3]}
+    own_key = group.members["c04"]._batches[group.batch].signing
+    outsider = primitives.signed(own_key, group.terms().list_digest(survivors))
+    for bad in (three, {**three, "c03": three["c00"]}, {**three, "c04": outsider}, {**three, "c03": b"x" * 64}, {}):
+        declines(Reason.BELOW_THRESHOLD, member.reveal, 1, bad)
+    assert set(member.reveal(1, signed).key_shares) == {"c04"}
+
+
+# Who takes part -------------------------------------------------------------------------------------------------------
+
+
+def cohort_of(batch, members, slots=1, colluders=1):
+    return Cohort.of(batch, colluders, [member.announce(batch, slots) for member in members])
+
+
+def members_of(count, demands=None):
+    names = names_of(count)
+    return [Member(name, identity(name), roster_of(names), demands or Demands(2, 1)) for name in names]
+
+
+def test_invented_participants_are_refused():
+    members = members_of(4)
+    ghost = Batch.begin("b", "ghost", identity("ghost"), 1).announcement
+    impostor = Batch.begin("b", "c03", identity("ghost"), 1).announcement
+    own = [member.announce("b", 1) for member in members]
+    declines(Reason.STRANGER, members[0].share, Cohort.of("b", 1, [*own, ghost]))
+    declines(Reason.STRANGER, members[0].share, Cohort.of("b", 1, [*own[:3], impostor]))
+    declines(Reason.STRANGER, members[0].share, Cohort.of("b", 1, [*own[:3], replace(own[3], signing=own[2].signing)]))
+    declines(Reason.REPEATED, members[0].share, Cohort.of("b", 1, [*own, own[3]]))
+    members[0].share(Cohort.of("b", 1, own))
+
+
+def test_keys_of_an_earlier_batch_do_not_come_back():
+    members = members_of(4)
+    old = [member.announce("old", 1) for member in members]
+    new = [member.announce("new", 1) for member in members]
+    declines(Reason.STRANGER, members[0].share, Cohort.of("new", 1, [new[0], *old[1:]]))
+    renamed = [replace(each, batch="new") for each in old[1:]]
+    declines(Reason.STRANGER, members[0].share, Cohort.of("new", 1, [new[0], *renamed]))
+
+
+def test_a_client_must_find_its_own_keys_in_its_cohort():
+    members = members_of(4)
+    others = [member.announce("b", 1) for member in members[1:]]
+    members[0].announce("b", 1)
+    declines(Reason.NOT_ME, members[0].share, Cohort.of("b", 1, others))
+    forged = Batch.begin("b", "c00", identity("c00"), 1).announcement  # as if it had announced other keys
+    declines(Reason.NOT_ME, members[0].share, Cohort.of("b", 1, [forged, *others]))
+
+
+def test_a_batch_has_one_cohort():
+    members = members_of(5)
+    everyone = cohort_of("b", members)
+    boxes = members[0].share(everyone)
+    assert members[0].share(everyone) == boxes
+    declines(Reason.OTHER_VIEW, members[0].share, Cohort.of("b", 1, everyone.announcements[:4]))
+    declines(Reason.OTHER_VIEW, members[0].share, Cohort.of("b", 2, everyone.announcements))
+
+
+def test_a_cohort_must_be_as_large_as_its_members_demand():
+    members = members_of(4, Demands(contributors=5, colluders=1))
+    declines(Reason.TOO_FEW, members[0].share, cohort_of("b", members))
+    members = members_of(4, Demands(contributors=2, colluders=2))
+    declines(Reason.TOO_TRUSTING, members[0].share, cohort_of("c", members, colluders=1))
+
+
+def test_a_roster_has_one_key_per_name_and_may_be_signed_by_a_steward(tmp_path):
+    names = names_of(3)
+    keys = {name: identity_line(identity(name)) for name in names}
+    with pytest.raises(PrivacyError, match="one key under two names"):
+        Roster({**keys, "again": f"{keys['c00']} with a comment"})
+    with pytest.raises(PrivacyError, match="no client's public key"):
+        Roster({"c00": "ssh-rsa AAAA"})
+    path, steward = tmp_path / "roster.json", identity("steward")
+    path.write_text(roster_text(Roster(keys), steward))
+    assert read_roster(path, identity_line(steward)).keys == keys
+    assert read_roster(path).keys == keys
+    with pytest.raises(PrivacyError, match="not signed by the steward"):
+        read_roster(path, identity_line(identity("site")))
+    path.write_text(roster_text(Roster({"c00": keys["c00"]})))
+    with pytest.raises(PrivacyError, match="not signed by the steward"):
+        read_roster(path, identity_line(steward))
+    path.write_text("[]")
+    with pytest.raises(PrivacyError, match="is not a roster"):
+        read_roster(path)
+    with pytest.raises(PrivacyError, match="cannot be read"):
+        read_roster(tmp_path / "none.json")
+
+
+# What was agreed ------------------------------------------------------------------------------------------------------
+
+LIES = {
+    "h": {"required": 6},
+    "sigma": {"sigma": 0.25},
+    "centre": {"centre": "0" * 64},
+    "bound": {"bound": 2.0},
+    "training": {"training": "u" * 64},
+    "group": {"invited": names_of(7)[:6]},
+    "cluster": {"cluster": "1"},
+    "slot": {"slot": 1},
+}
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_clients_that_were_told_different_terms_reveal_nothing(lie):
+    group = Group(7)
+    true, other = group.terms(), group.terms(**LIES[lie])
+    assert true.digest != other.digest
+    points, told = group.points(), {}
+    for place, name in enumerate(group.names):
+        told[name] = other if place % 2 and name in other.invited else true
+        group.members[name].contribute(group.batch, told[name], points[name])
+    survivors = group.names[:6]
+    signed = signatures_of(group, 1, survivors, survivors)
+    for name in survivors:
+        declines(Reason.BELOW_THRESHOLD, group.members[name].reveal, 1, signed)
+
+
+@pytest.mark.parametrize(
+    ("reason", "changes"),
+    [
+        (Reason.TOO_FEW, {"required": 4}),  # this client demands five
+        (Reason.TOO_FEW, {"invited": names_of(7)[:4]}),
+        (Reason.OTHER_VIEW, {"colluders": 0}),
+        (Reason.OTHER_VIEW, {"colluders": 2}),
+        (Reason.OTHER_VIEW, {"holders": 5}),
+        (Reason.OTHER_VIEW, {"holders": 70}),
+        (Reason.OTHER_VIEW, {"cohort": "0" * 64}),
+        (Reason.STRANGER, {"invited": (*names_of(7), "ghost")}),
+        (Reason.REPEATED, {"invited": (*names_of(7)[:4], "c03")}),
+        (Reason.NOT_ME, {"invited": names_of(7)[1:]}),
+        (Reason.UNPREPARED, {"slot": 2}),
+        (Reason.WOULD_WRAP, {"bound": 1e6}),
+        (Reason.WOULD_WRAP, {"sigma": 1e5}),
+        (Reason.TOO_LITTLE_NOISE, {"sigma": 1e-10}),
+    ],
+)
+def test_terms_below_what_a_client_demands_are_refused(reason, changes):
+    group = Group(7, demands=Demands(contributors=5, colluders=1))
+    member = group.members["c00"]
+    declines(reason, member.contribute, group.batch, group.terms(**changes), group.points()["c00"])
+    member.contribute(group.batch, group.terms(), group.points()["c00"])  # nothing was used up
+
+
+def test_numbers_out_of_range_are_no_terms():
+    group = Group(5)
+    for changes in ({"sigma": float("nan")}, {"sigma": -1.0}, {"bound": float("inf")}, {"round": 0}, {"required": 0}):
+        with pytest.raises(PrivacyError):
+            group.terms(**changes)
+
+
+def test_one_contribution_per_round_and_per_slot():
+    group = Group(5)
+    member, points = group.members["c00"], group.points()["c00"]
+    member.contribute(group.batch, group.terms(), points)
+    declines(Reason.OLD_ROUND, member.contribute, group.batch, group.terms(slot=1), points)
+    declines(Reason.OLD_ROUND, member.contribute, group.batch, group.terms(slot=1, invited=group.names[:4]), points)
+    declines(Reason.UNPREPARED, member.contribute, group.batch, group.terms(2, slot=0), points)
+    member.contribute(group.batch, group.terms(2, slot=1), points)
+    declines(Reason.OLD_ROUND, member.consent, 1, group.names)  # an old round is over
+
+
+def test_slots_that_were_passed_over_are_forgotten():
+    group = Group(5, slots=3)
+    member, points = group.members["c00"], group.points()["c00"]
+    member.contribute(group.batch, group.terms(slot=1), points)
+    declines(Reason.UNPREPARED, member.contribute, group.batch, group.terms(2, slot=0), points)
+    assert group.members["c00"]._batches[group.batch].slots[:2] == [None, None]
+
+
+def test_shares_that_were_altered_on_their_way_are_not_used():
+    members = members_of(4)
+    cohort = cohort_of("b", members)
+    boxes = {member.name: member.share(cohort) for member in members}
+    good = boxes["c01"]["c00"]
+    for bad in (good[:-1] + bytes([good[-1] ^ 1]), boxes["c01"]["c02"], b"", good[:20]):
+        assert members[0].receive("b", {"c01": bad}) == {"c01"}
+    assert members[0].receive("b", {"c01": good, "ghost": good}) == set()
+
+
+# What a server can work out -------------------------------------------------------------------------------------------
+
+
+def exposed(group, terms, masked, revealed, colluders):
+    """The contributions that a server can unmask one by one, with all it was sent and all that colluders hold."""
+    shares = {"self_shares": {}, "key_shares": {}}
+    for holder, sent in revealed.items():
+        for kind, known in shares.items():
+            for name, share in getattr(sent, kind).items():
+                known.setdefault(name, {})[group.cohort.place(holder)] = share
+    seeds = {name: sent.own_seed for name, sent in revealed.items()}
+    keys = {}
+    for name in colluders:
+        secrets = group.members[name]._open.secrets
+        seeds[name], keys[name] = secrets.self_seed, secrets.key_seed
+        for kind, known in shares.items():
+            for other, share in getattr(secrets, kind).items():
+                known.setdefault(other, {})[group.cohort.place(name)] = share
+    for known, found in ((shares["self_shares"], seeds), (shares["key_shares"], keys)):
+        for name, held in known.items():
+            if len(held) >= terms.threshold:
+                found.setdefault(name, primitives.combined(list(held.items())[: terms.threshold]))
+    values = {}
+    for name, vector in masked.items():
+        others = [other for other in terms.invited if other != name]
+        if name in seeds and (name in keys or all(other in keys for other in others)):
+            clear = vector - primitives.mask(primitives.self_mask_key(seeds[name]), terms.dimension)
+            for other in others:
+                own, public = (name, other) if name in keys else (other, name)
+                key = pairwise_key(primitives.mask_key_pair(keys[own]), group.cohort.by_name[public].masks[terms.slot])
+                clear = clear - signed_mask(name, other, key, terms.dimension)
+            values[name] = clear.view(np.int64)
+    return values
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.sets(st.sampled_from(names_of(6)[1:]), max_size=2), st.booleans())
+def test_a_server_and_its_colluder_unmask_nobody(dropped, late):
+    """Those who drop out may have contributed: the server lists them as dead although it has their vectors."""
+    group = Group(6, colluders=1, slots=1)
+    terms, points = group.terms(), group.points()
+    masked = contributed(group, terms, points)
+    survivors = tuple(name for name in group.names if name not in dropped)
+    if len(survivors) < terms.fewest:
+        return
+    signed = signatures_of(group, 1, survivors, survivors)
+    revealed = {name: group.members[name].reveal(1, signed) for name in survivors}
+    if not late:
+        masked = {name: masked[name] for name in survivors}
+    values = exposed(group, terms, masked, revealed, {"c00"})
+    assert set(values) <= {"c00"}
+    assert np.array_equal(values["c00"], points["c00"])  # so the attack would find what there is to find
+
+
+def test_a_group_below_its_threshold_reveals_nothing():
+    group = Group(6, slots=1)
+    terms, points = group.terms(), group.points()
+    collector = group.play(terms, points, before=group.names[3:])
+    assert collector.stage is Stage.GIVEN_UP
+    assert not collector._masked
+    for name in group.names[:3]:
+        declines(Reason.BELOW_THRESHOLD, group.members[name].reveal, 1, {})

@@ -1,0 +1,153 @@
+"""Planted bugs where the clients of a pair share their noise: who is counted, how much noise, what is charged."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant
+
+TRUST = "tests/privacy/test_trust.py::"
+HONEST = TRUST + "test_those_who_are_sure_to_be_honest_are_never_more_than_can_be_counted_on"
+CHARGED = TRUST + "test_nobody_is_charged_more_than_its_price_and_one_pays_all_of_it"
+DISTANCE = TRUST + "test_the_distance_from_a_gaussian_bounds_the_true_one"
+ROUNDED = TRUST + "test_rounding_to_the_lattice_takes_neighbours_apart_by_no_more_than_is_counted"
+DUAL = TRUST + "test_a_dual_is_refused_in_python_and_in_a_config"
+LEVELS = "tests/simulate/test_trust_levels.py::"
+LOOPS = LEVELS + "test_noise_and_charges_are_those_of_plain_loops"
+LATTICE = LEVELS + "test_float_safe_sums_are_exact_on_the_lattice_and_have_the_noise_that_is_stated"
+SITTING = LEVELS + "test_pairs_with_too_few_contributors_sit_out_and_nobody_is_charged"
+CLEAN = LEVELS + "test_no_clean_model_and_no_clean_mean_is_left_outside_simulation_only"
+KEPT = LEVELS + "test_a_continuation_keeps_its_trust"
+WORLDS = (
+    "tests/privacy/test_two_worlds_of_pairs.py::"
+    "test_one_record_changes_nothing_outside_but_sums_and_those_by_delta_at_most"
+)
+
+OF_TRUST: tuple[Mutant, ...] = (
+    Mutant(
+        "trust-colluders-counted-as-honest",
+        "colluders count as sources of noise",
+        "They know their own shares and subtract them; what is left is less than was paid for.",
+        "privacy/trust.py",
+        "return self.required(invited) - self.colluders if",
+        "return self.required(invited) if",
+        (HONEST,),
+    ),
+    Mutant(
+        "trust-dropouts-forgotten",
+        "shares are made as if nobody dropped out",
+        "With the shares of those who did, noise is missing from the sum.",
+        "privacy/trust.py",
+        "return max(self.contributors, invited - lost)",
+        "return max(self.contributors, invited)",
+        (TRUST + "test_dropouts_leave_fewer_honest_shares_to_count_on",),
+    ),
+    Mutant(
+        "trust-least-sigma-of-a-pair",
+        "a pair has the least σ that one of its contributors asks for",
+        "The others' records are hidden by too little noise.",
+        "privacy/shared_noise.py",
+        "        largest = np.zeros(int(self.pair.max()) + 1)\n        np.maximum.at(largest, pair, asked)\n"
+        "        return np.asarray(largest[pair])",
+        "        largest = np.full(int(self.pair.max()) + 1, np.inf)\n        np.minimum.at(largest, pair, asked)\n"
+        "        return np.asarray(largest[pair])",
+        (LOOPS,),
+    ),
+    Mutant(
+        "trust-charged-for-the-mean",
+        "a contributor is charged for an average Δ",
+        "Those with fewer records spend more than their account says.",
+        "privacy/shared_noise.py",
+        "return charge(sensitivity, self.sigma(clients, sensitivity, price), self.slack)",
+        "return charge(np.full(len(sensitivity), sensitivity.mean()), self.sigma(clients, sensitivity, price), 0.0)",
+        (LOOPS,),
+    ),
+    Mutant(
+        "trust-nothing-charged",
+        "pairs release, and nobody is charged",
+        "The account stays empty.",
+        "privacy/mechanism.py",
+        "            charged = self.shared.charges(clients, self.sensitivity[clients], charged)\n",
+        "            charged = 0.0 * self.shared.charges(clients, self.sensitivity[clients], charged)\n",
+        (LOOPS, WORLDS),
+    ),
+    Mutant(
+        "trust-noise-divided-by-the-square",
+        "the noise of a mean is divided by n²",
+        "A sum's noise is divided by n, as the sum is.",
+        "privacy/shared_noise.py",
+        "(sigma * np.sqrt(excess) / counts)[:, None]",
+        "(sigma * np.sqrt(excess) / counts**2)[:, None]",
+        (LOOPS,),
+    ),
+    Mutant(
+        "trust-share-of-all-contributors",
+        "every contributor adds σ²/n, not σ²/h",
+        "The shares of colluders do not hide anything.",
+        "privacy/shared_noise.py",
+        "return lattice.with_noise(points, sigma / math.sqrt(trust.honest(len(points))))",
+        "return lattice.with_noise(points, sigma / len(points))",
+        (LATTICE,),
+    ),
+    Mutant(
+        "trust-aggregate-before-noise",
+        "what a pair's clients contributed is published before it has noise",
+        "Nothing is hidden at all.",
+        "simulate/engine.py",
+        "        released, state = self.xp.asarray(noised), self.state\n",
+        "        released, state = self.xp.asarray(clean), self.state\n",
+        (LOOPS, CLEAN),
+    ),
+    Mutant(
+        "trust-released-is-the-model",
+        "the clean model of a client is handed out as its release",
+        "It is in models.npz, for everyone.",
+        "simulate/engine.py",
+        "state.released = put(state.released, part.index, pick(released, part.pair - part.block.pairs.start))",
+        "state.released = put(state.released, part.index, models)",
+        (CLEAN, LOOPS),
+    ),
+    Mutant(
+        "trust-small-pairs-take-part",
+        "a pair takes part however few its contributors are",
+        "The sum of one is that client's own model.",
+        "privacy/mechanism.py",
+        "            admitted[admitted] = self.shared.able(clients[admitted])\n",
+        "            pass\n",
+        (SITTING,),
+    ),
+    Mutant(
+        "trust-lattice-slack-forgotten",
+        "float-safe sums are calibrated to Δ without the lattice's rounding",
+        "Two neighbours may be further apart than that.",
+        "privacy/lattice.py",
+        "return np.rint(scaled).astype(np.int64)",
+        "return np.floor(scaled / 1024).astype(np.int64) * 1024",
+        (ROUNDED,),
+    ),
+    Mutant(
+        "trust-dual-allowed",
+        "clients with a dual may share noise",
+        "The dual keeps a model that nobody released.",
+        "privacy/trust.py",
+        "if self.aggregates and algorithm.has_dual:",
+        "if False:",
+        (DUAL,),
+    ),
+    Mutant(
+        "trust-changed-by-a-continuation",
+        "a continuation may have another trust",
+        "One account would state two promises.",
+        "privacy/carried_budget.py",
+        '"guarantee", "trust", "colluders")',
+        '"guarantee")',
+        (KEPT,),
+    ),
+    Mutant(
+        "trust-distance-forgotten",
+        "a sum of discrete Gaussians counts as one",
+        "On a coarse lattice it is further away than rounding.",
+        "privacy/trust.py",
+        "return 10.0 * math.fsum(",
+        "return 0.0 * math.fsum(",
+        (DISTANCE,),
+    ),
+)

@@ -1,0 +1,95 @@
+"""A studio of one's own for a test, and what its pages show."""
+
+import os
+import re
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+
+PATIENCE = (
+    int(os.environ.get("PGFL_PATIENCE", "240")) * 1000
+)  # milliseconds; a loaded machine is slow, and a test that passes never waits so long
+START = 180.0
+
+
+class Server:
+    """A running studio, its folder and its address."""
+
+    def __init__(self, folder, address):
+        self.folder, self.address = folder, address
+        self.base, _, self.token = address.partition("/?token=")
+
+
+@contextmanager
+def studio(folder):
+    """`pgfl studio` as a process of its own, as a user starts it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    command = [sys.executable, "-P", "-c", "from pgfl.cli import main; main()", "studio", "results"]
+    log = folder / "studio.log"
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [*command, "--no-open", "--port", "0"], cwd=folder, stdout=output, stderr=subprocess.STDOUT,
+            env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        )  # fmt: skip
+    try:
+        yield Server(folder, _address(process, log))
+    finally:
+        process.terminate()
+        try:
+            process.wait(60)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _address(process, log):
+    until = time.monotonic() + START
+    while time.monotonic() < until:
+        found = re.search(r"http://127\.0\.0\.1:\d+/\?token=\S+", log.read_text(errors="replace"))
+        if found:
+            return found.group()
+        assert process.poll() is None, log.read_text(errors="replace")
+        time.sleep(0.05)
+    raise AssertionError(f"no address after {START} s: {log.read_text(errors='replace')}")
+
+
+def open_page(context, server, path="/"):
+    """A page that has entered with the token; `page.hosts` collects every host that it talks to."""
+    page = context.new_page()
+    page.set_default_timeout(PATIENCE)
+    page.hosts, page.errors = set(), []
+    page.on("request", lambda request: page.hosts.add(_host(request.url)))
+    page.on("websocket", lambda socket: page.hosts.add(_host(socket.url)))
+    page.on("pageerror", lambda error: page.errors.append(str(error)))
+    mark = "&" if "?" in path else "?"
+    page.goto(f"{server.base}{path}{mark}token={server.token}")
+    page.wait_for_selector(".studio-bar")
+    return page
+
+
+def _host(url):
+    scheme, _, rest = url.partition("://")
+    return rest.split("/")[0] if scheme in ("http", "https", "ws", "wss") else scheme
+
+
+CURVE = """name => {
+  const box = document.querySelector(name[0]);
+  const chart = box && getElement(Number(box.id.slice(1))).chart;
+  const found = chart && chart.getOption().series.find(one => one.name === name[1]);
+  return found ? found.data : null;
+}"""
+
+
+def series(page, chart, name):
+    """The points of a curve as the browser has them; None if it is not drawn."""
+    return page.evaluate(CURVE, [f'[data-chart="{chart}"]', name])
+
+
+def wait_for_series(page, chart, name, length=1):
+    """The points of a curve, once it has at least so many."""
+    page.wait_for_function(
+        f"args => {{ const found = ({CURVE})(args); return found && found.length >= {length}; }}",
+        arg=[f'[data-chart="{chart}"]', name],
+    )
+    return series(page, chart, name)
