@@ -27,6 +27,6 @@ def imports() -> Iterator[Row]:
     for name, code in (("import pgfl", "import pgfl"), ("import pgfl and use it", "from pgfl import train, Ridge"),
                        ("pgfl --help", HELP)):  # fmt: skip
         turns = take_turns(lambda code=code: python(code), lambda: python("import numpy"), 9, clock=children)
-        yield Row(name, f"`{name}`", "`import numpy`: seconds more", "≤ 0.3 s", 
+        yield Row(name, f"`{name}`", "`import numpy`: seconds more", "≤ 0.3 s",
                   *quartiles(turns.ours - turns.theirs),
                   seconds(np.median(turns.ours)), seconds(np.median(turns.theirs)), clock="CPU")  # fmt: skip
