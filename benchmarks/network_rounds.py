@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+import os
 import tempfile
 import time
 from collections.abc import Iterator
@@ -16,6 +15,7 @@ import bare_flower
 from harness import Row, quartiles, seconds
 from pgfl.core.topology import empty
 from pgfl.data.synthetic import synthetic_regression
+from pgfl.demo.scenario import demo_federation, demo_training
 from pgfl.deploy.agreed_training import Training
 from pgfl.deploy.local import LocalNetwork
 
@@ -25,7 +25,6 @@ POLICIES = {
     "private": {"enabled": True, "phi0": 1e-7, "zeta": 1.0, "max_releases": ENDLESS, "x_norm": 8.0},
     "without noise": {"enabled": False},
 }
-FLOWER_ALONE = "import sys, flwr.supernode.runtime.run_clientapp; print('ready', flush=True); sys.stdin.read()"
 
 
 def one_site(folder: Path, clients: int, policy: str) -> LocalNetwork:
@@ -78,27 +77,48 @@ def beside_flower(clients: int) -> Iterator[Row]:
 
 
 def memory() -> Iterator[Row]:
-    """A client that trains, beside what Flower takes without it."""
+    """A client that trains, beside a node of bare Flower."""
     bare = bare_flower.run(1, 2).node_megabytes
-    alone = subprocess.Popen([sys.executable, "-c", FLOWER_ALONE], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    try:
-        assert alone.stdout is not None
-        alone.stdout.readline()
-        with training_site(1, "private", 100) as (network, _):
-            client = network.running["client-0"].pid
-            libraries = bare_flower.proportional_megabytes(alone.pid)
-            process = bare_flower.proportional_megabytes(client)
-            whole = sum(map(bare_flower.proportional_megabytes, bare_flower.tree(client)))
-            if "jaxlib" in Path(f"/proc/{client}/maps").read_text():
-                raise AssertionError("a client has loaded JAX")
-    finally:
-        alone.kill()
-        alone.wait()
-    for name, what, beside, ours, theirs in (
-        ("memory-node", "memory of a client with its SuperNode: MB more", "a node of bare Flower at rest", whole, bare),
-        (
-            "memory-process", "memory of a client's process: MB more",
-            "a process that has imported Flower's client runtime", process, libraries,
-        ),
-    ):  # fmt: skip
-        yield Row(name, what, beside, "≤ 100 MB", *[ours - theirs] * 3, f"{ours:.0f} MB", f"{theirs:.0f} MB")
+    with training_site(1, "private", 100) as (network, _):
+        client = network.running["client-0"].pid
+        whole = sum(map(bare_flower.proportional_megabytes, bare_flower.tree(client)))
+        if "jaxlib" in Path(f"/proc/{client}/maps").read_text():
+            raise AssertionError("a client has loaded JAX")
+    yield Row(
+        "memory-client", "memory of a client, all its processes: MB", "a node of bare Flower at rest", "≤ 100 MB",
+        *[whole] * 3, f"{whole:.0f} MB", f"{bare:.0f} MB",
+    )  # fmt: skip
+
+
+def start() -> Iterator[Row]:
+    """Three sites with two clients each, from the first process to the last site's first round."""
+    federation = demo_federation(3, 2, "huber", seed=3)
+    with tempfile.TemporaryDirectory() as folder:
+        network = LocalNetwork(
+            Path(folder), federation, demo_training(federation, "huber", ENDLESS), POLICIES["private"]
+        )
+        network.prepare()
+        began = time.time()
+        try:
+            network.start()
+            network.wait(lambda: all(network.round_of(s) for s in federation.server_ids), 600, "the first round")
+            processor = sum(
+                map(processor_seconds, (p for c in network.running.values() for p in bare_flower.tree(c.pid)))
+            )
+            seconds_taken = max(network.history(s)[0]["finished"] for s in federation.server_ids) - began
+        finally:
+            network.stop()
+    yield Row(
+        "start-3x2", "from start to first round with 3 sites of 2 clients, private: seconds", "—", "≤ 8 s",
+        *[seconds_taken] * 3, seconds(seconds_taken), "—", clock="wall",
+    )  # fmt: skip
+    yield Row(
+        "start-3x2-cpu", "processor time of that start, all 12 processes: seconds", "—", "—",
+        *[processor] * 3, seconds(processor), "—", clock="CPU",
+    )  # fmt: skip
+
+
+def processor_seconds(process: int) -> float:
+    """What a process has used of the processor."""
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

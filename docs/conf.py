@@ -19,10 +19,12 @@ html_title = "pgfl"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_show_sphinx = False
+html_show_copyright = False
 html_copy_source = False
 html_show_sourcelink = False
+html_show_search_summary = False  # it would fetch pages, which browsers refuse for files
 
-myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]
+myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 4
 nb_execution_mode = "force"
 nb_execution_raise_on_error = True
@@ -38,7 +40,7 @@ autodoc_preserve_defaults = True
 # compete with each other for cores.
 os.environ |= {
     "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]),
-    "COLUMNS": "100",
+    "COLUMNS": "88",
     "TERM": "dumb",
     "NO_COLOR": "1",
     "OMP_NUM_THREADS": "1",

@@ -17,6 +17,7 @@ QUICK = {
     "test_continuous_integration.py": (),
     "core/test_declarations.py": (),
     "core/test_federation.py": (),
+    "drawing/test_drawing.py": (),
     "objectives/test_margins.py": (),
     "simulate/test_memory.py": ("test_the_estimate_covers_what_a_run_takes",),
     "test_packaging.py": (),

@@ -4,6 +4,7 @@ import importlib.metadata
 import re
 import subprocess
 import sys
+import tomllib
 from email.parser import Parser
 from pathlib import Path
 from zipfile import ZipFile
@@ -72,6 +73,15 @@ def test_the_citation_and_the_readme_name_both_licences():
     assert "MIT" in readme
     assert "CC BY-SA 3.0" in readme
     assert f"src/{DIGITS_LICENCE}" in readme
+
+
+def test_the_core_needs_these_packages_and_no_others():
+    """Anything heavier belongs into an extra, and is imported when it is used."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    assert {Requirement(text).name for text in project["dependencies"]} == {
+        "numpy", "scipy", "networkx", "polars", "pydantic", "typer", "rich", "matplotlib", "jinja2", "tomli-w",
+        "opendp",
+    }  # fmt: skip
 
 
 def test_make_run_installs_what_a_run_needs_and_no_more():

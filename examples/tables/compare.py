@@ -7,8 +7,7 @@ Bounds are what a person who knows the field would state; none is read from the 
 
 import runpy
 from pathlib import Path
-
-import pandas as pd  # type: ignore[import-untyped]
+from typing import NamedTuple
 
 import pgfl
 
@@ -31,32 +30,42 @@ CANCER: Bounds = {f"mean {name}": (0, most) for name, most in LARGEST.items()}
 EPSILONS = (None, 8.0, 4.0, 1.0)
 
 
+class Study(NamedTuple):
+    """What is predicted in a table, public facts about its columns, the loss, and the measure that is shown."""
+
+    target: str
+    bounds: Bounds
+    goal: pgfl.Column
+    loss: pgfl.Objective
+    measure: str
+
+
+STUDIES = {
+    "diabetes": Study("progression", DIABETES, pgfl.Column(bounds=(0, 400)), pgfl.Huber(), "r2"),
+    "breast_cancer": Study("diagnosis", CANCER, pgfl.Column(labels=["benign", "malignant"]), pgfl.Logistic(), "auc"),
+    "fair": Study("affair", FAIR, pgfl.Column(labels=["no", "yes"]), pgfl.Logistic(), "auc"),
+}
+
+
 def main() -> list[Row]:
     """One row per table and ε: its name, the measure, ε, the figure of all clients, and the verdict."""
-    tables = runpy.run_path(str(Path(__file__).with_name("make_tables.py")))
-    regression = pgfl.Column(bounds=(0, 400))
-    illness, affair = pgfl.Column(labels=["benign", "malignant"]), pgfl.Column(labels=["no", "yes"])
-    found = [
-        *compared("diabetes", tables["diabetes"](), "progression", DIABETES, regression, pgfl.Huber(), "r2"),
-        *compared("breast_cancer", tables["breast_cancer"](), "diagnosis", CANCER, illness, pgfl.Logistic(), "auc"),
-        *compared("fair", tables["fair"](), "affair", FAIR, affair, pgfl.Logistic(), "auc"),
-    ]
+    found = [row for name in STUDIES for row in compared(name)]
     print("| table | measure | ε | all clients | verdict |\n|---|---|---|---|---|")
     for name, measure, epsilon, figure, verdict in found:
         print(f"| {name} | {measure} | {'none' if epsilon is None else f'{epsilon:g}'} | {figure:.3f} | {verdict} |")
     return found
 
 
-def compared(
-    name: str, table: pd.DataFrame, target: str, bounds: Bounds, goal: pgfl.Column, loss: pgfl.Objective, measure: str
-) -> list[Row]:
-    """One table without privacy and at each ε."""
+def compared(name: str, epsilons: tuple[float | None, ...] = EPSILONS) -> list[Row]:
+    """One table at each ε; None is without privacy."""
+    target, bounds, goal, loss, measure = STUDIES[name]
+    table = runpy.run_path(str(Path(__file__).with_name("make_tables.py")))[name]()
     columns = {column: pgfl.Column(bounds=ends) for column, ends in bounds.items()} | {target: goal}
     federation = pgfl.read_federation(
         table, target=target, columns=columns, features=list(bounds), test=0.2, graph="complete", intercept=True
     )
     rows: list[Row] = []
-    for epsilon in EPSILONS:
+    for epsilon in epsilons:
         privacy = None if epsilon is None else pgfl.Privacy(epsilon=epsilon, max_releases=20, index="release")
         algorithm = pgfl.ExactMixing(rho="auto") if epsilon is None else pgfl.PGFL(rho="auto", client="gradient")
         rounds = 300 if epsilon is None else 20

@@ -9,13 +9,16 @@ MOST_LISTED = 8
 
 
 def nearest(given: object, known: Iterable[str]) -> str:
-    """The closest known name in brackets, or nothing.
+    """The closest known name in brackets, whatever its case, or nothing.
 
-    >>> nearest("rign", ["ring", "star"])
-    ' (did you mean ring?)'
+    >>> nearest("rign", ["ring", "star"]), nearest("Y", ["x", "y"])
+    (' (did you mean ring?)', ' (did you mean y?)')
     """
-    near = difflib.get_close_matches(given, list(islice(known, MOST_COMPARED)), n=1) if isinstance(given, str) else []
-    return f" (did you mean {near[0]}?)" if near else ""
+    if not isinstance(given, str):
+        return ""
+    spelt = {name.casefold(): name for name in reversed(list(islice(known, MOST_COMPARED)))}
+    near = difflib.get_close_matches(given.casefold(), spelt, n=1)
+    return f" (did you mean {spelt[near[0]]}?)" if near else ""
 
 
 def unknown_name(kind: str, given: str, known: Collection[str]) -> str:

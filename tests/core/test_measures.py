@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
+from sklearn import metrics as theirs
 
 from pgfl import Huber, Logistic, Ridge
 from pgfl.core import measures
 from pgfl.errors import ConfigError
-from sklearn import metrics as theirs
 
 RNG = np.random.default_rng(7)
 TARGETS = {

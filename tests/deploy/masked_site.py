@@ -29,7 +29,7 @@ DIMENSION = 4
 LIMITS = Limits(DIMENSION, frozenset({"q"}))
 TO_CLIENT = (messages.Request, *masked_messages.TO_CLIENT)
 TO_SITE = (messages.Answer, messages.Decline, *masked_messages.TO_SITE)
-SITE = "f" * 64
+SITE = "north"
 PRIVACY = {"epsilon": 30.0, "delta": 1e-5, "max_releases": 20, "zeta": 0.99, "x_norm": 3.0, "trust": "masked"}
 
 

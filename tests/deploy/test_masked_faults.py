@@ -1,6 +1,5 @@
 """Masked rounds with faults: the sum of those who stayed, or a round without it; every ledger is right."""
 
-import json
 from dataclasses import replace
 
 import numpy as np
@@ -244,17 +243,24 @@ def test_a_request_on_other_terms_is_declined_in_constant_words_and_costs_nothin
     site = asked
     device = site.devices["c00"]
     before = len(device.ledger)
-    terms = site.masked._pairs["q"].round.terms
-    request = site.role.request("c00", 2)
-    good = masked.masked_request_frame(request, site.masked._pairs["q"].cohort.gathered.batch, terms)
-    fields = json.loads(good[10 : 10 + int.from_bytes(good[6:10], "little")])
-    fields.update(LIES[reason])
-    text = json.dumps(fields, separators=(",", ":")).encode()
-    lie = good[:6] + len(text).to_bytes(4, "little") + text + good[10 + int.from_bytes(good[6:10], "little") :]
+    pair, request = site.masked._pairs["q"], site.role.request("c00", 2)
+    batch, terms = pair.cohort.gathered.batch, pair.round.terms
+    good = masked.masked_request_frame(request, batch, terms)
+    told = {key: tuple(value) if key == "invited" else value for key, value in LIES[reason].items() if key != "batch"}
+    lie = masked.masked_request_frame(request, LIES[reason].get("batch", batch), replace(terms, **told))
     assert str(reason).encode() in device.reply(lie)
     assert len(device.ledger) == before
     assert isinstance(device.reply(good), bytes)
     assert len(device.ledger) == before + 1  # the true one is answered
+
+
+def test_a_site_that_sees_other_terms_than_the_client_gets_nothing_and_nobody_pays(asked):
+    site = asked
+    device, pair = site.devices["c00"], site.masked._pairs["q"]
+    device.masked.site = "south"
+    asking = masked.masked_request_frame(site.role.request("c00", 2), pair.cohort.gathered.batch, pair.round.terms)
+    assert str(Reason.OTHER_VIEW).encode() in device.reply(asking)
+    assert len(device.ledger) == 1
 
 
 def test_another_list_or_group_for_the_same_round_is_refused(asked):

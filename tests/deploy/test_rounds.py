@@ -130,13 +130,14 @@ class Recorder:
     """A role that only remembers its calls."""
 
     def __init__(self):
-        self.aggregated, self.combined = [], []
+        self.aggregated, self.combined, self.used = [], [], []
 
     def request(self, client, round):
         return (client, round)
 
     def aggregate(self, round, answers, retired):
         self.aggregated.append((round, dict(answers)))
+        self.used = list(answers)
         return f"publication {round}"
 
     def combine(self, round, publications):

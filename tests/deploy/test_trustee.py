@@ -92,6 +92,7 @@ def test_killed_between_charge_and_noise_the_pair_sits_out_and_is_not_charged_ag
     publication = again.play(1)
     assert publication.models == {}
     assert again.trustee.sat_out == {"a": "its noise was lost after it was charged"}
+    assert again.role.used == []
     assert set(again.charged().values()) == {1}
     assert set(again.play(2).models) == {"a"}
     assert set(again.charged().values()) == {2}
@@ -107,6 +108,17 @@ def test_killed_before_the_round_is_saved_the_same_numbers_are_sent_again(site, 
     second = again.role.aggregate(1, again.answers(1, names)).models["a"]
     np.testing.assert_array_equal(first, second)
     assert set(again.charged().values()) == {1}
+    again.trustee.close()
+
+
+def test_only_those_in_a_sum_are_accepted_for_it(site):
+    """Others answer when the round is asked again: what was drawn stands, and it has nothing of theirs."""
+    site.role.aggregate(1, site.answers(1, names=("ann", "bob")))
+    again = site.restarted()
+    again.play(1, names=("bob", "cem"))
+    assert again.role.used == ["bob"]
+    assert again.role.accepted == {"bob": 1}
+    assert again.charged() == {"ann": 1, "bob": 1, "cem": 0}
     again.trustee.close()
 
 

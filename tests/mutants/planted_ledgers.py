@@ -256,8 +256,8 @@ LEDGERS: tuple[Mutant, ...] = (
         "a site remembers the releases of clients that it has accepted only",
         "A client restored from a backup is not told of answers that came too late.",
         "deploy/site/site_store.py",
-        "UPDATE clients SET releases = max(releases, ?) WHERE name = ?",
-        "UPDATE clients SET releases = max(releases, ?) WHERE name = ? AND accepted IS NOT NULL",
+        "UPDATE clients SET releases = ? WHERE name = ? AND releases < ?",
+        "UPDATE clients SET releases = ? WHERE name = ? AND releases < ? AND accepted IS NOT NULL",
         (MEMORY + "test_an_answer_that_is_not_accepted_is_remembered_and_an_older_ledger_stops",),
     ),
     Mutant(
@@ -265,8 +265,8 @@ LEDGERS: tuple[Mutant, ...] = (
         "a site remembers the last number of a release and not the largest",
         "An old answer that is sent again hides what came after it.",
         "deploy/site/site_store.py",
-        "SET releases = max(releases, ?) WHERE",
-        "SET releases = ? WHERE",
+        "UPDATE clients SET releases = ? WHERE name = ? AND releases < ?",
+        "UPDATE clients SET releases = ? WHERE name = ? AND ? > 0",
         (STORE,),
     ),
     Mutant(

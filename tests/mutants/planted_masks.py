@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.mutants.mutant import Mutant
 
 LIES = "tests/masking/test_lying_servers.py::"
+FAULTS = "tests/deploy/test_masked_faults.py::"
 NOISE = "tests/masking/test_masks_and_noise.py::"
 TERMS, MEMBER, PREPARATION, PRIMITIVES = (
     "masking/masked_terms.py",
@@ -211,5 +212,32 @@ MASKS: tuple[Mutant, ...] = (
         'return derived(seed, "self mask")',
         'return derived(b"", "self mask")',
         (NOISE + "test_masks_do_not_repeat_across_rounds_clients_or_purposes",),
+    ),
+    Mutant(
+        "masked-sigma-unchecked",
+        "a client takes the noise of a sum as its site states it",
+        "A site asks for a sum without noise.",
+        "deploy/client/masked_rounds.py",
+        "insist(terms.sigma >= needed, Reason.TOO_LITTLE_NOISE)",
+        "insist(True, Reason.TOO_LITTLE_NOISE)",
+        (FAULTS + "test_a_request_on_other_terms_is_declined_in_constant_words_and_costs_nothing",),
+    ),
+    Mutant(
+        "masked-second-group",
+        "masked bytes of a round are sent again under other terms",
+        "A site that asks anew learns whether they fit another group.",
+        "deploy/client/masked_rounds.py",
+        "if isinstance(stored, masked.MaskedAnswer) and stored.terms == terms.digest:",
+        "if isinstance(stored, masked.MaskedAnswer):",
+        (FAULTS + "test_another_list_or_group_for_the_same_round_is_refused",),
+    ),
+    Mutant(
+        "masked-centre-unchecked",
+        "a client does not compare the model of a request with that of the terms",
+        "Clients that were sent different models sign the same terms.",
+        "deploy/client/masked_rounds.py",
+        "insist(terms.centre == centre_digest(centre), Reason.OTHER_VIEW)",
+        "insist(True, Reason.OTHER_VIEW)",
+        (FAULTS + "test_a_request_on_other_terms_is_declined_in_constant_words_and_costs_nothing",),
     ),
 )

@@ -5,8 +5,6 @@ from __future__ import annotations
 from tests.mutants.mutant import Mutant
 
 TRUSTEE = "tests/deploy/test_trustee.py::test_"
-WORLDS = "tests/privacy/test_two_worlds_of_sites.py::test_"
-AUDIT = "tests/audit/test_audit_trusted_site.py::test_"
 CLIENT = "tests/deploy/test_entrusting.py::test_"
 ACCOUNTS, SITE_ROLE = "deploy/site/trustee.py", "deploy/site/site_role.py"
 
@@ -16,12 +14,9 @@ TRUSTEES: tuple[Mutant, ...] = (
         "the aggregate of clean contributions is published without the noise that was charged",
         "A neighbour sees the clean mean.",
         SITE_ROLE,
-        "total = np.sum([noised.sum, *local], axis=0)",
-        "total = np.sum([*(member.model for member in members.values()), *local], axis=0)",
-        (
-            TRUSTEE + "the_noise_of_what_leaves_is_as_strong_as_charged",
-            AUDIT + "a_neighbour_learns_no_more_of_a_record_than_the_sites_ledger_says",
-        ),
+        "self._averaged(pair, noised.sum, noised.contributors)",
+        "self._averaged(pair, np.sum([each.model for each in members.values()], axis=0), noised.contributors)",
+        (TRUSTEE + "the_noise_of_what_leaves_is_as_strong_as_charged",),
     ),
     Mutant(
         "site-noise-of-a-mean",
@@ -37,8 +32,8 @@ TRUSTEES: tuple[Mutant, ...] = (
         "a sum is divided by the number of admitted clients, not of contributors",
         "Contributions of those who are away are counted as zeros.",
         SITE_ROLE,
-        "aggregates[pair] = total / (noised.contributors + len(local))",
-        "aggregates[pair] = total / len(self.clients)",
+        "self._averaged(pair, noised.sum, noised.contributors)",
+        "self._averaged(pair, noised.sum, len(self.clients))",
         (TRUSTEE + "the_average_is_over_those_who_contributed",),
     ),
     Mutant(
@@ -64,14 +59,12 @@ TRUSTEES: tuple[Mutant, ...] = (
         "a round that is asked again after a crash gets new noise for the same contributions",
         "The average of both draws has less noise than was charged.",
         ACCOUNTS,
-        "            return NoisedSum(*before)\n",
+        "            return NoisedSum(*before, tuple(name for name in sorted(clean) if "
+        "self._was_charged(name, round, pair)))\n",
         "            models = np.stack([clean[client].model for client in sorted(clean)])\n"
         "            summed = lattice.to_lattice(models).sum(axis=0)\n"
-        "            return NoisedSum(lattice.from_lattice(self.noise(summed, 1.0)), len(clean))\n",
-        (
-            TRUSTEE + "killed_before_the_round_is_saved_the_same_numbers_are_sent_again",
-            WORLDS + "one_record_changes_nothing_but_the_noised_sums_and_those_by_delta_at_most",
-        ),
+        "            return NoisedSum(lattice.from_lattice(self.noise(summed, 1.0)), len(clean), tuple(clean))\n",
+        (TRUSTEE + "killed_before_the_round_is_saved_the_same_numbers_are_sent_again",),
     ),
     Mutant(
         "site-lost-noise-drawn-again",

@@ -206,3 +206,19 @@ def test_the_command_writes_a_config_that_can_be_run(tmp_path):
     assert config.algorithm.client == "gradient"
     assert config.privacy.epsilon == base.privacy.epsilon
     assert config.privacy.max_releases == said["settings"]["releases"] == config.rounds - 10
+
+
+def test_the_bounds_of_declared_columns_are_facts(tmp_path):
+    """`pgfl plan` takes the config that `pgfl init --epsilon` writes, which states bounds instead of x_norm."""
+    config = write_table(tmp_path, 1)
+    columns = {name: {"bounds": [-5, 5]} for name in "aby"}
+    settings = config.model_dump(exclude_none=True) | {"privacy": {"epsilon": 1.0}}
+    settings["data"] |= {"columns": columns, "intercept": True}
+    facts = facts_of(parse(settings, tmp_path))
+    assert (facts.x_norm, facts.label_scale) == (pytest.approx(np.sqrt(3.0)), 0.5)
+    settings["privacy"]["x_norm"] = 0.7
+    assert facts_of(parse(settings, tmp_path)).x_norm == 0.7
+    settings["objective"] = {"kind": "softmax", "classes": 3}
+    settings["data"]["columns"].pop("y")
+    with pytest.raises(ConfigError, match="not softmax"):
+        facts_of(parse(settings, tmp_path))

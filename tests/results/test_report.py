@@ -12,7 +12,7 @@ from pgfl.core.row_encoding import NumberColumn, RowEncoding, TargetColumn
 from pgfl.results import report
 from pgfl.results.measured import Figure, Measured
 from pgfl.results.report.curves import draw
-from pgfl.results.report.held_out_pictures import pictures
+from pgfl.results.report.held_out_pictures import Axis, pictures
 from pgfl.results.report.network_picture import picture
 from pgfl.results.report.page import page
 from pgfl.results.report.panels import MOST_POINTS, panels
@@ -182,10 +182,10 @@ def test_the_page_begins_with_the_verdict_and_shows_measures_beside_baselines(no
     assert "Something else." in text
     assert "0.500" in text and "90.0 %" in text and "60.0 %" in text
     assert ("<i>ann</i>" in text) == (noise is None)
-    assert all(title in text for title in ("Predicted and observed", "Calibration", "Coefficients"))
+    assert all(title in text for title in ("Predicted and observed", "Residuals", "Calibration", "Coefficients"))
     assert ("Clients compared" in text) == (noise is None)
     assert "bmi" in text and "<b>x</b>" in text and "intercept" in text
-    assert html.count('class="plot"') == (3 if noise is None else 2)
+    assert html.count('class="plot"') == (4 if noise is None else 3)
 
 
 def test_the_coefficients_of_several_classes_are_named_by_class():
@@ -195,7 +195,39 @@ def test_the_coefficients_of_several_classes_are_named_by_class():
 
 
 def test_the_dots_lie_where_the_figures_say():
-    picture = pictures(measured_result())[1].svg
+    picture = pictures(measured_result())[2].svg
     xs = sorted(float(x) for x in re.findall(r'cx="([\d.]+)"', picture))
     predicted = sorted(measured_result().held_out["predicted"][5:])
     np.testing.assert_allclose(xs, [58 + 450 * value for value in predicted], atol=0.1)
+
+
+def test_residuals_are_what_the_prediction_leaves_over():
+    found = measured_result().held_out
+    picture = pictures(measured_result())[1]
+    heights = np.array([float(y) for y in re.findall(r'cy="([\d.]+)"', picture.svg)])
+    order = np.argsort(found["predicted"][:5], kind="stable")
+    expected = (found["observed"] - found["predicted"])[:5][order]
+    slope, offset = np.polyfit(expected, heights, 1)
+    assert slope < 0
+    np.testing.assert_allclose(heights, slope * expected + offset, atol=0.1)
+    guide = float(re.search(r'class="guide" x1="[\d.]+" y1="([\d.]+)"', picture.svg)[1])
+    assert guide == pytest.approx(offset, abs=0.1)
+
+
+def test_no_axis_has_a_negative_zero():
+    assert [tick.text for tick in Axis(-0.3, 0.9, 0.0, 100.0).ticks()] == ["-0.2", "0", "0.2", "0.4", "0.6", "0.8"]
+
+
+def test_clients_of_a_regression_are_compared_by_their_mean_error():
+    result = measured_result()
+    figures = (Figure(5.0, 9.0), {"adults": Figure(5.0, 9.0)}, Figure(7.0, 9.0), Figure(4.0, 9.0))
+    result.measures = [*result.measures, Measured("mae", *figures)]
+    result.client_measures = result.client_measures | {"mae": np.arange(30.0)}
+    assert "MAE" in pictures(result)[-1].svg
+
+
+def test_declared_labels_name_the_coefficients():
+    result = measured_result(dimension=8)
+    target = TargetColumn("y", labels=("ill", "well"))
+    result.encoding = RowEncoding(result.encoding.columns, target)
+    assert "age, ill" in "".join(outline(page(result)).text)

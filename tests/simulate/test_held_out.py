@@ -2,12 +2,12 @@
 
 import numpy as np
 import pytest
+from sklearn import metrics as theirs
 
 from pgfl import PGFL, ClientData, FedAvg, Federation, Huber, Logistic, Privacy, Ridge, TestSet, train
 from pgfl.core.measures import MEASURES
 from pgfl.core.row_encoding import NumberColumn, RowEncoding, TargetColumn
 from pgfl.errors import ConfigError
-from sklearn import metrics as theirs
 
 SLOPES = {"east": [1.0, -1.0, 0.5], "west": [0.5, 1.0, -0.2]}
 
@@ -69,6 +69,23 @@ def test_clients_are_compared_on_their_own_rows():
     assert shown == pytest.approx(errors)
     (r2,) = (each for each in result.measures if each.name == "r2")
     assert r2.worst.value == min(result.client_measures["r2"])
+    own = {
+        made.client_id(client): np.sum(test.clients == client)
+        for test in made.tests.values()
+        for client in test.clients
+    }
+    assert dict(zip(result.client_ids, result.client_measures["rows"].tolist(), strict=True)) == own
+
+
+def test_a_model_that_is_no_better_than_the_mean_is_not_passed_over():
+    made = federation()
+    flipped = {q: TestSet(test.features, -test.targets, test.clients) for q, test in made.tests.items()}
+    good, bad = (train(each, PGFL(rho=2.0), Ridge(), rounds=30) for each in (made, made.replace(tests=flipped)))
+    assert not any("trivial" in note for note in good.notes)
+    assert bad.curve("r2")[0, -1] < 0.0
+    assert any("no better than a trivial prediction" in note for note in bad.summary()["notes"])
+    few = made.tests[made.cluster_ids[0]].clients
+    assert any("held-out rows in the median" in note for note in good.notes) == (np.median(np.bincount(few)) < 10)
 
 
 @pytest.mark.parametrize("by_client", [True, False])

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import numpy as np
 import pandas
 import pytest
+from sklearn import config_context
 from sklearn.base import clone
 from sklearn.compose import make_column_transformer
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_iris
@@ -26,7 +27,6 @@ from pgfl.errors import BudgetSpent, MissingExtra, PrivacyError
 from pgfl.objectives import KINDS
 from pgfl.privacy.accounting import exact_epsilon, exact_rho
 from pgfl.sklearn import PGFLClassifier, PGFLRegressor, PrivacyAccount
-from sklearn import config_context
 
 
 @pytest.mark.parametrize(

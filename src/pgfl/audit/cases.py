@@ -117,6 +117,13 @@ def deployed_cases() -> list[Case]:
     ]
 
 
+def deployed_site() -> Case:
+    """A real site that adds the noise, attacked by a neighbour who works with its other client."""
+    case = linearised(scattered())
+    trusting = replace(case.privacy, trust="site", contributors=2)
+    return replace(case, name="huber, trusted site", privacy=trusting, companions=(case.shared,))
+
+
 def huber() -> Case:
     """Opposite residuals beyond κ, of a row of full length: Δ = 4κB/(D m) is attained."""
     return Case(

@@ -15,6 +15,7 @@ from pgfl.audit.cases import (
     Case,
     cases,
     deployed_cases,
+    deployed_site,
     huber,
     linearised_huber,
     linearised_ridge,
@@ -44,6 +45,13 @@ def _deployed(*given: Any) -> Played:
     return deployed.play(*given)
 
 
+def _trusted_site(*given: Any) -> Played:
+    """A real site, imported here for the same reason."""
+    from pgfl.audit import trusted_site
+
+    return trusted_site.play(*given)
+
+
 PLAY: dict[Path, Callable[..., Played]] = {
     "simulator": subjects.in_simulator,
     "compiled": subjects.in_compiled_simulator,
@@ -58,6 +66,7 @@ PLAY_PAIRS: dict[Path, Callable[..., Played]] = {
     "simulator": pairs.in_simulator,
     "compiled": pairs.in_compiled_simulator,
     "safe-noise": pairs.with_safe_noise,
+    "deployed": _trusted_site,
 }
 
 
@@ -230,10 +239,11 @@ def _jobs(scale: Scale) -> list[tuple[Case, Path, str | None]]:
     jobs += [(huber(), "safe-noise", None), (linearised_huber(), "safe-noise", None), (huber(), "ledger", None)]
     jobs += _pair_jobs()
     networked = find_spec("flwr") is not None
-    jobs += [(case, "deployed", None) for case in deployed_cases()] if networked else []
+    jobs += [(case, "deployed", None) for case in (*deployed_cases(), deployed_site())] if networked else []
     jobs = [job for job in jobs if job[1] in scale.trials]
     jobs += [(planted_in(bug), path, bug) for bug in PLANTED for path in everywhere]
     jobs += [(site(), "simulator", bug) for bug in AT_A_SITE] + [(masked(), "safe-noise", bug) for bug in UNDER_MASKS]
     if networked and "deployed" in scale.trials:
         jobs += [(scattered(), "deployed", bug) for bug in IN_THE_FIELD]
+        jobs += [(deployed_site(), "deployed", "last coordinate clean")]
     return jobs

@@ -40,6 +40,7 @@ def play(case: Case, mechanism: Mechanism, worlds: Integers, seed: int) -> Playe
     """One site per trial; ρ is the largest sum of charges to the victim in a site's ledger."""
     agreed = training_of(case).model_copy(update={"privacy": AgreedPrivacy(trust="site", contributors=CONTRIBUTORS)})
     policy = replace(mechanism.privacy, max_releases=ROUNDS, index="release").policy()
+    assert case.contributors == CONTRIBUTORS  # the victim, and a spy in the place of its companion
     whole, rho = LyingServer(case, len(worlds), CONTRIBUTORS), 0.0
     received = np.empty((ROUNDS, len(worlds), len(case.centre)))
     federation = mechanism.privacy.bounded(case.federation(worlds))

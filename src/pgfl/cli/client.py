@@ -57,6 +57,27 @@ def join(settings: Annotated[Path, typer.Argument(help="client.toml")]) -> None:
 
 
 @app.command()
+def roster(
+    file: Annotated[Path, typer.Argument(help="The roster to write.")],
+    keys: Annotated[list[Path], typer.Argument(help="client.pub of every client that may take part.")],
+    sign: Annotated[
+        Path | None, typer.Option("--sign", help="client.key of a steward who vouches for it; never a site's key.")
+    ] = None,
+) -> None:
+    """Write down who may take part in masked sums, for the owners of these clients."""
+    from pgfl.deploy.identity import named_client_key, read_client_key
+    from pgfl.masking.rosters import Roster, identity_line, roster_text
+
+    steward = None if sign is None else read_client_key(sign)
+    written = Roster(dict(named_client_key(path) for path in keys))
+    file.write_text(roster_text(written, steward), "utf-8")
+    typer.echo(f"{file} names {len(written.keys)} clients: {', '.join(sorted(written.keys))}.")
+    typer.echo(f"digest {written.digest}; every owner should see the same.")
+    if steward is not None:
+        typer.echo(f"steward {identity_line(steward)}")
+
+
+@app.command()
 def trust(
     settings: Annotated[Path, typer.Argument(help="client.toml")],
     certificate: Annotated[Path, typer.Argument(help="The site's next certificate, from its operator.")],
@@ -170,7 +191,11 @@ def status(settings: Annotated[Path, typer.Argument(help="client.toml")], as_jso
     if as_json:
         typer.echo(strict_json(noted(summary, UNPROTECTED), indent=None))
     else:
+        clean, against = "", ""
+        if summary["entrusted"]:
+            clean, against = f", {summary['entrusted']} left clean to the site", ", against everyone but the site"
         typer.echo(
-            f"{loaded.name}: {summary['releases']} releases, {summary['accepted']} of them confirmed by the site; "
-            f"epsilon {float(summary['epsilon']):.4g} at delta {summary['delta'] or loaded.privacy.delta:g}."
+            f"{loaded.name}: {summary['releases']} releases, {summary['accepted']} of them confirmed by the site"
+            f"{clean}; epsilon {float(summary['epsilon']):.4g} at delta {summary['delta'] or loaded.privacy.delta:g}"
+            f"{against}."
         )

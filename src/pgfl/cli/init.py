@@ -68,8 +68,8 @@ def init(
     typer.echo(f"{out} is written for {draft.task}{'' if task else ' (choose with --task)'}.")
     if draft.unstated:
         typer.echo(
-            f"Privacy needs public facts about {', '.join(draft.unstated)}: state them in {out}, or write it again "
-            "with --bounds COLUMN=LOW:HIGH, --categories COLUMN=A,B and --labels A,B."
+            f"Privacy needs public facts about {', '.join(draft.unstated)}: state them in {out}, or remove it and "
+            "write it again with --bounds COLUMN=LOW:HIGH, --categories COLUMN=A,B and --labels A,B."
         )
     else:
         typer.echo(f"Run it with: pgfl run {out}")

@@ -30,13 +30,19 @@ def _group() -> None:
 @app.command()
 def demo(
     sites: Annotated[int, typer.Option(min=1, max=20, help="Sites, in a line.")] = 3,
-    clients: Annotated[int, typer.Option(min=1, max=20, help="Clients of each site.")] = 2,
+    clients: Annotated[
+        int | None, typer.Option(min=1, max=20, help="Clients of each site: 2, or 4 where sums are masked.")
+    ] = None,
     rounds: Annotated[int, typer.Option(min=1, max=10_000)] = 5,
     objective: Annotated[str, typer.Option(help="huber, ridge or logistic")] = "huber",
     epsilon: Annotated[float, typer.Option(min=0.01, help="Each client's whole budget, at delta 1e-5.")] = 20.0,
     seed: Annotated[int, typer.Option(min=0, help="For the made-up data.")] = 0,
     trust: Annotated[
-        str, typer.Option(help="local: clients add the noise. site: their site does, once for each cluster.")
+        str,
+        typer.Option(
+            help="local: clients add the noise. site: their site does, once for each cluster. masked: the clients of a "
+            "cluster do together, and the site sees their sum only."
+        ),
     ] = "local",
     keep: Annotated[
         Path | None, typer.Option(help="A new folder for keys, ledgers and logs; else they are deleted.")
@@ -48,15 +54,16 @@ def demo(
     from rich.live import Live
 
     from pgfl.demo.local_demo import demo_folder, outcome_of, train
-    from pgfl.demo.scenario import DEMONSTRATED, ObjectiveName, Scenario
+    from pgfl.demo.scenario import CLIENTS, ObjectiveName, Scenario
 
-    level = next((level for level in DEMONSTRATED if level == trust), None)
+    level = next((level for level in CLIENTS if level == trust), None)
     if level is None:
-        raise NetworkError(f"--trust is one of {', '.join(DEMONSTRATED)}; got {trust!r}{nearest(trust, DEMONSTRATED)}.")
+        raise NetworkError(f"--trust is one of {', '.join(CLIENTS)}; got {trust!r}{nearest(trust, CLIENTS)}.")
     if objective not in get_args(ObjectiveName):
         raise NetworkError(f"--objective is huber, ridge or logistic; got {objective!r}.")
     with demo_folder(keep) as folder:
-        scenario = Scenario(sites, clients, rounds, cast("ObjectiveName", objective), epsilon, seed, level)
+        size = CLIENTS[level] if clients is None else clients
+        scenario = Scenario(sites, size, rounds, cast("ObjectiveName", objective), epsilon, seed, level)
         network = scenario.network(folder)
         if as_json:
             seconds = train(network)
@@ -104,8 +111,8 @@ def _print(outcome: Outcome) -> None:
     sizes = ((outcome.sites, "site"), (outcome.clients, "client"))
     here = ", ".join(f"{count} {what}{'s' * (count > 1)}" for count, what in sizes if count)
     console.print(f"{here}, {outcome.seconds:.1f} s in all.")
-    against = ", against everyone but its own site" if outcome.trust == "site" else ""
-    console.print(f"Worst ε of a client: {worst:.4g} at δ = 1e-5{against}.")
+    against = {"site": ", against everyone but its own site", "masked": ", if at most 1 contributor colludes"}
+    console.print(f"Worst ε of a client: {worst:.4g} at δ = 1e-5{against.get(outcome.trust, '')}.")
     if outcome.difference is None:
         console.print("Not compared with the simulator: " + "; ".join(outcome.not_compared_because) + ".")
     else:

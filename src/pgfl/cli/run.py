@@ -28,6 +28,7 @@ app = typer.Typer(add_completion=False)
 class Engine(StrEnum):
     """What computes the rounds."""
 
+    auto = "auto"
     numpy = "numpy"
     numba = "numba"
     jax = "jax"

@@ -50,7 +50,7 @@ def _rows(result: Result) -> list[tuple[str, str]]:
         rows.append(("objective", figure("objective", final["objective"])))
     runs = len(result.models)
     rows.append(("rounds", f"{int(result.rounds[-1])}" + (f" × {runs} runs" if runs > 1 else "")))
-    rows.append(("time", f"{result.seconds:.2f} s"))
+    rows.append(("time", f"{result.seconds:.2f} s" + (f", engine {result.engine}" if result.engine else "")))
     if result.rho is not None and result.config is not None and result.config.algorithm.rho == "auto":
         rows.append(("rho, chosen", f"{result.rho:g}"))
     spending = result.spending()

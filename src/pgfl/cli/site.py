@@ -228,6 +228,20 @@ def restore(
 
 
 @app.command()
+def page(
+    settings: Annotated[Path, typer.Argument(help="site.toml")],
+    out: Annotated[Path, typer.Argument(help="The file to write.")] = Path("site.html"),
+) -> None:
+    """Write a page of the training at this site: rounds, clients, budgets, a verdict; works while the site runs."""
+    from pgfl.atomic_files import write_text
+    from pgfl.deploy.site.site_page import page_of_site
+    from pgfl.deploy.site.site_settings import load_site
+
+    write_text(out, page_of_site(load_site(settings)))
+    typer.echo(f"{out} is the page; open it in a browser.")
+
+
+@app.command()
 def doctor(settings: Annotated[Path, typer.Argument(help="site.toml")], as_json: Json = False) -> None:
     """Look for what would keep the site from working; exit code 1 if there is anything to do."""
     from pgfl.cli.examined import print_findings

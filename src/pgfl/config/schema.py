@@ -104,6 +104,12 @@ class MnistData(Generated):
     intercept: bool = False
 
 
+def _share(value: float) -> float:
+    if not 0.0 < value < 1.0:
+        raise ValueError(f"`data.test` must be a share between 0 and 1, or a table; got {value:g}.")
+    return value
+
+
 def _test_shape(value: object) -> str:
     return "<path>" if isinstance(value, str) else "<share>"
 
@@ -136,7 +142,7 @@ class TableData(Section):
     intercept: bool = False
     test: (
         Annotated[
-            Annotated[str, Tag("<path>")] | Annotated[float, Field(gt=0, lt=1), Tag("<share>")],
+            Annotated[str, Tag("<path>")] | Annotated[float, AfterValidator(_share), Tag("<share>")],
             Discriminator(_test_shape),
         ]
         | None
@@ -348,7 +354,7 @@ class Config(Section):
     checkpoint_every: Annotated[int, Field(ge=0, le=MOST)] = 100
     metrics: tuple[Metric, ...] = cast("tuple[Metric, ...]", training_defaults.METRICS)
     dtype: Literal["float64", "float32"] = "float64"
-    engine: Literal["numpy", "numba", "jax", "mpi", "mpi-numba"] = training_defaults.ENGINE
+    engine: Literal["auto", "numpy", "numba", "jax", "mpi", "mpi-numba"] = training_defaults.ENGINE
     threads: Count | None = training_defaults.THREADS
     continues: str | None = None
     data: Annotated[

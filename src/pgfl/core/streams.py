@@ -38,7 +38,7 @@ def stream(seed: int, run: int, purpose: Purpose, server: int = 0, round: int = 
     >>> a == b, a == stream(0, 1, Purpose.DATA, server=3).random()
     (True, False)
     """
-    key = np.array(_key(seed, run, purpose), dtype=np.uint64)
+    key = np.array(key_of(seed, run, purpose), dtype=np.uint64)
     counter = np.array([0, 0, server, round], dtype=np.uint64)
     return np.random.Generator(np.random.Philox(key=key, counter=counter))
 
@@ -60,13 +60,14 @@ class Streams:
 
     def at(self, run: int, server: int = 0, round: int = 0) -> np.random.Generator:
         """The generator at the start of a stream, valid until the next call."""
-        self._start["state"]["key"][:] = _key(self._seed, run, self._purpose)
+        self._start["state"]["key"][:] = key_of(self._seed, run, self._purpose)
         self._start["state"]["counter"][:] = (0, 0, server, round)
         self._generator.bit_generator.state = self._start
         return self._generator
 
 
-def _key(seed: int, run: int, purpose: Purpose) -> tuple[int, int]:
+def key_of(seed: int, run: int, purpose: Purpose) -> tuple[int, int]:
+    """The key of the streams of one purpose of a run."""
     if not (0 <= seed < SEED_LIMIT and 0 <= run < _RUN_LIMIT):
         raise ConfigError(f"A seed must lie in 0 to 2^63 − 1 and a run in 0 to 2^55 − 1; got seed {seed}, run {run}.")
     return seed, (run << _RUN_SHIFT) | purpose

@@ -6,7 +6,7 @@ from typing import Final, Literal
 
 from pgfl.core.metrics import DEFAULT_METRICS
 
-Library = Literal["numpy", "numba", "jax"]
+Library = Literal["auto", "numpy", "numba", "jax"]
 Stop = Literal["converged", "never"]
 
 ROUNDS: Final = 300
@@ -15,6 +15,6 @@ SEED: Final = 0
 RUNS: Final = 1
 RECORD_EVERY: Final = 1
 METRICS: Final = DEFAULT_METRICS
-ENGINE: Final = "numpy"
+ENGINE: Final = "auto"
 THREADS: Final = None
 STOP: Final = "never"

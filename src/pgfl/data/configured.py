@@ -14,6 +14,7 @@ from pgfl.core.federation import Federation
 from pgfl.errors import ConfigError
 
 if TYPE_CHECKING:
+    from pgfl.core.row_encoding import RowEncoding
     from pgfl.core.topology import Graph
 
 
@@ -38,6 +39,16 @@ def expected_extent(config: Config) -> Extent:
     clients = data.servers * data.clients_per_server
     pairs = min(data.servers * data.clusters, clients * data.servers)
     return Extent(clients, clients * sum(data.samples) // 2, data.dimension, pairs)
+
+
+def public_encoding(config: Config) -> RowEncoding | None:
+    """How rows of a config's table are encoded, without reading a record; None where that is not stated."""
+    data = config.data
+    if not isinstance(data, TableData):
+        return None
+    from pgfl.data.tables import stated_encoding
+
+    return stated_encoding(data.clients, data.target, data.intercept, **_reading(data))
 
 
 def federations(config: Config) -> Callable[[int, Sequence[int] | None], Federation]:

@@ -211,7 +211,8 @@ def _data(facts: TableFacts, asked: Asked, ignored: Sequence[ColumnFacts]) -> li
 
 def _columns(lines: Sequence[_Line], asked: Asked) -> list[str]:
     head = (
-        "# Public facts about each column, not read from records. Numbers are scaled from their bounds to [-1, 1]."
+        "# Bounds, categories and labels are public facts that you state. Which columns are left out, boolean or may\n"
+        "# be empty was seen in the table: check that this is no secret. Numbers are scaled to [-1, 1]."
         if asked.epsilon is not None
         else '# How each column becomes features. Without bounds = "data" a number is taken as it is.'
     )

@@ -28,7 +28,7 @@ from pgfl.did_you_mean import shown
 from pgfl.errors import ConfigError
 from pgfl.usage import explained
 
-__all__ = ["public_digest", "read_edges", "read_extent", "read_federation", "read_shape"]
+__all__ = ["public_digest", "read_edges", "read_extent", "read_federation", "read_shape", "stated_encoding"]
 
 
 @explained('read_federation("clients.csv", target="y", graph="line")')
@@ -158,6 +158,27 @@ def read_extent(
     pairs = found.get(places.server or "", 1) * found.get(places.cluster or "", 1)
     dimension = encoded_dimension(table, selection, intercept)
     return {"clients": found[places.client or ""], "rows": rows, "dimension": dimension, "pairs": pairs}
+
+
+def stated_encoding(
+    clients: TableSource,
+    target: str,
+    intercept: bool,
+    *,
+    columns: Declarations | None = None,
+    features: Iterable[str] | None = None,
+    ignore: Iterable[str] = (),
+    client: str | None = None,
+    server: str | None = None,
+    cluster: str | None = None,
+) -> RowEncoding | None:
+    """How rows of a table are encoded, from its columns' names and declarations; None if that depends on records."""
+    table = open_table(clients)
+    places = place_columns(table, client, server, cluster)
+    selection = select_columns(table, target, places, columns, features, ignore)
+    if any(column.from_data for column in selection.declared.values()):
+        return None
+    return build_encoding(table, selection, np.empty(0, dtype=np.int64), intercept)
 
 
 def public_digest(

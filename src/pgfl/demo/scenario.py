@@ -19,7 +19,12 @@ from pgfl.privacy.trust import CONTRIBUTORS, Level
 ObjectiveName = Literal["huber", "ridge", "logistic"]
 START_SECONDS = 240.0
 DELTA = 1e-5
-DEMONSTRATED: tuple[Level, ...] = ("local", "site")
+COMPANY: dict[Level, int] = {
+    "local": 1,
+    "site": CONTRIBUTORS,
+    "masked": 4,
+}  # clients of a site in one cluster, at least
+CLIENTS: dict[Level, int] = {"local": 2, "site": 2, "masked": 4}  # of each site, unless the user says otherwise
 
 
 @dataclass(frozen=True)
@@ -47,7 +52,7 @@ def demo_federation(
 ) -> Federation:
     """Made-up data on a line of sites, in two clusters where there are enough clients.
 
-    Where only sums over the clients of a site and cluster are noised, there are at least two of them.
+    Where only sums over the clients of a site and cluster are noised, there are several of them.
     """
     if trust != "local" and clients < CONTRIBUTORS:
         raise NetworkError(f"With --trust {trust} every site needs at least {CONTRIBUTORS} clients; see --clients.")
@@ -61,16 +66,16 @@ def demo_federation(
         seed=seed,
     )
     if trust != "local":
-        federation = _in_company(federation, clients)
+        federation = _in_company(federation, clients, COMPANY[trust])
     if objective == "logistic":
         return federation.replace(targets=(federation.targets > 0).astype(float), truth=None)
     return federation
 
 
-def _in_company(federation: Federation, clients: int) -> Federation:
-    """The same with the clients of each site put into clusters two by two, and targets that follow these."""
+def _in_company(federation: Federation, clients: int, company: int) -> Federation:
+    """The same with the clients of a site put into clusters, `company` at a time, and targets that follow these."""
     assert federation.truth is not None
-    groups = np.minimum(np.arange(federation.size) % clients // CONTRIBUTORS, max(clients // CONTRIBUTORS - 1, 0))
+    groups = np.minimum(np.arange(federation.size) % clients // company, max(clients // company - 1, 0))
     cluster = groups % len(federation.cluster_ids)
     moved = np.repeat(federation.truth[cluster] - federation.truth[federation.client_cluster], federation.counts, 0)
     targets = federation.targets + np.einsum("ij,ij->i", federation.features, moved)
@@ -78,7 +83,7 @@ def _in_company(federation: Federation, clients: int) -> Federation:
 
 
 def demo_training(federation: Federation, objective: ObjectiveName, rounds: int, trust: Level = "local") -> Training:
-    """The training that the sites agree on. Where a site may add the noise, clients take gradient steps."""
+    """The training that the sites agree on. Where the noise of a sum is shared, clients take gradient steps."""
     client = {"client": "admm", "rho": 3.0} if trust == "local" else {"client": "gradient", "rho": 8.0}
     return Training.model_validate(
         {

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 _BOTH_ENDS: list[tuple[str, int]] = [
     ("grpc.max_send_message_length", -1),
-    ("grpc.keepalive_time_ms", 10_000),
-    ("grpc.keepalive_timeout_ms", 5_000),
-    ("grpc.http2.ping_timeout_ms", 5_000),
+    ("grpc.keepalive_time_ms", 15_000),
+    ("grpc.keepalive_timeout_ms", 20_000),  # a site with a thousand streams on a busy machine may be slow
+    ("grpc.http2.ping_timeout_ms", 20_000),
     ("grpc.keepalive_permit_without_calls", 1),
 ]
 

@@ -194,6 +194,13 @@ def read_client_key(path: Path) -> ec.EllipticCurvePrivateKey:
     return key
 
 
+def named_client_key(path: Path) -> tuple[str, str]:
+    """The name and the key in a client's `.pub` file, as a roster lists them."""
+    line = ClientKey.read(path).line
+    name = path.read_text("utf-8").strip().removeprefix(line).strip()
+    return check_name("client", name), line
+
+
 def public_key_of(key: ec.EllipticCurvePrivateKey) -> ClientKey:
     """The public half."""
     return ClientKey.of(key.public_key())

@@ -105,6 +105,7 @@ class MaskedRequest(Request):
     sigma: Positive
     bound: Positive
     centre: Digest
+    terms: Digest  # of all of it, as the site sees it
 
 
 class MaskedAnswer(Header):
@@ -208,6 +209,7 @@ def masked_request_frame(request: roles.RoundRequest, batch: str, terms: RoundTe
         sigma=terms.sigma,
         bound=terms.bound,
         centre=terms.centre,
+        terms=terms.digest,
     )
     vectors = [v for v in (request.model, None if accepted is None else accepted.model) if v is not None]
     return encode(header, np.stack(vectors) if vectors else None)

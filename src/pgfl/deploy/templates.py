@@ -59,8 +59,8 @@ tau = 0.2
 participants = "all"      # or how many clients of a site take part in a round
 
 [training.privacy]
-trust = "local"           # or "site": sites add the noise for clients that trust them (needs client = "gradient")
-contributors = 2          # "site": the fewest trusting clients of a cluster whose sum is published
+trust = "local"           # or "site": sites add the noise for clients that trust them; or "masked": clients share it
+contributors = 2          # the fewest clients of a cluster whose sum is published ("site" and "masked" need gradients)
 """
 
 CLIENT = """\
@@ -83,7 +83,7 @@ delta = 1e-5
 max_releases = 100
 zeta = 0.99               # the noise variance is multiplied by this from release to release
 x_norm = 1.0              # rows are clipped to this norm
-trust = "local"           # or "site": send contributions without noise to your own site, and let it add the noise
+trust = "local"           # or "site": your own site adds the noise; or "masked": clients share it (needs [roster])
 # y_bound = 1.0           # ridge needs these two as well
 # w_norm = 5.0
 

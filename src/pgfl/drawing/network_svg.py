@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from pgfl.array_types import Floats
 from pgfl.drawing.colours import cluster_colour
 from pgfl.drawing.network_layout import SIZE, DrawnNetwork
@@ -22,7 +24,7 @@ def network_svg(network: DrawnNetwork) -> Markup | None:
     return DRAWING.rendered(
         "network.svg.jinja",
         size=f"{SIZE:g}",
-        edges=[[f"{end:.1f}" for end in (*places[a], *places[b])] for a, b in network.edges],
+        edges=[_edge(places[a], places[b], network.server_radius) for a, b in network.edges],
         clients=_clients(network) if network.shows_clients else [],
         servers=[
             _dot(place, network.server_radius, f"{name}: {size} client{'' if size == 1 else 's'}" if size else name)
@@ -38,6 +40,13 @@ def _clients(network: DrawnNetwork) -> list[Dot]:
         title = f"{network.client_ids[client]}: {network.cluster_ids[cluster]}"
         dots.append(_dot(place, network.client_radius(server), title, cluster_colour(cluster)))
     return dots
+
+
+def _edge(start: Floats, end: Floats, radius: float) -> list[str]:
+    """The ends of an edge, at the rims of its servers: these are drawn as empty circles, on any background."""
+    length = float(np.hypot(*(end - start)))
+    inset = (end - start) * (min(radius / length, 0.5) if length else 0.0)
+    return [f"{value:.1f}" for value in (*(start + inset), *(end - inset))]
 
 
 def _dot(place: Floats, radius: float, title: str, colour: str = "") -> Dot:

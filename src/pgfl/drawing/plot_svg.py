@@ -68,7 +68,7 @@ class Axis:
         power = 10.0 ** np.floor(np.log10(rough))
         step = power * next(factor for factor in (1, 2, 5, 10) if factor * power >= rough)
         marks = np.arange(np.ceil(self.low / step), np.floor(self.high / step) + 1) * step
-        return [Tick(self(mark), f"{mark:.6g}") for mark in marks.tolist()]
+        return [Tick(self(mark), f"{mark + 0.0:.6g}") for mark in marks.tolist()]  # no "-0"
 
 
 def plot_svg(

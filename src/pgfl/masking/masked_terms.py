@@ -12,6 +12,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
+from functools import cached_property
 from typing import Final
 
 import numpy as np
@@ -103,7 +104,7 @@ class RoundTerms:
         if not all(0.0 < value < math.inf for value in (self.sigma, self.bound)):
             raise PrivacyError("The noise and the bound of a masked round must be positive numbers.")
 
-    @property
+    @cached_property
     def digest(self) -> str:
         """SHA-256 of all of it."""
         return digest("round", asdict(self))

@@ -8,12 +8,13 @@ from typing import Any, Literal
 import numpy as np
 
 from pgfl.config.schema import Config, MnistData, SyntheticData
-from pgfl.data.configured import expected_extent, shapes
+from pgfl.data.configured import expected_extent, public_encoding, shapes
 from pgfl.errors import ConfigError
 from pgfl.privacy.trust import Level, Trust
 
 Task = Literal["regression", "classification"]
 EXPECTED: dict[Task, float] = {"regression": 0.8, "classification": 0.9}
+SPREAD_IN_BOUNDS = 0.5  # standard deviation of a target that is scaled from its bounds to [−1, 1], as a guess
 PIXELS = 784
 MOST_NUMBERS = 3_000_000  # of made-up features: what a twin may hold so that a plan takes a minute
 
@@ -102,6 +103,8 @@ def facts_of(config: Config, **changes: Any) -> Facts:
     `changes` replace facts, or state what a config does not: `expected`, `label_scale`, `epsilon`.
     """
     data, privacy = config.data, config.privacy
+    if config.objective.kind == "softmax":
+        raise ConfigError("A plan knows regression and two labels, not softmax; set `objective.kind` to logistic.")
     task: Task = "classification" if config.objective.kind == "logistic" else "regression"
     known: dict[str, Any] = {
         "task": task,
@@ -139,6 +142,10 @@ def facts_of(config: Config, **changes: Any) -> Facts:
             "columns": extent.dimension,
             "average_degree": 2.0 * len(graph.edges) / len(rows),
         }
+        if (encoding := public_encoding(config)) is not None:
+            known["x_norm"] = privacy.x_norm or encoding.x_norm
+            if encoding.target.bounds is not None:
+                known["label_scale"] = SPREAD_IN_BOUNDS
     known |= {name: value for name, value in changes.items() if value is not None}
     for name, key in (("epsilon", "privacy.epsilon"), ("x_norm", "privacy.x_norm")):
         if known[name] is None:

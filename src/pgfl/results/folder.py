@@ -229,6 +229,7 @@ def _load(folder: Path) -> Result:
         **rows,
         classes=int(first["classes"]) if "classes" in first else None,
         rho=summary.get("rho"),
+        engine=summary.get("engine"),
         clean_history=_read_if_present(clean / HISTORY),
         privacy=[_read_columns(table) for table in tables if table.exists()],
         noise=summary["noise"],

@@ -9,6 +9,9 @@ from typing import Any
 import numpy as np
 
 from pgfl.array_types import AnyArray, AnyFloats, AnyInts, Floats
+from pgfl.core.measures import LOWER_IS_BETTER
+
+FEW_ROWS = 10
 
 
 @dataclass(frozen=True)
@@ -107,6 +110,29 @@ class ClientFigures:
             Figure(_median(self.on_own[own]), _median(self.own_baseline[own])),
             None if client_ids is None or worst is None else client_ids[worst],
         )
+
+
+def useless(measures: Sequence[Measured]) -> list[str]:
+    """A note that the models predict no better than the mean or the majority, by every measure."""
+    known = [each for each in measures if np.isfinite([each.whole.value, each.whole.baseline]).all()]
+    better = [
+        each.whole.value < each.whole.baseline
+        if each.name in LOWER_IS_BETTER
+        else each.whole.value > each.whole.baseline
+        for each in known
+    ]
+    if not known or any(better):
+        return []
+    return ["On held-out rows the models are no better than a trivial prediction, the mean or the majority."]
+
+
+def few_rows(clients: Mapping[str, AnyArray] | None) -> list[str]:
+    """A note that a client has too few held-out rows for a figure of its own to mean much."""
+    rows = (clients or {}).get("rows")
+    own = np.empty(0) if rows is None else rows[rows > 0]
+    if not len(own) or (median := float(np.median(own))) >= FEW_ROWS:
+        return []
+    return [f"A client has {median:g} held-out rows in the median, so that figures of single clients vary widely."]
 
 
 def over_runs(runs: Sequence[Sequence[Measured]]) -> list[Measured]:

@@ -18,7 +18,7 @@ from pgfl.core.measures import MEASURES
 from pgfl.core.row_encoding import RowEncoding
 from pgfl.did_you_mean import kind_of, nearest, unknown_name
 from pgfl.errors import ResultError
-from pgfl.results.measured import Measured
+from pgfl.results.measured import Measured, few_rows, useless
 from pgfl.results.model import EXAMPLE, Asked, Model
 from pgfl.results.verdict import Verdict
 from pgfl.usage import explained
@@ -126,6 +126,7 @@ class Result:
     tasks: Sequence[Task] = ()
     classes: int | None = None
     rho: float | None = None  # that was used, whether it was stated or chosen
+    engine: str | None = None  # likewise; None where the result does not say
     clean_history: Columns | None = None
     privacy: Sequence[Columns] = ()
     noise: str | None = None
@@ -194,8 +195,9 @@ class Result:
 
     @property
     def notes(self) -> list[str]:
-        """Notes on the figures, where they could be taken for more private than they are."""
-        return [TEST_FIGURES] if self.private and any(name in self.metrics for name in MEASURES) else []
+        """Notes on the figures, where they could be taken for better or more private than they are."""
+        unprotected = self.private and any(name in self.metrics for name in MEASURES)
+        return [*useless(self.measures), *few_rows(self.client_measures), *([TEST_FIGURES] if unprotected else [])]
 
     @property
     def feature_names(self) -> tuple[str, ...] | None:
@@ -312,6 +314,7 @@ class Result:
             "objectives": sorted(set(self.objectives)),
             "runs": len(self.models),
             "rounds": int(self.rounds[-1]),
+            "engine": self.engine,
             "seconds": round(self.seconds, 3),
             "verdict": None if self.verdict is None else self.verdict.to_json(),
             "final": final,

@@ -28,6 +28,7 @@ AIM, MOST_CHANGE = 0.08, 10.0  # what a proposed rho aims at, and by how much it
 TORN, TORN_BY_NOISE = 1.0, 1.5  # duals as large as the models: clients pull so far apart that the limit is wrong
 DROWNED = 0.6  # noise in predictions relative to the targets' spread; R² then is at most 0 or close to it
 UNHEARD = 0.45  # for classification, noise relative to how far data can move the models
+UNHEARD_IN_STEPS = 0.2  # the same for one gradient step per round, which forgets noise more slowly
 UNSTEADY = 0.5  # late noise relative to the models' size
 
 
@@ -157,6 +158,7 @@ class Setting:
     target_scale: float = 1.0
     pull: float = 0.0
     exact: bool = False
+    linearised: bool = False  # clients take one gradient step per round instead of solving their problems
 
 
 @dataclass(frozen=True)
@@ -338,7 +340,8 @@ def _drowned(windows: Sequence[Window], setting: Setting, noise: Noise) -> list[
     regression, size = setting.task == "regression", windows[-1].size_now if windows else 0.0
     moved, unheard = noise.in_predictions, noise.walk / noise.reach if noise.reach > 0.0 else math.inf
     spread = windows[-1].apart / windows[-1].size if windows and windows[-1].size > 0.0 else 0.0
-    drowned = moved >= DROWNED * setting.target_scale or spread >= UNSTEADY if regression else unheard >= UNHEARD
+    limit = UNHEARD_IN_STEPS if setting.linearised else UNHEARD
+    drowned = moved >= DROWNED * setting.target_scale or spread >= UNSTEADY if regression else unheard >= limit
     if not drowned:
         return []
     effect = f"it moves predictions by about {moved:.2g}" if regression else "data can hardly move them as far"

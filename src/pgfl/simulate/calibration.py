@@ -54,7 +54,8 @@ def calibrated(
     secure = privacy.noise_for(layout.runs[0].federation) == "secure"
     if trust.aggregates:
         return _of_pairs(layout, privacy, options, deltas, secure)
-    normals = ServerNormals(layout, options.participants, options.seed, options.dtype)
+    compiled = options.engine == "numba"
+    normals = ServerNormals(layout, options.participants, options.seed, options.dtype, compiled=compiled)
     noise = SecureNoise(layout.model_length) if secure else SeededNoise(normals)
     plan = privacy.plan(noise.widen(deltas), options.rounds)
     noise.check(plan.least_sigma)
@@ -72,8 +73,8 @@ def _of_pairs(layout: Layout, privacy: Privacy, options: TrainingOptions, deltas
     if secure:
         noise, deltas = LatticePairNoise(trust, shared.least_share), lattice.widened(deltas, layout.model_length)
     else:
-        drawn_for = layout.pair_server
-        noise = SeededPairNoise(trust, ServerNormals(layout, "all", options.seed, options.dtype, drawn_for))
+        drawn_for, compiled = layout.pair_server, options.engine == "numba"
+        noise = SeededPairNoise(trust, ServerNormals(layout, "all", options.seed, options.dtype, drawn_for, compiled))
     plan = privacy.plan(deltas, options.rounds, shared)
     noise.check(plan.least_sigma)
     return Calibrated(plan, pair_noise=noise)

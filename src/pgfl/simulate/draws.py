@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from threading import Lock, local
 from typing import Any
 
 import numpy as np
 
-from pgfl.array_types import AnyFloats, DTypeLike, Ints
+from pgfl.array_types import AnyArray, AnyFloats, DTypeLike, Ints
 from pgfl.core.schedules import Participants
-from pgfl.core.streams import Purpose, Streams
+from pgfl.core.streams import Purpose, Streams, key_of
 from pgfl.simulate.flat_layout import Layout
 
 ROWS_AHEAD = 64  # starting a stream costs as much as drawing some hundred numbers, so several rounds share one
@@ -21,7 +22,7 @@ class ServerNormals:
     With `server_of`, the server of every pair, `clients` are pairs.
 
     How many rounds share a generator depends on the setting `participants` alone, so a draw does not depend on what
-    else is simulated. Large servers are drawn round by round, straight into the answer.
+    else is simulated. Large servers are drawn round by round, straight into the answer. `compiled` changes no number.
     """
 
     def __init__(
@@ -31,6 +32,7 @@ class ServerNormals:
         seed: int,
         dtype: DTypeLike = np.float64,
         server_of: Ints | None = None,
+        compiled: bool = False,
     ) -> None:
         self._layout, self._seed, self._own = layout, seed, local()
         self._server_of = layout.client_server if server_of is None else server_of
@@ -38,6 +40,7 @@ class ServerNormals:
         self._rows = None if participants == "all" else participants
         self._rounds = 1 if self._rows is None else max(1, ROWS_AHEAD // self._rows)
         self._cached: tuple[int, AnyFloats] | None = None
+        self._compiled = compiled and np.dtype(dtype) == np.float64
         self._lock = Lock()
 
     def __call__(self, clients: Ints, round: int, dimension: int) -> AnyFloats:
@@ -59,6 +62,12 @@ class ServerNormals:
 
     def _directly(self, server: Ints, bounds: Ints, round: int, dimension: int) -> AnyFloats:
         out = np.empty((len(server), dimension), dtype=self._dtype)
+        if self._compiled:
+            from pgfl.simulate.numba_normals import fill_rows
+
+            own = server[bounds[:-1]]
+            fill_rows(self._keys[own], self._servers[own], bounds, round, out)
+            return out
         for start, stop in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
             self._stream(int(server[start]), round).standard_normal(out=out[start:stop], dtype=self._dtype)
         return out
@@ -67,9 +76,23 @@ class ServerNormals:
         """(round of the block, server, participant, d), so that a round lies together."""
         shape = (self._rounds, self._rows or 0, dimension)
         out = np.empty((self._rounds, self._layout.servers, *shape[1:]), dtype=self._dtype)
+        if self._compiled:
+            from pgfl.simulate.numba_normals import fill_rounds
+
+            fill_rounds(self._keys, self._servers, block, out)
+            return out
         for server in range(self._layout.servers):
             out[:, server] = self._stream(server, block).standard_normal(shape, dtype=self._dtype)
         return out
+
+    @cached_property
+    def _keys(self) -> AnyArray:
+        keys = [key_of(self._seed, run, Purpose.PRIVACY_NOISE) for run, _ in self._layout.server_keys]
+        return np.array(keys, dtype=np.uint64)
+
+    @cached_property
+    def _servers(self) -> AnyArray:
+        return np.array([server for _, server in self._layout.server_keys], dtype=np.uint64)
 
     def _stream(self, server: int, round: int) -> np.random.Generator:
         if not hasattr(self._own, "streams"):

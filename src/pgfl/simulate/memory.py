@@ -13,9 +13,11 @@ from pgfl.arrays import GATHER_LIMIT, SPARSE
 from pgfl.config.schema import Config, TableData
 from pgfl.data.configured import expected_extent
 from pgfl.errors import ConfigError
+from pgfl.simulate.engine_choice import KNOWN, installed
 from pgfl.simulate.mpi.launcher import ALIASES
 
 INTERPRETER = 2**28  # Python and the libraries
+COMPILER = 2**26  # Numba while it compiles
 PER_CLIENT = 150  # indices, names, accounts
 CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
@@ -48,12 +50,15 @@ class Shape:
         factors = int(self.rows * min(1.3 * mean, self.dimension)) * item
         vectors = self.clients * (4 if self.private else 3) + 8 * self.pairs
         each = factors + vectors * self.classes * self.dimension * item + PER_CLIENT * self.clients
-        return INTERPRETER + int(copies * self.data) + self.runs_together * each
+        fixed = INTERPRETER + (COMPILER if self.engine == "numba" else 0)
+        return fixed + int(copies * self.data) + self.runs_together * each
 
 
 def expected_shape(config: Config) -> Shape:
     """The shape of a config's simulation, before any data is generated or read."""
     engine = ALIASES.get(config.engine, config.engine)
+    if engine == "auto":  # a run that strains memory pays off, if the kernels know its objective
+        engine = "numba" if installed() and config.objective.kind in {known.kind for known in KNOWN} else "numpy"
     extent = expected_extent(config)
     private, classes = config.privacy.enabled, config.objective.classes or 1
     return Shape(**extent._asdict(), dtype=config.dtype, engine=engine, private=private, classes=classes)

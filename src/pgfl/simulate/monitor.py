@@ -13,7 +13,7 @@ import numpy as np
 
 from pgfl.array_types import AnyArray, AnyFloats
 from pgfl.core import metrics
-from pgfl.core.client_rules import GradientSteps
+from pgfl.core.client_rules import GradientSteps, LinearisedStep
 from pgfl.core.server_rules import ExactDiffusion
 from pgfl.objectives import Huber
 from pgfl.results.verdict import STOPS, Noise, Setting, Verdict, Window, is_diverging, judged, remaining
@@ -191,6 +191,7 @@ class Monitor:
             target_scale=self._target_scale(simulator, number),
             pull=pull,
             exact=isinstance(algorithm.server_rule, ExactDiffusion),
+            linearised=isinstance(algorithm.client_rule, LinearisedStep),
         )
 
     def _target_scale(self, simulator: Simulator, number: int) -> float:

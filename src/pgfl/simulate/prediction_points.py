@@ -127,6 +127,17 @@ class HeldOut:
                         found[name][3, client] = task.baseline(name, rows)
         return [ClientFigures(name, *found[name]) for name in names]
 
+    def own_rows(self, number: int) -> Ints:
+        """How many held-out rows each client of a run has; all of its cluster where it is not known whose."""
+        federation = self.layout.runs[number].federation
+        counts = np.zeros(federation.size)
+        for q, task in self.tasks[number].items():
+            by_client = _rows_by_client(task.test, federation.size)
+            for client in np.flatnonzero(federation.client_cluster == q).tolist():
+                rows = by_client[client]
+                counts[client] = len(task.test.targets) if rows is None else len(rows)
+        return counts.astype(np.int64)
+
     def _anywhere(self, name: str) -> bool:
         return any(task.defines(name) for tasks in self.tasks for task in tasks.values())
 

@@ -23,6 +23,7 @@ from pgfl.results.result import Network as Placement
 from pgfl.simulate.calibration import Calibrated, calibrated, constrained
 from pgfl.simulate.communicator import ALONE, Communicator, Gathering
 from pgfl.simulate.engine import AnyBlock, Draw, Engine, NoiseSource, PairNoise, State
+from pgfl.simulate.engine_choice import with_engine
 from pgfl.simulate.flat_layout import Layout, RunLayout, lay_out
 from pgfl.simulate.monitor import Monitor
 from pgfl.simulate.neighbourhoods import Network
@@ -87,6 +88,8 @@ class Simulator:
         self.options, self.algorithm, self.communicator = options or TrainingOptions(), algorithm, communicator
         self.observers: list[Observer] = list(observers)
         self.objectives = constrained(objectives, self.options.privacy)
+        if xp is None:
+            self.options = with_engine(self.options, algorithm, self.objectives, federations[0], communicator)
         self._xp = namespace(self.options.engine) if xp is None else xp
         length = communicator.together(lambda: model_length(self.objectives, federations[0]))
         bounded = communicator.together(lambda: [self._bounded(federation) for federation in federations])
@@ -305,7 +308,7 @@ def check_engine(options: TrainingOptions, processes: int) -> None:
 
 def namespace(engine: Library) -> Namespace:
     """The array library of an engine."""
-    if engine == "numpy":
+    if engine in ("auto", "numpy"):
         return np
     if engine == "numba":
         if find_spec("numba") is None:
@@ -317,7 +320,7 @@ def namespace(engine: Library) -> Namespace:
         except ImportError as error:
             raise MissingExtra("The jax engine needs JAX; install it with pip install 'pgfl[jax]'.") from error
         return jax_engine.namespace()
-    raise ConfigError(f"Unknown engine {engine!r}; choose numpy, numba or jax.")
+    raise ConfigError(f"Unknown engine {engine!r}; choose auto, numpy, numba or jax.")
 
 
 def _for_every_cluster(

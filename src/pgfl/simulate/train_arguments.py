@@ -9,7 +9,7 @@ from pathlib import Path
 from pgfl.core.algorithms import Algorithm
 from pgfl.core.federation import Federation
 from pgfl.did_you_mean import kind_of
-from pgfl.errors import UsageError
+from pgfl.errors import PrivacyError, UsageError
 from pgfl.objectives import Objective
 from pgfl.privacy.request import Privacy
 from pgfl.results.result import Result
@@ -84,6 +84,15 @@ def check_start(start: object) -> None:
         return
     advice = f": write start=Result.load({str(start)!r})" if isinstance(start, str | Path) else ""
     raise UsageError(f"start takes the Result of an earlier training; got {kind_of(start)}{advice}.")
+
+
+def check_spent_once(federation: Federation, privacy: Privacy | None, runs: int) -> None:
+    """Raise if several runs would release models of the same records, with noise that is meant for real use."""
+    if privacy is not None and runs > 1 and not federation.generated and privacy.noise_for(federation) == "secure":
+        raise PrivacyError(
+            f"runs = {runs} releases models of the same records {runs} times, and each time spends the budget; train "
+            'once, or with noise="seeded" for a simulation that is not shared.'
+        )
 
 
 def check_helpers(checkpoints: object, progress: object) -> None:

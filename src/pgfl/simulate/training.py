@@ -27,6 +27,7 @@ from pgfl.simulate import memory
 from pgfl.simulate.automatic_rho import with_rho
 from pgfl.simulate.communicator import ALONE, Communicator, Gathering
 from pgfl.simulate.continuing import Continuation, state_of
+from pgfl.simulate.engine_choice import with_engine
 from pgfl.simulate.label_classes import classes_of, with_classes
 from pgfl.simulate.notebook_progress import notebook_bar
 from pgfl.simulate.notices import warnings
@@ -40,6 +41,7 @@ from pgfl.simulate.train_arguments import (
     check_helpers,
     check_objective,
     check_privacy,
+    check_spent_once,
     check_start,
     made_federation,
 )
@@ -93,7 +95,8 @@ def train(
     `privacy` states a larger epsilon.
 
     Engines differ in speed, not in results: "numpy" needs nothing else, "numba" is fastest on CPUs and copies no data,
-    "jax" runs on accelerators. `threads` is as many as pay off unless given; results do not depend on it.
+    "jax" runs on accelerators; "auto" is Numba where it is installed and pays off, else NumPy, and `result.engine` says
+    which it was. `threads` is as many as pay off unless given; results do not depend on it.
 
     With `stop="converged"` a single run without privacy ends once its models have converged. `result.verdict` says
     whether they have; a single run that diverges is always stopped.
@@ -159,12 +162,14 @@ def train_runs(
     owners_of(0)
     first = communicator.together(lambda: federation_of(0))
     communicator.together(lambda: check_clusters(objectives, first.cluster_ids))
+    communicator.together(lambda: check_spent_once(first, options.privacy, options.runs))
     if options.privacy is not None:
         options = replace(options, privacy=options.privacy.completed(first.encoding))
     check_wanted(options.metrics, [objective_of(objectives, name) for name in first.cluster_ids])
     objectives = communicator.together(lambda: with_classes(objectives, first, options.privacy, communicator))
     known = None if earlier is None else earlier.rho
     algorithm = communicator.together(lambda: with_rho(algorithm, objectives, first, options, communicator, known))
+    options = with_engine(options, algorithm, objectives, first, communicator)
     batches = _batches(first, objectives, options, communicator)
     trained = _Trained(first, objectives, options, warnings(first, algorithm, objectives, options, communicator))
     watching: list[Observer] = [checkpoints] if checkpoints else []
@@ -275,6 +280,7 @@ class _Trained:
         own = simulator.recorder.client_figures(number, only_wanted=several)  # the others take time in every run
         found = [ClientFigures(one.name, *(gathering.clients(values) for values in one.columns)) for one in own]
         network = self.models[-1].network
+        rows = gathering.clients(simulator.recorder.held_out.own_rows(number)) if found else None
         if not found or network is None or not simulator.communicator.first:
             return
         cluster_ids, named = run.federation.cluster_ids, None if simulator.plan else self.client_ids
@@ -287,6 +293,7 @@ class _Trained:
             self.client_measures = {
                 "client": np.array(self.client_ids, dtype=np.str_),
                 "cluster": np.array(cluster_ids, dtype=np.str_)[cluster],
+                "rows": np.asarray(rows, dtype=np.int64),
                 **{one.name: one.on_own for one in found},
             }
 
@@ -302,6 +309,7 @@ class _Trained:
             encoding=self.first.encoding,
             x_norm=self.options.privacy.x_norm if self.options.privacy else None,
             dtype=np.dtype(self.options.dtype).name,
+            engine=self.options.engine,
             classes=classes_of(self.objectives),
             rho=self.rho,
             models=self.models,

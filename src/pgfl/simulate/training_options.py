@@ -53,7 +53,7 @@ class TrainingOptions:
         if self.engine not in get_args(Library):
             names = get_args(Library)
             advice = nearest(self.engine, names)
-            raise ConfigError(f"Unknown engine {kind_of(self.engine)}{advice}; choose numpy, numba or jax.")
+            raise ConfigError(f"Unknown engine {kind_of(self.engine)}{advice}; choose auto, numpy, numba or jax.")
         if self.stop not in get_args(Stop):
             raise ConfigError(f'stop must be "converged" or "never"; got {self.stop!r}.')
         as_metrics(self.metrics)

@@ -210,7 +210,7 @@ class PGFLRegressor(RegressorMixin, _Estimator):  # type: ignore[misc]
         Float-safe noise by default; seeded noise is for experiments.
     account : PrivacyAccount
         Adds up what several fits spend; clones share it. A search with `epsilon` needs one.
-    engine : "numpy", "numba" or "jax"
+    engine : "auto", "numpy", "numba" or "jax"
     random_state : int, RandomState or None
         The seed of seeded noise.
 

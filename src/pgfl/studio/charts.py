@@ -65,11 +65,11 @@ def axis_name(metric: str) -> str:
 
 def frame(colours: Theme, x: str, y: str, *, log_x: bool = False) -> Options:
     """Axes without curves."""
-    axis = {
+    axis: Options = {
         "nameLocation": "middle",
         "nameTextStyle": {"color": colours.ink, "fontSize": 13, "fontFamily": FONT},
-        "axisLabel": {"color": colours.faint, "fontSize": 12, "fontFamily": FONT},
-        "axisLine": {"show": True, "lineStyle": {"color": colours.faint}},
+        "axisLabel": {"color": colours.faint, "fontSize": 12, "fontFamily": FONT, "margin": 10},
+        "axisLine": {"show": True, "onZero": False, "lineStyle": {"color": colours.faint}},
         "axisTick": {"show": True, "lineStyle": {"color": colours.faint}},
         "splitLine": {"lineStyle": {"color": colours.grid}},
     }
@@ -77,7 +77,7 @@ def frame(colours: Theme, x: str, y: str, *, log_x: bool = False) -> Options:
         "animation": False,
         "backgroundColor": "transparent",
         "textStyle": {"fontFamily": FONT, "color": colours.ink},
-        "grid": {"left": 64, "right": 20, "top": 44, "bottom": 50},
+        "grid": {"left": 66, "right": 20, "top": 44, "bottom": 54, "outerBoundsMode": "none"},
         "legend": {
             "top": 4,
             "left": 56,
@@ -95,8 +95,14 @@ def frame(colours: Theme, x: str, y: str, *, log_x: bool = False) -> Options:
             "textStyle": {"color": colours.ink, "fontSize": 12},
             ":valueFormatter": "v => v == null ? '—' : Number(v).toPrecision(4)",
         },
-        "xAxis": {**axis, "type": "log" if log_x else "value", "name": x, "nameGap": 30},
-        "yAxis": {**axis, "type": "value", "name": y, "nameGap": 46, "scale": True},
+        "xAxis": {
+            **axis,
+            "axisLabel": dict(axis["axisLabel"]),
+            "type": "log" if log_x else "value",
+            "name": x,
+            "nameGap": 34,
+        },
+        "yAxis": {**axis, "type": "value", "name": y, "nameGap": 48, "scale": True},
         "series": [],
     }
 
@@ -118,6 +124,7 @@ def lines(drawn: Iterable[Line], colours: Theme, x: str, y: str, *, log_x: bool 
     """Curves over each other, with zoom by wheel and values on hover."""
     options = frame(colours, x, y, log_x=log_x)
     options["series"] = [_series(line) for line in drawn]
+    options["legend"]["itemStyle"] = {"opacity": 0}
     options["dataZoom"] = [{"type": "inside", "xAxisIndex": 0, "zoomOnMouseWheel": "ctrl", "moveOnMouseMove": False}]
     return options
 
@@ -145,6 +152,8 @@ def curves(
     metric = next((one.metric for one in (now, preview, before) if one is not None), "nmsd")
     options = lines(drawn, colours, "round n", axis_name(metric))
     options["xAxis"]["max"] = rounds
+    if metric == "accuracy":
+        options["yAxis"]["max"] = 100
     options["legend"]["data"] = [line.name for line in reversed(drawn)]
     return options
 
@@ -208,6 +217,8 @@ def network(drawn: Network, colours: Theme, chosen: str | None = None) -> Option
         },
         "legend": {
             **base["legend"],
+            "itemWidth": 12,
+            "itemHeight": 12,
             "left": "center",
             "data": [
                 {"name": name, "icon": cluster_symbol(q), "itemStyle": {"color": cluster_colour(q, colours)}}
@@ -218,12 +229,13 @@ def network(drawn: Network, colours: Theme, chosen: str | None = None) -> Option
             {
                 "type": "graph",
                 "layout": "none",
+                "preserveAspect": "contain",
                 "roam": True,
                 "scaleLimit": {"min": 0.7, "max": 6},
-                "top": 40,
-                "bottom": 12,
-                "left": 16,
-                "right": 16,
+                "top": 52,
+                "bottom": 26,
+                "left": 26,
+                "right": 26,
                 "cursor": "pointer",
                 "data": nodes,
                 "links": [{"source": names[a], "target": names[b]} for a, b in drawn.edges],
@@ -248,13 +260,10 @@ def plane(drawn: Plane, clusters: Sequence[str], colours: Theme, place: int) -> 
     options = frame(colours, "difference from the clusters’ mean, first direction", "second direction")
     options["tooltip"] = {"show": False}
     options["legend"]["data"] = list(clusters)[: drawn.clusters.shape[1]]
-    reach = [float(drawn.clusters.min()), float(drawn.clusters.max())]
-    if drawn.truth is not None:
-        reach = [min(reach[0], float(drawn.truth.min())), max(reach[1], float(drawn.truth.max()))]
-    edge = 0.08 * (reach[1] - reach[0] or 1.0)
-    low, high = _round_out(reach[0] - edge, -1), _round_out(reach[1] + edge, 1)
+    shown = [drawn.clusters] if drawn.truth is None else [drawn.clusters, drawn.truth]
+    limit = _round_up(1.1 * max(float(abs(points).max()) for points in shown))
     for axis in ("xAxis", "yAxis"):
-        options[axis] |= {"min": low, "max": high}
+        options[axis] |= {"min": -limit, "max": limit, "interval": limit / 2}
     series: list[Options] = []
     for q in range(drawn.clusters.shape[1]):
         colour, name = cluster_colour(q, colours), clusters[q]
@@ -262,7 +271,7 @@ def plane(drawn: Plane, clusters: Sequence[str], colours: Theme, place: int) -> 
         path = drawn.clusters[: place + 1, q].tolist()
         series += [
             {"name": name, "type": "line", "data": path, "showSymbol": False, "silent": True,
-             "lineStyle": {"color": colour, "width": 1.6, "opacity": 0.55}, "itemStyle": {"color": colour}},
+             "lineStyle": {"color": colour, "width": 1.4, "opacity": 0.35}, "itemStyle": {"color": colour}},
             {"name": name, "type": "scatter", "data": drawn.servers[place, own].tolist(), "symbolSize": 6,
              "symbol": cluster_symbol(q), "silent": True, "itemStyle": {"color": colour, "opacity": 0.45}},
             {"name": name, "type": "scatter", "data": [path[-1]], "symbolSize": 16, "symbol": cluster_symbol(q),
@@ -278,15 +287,21 @@ def plane(drawn: Plane, clusters: Sequence[str], colours: Theme, place: int) -> 
     return options
 
 
-def _round_out(value: float, direction: int) -> float:
-    step = 10.0 ** math.floor(math.log10(abs(value) or 1.0)) / 2
-    return (math.ceil if direction > 0 else math.floor)(value / step) * step
+def _round_up(value: float) -> float:
+    """The next number with one figure that halves well.
+
+    >>> _round_up(0.55), _round_up(3.2)
+    (0.6, 4.0)
+    """
+    unit = 10.0 ** math.floor(math.log10(value)) if value > 0 else 1.0
+    steps = next((step for step in (1, 2, 4, 6, 8, 10) if step * unit >= value), 10)
+    return float(f"{steps * unit:.3g}")
 
 
 def spending(played: Played, clusters: Sequence[str], colours: Theme, budget: float | None) -> Options:
-    """What each client has spent, least first, and its budget."""
-    options = frame(colours, "clients, least spent first", "spent ε")
-    rows = sorted(played.spent, key=lambda row: (row[2], row[0]))
+    """What each client of each cluster has spent, least first, and its budget."""
+    options = frame(colours, "clients of each cluster, least spent first", "spent ε")
+    rows = sorted(played.spent, key=lambda row: (clusters.index(row[1]), row[2], row[0]))
     options["xAxis"] |= {"type": "category", "data": [row[0] for row in rows], "axisLabel": {"show": False}}
     options["xAxis"]["axisTick"] = {"show": False}
     options["xAxis"]["nameGap"] = 14
@@ -328,6 +343,11 @@ def against_epsilon(
             {"name": "now", "type": "scatter", "data": [[now[0], shown_value(metric, now[1])]], "symbolSize": 14,
              "symbol": "diamond", "itemStyle": {"color": VERMILION}}
         )  # fmt: skip
+    options["legend"] = {"show": False}
+    if metric == "accuracy":
+        options["yAxis"]["max"] = 100
+    options["xAxis"] |= {"min": "dataMin", "max": "dataMax"}
+    options["xAxis"]["axisLabel"][":formatter"] = "v => Number(v.toPrecision(2))"
     options["tooltip"]["trigger"] = "item"
     options["tooltip"][":formatter"] = "p => `ε = ${p.value[0].toPrecision(3)}<br/>${p.value[1].toPrecision(4)}`"
     return options

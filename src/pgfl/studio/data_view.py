@@ -92,7 +92,9 @@ class DataView:
             with head:
                 button("config.toml", "content_copy", lambda: show_text("config.toml", str(self.text.value)))
                 button("Python", "content_copy", self._copy_python)
-            self.text = ui.textarea().props('outlined autogrow input-class="code" aria-label="Config"')
+            self.text = ui.textarea().props(
+                'outlined autogrow input-class="typed-code" aria-label="Config" spellcheck=false'
+            )
             self.text.style("width: 100%")
             self.config_wrong = ui.label().classes("wrong").props('role="alert"')
             with ui.element("div").classes("tools"):

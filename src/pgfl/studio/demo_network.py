@@ -69,10 +69,11 @@ class DemoNetwork:
     _wishes: queue.SimpleQueue[Callable[[Any], None] | None] = field(default_factory=queue.SimpleQueue)
     _thread: threading.Thread | None = None
 
-    def start(self) -> None:
-        """Start all sites and clients, unless they run already."""
+    def start(self, sites: int, clients: int) -> None:
+        """Start so many sites with so many clients each, unless a network runs already."""
         if self._thread is not None and self._thread.is_alive():
             return
+        self.sites, self.clients = sites, clients
         self._wishes = queue.SimpleQueue()
         self.now = NetworkNow("starting")
         self._thread = threading.Thread(target=self._run, daemon=True, name="demo network")

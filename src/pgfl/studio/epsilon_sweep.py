@@ -9,7 +9,7 @@ FACTORS = (0.1, 0.25, 0.5, 2.0, 4.0, 10.0)
 OFF = "Switch privacy on to see what an ε costs."
 NO_GUARANTEE = (
     "Ridge regression has an unbounded gradient, so the noise of this figure guarantees no ε. "
-    "Its twin “with a guarantee” has one."
+    "Its guaranteed twin among the presets has one."
 )
 
 

@@ -55,23 +55,23 @@ def figures() -> dict[str, Figure]:
     """All figures by name, in the order of the paper; those with noise as printed and with a guarantee."""
     found: dict[str, Figure] = {}
     ridge = asdict(KINDS[0].fedavg)
-    found["fig1"] = _figure("fig1", "Fig. 1 — all clients, no privacy", everyone(_pgfl(KINDS[0], TAU)), ridge)
-    found["fig2"] = _figure("fig2", "Fig. 2 — client scheduling", KINDS[0].pgfl(TAU, private=False), ridge)
+    found["fig1"] = _figure("fig1", "Fig. 1 · all clients, no privacy", everyone(_pgfl(KINDS[0], TAU)), ridge)
+    found["fig2"] = _figure("fig2", "Fig. 2 · client scheduling", KINDS[0].pgfl(TAU, private=False), ridge)
     for kind in KINDS:
         own: dict[str, tuple[str, Trial]] = {
-            "fig3": ("Fig. 3 — scheduling and privacy", kind.pgfl(TAU)),
-            "fig4": ("Fig. 4 — how much to learn from other clusters", kind.pgfl(TAU, rounds=AGAINST_A_SETTING)),
-            "fig5": ("Fig. 5 — dissimilar clusters", kind.pgfl(DECREASING, gamma=DIFFERENT)),
-            "fig6": ("Fig. 6 — the price of privacy", kind.pgfl(TAU, rounds=AGAINST_A_SETTING)),
+            "fig3": ("Fig. 3 · privacy", kind.pgfl(TAU)),
+            "fig4": ("Fig. 4 · choosing τ", kind.pgfl(TAU, rounds=AGAINST_A_SETTING)),
+            "fig5": ("Fig. 5 · unlike clusters", kind.pgfl(DECREASING, gamma=DIFFERENT)),
+            "fig6": ("Fig. 6 · price of privacy", kind.pgfl(TAU, rounds=AGAINST_A_SETTING)),
         }
         for name, (title, trial) in own.items():
             key = name if kind is KINDS[0] else f"{name}-{kind.name}"
-            suffix = ", with a guarantee" if kind is GUARANTEED else ", noise as printed"
+            suffix = ", guaranteed" if kind is GUARANTEED else ", as printed"
             found[key] = _figure(name, title + suffix, trial, asdict(kind.fedavg), kind.name)
     shown = {
-        "fig7": ("Fig. 7 — digits, pairs", "pairs"),
-        "fig8": ("Fig. 8 — digits, triplets", "triplets"),
-        "fig9": ("Fig. 9 — digits, triplets, against τ", "triplets"),
+        "fig7": ("Fig. 7 · digits in pairs", "pairs"),
+        "fig8": ("Fig. 8 · digits in triplets", "triplets"),
+        "fig9": ("Fig. 9 · digits, choosing τ", "triplets"),
     }
     for name, (title, tasks) in shown.items():
         trial = digits(tasks, TAU, None, phi0=STRONG_NOISE, record_every=RECORD_DIGITS)

@@ -17,6 +17,7 @@ from pgfl.studio.network_charts import demo_picture
 from pgfl.studio.shell import Look, button, card, chart, note, redraw, replace_address, save_button, table_html
 
 BETWEEN_LOOKS = 1.0  # seconds
+MOST = 6
 NO_FLOWER = "A network needs Flower; install it with pip install 'pgfl[network]'."
 
 
@@ -35,10 +36,16 @@ class NetworkView:
     def _demo_cards(self) -> None:
         with card("A network on this machine", "wide"):
             note(
-                "Three sites with two clients each: real processes with TLS, keys and ledgers of their own, on made-up "
-                "data. Kill a client and see the others go on; bring it back and it has the budget that is left."
+                "Sites in a line with their clients: real processes with TLS, keys and ledgers, on made-up data. Kill "
+                "a client and see the others go on; bring it back, and it has the budget that is left."
             )
             with ui.element("div").classes("tools"):
+                self.sizes = [
+                    ui.number(label=label, value=value, min=1, max=MOST, precision=0)
+                    .props("dense outlined")
+                    .style("width: 120px")
+                    for label, value in (("sites", self.demo.sites), ("clients of each", self.demo.clients))
+                ]
                 self.start = ui.button("Start", icon="play_arrow", on_click=self._start).props("no-caps unelevated")
                 self.stop = ui.button("Stop", icon="stop", on_click=self._stop).props("no-caps outline")
                 self.state = ui.label().props('aria-live="polite" id="demo-state"')
@@ -68,7 +75,8 @@ class NetworkView:
         if find_spec("flwr") is None:
             self.wrong.text = NO_FLOWER
             return
-        self.demo.start()
+        sites, clients = (int(min(max(field.value or 1, 1), MOST)) for field in self.sizes)
+        self.demo.start(sites, clients)
         self._draw(force=True)
 
     async def _stop(self) -> None:
@@ -104,7 +112,8 @@ class NetworkView:
             return
         before, self._seen = self._seen, now
         going = now.state in ("starting", "running")
-        self.start.set_visibility(not going)
+        for field in (self.start, *self.sizes):
+            field.set_visibility(not going)
         self.stop.set_visibility(going)
         self.pictures.set_visibility(bool(now.sites))
         self.state.text = _words(now)

@@ -107,7 +107,7 @@ class PlayState:
 @cache
 def choices() -> dict[str, str]:
     """Every preset that can be played, with its title."""
-    own = {name: text.split(":")[0] for name, text in presets().items() if _is_playable(name)}
+    own = {name: name for name in presets() if _is_playable(name)}
     return {name: figure.title for name, figure in figures().items()} | own
 
 

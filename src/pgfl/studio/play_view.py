@@ -26,6 +26,7 @@ from pgfl.studio.workers import NewestOnly, Workers
 
 USUAL_EPSILON = 8.0
 REMEMBERED = 64
+CURVE_FIRST = 0.05  # seconds until the other pictures follow the curve
 
 
 class PlayView:
@@ -134,6 +135,8 @@ class PlayView:
     def _moved(self, slider: Slider, value: float, final: bool) -> Any:
         state = slider.write(self.state, self._config_or_last(), value)
         if self._accept(state, from_control=slider.name):
+            if final:
+                self.fields[slider.name].show(self.state.config())
             return background_tasks.create(self.refresh(final=final))
 
     def _chosen(self, choice: Choice, value: str) -> None:
@@ -226,10 +229,13 @@ class PlayView:
         follows = config.privacy.epsilon is None and epsilon_sweep.why_not(config) is None
         if isinstance(epsilon, SliderField) and follows and played.epsilon is not None:
             epsilon.stand_at(float(f"{played.epsilon:.3g}"), config)
-        self._draw_all()
+        self._draw_curve()
 
     async def _compare(self, number: int, config: Config) -> None:
         """FedAvg and no inter-server beside the curve, then the error at other ε, as they come."""
+        await asyncio.sleep(CURVE_FIRST)
+        with self.client:
+            self._draw_all()
         wanted = beside(config)
         self.beside = {name: played for name, played in self.beside.items() if name in wanted}
 

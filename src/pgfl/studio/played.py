@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import numpy as np
 from pgfl.array_types import AnyFloats, Floats
 from pgfl.core.federation import Federation
 from pgfl.data.configured import federations
+from pgfl.drawing.network_layout import server_places
 from pgfl.experiment import run
 
 if TYPE_CHECKING:
@@ -140,6 +142,7 @@ def _network(config: Config, result: Result, spent: Sequence[tuple[str, str, flo
     federation = _federation(config)
     ids, names = result.client_ids, result.cluster_ids
     edges = [(int(a), int(b)) for a, b in placed.edges.tolist()]
+    vars(placed)["servers"] = _server_places(len(result.server_ids), tuple(edges))
     epsilon = {row[0]: row[2] for row in spent}
     members = list(zip(placed.client_server.tolist(), placed.client_cluster.tolist(), strict=True))
     clients = tuple(
@@ -155,6 +158,12 @@ def _network(config: Config, result: Result, spent: Sequence[tuple[str, str, flo
         x, y = placed.servers[s].tolist()
         servers.append(ServerDetail(name, x, y, neighbours, own, known))
     return Network(tuple(servers), tuple(edges), tuple(names), clients if placed.shows_clients else ())
+
+
+@lru_cache(maxsize=8)
+def _server_places(servers: int, edges: tuple[tuple[int, int], ...]) -> Floats:
+    """Where servers stand; kept, because placing them takes as long as a training."""
+    return server_places(servers, np.array(edges, dtype=np.int64).reshape(-1, 2))
 
 
 def _model(result: Result, federation: Federation, q: int, model: Any) -> tuple[str, float, float | None]:

@@ -43,14 +43,14 @@ class RunCard:
                 save_button(head, self.curve, "run", look)
                 self.wrong = ui.label().classes("wrong").props('role="alert"')
                 self.verdict = ui.label().classes("verdict").props('id="verdict"')
-            with ui.element("div").classes("rows") as self.outcome:
+            with ui.element("div").classes("studio-page studio-two").style("padding: 0") as self.outcome:
                 with card("Measures on held-out rows"):
                     self.measures = ui.html("", sanitize=False).classes("scroll")
                 with card("Coefficients") as head:
                     self.coefficients = ui.html("", sanitize=False).classes("scroll")
-                with card("Predictions"):
+                with card("Predictions", "wide"):
                     self._prediction_form()
-                with card("Files"), ui.element("div").classes("tools"):
+                with card("Files", "wide"), ui.element("div").classes("tools"):
                     for name in ("model.pgfl", "config.toml", "history.csv", "report.html"):
                         button(name, "download", partial(self._download, name))
         self.box.set_visibility(False)
@@ -230,5 +230,13 @@ def predictions_html(path: Path) -> str:
 
     frame = pl.read_csv(path, n_rows=MOST_PREDICTIONS, infer_schema=False)
     shown = frame.select(["prediction", *[name for name in frame.columns if name != "prediction"]])
-    rows = [list(row) for row in shown.rows()]
-    return table_html(shown.columns, rows, frozenset({0}))
+    rows = [[_short(row[0]), *row[1:]] for row in shown.rows()]
+    return table_html(shown.columns, rows)
+
+
+def _short(text: str) -> str:
+    """A number with six figures; anything else as it is."""
+    try:
+        return f"{float(text):.6g}"
+    except ValueError:
+        return text

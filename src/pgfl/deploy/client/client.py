@@ -267,7 +267,7 @@ class Participant:
             "contributions are masked; the roster names %d clients (%s)", len(self.roster.keys), self.roster.digest
         )
         pair = offer.cluster if rounds.role.algorithm.personalised else EVERYONE
-        return MaskedRounds(rounds, self.account, member, self.site.fingerprint, pair, bounds)
+        return MaskedRounds(rounds, self.account, member, self.site.name, pair, bounds)
 
     def _read_roster(self) -> Roster | None:
         if not self.takes_part_masked:

@@ -41,7 +41,7 @@ class MaskedRounds:
     rounds: ClientRounds
     account: PrivateAccount
     member: Member
-    site: str  # the fingerprint of its certificate
+    site: str  # its name, as in its certificate
     cluster: str
     bounds: Bounds
     server_clients: int = 1  # |C_s|, as the last request had it
@@ -109,6 +109,9 @@ class MaskedRounds:
             return self._again(request, terms, known.payload)
         self.rounds.confirm(request)
         self.server_clients = request.server_clients
+        insist(
+            header.terms == terms.digest, Reason.OTHER_VIEW
+        )  # else it would be charged for bytes that nobody can use
         self._check(header.batch, request, terms)
         refusal = self.rounds.role.refusal(request)
         return decline(request.round, refusal) if refusal else self._release(header.batch, request, terms)

@@ -20,7 +20,7 @@ from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, Protocol
 
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -39,6 +39,17 @@ _importing = threading.Lock()
 
 class NodeRefused(Exception):
     """The SuperLink refuses this node; the text says why."""
+
+
+class _Metadata(Protocol):
+    message_type: str
+    group_id: str
+
+
+class ReceivedMessage(Protocol):
+    """As much of Flower's protobuf message as a client looks at."""
+
+    metadata: _Metadata
 
 
 class FleetNode:
@@ -88,11 +99,13 @@ class FleetNode:
         if not self._call("send-node-heartbeat", request, self._heartbeat.SendNodeHeartbeatResponse()).success:
             raise NodeRefused("the site has forgotten this session")
 
-    def receive(self) -> Any:
-        """The next message, as Flower's protobuf; None if there is none."""
+    def receive(self) -> ReceivedMessage | None:
+        """The next message; None if there is none."""
         request = self._fleet.PullMessagesRequest()
         request.node.node_id = self._node
-        found = self._call("pull-messages", request, self._fleet.PullMessagesResponse()).messages_list
+        found: list[ReceivedMessage] = self._call(
+            "pull-messages", request, self._fleet.PullMessagesResponse()
+        ).messages_list
         return found[0] if found else None
 
     def _call(self, name: str, request: Any, reply: Any) -> Any:
@@ -121,7 +134,7 @@ class FleetNode:
 
 
 @cache
-def messages(name: str) -> Any:
+def messages(name: str) -> ModuleType:
     """Flower's protobuf messages of this name, without the package around them, which imports all of Flower."""
     with _importing:
         if "flwr" in sys.modules:

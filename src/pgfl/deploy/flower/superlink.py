@@ -1,6 +1,6 @@
-"""Flower's SuperLink with its control interface locked.
+"""Flower's SuperLink behind a guard and with its control interface locked.
 
-It is started as `python -m pgfl.deploy.flower.superlink SECRET_FILE PER_ADDRESS TOGETHER [flags]`.
+    python -m pgfl.deploy.flower.superlink SECRET_FILE CONNECTIONS_PER_ADDRESS CONNECTIONS [flags of flower-superlink]
 
 A SuperLink serves nodes and operators on one port, and without an account system anyone who reaches that port may
 register nodes and start runs. Here every request to the control interface must carry the secret of this site's own

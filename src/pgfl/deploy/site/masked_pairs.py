@@ -97,7 +97,7 @@ class MaskedPairs:
     """All pairs of a site in one training."""
 
     training: Training
-    site: str  # the fingerprint of its certificate
+    site: str  # its name
     pair_of: Callable[[str], str]  # of an admitted client
     cluster_of: Callable[[str], str | None]  # None for a client that is not admitted any more
     keys: Callable[[], Mapping[str, str]]  # the admitted clients' identity keys

@@ -156,7 +156,7 @@ class Site:
         if self.training.privacy.trust != "masked":
             return None
         return MaskedPairs(
-            self.training, self.certificate.fingerprint,
+            self.training, self.settings.name,
             lambda client: self.role.pair(client), lambda client: self.role.clients.get(client),
             lambda: {name: key.line for name, key in self._keys().items()}, self.settings.timing.answers,
         )  # fmt: skip

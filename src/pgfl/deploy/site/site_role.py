@@ -12,6 +12,7 @@ from pgfl.array_types import AnyArray, Floats
 from pgfl.core.metrics import disagreement
 from pgfl.core.roles import Accepted, Answer, Publication, RoundRequest, Server
 from pgfl.deploy.site.masked_pairs import MaskedPairs
+from pgfl.deploy.site.movement import Movement
 from pgfl.deploy.site.public_bounds import REFUSED_RADII, Ball, ClientBound, clipped_publication
 from pgfl.deploy.site.site_rounds import Members
 from pgfl.deploy.site.trustee import Contribution, Trustee
@@ -42,13 +43,14 @@ class SiteRole:
     rollbacks: tuple[int, ...] = ()  # the rounds whose models were taken back, in order
     disagreement: float = 0.0  # between this site's and its neighbours' publications of the last round
     clipped: set[str] = field(default_factory=set)  # clients and neighbours, in the last round
+    used: list[str] = field(default_factory=list)  # the clients whose contributions are in the last aggregates
+    movement: Movement = field(default_factory=Movement)
     _kept: dict[tuple[int, str], Floats] = field(default_factory=dict)
     _duals: dict[str, Floats] = field(default_factory=dict)
     _corrections: dict[str, Floats] = field(default_factory=dict)  # how far the last accepted answers were clipped
     _restarted: dict[str, int] = field(default_factory=dict)
     _all_restarted: int = 0
     _contributions: dict[str, tuple[Answer, Answer]] = field(default_factory=dict)  # noised ones, as sent and as used
-    _used: list[str] = field(default_factory=list)  # the clients in the last aggregates
     _sent: Publication | None = None
 
     def __post_init__(self) -> None:
@@ -134,7 +136,7 @@ class SiteRole:
         self._contributions = {name: both for name, both in contributions.items() if not both[0].clean}
         clean = {name: used for name, (sent, used) in contributions.items() if sent.clean}
         aggregates, used = self._noised_aggregates(round, clean) if self.masked is None else self._unmasked(self.masked)
-        self._used = sorted([*self._contributions, *used])
+        self.used = sorted([*self._contributions, *used])
         contributors = [(cluster, client not in retired) for client, cluster in self.clients.items()]
         answered = [(self.clients[name], used) for name, (_, used) in self._contributions.items()]
         self._sent = self.server.aggregate(round, answered, contributors, aggregates)
@@ -156,7 +158,7 @@ class SiteRole:
             if noised is None:
                 continue
             aggregates[pair] = self._averaged(pair, noised.sum, noised.contributors)
-            used += members
+            used += noised.names
         return aggregates, used
 
     def _unmasked(self, masked: MaskedPairs) -> tuple[dict[str, Floats], list[str]]:
@@ -202,7 +204,8 @@ class SiteRole:
         publications = {name: self._near(name, publication) for name, publication in publications.items()}
         self.server.combine(round, publications)
         self._measure(publications)
-        for client in self._used:
+        self.movement.follow(round, self.publication().models)
+        for client in self.used:
             model = self.server.model(self.clients[client])
             assert model is not None  # the client's own answer is in it
             self.accepted[client] = round
@@ -247,6 +250,7 @@ class SiteRole:
         self.server.restore({"round": round, "clusters": states})
         self.rollbacks, self._all_restarted = tuple(rollbacks), round + 1
         self.accepted, self._kept, self._duals, self._corrections = {}, {}, {}, {}
+        self.movement.begin_anew()
 
     def snapshot(self) -> Arrays:
         """Arrays for the store."""
@@ -276,7 +280,7 @@ class SiteRole:
             "charged": {} if self.trustee is None else self.trustee.charges(),
         }
         arrays["about"] = np.array(json.dumps(about))
-        return arrays
+        return arrays | self.movement.snapshot()
 
     def restore(self, arrays: Mapping[str, AnyArray]) -> None:
         """Go on from a snapshot; if it has no duals but this site bounds its clients, duals begin anew."""
@@ -284,6 +288,7 @@ class SiteRole:
         rested = about.get("rested", ())
         self.server.restore({"round": about["round"], "clusters": models_in(arrays), "rested": rested})
         self.disagreement = float(arrays["disagreement"])
+        self.movement = Movement.restored(arrays)
         self.accepted = {client: int(round) for client, round in about["accepted"].items()}
         self._kept = {(key[0], key[1]): arrays["kept"][row] for row, key in enumerate(about["kept"])}
         self._restarted, self._all_restarted = about.get("restarted", {}), about.get("all_restarted", 0)

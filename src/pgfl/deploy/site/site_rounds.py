@@ -54,6 +54,11 @@ class SiteRole(Protocol):
         """Close the collection; returns what is sent to the neighbours. `retired` clients declined for good."""
         ...
 
+    @property
+    def used(self) -> Collection[str]:
+        """The clients whose contributions are in the last aggregates."""
+        ...
+
     def combine(self, round: int, publications: Mapping[str, Publication]) -> None:
         """Close the round with what the neighbours published."""
         ...
@@ -423,7 +428,7 @@ class SiteRounds:
             return self._refuse(
                 "late", f"client {client}", f"answered round {round}, now is {self.current}: not counted"
             )
-        if client in self.pending and take():
+        if client not in self._contributed and client not in self._declined and take():
             self._contributed.add(client)
             self._misses.pop(client, None)
         return self._advance(now)
@@ -562,7 +567,7 @@ class SiteRounds:
         self._asked, self._answers, self._frames, self._contributed, self._declined = {}, {}, {}, set(), set()
 
     def _collect(self, now: float) -> list[Effect] | None:
-        settled = len(self._answers) + len(self._declined)  # of those who were asked, each once
+        settled = len(self._answers) + len(self._contributed) + len(self._declined)  # each client once
         if settled < len(self._asked) and (self.deadline is None or now < self.deadline):
             return None
         late = sorted(self.pending)
@@ -624,7 +629,7 @@ class SiteRounds:
             Completed(
                 round=self.round,
                 snapshot=self.role.snapshot(),
-                accepted=tuple(sorted({*self._answers, *(() if self.masked is None else self.masked.contributors)})),
+                accepted=tuple(sorted(self.role.used)),
                 late=tuple(sorted(self.pending)),
                 neighbours=tuple(present),
                 absent=tuple(sorted(self.neighbours - set(present))),

@@ -35,10 +35,11 @@ LARGEST_SUM = 2.0**21  # of contributions on the lattice, so that it cannot wrap
 
 @dataclass(frozen=True)
 class NoisedSum:
-    """A sum of clean contributions with noise on it, and how many there are in it."""
+    """A sum of clean contributions with noise on it, how many there are in it, and whose of those who answered."""
 
     sum: Floats
     contributors: int
+    names: tuple[str, ...]
 
 
 class Kept(Protocol):
@@ -157,7 +158,7 @@ class Trustee:
         """
         before = self.kept.noised(round, pair)
         if before is not None:
-            return NoisedSum(*before)
+            return NoisedSum(*before, tuple(name for name in sorted(clean) if self._was_charged(name, round, pair)))
         why, sigma, deltas = self._judged(round, pair, clean, server_clients)
         if why is not None:
             self.sat_out[pair] = why
@@ -175,7 +176,7 @@ class Trustee:
             self._note_spent(client)
         if self.drawn is not None:
             self.drawn(round, pair, models.sum(axis=0), noised)
-        return NoisedSum(noised, len(clean))
+        return NoisedSum(noised, len(clean), tuple(sorted(clean)))
 
     def _judged(
         self, round: int, pair: str, clean: Mapping[str, Contribution], server_clients: int
@@ -184,7 +185,7 @@ class Trustee:
         if complaint := self.trust.complaint(len(clean)):
             return complaint, 0.0, {}
         ledgers = {client: self.accounts[client].ledger for client in sorted(clean)}
-        if any(ledger.find(self._key(round, pair)) is not None for ledger in ledgers.values()):
+        if any(self._was_charged(client, round, pair) for client in clean):
             return "its noise was lost after it was charged", 0.0, {}
         largest = max(float(np.linalg.norm(c.ball.centre)) + c.ball.radius for c in clean.values())
         if not largest * len(clean) < LARGEST_SUM:
@@ -194,6 +195,9 @@ class Trustee:
         if sigma < lattice.LEAST_UNITS * lattice.STEP:
             return "the noise would be finer than float-safe noise allows", 0.0, {}
         return None, sigma, deltas
+
+    def _was_charged(self, client: str, round: int, pair: str) -> bool:
+        return self.accounts[client].ledger.find(self._key(round, pair)) is not None
 
     def _charge(self, client: str, round: int, pair: str, delta: float, sigma: float) -> AbstractContextManager[Slot]:
         ledger = self.accounts[client].ledger

@@ -1,4 +1,4 @@
-"""Held-out rows as pictures: predicted against observed targets, and how clients compare."""
+"""Held-out rows as pictures: predicted against observed targets, residuals, and how clients compare."""
 
 from __future__ import annotations
 
@@ -6,18 +6,20 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from pgfl.array_types import Bools
+from pgfl.array_types import AnyFloats
 from pgfl.core.measures import CLASSIFICATION
 from pgfl.drawing.colours import cluster_colour
 from pgfl.drawing.plot_svg import BOTTOM, LEFT, RIGHT, TOP, WIDTH, Axis, Dot, Path, Tick, plot_svg
 from pgfl.results.report.figures import LABELS, figure
 from pgfl.results.report.panels import MOST_CURVES
-from pgfl.results.result import Result
+from pgfl.results.result import Columns, Result
 
 if TYPE_CHECKING:
     from markupsafe import Markup
 
 SQUARE, STRIP, MOST_DOTS = 420, 28, 2_000
+COMPARED = ("mae", "accuracy")  # of one client; its R² on a handful of rows can be any negative number
+Line = tuple[float, float, float, float]
 
 
 class Picture(NamedTuple):
@@ -30,24 +32,35 @@ class Picture(NamedTuple):
 
 def pictures(result: Result) -> list[Picture]:
     """Everything that can be drawn of a result's held-out rows."""
-    return [picture for picture in (_regression(result), _calibration(result), _fairness(result)) if picture]
+    drawn = (*_regression(result), _calibration(result), _fairness(result))
+    return [picture for picture in drawn if picture]
 
 
 def _classified(result: Result) -> set[str]:
     return {cluster for each in result.measures if each.name in CLASSIFICATION for cluster in each.clusters}
 
 
-def _regression(result: Result) -> Picture | None:
+def _regression(result: Result) -> list[Picture]:
+    """Observed over predicted targets, and what is left over."""
     if result.held_out is None:
-        return None
+        return []
     chosen = ~np.isin(result.held_out["cluster"], list(_classified(result)))
     values = np.concatenate([result.held_out[name][chosen] for name in ("predicted", "observed")])
     if not np.isfinite(values).all() or not len(values):
-        return None
+        return []
     across, up = Axis.around(values, LEFT, WIDTH - RIGHT), Axis.around(values, SQUARE - BOTTOM, TOP)
-    words = "One dot is the mean of many held-out rows" if result.private else "One dot is one held-out row"
-    svg = _square(result, chosen, across, up, "predicted", "observed", joined=False)
-    return Picture("Predicted and observed", svg, f"{words}; on the dashed line the prediction is right.")
+    dot = "One dot is the mean of many held-out rows" if result.private else "One dot is one held-out row"
+    table = {name: column[chosen] for name, column in result.held_out.items()}
+    svg = _square(result, table, table["observed"], (across, up), ("predicted", "observed"), _equal(across, up))
+    left_over = table["observed"] - table["predicted"]
+    predicted = Axis.around(table["predicted"], LEFT, WIDTH - RIGHT)
+    height = Axis.around(np.append(left_over, 0.0), SQUARE - BOTTOM, TOP)
+    zero = (LEFT, height(0.0), WIDTH - RIGHT, height(0.0))
+    below = _square(result, table, left_over, (predicted, height), ("predicted", "observed − predicted"), zero)
+    return [
+        Picture("Predicted and observed", svg, f"{dot}; on the dashed line the prediction is right."),
+        Picture("Residuals", below, "A pattern around the dashed line is something that the model has not learned."),
+    ]
 
 
 def _calibration(result: Result) -> Picture | None:
@@ -57,24 +70,36 @@ def _calibration(result: Result) -> Picture | None:
     if not chosen.any():
         return None
     across, up = Axis(0.0, 1.0, LEFT, WIDTH - RIGHT), Axis(0.0, 1.0, SQUARE - BOTTOM, TOP)
-    svg = _square(result, chosen, across, up, "predicted probability", "observed share", joined=True)
+    table = {name: column[chosen] for name, column in result.held_out.items()}
+    labels = ("predicted probability", "observed share")
+    svg = _square(result, table, table["observed"], (across, up), labels, _equal(across, up), joined=True)
     return Picture("Calibration", svg, "On the dashed line probabilities are right. Larger dots stand for more rows.")
 
 
+def _equal(across: Axis, up: Axis) -> Line:
+    """The line on which both axes have the same value."""
+    low, high = max(across.low, up.low), min(across.high, up.high)
+    return across(low), up(low), across(high), up(high)
+
+
 def _square(
-    result: Result, chosen: Bools, across: Axis, up: Axis, x_label: str, y_label: str, *, joined: bool
+    result: Result,
+    table: Columns,
+    heights: AnyFloats,
+    axes: tuple[Axis, Axis],
+    labels: tuple[str, str],
+    guide: Line,
+    *,
+    joined: bool = False,
 ) -> Markup:
-    """Observed over predicted, one colour per cluster, with the line on which both are equal."""
-    assert result.held_out is not None
-    table = {name: values[chosen] for name, values in result.held_out.items()}
+    """Heights over predictions, one colour per cluster, with a dashed line."""
+    (across, up), (x_label, y_label) = axes, labels
     most = table["rows"].max()
     dots, paths = [], []
     for index, cluster in enumerate(result.cluster_ids[:MOST_CURVES]):
         mine = np.flatnonzero(table["cluster"] == cluster)
         mine = mine[np.argsort(table["predicted"][mine], kind="stable")]
-        points = [
-            (across(table["predicted"][row]), up(table["observed"][row]), int(table["rows"][row])) for row in mine
-        ]
+        points = [(across(table["predicted"][row]), up(heights[row]), int(table["rows"][row])) for row in mine]
         for row, (x, y, rows) in zip(mine[:MOST_DOTS], points, strict=False):
             size = 2.4 if most == 1 else 3.0 + 4.0 * (rows / most) ** 0.5
             values = f"predicted {table['predicted'][row]:.4g}, observed {table['observed'][row]:.4g}"
@@ -82,13 +107,12 @@ def _square(
             dots.append(Dot(f"{x}", f"{y}", f"{size:.1f}", title, cluster_colour(index)))
         if joined:
             paths.append(Path(" ".join(f"{x},{y}" for x, y, _ in points), cluster_colour(index), cluster))
-    low, high = max(across.low, up.low), min(across.high, up.high)
     return plot_svg(
         label=f"{y_label} over {x_label}",
         height=SQUARE,
         x_ticks=across.ticks(),
         y_ticks=up.ticks(),
-        lines=[(across(low), up(low), across(high), up(high))],
+        lines=[guide],
         paths=paths,
         dots=dots,
         x_label=x_label,
@@ -101,7 +125,8 @@ def _fairness(result: Result) -> Picture | None:
     table = result.client_measures
     if table is None or not result.measures:
         return None
-    first = result.measures[0]
+    suited = [each for each in result.measures if each.name in COMPARED and each.name in table]
+    first = suited[0] if suited else result.measures[0]
     values, factor = table[first.name], 100.0 if first.name == "accuracy" else 1.0
     shown = np.flatnonzero(np.isfinite(values))[:MOST_DOTS]
     if not len(shown):

@@ -118,7 +118,9 @@ def _coefficients(result: Result) -> dict[str, Any] | None:
     if names is None or result.dimension % len(names):
         return None
     classes = result.dimension // len(names)
-    labels = [f"{name}, class {label}" if classes > 1 else name for label in range(classes) for name in names]
+    declared = result.encoding.target.labels if result.encoding else None
+    known = declared if declared and len(declared) == classes else [f"class {label}" for label in range(classes)]
+    labels = [f"{name}, {label}" if classes > 1 else name for label in known for name in names]
     clusters = result.cluster_ids[:MOST_COEFFICIENT_COLUMNS]
     models = np.array([result.cluster(cluster) for cluster in clusters])
     size = np.nan_to_num(np.abs(models)).max(axis=0)

@@ -1,0 +1,70 @@
+"""`engine = "auto"`: compiled where Numba is installed and pays off, NumPy otherwise.
+
+The choice follows from the training and from what is installed, never from a clock: the same config on the same machine
+has the same engine, and so the same bits. What a round costs was measured once; only its order of magnitude matters.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from importlib.util import find_spec
+
+from pgfl.core.algorithms import Algorithm
+from pgfl.core.client_rules import LinearisedStep, ProximalStep
+from pgfl.core.federation import Federation
+from pgfl.core.schedules import Participants
+from pgfl.core.training_defaults import Library
+from pgfl.objectives import Huber, Logistic, Objective, Ridge
+from pgfl.simulate.communicator import ALONE, Communicator
+from pgfl.simulate.problems import Objectives, objective_of
+from pgfl.simulate.training_options import TrainingOptions
+
+KNOWN: tuple[type[Objective], ...] = (Ridge, Huber, Logistic)
+ROWS_PER_FEATURE = 2  # with more rows per feature, sample space is the wrong space
+START = 2.0  # seconds that must be saved: twice what loading Numba and its kernels takes on a slow machine
+SAVED = {True: (4e-5, 2.5e-9), False: (3e-4, 2e-8)}
+"""Seconds that compiled rounds save, per round and per number of the participants' rows: of ridge and steps; others."""
+
+
+def installed() -> bool:
+    """Whether Numba is installed; nothing is imported."""
+    return find_spec("numba") is not None
+
+
+def with_engine(
+    options: TrainingOptions,
+    algorithm: Algorithm,
+    objectives: Objectives,
+    first: Federation,
+    communicator: Communicator = ALONE,
+) -> TrainingOptions:
+    """The options with an engine that is named, chosen from the first run's federation (or this process's part)."""
+    if options.engine != "auto":
+        return options
+    rows, clients = communicator.added([len(first.features), first.size]).tolist()
+    known = installed() and kernels_know(algorithm, objectives, first, options, rows / max(clients, 1))
+    taking_part = _share(options.participants, clients, len(first.server_ids))
+    simple = not algorithm.client_rule.solves or all(
+        isinstance(objective_of(objectives, name), Ridge) for name in first.cluster_ids
+    )
+    per_round, per_number = SAVED[simple]
+    saved = options.rounds * options.runs * (per_round + per_number * taking_part * rows * first.dimension)
+    engine: Library = "numba" if known and saved > START else "numpy"
+    return replace(options, engine=engine)
+
+
+def kernels_know(
+    algorithm: Algorithm, objectives: Objectives, first: Federation, options: TrainingOptions, mean_rows: float
+) -> bool:
+    """Whether the compiled kernels cover a training's clients, or nearly all of them."""
+    rule, bounded = algorithm.client_rule, options.privacy is not None and options.privacy.update_norm is not None
+    if not isinstance(rule, ProximalStep | LinearisedStep) or bounded:
+        return False
+    wide = not rule.solves or mean_rows <= ROWS_PER_FEATURE * first.dimension
+    chosen = (objective_of(objectives, name) for name in first.cluster_ids)
+    return wide and all(type(one) in KNOWN and getattr(one, "w_norm", None) is None for one in chosen)
+
+
+def _share(participants: Participants, clients: int, servers: int) -> float:
+    """The part of all clients that takes part in a round, roughly."""
+    return 1.0 if participants == "all" else min(1.0, participants * servers / max(clients, 1))

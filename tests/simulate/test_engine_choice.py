@@ -1,0 +1,73 @@
+"""`engine = "auto"`: Numba where it is installed and pays off, NumPy otherwise, and the result says which."""
+
+import json
+
+import numpy as np
+import pytest
+
+from pgfl import PGFL, FedAvg, Huber, Privacy, Result, Ridge, Softmax, synthetic_regression, train
+from pgfl.simulate import engine_choice
+from pgfl.simulate.engine_choice import with_engine
+from pgfl.simulate.numba_engine import FastEngine
+from pgfl.simulate.simulator import Simulator
+from pgfl.simulate.training_options import TrainingOptions
+
+SMALL = synthetic_regression(servers=3, clients_per_server=5, dimension=12, samples=(3, 8), graph="ring", seed=1)
+LONG = TrainingOptions(rounds=200_000)
+
+
+def chosen(options=LONG, algorithm=PGFL(), objective=Ridge(), federation=SMALL):  # noqa: B008
+    return with_engine(options, algorithm, objective, federation).engine
+
+
+def test_compiled_where_it_pays_off():
+    assert chosen() == "numba"
+    assert chosen(TrainingOptions(rounds=300)) == "numpy", "loading Numba takes longer than these rounds"
+    assert chosen(TrainingOptions(rounds=2_000, runs=100)) == "numba"
+    assert chosen(objective=Huber()) == chosen(algorithm=PGFL(client="gradient")) == "numba"
+
+
+def test_numpy_where_numba_is_missing(monkeypatch):
+    monkeypatch.setattr(engine_choice, "find_spec", lambda name: None)
+    assert chosen() == "numpy"
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "objective", "privacy"),
+    [
+        (FedAvg(step=0.01), Ridge(), None),
+        (PGFL(), Ridge(w_norm=1.0), None),
+        (PGFL(), Softmax(classes=3), None),
+        (PGFL(), Huber(), Privacy(x_norm=1.0, phi0=1e-3, zeta=0.99, update_norm=0.5)),
+    ],
+    ids=["FedAvg", "constrained ridge", "softmax", "bounded updates"],
+)
+def test_numpy_for_what_the_kernels_do_not_know(algorithm, objective, privacy):
+    assert chosen(TrainingOptions(rounds=200_000, privacy=privacy), algorithm, objective) == "numpy"
+
+
+def test_an_engine_that_is_named_is_kept():
+    for name in ("numpy", "numba", "jax"):
+        assert chosen(TrainingOptions(rounds=200_000, engine=name)) == name
+
+
+@pytest.mark.parametrize("start", [0.0, 1e9], ids=["pays off", "does not"])
+def test_the_bits_are_those_of_the_engine_named_outright(monkeypatch, tmp_path, start):
+    monkeypatch.setattr(engine_choice, "START", start)
+    settings = {"rounds": 12, "participants": 2, "runs": 2, "seed": 3}
+    result = train(SMALL, PGFL(tau=0.2), Ridge(), **settings)
+    expected = "numpy" if start else "numba"
+    assert result.engine == expected
+    named = train(SMALL, PGFL(tau=0.2), Ridge(), engine=expected, **settings)
+    for mine, theirs in zip(result.models, named.models, strict=True):
+        np.testing.assert_array_equal(mine.clients, theirs.clients)
+        np.testing.assert_array_equal(mine.servers, theirs.servers)
+    result.save(tmp_path / "out")
+    assert json.loads((tmp_path / "out" / "summary.json").read_text())["engine"] == expected
+    assert Result.load(tmp_path / "out").engine == expected
+
+
+def test_a_simulator_chooses_too(monkeypatch):
+    monkeypatch.setattr(engine_choice, "START", 0.0)
+    simulator = Simulator([SMALL], PGFL(), Ridge())
+    assert isinstance(simulator.engine, FastEngine) and simulator.options.engine == "numba"

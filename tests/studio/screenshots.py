@@ -1,0 +1,123 @@
+"""Screenshots of every view for the documentation: `make screenshots`."""
+
+import csv
+import random
+import re
+import sys
+import tempfile
+from pathlib import Path
+
+from tests.browser import browser
+from tests.command_line import run
+from tests.studio.browser import open_page, studio, wait_for_series
+
+SIZE = {"width": 1280, "height": 860}
+
+
+def play(page):
+    """Fig. 1 with another τ, the previous curve as a ghost, and a server's details."""
+    for name in ("FedAvg", "no inter-server"):
+        wait_for_series(page, "curve", name, length=300)
+    field = page.locator("input#value-tau")
+    field.fill("0.1")
+    field.press("Enter")
+    wait_for_series(page, "curve", "before", length=300)
+    settle(page)
+
+
+def private(page):
+    """A private training with everything beside it."""
+    wait_for_series(page, "epsilon", "at this ε", length=7)
+    settle(page)
+
+
+def digits(page):
+    """The learned weights, and what the models say."""
+    page.wait_for_function("() => document.querySelectorAll('.digit-task').length === 3")
+    wait_for_series(page, "curve", "no inter-server", length=2)
+    wait_for_series(page, "epsilon", "at this ε", length=7)
+    settle(page)
+
+
+def data(page):
+    """A table, trained on and predicted."""
+    page.get_by_role("button", name="Run", exact=True).click()
+    page.locator("#verdict", has_text=re.compile(".")).wait_for()
+    page.get_by_role("button", name="Predict", exact=True).click()
+    page.get_by_role("button", name="Download", exact=True).wait_for()
+    settle(page)
+
+
+def runs(page):
+    """Three runs over each other."""
+    wait_for_series(page, "runs", "tau-0.4", length=100)
+    settle(page)
+
+
+def network(page):
+    """A network of processes, one client killed."""
+    page.get_by_role("button", name="Start").click()
+    page.locator("#demo-state", has_text=re.compile(r"round [1-9]\d")).wait_for()
+    name = page.locator("[data-client]").first.get_attribute("data-client")
+    page.get_by_role("button", name=f"Kill {name}").click()
+    page.get_by_role("button", name=f"Bring back {name}").wait_for()
+    settle(page)
+
+
+def settle(page):
+    """Wait until nothing moves any more."""
+    page.evaluate("document.activeElement.blur(); window.scrollTo(0, 0)")
+    page.mouse.move(5, 400)
+    page.wait_for_timeout(1500)
+
+
+VIEWS = {
+    "play": ("/?preset=fig1&seed=0", play, "light", False),
+    "play-private": ("/?preset=private-huber", private, "light", True),
+    "play-dark": ("/?preset=fig2", play, "dark", False),
+    "digits": ("/?preset=private-logistic-mnist", digits, "light", True),
+    "data": ("/data?table=visits.csv", data, "light", True),
+    "runs": ("/runs?run=tau-0.4&run=tau-0&run=fedavg&metric=nmsd", runs, "light", True),
+    "network": ("/network", network, "light", True),
+}
+
+
+def prepare(folder):
+    """Runs to compare, and a table."""
+    for name, changes in {"tau-0.4": [], "tau-0": ["algorithm.tau=0.0"], "fedavg": ["algorithm.kind=fedavg"]}.items():
+        settings = ["runs=1", "rounds=150", "algorithm.step=0.02", *changes]
+        arguments = [part for one in settings for part in ("--set", one)]
+        assert run("run", "paper-fig2", "--out", str(folder / "results" / name), *arguments).code == 0
+    draw = random.Random(7)
+    with (folder / "visits.csv").open("w", newline="") as file:
+        rows = csv.writer(file)
+        rows.writerow(["client", "server", "cluster", "age", "bmi", "sex", "pressure"])
+        for client in range(24):
+            child = client % 3 == 0
+            for _ in range(30):
+                age, bmi = draw.uniform(4, 17) if child else draw.uniform(20, 85), draw.gauss(19 if child else 26, 3)
+                sex = draw.choice("fm")
+                pressure = 95 + (0.8 if child else 0.45) * age + 0.6 * bmi + 3 * (sex == "m") + draw.gauss(0, 6)
+                group, place = ("children" if child else "adults"), ("north", "south", "west")[client % 4 % 3]
+                rows.writerow([f"p{client:02}", place, group, f"{age:.0f}", f"{bmi:.1f}", sex, f"{pressure:.0f}"])
+
+
+def main(folder, chosen):
+    """Make the pictures that are asked for, or all."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as scratch, studio(Path(scratch)) as server, browser() as chromium:
+        prepare(server.folder)
+        for name in chosen or VIEWS:
+            path, act, scheme, whole = VIEWS[name]
+            context = chromium.new_context(viewport=SIZE, color_scheme=scheme)
+            path = path.replace("visits.csv", f"{server.folder / 'visits.csv'}&target=pressure")
+            page = open_page(context, server, path)
+            act(page)
+            assert page.errors == [], page.errors
+            page.screenshot(path=folder / f"{name}.png", full_page=whole)
+            context.close()
+            print(folder / f"{name}.png")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1] if len(sys.argv) > 1 else "docs/studio"), sys.argv[2:])

@@ -1,0 +1,70 @@
+"""Your data in a real browser: from a table to predictions."""
+
+import csv
+import random
+
+import pytest
+
+from pgfl.results.result import Result
+from tests.studio.browser import open_page
+
+pytestmark = pytest.mark.xdist_group("studio")
+
+
+@pytest.fixture
+def table(tmp_path):
+    draw = random.Random(3)
+    path = tmp_path / "visits.csv"
+    with path.open("w", newline="") as file:
+        rows = csv.writer(file)
+        rows.writerow(["client", "server", "age", "y"])
+        for client in range(6):
+            for _ in range(12):
+                age = draw.uniform(20, 80)
+                rows.writerow([f"c{client}", f"s{client % 2}", f"{age:.1f}", f"{0.5 * age + draw.gauss(0, 1):.2f}"])
+    return path
+
+
+def test_from_a_dropped_table_to_predictions_and_a_download(server, context, table):
+    page = open_page(context, server, "/data")
+    page.locator("input[type=file]").set_input_files(table)
+    page.get_by_text("72 rows, 4 columns; 6 clients at 2 servers in 1 clusters").wait_for()
+    assert 'kind = "table"' in page.locator("textarea").first.input_value()
+    page.get_by_role("button", name="Run", exact=True).click()
+    page.locator("#verdict", has_text="converged").wait_for()
+    page.get_by_role("cell", name="all clients").wait_for()
+    coefficients = page.locator("section", has_text="Coefficients").last.inner_text()
+    assert "age" in coefficients
+    page.get_by_role("button", name="Predict", exact=True).click()
+    with page.expect_download() as saved:
+        page.get_by_role("button", name="Download", exact=True).click()
+    with open(saved.value.path(), newline="") as file:
+        rows = list(csv.DictReader(file))
+    (folder,) = (server.folder / "results").glob("visits-*")
+    expected = Result.load(folder).predict(
+        {"client": ["c0"], "server": ["s0"], "age": [float(rows[0]["age"])]}, cluster="all"
+    )
+    assert float(rows[0]["prediction"]) == pytest.approx(float(expected[0]))
+    assert len(rows) == 72
+    assert page.hosts <= {server.base.removeprefix("http://"), "data", "blob"}
+    assert not page.errors
+
+
+def test_privacy_asks_for_public_bounds_beside_the_columns(server, context, table):
+    page = open_page(context, server, f"/data?table={table}&epsilon=4")
+    said = page.get_by_text("Privacy needs public facts about age, y: declare them above.")
+    said.wait_for()
+    for name, bounds in (("age", "18:90"), ("y", "0:60")):
+        field = page.get_by_label(f"Public bounds or categories of {name}")
+        field.fill(bounds)
+        field.press("Enter")
+    said.wait_for(state="hidden")
+    page.wait_for_function("() => location.search.includes('bounds=age%3D18%3A90')")
+    assert "bounds = [18.0, 90.0]" in page.locator("textarea").first.input_value()
+    page.get_by_role("button", name="Plan", exact=True).wait_for()
+
+
+def test_a_table_that_cannot_be_read_gets_one_sentence(server, context, tmp_path):
+    page = open_page(context, server, f"/data?table={tmp_path / 'missing.csv'}")
+    page.locator(".wrong", has_text="missing.csv").wait_for()
+    assert not page.get_by_role("button", name="Run", exact=True).is_visible()
