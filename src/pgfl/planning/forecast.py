@@ -154,7 +154,7 @@ def plan(source: Config | Facts, *, tries: int = TRIES, progress: Progress | Non
     found = _judged(small, settings)
     reached = {}
     for name, other in others.items():
-        starts = [_fed(settings, other.as_if_local / small.as_if_local), first_guess(other)]
+        starts = [settings, _fed(settings, other.as_if_local / small.as_if_local), first_guess(other)]
         if name in curves:
             chosen = tuned(score_for(other, f"trust = {name[0]}, epsilon = {name[1]:g}"), starts, CURVE_TRIES)
             reached[name] = float(_judged(other, chosen, JUDGING_SEEDS[:CURVE_SEEDS]).mean())

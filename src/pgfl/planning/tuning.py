@@ -61,7 +61,7 @@ class Settings:
 def first_guess(facts: Facts) -> Settings:
     """Steps that lead as far as the model is, in as many releases as ε can feed; ζ is the contraction of a round."""
     unit = facts.x_norm**2 / facts.columns
-    tau = 0.4 if facts.clusters > 1 else 0.0
+    tau = 0.4 * min(1.0, 2.0 / facts.as_if_local) if facts.clusters > 1 else 0.0  # with less noise bias matters more
     if facts.task == "classification":
         return Settings(0.3 * facts.x_norm**2, 0.9, 10, tau)
     releases = int(np.clip(120.0 * facts.as_if_local**0.9, 10, 450))
