@@ -200,11 +200,12 @@ def compared(part: Part, rows: Sequence[Row]) -> int:
 
 
 def fell_behind(row: Row, committed: float) -> bool:
-    """Whether a ratio is worse than the committed one by more than the allowance; small differences in seconds pass."""
+    """Whether a ratio is worse than the committed one by more than the allowance; seconds are no ratio."""
+    if row.goal.endswith(" s"):
+        return False
     if row.goal.startswith("≥"):
         return row.ratio < committed * (1.0 - BEHIND)
-    allowance = max(BEHIND * abs(committed), 0.1 if row.goal.endswith("s") else 0.0)
-    return row.ratio > committed + allowance
+    return row.ratio > committed * (1.0 + BEHIND)
 
 
 def publish(part: Part, rows: Sequence[Row], remarks: Sequence[str], *, keep: bool) -> dict:
