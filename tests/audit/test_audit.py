@@ -185,8 +185,13 @@ def test_the_deployed_bugs_are_these():
 TINY = Scale("tiny", {"simulator": 400}, bugs=0)
 
 
+def plant_only(monkeypatch, planted):
+    for name in ("PLANTED", "AT_A_SITE", "UNDER_MASKS"):
+        monkeypatch.setattr(report, name, planted if name == "PLANTED" else {})
+
+
 def only_objectives(monkeypatch):
-    monkeypatch.setattr(report, "PLANTED", {})
+    plant_only(monkeypatch, {})
 
 
 def test_a_sensitivity_that_is_shipped_too_small_leaks(monkeypatch):
@@ -220,7 +225,7 @@ def test_noise_that_is_needlessly_strong_does_not_reach_the_claim(monkeypatch):
 
 
 def test_a_bug_that_is_none_is_missed_and_fails_the_audit(monkeypatch):
-    monkeypatch.setattr(report, "PLANTED", {"nothing wrong": lambda mechanism: mechanism})
+    plant_only(monkeypatch, {"nothing wrong": lambda mechanism: mechanism})
     found = audit(Scale("tiny", {"simulator": 200}, bugs=200))
     assert [f.verdict for f in found.findings if f.bug] == ["missed", "missed"]
     assert not found.passed
@@ -246,7 +251,7 @@ def test_a_pair_s_canary_moves_its_own_model_by_delta_and_nobody_else_s(case):
     assert (one.features != other.features).any(axis=1).sum() + (one.targets != other.targets).sum() == 1
 
 
-@pytest.mark.parametrize(("path", "trials"), [("simulator", 2000), ("compiled", 2000), ("safe-noise", 100)])
+@pytest.mark.parametrize(("path", "trials"), [("simulator", 2000), ("compiled", 2000), ("safe-noise", 300)])
 @pytest.mark.parametrize("case", pair_cases(), ids=lambda case: case.name)
 def test_the_noise_of_pairs_keeps_its_claim(case, path, trials):
     found = attack(case, path, trials, ALPHA)

@@ -7,7 +7,8 @@ import pytest
 from pgfl import audit as package
 from pgfl.audit import findings as report
 from pgfl.audit import planted_bugs as bugs
-from pgfl.audit.cases import DEPLOYED_MU, MU, cases, deployed_cases
+from pgfl.audit.cases import DEPLOYED_MU, MU, cases, deployed_cases, deployed_site, pair_cases, site
+from pgfl.audit.planted_in_pairs import AT_A_SITE, UNDER_MASKS
 from tests.command_line import refused, run
 
 
@@ -17,7 +18,8 @@ def test_the_quick_audit_passes_and_lists_everything():
     reported = json.loads(out)
     assert reported["passed"] is True
     assert reported["false_alarm_probability"] <= 1e-3
-    assert {entry["subject"] for entry in reported["objectives"]} == {case.name for case in cases() + deployed_cases()}
+    attacked = [*cases(), *deployed_cases(), *pair_cases(), deployed_site()]
+    assert {entry["subject"] for entry in reported["objectives"]} == {case.name for case in attacked}
     paths = {"simulator", "compiled", "device", "safe-noise", "deployed"}
     assert {entry["path"] for entry in reported["objectives"]} == paths
     for entry in reported["objectives"]:
@@ -26,10 +28,12 @@ def test_the_quick_audit_passes_and_lists_everything():
         claimed = DEPLOYED_MU if entry["path"] == "deployed" else MU
         assert 0 <= entry["mu_lower"] <= entry["claimed_mu"] == pytest.approx(claimed)
     reached = {entry["subject"] for entry in reported["objectives"] if entry["ratio"] >= 0.9}
-    assert reached == {case.name for case in cases() if case.attained}
+    assert reached == {case.name for case in (*cases(), site()) if case.attained}
     assert {(entry["bug"], entry["path"]) for entry in reported["planted_bugs"]} == {
         *((bug, path) for bug in bugs.PLANTED for path in ("simulator", "device")),
         *((bug, "deployed") for bug in bugs.IN_THE_FIELD),
+        *((bug, "simulator") for bug in AT_A_SITE),
+        *((bug, "safe-noise") for bug in UNDER_MASKS),
     }
     for entry in reported["planted_bugs"]:
         assert entry["verdict"] == "flagged"
@@ -39,9 +43,14 @@ def test_the_quick_audit_passes_and_lists_everything():
 TINY = report.Scale("quick", {"simulator": 200}, bugs=200)
 
 
+def plant_only(monkeypatch, planted):
+    for name in ("PLANTED", "AT_A_SITE", "UNDER_MASKS"):
+        monkeypatch.setattr(report, name, planted if name == "PLANTED" else {})
+
+
 def test_people_get_a_table_and_a_sentence(monkeypatch):
     monkeypatch.setattr(package, "QUICK", TINY)
-    monkeypatch.setattr(report, "PLANTED", {"sensitivity halved": bugs.sensitivity_halved})
+    plant_only(monkeypatch, {"sensitivity halved": bugs.sensitivity_halved})
     code, out, _ = run("audit", "--quick")
     assert code == 0
     for text in ("huber", "logistic", "clipped updates", "bug: sensitivity halved", "flagged", "as it should be"):
@@ -50,7 +59,7 @@ def test_people_get_a_table_and_a_sentence(monkeypatch):
 
 def test_a_finding_that_is_not_as_it_should_be_is_exit_code_1(monkeypatch):
     monkeypatch.setattr(package, "QUICK", TINY)
-    monkeypatch.setattr(report, "PLANTED", {"nothing wrong": lambda mechanism: mechanism})
+    plant_only(monkeypatch, {"nothing wrong": lambda mechanism: mechanism})
     code, out, _ = run("audit", "--quick")
     assert code == 1
     assert "missed" in out

@@ -90,8 +90,8 @@ def test_a_config_keeps_its_declarations():
 @pytest.mark.parametrize(
     ("data", "words"),
     [
-        ({"test": 0.0}, "`data.test` must be above 0"),
-        ({"test": 1.0}, "`data.test` must be below 1"),
+        ({"test": 0.0}, "`data.test` must be a share between 0 and 1, or a table; got 0"),
+        ({"test": 1.0}, "`data.test` must be a share between 0 and 1, or a table; got 1"),
         ({"test": 0.2, "folds": 5}, "`data.test` and `data.folds` both hold rows out"),
         ({"folds": 1}, "`data.folds` must be at least 2"),
         ({"features": "age"}, "`data.features` must be a list"),
