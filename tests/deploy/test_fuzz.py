@@ -12,7 +12,7 @@ import grpc
 import numpy as np
 import pytest
 
-from pgfl.deploy import identity
+from pgfl.deploy import identity, masked_messages
 from pgfl.deploy.messages import Answer, Challenge, Decline, Publication, Refused, Request, Stop, Welcome
 from pgfl.deploy.round_streams import ClientStreams, SiteStream
 from pgfl.deploy.site.peer_links import PeerService
@@ -21,6 +21,8 @@ from pgfl.deploy.wire import Kind, Malformed, decode, encode
 from tests.deploy.test_wire import ALL, LIMITS, MALFORMED, good
 
 MESSAGES = 20_000
+TO_SITE = (Answer, Decline, *masked_messages.TO_SITE)
+TO_CLIENT = (Welcome, Request, Stop, Refused, *masked_messages.TO_CLIENT)
 
 
 @pytest.fixture(autouse=True)
@@ -75,7 +77,7 @@ def converse_by_hand(batch, malformed):
     refused, handled = 0, []
     for data in batch:
         try:
-            frame = decode(data, LIMITS, (Welcome, Request, Stop, Refused))
+            frame = decode(data, LIMITS, TO_CLIENT)
         except Malformed:
             refused += 1
             if (malformed + refused) % 20 == 0:
@@ -150,10 +152,10 @@ def test_a_sites_end_of_a_stream_survives():
         return rounds
 
     hung_up = asyncio.run(scenario())
-    refused = refused_by_hand(hostile(2), (Answer, Decline))
+    refused = refused_by_hand(hostile(2), TO_SITE)
     assert streams.refused["malformed"] == refused
     assert hung_up == -(-refused // 20), "twenty malformed frames close a stream"
-    assert [frame.kind for frame in kept] == [frame.kind for frame in valid(hostile(2), (Answer, Decline))]
+    assert [frame.kind for frame in kept] == [frame.kind for frame in valid(hostile(2), TO_SITE)]
     assert len(kept) == MESSAGES - refused > 0
 
 
@@ -182,7 +184,7 @@ def test_a_client_survives(tmp_path):
     assert Counter(ends) == expected
     assert set(expected) == {"lost", "stopped", "refused"}
     assert [frame.kind for frame in handled] == [frame.kind for frame in passed]
-    assert {frame.kind for frame in handled} == {Kind.WELCOME, Kind.REQUEST}
+    assert {frame.kind for frame in handled} == {message.kind for message in TO_CLIENT} - {Kind.STOP, Kind.REFUSED}
 
 
 @pytest.mark.parametrize("first", list(MALFORMED.values())[:8])

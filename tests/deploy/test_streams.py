@@ -91,7 +91,7 @@ def until(condition, seconds=60.0):
 
 
 def echo(frame):
-    return encode(Answer(round=frame.header.round, release=1), np.tile(frame.vectors[0], (2, 1)))
+    return encode(Answer(round=frame.header.round, release=1, clean=False), np.tile(frame.vectors[0], (2, 1)))
 
 
 def test_a_conversation(tmp_path, key):

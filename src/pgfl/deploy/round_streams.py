@@ -69,8 +69,12 @@ class ClientStreams:
     async def start(self, address: str) -> int:
         """Listen; returns the port."""
         self._guard = PortGuard(self.refused, self.connections)
-        port = self._guard.open(address, await self._serve())
-        return port
+        inside = await self._serve()
+        try:
+            return self._guard.open(address, inside)
+        except OSError:
+            await self._servers.pop().stop(None)
+            raise
 
     async def _serve(self) -> int:
         """Serve on loopback with the present certificate; returns the port."""
