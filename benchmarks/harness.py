@@ -21,6 +21,9 @@ from typing import Literal
 import numpy as np
 
 HERE = Path(__file__).parent
+BEHIND = 0.2  # a row may fall so far behind the committed one
+QUICK = 4  # `--quick` takes so many times fewer turns
+_quick = False
 PACKAGES = ("pgfl", "numpy", "scipy", "numba", "jax", "opendp", "mpi4py")
 
 
@@ -83,6 +86,7 @@ def take_turns(
     clock: Callable[[], float] = time.perf_counter,
 ) -> Turns:
     """Let both sides run `turns` times, one after the other; a turn repeats each side as often as `repeat` says."""
+    turns = max(5, turns // QUICK) if _quick else turns
     seconds = np.empty((2, turns))
     for turn in range(turns):
         for side, (work, times) in enumerate(zip((ours, theirs), repeat, strict=True)):
@@ -140,12 +144,17 @@ COMMANDS: dict[Part, str] = {"bench": "make bench", "peers": "make bench-peers",
 Cases = Mapping[str, Callable[[], Iterator[Row]]]
 
 
-def main(part: Part, about: str | None, cases: Cases, remarks: Sequence[str]) -> int:
+def main(part: Part, about: str | None, cases: Cases, remarks: Sequence[str], quick: Sequence[str] = ()) -> int:
     """Measure all cases or those after `--only`, showing each row as it comes; 1 if a goal was missed."""
     parser = argparse.ArgumentParser(description=about)
     parser.add_argument("--only", choices=cases, nargs="+", help="measure some of the cases anew")
     parser.add_argument("--json", action="store_true", help="figures for machines")
+    parser.add_argument(
+        "--quick", action="store_true", help="fewer cases and turns, beside the committed figures; nothing is written"
+    )
     chosen = parser.parse_args()
+    if chosen.quick:
+        return compared(part, [row for name in chosen.only or quick for row in _quickly(cases[name])])
     rows, figures = [], {}
     for name in chosen.only or cases:
         sys.stderr.write(f"{name} …\n")
@@ -156,6 +165,47 @@ def main(part: Part, about: str | None, cases: Cases, remarks: Sequence[str]) ->
     if not chosen.only:
         figures = publish(part, rows, remarks, keep=False)
     return show(part, figures, chosen.json)
+
+
+def _quickly(case: Callable[[], Iterator[Row]]) -> Iterator[Row]:
+    global _quick
+    _quick = True
+    for row in case():
+        sys.stderr.write(".")
+        sys.stderr.flush()
+        yield row
+
+
+def compared(part: Part, rows: Sequence[Row]) -> int:
+    """Print rows beside the committed ones; 1 if any has fallen behind on the same kind of machine."""
+    kept = HERE / f"results-{part}.json"
+    committed = json.loads(kept.read_text()) if kept.exists() else {"machine": {}, "rows": []}
+    here = machine()
+    same = all(committed["machine"].get(key) == here[key] for key in ("processor", "cores"))
+    before = {row["name"]: row for row in committed["rows"]} if same else {}
+    lines, fallen = [("", "ratio", "committed", "goal", "")], []
+    for row in rows:
+        old = before.get(row.name)
+        behind = old is not None and fell_behind(row, old["ratio"])
+        fallen += [row.name] if behind else []
+        remark = "FELL BEHIND" if behind else "" if row.met else "misses its goal"
+        lines.append((row.name, f"{row.ratio:.3g}", f"{old['ratio']:.3g}" if old else "—", row.goal, remark))
+    widths = [max(len(line[column]) for line in lines) for column in range(5)]
+    table = "\n".join("  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)) for line in lines)
+    where = "" if same else " The committed figures are of another kind of machine, so nothing is compared."
+    sys.stdout.write(f"\n{table}\n\nLoad {here['load']} on {here['cores']} cores.{where}\n")
+    if fallen:
+        sys.stdout.write(f"More than {BEHIND:.0%} behind the committed figures: {', '.join(fallen)}.\n")
+    return 1 if fallen else 0
+
+
+def fell_behind(row: Row, committed: float) -> bool:
+    """Whether a ratio is worse than the committed one by more than the allowance; seconds are no ratio."""
+    if row.goal.endswith(" s"):
+        return False
+    if row.goal.startswith("≥"):
+        return row.ratio < committed * (1.0 - BEHIND)
+    return row.ratio > committed * (1.0 + BEHIND)
 
 
 def publish(part: Part, rows: Sequence[Row], remarks: Sequence[str], *, keep: bool) -> dict:

@@ -139,6 +139,6 @@ async def _answering(network: LocalNetwork, client: str) -> None:
                                 encode(messages.Hello(key=line, token=client, signature=proof, releases=0))
                             )
                         case messages.Request(round=round):
-                            await call.write(encode(messages.Answer(round=round, release=1), vectors))
+                            await call.write(encode(messages.Answer(round=round, release=1, clean=False), vectors))
             except grpc.aio.AioRpcError:
                 await asyncio.sleep(0.5)

@@ -61,7 +61,7 @@ def batched_runs() -> Iterator[Row]:
         ours.play(), limit.play()
     assert np.abs(limit.model - ours.state.model).max() < 1e-10
     turns = take_turns(ours.play, limit.play, 25, (20, 20), time.process_time)
-    yield Row("batched", "20 Monte Carlo runs batched, numba engine", "the round fused by hand with Numba", "≤ 2×",
+    yield Row("batched", "20 Monte Carlo runs batched, numba engine", "the round fused by hand with Numba", "≤ 0.6×",
               *turns.slower(), seconds(np.median(turns.ours)), seconds(np.median(turns.theirs)),
               f"{start_up:.1f} s with compilation or its cache", "CPU")  # fmt: skip
 

@@ -34,6 +34,7 @@ CASES: harness.Cases = {
     "parquet": scale.parquet,
     "mpi": mpi_scaling.scaling,
 }
+QUICK = ("start-up", "bounds", "paper", "batched", "linearised", "private", "digits")
 REMARKS = [
     "BLAS runs in one thread throughout; rows with the clock “wall” use all cores on both sides.",
     "“solves every client in every round” forms and solves each client's normal equations anew, as a first "
@@ -51,4 +52,4 @@ REMARKS = [
 
 
 if __name__ == "__main__":
-    sys.exit(harness.main("bench", __doc__, CASES, REMARKS))
+    sys.exit(harness.main("bench", __doc__, CASES, REMARKS, QUICK))

@@ -7,7 +7,9 @@ import subprocess
 import sys
 from collections.abc import Iterator
 
-from harness import Row, seconds, take_turns
+import numpy as np
+
+from harness import Row, quartiles, seconds, take_turns
 
 HELP = "import sys; sys.argv = ['pgfl', '--help']; from pgfl.cli import main; main()"
 
@@ -25,6 +27,6 @@ def imports() -> Iterator[Row]:
     for name, code in (("import pgfl", "import pgfl"), ("import pgfl and use it", "from pgfl import train, Ridge"),
                        ("pgfl --help", HELP)):  # fmt: skip
         turns = take_turns(lambda code=code: python(code), lambda: python("import numpy"), 9, clock=children)
-        more = sorted(turns.ours - turns.theirs)
-        yield Row(name, f"`{name}`", "`import numpy`: seconds more", "≤ 0.3 s", more[4], more[2], more[6],
-                  seconds(sorted(turns.ours)[4]), seconds(sorted(turns.theirs)[4]), clock="CPU")  # fmt: skip
+        yield Row(name, f"`{name}`", "`import numpy`: seconds more", "≤ 0.3 s",
+                  *quartiles(turns.ours - turns.theirs),
+                  seconds(np.median(turns.ours)), seconds(np.median(turns.theirs)), clock="CPU")  # fmt: skip

@@ -9,6 +9,7 @@ import pytest
 
 import pgfl
 from pgfl import cli
+from tests.documented import make_targets
 
 DOCS = Path(__file__).parents[1] / "docs"
 
@@ -45,3 +46,18 @@ def test_every_page_is_in_a_table_of_contents():
     pages = {path.resolve() for path in DOCS.rglob("*.md") if "_build" not in path.parts}
     assert {path for path in pages if "generated" not in path.parts} - {DOCS / "index.md"} <= listed
     assert all(path.exists() or "generated" in path.parts for path in listed)
+
+
+def test_commands_on_every_page_exist():
+    """In blocks of commands and in code: `pgfl COMMAND` and `make TARGET`."""
+    found = set()
+    for page in DOCS.rglob("*.md"):
+        if "_build" in page.parts or page.name == "messages.md":
+            continue
+        text = page.read_text("utf-8")
+        blocks = "".join(re.findall(r"^```bash\n(.*?)^```", text, re.MULTILINE | re.DOTALL))
+        spans = "\n".join(re.findall(r"`([^`\n]+)`", text))
+        found |= set(re.findall(r"^(?:mpiexec -n \w+ )?(pgfl|make) ([a-z-]+)", f"{blocks}\n{spans}", re.MULTILINE))
+    assert len(found) > 15
+    targets, commands = make_targets(), set(cli.COMMANDS)
+    assert not {(program, name) for program, name in found if name not in (targets if program == "make" else commands)}

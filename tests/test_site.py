@@ -20,7 +20,7 @@ TUTORIALS = sorted(path.stem for path in (ROOT / "docs" / "tutorials").glob("*.m
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
     """The site, built once; a warning is an error."""
-    folder = tmp_path_factory.mktemp("site")
+    folder = tmp_path_factory.mktemp("site") / "html"
     build = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-j", "2", "-b", "html"]
     ran = subprocess.run([*build, ROOT / "docs", folder], capture_output=True, text=True)
     assert ran.returncode == 0, ran.stderr[-4000:]

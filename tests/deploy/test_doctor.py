@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import socket
-from contextlib import closing
+import ssl
+import threading
+import time
+from contextlib import closing, suppress
+from email.utils import formatdate
 
 import pytest
 
-from pgfl.deploy import processes
-from pgfl.deploy.doctor import FLOWER, examine_client, examine_site
+from pgfl.deploy import identity, processes
+from pgfl.deploy.doctor import FLOWER, _clock, examine_client, examine_site
 from pgfl.deploy.site.site_settings import load_site
 from pgfl.deploy.site.site_store import STORE, SiteStore
 from tests.command_line import run
@@ -69,6 +73,32 @@ def test_a_client_in_order_but_for_its_site(tmp_path):
     found = advice(examine_client(load_client(path)))
     assert any("is not reached" in what for what in found)
     assert any("z" in say for what, say in found.items() if what == "data")
+
+
+@pytest.mark.parametrize(("shift", "fine"), [(0, True), (-3, True), (3600, False), (-3600, False)])
+def test_a_clock_that_flower_would_refuse_is_named(tmp_path, shift, fine):
+    """By the date that the site's port says, over TLS with the pinned certificate."""
+    from pgfl.deploy.client.client_settings import load_client
+
+    settings = load_client(client_folder(tmp_path))
+    identity.create_site(tmp_path / "north", "north", [])
+    certificate = tmp_path / "north" / identity.SITE_CERTIFICATE
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(certificate, tmp_path / "north" / identity.SITE_KEY)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def answer():
+            with suppress(OSError), tls.wrap_socket(listening.accept()[0], server_side=True) as caller:
+                caller.recv(1000)
+                date = formatdate(time.time() - shift, usegmt=True)
+                caller.sendall(f"HTTP/1.1 404 Not Found\r\nDate: {date}\r\n\r\n".encode())
+
+        threading.Thread(target=answer, daemon=True).start()
+        place = {"certificate": str(certificate), "superlink": f"127.0.0.1:{listening.getsockname()[1]}"}
+        site = settings.site.model_copy(update=place)
+        (finding,) = _clock(settings.model_copy(update={"site": site}))
+    assert "s from the site's" in finding.what
+    assert finding.good is fine
 
 
 def test_the_pinned_flower_is_the_one_that_is_looked_for():

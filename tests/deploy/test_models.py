@@ -53,6 +53,17 @@ def test_a_site_writes_the_models_of_its_clusters_with_the_round_and_the_trainin
     assert "already exists" in refused("site", "model", network.home("server-0") / "site.toml", tmp_path / "model.pgfl")
 
 
+def test_a_sites_model_predicts_a_table_with_numbered_columns(network, tmp_path):
+    client = network.clients_of("server-0")[0]
+    _, model = written("site", network, "server-0", tmp_path / "model.pgfl")
+    table, cluster = network.home(client) / "data.csv", model.cluster_ids[0]
+    predicted = run("predict", tmp_path / "model.pgfl", table, "--out", tmp_path / "p.csv", "--cluster", cluster)
+    assert predicted.code == 0, predicted.err
+    rows = pl.read_csv(table).drop("y").to_numpy()
+    expected = rows @ model.coefficients(cluster=cluster)
+    np.testing.assert_allclose(pl.read_csv(tmp_path / "p.csv")["prediction"].to_numpy(), expected, atol=1e-9)
+
+
 def test_a_client_predicts_its_own_table_with_its_own_model_and_with_its_clusters(network, tmp_path):
     client = network.clients_of("server-0")[0]
     said, model = written("client", network, client, tmp_path / "model.pgfl")

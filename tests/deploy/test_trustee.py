@@ -15,6 +15,7 @@ from pgfl.errors import LedgerError, PrivacyError
 from pgfl.privacy import lattice
 from pgfl.privacy.ledger import Ledger, Policy
 from pgfl.privacy.request import Privacy
+from tests.command_line import run
 from tests.deploy.trusted import CLIENTS, POLICY, RECORDS, TERMS, D, TrustedSite, agreed
 
 
@@ -256,3 +257,11 @@ def test_terms_that_cannot_be_read_are_refused(text):
 
 def test_terms_come_back_as_they_were():
     assert SiteTerms.parse(TERMS["bob"].text) == TERMS["bob"]
+
+
+def test_the_ledger_that_a_site_keeps_is_shown_as_what_it_is(site):
+    site.play(1)
+    site.trustee.close()
+    shown = " ".join(run("ledger", "show", site.folder / "ledgers" / "ann.db").out.split())
+    assert "1 of at most 4, noised by the site" in shown
+    assert "against everyone but the client's own site" in shown

@@ -95,9 +95,8 @@ def test_no_two_lists_are_ever_revealed_even_if_colluders_sign_everything(count,
         group = Group(count, colluders=colluders, slots=1, contributors=2)
         contributed(group, group.terms())
         honest = group.names[colluders:]
-        lists = group.names, group.names[1:]  # the first client, a colluder or not, is alive or dead
-        told = dict(zip(honest, first, strict=True))
-        told[group.names[0]] = True
+        lists = group.names, group.names[:-1]  # the last client, who is honest, is alive or dead
+        told = dict(zip(honest, first, strict=True)) | {group.names[-1]: True}
         signed = {True: {}, False: {}}
         for which, survivors in zip((True, False), lists, strict=True):
             for name in survivors:

@@ -206,8 +206,8 @@ MASKS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "masks-of-one-key",
-        "a self mask has the seed itself as its key, padded",
-        "Nothing separates the purposes of a seed any more.",
+        "all self masks have one key",
+        "Whoever has one self mask has all of them.",
         PRIMITIVES,
         'return derived(seed, "self mask")',
         'return derived(b"", "self mask")',

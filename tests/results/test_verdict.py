@@ -118,6 +118,14 @@ def test_a_classification_drowns_by_what_data_can_reach():
         assert judged(settled(), setting(task="classification"), noise).kind == kind
 
 
+def test_a_classification_by_gradient_steps_drowns_earlier():
+    noise = Noise([0.01] * 200, reach=5.0, last_release=200)
+    assert 0.2 < noise.walk / noise.reach < 0.45
+    assert judged(settled(), setting(task="classification"), noise).kind == "converged"
+    steps = setting(task="classification", linearised=True)
+    assert judged(settled(), steps, noise).kind == "noise drowns the signal"
+
+
 def test_the_worst_run_speaks_for_all():
     good, bad = Verdict("converged", "Good."), Verdict("not yet", "Far.", figures={"distance": 0.5})
     assert worst_of_runs([good, bad, good]).sentence == "Far. (1 of 3 runs.)"

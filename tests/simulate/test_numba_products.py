@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from pgfl import PGFL, Huber, Ridge, synthetic_regression, train
+from pgfl import PGFL, Huber, Ridge, synthetic_regression
 from pgfl.simulate import numba_products as products
 from pgfl.simulate.numba_compiled import compiled
 from pgfl.simulate.simulator import Simulator
@@ -113,21 +113,3 @@ def test_ridge_clients_have_the_same_bits_beside_clients_of_another_objective():
     for simulator in (alone, mixed):
         simulator.play()
     np.testing.assert_array_equal(alone.state.model[ridge], mixed.state.model[ridge])
-
-
-@pytest.mark.parametrize("dimension", [128, 133])
-@pytest.mark.parametrize(("objective", "client"), [(Ridge(), "admm"), (Huber(), "admm"), (Huber(), "gradient")])
-def test_rows_that_are_mostly_zeros_are_read_without_them(dimension, objective, client):
-    made = _federation(dimension=dimension)
-    places = np.arange(dimension)
-    mask = (places // 16 % 4 == 1) | (places >= dimension - 3)  # whole registers of zeros, and numbers in the last one
-    sparse = made.replace(features=made.features * mask)
-    algorithm, options = PGFL(rho=40.0, tau=0.2, client=client), {"rounds": 8, "metrics": ("objective",)}
-    found, expected = (train(sparse, algorithm, objective, engine=name, **options) for name in ("numba", "numpy"))
-    np.testing.assert_allclose(found.models[0].clients, expected.models[0].clients, rtol=1e-9, atol=1e-9)
-    np.testing.assert_allclose(found.history["objective"], expected.history["objective"], rtol=1e-9)
-    blocks = Simulator([sparse], algorithm, objective, TrainingOptions(engine="numba")).engine.blocks
-    assert 0 < len(blocks[0].problems.filled) < 0.6 * len(made.features) * dimension / 8
-    assert not len(
-        Simulator([made], algorithm, objective, TrainingOptions(engine="numba")).engine.blocks[0].problems.filled
-    )

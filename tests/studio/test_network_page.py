@@ -20,7 +20,7 @@ def test_the_demo_network_runs_on_without_a_killed_client_and_takes_it_back(serv
     page.get_by_role("button", name=f"Bring back {name}").wait_for()
     before = int(re.search(r"round (\d+)", page.locator("#demo-state").inner_text()).group(1))
     page.wait_for_function(
-        "old => Number(document.querySelector('#demo-state').innerText.match(/round (\\\\d+)/)[1]) > old + 1",
+        "old => Number(document.querySelector('#demo-state').innerText.match(/round (\\d+)/)[1]) > old + 1",
         arg=before,
     )
     page.get_by_role("button", name=f"Bring back {name}").click()

@@ -76,7 +76,7 @@ def _show(summary: dict[str, Any], rows: list[dict[str, Any]]) -> None:
     budget = "" if policy["rho_budget"] is None else f" of at most {policy['rho_budget']:.6g}"
     for name, value in (
         ("client", summary["client"]),
-        ("releases", f"{summary['releases']}{most}, {summary['accepted']} accepted{_apart(summary)}"),
+        ("releases", f"{summary['releases']}{most}, {_fate(summary, rows)}{_apart(summary)}"),
         ("ρ of zCDP", f"{figure_text(summary['rho'])}{budget}"),
         ("ε, exact", figure_text(summary["epsilon"]) + _at(summary["delta"]) + _against(summary)),
         ("ε, by the paper's formula", figure_text(summary["epsilon_paper"])),
@@ -88,7 +88,8 @@ def _show(summary: dict[str, Any], rows: list[dict[str, Any]]) -> None:
         return
     releases = Table(box=None, pad_edge=False)
     for name in ("release", "round", "φ", "ρ so far", "σ", "trust", "accepted", ""):
-        releases.add_column(name, justify="left" if name in ("round", "trust", "accepted", "") else "right")
+        left = name in ("round", "trust", "accepted", "")
+        releases.add_column(name, justify="left" if left else "right", overflow="fold")
     for row in rows[-SHOWN:]:
         releases.add_row(
             str(row["number"]),
@@ -97,7 +98,7 @@ def _show(summary: dict[str, Any], rows: list[dict[str, Any]]) -> None:
             figure_text(row["rho"], 4),
             figure_text(row["sigma"], 4),
             row["trust"],
-            "yes" if row["accepted"] else "no",
+            "–" if _by_site(row) else "yes" if row["accepted"] else "no",
             ", ".join(text for name, text in APART.items() if row[name]),
         )
     if len(rows) > SHOWN:
@@ -107,6 +108,15 @@ def _show(summary: dict[str, Any], rows: list[dict[str, Any]]) -> None:
 
 def _at(delta: float | None) -> str:
     return "" if delta is None else f" at δ = {delta:g}"
+
+
+def _by_site(row: dict[str, Any]) -> bool:
+    """Whether a site added this noise: then the row stands in the account that the site keeps."""
+    return bool(row["trust"] == "site" and row["sigma"] > 0)
+
+
+def _fate(summary: dict[str, Any], rows: list[dict[str, Any]]) -> str:
+    return "noised by the site" if rows and all(map(_by_site, rows)) else f"{summary['accepted']} accepted"
 
 
 def _against(summary: dict[str, Any]) -> str:

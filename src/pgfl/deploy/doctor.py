@@ -6,11 +6,13 @@ import datetime
 import os
 import shutil
 import socket
+import ssl
 import stat
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -33,8 +35,9 @@ FLOWER = "1.41.0"
 _LEAST_DISK_BYTES = 1 << 30
 _LEAST_FILES = 1024
 _SOON = datetime.timedelta(days=60)
-_CONNECT_SECONDS = 10.0
+_CONNECT_SECONDS, _REPLY_SECONDS = 10.0, 3.0
 _FAR_SECONDS = 0.5
+_MOST_AHEAD_SECONDS, _MOST_BEHIND_SECONDS = 5.0, 300.0  # what Flower takes
 
 
 @dataclass(frozen=True)
@@ -72,6 +75,7 @@ def examine_client(settings: ClientSettings) -> list[Finding]:
         _private(home / identity.CLIENT_KEY),
         *_certificate(Path(settings.site.certificate), None),
         _reached("the site's Flower", settings.site.superlink),
+        *_clock(settings),
         *_tried("data", lambda: [_samples(settings)]),
         *_tried("ledger", lambda: list(_ledger(settings))),
         *_tried("training", lambda: [_training(home)]),
@@ -148,6 +152,28 @@ def _reached(what: str, address: str) -> Finding:
         return Finding(reason, "is it running, and does the firewall let it through?")
     advice = "rounds will be slow: a round trip takes more than half a second" if seconds > _FAR_SECONDS else None
     return Finding(f"{what} at {address}: connected in {1000 * seconds:.0f} ms", advice)
+
+
+def _clock(settings: ClientSettings) -> Iterator[Finding]:
+    """How far this machine's clock is from the site's, by the date in its reply; nothing if it cannot be asked."""
+    host, _, port = settings.site.superlink.rpartition(":")
+    try:
+        site = SiteCertificate.read(Path(settings.site.certificate))
+        tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        tls.load_verify_locations(cadata=site.pem.decode())
+        plain = socket.create_connection((host.strip("[]"), int(port)), timeout=_REPLY_SECONDS)
+        with closing(plain), closing(tls.wrap_socket(plain, server_hostname=site.tls_name)) as secure:
+            secure.sendall(f"HEAD / HTTP/1.1\r\nHost: {site.tls_name}\r\nConnection: close\r\n\r\n".encode())
+            reply = secure.recv(1 << 14).decode("latin-1").splitlines()
+        theirs = parsedate_to_datetime(next(line[5:] for line in reply if line.lower().startswith("date:")).strip())
+    except ssl.SSLCertVerificationError:
+        yield Finding("the site shows another certificate than the one here", "ask its operator for the present one")
+        return
+    except (OSError, ValueError, StopIteration, PgflError):
+        return
+    ahead = (datetime.datetime.now(datetime.UTC) - theirs).total_seconds()
+    good = -_MOST_BEHIND_SECONDS < ahead < _MOST_AHEAD_SECONDS
+    yield Finding(f"the clock is {ahead:+.0f} s from the site's", None if good else "set it: Flower refuses the client")
 
 
 def _record(settings: SiteSettings) -> Iterator[Finding]:

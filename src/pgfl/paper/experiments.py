@@ -22,6 +22,9 @@ from pgfl.simulate.simulator import Simulator
 from pgfl.simulate.training import train
 from pgfl.simulate.training_options import TrainingOptions
 
+ENGINE: Library = "numpy"
+"""Named outright, so that a page has the same digits whatever is installed beside."""
+
 Measured = dict[str, AnyArray]
 """By name, what was measured; the first axis is the run."""
 
@@ -110,7 +113,7 @@ class Trial:
     @property
     def engine(self) -> Library:
         """Compiled steps beyond the paper, where clients have many records, if Numba is there."""
-        return "numba" if self.received and find_spec("numba") else "numpy"
+        return "numba" if self.received and find_spec("numba") else ENGINE
 
     @property
     def cost(self) -> float:
@@ -173,7 +176,7 @@ class TailAverage:
         """NMSD of the averaged models that clients receive."""
         trial = self.trial
         federations = [trial.data.federation(seed, run) for run in range(runs)]
-        options = TrainingOptions(trial.rounds, trial.participants, trial.privacy, seed=seed, metrics=())
+        options = TrainingOptions(trial.rounds, trial.participants, trial.privacy, seed=seed, metrics=(), engine=ENGINE)
         mean = _Mean(trial.rounds - round(self.share * trial.rounds))
         simulator = Simulator(federations, trial.algorithm, trial.objective, options, observers=[mean])
         simulator.run()

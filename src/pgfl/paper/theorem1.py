@@ -13,7 +13,7 @@ from pgfl.core.metrics import decibels
 from pgfl.core.theory import ClusterObjective, cluster_objective
 from pgfl.objectives import Ridge
 from pgfl.paper.conditions import PRINTED
-from pgfl.paper.experiments import Experiment, Measured, RegressionData
+from pgfl.paper.experiments import ENGINE, Experiment, Measured, RegressionData
 from pgfl.paper.items import Effort, Lookup
 from pgfl.paper.judging import Claim, claim
 from pgfl.paper.outcome import Outcome
@@ -67,6 +67,7 @@ class Convergence:
             runs=runs,
             metrics=("distance", "disagreement", "residuals"),
             record_every=self.record_every,
+            engine=ENGINE,
         )
         history = {**result.history, **(result.clean_history or {})}
         wanted = ("round", "distance", "disagreement", "dual_residual")

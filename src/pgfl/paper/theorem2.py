@@ -14,7 +14,7 @@ from pgfl.core.schedules import Tau
 from pgfl.core.theory import cluster_objective, maximum_cluster_distance, theorem_two_bound
 from pgfl.objectives import Ridge
 from pgfl.paper.conditions import DECREASING, PRINTED
-from pgfl.paper.experiments import Experiment, Measured, RegressionData
+from pgfl.paper.experiments import ENGINE, Experiment, Measured, RegressionData
 from pgfl.paper.items import Effort, Lookup
 from pgfl.paper.judging import Claim, claim, judged_on
 from pgfl.paper.maps import Grid
@@ -76,6 +76,7 @@ class Drift:
                     seed=seed,
                     runs=runs,
                     metrics=(),
+                    engine=ENGINE,
                 ).models
                 for tau in (self.tau, 0.0)
             )

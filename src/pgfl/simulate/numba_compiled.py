@@ -12,29 +12,30 @@ import os
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from numba import config, njit
 from numba.core import caching
 from numba.misc.appdirs import AppDirs
 
+Kernel = TypeVar("Kernel", bound=Callable[..., object])
 SOURCES = ("simulate/numba_*.py", "objectives/*.py")
 
 # Sums may be reordered (to fill vector registers, always in the same way), but NaN and infinity keep their meaning.
 MATHEMATICS = {"reassoc", "contract", "nsz"}
 
 
-def inlined(function: Callable[..., Any]) -> Any:
+def inlined(function: Kernel) -> Kernel:
     """A part of kernels, which is compiled into each of them."""
-    return njit(nogil=True, error_model="numpy", fastmath=MATHEMATICS, forceinline=True)(function)
+    return cast(Kernel, njit(nogil=True, error_model="numpy", fastmath=MATHEMATICS, forceinline=True)(function))
 
 
-def compiled(function: Callable[..., Any]) -> Any:
+def compiled(function: Kernel) -> Kernel:
     """The function, compiled when it is first called with arguments of a type, and loaded from then on."""
     dispatcher = njit(nogil=True, error_model="numpy", fastmath=MATHEMATICS)(function)
     if (Path(folder()) / "tag").exists():
         dispatcher._cache = _KernelCache(function)
-    return dispatcher
+    return cast(Kernel, dispatcher)
 
 
 @cache

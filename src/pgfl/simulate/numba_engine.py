@@ -34,9 +34,6 @@ from pgfl.simulate.problems import Block, Objectives, block_of, objective_of, pa
 KINDS: dict[type[Objective], int] = {Ridge: RIDGE, Huber: HUBER, Logistic: LOGISTIC}
 BLOCKS_PER_THREAD = 8
 PAGE = 4096
-LONG_ROW = 128  # numbers of a row from which on zeros are looked for
-MOSTLY_ZEROS = 0.6  # of the registers hold a number other than 0: with more, reading all is as fast
-SAMPLED, SCANNED = 64, 4096  # rows
 
 
 @dataclass(frozen=True)
@@ -83,8 +80,7 @@ class FastEngine(Engine):
         if self.algorithm.client_rule.solves:
             errors = np.empty(len(part.flat), dtype=self.dtype)
             unsettled, models = state.settle is not None, (state.server_models, state.duals, state.model)
-            dense = block.ridge and not len(block.problems.filled)
-            phase = compiled.ridge_client_phase if dense else compiled.client_phase
+            phase = compiled.ridge_client_phase if block.ridge else compiled.client_phase
             phase(*who, fields, *models, errors, *results, unsettled)
             self.check_solved(errors, lambda: pick(state.model, part.index), part)
         else:
@@ -196,12 +192,10 @@ def _problems(
     modulus = eq.strong_convexity(rho, lam, layout.server_clients).astype(dtype)
     sizes = np.where(factored, layout.counts, 0) ** 2
     at, register = np.cumsum(sizes) - sizes, BYTES // np.dtype(dtype).itemsize
-    features = _joined(rows, dtype)
-    filled_from, filled = _filled(features, register)
     return Problems(
         first=first,
         counts=layout.counts,
-        features=features,
+        features=_joined(rows, dtype),
         targets=np.concatenate([*targets, np.zeros(register)]).astype(dtype, copy=False),
         kind=kind,
         kappa=kappa,
@@ -211,8 +205,6 @@ def _problems(
         centre_scale=(rho / modulus).astype(dtype),
         ridge_penalty=eq.ridge_penalty(lam, layout.server_clients).astype(dtype),
         at=at,
-        filled_from=filled_from,
-        filled=filled,
         factors=np.zeros(int(sizes.sum()) + register * factored.any(), dtype=dtype),
         slack=np.zeros(layout.clients, dtype=dtype),
     )
@@ -235,30 +227,6 @@ def aligned(shape: tuple[int, ...], dtype: DTypeLike, within_page: int = 0) -> A
     room = np.zeros(size + PAGE, dtype=np.uint8)
     start = (within_page - room.ctypes.data) % PAGE
     return room[start : start + size].view(dtype).reshape(shape)
-
-
-def _filled(features: Array, register: int) -> tuple[Array, Array]:
-    """Which registers of each row hold numbers other than 0, or nothing where skipping the others would not pay off."""
-    rows, dimension = features.shape
-    nothing = np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int32)
-    if dimension < LONG_ROW:
-        return nothing
-    places = np.minimum(np.arange(0, dimension, register), dimension - register)
-    some = np.linspace(0, rows - 1, min(rows, SAMPLED)).astype(np.int64)
-    if _holding(features[some], places, register).mean() > MOSTLY_ZEROS:
-        return nothing
-    lists, counts = [], []
-    for start in range(0, rows, SCANNED):
-        holding = _holding(features[start : start + SCANNED], places, register)
-        lists.append(np.nonzero(holding)[1].astype(np.int32))
-        counts.append(holding.sum(axis=1))
-    return np.concatenate([[0], np.cumsum(np.concatenate(counts))]), np.concatenate(lists)
-
-
-def _holding(rows: Array, places: Array, register: int) -> Bools:
-    """Whether each register of each row holds a number other than 0."""
-    filled = rows != 0
-    return np.stack([filled[:, place : place + register].any(axis=1) for place in places.tolist()], axis=1)
 
 
 def _cuts(layout: Layout, known: Bools, pieces: int) -> list[tuple[int, int]]:

@@ -29,10 +29,6 @@ class Problems(NamedTuple):
     ridge_penalty: Array  # 2λ/|C_s|
     at: Array  # where its factor begins
     factors: Array  # D_k² numbers for each client, one client after the other, and room for a register
-    filled_from: (
-        Array  # of every row, where its list of registers with numbers other than 0 begins; empty if all are read
-    )
-    filled: Array  # these registers, row after row
     slack: Array  # ridge: of the stored inverse; others: the reach of steps with fixed curvature
 
 

@@ -16,11 +16,9 @@ from pgfl.simulate.numba_margins import RIDGE, fixed_steps, loss, newton, slope
 from pgfl.simulate.numba_products import (
     add_contribution,
     add_difference,
-    add_filled_rows,
     add_rows,
     add_spaced,
     fetch,
-    filled_rows_times,
     lanes_of,
     residual,
     rows_times,
@@ -130,7 +128,7 @@ def client_phase(
                 settled_centre(models, own, duals, at_dual, own_models, scale, dimension, lanes, vector)
             else:
                 spaced_centre(models, own, duals, at_dual, scale, dimension, lanes, vector)
-            _rows_times(problems, x, start, rows, vector, dimension, lanes, image)
+            rows_times(x, start * dimension, rows, vector, dimension, lanes, image)
             if problems.kind[k] == RIDGE:
                 errors[i] = problems.slack[k] * np.sqrt(residual(targets, start, rows, image, lanes))
                 symmetric_times(problems.factors, at, rows, image, lanes, moves)
@@ -145,7 +143,7 @@ def client_phase(
                     eps = np.finfo(x.dtype).eps
                     errors[i] = newton(*loss_of, factor, y, rows, modulus, goal, margin, z, work, matrix, eps)
                 moves[:rows] = z[:rows]
-            _add_rows(problems, x, start, rows, moves, dimension, lanes, vector)
+            add_rows(x, start * dimension, rows, moves, dimension, lanes, vector)
             if averaged:
                 add_contribution(vector, duals, at_dual, dimension, lanes, sums)
             unspaced(vector, one, dimension, lanes, own_models, at_dual)
@@ -185,14 +183,14 @@ def linearised_client_phase(
         for i in range(bounds[place], bounds[place + 1]):
             k = clients[i]
             start, rows, ridge = problems.first[k], problems.counts[k], kind[k] == RIDGE
-            _rows_times(problems, x, start, rows, received, dimension, lanes, moves)
+            rows_times(x, start * dimension, rows, received, dimension, lanes, moves)
             scale = -reach / rows
             for r in range(rows):
                 margin, target = moves[r], targets[start + r]
                 moves[r] = scale * (2.0 * (margin - target) if ridge else slope(kind[k], kappa[k], margin, target))
             kept = 1.0 - reach * penalty[k]
             spaced(models, own, kept, dimension, lanes, new)
-            _add_rows(problems, x, start, rows, moves, dimension, lanes, new)
+            add_rows(x, start * dimension, rows, moves, dimension, lanes, new)
             unspaced(new, one, dimension, lanes, own_models, k * dimension)
             if averaged:
                 add_spaced(new, dimension, lanes, sums)
@@ -239,37 +237,13 @@ def objective_values(start: int, models: Array, problems: Problems, out: Array) 
     for i in range(len(models)):
         k, w = start + i, models[i]
         spaced(w, 0, one, dimension, lanes, vector)
-        _rows_times(problems, x, first[k], counts[k], vector, dimension, lanes, image)
+        rows_times(x, first[k] * dimension, counts[k], vector, dimension, lanes, image)
         total, square = 0.0, 0.0
         for r in range(counts[k]):
             total += loss(kind[k], kappa[k], image[r], targets[first[k] + r])
         for f in range(dimension):
             square += w[f] * w[f]
         out[i] = total / counts[k] + 0.5 * problems.ridge_penalty[k] * square
-
-
-@inlined
-def _rows_times(
-    problems: Problems, x: Array, start: int, rows: int, vector: Array, dimension: int, lanes: int, out: Array
-) -> None:
-    """X v of one client; of rows that are mostly zeros, these are left out."""
-    if len(problems.filled_from):
-        begins = problems.filled_from[start : start + rows + 1]
-        filled_rows_times(x, start * dimension, begins, problems.filled, vector, dimension, lanes, out)
-    else:
-        rows_times(x, start * dimension, rows, vector, dimension, lanes, out)
-
-
-@inlined
-def _add_rows(
-    problems: Problems, x: Array, start: int, rows: int, moves: Array, dimension: int, lanes: int, vector: Array
-) -> None:
-    """v += Xᵀ a, likewise."""
-    if len(problems.filled_from):
-        begins = problems.filled_from[start : start + rows + 1]
-        add_filled_rows(x, start * dimension, begins, problems.filled, moves, dimension, lanes, vector)
-    else:
-        add_rows(x, start * dimension, rows, moves, dimension, lanes, vector)
 
 
 @inlined

@@ -8,7 +8,6 @@ this type the last vector can overlap the one before instead. Processors with na
 from __future__ import annotations
 
 import operator
-from typing import Any
 
 from llvmlite import ir
 from numba import types
@@ -27,7 +26,7 @@ _INDEX = ir.IntType(64)
 class Lanes(types.Type):
     """As many numbers as fit."""
 
-    def __init__(self, scalar: Any) -> None:
+    def __init__(self, scalar: types.Float) -> None:
         self.scalar, self.count = scalar, BYTES * 8 // scalar.bitwidth
         super().__init__(name=f"Lanes({scalar})")
 

@@ -4,7 +4,7 @@ NumPy asks for every word and every normal number through a function pointer. Ph
 numbers: as easy as 1, 2, 3". Ziggurat: Marsaglia and Tsang, "The ziggurat method for generating random variables".
 """
 
-# mypy: disable-error-code="assignment, misc, no-any-return, no-untyped-call, return-value, untyped-decorator"
+# mypy: disable-error-code="arg-type, assignment, misc, no-any-return, no-untyped-call, return-value, untyped-decorator"
 from __future__ import annotations
 
 import numpy as np

@@ -157,32 +157,6 @@ def add_rows(x: Array, at: int, rows: int, moves: Array, dimension: int, lanes: 
 
 
 @inlined
-def filled_rows_times(
-    x: Array, at: int, begins: Array, filled: Array, vector: Array, dimension: int, lanes: int, out: Array
-) -> None:
-    """`rows_times` of rows that are mostly zeros: only the registers `filled[begins[r] : begins[r + 1]]` are read."""
-    for r in range(len(begins) - 1):
-        row, sums = at + r * dimension, nothing(x)
-        for j in range(begins[r], begins[r + 1]):
-            place = filled[j] * lanes
-            f = min(place, dimension - lanes)
-            sums = sums + load(x, row + f) * later(load(vector, place), place - f)
-        out[r] = total(sums)
-
-
-@inlined
-def add_filled_rows(
-    x: Array, at: int, begins: Array, filled: Array, moves: Array, dimension: int, lanes: int, vector: Array
-) -> None:
-    """`add_rows` of rows that are mostly zeros."""
-    for r in range(len(begins) - 1):
-        row, a = at + r * dimension, spread(moves[r])
-        for j in range(begins[r], begins[r + 1]):
-            place = filled[j] * lanes
-            store(vector, place, load(vector, place) + a * load(x, row + min(place, dimension - lanes)))
-
-
-@inlined
 def symmetric_times(matrix: Array, at: int, rows: int, vector: Array, lanes: int, out: Array) -> None:
     """out = A v of a symmetric A, whose j-th row is weighted by v_j.
 

@@ -9,9 +9,12 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from pgfl.errors import PgflError
+
+if TYPE_CHECKING:
+    from pgfl.deploy.local import LocalNetwork
 
 BETWEEN_LOOKS = 0.5  # seconds
 ROUNDS = 300
@@ -66,7 +69,7 @@ class DemoNetwork:
     sites: int = 3
     clients: int = 2
     now: NetworkNow = field(default_factory=NetworkNow)
-    _wishes: queue.SimpleQueue[Callable[[Any], None] | None] = field(default_factory=queue.SimpleQueue)
+    _wishes: queue.SimpleQueue[Callable[[LocalNetwork], None] | None] = field(default_factory=queue.SimpleQueue)
     _thread: threading.Thread | None = None
 
     def start(self, sites: int, clients: int) -> None:
@@ -113,7 +116,7 @@ class DemoNetwork:
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
-    def _watch(self, network: Any) -> None:
+    def _watch(self, network: LocalNetwork) -> None:
         while not network.ended().keys() >= set(network.federation.server_ids):
             self.now = look_at(network)
             try:
@@ -126,7 +129,7 @@ class DemoNetwork:
         self.now = look_at(network)
 
 
-def look_at(network: Any) -> NetworkNow:
+def look_at(network: LocalNetwork) -> NetworkNow:
     """What the files of the sites and clients say now."""
     from pgfl.demo.local_demo import ledger_summary, progress
 

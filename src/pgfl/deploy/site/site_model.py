@@ -9,6 +9,7 @@ import numpy as np
 
 from pgfl import __version__
 from pgfl.core.roles import EVERYONE
+from pgfl.core.row_encoding import NumberColumn, PlaceColumns, RowEncoding, TargetColumn
 from pgfl.deploy.agreed_training import TASK_OF
 from pgfl.deploy.site.site_role import models_in
 from pgfl.deploy.site.site_settings import SiteSettings
@@ -17,11 +18,14 @@ from pgfl.deploy.site.site_store import STORE, SiteStore
 from pgfl.errors import NetworkError
 from pgfl.results.model import Model
 
+MOST_COLUMNS = 10_000
+
 
 def model_of_site(settings: SiteSettings) -> Model:
     """The site's models of all clusters that it knows, as of its last completed round.
 
-    A site does not know the columns of its clients' tables: features are numbered, an intercept is the last of them.
+    A site does not know the columns of its clients' tables: features are called x0, x1, …, in the order of a client's
+    columns, and an intercept is the last of them.
     """
     with closing(SiteStore(Path(settings.home) / STORE)) as store:
         saved, clients = store.load_state(), store.clients()
@@ -42,6 +46,7 @@ def model_of_site(settings: SiteSettings) -> Model:
         pair_server=np.zeros(len(clusters), dtype=np.int64),
         pair_cluster=np.arange(len(clusters)),
         servers=rows,
+        encoding=_numbered(training.dimension),
         provenance={
             "name": f"site {settings.name}",
             "version": __version__,
@@ -54,3 +59,11 @@ def model_of_site(settings: SiteSettings) -> Model:
             },
         },
     )
+
+
+def _numbered(dimension: int) -> RowEncoding | None:
+    """Features by their numbers; none where there are too many to be columns of a table."""
+    if dimension > MOST_COLUMNS:
+        return None
+    columns = tuple(NumberColumn(f"x{number}") for number in range(dimension))
+    return RowEncoding(columns, TargetColumn("y"), False, PlaceColumns(None, None, None))
