@@ -133,12 +133,19 @@ def test_a_plan_says_what_more_privacy_and_more_data_would_do(planned):
 
 
 def test_a_plan_shows_every_level_of_trust(planned):
-    curves = planned.by_trust
-    assert set(curves) == {"local", "masked", "site"}
-    assert max(curves["site"][1.0], curves["masked"][1.0]) < curves["local"][1.0]
-    assert planned.by_epsilon == curves["local"]
-    assert planned.helps['trust = "masked"'] > 0
+    assert set(planned.by_trust) == {"local", "masked", "site"}
+    assert planned.by_epsilon == planned.by_trust["local"]
     assert set(planned.described()["by_trust"]["site"]) == {"0.25", "1", "4", "16"}
+
+
+def test_trust_helps_where_many_clients_share_a_cluster():
+    """With three of them, as in `SMALL`, it need not: those who are alone sit out, and h is 1 where there are two."""
+    many = replace(SMALL, clients_per_server=16, epsilon=0.25)
+    settings = Settings(rho=0.2, zeta=0.926, releases=15, tau=0.4, kappa=0.15)
+    local, masked, site = (
+        forecast._judged(replace(many, trust=trust), settings).mean() for trust in ("local", "masked", "site")
+    )
+    assert site < masked < local - 2.0
 
 
 @pytest.mark.parametrize("trust", ["site", "masked"])

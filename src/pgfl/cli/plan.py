@@ -67,7 +67,7 @@ def _show(found: Plan, out: Path | None) -> None:
     )
     measure = "NMSD" if unit == "dB" else "accuracy"
     curves = found.by_trust
-    table = Table(title=f"{measure} [{unit}] by whom clients trust", title_justify="left")
+    table = Table(title=f"{measure} in {unit}, by whom clients trust", title_justify="left")
     for heading in ("epsilon", *curves):
         table.add_column(heading, justify="right")
     for level in next(iter(curves.values()), {}):

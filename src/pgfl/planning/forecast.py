@@ -27,8 +27,8 @@ from pgfl.planning.tuning import (
 from pgfl.privacy.trust import Level
 
 TRIES = 40
-FEW_TRIES = 4  # for another size or trust, where the plan's own settings are a good start
-CURVE_TRIES, CURVE_SEEDS = 3, 2  # for every point of the curves, which only show how far things are apart
+FEW_TRIES = 5  # for another size or trust, where the plan's own settings are a good start
+CURVE_TRIES, CURVE_SEEDS = 4, 2  # for every point of the curves, which only show how far things are apart
 TUNING_SEEDS = (1, 2)
 JUDGING_SEEDS = (11, 12, 13, 14)
 LEVELS = (0.25, 1.0, 4.0, 16.0)
@@ -134,7 +134,6 @@ def plan(source: Config | Facts, *, tries: int = TRIES, progress: Progress | Non
     curves = {(trust, level): replace(small, trust=trust, epsilon=level) for trust in TRUSTS for level in LEVELS}
     curves = {key: other for key, other in curves.items() if _possible(other)}
     variants = {name: other for name, other in _variants(small).items() if _possible(other)}
-    others: dict[Any, Facts] = {**curves, **variants}
     total, done = len(TUNING_SEEDS) * (tries + FEW_TRIES * len(variants) + CURVE_TRIES * len(curves)), 0
 
     def score_for(shape: Facts, what: str) -> Score:
@@ -152,14 +151,17 @@ def plan(source: Config | Facts, *, tries: int = TRIES, progress: Progress | Non
 
     settings = tuned(score_for(small, "trying settings"), [first_guess(small)], tries)
     found = _judged(small, settings)
-    reached = {}
-    for name, other in others.items():
+    reached: dict[Any, float] = {}
+    locally: dict[float, Settings] = {}
+    for (trust, level), other in curves.items():
+        first = locally.get(level, settings)  # what is good for local noise is no worse with less of it
+        starts = [first, _fed(settings, other.as_if_local / small.as_if_local), first_guess(other)]
+        chosen = tuned(score_for(other, f"trust = {trust}, epsilon = {level:g}"), starts, CURVE_TRIES)
+        locally.setdefault(level, chosen)
+        reached[trust, level] = float(_judged(other, chosen, JUDGING_SEEDS[:CURVE_SEEDS]).mean())
+    for name, other in variants.items():
         starts = [settings, _fed(settings, other.as_if_local / small.as_if_local), first_guess(other)]
-        if name in curves:
-            chosen = tuned(score_for(other, f"trust = {name[0]}, epsilon = {name[1]:g}"), starts, CURVE_TRIES)
-            reached[name] = float(_judged(other, chosen, JUDGING_SEEDS[:CURVE_SEEDS]).mean())
-        else:
-            reached[name] = float(_judged(other, tuned(score_for(other, name), starts, FEW_TRIES)).mean())
+        reached[name] = float(_judged(other, tuned(score_for(other, name), starts, FEW_TRIES)).mean())
     levels: dict[Level, dict[float, float]] = {}
     for trust, level in curves:
         levels.setdefault(trust, {})[level] = reached[trust, level]
