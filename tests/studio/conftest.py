@@ -1,4 +1,4 @@
-"""One studio and one browser for all tests of a process: starting them takes longest."""
+"""One studio for all tests of a process, because starting it takes longest, and one browser for every file."""
 
 import pytest
 
@@ -12,8 +12,9 @@ def server(tmp_path_factory):
         yield running
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def chromium():
+    """Closed after every file: while it is open, no test of the process can start another or run an event loop."""
     with browser() as opened:
         yield opened
 
