@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pgfl.array_types import Floats
-from pgfl.core.row_encoding import PlaceColumns, truth_value
+from pgfl.core.cells import truth_value
+from pgfl.core.row_encoding import PlaceColumns
 from pgfl.data.frames import Table
 from pgfl.data.id_columns import FEWEST_ROWS, NEARLY_ALL, named_like_an_id, numbered_like_an_id
 from pgfl.data.rows import MISSING_WORDS

@@ -128,6 +128,16 @@ class Noise:
         """How far the noise of all rounds moves the models if none of it is forgotten."""
         return math.sqrt(sum(self.power))
 
+    @property
+    def to_reach(self) -> float:
+        """The noise of the whole run beside how far data can move the models."""
+        return self.walk / self.reach if self.reach > 0.0 else math.inf
+
+    @property
+    def figures(self) -> dict[str, float]:
+        """What every verdict on a private run states."""
+        return {"noise": self.walk, "noise_in_predictions": self.in_predictions, "noise_to_reach": self.to_reach}
+
     def wander(self, first: Window, second: Window) -> float:
         """How far apart the averages of two adjacent windows are because of this noise, if none of it is forgotten."""
         total = 0.0
@@ -250,9 +260,10 @@ def judged(windows: Sequence[Window], setting: Setting, noise: Noise | None = No
     if is_diverging(windows):
         return _diverging(windows, setting)
     findings = [_settled(windows, setting, noise)]
-    if noise is not None:
-        findings += [*_drowned(windows, setting, noise), *_spent(setting, noise)]
-    return joined(findings)
+    if noise is None:
+        return joined(findings)
+    verdict = joined([*findings, *_drowned(windows, setting, noise), *_spent(setting, noise)])
+    return replace(verdict, figures={**verdict.figures, **noise.figures})
 
 
 def _diverging(windows: Sequence[Window], setting: Setting) -> Verdict:
@@ -338,10 +349,10 @@ def _drowned(windows: Sequence[Window], setting: Setting, noise: Noise) -> list[
     with how far data can move the models.
     """
     regression, size = setting.task == "regression", windows[-1].size_now if windows else 0.0
-    moved, unheard = noise.in_predictions, noise.walk / noise.reach if noise.reach > 0.0 else math.inf
+    moved = noise.in_predictions
     spread = windows[-1].apart / windows[-1].size if windows and windows[-1].size > 0.0 else 0.0
     limit = UNHEARD_IN_STEPS if setting.linearised else UNHEARD
-    drowned = moved >= DROWNED * setting.target_scale or spread >= UNSTEADY if regression else unheard >= limit
+    drowned = moved >= DROWNED * setting.target_scale or spread >= UNSTEADY if regression else noise.to_reach >= limit
     if not drowned:
         return []
     effect = f"it moves predictions by about {moved:.2g}" if regression else "data can hardly move them as far"
@@ -352,7 +363,7 @@ def _drowned(windows: Sequence[Window], setting: Setting, noise: Noise) -> list[
             f"{effect}.",
             "Raise privacy.epsilon, let more clients take part or have more records, use fewer features, or spend the "
             "budget on fewer releases (privacy.max_releases).",
-            {"noise": noise.walk, "size": size, "noise_in_predictions": moved, "noise_to_reach": unheard},
+            {"size": size},
         )
     ]
 
