@@ -1,7 +1,7 @@
 """How often "noise drowns the signal" is right: private classifications by gradient steps, over a grid.
 
-    python -m benchmarks.verdicts             # all of it, a few minutes
-    python -m benchmarks.verdicts --quick     # two seeds and three ε
+    python benchmarks/verdicts.py             # all of it, two minutes
+    python benchmarks/verdicts.py --quick     # two seeds and three ε
 
 Every table is trained at every ε with seeded noise. The verdict sees public quantities only; held-out rows tell whether
 it was right: a model is *useless* if its log loss is above that of the shares of the labels, or its accuracy at most
@@ -114,6 +114,9 @@ STUDIES: dict[str, Callable[[], Study]] = {
     "synthetic, 32 × 20 records of 8": lambda: synthetic(32, 20, 8),
     "synthetic, 32 × 100 records of 16": lambda: synthetic(32, 100, 16),
     "synthetic, 100 × 30 records of 30": lambda: synthetic(100, 30, 30),
+    "synthetic, 16 × 50 records of 60": lambda: synthetic(16, 50, 60),
+    "synthetic, 8 × 400 records of 2": lambda: synthetic(8, 400, 2),
+    "synthetic, 200 × 10 records of 4": lambda: synthetic(200, 10, 4),
 }
 
 
