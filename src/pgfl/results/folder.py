@@ -39,10 +39,11 @@ from pgfl.array_types import AnyArray, AnyFloats
 from pgfl.atomic_files import make_folder, remove_drafts, write_atomically, write_text
 from pgfl.errors import ConfigError, Interrupted, ResultError
 from pgfl.results import model_file
+from pgfl.results.continued_once import IN_MEMORY, claim
 from pgfl.results.measured import Measured
 from pgfl.results.report import write as write_report
 from pgfl.results.result import Columns, Network, Result, RunModels
-from pgfl.results.training_state import IN_MEMORY, STATE, TrainingState, claim
+from pgfl.results.training_state import STATE, TrainingState
 from pgfl.results.verdict import Verdict
 
 if TYPE_CHECKING:
