@@ -89,7 +89,7 @@ def compared(name: str, epsilons: Sequence[float | None] = EPSILONS, seeds: Sequ
     for epsilon in epsilons:
         runs = [trained(federation, study, epsilon, seed) for seed in (seeds if epsilon is not None else (0,))]
         figures = [next(m.whole.value for m in run.measures if m.name == study.measure) for run in runs]
-        verdicts = Counter(run.verdict.kind for run in runs if run.verdict)
+        verdicts: Counter[str] = Counter(run.verdict.kind for run in runs if run.verdict)
         rows.append(Row(name, study.measure, epsilon, median(figures), min(figures), max(figures), verdicts))
     return rows
 
