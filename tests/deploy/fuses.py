@@ -2,8 +2,8 @@
 
     python -c "from tests.deploy.fuses import light; light('SURVIVORS', 2, 'send'); …"
 
-`send`: a site is about to send the first such frame. `save`: it is about to save a round. `before` and `after`: a client has received one, and has not
-answered it, or has an answer that it has not sent.
+`send`: a site is about to send the first such frame. `save`: it is about to save a round. `before` and `after`: a
+client has received such a frame, and has not answered it, or has an answer that it has not sent.
 """
 
 from __future__ import annotations

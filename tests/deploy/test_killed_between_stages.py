@@ -1,4 +1,4 @@
-"""Real processes killed with SIGKILL between the stages of a round: training ends, ledgers are right, sums are exact."""
+"""Real processes killed with SIGKILL between stages of a round: training ends, ledgers are right, sums are exact."""
 
 from __future__ import annotations
 

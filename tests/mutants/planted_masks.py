@@ -204,8 +204,8 @@ MASKS: tuple[Mutant, ...] = (
         "σ is not part of what clients sign",
         "Some were told a large σ and others a small one, and their sum is opened.",
         TERMS,
-        'return digest("round", asdict(self))',
-        'return digest("round", {**asdict(self), "sigma": 0})',
+        "{each.name: getattr(self, each.name) for each in fields(self)}",
+        '{each.name: getattr(self, each.name) for each in fields(self) if each.name != "sigma"}',
         (LIES + "test_clients_that_were_told_different_terms_reveal_nothing",),
     ),
     Mutant(

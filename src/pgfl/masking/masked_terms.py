@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from enum import StrEnum
 from functools import cached_property
 from typing import Final
@@ -108,7 +108,7 @@ class RoundTerms:
     @cached_property
     def digest(self) -> str:
         """SHA-256 of all of it."""
-        return digest("round", asdict(self))
+        return digest("round", {each.name: getattr(self, each.name) for each in fields(self)})
 
     @property
     def honest(self) -> int:

@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
-from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF, HKDFExpand
 from numpy.typing import NDArray
 
 Words = NDArray[np.uint64]
@@ -62,7 +62,8 @@ def self_mask_key(seed: bytes) -> bytes:
 
 def common_mask_key(pairwise: bytes, terms: str) -> bytes:
     """The key of the mask that two clients have in common in a round on these terms."""
-    return derived(pairwise, "common mask", terms)
+    expanded = HKDFExpand(hashes.SHA256(), 32, info=f"pgfl masking v2 common mask {terms}".encode())
+    return expanded.derive(pairwise)  # which is uniform already
 
 
 def mask_key_pair(seed: bytes) -> X25519PrivateKey:
