@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -204,7 +204,7 @@ class Trustee:
         away = sorted({path.stem for path in self.folder.glob("*.db")} - self.accounts.keys())
         found = [client for client in self.accounts if self._was_charged(client, round, pair)]
         for client in away:
-            with Ledger.read(self.folder / f"{client}.db") as ledger:
+            with suppress(LedgerError), Ledger.read(self.folder / f"{client}.db") as ledger:
                 found += [client] if ledger.find(self._key(round, pair)) is not None else []
         return tuple(sorted(found))
 
