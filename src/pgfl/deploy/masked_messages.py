@@ -27,7 +27,9 @@ _HEX = "^(?:[0-9a-f]{2})*$"
 Batch = Annotated[str, Field(min_length=8, max_length=64, pattern=_HEX)]
 Secret = Annotated[str, Field(max_length=1 << 17, pattern=_HEX)]
 ByName = Annotated[dict[Name, Secret], Field(max_length=_MOST_MEMBERS)]
-Keys = Annotated[list[Annotated[str, Field(max_length=512, pattern=_HEX)]], Field(max_length=MOST_SLOTS + 3)]
+Keys = Annotated[
+    list[Annotated[str, Field(max_length=512, pattern=_HEX)]], Field(min_length=4, max_length=MOST_SLOTS + 3)
+]
 Names = Annotated[list[Name], Field(max_length=_MOST_MEMBERS)]
 Positive = Annotated[float, Field(gt=0.0, lt=1e300)]
 Members = Annotated[int, Field(ge=0, le=_MOST_MEMBERS)]
@@ -179,8 +181,6 @@ def keys_of(announcement: Announcement) -> list[str]:
 
 def announcement_of(batch: str, name: str, keys: list[str]) -> Announcement:
     """The inverse."""
-    if len(keys) < 4:
-        raise Malformed("an announcement with too few keys")
     signature, signing, transport, *masks = (bytes.fromhex(key) for key in keys)
     return Announcement(batch, name, signing, transport, tuple(masks), signature)
 

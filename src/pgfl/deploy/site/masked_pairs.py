@@ -18,7 +18,7 @@ from pgfl.deploy import masked_messages as masked
 from pgfl.deploy.agreed_training import Training
 from pgfl.deploy.masked_updates import MARGIN, centre_of, update_bound
 from pgfl.deploy.site.site_rounds import Note, Send
-from pgfl.deploy.wire import Frame, Malformed, encode
+from pgfl.deploy.wire import Frame, encode
 from pgfl.masking.masked_terms import RoundTerms, centre_digest, threshold_for
 from pgfl.masking.preparation import Cohort
 from pgfl.masking.primitives import Words
@@ -174,10 +174,7 @@ class MaskedPairs:
 
     def _announced(self, gathered: CohortGathering, client: str, keys: list[str]) -> bool:
         """Take a client's keys, unless others would refuse them."""
-        try:
-            announced = masked.announcement_of(gathered.batch, client, keys)
-        except Malformed:
-            return False
+        announced = masked.announcement_of(gathered.batch, client, keys)
         known = self.keys().get(client)
         if known is None or not Roster({client: known}).signed_by(client, announced.signature, announced.digest):
             return False
