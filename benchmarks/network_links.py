@@ -20,8 +20,9 @@ from pgfl.deploy import identity, messages, processes
 from pgfl.deploy.local import LocalNetwork
 from pgfl.deploy.messages import encode_publication
 from pgfl.deploy.round_streams import SERVICE
+from pgfl.deploy.site.members import Neighbour
 from pgfl.deploy.site.peer_links import PeerLink, PeerService
-from pgfl.deploy.site.site_store import STORE, Neighbour, SiteStore
+from pgfl.deploy.site.site_store import STORE, SiteStore
 from pgfl.deploy.wire import Limits, decode, encode
 
 EXCHANGES, WINDOWS, WINDOW_SECONDS = 300, 5, 2.0

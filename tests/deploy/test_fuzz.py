@@ -15,8 +15,8 @@ import pytest
 from pgfl.deploy import identity, masked_messages
 from pgfl.deploy.messages import Answer, Challenge, Decline, Publication, Refused, Request, Stop, Welcome
 from pgfl.deploy.round_streams import ClientStreams, SiteStream
+from pgfl.deploy.site.members import Neighbour
 from pgfl.deploy.site.peer_links import PeerService
-from pgfl.deploy.site.site_store import Neighbour
 from pgfl.deploy.wire import Kind, Malformed, decode, encode
 from tests.deploy.test_wire import ALL, LIMITS, MALFORMED, good
 

@@ -23,7 +23,7 @@ from pgfl.deploy import messages
 from pgfl.deploy.messages import encode_answer
 from pgfl.deploy.wire import encode
 from pgfl.errors import BudgetSpent, SolverError
-from pgfl.privacy.ledger import Release, Slot
+from pgfl.privacy.ledger_rows import Release, Slot
 
 log = logging.getLogger(__name__)
 STATE = "client"  # the name under which the client's state is stored with a release
