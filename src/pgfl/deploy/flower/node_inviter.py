@@ -23,7 +23,8 @@ from pgfl.deploy.identity import ClientKey
 from pgfl.deploy.invitations import Invitation
 
 log = logging.getLogger(__name__)
-_POLL_SECONDS = 0.2
+_POLL_SECONDS, _LONGEST_POLL_SECONDS = 0.2, 1.0
+_SLOWER = 1.05  # from one look to the next, while nothing happens
 _JOIN_SECONDS = 600.0  # then an invitation is no good any more; nobody answers it
 _RUN = "pgfl-membership"
 
@@ -40,6 +41,7 @@ class NodeInviter:
     def serve(self) -> None:
         """Until the site is gone, and then the SuperLink goes too: its next life needs the port."""
         with self._channel.makefile("rw", encoding="utf-8") as lines:
+            pause, before = _POLL_SECONDS, dict[str, int]()
             try:
                 while True:
                     online = self._online()
@@ -52,7 +54,10 @@ class NodeInviter:
                     self._register(reply["admitted"])
                     for client, (address, token) in reply["invitations"].items():
                         self._send(online[client], Invitation(address, token))
-                    time.sleep(_POLL_SECONDS)
+                    quiet = online == before and not reply["invitations"]
+                    pause = min(_SLOWER * pause, _LONGEST_POLL_SECONDS) if quiet else _POLL_SECONDS
+                    before = online
+                    time.sleep(pause)
             except OSError:
                 pass
             except Exception:

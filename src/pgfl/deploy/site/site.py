@@ -214,7 +214,7 @@ class Site:
 
     def _dismiss(self, client: str, reason: str) -> None:
         self._dismissed.add(client)
-        self.streams.send(client, encode(messages.Stop(reason=reason)))
+        self.streams.send(client, encode(messages.Stop(reason=reason, accepted=self.role.accepted.get(client))))
 
     async def _end_tasks(self) -> None:
         for timer in (self._timer, self._writing, self._saving):
