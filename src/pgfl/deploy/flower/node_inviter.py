@@ -16,11 +16,14 @@ import socket
 import time
 from collections.abc import Mapping
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING
 
 from pgfl.deploy.flower.join_message import write_invitation
 from pgfl.deploy.identity import ClientKey
 from pgfl.deploy.invitations import Invitation
+
+if TYPE_CHECKING:
+    from flwr.server.superlink.linkstate import LinkState
 
 log = logging.getLogger(__name__)
 _POLL_SECONDS, _LONGEST_POLL_SECONDS = 0.2, 1.0
@@ -32,7 +35,7 @@ _RUN = "pgfl-membership"
 class NodeInviter:
     """One run of Flower's, whose messages are invitations. No task of it is ever given out, so nothing is executed."""
 
-    def __init__(self, state: Any, channel: socket.socket) -> None:
+    def __init__(self, state: LinkState, channel: socket.socket) -> None:
         self._state, self._channel = state, channel
         self._run = _begin_run(state)
         self._clients: dict[bytes, str] = {}  # by the form in which Flower knows their keys
@@ -94,7 +97,7 @@ class NodeInviter:
             self._state.store_object(self._run, session, name, objects[name].deflate())
 
 
-def _begin_run(state: Any) -> int:
+def _begin_run(state: LinkState) -> int:
     """A run without code. Runs of earlier lives are ended, and with them what they had not delivered."""
     from flwr.common.constant import NOOP_FLWR_AID, SUPERLINK_NODE_ID, Status
     from flwr.supercore.constant import NOOP_FEDERATION_ID, TaskType
