@@ -13,7 +13,8 @@ from pgfl.deploy.entrusting import SiteTerms
 from pgfl.deploy.site.site_role import SiteRole
 from pgfl.errors import LedgerError, PrivacyError
 from pgfl.privacy import lattice
-from pgfl.privacy.ledger import Ledger, Policy
+from pgfl.privacy.ledger import Ledger
+from pgfl.privacy.ledger_policy import Policy
 from pgfl.privacy.request import Privacy
 from tests.command_line import run
 from tests.deploy.trusted import CLIENTS, POLICY, RECORDS, TERMS, D, TrustedSite, agreed

@@ -14,6 +14,7 @@ from tests.mutants.planted_slips import SLIPS
 from tests.mutants.planted_tables import TABLES
 from tests.mutants.planted_trust import OF_TRUST
 from tests.mutants.planted_trustee import TRUSTEES
+from tests.mutants.planted_world import WORLD
 
 NOISE = "tests/privacy/test_noise.py::test_the_right_noise_is_accepted"
 LATTICE = "tests/privacy/test_noise.py::test_secure_noise_reaches_the_same_numbers_from_every_model"
@@ -510,4 +511,4 @@ MECHANISM: tuple[Mutant, ...] = (
 )
 
 PRIVACY = (*MECHANISM, *LINEARISED, *DEVICES, *LEDGERS, *SLIPS, *ENDINGS, *LATER, *SITES, *TRUSTEES, *MASKS, *OF_TRUST)
-PLANTED = (*PRIVACY, *TABLES)
+PLANTED = (*PRIVACY, *WORLD, *TABLES)

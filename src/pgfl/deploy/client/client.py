@@ -184,7 +184,10 @@ class Participant:
             self._welcomed(frame.header)
             return None
         if self.rounds is None:
-            log.warning("the site sent a request before its welcome: ignored")
+            log.warning("the site sent %s before its welcome: ignored", frame.kind.name)
+            return None
+        if isinstance(frame.header, messages.Stop):
+            self.rounds.confirm(frame.header.accepted)
             return None
         if isinstance(frame.header, tuple(TO_CLIENT)):
             return self._handle_masked(frame)

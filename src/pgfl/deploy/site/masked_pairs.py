@@ -17,7 +17,7 @@ from pgfl.core.roles import RoundRequest
 from pgfl.deploy import masked_messages as masked
 from pgfl.deploy.agreed_training import Training
 from pgfl.deploy.masked_updates import MARGIN, centre_of, update_bound
-from pgfl.deploy.site.site_rounds import Note, Send
+from pgfl.deploy.site.round_effects import Note, Send
 from pgfl.deploy.wire import Frame, encode
 from pgfl.masking.masked_terms import RoundTerms, centre_digest, threshold_for
 from pgfl.masking.preparation import Cohort

@@ -14,7 +14,7 @@ from pgfl.core.roles import Accepted, Answer, Publication, RoundRequest, Server
 from pgfl.deploy.site.masked_pairs import MaskedPairs
 from pgfl.deploy.site.movement import Movement
 from pgfl.deploy.site.public_bounds import REFUSED_RADII, Ball, ClientBound, clipped_publication
-from pgfl.deploy.site.site_rounds import Members
+from pgfl.deploy.site.round_terms import Members
 from pgfl.deploy.site.trustee import Contribution, Trustee
 
 Arrays = dict[str, AnyArray]

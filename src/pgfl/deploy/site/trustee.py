@@ -26,7 +26,8 @@ from pgfl.deploy.entrusting import SiteTerms
 from pgfl.deploy.site.public_bounds import Ball, ClientBound
 from pgfl.errors import LedgerError
 from pgfl.privacy import lattice
-from pgfl.privacy.ledger import Ledger, Slot
+from pgfl.privacy.ledger import Ledger
+from pgfl.privacy.ledger_rows import Slot
 from pgfl.privacy.trust import sum_sigma
 
 LEDGERS = "ledgers"  # the folder of the accounts in a site's folder
