@@ -28,7 +28,15 @@ from pgfl.did_you_mean import shown
 from pgfl.errors import ConfigError
 from pgfl.usage import explained
 
-__all__ = ["public_digest", "read_edges", "read_extent", "read_federation", "read_shape", "stated_encoding"]
+__all__ = [
+    "public_digest",
+    "read_edges",
+    "read_extent",
+    "read_federation",
+    "read_placement",
+    "read_shape",
+    "stated_encoding",
+]
 
 
 @explained('read_federation("clients.csv", target="y", graph="line")')
@@ -135,6 +143,22 @@ def read_shape(
     rows = dict(zip(ids, np.bincount(numbers[numbers >= 0], minlength=len(ids)).tolist(), strict=True))
     counts = np.array([rows.get(name, 0) for name in server_ids], dtype=np.int64)
     return server_graph(graph, server_ids, average_degree, seed, 0), counts
+
+
+def read_placement(
+    clients: TableSource,
+    servers: Sequence[object] = (),
+    client: str | None = None,
+    server: str | None = None,
+    cluster: str | None = None,
+) -> list[tuple[int, int, int]]:
+    """(server, cluster, rows) of every client, from the columns that name its place; servers as in `read_shape`."""
+    table = open_table(clients)
+    places = read_places(table, place_columns(table, client, server, cluster))
+    server_ids = sorted({*places.servers, *extra_servers(servers)})
+    number = np.array([server_ids.index(name) for name in places.servers])
+    columns = (number[places.client_server], places.client_cluster, np.diff(places.offsets))
+    return list(zip(*(values.tolist() for values in columns), strict=True))
 
 
 def read_extent(

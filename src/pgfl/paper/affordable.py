@@ -187,7 +187,7 @@ class Affordable:
         compared = [trial for scene in SCENES for trial in (scene.admm, scene.linearised)]
         tried = [one for idea in IDEAS for one in (idea.changed, idea.base)]
         runs = max(FEWEST_RUNS, effort.digits)
-        return dict.fromkeys([*compared, *tried, *levels.experiments(effort)], runs)
+        return {**levels.experiments(effort), **dict.fromkeys([*compared, *tried], runs)}
 
     def outcome(self, effort: Effort, measured: Lookup) -> Outcome:
         """The curves of the regressions, and a verdict on every scene and idea."""
