@@ -34,7 +34,7 @@ class Kept:
     def write(self, experiment: Experiment, seed: int, runs: int, found: Measured) -> None:
         """Keep it; the file appears when it is complete."""
         make_folder(self.folder)
-        write_atomically(self._path(experiment, seed, runs), lambda stream: np.savez(stream, **found))
+        write_atomically(self._path(experiment, seed, runs), lambda stream: np.savez(stream, **found))  # type: ignore[arg-type]
 
     def _path(self, experiment: Experiment, seed: int, runs: int) -> Path:
         name = f"{version('pgfl')} {experiment!r} {seed} {runs}"

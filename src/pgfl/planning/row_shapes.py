@@ -46,7 +46,7 @@ class RowShape:
             len(numbers),
             len(truths),
             tuple(len(column.feature_names) for column in encoding.columns if isinstance(column, CategoryColumn)),
-            sum(column.indicator for column in (*numbers, *truths)),
+            sum(column.indicator for column in numbers) + sum(column.indicator for column in truths),
             encoding.intercept,
             spread,
         )
