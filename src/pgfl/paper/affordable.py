@@ -203,7 +203,8 @@ class Affordable:
             "are those of the models that clients receive. Everyone takes part until the budgets are spent, unless a "
             "row says otherwise; then servers average for ten more rounds. ε is exact at δ = 1e-5. Nobody is trusted "
             "unless a row names a level of trust: masked sums withstand one colluding client and one lost client in "
-            "ten per server and cluster; one trusted server has all clients."
+            "ten per server and cluster; one trusted server has all clients.",
+            levels.note(effort),
         ]
         return Outcome(self.name, self.title, panels, claims, notes)
 

@@ -264,6 +264,17 @@ def experiments(effort: Effort) -> dict[Experiment, int]:
     return found
 
 
+def note(effort: Effort) -> str:
+    """What a reader of the curves has to know."""
+    runs = ", ".join(f"{scene.runs(effort)} of {scene.kind}" for scene in SCENES)
+    return (
+        f"Runs of every point against ε: {runs}. With linearised steps a client counts in proportion to its records "
+        "(`full_records`). “Without privacy” is the same network and algorithm without noise; its plain averages stop "
+        "a little beside the optimum, so that one trusted server, which averages nothing, can end below it. Clients "
+        "are placed at random: where 5 clients a pair are said, pairs have 1 to 9 or more."
+    )
+
+
 def panels(effort: Effort, measured: Lookup) -> list[Lines]:
     """One panel for every scene and number of clients per pair."""
     found = []
