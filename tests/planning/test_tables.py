@@ -84,7 +84,7 @@ def predicted_and_reached(config, facts, tries=12):
             metrics=[measure], record_every=settings.rounds,
         )  # fmt: skip
         reached.append(100.0 * float(result.history[measure][-1]))
-    return forecast(planner.judged(facts, settings), 100.0), np.array(reached)
+    return forecast(planner.judged(facts, settings), of_table=True), np.array(reached)
 
 
 CASES = [
@@ -130,7 +130,9 @@ def test_hopeless_training_on_a_real_table_is_foretold(configs):
     assert reached.mean() < 10.0
 
 
-def test_init_plans_and_writes_a_config_that_runs(configs, tmp_path):
+def test_init_plans_and_writes_a_config_that_runs(configs, tmp_path, monkeypatch):
+    monkeypatch.setattr(planner, "LEVELS", (1.0,))
+    monkeypatch.setitem(planner.plan.__kwdefaults__, "tries", 6)
     table = Path(configs["diabetes"].data.clients)
     bounds = [f"--bounds={name}={low}:{high}" for name, column in configs["diabetes"].data.columns.items()
               for low, high in [column.bounds]]  # fmt: skip

@@ -12,7 +12,7 @@ from pgfl.array_types import Floats
 from pgfl.core.algorithms import PGFL, Algorithm, ExactMixing
 from pgfl.core.schedules import Decaying
 from pgfl.objectives import Huber, Logistic
-from pgfl.paper import levels
+from pgfl.paper import level_tables, levels
 from pgfl.paper.experiments import DigitData, Experiment, Measured, RegressionData, TailAverage, Trial
 from pgfl.paper.items import Effort, Lookup, accuracy_curve, nmsd_curve
 from pgfl.paper.judging import Claim, claim
@@ -205,6 +205,7 @@ class Affordable:
             "unless a row names a level of trust: masked sums withstand one colluding client and one lost client in "
             "ten per server and cluster; one trusted server has all clients.",
             levels.note(effort),
+            *level_tables.tables(effort, measured),
         ]
         return Outcome(self.name, self.title, panels, claims, notes)
 

@@ -282,7 +282,7 @@ def panels(effort: Effort, measured: Lookup) -> list[Lines]:
         for clients in {clients: None for clients, _ in grid(scene, effort)}:
             epsilons = [epsilon for size, epsilon in grid(scene, effort) if size == clients]
             series = [_curve(scene, method, clients, epsilons, measured) for method in NAMES]
-            limit = _interval(scene, measured(scene.without_privacy(clients)))
+            limit = reached(scene, measured(scene.without_privacy(clients)))
             flat = np.full(len(epsilons), limit.value)
             series.append(Series("without privacy", np.array(epsilons), flat, look=Look(GREY, "--")))
             label = "NMSD [dB]" if scene.regression else "accuracy [%]"
@@ -307,7 +307,7 @@ def claims(effort: Effort, measured: Lookup) -> list[Claim]:
 
 def _reached(scene: Scene, row: Expected, measured: Lookup) -> Claim:
     unit = "dB" if scene.regression else "%"
-    level = _interval(scene, measured(scene.trial(row.method, row.epsilon, row.clients)))
+    level = reached(scene, measured(scene.trial(row.method, row.epsilon, row.clients)))
     holds = level.value <= row.reached if scene.regression else level.value >= row.reached
     return claim(
         f"affordable.trust.{scene.kind}-{row.method}-{row.clients}-{row.epsilon:g}",
@@ -328,12 +328,12 @@ def _gain(scene: Scene, clients: int, least: float, measured: Lookup) -> Claim:
 
 
 def _curve(scene: Scene, method: Method, clients: int, epsilons: list[float], measured: Lookup) -> Series:
-    points = [_interval(scene, measured(scene.trial(method, epsilon, clients))) for epsilon in epsilons]
+    points = [reached(scene, measured(scene.trial(method, epsilon, clients))) for epsilon in epsilons]
     value, low, high = (np.array([getattr(point, name) for point in points]) for name in ("value", "low", "high"))
     return Series(NAMES[method], np.array(epsilons), value, low, high, LOOKS[method])
 
 
-def _interval(scene: Scene, found: Measured) -> Interval:
+def reached(scene: Scene, found: Measured) -> Interval:
     """The level after the last round: dB of the mean NMSD, or per cent."""
     if not scene.regression:
         return interval(100.0 * found["accuracy"][:, -1])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -83,8 +82,8 @@ def plan(source: Config | Facts, *, tries: int = TRIES, progress: Progress | Non
         helps[name] = (-1.0 if small.by_truth else 1.0) * (reached - float(found[: len(FEW_SEEDS)].mean()))
     limit = shown(small, np.array([without_privacy(small, JUDGING_SEEDS[0])]))[0]
     made = configured(source, stated, settings) if isinstance(source, Config) else None
-    most = math.inf if small.by_truth else 100.0
-    return Plan(stated, settings, forecast(found, most), float(limit), curves, helps, instead, made)
+    predicted = forecast(found, small.rows is not None)
+    return Plan(stated, settings, predicted, float(limit), curves, helps, instead, made)
 
 
 def possible(facts: Facts) -> bool:
