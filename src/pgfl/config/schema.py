@@ -223,11 +223,13 @@ def _number_or_text(value: object) -> str:
 class AlgorithmSettings(Section):
     """Which algorithm, what a client does, ρ, inter-cluster learning τ, and how many clients of a server take part.
 
-    A client solves its primal problem ("admm", as in the paper) or takes one gradient step of length 1/ρ ("gradient").
+    A client solves its primal problem ("admm", as in the paper) or takes one gradient step of length 1/ρ ("gradient");
+    the step of a client with fewer than `full_records` records is shorter, in proportion to its records.
     """
 
     kind: AlgorithmKind = "pgfl"
     client: ClientKind = PGFL.client
+    full_records: Count = PGFL.full_records
     rho: Annotated[
         Annotated[Positive, Tag("<number>")] | Annotated[Literal["auto"], Tag("<text>")], Discriminator(_number_or_text)
     ] = PGFL.rho
@@ -248,6 +250,8 @@ class AlgorithmSettings(Section):
                 f'`algorithm.client` = "{self.client}" is for the pgfl algorithms, but fedavg has its own steps '
                 f'(`step`, `local_steps`); set client = "{PGFL.client}", the default, or kind = "pgfl".'
             )
+        if self.full_records != PGFL.full_records and self.client != "gradient":
+            raise ValueError('`algorithm.full_records` is for gradient steps; set client = "gradient" with it.')
         return self
 
 

@@ -52,6 +52,16 @@ def public_encoding(config: Config) -> RowEncoding | None:
     return stated_encoding(data.clients, data.target, data.intercept, **_reading(data))
 
 
+def placed_clients(config: Config) -> tuple[int, list[tuple[int, int, int]]]:
+    """The number of features of a config's table, and (server, cluster, rows) of every client, without its features."""
+    data = config.data
+    assert isinstance(data, TableData)
+    from pgfl.data.table_outline import read_extent, read_placement
+
+    columns = read_extent(data.clients, data.target, data.intercept, **_reading(data))["dimension"]
+    return columns, read_placement(data.clients, config.graph.servers, data.client, data.server, data.cluster)
+
+
 def federations(config: Config) -> Callable[[int, Sequence[int] | None], Federation]:
     """The federation of every run, or its part at some servers: generated for each run, or the same table for all.
 

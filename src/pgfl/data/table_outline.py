@@ -47,6 +47,22 @@ def read_shape(
     return server_graph(graph, server_ids, average_degree, seed, 0), counts
 
 
+def read_placement(
+    clients: TableSource,
+    servers: Sequence[object] = (),
+    client: str | None = None,
+    server: str | None = None,
+    cluster: str | None = None,
+) -> list[tuple[int, int, int]]:
+    """(server, cluster, rows) of every client, from the columns that name its place; servers as in `read_shape`."""
+    table = open_table(clients)
+    places = read_places(table, place_columns(table, client, server, cluster))
+    server_ids = sorted({*places.servers, *extra_servers(servers)})
+    number = np.array([server_ids.index(name) for name in places.servers])
+    columns = (number[places.client_server], places.client_cluster, np.diff(places.offsets))
+    return list(zip(*(values.tolist() for values in columns), strict=True))
+
+
 def read_extent(clients: TableSource, target: str, intercept: bool, **reading: Unpack[Reading]) -> dict[str, int]:
     """How large the federation of a table will be, without reading its features: clients, rows, dimension, pairs."""
     table, selection = _selected(clients, target, reading)
