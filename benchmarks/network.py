@@ -30,8 +30,9 @@ REMARKS = [
     "perturbs, and writes the ledger. The ratio's spread is that of our rounds over the median of theirs.",
     "The start counts from the first process to the end of the first round; on both sides the keys are registered "
     "before.",
-    "A masked round and a plain one (linearised steps, one cluster) run in one process, over TLS streams, and nobody "
-    "drops out; CPU time is that of the site and all clients together. Rounds are prepared ahead, shown apart.",
+    "A masked round and a plain one (linearised steps, one cluster) run over TLS streams, and nobody drops out. CPU "
+    "time is that of the site and all clients together, in one process; wall time is with the clients in two processes "
+    "of their own, on two cores that all share. Rounds are prepared ahead, shown apart.",
     "Memory is proportional set size. A simulated stream answers at once, from this benchmark's own process, which "
     "needs about as much processor time for an answer as the site; 10,000 answers a second leave the site 100 µs each.",
     "The echo shows what binds a site with many streams: gRPC in Python takes more than 100 µs to receive and send a "

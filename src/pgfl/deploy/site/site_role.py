@@ -152,8 +152,10 @@ class SiteRole:
         if self.trustee is None:
             return aggregates, used
         self.trustee.sat_out.clear()
-        for pair in sorted({self.pair(client) for client in clean}):
+        for pair in sorted({self.pair(client) for client in self.clients}):
             members = {name: self._contribution(name, clean[name]) for name in clean if self.pair(name) == pair}
+            if not members and self.trustee.kept.noised(round, pair) is None:
+                continue
             noised = self.trustee.noised_sum(round, pair, members, len(self.clients))
             if noised is None:
                 continue
