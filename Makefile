@@ -49,7 +49,7 @@ test: install
 	$(BIN)/python -m pytest -n 2 --dist loadgroup
 
 two-worlds: install
-	PGFL_TWO_WORLDS=12000 $(BIN)/python -m pytest -s tests/privacy/test_two_worlds.py
+	PGFL_TWO_WORLDS=12000 $(BIN)/python -m pytest -s tests/privacy/test_two_worlds.py tests/privacy/test_two_worlds_of_masks.py tests/privacy/test_two_worlds_of_sites.py
 
 check: install
 	$(BIN)/ruff check

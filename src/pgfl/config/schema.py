@@ -223,11 +223,13 @@ def _number_or_text(value: object) -> str:
 class AlgorithmSettings(Section):
     """Which algorithm, what a client does, ρ, inter-cluster learning τ, and how many clients of a server take part.
 
-    A client solves its primal problem ("admm", as in the paper) or takes one gradient step of length 1/ρ ("gradient").
+    A client solves its primal problem ("admm", as in the paper) or takes one gradient step of length 1/ρ ("gradient");
+    the step of a client with fewer than `full_records` records is shorter, in proportion to its records.
     """
 
     kind: AlgorithmKind = "pgfl"
     client: ClientKind = PGFL.client
+    full_records: Count = PGFL.full_records
     rho: Annotated[
         Annotated[Positive, Tag("<number>")] | Annotated[Literal["auto"], Tag("<text>")], Discriminator(_number_or_text)
     ] = PGFL.rho
@@ -248,10 +250,23 @@ class AlgorithmSettings(Section):
                 f'`algorithm.client` = "{self.client}" is for the pgfl algorithms, but fedavg has its own steps '
                 f'(`step`, `local_steps`); set client = "{PGFL.client}", the default, or kind = "pgfl".'
             )
+        if self.full_records != PGFL.full_records and self.client != "gradient":
+            raise ValueError('`algorithm.full_records` is for gradient steps; set client = "gradient" with it.')
         return self
 
 
-class PrivacySettings(Section):
+class PrivacyKeys(Section):
+    """Keys of privacy, each of which is judged by its name in `rules`."""
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _by_the_rules(cls, value: object, about: ValidationInfo) -> object:
+        if found := rules.problem(str(about.field_name), value):
+            raise ValueError(found)
+        return value
+
+
+class PrivacySettings(PrivacyKeys):
     """Differential privacy: a schedule (phi0 or phi1, zeta) or a target (epsilon, delta), and data bounds.
 
     Where a schedule or a target is stated, it is on unless `enabled` is false. What may be asked is in `rules`.
@@ -276,13 +291,6 @@ class PrivacySettings(Section):
     contributors: int = Privacy.contributors
     colluders: int = Privacy.colluders
     dropouts: float = Privacy.dropouts
-
-    @field_validator("*", mode="before")
-    @classmethod
-    def _by_the_rules(cls, value: object, about: ValidationInfo) -> object:
-        if found := rules.problem(str(about.field_name), value):
-            raise ValueError(found)
-        return value
 
     @model_validator(mode="before")
     @classmethod

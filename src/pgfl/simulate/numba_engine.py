@@ -20,6 +20,7 @@ from pgfl.array_types import Array, Bools, DTypeLike, Floats
 from pgfl.arrays import pick, put
 from pgfl.core import equations as eq
 from pgfl.core.algorithms import ServerState
+from pgfl.core.client_rules import LinearisedStep
 from pgfl.objectives import Huber, Logistic, Objective, Ridge
 from pgfl.objectives.solving import GOAL, tolerance_for
 from pgfl.simulate import numba_kernels as compiled
@@ -84,7 +85,11 @@ class FastEngine(Engine):
             phase(*who, fields, *models, errors, *results, unsettled)
             self.check_solved(errors, lambda: pick(state.model, part.index), part)
         else:
-            compiled.linearised_client_phase(*who, fields, state.server_models, state.model, *results)
+            rule = self.algorithm.client_rule
+            assert isinstance(rule, LinearisedStep)
+            compiled.linearised_client_phase(
+                *who, fields, state.server_models, state.model, *results, rule.full_records
+            )
         if self.noise is not None:
             released = self.noise.release(pick(state.model, part.index), part.sigma, part.flat, number)
             put(state.released, slice(None) if part.index is None else part.index, released)

@@ -162,16 +162,17 @@ def linearised_client_phase(
     means: Array,
     shares: Array,
     averaged: bool,
+    full_records: int,
 ) -> None:
     """`linearised_client_step` of those who take part and, if `averaged`, the mean of their models for every pair.
 
-    w_k = (1 − 2λ/(|C_s| ρ)) w_{q,s} − Xᵀℓ′/(D_k ρ). The participants of the block's i-th pair are
-    `clients[bounds[i] : bounds[i + 1]]`.
+    w_k = (1 − 2λ/(|C_s| ρ_k)) w_{q,s} − Xᵀℓ′/(D_k ρ_k), with ρ_k of `rho_by_records`. The participants of the block's
+    i-th pair are `clients[bounds[i] : bounds[i + 1]]`.
     """
     problems = Problems(*fields)
     x, dimension, targets = problems.features.reshape(-1), problems.features.shape[1], problems.targets
     models, own_models, pair_means = server_models.reshape(-1), model.reshape(-1), means.reshape(-1)
-    kind, kappa, penalty, reach = problems.kind, problems.kappa, problems.ridge_penalty, 1.0 / problems.rho[()]
+    kind, kappa, penalty, full_reach = problems.kind, problems.kappa, problems.ridge_penalty, 1.0 / problems.rho[()]
     lanes, one = lanes_of(x), problems.rho.dtype.type(1.0)
     received, new = _spaced_zeros(x, dimension, lanes), _spaced_zeros(x, dimension, lanes)
     sums = _spaced_zeros(x, dimension, lanes)
@@ -184,6 +185,7 @@ def linearised_client_phase(
             k = clients[i]
             start, rows, ridge = problems.first[k], problems.counts[k], kind[k] == RIDGE
             rows_times(x, start * dimension, rows, received, dimension, lanes, moves)
+            reach = full_reach * rows / max(rows, full_records)
             scale = -reach / rows
             for r in range(rows):
                 margin, target = moves[r], targets[start + r]
