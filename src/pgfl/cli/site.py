@@ -276,7 +276,7 @@ def status(home: Home = Path("."), as_json: Json = False) -> None:
     console.print(f"round {figures['round']}; the site {running}", highlight=False)
     if figures["missing"]:
         console.print(f"the next round waits: {figures['missing']}", highlight=False)
-    table = Table("client", "cluster", "releases", "last round", "connected", "trust", "ε")
+    table = Table("client", "cluster", "releases", "last round", "connected", "trust", "ε", "ε left")
     for client in figures["clients"]:
         connected = "yes" if client["name"] in figures["connected"] else "no"
         table.add_row(
@@ -287,6 +287,7 @@ def status(home: Home = Path("."), as_json: Json = False) -> None:
             connected,
             client["trust"],
             "—" if client["epsilon"] is None else f"{client['epsilon']:.3g}{' (spent)' if client['spent'] else ''}",
+            "—" if client["epsilon_left"] is None else f"{client['epsilon_left']:.3g}",
         )
     console.print(table)
     for neighbour in figures["neighbours"]:

@@ -726,6 +726,7 @@ class Site:
             "missing": self.rounds.missing if self.rounds.phase is Phase.WAITING else None,
             "disagreement": self.role.disagreement,
             "refused": self._refused(),
+            "budgets": {name: told.model_dump() for name, told in self._budgets.items() if told is not None},
         }
         partial = self.home / f"{LIVE}.part"
         with suppress(OSError):
