@@ -112,9 +112,9 @@ def gradient_client_phase(
 ) -> None:
     """Gradient steps of those who take part from their server's model and, if `averaged`, the mean for every pair.
 
-    A step of length η is w ← (1 − 2ηλ/|C_s|) w − η Xᵀℓ′/D_k; it is shorter below `full_records`, as `rho_by_records` says.
-    Twins: `gradient_step` and, with one step of length 1/ρ, `linearised_client_step`. The participants of the block's
-    i-th pair are `clients[bounds[i] : bounds[i + 1]]`.
+    A step of length η is w ← (1 − 2ηλ/|C_s|) w − η Xᵀℓ′/D_k; with fewer than `full_records` it is shorter, as
+    `rho_by_records` says. Twins: `gradient_step` and, with one step of length 1/ρ, `linearised_client_step`. The
+    participants of the block's i-th pair are `clients[bounds[i] : bounds[i + 1]]`.
     """
     problems = Problems(*fields)
     x, dimension, targets = problems.features.reshape(-1), problems.features.shape[1], problems.targets
