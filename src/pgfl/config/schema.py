@@ -255,7 +255,18 @@ class AlgorithmSettings(Section):
         return self
 
 
-class PrivacySettings(Section):
+class PrivacyKeys(Section):
+    """Keys of privacy, each of which is judged by its name in `rules`."""
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _by_the_rules(cls, value: object, about: ValidationInfo) -> object:
+        if found := rules.problem(str(about.field_name), value):
+            raise ValueError(found)
+        return value
+
+
+class PrivacySettings(PrivacyKeys):
     """Differential privacy: a schedule (phi0 or phi1, zeta) or a target (epsilon, delta), and data bounds.
 
     Where a schedule or a target is stated, it is on unless `enabled` is false. What may be asked is in `rules`.
@@ -280,13 +291,6 @@ class PrivacySettings(Section):
     contributors: int = Privacy.contributors
     colluders: int = Privacy.colluders
     dropouts: float = Privacy.dropouts
-
-    @field_validator("*", mode="before")
-    @classmethod
-    def _by_the_rules(cls, value: object, about: ValidationInfo) -> object:
-        if found := rules.problem(str(about.field_name), value):
-            raise ValueError(found)
-        return value
 
     @model_validator(mode="before")
     @classmethod
