@@ -20,6 +20,7 @@ import start_up
 
 CASES: harness.Cases = {
     "start-up": start_up.imports,
+    "compiled-start": start_up.compiled_start,
     "bounds": bounds.bounds,
     "paper": rounds.paper_round,
     "batched": rounds.batched_runs,

@@ -11,6 +11,11 @@ import numpy as np
 
 from harness import Row, quartiles, seconds, take_turns
 
+TRAINING = """
+from pgfl import PGFL, Ridge, synthetic_regression, train
+data = synthetic_regression(servers=2, clients_per_server=3, dimension=5, samples=(2, 4))
+train(data, PGFL(), Ridge(), rounds=2, engine={engine!r})
+"""
 HELP = "import sys; sys.argv = ['pgfl', '--help']; from pgfl.cli import main; main()"
 
 
@@ -30,3 +35,13 @@ def imports() -> Iterator[Row]:
         yield Row(name, f"`{name}`", "`import numpy`: seconds more", "≤ 0.3 s",
                   *quartiles(turns.ours - turns.theirs),
                   seconds(np.median(turns.ours)), seconds(np.median(turns.theirs)), clock="CPU")  # fmt: skip
+
+
+def compiled_start() -> Iterator[Row]:
+    """A training of two rounds in a fresh process, whose kernels lie in the user's cache."""
+    numba, numpy = (TRAINING.format(engine=engine) for engine in ("numba", "numpy"))
+    python(numba)
+    turns = take_turns(lambda: python(numba), lambda: python(numpy), 9, clock=children)
+    yield Row("compiled-start", "start of a training with the numba engine, warm cache", "NumPy's: seconds more",
+              "≤ 0.5 s", *quartiles(turns.ours - turns.theirs), seconds(np.median(turns.ours)),
+              seconds(np.median(turns.theirs)), clock="CPU")  # fmt: skip

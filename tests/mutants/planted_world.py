@@ -10,15 +10,6 @@ LISTENER, BACKUP = "deploy/guarded_listener.py", "deploy/site/site_backup.py"
 
 WORLD = (
     Mutant(
-        "connecting-in-a-hurry",
-        "an attempt to connect may take 200 ms",
-        "Nobody further away than that can ever take part.",
-        "deploy/grpc_options.py",
-        '("grpc.min_reconnect_backoff_ms", 20_000)',
-        '("grpc.min_reconnect_backoff_ms", 200)',
-        ("tests/deploy/test_long_links.py::test_half_a_second_and_lost_packets_keep_nobody_out_of_any_round",),
-    ),
-    Mutant(
         "site-half-alive",
         "an exception in a round is logged and forgotten",
         "The process lives, the status says that it runs, and no round is ever completed again.",
@@ -26,17 +17,6 @@ WORLD = (
         "        except Exception as error:\n            self._fail(error)\n",
         '        except Exception as error:\n            log.error("a round failed: %s", error)\n',
         (ALIVE + "test_an_exception_ends_the_site_with_a_reason_and_a_code_to_restart_it[combine]",),
-    ),
-    Mutant(
-        "site-stop-ends-clients",
-        "a site that is stopped sends its clients the end of training",
-        "They end with exit code 0 and stay down.",
-        "deploy/round_streams.py",
-        "        for client in self._queues:\n            self.close(client)\n",
-        "        for client in self._queues:\n"
-        '            self.send(client, encode(messages.Stop(reason="stopped")))\n'
-        "            self.close(client)\n",
-        (ALIVE + "test_a_site_that_is_stopped_is_not_the_end_of_training_and_its_clients_come_back",),
     ),
     Mutant(
         "any-cluster-admitted",
@@ -64,24 +44,6 @@ WORLD = (
         "self._open[host] >= self.limits.per_address or ",
         "",
         (GUARD + "test_connections_of_one_address_are_limited_and_the_silent_ones_make_room_soon",),
-    ),
-    Mutant(
-        "handshakes-for-ever",
-        "a caller may take any time for its handshake",
-        "Silent connections stay.",
-        LISTENER,
-        "if self.over.done() or not (self.handshake.done and self.moved):",
-        "if self.over.done():",
-        (GUARD + "test_connections_of_one_address_are_limited_and_the_silent_ones_make_room_soon",),
-    ),
-    Mutant(
-        "superlink-imports-from-here",
-        "the SuperLink imports modules from the working folder",
-        "An http.py that lies there runs.",
-        "deploy/flower/flower_site.py",
-        'sys.executable, "-P", "-m"',
-        'sys.executable, "-m"',
-        ("tests/deploy/test_flower.py::test_a_hostile_bundle_does_not_run_and_control_is_locked",),
     ),
     Mutant(
         "silent-clients-always-asked",

@@ -25,6 +25,7 @@ def test_compiled_where_it_pays_off():
     assert chosen(TrainingOptions(rounds=300)) == "numpy", "loading Numba takes longer than these rounds"
     assert chosen(TrainingOptions(rounds=2_000, runs=100)) == "numba"
     assert chosen(objective=Huber()) == chosen(algorithm=PGFL(client="gradient")) == "numba"
+    assert chosen(algorithm=FedAvg(step=0.01)) == "numba"
 
 
 def test_numpy_where_numba_is_missing(monkeypatch):
@@ -35,12 +36,11 @@ def test_numpy_where_numba_is_missing(monkeypatch):
 @pytest.mark.parametrize(
     ("algorithm", "objective", "privacy"),
     [
-        (FedAvg(step=0.01), Ridge(), None),
         (PGFL(), Ridge(w_norm=1.0), None),
         (PGFL(), Softmax(classes=3), None),
         (PGFL(), Huber(), Privacy(x_norm=1.0, phi0=1e-3, zeta=0.99, update_norm=0.5)),
     ],
-    ids=["FedAvg", "constrained ridge", "softmax", "bounded updates"],
+    ids=["constrained ridge", "softmax", "bounded updates"],
 )
 def test_numpy_for_what_the_kernels_do_not_know(algorithm, objective, privacy):
     assert chosen(TrainingOptions(rounds=200_000, privacy=privacy), algorithm, objective) == "numpy"

@@ -6,7 +6,7 @@ import pytest
 from pgfl import PGFL, FedAvg, Huber, Logistic, Privacy, Ridge, synthetic_regression, train
 from pgfl.errors import SolverError
 from pgfl.objectives import Objective
-from pgfl.simulate import numba_engine as fast
+from pgfl.simulate import numba_blocks as fast
 from pgfl.simulate import training
 from pgfl.simulate.flat_layout import lay_out
 from tests import bridges, oracle
@@ -88,6 +88,20 @@ def test_private_runs_agree_between_engines(client):
     for mine, theirs in zip(runs[0].models, runs[1].models, strict=True):
         np.testing.assert_allclose(mine.released, theirs.released, atol=1e-9)
     np.testing.assert_array_equal(runs[0].privacy[0]["rho"], runs[1].privacy[0]["rho"])
+
+
+@pytest.mark.parametrize("objective", [Ridge(0.1), Huber(), Logistic()], ids=lambda objective: objective.kind)
+@pytest.mark.parametrize("participants", ["all", 2])
+def test_local_gradient_steps_are_those_of_numpy(objective, participants):
+    made = federation(samples=(1, 30), dimension=20)
+    made = made.replace(targets=(made.targets > 0).astype(float))
+    algorithm = FedAvg(step=0.01, local_steps=4)
+    one, other = (
+        train(made, algorithm, objective, rounds=12, participants=participants, engine=engine)
+        for engine in ("numpy", "numba")
+    )
+    np.testing.assert_allclose(other.models[0].clients, one.models[0].clients, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(other.models[0].servers, one.models[0].servers, rtol=0, atol=1e-12)
 
 
 class Quartic(Objective):

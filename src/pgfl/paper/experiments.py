@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from importlib.util import find_spec
 from typing import Protocol
 
@@ -22,8 +23,11 @@ from pgfl.simulate.simulator import Simulator
 from pgfl.simulate.training import train
 from pgfl.simulate.training_options import TrainingOptions
 
-ENGINE: Library = "numpy"
-"""Named outright, so that a page has the same digits whatever is installed beside."""
+ENGINE: Library = "numba" if find_spec("numba") else "numpy"
+"""Compiled if Numba is there, whatever the length of a training: a worker loads the kernels once for all of them."""
+
+KEPT, KEPT_DIGITS = 30, 10
+"""How many federations a worker keeps: those of one seed serve all experiments on the same data."""
 
 Measured = dict[str, AnyArray]
 """By name, what was measured; the first axis is the run."""
@@ -58,6 +62,7 @@ class RegressionData:
     servers: int = 10
     clients_per_server: int = 15
 
+    @lru_cache(KEPT)  # noqa: B019 (data are values, and few)
     def federation(self, seed: int, run: int) -> Federation:
         """The federation of one run."""
         return synthetic_regression(
@@ -83,6 +88,7 @@ class DigitData:
     servers: int = 10
     clients_per_server: int = 15
 
+    @lru_cache(KEPT_DIGITS)  # noqa: B019
     def federation(self, seed: int, run: int) -> Federation:
         """The federation of one run."""
         return mnist_federation(
@@ -111,15 +117,10 @@ class Trial:
     received: bool = False  # whether the models that clients receive are measured, not the clean ones they compute
 
     @property
-    def engine(self) -> Library:
-        """Compiled steps beyond the paper, where clients have many records, if Numba is there."""
-        return "numba" if self.received and find_spec("numba") else ENGINE
-
-    @property
     def cost(self) -> float:
         """Measured once on one core."""
         size = self.data.servers * self.data.clients_per_server / 150
-        return size * self._cost_of_150_clients * (0.15 if self.engine == "numba" else 1.0)
+        return size * self._cost_of_150_clients
 
     @property
     def _cost_of_150_clients(self) -> float:
@@ -146,7 +147,8 @@ class Trial:
             runs=runs,
             metrics=self.metrics,
             record_every=self.record_every,
-            engine=self.engine,
+            engine=ENGINE,
+            threads=1,
         )
         history = {**result.history, **({} if self.received else result.clean_history or {})}
         found: Measured = {
@@ -176,7 +178,9 @@ class TailAverage:
         """NMSD of the averaged models that clients receive."""
         trial = self.trial
         federations = [trial.data.federation(seed, run) for run in range(runs)]
-        options = TrainingOptions(trial.rounds, trial.participants, trial.privacy, seed=seed, metrics=(), engine=ENGINE)
+        options = TrainingOptions(
+            trial.rounds, trial.participants, trial.privacy, seed=seed, metrics=(), engine=ENGINE, threads=1
+        )
         mean = _Mean(trial.rounds - round(self.share * trial.rounds))
         simulator = Simulator(federations, trial.algorithm, trial.objective, options, observers=[mean])
         simulator.run()

@@ -49,8 +49,8 @@ class Runner:
                 self._pool = ProcessPoolExecutor(
                     self._workers, mp_context=get_context("spawn"), initializer=_leave_with_parent
                 )
-                for experiment in self._wanted:
-                    self._pieces[experiment] = [self._submit(experiment, *piece) for piece in self._split(experiment)]
+                for experiment, seed, runs in self._in_order():
+                    self._pieces.setdefault(experiment, []).append(self._submit(experiment, seed, runs))
         return self
 
     def __exit__(self, *exception: object) -> None:
@@ -63,6 +63,12 @@ class Runner:
             self._pieces[experiment] = [self._do(experiment, *piece) for piece in self._split(experiment)]
         found = [piece.result() for piece in self._pieces[experiment]]
         return {name: np.concatenate([part[name] for part in found]) for name in found[0]}
+
+    def _in_order(self) -> list[tuple[Experiment, int, int]]:
+        """All pieces: those on the same data together, seed by seed, so that a worker makes data once for many."""
+        pieces = [(experiment, *piece) for experiment in self._wanted for piece in self._split(experiment)]
+        kinds = list(dict.fromkeys(_data_of(experiment) for experiment in self._wanted))
+        return sorted(pieces, key=lambda piece: (kinds.index(_data_of(piece[0])), piece[1]))
 
     def _split(self, experiment: Experiment) -> Iterator[tuple[int, int]]:
         runs = self._wanted[experiment]
@@ -84,6 +90,11 @@ class Runner:
     def _report(self, cost: float) -> None:
         if self._advance is not None:
             self._advance(cost)
+
+
+def _data_of(experiment: Experiment) -> object:
+    """What an experiment makes its federations from; itself, if nothing else says so."""
+    return getattr(getattr(experiment, "trial", experiment), "data", experiment)
 
 
 def _carry_out(experiment: Experiment, seed: int, runs: int, kept: Kept | None) -> Measured:

@@ -14,7 +14,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from pgfl.array_types import Floats
-from pgfl.core.row_encoding import BooleanColumn, CategoryColumn, NumberColumn, RowEncoding
+from pgfl.core.encoded_columns import BooleanColumn, CategoryColumn, NumberColumn
+from pgfl.core.row_encoding import RowEncoding
 
 SPREAD = 0.35
 """Standard deviation of a number within [−1, 1]: about a third, if bounds are wide enough for nearly all records."""

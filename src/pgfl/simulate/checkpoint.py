@@ -97,8 +97,9 @@ class Checkpoints:
         }
         if self.keep_clean:
             arrays |= {"model": np.asarray(state.model), "clean": np.array(json.dumps(recorder.clean))}
-        if state.released is not state.model:
+        if state.released_models is not None:
             arrays["released"] = np.asarray(state.released)
+        arrays |= {f"engine/{name}": np.asarray(values) for name, values in engine.beside().items()}
         arrays |= {f"monitor/{name}": values for name, values in simulator.monitor.state().items()}
         arrays |= {f"servers/{name}": np.asarray(values) for name, values in state.servers.items()}
         return arrays | {f"privacy/{name}": values for name, values in (plan.state() if plan else {}).items()}
@@ -118,6 +119,8 @@ class Checkpoints:
         state.released = xp.asarray(arrays["released"] if "released" in arrays else arrays["model"])
         state.model = xp.asarray(arrays["model"]) if "released" in arrays and self.keep_clean else state.released
         state.servers = {name: xp.asarray(arrays[f"servers/{name}"]) for name in state.servers}
+        beside = {name.removeprefix("engine/"): arrays[name] for name in arrays if name.startswith("engine/")}
+        engine.restore(beside)
         engine.previous_servers = xp.asarray(arrays["previous_servers"])
         engine.network.known = arrays["known"]
         engine.network.rested = arrays.get("rested", engine.network.rested)  # older checkpoints have neither

@@ -5,11 +5,11 @@ The arithmetic is the algorithms'; this file moves arrays, asks who takes part, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Protocol, TypeVar
+from typing import Literal, Protocol, TypeVar
 
 import numpy as np
 
@@ -108,30 +108,56 @@ class State:
     """Everything that a round changes: clients' models (clean and released) and duals, and the servers' state.
 
     Where only the means of pairs are released, `released` has for each client the mean that it contributed to last.
+    An engine may put off what no round needs; `late` brings it up to date when somebody asks for it.
     """
 
     round: int
-    model: Array
-    released: Array
+    models: Array
+    released_models: Array | None  # None where the models are released as they are
     duals: Array
     servers: ServerState
-    settle: Callable[[], None] | None = None  # brings the duals up to date, where an engine puts that off
+    late: dict[Literal["model", "dual"], Callable[[], None]] = field(default_factory=dict)
+
+    @property
+    def model(self) -> Array:
+        """w_k of every client."""
+        self._bring_up_to_date("model")
+        return self.models
+
+    @model.setter
+    def model(self, values: Array) -> None:
+        self.models = values
+        self.released = self.released_models if self.released_models is not None else values
+        self.late.pop("model", None)
+
+    @property
+    def released(self) -> Array:
+        """What every client released last."""
+        return self.model if self.released_models is None else self.released_models
+
+    @released.setter
+    def released(self, values: Array) -> None:
+        self.released_models = None if values is self.models else values
 
     @property
     def dual(self) -> Array:
         """φ_k/ρ of every client."""
-        if self.settle is not None:
-            self.settle()
+        self._bring_up_to_date("dual")
         return self.duals
 
     @dual.setter
     def dual(self, values: Array) -> None:
-        self.duals, self.settle = values, None
+        self.duals = values
+        self.late.pop("dual", None)
 
     @property
     def server_models(self) -> Array:
         """w_{q,s} of every pair; zero where it is not known."""
         return self.servers["model"]
+
+    def _bring_up_to_date(self, name: Literal["model", "dual"]) -> None:
+        if work := self.late.pop(name, None):
+            work()
 
 
 @dataclass(frozen=True)
@@ -199,7 +225,7 @@ class Engine:
         length = layout.model_length
         self.communicator, self.halo = communicator, communicator.halo(layout, length, dtype)
         clients, pairs = (xp.asarray(np.zeros((n, length), dtype)) for n in (layout.clients, layout.pairs))
-        released = clients if noise is None and pair_noise is None else clients + 0.0
+        released = None if noise is None and pair_noise is None else clients + 0.0
         self.state = State(0, clients, released, clients + 0.0, algorithm.start(pairs))
         self.previous_servers = pairs
         self.frozen: Bools | None = None  # pairs of runs that are over while others of the batch go on
@@ -227,11 +253,17 @@ class Engine:
         """The servers' state after the round, from the means of what their clients contribute."""
         aggregate = self._aggregate(turnout, means)
         servers, published, neighbourhood = self._exchange(aggregate, turnout.contributing)
-        servers = self.algorithm.combine(servers, published, neighbourhood, tau)
+        servers = self.combine(servers, published, neighbourhood, tau)
         if not self.network.complete:
             known = self.xp.asarray(self.network.known[:, None].astype(self.dtype))
             servers["model"] = keep_rows(servers["model"], known)
         return servers
+
+    def combine(
+        self, servers: ServerState, published: Array, neighbourhood: NeighbourhoodOfPairs, tau: float
+    ) -> ServerState:
+        """The servers' state after the round, as the algorithm says."""
+        return self.algorithm.combine(servers, published, neighbourhood, tau)
 
     def _thawed(self, values: Array, kept: Array) -> Array:
         """The values, except in runs that are over: they keep theirs, so that no run depends on its batch."""
@@ -311,7 +343,7 @@ class Engine:
         if not len(part.flat):
             return None
         state = self.state
-        dual = pick(state.dual, part.index)
+        dual = pick(state.duals, part.index)
 
         def release(models: Array) -> Array:
             if self.noise is None:
@@ -320,11 +352,12 @@ class Engine:
 
         step = self.algorithm.client_step(part.problem, self._received(part), dual, release)
         self.check_solved(step.error, lambda: step.model, part)
-        state.model = put(state.model, part.index, step.model)
+        state.models = put(state.models, part.index, step.model)
         means = eq.server_aggregation(self.algorithm.contribution(step.released, dual), part.mean)
         if self.pair_noise is not None:
             return self.released_means(part, step.model, means, number)
-        state.released = state.model if self.noise is None else put(state.released, part.index, step.released)
+        if self.noise is not None:
+            state.released = put(state.released, part.index, step.released)
         return means
 
     def released_means(self, part: Part, models: Array, means: Array, number: int) -> Array:
@@ -338,6 +371,13 @@ class Engine:
         released, state = self.xp.asarray(noised), self.state
         state.released = put(state.released, part.index, pick(released, part.pair - part.block.pairs.start))
         return released
+
+    def beside(self) -> dict[str, Array]:
+        """What the next round needs beside the state, for checkpoints; names begin with "pairs_" or "clients_"."""
+        return {}
+
+    def restore(self, beside: Mapping[str, Array]) -> None:
+        """Go on from `beside()`, after the state was restored."""
 
     def _aggregate(self, turnout: Turnout, means: list[Array]) -> Array:
         """The participants' mean for every pair, and the current model where there is none."""
@@ -357,8 +397,9 @@ class Engine:
         if not len(part.flat):
             return
         state = self.state
-        dual, released = pick(state.dual, part.index), pick(state.released, part.index)
-        state.dual = put(state.dual, part.index, self.algorithm.settle(dual, self._received(part), released))
+        released = state.models if state.released_models is None else state.released_models
+        dual, released = pick(state.duals, part.index), pick(released, part.index)
+        state.duals = put(state.duals, part.index, self.algorithm.settle(dual, self._received(part), released))
 
     def _received(self, part: Part) -> Array:
         """w_{q,s} for every participant; cached between rounds while the same clients take part."""

@@ -10,7 +10,7 @@ from dataclasses import replace
 from importlib.util import find_spec
 
 from pgfl.core.algorithms import Algorithm
-from pgfl.core.client_rules import LinearisedStep, ProximalStep
+from pgfl.core.client_rules import GradientSteps, LinearisedStep, ProximalStep
 from pgfl.core.federation import Federation
 from pgfl.core.schedules import Participants
 from pgfl.core.training_defaults import Library
@@ -20,6 +20,7 @@ from pgfl.simulate.problems import Objectives, objective_of
 from pgfl.simulate.training_options import TrainingOptions
 
 KNOWN: tuple[type[Objective], ...] = (Ridge, Huber, Logistic)
+KNOWN_RULES = (ProximalStep, LinearisedStep, GradientSteps)
 ROWS_PER_FEATURE = 2  # with more rows per feature, sample space is the wrong space
 START = 2.0  # seconds that must be saved: twice what loading Numba and its kernels takes on a slow machine
 SAVED = {True: (4e-5, 2.5e-9), False: (3e-4, 2e-8)}
@@ -58,7 +59,7 @@ def kernels_know(
 ) -> bool:
     """Whether the compiled kernels cover a training's clients, or nearly all of them."""
     rule, bounded = algorithm.client_rule, options.privacy is not None and options.privacy.update_norm is not None
-    if not isinstance(rule, ProximalStep | LinearisedStep) or bounded:
+    if not isinstance(rule, KNOWN_RULES) or bounded:
         return False
     wide = not rule.solves or mean_rows <= ROWS_PER_FEATURE * first.dimension
     chosen = (objective_of(objectives, name) for name in first.cluster_ids)

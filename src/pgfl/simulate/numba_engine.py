@@ -6,68 +6,43 @@ features) are computed as in the NumPy engine, server by server.
 
 from __future__ import annotations
 
-import math
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from collections.abc import Mapping
 from functools import cached_property
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from pgfl.array_types import Array, Bools, DTypeLike, Floats
-from pgfl.arrays import pick, put
+from pgfl.array_types import Array
+from pgfl.arrays import Linear, pick, put
 from pgfl.core import equations as eq
-from pgfl.core.algorithms import ServerState
-from pgfl.core.client_rules import LinearisedStep
-from pgfl.objectives import Huber, Logistic, Objective, Ridge
-from pgfl.objectives.solving import GOAL, tolerance_for
+from pgfl.core.algorithms import PGFL, ServerState
+from pgfl.core.client_rules import ClientRule, GradientSteps, LinearisedStep
+from pgfl.core.server_rules import NeighbourhoodAverage
 from pgfl.simulate import numba_kernels as compiled
-from pgfl.simulate.engine import Engine, Part, Turnout
-from pgfl.simulate.engine_choice import ROWS_PER_FEATURE
+from pgfl.simulate.engine import Engine, Part, State, Turnout
 from pgfl.simulate.flat_layout import Layout
-from pgfl.simulate.numba_factors import Problems, factor
-from pgfl.simulate.numba_lanes import BYTES
-from pgfl.simulate.numba_margins import HUBER, LOGISTIC, RIDGE
-from pgfl.simulate.problems import Block, Objectives, block_of, objective_of, pairs_of
-
-KINDS: dict[type[Objective], int] = {Ridge: RIDGE, Huber: HUBER, Logistic: LOGISTIC}
-BLOCKS_PER_THREAD = 8
-PAGE = 4096
-
-
-@dataclass(frozen=True)
-class CompiledBlock:
-    """Whole servers whose clients the kernels know."""
-
-    clients: slice
-    pairs: slice
-    tolerance: Floats
-    strictest: float
-    problems: Problems
-    ridge: bool  # whether all clients have ridge problems
-
-    def objective_values(self, models: Array) -> Array:
-        """f_k of every client at its model."""
-        out = np.empty(self.clients.stop - self.clients.start)
-        compiled.objective_values(self.clients.start, models, self.problems, out)
-        return out
+from pgfl.simulate.neighbourhoods import NeighbourhoodOfPairs
+from pgfl.simulate.numba_blocks import PAGE, CompiledBlock, aligned
+from pgfl.simulate.numba_coordinates import Coordinates, coordinate_phase, no_coordinates, packed, unpacked, written_out
+from pgfl.simulate.numba_servers import averaged_and_learned
 
 
 class FastEngine(Engine):
     """`Engine` whose client phase and dual update are compiled.
 
-    Where all clients take part in every round, the dual update is put off until the next round, which reads the same
-    numbers; whoever asks for the duals before has them settled first.
+    Where all clients take part in every round, nobody's vectors are read or written for nothing: with ridge problems
+    duals and models are kept as coordinates, and with others the dual update is put off until the next round, which
+    reads the same numbers. Whoever asks for duals or models has them computed first.
     """
 
     def __init__(self, layout: Layout, *settings: Any, **more: Any) -> None:
         super().__init__(layout, *settings, **more)
         state = self.state
-        shared = state.released is state.model
-        state.model, state.dual, released = (aligned(state.model.shape, self.dtype, PAGE // 4 * i) for i in range(3))
-        state.released = state.model if shared else released
+        state.models, state.duals, released = (aligned(state.models.shape, self.dtype, PAGE // 4 * i) for i in range(3))
+        state.released_models = None if state.released_models is None else released
+        self._coordinates = self._first_coordinates()
+        self._kept, self._averages = (state.models, state.duals), np.empty_like(state.server_models)
+        self._most_rows = int(self.communicator.largest([layout.counts.max(initial=0)])[0])
 
     def client_phase(self, part: Part, number: int) -> Array:
         """As `Engine.client_phase`, compiled for the blocks that the kernels know."""
@@ -75,21 +50,20 @@ class FastEngine(Engine):
         if not isinstance(block, CompiledBlock) or not len(part.flat):
             return super().client_phase(part, number)
         state, bounds = self.state, part.mean.indptr
-        means = np.zeros((len(bounds) - 1, state.duals.shape[1]), dtype=self.dtype)
         who, fields, averaged = (part.flat, bounds, block.pairs.start), tuple(block.problems), self.noise is None
+        means = (np.empty if averaged else np.zeros)((len(bounds) - 1, state.duals.shape[1]), dtype=self.dtype)
         results = (means, part.shares, averaged)
-        if self.algorithm.client_rule.solves:
-            errors = np.empty(len(part.flat), dtype=self.dtype)
-            unsettled, models = state.settle is not None, (state.server_models, state.duals, state.model)
-            phase = compiled.ridge_client_phase if block.ridge else compiled.client_phase
-            phase(*who, fields, *models, errors, *results, unsettled)
-            self.check_solved(errors, lambda: pick(state.model, part.index), part)
+        if not self.algorithm.client_rule.solves:
+            lengths = _reach_records_steps(self.algorithm.client_rule)
+            compiled.gradient_client_phase(*who, fields, state.server_models, state.models, *results, *lengths)
         else:
-            rule = self.algorithm.client_rule
-            assert isinstance(rule, LinearisedStep)
-            compiled.linearised_client_phase(
-                *who, fields, state.server_models, state.model, *results, rule.full_records
-            )
+            errors = np.empty(len(part.flat), dtype=self.dtype)
+            if (kept := self._coordinates) is not None:
+                coordinate_phase(*who, fields, tuple(kept), state.server_models, errors, means, part.shares)
+            else:
+                models = (state.server_models, state.duals, state.models)
+                compiled.client_phase(*who, fields, *models, errors, *results, "dual" in state.late)
+            self.check_solved(errors, lambda: self._solved(part), part)
         if self.noise is not None:
             released = self.noise.release(pick(state.model, part.index), part.sigma, part.flat, number)
             put(state.released, slice(None) if part.index is None else part.index, released)
@@ -101,26 +75,106 @@ class FastEngine(Engine):
 
     def server_phase(self, turnout: Turnout, means: list[Array], tau: float) -> ServerState:
         """As `Engine.server_phase`; the client phase has settled what was put off."""
-        self.state.settle = None
+        state = self.state
+        state.late.clear()
+        if self._coordinates is not None:
+            state.late = {"model": self._write_models, "dual": self._write_duals}
         return super().server_phase(turnout, means, tau)
+
+    def combine(
+        self, servers: ServerState, published: Array, neighbourhood: NeighbourhoodOfPairs, tau: float
+    ) -> ServerState:
+        """As `Engine.combine`, compiled for PGFL's own server rule."""
+        rule = self.algorithm.server_rule
+        if type(self.algorithm) is not PGFL or rule != NeighbourhoodAverage() or tau == 0:
+            return super().combine(servers, published, neighbourhood, tau)
+        share = np.empty((len(published), 1), dtype=self.dtype)
+        share[:] = tau * neighbourhood.learns_here
+        mixing, clusters = (_parts_of(one) for one in (neighbourhood.mixing, neighbourhood.cluster_mean))
+        received, new = np.ascontiguousarray(published), np.empty_like(published)
+        averaged_and_learned(mixing, clusters, received, share[:, 0], self._averages, new)
+        return {"model": new}
 
     def settle(self, part: Part) -> None:
         """As `Engine.settle`, compiled for the blocks that the kernels know."""
         if not isinstance(part.block, CompiledBlock):
             super().settle(part)
+        elif self._coordinates is not None:
+            return
         elif self._always_everyone:
-            self.state.settle = self._settle_everyone
+            self.state.late["dual"] = self._settle_everyone
         else:
             self._settle(part)
+
+    def play(self) -> State:
+        """Play one round; models or duals that were replaced from outside take the place of the coordinates."""
+        if self.state.models is not self._kept[0] or self.state.duals is not self._kept[1]:
+            self._coordinates = None
+        return super().play()
+
+    def close(self) -> None:
+        """As `Engine.close`; models are written out while the rows are at hand."""
+        self.state.models, self._coordinates = self.state.model, None
+        super().close()
+
+    def beside(self) -> dict[str, Array]:
+        """The coordinates, if they are what the next round starts from."""
+        kept = self._coordinates
+        return {} if kept is None else packed(kept, self.layout.counts, self._most_rows)
+
+    def restore(self, beside: Mapping[str, Array]) -> None:
+        """Go on from coordinates; without them, the duals are what the next round starts from."""
+        self._kept = (self.state.models, self.state.duals)
+        if self._coordinates is not None:
+            self._coordinates = unpacked(beside, self._coordinates, self.layout.counts) if beside else None
 
     @cached_property
     def _always_everyone(self) -> bool:
         """Whether the next round has the same participants, all of them known to the kernels."""
-        known = all(isinstance(block, CompiledBlock) for block in self.blocks)
-        return known and self.noise is None and getattr(self.scheduler, "everyone_always", False)
+        return self._everyone_cleanly and all(isinstance(block, CompiledBlock) for block in self.blocks)
+
+    @property
+    def _everyone_cleanly(self) -> bool:
+        """Whether everyone takes part in every round, without noise."""
+        clean = self.noise is None and self.pair_noise is None
+        return clean and getattr(self.scheduler, "everyone_always", False)
+
+    def _first_coordinates(self) -> Coordinates | None:
+        """Those of the clients that the kernels know, where everyone takes part, is solved, and has the same ridge."""
+        rule, blocks = self.algorithm.client_rule, [block for block in self.blocks if isinstance(block, CompiledBlock)]
+        if not (rule.solves and self.algorithm.has_dual and self._everyone_cleanly and blocks and blocks[0].ridge):
+            return None
+        problems, shrinkage = blocks[0].problems, np.zeros(self.layout.pairs, dtype=self.dtype)
+        shrinkage[self.layout.client_pair] = problems.ridge_penalty / problems.modulus
+        return no_coordinates(self.layout.counts, shrinkage, np.asarray(self.state.server_models))
+
+    def _write_models(self) -> None:
+        kept = self._coordinates
+        assert kept is not None
+        self._write(kept.centre, kept.model, self.state.models)
+
+    def _write_duals(self) -> None:
+        kept = self._coordinates
+        assert kept is not None
+        self._write(kept.lag + self.state.server_models, kept.dual, self.state.duals)
+
+    def _write(self, shared: Array, own: Array, out: Array) -> None:
+        assert self._everyone is not None
+        known = [part for part in self._everyone.parts if isinstance(part.block, CompiledBlock)]
+        self._over_blocks(lambda part: self._write_part(part, shared, own, out), known)
+
+    def _write_part(self, part: Part, shared: Array, own: Array, out: Array) -> None:
+        assert self._coordinates is not None and isinstance(part.block, CompiledBlock)
+        first, fields = self._coordinates.first, tuple(part.block.problems)
+        written_out(part.flat, self.layout.client_pair, fields, first, shared, own, out)
+
+    def _solved(self, part: Part) -> Array:
+        """The models of those who take part, within a round."""
+        if (kept := self._coordinates) is not None:
+            self._write_part(part, kept.centre, kept.model, self.state.models)
+        return pick(self.state.models, part.index)
 
     def _settle_everyone(self) -> None:
-        self.state.settle = None
         assert self._everyone is not None
         for part in self._everyone.parts:
             self._settle(part)
@@ -130,124 +184,13 @@ class FastEngine(Engine):
         compiled.settle(*who, state.server_models, state.released, state.duals)
 
 
-def prepare(
-    layout: Layout,
-    objectives: Objectives,
-    rho: float,
-    dtype: DTypeLike,
-    update_norm: float | None = None,
-    solved: bool = True,
-    threads: int = 1,
-) -> list[CompiledBlock | Block]:
-    """Factor all problems where they lie, if they are to be `solved`, in blocks of whole servers for the threads."""
-    kind, lam, kappa, tolerance = _settings(layout, objectives, dtype)
-    dimension = layout.runs[0].federation.dimension
-    known = (kind >= 0) & (update_norm is None)
-    if solved:
-        known &= layout.counts <= ROWS_PER_FEATURE * dimension
-    problems = _problems(layout, kind, lam, kappa, tolerance, known & solved, rho, dtype)
-    blocks: list[CompiledBlock | Block] = []
-    for start, stop in _cuts(layout, known, BLOCKS_PER_THREAD * threads if threads > 1 else 1):
-        clients = slice(start, stop)
-        if known[clients].all():
-            own = tolerance[clients]
-            ridge = bool((kind[clients] == RIDGE).all())
-            blocks.append(CompiledBlock(clients, pairs_of(layout, clients), own, float(own.min()), problems, ridge))
-        else:
-            blocks.append(block_of(layout, clients, objectives, rho, dtype, np, update_norm, solved))
-    if solved:
-        _factor(problems, [block.clients for block in blocks if isinstance(block, CompiledBlock)], threads)
-    return blocks
+def _parts_of(operator: Linear) -> tuple[Array, Array, Array]:
+    return operator.indptr, operator.columns, operator.values
 
 
-def _settings(
-    layout: Layout, objectives: Objectives, dtype: DTypeLike
-) -> tuple[NDArray[np.int8], Array, Array, Floats]:
-    """Kind (−1 if unknown), λ, κ and tolerance of every client."""
-    kind, lam = np.empty(layout.clients, dtype=np.int8), np.empty(layout.clients, dtype=dtype)
-    kappa, tolerance = np.ones(layout.clients, dtype=dtype), np.empty(layout.clients)
-    for run in layout.runs:
-        cluster = run.federation.client_cluster[run.order]
-        for q in np.unique(cluster):
-            objective = objective_of(objectives, run.federation.cluster_ids[q])
-            chosen = np.flatnonzero(cluster == q) + run.clients.start
-            free = getattr(objective, "w_norm", None) is None
-            kind[chosen] = KINDS.get(type(objective), -1) if free else -1
-            lam[chosen], kappa[chosen] = objective.lam, getattr(objective, "kappa", 1.0)
-            tolerance[chosen] = tolerance_for(objective, dtype, np) if objective.convex else np.inf
-    return kind, lam, kappa, tolerance
-
-
-def _problems(
-    layout: Layout,
-    kind: NDArray[np.int8],
-    lam: Array,
-    kappa: Array,
-    tolerance: Array,
-    factored: Bools,
-    rho: float,
-    dtype: DTypeLike,
-) -> Problems:
-    rows = [run.federation.features for run in layout.runs]
-    targets = [run.federation.targets for run in layout.runs]
-    before = np.cumsum([0, *map(len, rows)])
-    first = np.concatenate(
-        [run.federation.offsets[run.order] + start for run, start in zip(layout.runs, before, strict=False)]
-    )
-    modulus = eq.strong_convexity(rho, lam, layout.server_clients).astype(dtype)
-    sizes = np.where(factored, layout.counts, 0) ** 2
-    at, register = np.cumsum(sizes) - sizes, BYTES // np.dtype(dtype).itemsize
-    return Problems(
-        first=first,
-        counts=layout.counts,
-        features=_joined(rows, dtype),
-        targets=np.concatenate([*targets, np.zeros(register)]).astype(dtype, copy=False),
-        kind=kind,
-        kappa=kappa,
-        goal=(GOAL * tolerance).astype(dtype),
-        modulus=modulus,
-        rho=np.asarray(rho, dtype=dtype),
-        centre_scale=(rho / modulus).astype(dtype),
-        ridge_penalty=eq.ridge_penalty(lam, layout.server_clients).astype(dtype),
-        at=at,
-        factors=np.zeros(int(sizes.sum()) + register * factored.any(), dtype=dtype),
-        slack=np.zeros(layout.clients, dtype=dtype),
-    )
-
-
-def _joined(arrays: list[Array], dtype: DTypeLike) -> Array:
-    """One run's array as it is; several small ones behind each other."""
-    if len(arrays) == 1:
-        return np.ascontiguousarray(arrays[0], dtype=dtype)
-    return np.concatenate(arrays, out=aligned((sum(map(len, arrays)), *arrays[0].shape[1:]), dtype))
-
-
-def aligned(shape: tuple[int, ...], dtype: DTypeLike, within_page: int = 0) -> Array:
-    """Zeros that begin at a place within a page of memory: a multiple of a register's size is read fastest.
-
-    Arrays that a kernel reads and writes at once should differ in it: a processor that compares the last twelve bits of
-    addresses takes one for the other and waits.
-    """
-    size = np.dtype(dtype).itemsize * math.prod(shape)
-    room = np.zeros(size + PAGE, dtype=np.uint8)
-    start = (within_page - room.ctypes.data) % PAGE
-    return room[start : start + size].view(dtype).reshape(shape)
-
-
-def _cuts(layout: Layout, known: Bools, pieces: int) -> list[tuple[int, int]]:
-    """Cuts between servers: where the kernels' knowledge ends or begins, and into pieces of about equal many rows."""
-    starts = np.searchsorted(layout.client_server, np.unique(layout.client_server))
-    whole = np.logical_and.reduceat(known, starts)
-    rows = np.cumsum(layout.counts)
-    piece = (rows[starts] * pieces - 1) // rows[-1]
-    change = np.flatnonzero((np.diff(whole) != 0) | (np.diff(piece) != 0)) + 1
-    edges = [0, *starts[change].tolist(), layout.clients]
-    return list(pairwise(edges))
-
-
-def _factor(problems: Problems, blocks: list[slice], threads: int) -> None:
-    def one(clients: slice) -> None:
-        factor(np.arange(clients.start, clients.stop), problems)
-
-    with ThreadPoolExecutor(threads) as pool:
-        list(pool.map(one, blocks))
+def _reach_records_steps(rule: ClientRule) -> tuple[float, int, int]:
+    """The length of a rule's gradient steps, from how many records on they have it, and their number."""
+    if isinstance(rule, GradientSteps):
+        return rule.step_size, 1, rule.local_steps
+    assert isinstance(rule, LinearisedStep)
+    return eq.linearised_reach(rule.rho), rule.full_records, 1

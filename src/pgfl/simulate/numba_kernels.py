@@ -18,73 +18,17 @@ from pgfl.simulate.numba_products import (
     add_difference,
     add_rows,
     add_spaced,
-    fetch,
     lanes_of,
     residual,
     rows_times,
+    scaled,
     settled_centre,
     spaced,
     spaced_centre,
-    spaced_length,
+    spaced_zeros,
     symmetric_times,
     unspaced,
 )
-
-CACHED = 2**20  # bytes that lie in a core's own cache
-
-
-@compiled
-def ridge_client_phase(
-    clients: Array,
-    bounds: Array,
-    first_pair: int,
-    fields: tuple[Array, ...],
-    server_models: Array,
-    dual: Array,
-    model: Array,
-    errors: Array,
-    means: Array,
-    shares: Array,
-    averaged: bool,
-    unsettled: bool,
-) -> None:
-    """`client_phase` where all clients have ridge problems: w_k = c + Xᵀ·κ(I + κXXᵀ)⁻¹·(y − Xc).
-
-    While one client is computed, the numbers of the next come from memory, unless all lie in the cache.
-    """
-    problems = Problems(*fields)
-    x, dimension, targets = problems.features.reshape(-1), problems.features.shape[1], problems.targets
-    first, counts, factors, where = problems.first, problems.counts, problems.factors, problems.at
-    scales, slack, distant = problems.centre_scale, problems.slack, x.nbytes > CACHED
-    models, duals = server_models.reshape(-1), dual.reshape(-1)
-    own_models, pair_means = model.reshape(-1), means.reshape(-1)
-    lanes, most, one = lanes_of(x), _most(problems.counts, clients), problems.rho.dtype.type(1.0)
-    vector, sums = _spaced_zeros(x, dimension, lanes), _spaced_zeros(x, dimension, lanes)
-    image, moves = np.zeros(most + lanes, x.dtype), np.zeros(most + lanes, x.dtype)
-    for place in range(len(bounds) - 1):
-        own = (first_pair + place) * dimension
-        sums[:] = 0.0
-        for i in range(bounds[place], bounds[place + 1]):
-            k = clients[i]
-            start, rows, at = first[k], counts[k], k * dimension
-            if distant and i + 1 < len(clients):
-                ahead = clients[i + 1]
-                fetch(x, first[ahead] * dimension, counts[ahead] * dimension, lanes)
-                fetch(duals, ahead * dimension, dimension, lanes)
-                fetch(own_models, ahead * dimension, dimension, lanes)
-            if unsettled:
-                settled_centre(models, own, duals, at, own_models, scales[k], dimension, lanes, vector)
-            else:
-                spaced_centre(models, own, duals, at, scales[k], dimension, lanes, vector)
-            rows_times(x, start * dimension, rows, vector, dimension, lanes, image)
-            errors[i] = slack[k] * np.sqrt(residual(targets, start, rows, image, lanes))
-            symmetric_times(factors, where[k], rows, image, lanes, moves)
-            add_rows(x, start * dimension, rows, moves, dimension, lanes, vector)
-            if averaged:
-                add_contribution(vector, duals, at, dimension, lanes, sums)
-            unspaced(vector, one, dimension, lanes, own_models, at)
-        if averaged:
-            unspaced(sums, shares[place, 0], dimension, lanes, pair_means, place * dimension)
 
 
 @compiled
@@ -114,7 +58,7 @@ def client_phase(
     models, duals = server_models.reshape(-1), dual.reshape(-1)
     own_models, pair_means = model.reshape(-1), means.reshape(-1)
     lanes, most, one = lanes_of(x), _most(problems.counts, clients), problems.rho.dtype.type(1.0)
-    vector, sums = _spaced_zeros(x, dimension, lanes), _spaced_zeros(x, dimension, lanes)
+    vector, sums = spaced_zeros(x, dimension, lanes), spaced_zeros(x, dimension, lanes)
     image, moves = np.empty(most + lanes, x.dtype), np.empty(most + lanes, x.dtype)
     margin, z, work, matrix = np.empty(most), np.empty(most), np.empty((4, most)), np.empty(most * most)
     for place in range(len(bounds) - 1):
@@ -152,7 +96,7 @@ def client_phase(
 
 
 @compiled
-def linearised_client_phase(
+def gradient_client_phase(
     clients: Array,
     bounds: Array,
     first_pair: int,
@@ -162,37 +106,39 @@ def linearised_client_phase(
     means: Array,
     shares: Array,
     averaged: bool,
+    full_reach: float,
     full_records: int,
+    steps: int,
 ) -> None:
-    """`linearised_client_step` of those who take part and, if `averaged`, the mean of their models for every pair.
+    """Gradient steps of those who take part from their server's model and, if `averaged`, the mean for every pair.
 
-    w_k = (1 − 2λ/(|C_s| ρ_k)) w_{q,s} − Xᵀℓ′/(D_k ρ_k), with ρ_k of `rho_by_records`. The participants of the block's
-    i-th pair are `clients[bounds[i] : bounds[i + 1]]`.
+    A step of length η is w ← (1 − 2ηλ/|C_s|) w − η Xᵀℓ′/D_k; with fewer than `full_records` it is shorter, as
+    `rho_by_records` says. Twins: `gradient_step` and, with one step of length 1/ρ, `linearised_client_step`. The
+    participants of the block's i-th pair are `clients[bounds[i] : bounds[i + 1]]`.
     """
     problems = Problems(*fields)
     x, dimension, targets = problems.features.reshape(-1), problems.features.shape[1], problems.targets
     models, own_models, pair_means = server_models.reshape(-1), model.reshape(-1), means.reshape(-1)
-    kind, kappa, penalty, full_reach = problems.kind, problems.kappa, problems.ridge_penalty, 1.0 / problems.rho[()]
+    kind, kappa, penalty = problems.kind, problems.kappa, problems.ridge_penalty
     lanes, one = lanes_of(x), problems.rho.dtype.type(1.0)
-    received, new = _spaced_zeros(x, dimension, lanes), _spaced_zeros(x, dimension, lanes)
-    sums = _spaced_zeros(x, dimension, lanes)
+    new, sums = spaced_zeros(x, dimension, lanes), spaced_zeros(x, dimension, lanes)
     moves = np.empty(_most(problems.counts, clients) + lanes, x.dtype)
     for place in range(len(bounds) - 1):
         own = (first_pair + place) * dimension
-        spaced(models, own, one, dimension, lanes, received)
         sums[:] = 0.0
         for i in range(bounds[place], bounds[place + 1]):
             k = clients[i]
             start, rows, ridge = problems.first[k], problems.counts[k], kind[k] == RIDGE
-            rows_times(x, start * dimension, rows, received, dimension, lanes, moves)
             reach = full_reach * rows / max(rows, full_records)
-            scale = -reach / rows
-            for r in range(rows):
-                margin, target = moves[r], targets[start + r]
-                moves[r] = scale * (2.0 * (margin - target) if ridge else slope(kind[k], kappa[k], margin, target))
-            kept = 1.0 - reach * penalty[k]
-            spaced(models, own, kept, dimension, lanes, new)
-            add_rows(x, start * dimension, rows, moves, dimension, lanes, new)
+            spaced(models, own, one, dimension, lanes, new)
+            for _ in range(steps):
+                rows_times(x, start * dimension, rows, new, dimension, lanes, moves)
+                scale = -reach / rows
+                for r in range(rows):
+                    margin, target = moves[r], targets[start + r]
+                    moves[r] = scale * (2.0 * (margin - target) if ridge else slope(kind[k], kappa[k], margin, target))
+                scaled(new, problems.rho.dtype.type(1.0 - reach * penalty[k]), lanes)
+                add_rows(x, start * dimension, rows, moves, dimension, lanes, new)
             unspaced(new, one, dimension, lanes, own_models, k * dimension)
             if averaged:
                 add_spaced(new, dimension, lanes, sums)
@@ -235,7 +181,7 @@ def objective_values(start: int, models: Array, problems: Problems, out: Array) 
         problems.kappa,
     )
     lanes, one = lanes_of(x), problems.rho.dtype.type(1.0)
-    vector, image = _spaced_zeros(x, dimension, lanes), np.empty(counts.max() + lanes, x.dtype)
+    vector, image = spaced_zeros(x, dimension, lanes), np.empty(counts.max() + lanes, x.dtype)
     for i in range(len(models)):
         k, w = start + i, models[i]
         spaced(w, 0, one, dimension, lanes, vector)
@@ -255,8 +201,3 @@ def _most(counts: Array, clients: Array) -> int:
     for k in clients:
         most = max(most, counts[k])
     return most
-
-
-@inlined
-def _spaced_zeros(like: Array, dimension: int, lanes: int) -> Array:
-    return np.zeros(spaced_length(dimension, lanes), like.dtype)

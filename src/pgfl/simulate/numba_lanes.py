@@ -88,10 +88,7 @@ def later(typing, lanes, first):
     """The lanes from the `first` on, and zeros before."""
 
     def code(context, builder, signature, given):
-        index = ir.VectorType(_INDEX, lanes.count)
-        kept = builder.icmp_signed(
-            ">=", ir.Constant(index, list(range(lanes.count))), _repeated(builder, index, given[1])
-        )
+        kept = _compared(builder, ">=", lanes, given[1])
         return builder.select(kept, given[0], ir.Constant(context.get_value_type(lanes), [0.0] * lanes.count))
 
     return lanes(lanes, types.intp), code
@@ -102,13 +99,27 @@ def earlier(typing, lanes, end):
     """The lanes before the `end`, and zeros from there on."""
 
     def code(context, builder, signature, given):
-        index = ir.VectorType(_INDEX, lanes.count)
-        kept = builder.icmp_signed(
-            "<", ir.Constant(index, list(range(lanes.count))), _repeated(builder, index, given[1])
-        )
+        kept = _compared(builder, "<", lanes, given[1])
         return builder.select(kept, given[0], ir.Constant(context.get_value_type(lanes), [0.0] * lanes.count))
 
     return lanes(lanes, types.intp), code
+
+
+@intrinsic
+def store_first(typing, array, at, lanes, count):
+    """The first `count` lanes to array[at : at + count], and nothing beyond."""
+
+    def code(context, builder, signature, given):
+        vector = context.get_value_type(lanes)
+        place = _place(context, builder, array, given, vector)
+        kind = ir.FunctionType(ir.VoidType(), [vector, place.type, _WORD, ir.VectorType(ir.IntType(1), lanes.count)])
+        name = f"llvm.masked.store.v{lanes.count}f{lanes.scalar.bitwidth}.p0"
+        size = ir.Constant(_WORD, lanes.scalar.bitwidth // 8)
+        function = cgutils.get_or_insert_function(builder.module, kind, name)
+        builder.call(function, [given[2], place, size, _compared(builder, "<", lanes, given[3])])
+        return context.get_dummy_value()
+
+    return types.none(array, types.intp, lanes, types.intp), code
 
 
 @intrinsic
@@ -210,6 +221,12 @@ def _place(context, builder, array, given, vector):
 
 def _put(context, builder, array, given, vector) -> None:
     builder.store(vector, _place(context, builder, array, given, vector.type), align=array.dtype.bitwidth // 8)
+
+
+def _compared(builder, sign, lanes, place):
+    """In which lanes the number of the lane compares so with a place."""
+    index = ir.VectorType(_INDEX, lanes.count)
+    return builder.icmp_signed(sign, ir.Constant(index, list(range(lanes.count))), _repeated(builder, index, place))
 
 
 def _repeated(builder, vector, number):

@@ -8,6 +8,8 @@ Arrays of one row per client or pair are given flat, with the place where the ro
 # mypy: disable-error-code="no-any-return"
 from __future__ import annotations
 
+import numpy as np
+
 from pgfl.array_types import Array
 from pgfl.simulate.numba_compiled import inlined
 from pgfl.simulate.numba_lanes import (
@@ -36,6 +38,12 @@ def spaced_length(dimension: int, lanes: int) -> int:
     """The length of a spaced vector; `add_rows` works on four registers at a time."""
     block = AT_ONCE * lanes
     return (dimension + block - 1) // block * block
+
+
+@inlined
+def spaced_zeros(like: Array, dimension: int, lanes: int) -> Array:
+    """A spaced vector of zeros."""
+    return np.zeros(spaced_length(dimension, lanes), like.dtype)
 
 
 @inlined
@@ -88,6 +96,14 @@ def spaced(values: Array, at: int, scale: float, dimension: int, lanes: int, out
     factor = spread(scale)
     for b in range(0, dimension, lanes):
         store(out, b, load(values, at + min(b, dimension - lanes)) * factor)
+
+
+@inlined
+def scaled(vector: Array, scale: float, lanes: int) -> None:
+    """v = scale · v, of a spaced v."""
+    factor = spread(scale)
+    for b in range(0, len(vector), lanes):
+        store(vector, b, load(vector, b) * factor)
 
 
 @inlined

@@ -13,7 +13,6 @@ import numpy as np
 from pgfl.array_types import AnyArray, Array, Bools, Ints, Namespace
 from pgfl.core import equations as eq
 from pgfl.core.algorithms import Algorithm
-from pgfl.core.client_rules import LinearisedStep, ProximalStep
 from pgfl.core.federation import Federation
 from pgfl.core.schedules import Scheduler
 from pgfl.core.training_defaults import Library
@@ -23,7 +22,7 @@ from pgfl.results.result import Network as Placement
 from pgfl.simulate.calibration import Calibrated, calibrated, constrained
 from pgfl.simulate.communicator import ALONE, Communicator, Gathering
 from pgfl.simulate.engine import AnyBlock, Draw, Engine, NoiseSource, PairNoise, State
-from pgfl.simulate.engine_choice import with_engine
+from pgfl.simulate.engine_choice import KNOWN_RULES, with_engine
 from pgfl.simulate.flat_layout import Layout, RunLayout, lay_out
 from pgfl.simulate.monitor import Monitor
 from pgfl.simulate.neighbourhoods import Network
@@ -97,6 +96,7 @@ class Simulator:
         private = self._privacy()
         self.plan = private.plan if private else None
         self.engine = self._engine(private, replay)
+        self._foreseen: tuple[int, Bools] | None = None
         self.ended_by: EndedBy | None = None
         self.spent_at: list[int | None] = [None] * len(self.layout.runs)
 
@@ -158,6 +158,7 @@ class Simulator:
         if self.plan is None or round >= self.options.rounds:
             return
         spent = self.plan.spent(round + 1)
+        self._foreseen = (round + 1, spent)
         if self.communicator.size == 1 and not spent.any():
             return
         left = self.communicator.added([np.count_nonzero(~spent[run.clients]) for run in runs])
@@ -169,6 +170,12 @@ class Simulator:
             self.end("budget")
         elif over.any():
             self.engine.frozen = np.repeat(over, [run.pairs.stop - run.pairs.start for run in runs])
+
+    def _spent_from(self, round: int) -> Bools:
+        """Who can never contribute again from a round on; usually seen already when the last round ended."""
+        assert self.plan is not None
+        foreseen, self._foreseen = self._foreseen, None
+        return foreseen[1] if foreseen is not None and foreseen[0] == round else self.plan.spent(round)
 
     def close(self) -> None:
         """Free what only further rounds need; models and accounts stay."""
@@ -247,7 +254,7 @@ class Simulator:
     def _engine(self, private: Calibrated | None, replay: Replay | None) -> Engine:
         options, layout = self.options, self.layout
         scheduler: Draw = Scheduler(options.participants, layout.members, layout.server_keys, options.seed)
-        spent = self.plan.spent if self.plan else None
+        spent = self._spent_from if self.plan else None
         noise: NoiseSource | None = private.noise if private else None
         pair_noise: PairNoise | None = private.pair_noise if private else None
         if replay is not None:
@@ -276,11 +283,12 @@ class Simulator:
         """The engine's class, and all problems, factored."""
         options, rho, rule = self.options, self.algorithm.rho, self.algorithm.client_rule
         update_norm = options.privacy.update_norm if options.privacy else None
-        if options.engine == "numba" and isinstance(rule, ProximalStep | LinearisedStep):
-            from pgfl.simulate import numba_engine as fast
+        if options.engine == "numba" and isinstance(rule, KNOWN_RULES):
+            from pgfl.simulate import numba_blocks
+            from pgfl.simulate.numba_engine import FastEngine
 
             known = (self.layout, self.objectives, rho, options.dtype, update_norm, rule.solves)
-            return fast.FastEngine, fast.prepare(*known, threads)
+            return FastEngine, numba_blocks.prepare(*known, threads)
         chosen = Engine
         if options.engine == "jax":
             from pgfl.simulate.jax_engine import JaxEngine as chosen

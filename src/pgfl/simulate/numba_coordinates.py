@@ -1,0 +1,201 @@
+"""Ridge rounds in which everyone takes part: a client's dual and model as coordinates with respect to its own rows.
+
+With s = ρ/m, the primal solution w_k = s(w_{q,s} + φ_k/ρ) + X_kᵀa and the dual update φ_k/ρ += w_{q,s} − w_k never
+leave the span of the client's rows and a vector that is the same for all clients of a (server, cluster) pair:
+
+    φ_k/ρ = u + X_kᵀb,    w_k = s(w_{q,s} + u) + X_kᵀe.
+
+So a round reads a client's rows and D_k numbers more, and writes no vector of length d. The vectors are computed when
+somebody asks for them. Twins: `equations.client_centre`, `contribution` and `client_dual_update`, and `RidgeSolver`.
+"""
+
+# mypy: disable-error-code="no-any-return"
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from pgfl.array_types import Array, Ints
+from pgfl.simulate.numba_compiled import compiled, inlined
+from pgfl.simulate.numba_factors import Problems
+from pgfl.simulate.numba_lanes import BYTES, earlier, load, nothing, spread, store, store_first, total
+from pgfl.simulate.numba_products import add_rows, fetch, lanes_of, rows_times, spaced, spaced_zeros, unspaced
+
+CACHED = 2**20  # bytes that lie in a core's own cache
+
+
+class Coordinates(NamedTuple):
+    """The coordinates of all clients and pairs; where a client's begin stands in `first`."""
+
+    first: Array
+    dual: Array  # b, one number per row
+    image: Array  # X Xᵀb, one number per row, kept beside b instead of computed anew
+    model: Array  # e, one number per row
+    drift: Array  # per client, a bound on what the inverse's error has done to `image`, in the model
+    shrinkage: Array  # 1 − s, per pair
+    lag: Array  # u − w_{q,s}, one row per pair
+    centre: Array  # s(w_{q,s} + u) of the last round, one row per pair
+
+
+def no_coordinates(counts: Ints, shrinkage: Array, server_models: Array) -> Coordinates:
+    """Those of zero duals and models."""
+    room, ends = BYTES // server_models.itemsize, np.cumsum(counts)
+    b, image, e = np.zeros((3, int(counts.sum()) + room), server_models.dtype)
+    drift = np.zeros(len(counts), server_models.dtype)
+    return Coordinates(ends - counts, b, image, e, drift, shrinkage, -server_models, np.zeros_like(server_models))
+
+
+def packed(kept: Coordinates, counts: Ints, most: int) -> dict[str, Array]:
+    """Arrays of one row per pair or client, for a checkpoint; a client's numbers of `most` rows lie side by side."""
+    inside = np.arange(most) < counts[:, None]
+    rows = np.zeros((3, *inside.shape), kept.dual.dtype)
+    for own, values in zip(rows, (kept.dual, kept.image, kept.model), strict=True):
+        own[inside] = values[: int(counts.sum())]
+    return {
+        "pairs_lag": kept.lag,
+        "pairs_centre": kept.centre,
+        "clients_rows": np.moveaxis(rows, 0, 1),
+        "clients_drift": kept.drift,
+    }
+
+
+def unpacked(arrays: Mapping[str, Array], like: Coordinates, counts: Ints) -> Coordinates:
+    """The coordinates of `packed`."""
+    rows = np.moveaxis(arrays["clients_rows"], 1, 0)
+    inside = np.arange(rows.shape[2]) < counts[:, None]
+    new = like._replace(lag=arrays["pairs_lag"], centre=arrays["pairs_centre"], drift=arrays["clients_drift"])
+    for own, values in zip(rows, (new.dual, new.image, new.model), strict=True):
+        values[: int(counts.sum())] = own[inside]
+    return new
+
+
+@compiled
+def coordinate_phase(
+    clients: Array,
+    bounds: Array,
+    first_pair: int,
+    fields: tuple[Array, ...],
+    kept: tuple[Array, ...],
+    server_models: Array,
+    errors: Array,
+    means: Array,
+    shares: Array,
+) -> None:
+    """ClientPrimalUpdate of everyone, and the mean of w_k − φ_k/ρ for every pair; the dual update but for w_{q,s}.
+
+    a = κ(I + κXXᵀ)⁻¹r with r = y − s(X(w_{q,s} + u) + XXᵀb); then XXᵀa = r − a/κ. The dual update takes b to
+    (1 − s)b − a and u to (1 − s)u − s w_{q,s} + the new w_{q,s}; what a client contributes is the new w_{q,s} minus the
+    new φ_k/ρ. While one client is computed, the rows of the next come from memory, unless all lie in the cache.
+    """
+    problems, own = Problems(*fields), Coordinates(*kept)
+    x, dimension, targets = problems.features.reshape(-1), problems.features.shape[1], problems.targets
+    first, counts, factors, where = problems.first, problems.counts, problems.factors, problems.at
+    models, lags, centres, pair_means = (
+        server_models.reshape(-1),
+        own.lag.reshape(-1),
+        own.centre.reshape(-1),
+        means.reshape(-1),
+    )
+    duals, images, solutions, begins = own.dual, own.image, own.model, own.first
+    lanes, one, distant = lanes_of(x), problems.rho.dtype.type(1.0), x.nbytes > CACHED
+    received, sums = spaced_zeros(x, dimension, lanes), spaced_zeros(x, dimension, lanes)
+    most = 0
+    for k in clients:
+        most = max(most, counts[k])
+    image, moves = np.zeros(most + lanes, x.dtype), np.zeros(most + lanes, x.dtype)
+    for place in range(len(bounds) - 1):
+        if bounds[place] == bounds[place + 1]:
+            means[place] = 0.0
+            continue
+        pair = first_pair + place
+        lose, keep = own.shrinkage[pair], one - own.shrinkage[pair]
+        _move_pair(models, lags, centres, pair * dimension, keep, lose, dimension, lanes)
+        spaced(centres, pair * dimension, one, dimension, lanes, received)
+        kept_share, lost_share = spread(keep), spread(lose)
+        sums[:] = 0.0
+        for i in range(bounds[place], bounds[place + 1]):
+            k = clients[i]
+            start, rows, at = first[k], counts[k], begins[k]
+            if distant and i + 1 < len(clients):
+                ahead = clients[i + 1]
+                fetch(x, first[ahead] * dimension, counts[ahead] * dimension, lanes)
+            rows_times(x, start * dimension, rows, received, dimension, lanes, image)
+            square = nothing(x)
+            for r in range(0, rows, lanes):
+                away = load(targets, start + r) - (load(image, r) + kept_share * load(images, at + r))
+                away = earlier(away, rows - r)
+                store(image, r, away)
+                square = square + away * away
+            wrong = problems.slack[k] * np.sqrt(total(square))
+            errors[i] = wrong + own.drift[k]
+            own.drift[k] = lose * own.drift[k] + wrong
+            stretch = spread(problems.rho.dtype.type(0.5 * rows * problems.modulus[k]))
+            for r in range(0, rows, lanes):
+                move = load(factors, where[k] + r) * spread(image[0])
+                for j in range(1, rows):
+                    move = move + load(factors, where[k] + j * rows + r) * spread(image[j])
+                before, left = load(duals, at + r), rows - r
+                after = lost_share * before - move
+                store_first(solutions, at + r, kept_share * before + move, left)
+                store_first(duals, at + r, after, left)
+                grown = lost_share * load(images, at + r) - (load(image, r) - move * stretch)
+                store_first(images, at + r, grown, left)
+                store(moves, r, after)
+            add_rows(x, start * dimension, rows, moves, dimension, lanes, sums)
+        _mean_of_pair(sums, -shares[place, 0], lags, pair * dimension, dimension, lanes, pair_means, place * dimension)
+
+
+@inlined
+def _move_pair(
+    current: Array, lags: Array, centres: Array, at: int, keep: float, lose: float, dimension: int, lanes: int
+) -> None:
+    """The pair's s(w + u), and its u without the w that comes: (1 − s)u − s w."""
+    if dimension < lanes:
+        for f in range(at, at + dimension):
+            u = lags[f] + current[f]
+            centres[f] = keep * (current[f] + u)
+            lags[f] = lose * u - keep * current[f]
+        return
+    kept, lost, last = spread(keep), spread(lose), at + dimension - lanes
+    end = load(lags, last)  # before the numbers that it shares with the one before are changed
+    for f in range(at, last + 1, lanes):
+        w = load(current, f)
+        u = load(lags, f) + w
+        store(centres, f, kept * (w + u))
+        store(lags, f, lost * u - kept * w)
+    w = load(current, last)
+    store(centres, last, kept * (w + (end + w)))
+    store(lags, last, lost * (end + w) - kept * w)
+
+
+@inlined
+def _mean_of_pair(
+    sums: Array, scale: float, lags: Array, at: int, dimension: int, lanes: int, means: Array, place: int
+) -> None:
+    """mean = scale · Σ X_kᵀb − (u without the w that comes)."""
+    if dimension < lanes:
+        for f in range(dimension):
+            means[place + f] = scale * sums[f] - lags[at + f]
+        return
+    factor = spread(scale)
+    for b in range(0, dimension, lanes):
+        f = min(b, dimension - lanes)
+        store(means, place + f, load(sums, b) * factor - load(lags, at + f))
+
+
+@compiled
+def written_out(
+    clients: Array, pairs: Array, fields: tuple[Array, ...], first: Array, shared: Array, own: Array, out: Array
+) -> None:
+    """out_k = v + X_kᵀz for every client, with v of its pair and its own z."""
+    problems = Problems(*fields)
+    x, dimension, one = problems.features.reshape(-1), problems.features.shape[1], problems.rho.dtype.type(1.0)
+    lanes = lanes_of(x)
+    vector, flat, result = spaced_zeros(x, dimension, lanes), shared.reshape(-1), out.reshape(-1)
+    for k in clients:
+        spaced(flat, pairs[k] * dimension, one, dimension, lanes, vector)
+        rows = problems.counts[k]
+        add_rows(x, problems.first[k] * dimension, rows, own[first[k] : first[k] + rows], dimension, lanes, vector)
+        unspaced(vector, one, dimension, lanes, result, k * dimension)

@@ -1,0 +1,109 @@
+"""Ridge rounds in coordinates: the vectors that are never stored are those of the NumPy engine."""
+
+import numpy as np
+import pytest
+
+from pgfl import PGFL, ExactMixing, OneStep, Ridge, synthetic_regression
+from pgfl.simulate.checkpoint import Checkpoints
+from pgfl.simulate.simulator import Simulator
+from pgfl.simulate.training_options import TrainingOptions
+
+SHAPES = {
+    "the paper's": {"dimension": 60, "samples": (2, 9)},
+    "shorter than a register": {"dimension": 5, "samples": (1, 9)},
+    "as long as registers": {"dimension": 16, "samples": (8, 17)},
+    "more rows than the kernels know": {"dimension": 9, "samples": (1, 20)},
+}
+
+
+def federation(**changes):
+    settings = {"servers": 4, "clients_per_server": 6, "clusters": 3, "seed": 3} | changes
+    return synthetic_regression(**settings)
+
+
+def simulator(data, engine, algorithm=None, objective=None, rounds=30, **options):
+    chosen = TrainingOptions(rounds, engine=engine, **options)
+    return Simulator([data], algorithm or PGFL(rho=5.0, tau=0.3), objective or Ridge(0.01), chosen)
+
+
+def in_coordinates(played):
+    return played.engine._coordinates is not None
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("lam", [0.0, 0.01, 300.0])
+@pytest.mark.parametrize("algorithm", [PGFL(rho=5.0, tau=0.3), ExactMixing(rho=5.0), OneStep(rho=5.0)], ids=repr)
+def test_models_and_duals_are_those_of_numpy(shape, lam, algorithm):
+    data = federation(**SHAPES[shape])
+    ours, theirs = (simulator(data, engine, algorithm, Ridge(lam)) for engine in ("numba", "numpy"))
+    assert in_coordinates(ours)
+    for _ in range(30):
+        ours.play(), theirs.play()
+        for name in ("model", "dual", "released", "server_models"):
+            expected = getattr(theirs.state, name)
+            error = np.abs(getattr(ours.state, name) - expected).max()
+            assert error <= 1e-12 * (1.0 + np.abs(expected).max()), name
+
+
+def test_neither_a_look_nor_threads_change_a_bit():
+    data = federation(servers=12, **SHAPES["the paper's"])
+    alone, watched = simulator(data, "numba"), simulator(data, "numba", threads=2)
+    for _ in range(12):
+        alone.play(), watched.play()
+        assert watched.state.dual.any() or watched.state.round < 2
+        assert watched.state.model.any()
+    for name in ("model", "dual", "server_models"):
+        np.testing.assert_array_equal(getattr(alone.state, name), getattr(watched.state, name))
+
+
+def test_a_checkpoint_goes_on_with_the_same_bits(tmp_path):
+    data = federation(**SHAPES["the paper's"])
+    whole, first, second = (simulator(data, "numba") for _ in range(3))
+    whole.run(20)
+    checkpoints = Checkpoints(tmp_path, "this", every=7)
+    first.run(7)
+    checkpoints.save(first)
+    assert checkpoints.restore(second)
+    assert second.state.round == 7
+    np.testing.assert_array_equal(second.state.dual, first.state.dual)
+    second.run(20)
+    assert in_coordinates(second)
+    for name in ("model", "dual", "server_models"):
+        np.testing.assert_array_equal(getattr(second.state, name), getattr(whole.state, name))
+
+
+def test_duals_that_are_set_from_outside_count():
+    data = federation(**SHAPES["the paper's"])
+    ours, theirs = (simulator(data, engine) for engine in ("numba", "numpy"))
+    for played in (ours, theirs):
+        played.play()
+        played.state.dual = np.full_like(played.state.dual, 0.25)
+        played.run(5)
+    np.testing.assert_allclose(ours.state.dual, theirs.state.dual, atol=1e-12)
+    np.testing.assert_allclose(ours.state.model, theirs.state.model, atol=1e-12)
+
+
+def test_models_outlive_the_engine():
+    data = federation(**SHAPES["the paper's"])
+    ours, theirs = (simulator(data, engine) for engine in ("numba", "numpy"))
+    for played in (ours, theirs):
+        played.run(5)
+        played.close()
+    np.testing.assert_allclose(ours.models().clients, theirs.models().clients, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("objective", "options"),
+    [
+        ({"cluster-0": Ridge(0.1), "cluster-1": Ridge(0.2), "cluster-2": Ridge(0.1)}, {}),
+        (Ridge(0.1), {"participants": 2}),
+    ],
+    ids=["several λ", "some take part"],
+)
+def test_elsewhere_vectors_are_kept(objective, options):
+    data = federation(**SHAPES["the paper's"])
+    ours, theirs = (simulator(data, engine, objective=objective, **options) for engine in ("numba", "numpy"))
+    assert not in_coordinates(ours)
+    ours.run(9), theirs.run(9)
+    np.testing.assert_allclose(ours.state.dual, theirs.state.dual, atol=1e-12)
+    np.testing.assert_allclose(ours.state.model, theirs.state.model, atol=1e-12)
