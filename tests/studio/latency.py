@@ -13,7 +13,7 @@ WATCH = """() => {
   const box = document.querySelector('[data-chart="curve"]');
   const chart = getElement(Number(box.id.slice(1))).chart;
   window.pressed = 0; window.drawn = [];
-  const newest = () => JSON.stringify((chart.getOption().series.find(s => s.name === 'PGFL') || {}).data || null);
+  const newest = () => JSON.stringify((chart.getOption().series.find(s => s && s.name === 'PGFL') || {}).data || null);
   window.last = newest();
   chart.on('finished', () => {
     const now = newest();
