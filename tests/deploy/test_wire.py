@@ -30,7 +30,7 @@ GOOD = {
     Kind.REQUEST: ({"round": 2, "server_clients": 4, "known": True, "accepted": 1, "restarted": 0}, VECTORS),
     Kind.ANSWER: ({"round": 2, "release": 1, "clean": True}, VECTORS),
     Kind.DECLINE: ({"round": 2, "reason": "spent", "final": True}, None),
-    Kind.STOP: ({"reason": "done"}, None),
+    Kind.STOP: ({"reason": "done", "accepted": 9}, None),
     Kind.REFUSED: ({"reason": "who are you"}, None),
     Kind.PEER_HELLO: (
         {"site": "north", "training": "00" * 32, "round": 0, "degree": 2, "heard": 0, "ready": False, "rollbacks": []},
