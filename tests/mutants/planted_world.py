@@ -81,4 +81,13 @@ WORLD = (
         "",
         (BACKUPS + "test_a_site_moves_with_the_accounts_that_it_keeps_and_its_old_folder_serves_no_more",),
     ),
+    Mutant(
+        "handshakes-for-ever",
+        "a caller may take any time for its handshake",
+        "A thousand silent connections lock everybody else out.",
+        LISTENER,
+        "if self.over.done() or not (self.handshake.done and self.moved):",
+        "if self.over.done():",
+        (GUARD + "test_connections_of_one_address_are_limited_and_the_silent_ones_make_room_soon",),
+    ),
 )

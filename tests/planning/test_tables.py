@@ -158,5 +158,5 @@ def test_what_is_predicted_for_a_table_is_what_runs_on_it_reach(configs, name, e
     spread = {"spread": 0.5} if name == "digits" else {}
     facts = replace(facts_of(configs[name], expected=TABLES[name][2], **spread), epsilon=epsilon, trust=trust)
     foretold, reached = predicted_and_reached(configs[name], facts)
-    record_property("difference", foretold.value - reached.mean())
+    record_property("difference", float(foretold.value - reached.mean()))
     assert np.mean((reached >= foretold.low) & (reached <= foretold.high)) >= 0.8

@@ -465,6 +465,9 @@ def idle_keys(config: Config) -> list[tuple[str, str]]:
     """Keys that do nothing, because of the kind of their section."""
     by_gradient = config.algorithm.kind == TRAINED_BY_GRADIENT
     kinds = {config.objective.kind} | {own.kind for own in config.objective.clusters.values()}
-    idle = [("algorithm", key) for key in (("client", "rho", "tau") if by_gradient else ("step", "local_steps"))]
+    idle = [
+        ("algorithm", key)
+        for key in (("client", "full_records", "rho", "tau") if by_gradient else ("step", "local_steps"))
+    ]
     idle += [("graph", key) for key, kind in _GRAPH_KEYS if config.graph.kind != kind]
     return idle + [("objective", key) for key, kind in _OBJECTIVE_KEYS if kind not in kinds]
