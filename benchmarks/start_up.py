@@ -13,14 +13,14 @@ from harness import Row, quartiles, seconds, take_turns
 
 TRAINING = """
 from pgfl import PGFL, Ridge, synthetic_regression, train
-data = synthetic_regression(servers=2, clients_per_server=3, dimension=5, samples=(2, 4))
+data = synthetic_regression(servers=3, clients_per_server=3, dimension=5, samples=(2, 4), graph="ring")
 train(data, PGFL(), Ridge(), rounds=2, engine={engine!r})
 """
 HELP = "import sys; sys.argv = ['pgfl', '--help']; from pgfl.cli import main; main()"
 
 
 def python(code: str) -> None:
-    subprocess.run([sys.executable, "-c", code], check=False, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
 def children() -> float:
