@@ -50,4 +50,5 @@ def test_a_new_install_finds_what_an_older_one_compiled_and_neither_writes_into_
 def test_without_a_folder_to_write_to_kernels_are_compiled_every_time(tmp_path):
     nowhere = tmp_path / "a file"
     nowhere.write_text("", "utf-8")
-    assert loaded_and_compiled(installed(tmp_path / "package"), nowhere) == (0, 0)
+    package = installed(tmp_path / "package")
+    assert [loaded_and_compiled(package, nowhere) for _ in range(2)] == [(0, 1), (0, 1)]
