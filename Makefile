@@ -1,5 +1,6 @@
-# Everything runs in .venv. `make run` installs only what a run needs (requirements-run.lock), `make install` and all
-# other targets the rest as well (requirements.lock).
+# Everything runs in .venv. `make run` installs what its own run needs (requirements-first.lock), shows the result, and
+# then installs the other packages of the core (requirements-run.lock: tables and secure noise, the two largest).
+# `make install` and all other targets install everything (requirements.lock).
 SHELL := /bin/bash
 .DELETE_ON_ERROR:
 .PHONY: install run quick test two-worlds mutants chaos check docs screenshots bench bench-peers bench-network clean
@@ -8,6 +9,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 RUN_STAMP := $(VENV)/.installed-run
+FIRST_STAMP := $(VENV)/.installed-first
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
@@ -26,13 +28,18 @@ install: $(STAMP)
 
 $(STAMP): requirements.lock pyproject.toml
 	$(INSTALL)
-	@touch $(RUN_STAMP)
+	@touch $(RUN_STAMP) $(FIRST_STAMP)
 
 $(RUN_STAMP): requirements-run.lock pyproject.toml
 	$(INSTALL)
 
-run: $(RUN_STAMP)
+$(FIRST_STAMP): requirements-first.lock pyproject.toml
+	$(INSTALL)
+
+run: $(FIRST_STAMP)
 	@$(BIN)/pgfl run private-huber
+	@test -e $(RUN_STAMP) || echo "Installing the rest of the core: tables (Polars) and secure noise (OpenDP) …"
+	@$(MAKE) --no-print-directory --silent $(RUN_STAMP)
 
 quick: install
 	$(BIN)/python -m pytest -n 2 -m quick tests
@@ -42,7 +49,7 @@ test: install
 	$(BIN)/python -m pytest -n 2 --dist loadgroup
 
 two-worlds: install
-	PGFL_TWO_WORLDS=12000 $(BIN)/python -m pytest -s tests/privacy/test_two_worlds.py
+	PGFL_TWO_WORLDS=12000 $(BIN)/python -m pytest -s tests/privacy/test_two_worlds.py tests/privacy/test_two_worlds_of_masks.py tests/privacy/test_two_worlds_of_sites.py
 
 check: install
 	$(BIN)/ruff check

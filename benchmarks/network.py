@@ -5,7 +5,9 @@ from __future__ import annotations
 import sys
 from functools import partial
 
+import bare_streams
 import harness
+import network_crowd
 import network_distance
 import network_links
 import network_masked
@@ -14,6 +16,8 @@ import network_rounds
 CASES: harness.Cases = {
     "peers": network_links.peers,
     "streams": network_links.streams,
+    "echo": bare_streams.bare,
+    "crowd": network_crowd.crowd,
     "memory": network_rounds.memory,
     "start": network_rounds.start,
     "distance": network_distance.distance,
@@ -26,17 +30,17 @@ REMARKS = [
     "perturbs, and writes the ledger. The ratio's spread is that of our rounds over the median of theirs.",
     "The start counts from the first process to the end of the first round; on both sides the keys are registered "
     "before.",
-    "A masked round and a plain one (linearised steps, one cluster) run in one process, over TLS streams, and nobody "
-    "drops out; CPU time is that of the site and all clients together. Rounds are prepared ahead, shown apart.",
+    "A masked round and a plain one (linearised steps, one cluster) run over TLS streams, and nobody drops out. CPU "
+    "time is that of the site and all clients together, in one process; wall time is with the clients in two processes "
+    "of their own, on two cores that all share. Rounds are prepared ahead, shown apart.",
     "Memory is proportional set size. A simulated stream answers at once, from this benchmark's own process, which "
     "needs about as much processor time for an answer as the site; 10,000 answers a second leave the site 100 µs each.",
-    "The start is bound by importing Flower: the three SuperLinks take two fifths of its processor time, Flower's part "
-    "of the three sites a quarter, and the six clients a quarter. Measured at a load of 25, where imports take twice "
-    "the processor time of a quiet machine (`import numpy`: 0.24 s instead of 0.11 s) and ten times the seconds.",
-    "The rows of streams, start and distance are of a machine under a load of 25 to 32, so compare them with each "
-    "other only. At a load of 10, and before the site's processor time for an answer fell by a third (525 to 337 µs, "
-    "one after the other), 200 streams gave 3,037 answers a second.",
-    "Distances are delays alone, without losses; `tests/deploy/test_long_links.py` has the losses.",
+    "The echo shows what binds a site with many streams: gRPC in Python takes more than 100 µs to receive and send a "
+    "frame of an answer's size, with nothing behind it, and the guard in front of the port passes every byte on once "
+    "more. So 10,000 answers a second are out of reach over gRPC on two cores; bare TLS would leave room for them.",
+    "The start is that of processes whose modules have bytecode, as is usual; without it (PYTHONDONTWRITEBYTECODE) "
+    "Python compiles all of Flower anew in each SuperLink.",
+    "Distances are delays alone, except in the row that states losses.",
 ]
 
 

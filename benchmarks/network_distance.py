@@ -24,6 +24,7 @@ from tests.deploy.wires import LongCable
 
 SITES, CLIENTS, WARM_UP, ROUNDS = 2, 2, 3, 13
 ROUND_TRIPS = (0.0, 0.05, 0.12, 0.25, 0.5)
+LOSS = 0.02  # of the packets, on the longest links
 
 
 def distance() -> Iterator[Row]:
@@ -42,15 +43,24 @@ def distance() -> Iterator[Row]:
                 f"{1000 * least:.0f} ms a round" if round_trip else "—", clock="wall",
             )  # fmt: skip
 
+    longest = ROUND_TRIPS[-1]
+    seconds = _round_seconds(longest, True, LOSS)
+    yield Row(
+        "distance-all-lossy",
+        f"sites and clients {1000 * longest:.0f} ms apart, {LOSS:.0%} of the packets lost, 20 Mbit/s: rounds a second",
+        "the delays alone", "—", *quartiles(1.0 / seconds), f"{1000 * float(np.median(seconds)):.0f} ms a round",
+        f"{1500 * longest:.0f} ms a round", clock="wall",
+    )  # fmt: skip
 
-def _round_seconds(round_trip: float, far_clients: bool) -> np.ndarray:
+
+def _round_seconds(round_trip: float, far_clients: bool, loss: float = 0.0) -> np.ndarray:
     federation = demo_federation(SITES, CLIENTS, "huber", seed=4)
     with tempfile.TemporaryDirectory() as folder:
         training = demo_training(federation, "huber", ROUNDS)
         network = LocalNetwork(Path(folder), federation, training, {"enabled": False})
 
         def cable(port: int) -> int:
-            return int(LongCable(port, round_trip, loss=0.0, seed=port).port) if round_trip else port
+            return int(LongCable(port, round_trip, loss=loss, seed=port).port) if round_trip else port
 
         network.prepare(lambda here, there: f"127.0.0.1:{cable(network.ports[there][2])}")
         lead = cable if far_clients else lambda port: port

@@ -17,11 +17,13 @@ from harness import Row, quartiles
 from network_rounds import DIMENSION, SITE, one_site, processor_seconds
 from pgfl.core.roles import Publication
 from pgfl.deploy import identity, messages, processes
+from pgfl.deploy.guarded_listener import allow_many_files
 from pgfl.deploy.local import LocalNetwork
 from pgfl.deploy.messages import encode_publication
 from pgfl.deploy.round_streams import SERVICE
+from pgfl.deploy.site.members import Neighbour
 from pgfl.deploy.site.peer_links import PeerLink, PeerService
-from pgfl.deploy.site.site_store import STORE, Neighbour, SiteStore
+from pgfl.deploy.site.site_store import STORE, SiteStore
 from pgfl.deploy.wire import Limits, decode, encode
 
 EXCHANGES, WINDOWS, WINDOW_SECONDS = 300, 5, 2.0
@@ -77,15 +79,18 @@ async def _exchange(dimension: int) -> np.ndarray:
 
 def streams() -> Iterator[Row]:
     """Rounds a second of one site; its clients are coroutines of this process that answer at once."""
-    for size in (10, 50, 100, 200):
+    for size in (10, 50, 100, 200, 1000):
         with tempfile.TemporaryDirectory() as folder:
             network = one_site(Path(folder), size, "without noise")
             home = network.home(SITE)
+            settings = home / "site.toml"
+            settings.write_text(settings.read_text().replace("[listen]", f"[listen]\nper_address = {2 * size}"))
             store = SiteStore(home / STORE)
             for client in network.federation.client_ids:
                 store.give_token(client, client)
             store.close()
-            child = processes.start([sys.executable, "-c", SERVE, str(home / "site.toml")], home / "log.txt")
+            allow_many_files()
+            child = processes.start([sys.executable, "-c", SERVE, str(settings)], home / "log.txt")
             try:
                 rates, processor = asyncio.run(_rates(network, child.pid))
             finally:

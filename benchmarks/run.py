@@ -26,6 +26,8 @@ CASES: harness.Cases = {
     "batched": rounds.batched_runs,
     "linearised": rounds.linearised_round,
     "private": rounds.private_round,
+    "trust": rounds.trusting_round,
+    "plan": rounds.planned,
     "sweep": rounds.sweep,
     "digits": digits.logistic_round,
     "accounting": privacy.accounting,

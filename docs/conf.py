@@ -1,5 +1,6 @@
 """The documentation site: `make docs` builds it, and every warning is an error."""
 
+import hashlib
 import os
 import sys
 from pathlib import Path
@@ -7,6 +8,15 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))
 
 import pgfl
+
+
+def _digest():
+    """Of all that executed tutorials depend on beside their own text: the package, and the versions of everything."""
+    root = Path(__file__).parents[1]
+    files = sorted(path for path in (root / "src").rglob("*") if path.suffix in (".py", ".toml", ".json"))
+    contents = (path.read_bytes() for path in [*files, root / "requirements.lock"])
+    return hashlib.sha256(b"".join([sys.version.encode(), *contents])).hexdigest()[:16]
+
 
 project = "pgfl"
 author = "the pgfl authors"
@@ -26,7 +36,8 @@ html_show_search_summary = False  # it would fetch pages, which browsers refuse 
 
 myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 4
-nb_execution_mode = "force"
+nb_execution_mode = "cache"
+nb_execution_cache_path = str(Path(__file__).parent / "_build" / "notebooks" / _digest())
 nb_execution_raise_on_error = True
 nb_execution_in_temp = True
 nb_execution_timeout = 300

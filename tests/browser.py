@@ -15,14 +15,18 @@ MAC = (
     "/Applications/Chromium.app/Contents/MacOS/Chromium",
     "/Applications/Google Chrome.app/Contents/MacOS/Google Chrome",
 )
-ADVICE = "No Chromium was found; install one (Debian: apt-get install chromium), or name one with PGFL_CHROMIUM."
+ADVICE = (
+    "The tests of the studio need a Chromium or Chrome, and none was found. Install one (Debian: sudo apt-get install "
+    "chromium; macOS: brew install --cask chromium), or name one with PGFL_CHROMIUM; `make quick` needs none."
+)
+NAMED = "PGFL_CHROMIUM names {}, which does not exist."
 
 
 def found():
     """The browser that `PGFL_CHROMIUM` names, else the first that is found; None if there is none."""
     named = os.environ.get("PGFL_CHROMIUM")
     places = [named] if named else [shutil.which(name) for name in NAMES]
-    return next((path for path in (*places, *MAC) if path and Path(path).exists()), None)
+    return next((path for path in (*places, *(() if named else MAC)) if path and Path(path).exists()), None)
 
 
 def program():
@@ -60,6 +64,9 @@ def main():
     """Install Debian's Chromium where none is found and that is possible; else say what to install."""
     if found():
         return 0
+    if named := os.environ.get("PGFL_CHROMIUM"):
+        print(NAMED.format(named), file=sys.stderr)
+        return 2
     if hasattr(os, "getuid") and os.getuid() == 0 and shutil.which("apt-get"):
         print("Installing Chromium for the tests of the studio", file=sys.stderr)
         quiet = {"stdout": subprocess.DEVNULL, "env": {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}}

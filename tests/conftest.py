@@ -7,6 +7,15 @@ import pytest
 
 TESTS = Path(__file__).parent
 
+
+@pytest.fixture(autouse=True, scope="session")
+def own_state(tmp_path_factory):
+    """What pgfl keeps with the user is kept for the tests only."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+        yield
+
+
 QUICK = {
     "test_architecture.py": (),
     "config/test_config.py": (

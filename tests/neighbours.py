@@ -128,6 +128,10 @@ class _Problems:
     def modulus(self):
         return eq.strong_convexity(self.rho, self.objective.lam, self.server_clients)[:, None]
 
+    @property
+    def records(self):
+        return self.counts[:, None]
+
     def solve(self, centre):
         return self.objective.prepare(self.features, self.targets, self.counts, self.modulus[:, 0]).solve(centre)
 

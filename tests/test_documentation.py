@@ -41,7 +41,8 @@ def test_every_page_is_in_a_table_of_contents():
     listed = set()
     for index in (DOCS / "index.md", DOCS / "reference" / "index.md"):
         for block in re.findall(r"```\{toctree\}\n(.*?)```", index.read_text("utf-8"), re.DOTALL):
-            names = [line for line in block.splitlines() if line and not line.startswith(":")]
+            lines = [line for line in block.splitlines() if line and not line.startswith(":")]
+            names = [line.partition("<")[2].rstrip(">") or line for line in lines]  # TITLE <PAGE>, or PAGE
             listed |= {(index.parent / f"{name}.md").resolve() for name in names}
     pages = {path.resolve() for path in DOCS.rglob("*.md") if "_build" not in path.parts}
     assert {path for path in pages if "generated" not in path.parts} - {DOCS / "index.md"} <= listed

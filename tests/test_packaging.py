@@ -89,6 +89,18 @@ def test_make_run_installs_what_a_run_needs_and_no_more():
     assert for_a_run.items() <= everything.items()
     build_backend = {"hatchling", "editables"}
     assert set(for_a_run) == closure(requirements_of("pgfl") | build_backend)
+    first, later = pinned("requirements-first.lock"), {"polars", "opendp"}
+    assert first.items() <= for_a_run.items()
+    assert set(first) == closure(requirements_of("pgfl") - later | build_backend)
+
+
+def test_the_run_of_make_run_imports_neither_tables_nor_secure_noise(tmp_path):
+    """They are the largest packages of the core, and `make run` installs them after it has shown its result."""
+    refuse = "import sys; sys.modules['polars'] = sys.modules['opendp'] = None; from pgfl.cli import main; main()"
+    command = [sys.executable, "-P", "-c", refuse, "run", "private-huber", "--out", str(tmp_path / "out")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "out" / "report.html").exists()
 
 
 def pinned(lock):

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 import runpy
 from pathlib import Path
 
@@ -94,19 +95,22 @@ def centralised(name, folder, cluster, at_its_own_defaults=False):
 
 @pytest.mark.parametrize("name", TARGETS)
 def test_with_privacy_figures_come_with_the_verdict_that_they_deserve(name):
-    """As examples/tables/compare.py prints them. Figures differ from run to run, as float-safe noise does.
+    """Two of the nine seeds of examples/tables/compare.py are within the ends that its page prints.
 
-    Whether noise drowns the signal follows from public quantities, and does not.
+    Whether noise drowns the signal follows from public quantities, and is the same for all seeds.
     """
-    found = runpy.run_path(str(EXAMPLES / "compare.py"))["compared"](name, epsilons=(8.0, 4.0, 2.0, 1.0))
-    assert [epsilon for _, _, epsilon, _, _ in found] == [8.0, 4.0, 2.0, 1.0]
-    verdicts = [verdict for *_, verdict in found]
-    figures = [figure for *_, figure, _ in found]
-    if name == "fair":  # 35 records per client, and 60 clients in every cluster
-        assert "noise drowns the signal" not in verdicts and figures[0] > 0.55
-    else:
-        assert verdicts[-2:] == ["noise drowns the signal"] * 2
-    if name == "breast_cancer":  # 14 records per client
-        assert "noise drowns the signal" not in verdicts[:2] and figures[0] > 0.7
-    if name == "diabetes":  # 9 records per client
-        assert set(verdicts) == {"noise drowns the signal"}
+    printed = {
+        epsilon: (float(least), float(most), "noise drowns the signal" in verdicts)
+        for table, epsilon, least, most, verdicts in re.findall(
+            r"^\| (\w+) \| \w+ \| ([\d.]+) \| \S+ \((\S+) to (\S+)\) \| (.*) \|$",
+            (EXAMPLES / "README.md").read_text("utf-8"),
+            re.MULTILINE,
+        )
+        if table == name
+    }
+    assert list(printed) == ["8", "4", "1"]
+    found = runpy.run_path(str(EXAMPLES / "compare.py"))["compared"](name, epsilons=(8.0, 4.0, 1.0), seeds=(0, 1))
+    for row in found:
+        least, most, drowned = printed[f"{row.epsilon:g}"]
+        assert least - 0.002 <= row.least <= row.most <= most + 0.002
+        assert row.verdicts["noise drowns the signal"] == (2 if drowned else 0)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pgfl.data.tables import read_federation
     from pgfl.objectives import Bounds, Huber, Logistic, MarginObjective, Objective, Ridge, Softmax
     from pgfl.planning.facts import Facts
-    from pgfl.planning.forecast import plan
+    from pgfl.planning.planner import plan
     from pgfl.privacy.request import Privacy
     from pgfl.results.comparison import Comparison
     from pgfl.results.model import Model
@@ -68,7 +68,7 @@ _HOMES = {
     "pgfl.core.federation": ("ClientData", "Federation", "TestSet"),
     "pgfl.objectives": ("Bounds", "Huber", "Logistic", "MarginObjective", "Objective", "Ridge", "Softmax"),
     "pgfl.planning.facts": ("Facts",),
-    "pgfl.planning.forecast": ("plan",),
+    "pgfl.planning.planner": ("plan",),
     "pgfl.privacy.request": ("Privacy",),
     "pgfl.results.comparison": ("Comparison",),
     "pgfl.results.model": ("Model",),

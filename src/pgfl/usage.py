@@ -15,8 +15,10 @@ R = TypeVar("R")
 C = TypeVar("C", bound=type)
 
 
-def explained(example: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
+def explained(example: str, instead: Mapping[str, str] | None = None) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """A decorator: a call whose arguments do not fit the signature is answered with `example` instead of a TypeError.
+
+    `instead` says what to do about arguments that people know from elsewhere.
 
     >>> @explained('bake("bread", minutes=40)')
     ... def bake(what, *, minutes=30): ...
@@ -33,7 +35,7 @@ def explained(example: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
             try:
                 signature.bind(*args, **kwargs)
             except TypeError:
-                raise UsageError(_complaint(example, signature, args, kwargs)) from None
+                raise UsageError(_complaint(example, signature, args, kwargs, instead or {})) from None
             return function(*args, **kwargs)
 
         return call
@@ -51,13 +53,21 @@ def explained_class(example: str) -> Callable[[C], C]:
     return decorate
 
 
-def _complaint(example: str, signature: inspect.Signature, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
+def _complaint(
+    example: str,
+    signature: inspect.Signature,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    instead: Mapping[str, str],
+) -> str:
     name = example.partition("(")[0]
     parameters = {key: value for key, value in signature.parameters.items() if key != "self"}
     by_name = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.VAR_KEYWORD)
     by_position = [key for key, value in parameters.items() if value.kind not in by_name]
     given = len(args) - ("self" in signature.parameters)
     if unknown := [key for key in kwargs if key not in parameters]:
+        if advice := instead.get(unknown[0]):
+            return f"{name} has no argument {unknown[0]}; {advice}."
         return f"{name} has no argument {unknown[0]}{nearest(unknown[0], parameters)}; call it as in {example}."
     if given > len(by_position):
         most = f"{len(by_position)} argument{'s' * (len(by_position) != 1)}" if by_position else "no arguments"

@@ -1,6 +1,7 @@
 """`pgfl run --continue`: more rounds of a finished run, in a new folder."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -150,3 +151,98 @@ def test_a_float_safe_run_is_continued_in_one_folder_only(place):
     ran(*more, "--out", place / "second")
     sentence = refused("run", *more, "--out", place / "third")
     assert f"was already continued in {(place / 'second').resolve()}" in sentence
+
+
+# ------------------------------------------------------------------------------------------------------------- slips
+
+
+@pytest.fixture
+def spent(place):
+    """Two float-safe rounds of six releases that a promise of ε = 2 allows."""
+    secure = ("--set", "privacy.noise=secure", "--set", "algorithm.participants=all", "--rounds", 2)
+    ran(place / "private.toml", *secure, "--set", "privacy.epsilon=2.0", "--out", place / "first")
+    return place
+
+
+MORE = ("--set", "privacy.epsilon=4.0", "--rounds", 2)
+
+
+def test_without_the_privacy_file_the_account_goes_on_all_the_same(spent):
+    (spent / "first" / "privacy.csv").unlink()
+    ran("--continue", spent / "first", *MORE, "--out", spent / "second")
+    assert Result.load(spent / "second").privacy[0]["releases"].tolist() == [4] * 4
+
+
+def test_without_its_state_a_run_does_not_go_on(spent):
+    (spent / "first" / "state.npz").unlink()
+    assert "keeps no state to go on with" in refused("run", "--continue", spent / "first", *MORE)
+
+
+def test_a_client_under_another_name_is_asked_about(spent):
+    text = (spent / "clients.csv").read_text()
+    (spent / "clients.csv").write_text(text.replace("\na,", "\nann,"))
+    summary = ran("--continue", spent / "first", *MORE, "--out", spent / "second")
+    (warning,) = (text for text in summary["warnings"] if "renamed" in text)
+    assert "(a) and 1 are new (ann)" in warning
+    write_table(spent / "clients.csv", "abcdef")
+    later = ran("--continue", spent / "second", "--set", "privacy.epsilon=5.0", "--out", spent / "third", "--rounds", 1)
+    table = Result.load(spent / "third").privacy[0]
+    assert (
+        dict(zip(table["client"].tolist(), table["releases"].tolist(), strict=True))["a"] == 3
+    )  # its account was kept
+    assert any("renamed" in text for text in later["warnings"])  # ann has left, e and f are new
+
+
+def test_other_rows_of_a_client_do_not_reset_its_account(spent):
+    write_table(spent / "clients.csv", "abcd", rows=15)
+    ran("--continue", spent / "first", *MORE, "--out", spent / "second")
+    assert Result.load(spent / "second").privacy[0]["releases"].tolist() == [4] * 4
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ("privacy.delta=1e-6", "privacy.delta was 1e-05 in the first run"),
+        ("privacy.delta=1e-4", "privacy.delta was 1e-05 in the first run"),
+        ("privacy.max_releases=1", "privacy.max_releases was 6 in the first run and is 1"),
+        ("privacy.max_releases=60", "privacy.max_releases was 6 in the first run and is 60"),
+        ("privacy.noise=seeded", "The earlier run drew secure noise, and one promise covers all rounds"),
+        ("privacy.guarantee=none", 'guarantee = "none" does not keep'),
+        ("privacy.zeta=0.5", "privacy.zeta was"),
+        ("privacy.index=round", "privacy.index was release"),
+    ],
+)
+def test_the_promise_of_the_first_run_stays_in_force(spent, change, sentence):
+    assert sentence in refused("run", "--continue", spent / "first", "--set", change, "--rounds", 2)
+    assert not (spent / "first" / "continued.txt").exists()  # what is refused has spent nothing
+
+
+def test_a_cap_that_is_stated_with_a_larger_epsilon_counts_all_releases(spent):
+    capped = ("--continue", spent / "first", *MORE[:2], "--rounds", 6, "--set")
+    assert "has released 2 models already" in refused("run", *capped, "privacy.max_releases=2")
+    ran(*capped, "privacy.max_releases=4", "--out", spent / "second")
+    table = Result.load(spent / "second").privacy[0]
+    assert table["releases"].tolist() == [4] * 4 and table["epsilon"].max() <= 4.0
+
+
+def test_a_run_with_seeded_noise_does_not_become_float_safe(place):
+    ran(place / "private.toml", "--rounds", 2, "--out", place / "first")
+    change = ("--set", "privacy.noise=secure", *MORE)
+    assert 'go on with noise = "seeded"' in refused("run", "--continue", place / "first", *change)
+
+
+def test_a_copy_of_a_folder_is_not_continued_beside_it(spent):
+    shutil.copytree(spent / "first", spent / "copy")
+    ran("--continue", spent / "first", *MORE, "--out", spent / "second")
+    beside = ("--continue", spent / "copy", *MORE, "--out", spent / "third")
+    assert f"already continued in {(spent / 'second').resolve()}" in refused("run", *beside)
+    shutil.rmtree(spent / "first")
+    shutil.move(spent / "copy", spent / "first")  # the older state, put back in its place
+    (spent / "first" / "continued.txt").unlink()
+    assert "already continued in" in refused("run", "--continue", spent / "first", *MORE, "--out", spent / "third")
+
+
+def test_where_it_cannot_be_noted_that_a_run_goes_on_it_does_not(spent, monkeypatch):
+    (spent / "file").write_text("")
+    monkeypatch.setenv("XDG_STATE_HOME", str(spent / "file"))
+    assert "set XDG_STATE_HOME" in refused("run", "--continue", spent / "first", *MORE, "--out", spent / "second")

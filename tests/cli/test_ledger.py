@@ -6,7 +6,8 @@ import sqlite3
 import pytest
 
 from pgfl.errors import BudgetSpent
-from pgfl.privacy.ledger import Ledger, Policy
+from pgfl.privacy.ledger import Ledger
+from pgfl.privacy.ledger_policy import Policy
 from tests.command_line import refused, run
 
 

@@ -8,7 +8,8 @@ import pytest
 
 from pgfl import PGFL, ClientData, Federation, Logistic, Model, Ridge, train
 from pgfl.cli import predict as command
-from pgfl.core.row_encoding import CategoryColumn, NumberColumn, RowEncoding, TargetColumn
+from pgfl.core.encoded_columns import CategoryColumn, NumberColumn, TargetColumn
+from pgfl.core.row_encoding import RowEncoding
 from pgfl.data.rows import read_rows
 from tests.command_line import refused, run
 

@@ -21,7 +21,13 @@ EQUATIONS = {
     for name, function in inspect.getmembers(equations, inspect.isfunction)
     if function.__module__ == equations.__name__
 }
-ALGORITHMS = (PGFL(2.0, 0.2), ExactMixing(2.0), OneStep(1.0, 0.1), PGFL(9.0, client="gradient"), FedAvg(0.02, 2))
+ALGORITHMS = (
+    PGFL(2.0, 0.2),
+    ExactMixing(2.0),
+    OneStep(1.0, 0.1),
+    PGFL(9.0, client="gradient", full_records=5),
+    FedAvg(0.02, 2),
+)
 ROUNDS = 3
 
 

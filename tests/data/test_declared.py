@@ -8,7 +8,8 @@ import pytest
 
 from pgfl import PGFL, Column, Huber, Privacy, Ridge, open_federation, read_federation, train
 from pgfl.config import parse
-from pgfl.core.row_encoding import NumberColumn, PlaceColumns
+from pgfl.core.encoded_columns import NumberColumn
+from pgfl.core.row_encoding import PlaceColumns
 from pgfl.data.configured import expected_extent, federations
 from pgfl.data.fingerprint import fingerprint
 from pgfl.data.rows import read_rows

@@ -6,9 +6,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from pgfl import PGFL, Column, Huber, Logistic, Ridge, Softmax, read_federation, train
+from pgfl import PGFL, Column, Huber, Logistic, Result, Ridge, Softmax, read_federation, train
+from pgfl.cli.describe import names_text, values_text
 from pgfl.data.survey import survey
 from pgfl.errors import DataError, UsageError
+from tests.command_line import run
 
 ROWS = 60
 
@@ -45,6 +47,8 @@ def test_another_separator_is_named(tmp_path, mark, word):
     table().to_csv(tmp_path / "t.csv", index=False, sep=mark, decimal=",")
     with pytest.raises(DataError, match=f"separates its columns by {word}; save it with commas"):
         survey(tmp_path / "t.csv")
+    read = pd.read_csv(tmp_path / "t.csv", sep=mark, decimal=",")  # as the message says
+    np.testing.assert_array_equal(read_federation(read).features, read_federation(table()).features)
 
 
 def test_the_index_that_pandas_writes_is_explained(tmp_path):
@@ -77,6 +81,29 @@ def test_numbers_that_cannot_be_told_apart_are_described(far):
 def test_what_is_wrong_with_a_column_is_said(cells, words):
     assert words in warned(a=cells)
     assert "'a'" not in warned()
+
+
+def test_numbers_with_leading_zeros_are_names(tmp_path):
+    """Postal codes and ids as Excel writes them where it is told to: neither bounds nor a mean make sense of them."""
+    path, codes = tmp_path / "t.csv", [f"0{1000 + n % 4}" for n in range(ROWS)]
+    table(client=[f"{n % 6:04d}" for n in range(ROWS)], zip=codes).to_csv(path, index=False)
+    facts = survey(path)
+    assert facts.column("zip").kind == facts.column("client").kind == "category"
+    assert facts.column("zip").labels == ("01000", "01001", "01002", "01003")
+    assert run("init", path, "--out", tmp_path / "t.toml").code == 0
+    assert run("run", tmp_path / "t.toml", "--out", tmp_path / "out").code == 0
+    names = Result.load(tmp_path / "out").feature_names
+    assert "zip=01000" in names and "zip" not in names
+    assert "0000, 0001" in run("describe", path).out
+    assert survey(table(a=["0", "0.5", "10"] * (ROWS // 3))).column("a").kind == "number"
+
+
+def test_a_column_of_dates_and_one_of_places_are_shown_as_what_they_are():
+    facts = survey(table(a=[f"{n % 28 + 1}/12/2020" for n in range(ROWS)], client=[n % 6 for n in range(ROWS)]))
+    assert values_text(facts.column("a")) == ""
+    assert names_text(facts.column("client")) == "0, 1, 2, 3, …"
+    torn = survey(table(cluster=["p", "q", "r", "s"] * (ROWS // 4)))
+    assert torn.places is None and [column.name for column in torn.features] == ["a"]
 
 
 def test_categories_may_be_numbers_and_words():

@@ -6,15 +6,8 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from pgfl.core.row_encoding import (
-    BooleanColumn,
-    CategoryColumn,
-    NumberColumn,
-    Part,
-    PlaceColumns,
-    RowEncoding,
-    TargetColumn,
-)
+from pgfl.core.encoded_columns import BooleanColumn, CategoryColumn, NumberColumn, TargetColumn
+from pgfl.core.row_encoding import Part, PlaceColumns, RowEncoding
 from pgfl.data.rows import TableRows, read_rows
 from pgfl.errors import DataError
 

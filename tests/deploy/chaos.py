@@ -1,6 +1,6 @@
 """`make chaos`: faults, one after the other, in a network of real processes; ends with a table of what became of them.
 
-    make chaos ARGS="--faults 30 --seed 7"
+    make chaos ARGS="--faults 30 --seed 7 --trust masked"
 
 After each fault everyone must take part everywhere again; in the end every ledger must be whole, and nobody charged
 twice. What happens is drawn from the seed, so a campaign can be repeated.
@@ -19,7 +19,7 @@ from collections import defaultdict
 from contextlib import closing, suppress
 from pathlib import Path
 
-from pgfl.demo.scenario import demo_federation, demo_training
+from pgfl.demo.scenario import CLIENTS, demo_federation, demo_training
 from pgfl.deploy.local import LocalNetwork
 from pgfl.deploy.site.site import LIVE
 from pgfl.deploy.site.site_store import STORE, SiteStore
@@ -27,7 +27,7 @@ from pgfl.errors import NetworkError
 from pgfl.privacy.ledger import Ledger
 from tests.deploy.wires import Cable
 
-ENDLESS, PATIENCE, SITES, CLIENTS = 10**6, 400.0, 2, 2
+ENDLESS, PATIENCE, SITES = 10**6, 400.0, 2
 POLICY = {"enabled": True, "phi0": 1e-7, "zeta": 1.0, "max_releases": ENDLESS, "x_norm": 3.0}
 TIMING = {"answers": 3.0, "exchange": 3.0, "start": 60.0, "pace": 0.05}
 
@@ -35,11 +35,11 @@ TIMING = {"answers": 3.0, "exchange": 3.0, "start": 60.0, "pace": 0.05}
 class Campaign:
     """A network, and what is done to it."""
 
-    def __init__(self, folder, seed):
+    def __init__(self, folder, seed, trust="local"):
         self.chance = random.Random(seed)
-        federation = demo_federation(SITES, CLIENTS, "huber", seed=3)
-        training = demo_training(federation, "huber", ENDLESS)
-        self.network = LocalNetwork(folder, federation, training, POLICY, TIMING)
+        federation = demo_federation(SITES, CLIENTS[trust], "huber", seed=3, trust=trust)
+        training = demo_training(federation, "huber", ENDLESS, trust)
+        self.network = LocalNetwork(folder, federation, training, {**POLICY, "trust": trust}, TIMING)
         self.sites, self.clients = list(federation.server_ids), list(federation.client_ids)
         self.cables = []
         self.network.prepare(self._over_a_cable)
@@ -174,10 +174,11 @@ def main():
     parser = argparse.ArgumentParser(prog="make chaos", description=__doc__)
     parser.add_argument("--faults", type=int, default=20, help="how many")
     parser.add_argument("--seed", type=int, default=0, help="what happens is drawn from it")
+    parser.add_argument("--trust", choices=CLIENTS, default="local", help="whom clients trust")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="pgfl-chaos-") as folder:
         try:
-            seconds = Campaign(Path(folder), options.seed).run(options.faults)
+            seconds = Campaign(Path(folder), options.seed, options.trust).run(options.faults)
         except (AssertionError, NetworkError) as error:
             print(f"not kept: {error}")
             return 1

@@ -17,8 +17,10 @@ from pgfl.deploy.client.client_rounds import ClientRounds
 from pgfl.deploy.client.masked_rounds import MaskedRounds
 from pgfl.deploy.messages import encode_request, read_answer, read_request
 from pgfl.deploy.site.masked_pairs import MaskedPairs
+from pgfl.deploy.site.round_effects import Ask, Completed, Note, Send
+from pgfl.deploy.site.round_terms import Quorum, Timing
 from pgfl.deploy.site.site_role import SiteRole
-from pgfl.deploy.site.site_rounds import Ask, Completed, Note, Quorum, Send, SiteRounds, Timing
+from pgfl.deploy.site.site_rounds import SiteRounds
 from pgfl.deploy.wire import Limits, decode
 from pgfl.masking.masked_terms import Demands
 from pgfl.masking.member import Member

@@ -18,12 +18,14 @@ from pgfl.core.roles import Client, Server
 from pgfl.deploy.client.client_rounds import STATE, ClientRounds
 from pgfl.deploy.messages import BETWEEN_SITE_AND_CLIENT, Decline, encode_request, read_answer, read_request
 from pgfl.deploy.site.public_bounds import ClientBound
+from pgfl.deploy.site.round_effects import Ask, Completed, Finished, Publish
+from pgfl.deploy.site.round_terms import Members, Phase, Quorum, Timing
 from pgfl.deploy.site.site_role import SiteRole
-from pgfl.deploy.site.site_rounds import Ask, Completed, Finished, Members, Phase, Publish, Quorum, SiteRounds, Timing
+from pgfl.deploy.site.site_rounds import SiteRounds
 from pgfl.deploy.wire import Limits, decode
 from pgfl.errors import BudgetSpent, LedgerError
 from pgfl.objectives import Bounds, Ridge
-from pgfl.privacy.ledger import Slot
+from pgfl.privacy.ledger_rows import Slot
 
 ALGORITHM = PGFL(rho=2.0, tau=0.2)
 OBJECTIVE = Ridge(lam=0.01)

@@ -11,8 +11,10 @@ import pytest
 
 from pgfl.demo.scenario import demo_federation, demo_training
 from pgfl.deploy.local import LocalNetwork
+from pgfl.deploy.processes import only_one
 from pgfl.deploy.site.site_store import STORE, SiteStore
 from pgfl.privacy.ledger import Ledger
+from pgfl.privacy.request import Privacy
 from tests.command_line import run
 from tests.deploy.inprocess import participant, train_in_process
 
@@ -34,6 +36,12 @@ def network(trained, tmp_path):
     shutil.copytree(trained.folder, tmp_path / "net")
     federation = trained.federation
     return LocalNetwork(tmp_path / "net", federation, trained.training, POLICY, ports=trained.ports)
+
+
+def test_after_a_complete_training_all_releases_are_confirmed(network):
+    """The last one too, although no further request tells the client so."""
+    status = said("client", "status", network.home(CLIENT) / "client.toml")
+    assert f"{ROUNDS} releases, {ROUNDS} of them confirmed by the site" in status
 
 
 def release_once_more(home):
@@ -117,7 +125,53 @@ def test_a_site_comes_back_from_a_backup_with_its_members_and_its_round(network,
     assert "no backup of a client has" in said("client", "restore", archive, "--home", tmp_path / "x", code=2)
 
 
-@pytest.mark.parametrize("name", ["../evil", "/evil", "site.db-wal", "evil"])
+def charge_at_the_site(home, client="ann"):
+    """One more release on the account that the site keeps for a client that trusts it."""
+    (home / "ledgers").mkdir(exist_ok=True)
+    policy = Privacy(epsilon=2.0, max_releases=50, x_norm=3.0).policy()
+    with Ledger.open_or_create(home / "ledgers" / f"{client}.db", client, policy) as ledger:
+        with ledger.reserve(f"round/{ledger.count}", 0.1) as slot:
+            slot.payload = b"bytes"
+        return ledger.count
+
+
+def test_a_backup_of_a_running_site_leaves_the_accounts_of_its_clients_out(network, tmp_path):
+    home, archive, new = network.home(SITE), tmp_path / "s.tgz", tmp_path / "new"
+    charge_at_the_site(home)
+    said("site", "backup", archive, "--home", home)
+    said("site", "restore", archive, "--home", new)
+    assert not (new / "ledgers").exists(), "a copy would be stale with the next sum"
+
+
+def test_a_site_moves_with_the_accounts_that_it_keeps_and_its_old_folder_serves_no_more(network, tmp_path):
+    home, archive, new = network.home(SITE), tmp_path / "s.tgz", tmp_path / "new"
+    charge_at_the_site(home)
+    charge_at_the_site(home)
+    with only_one(home / "site.lock", "Site"):
+        assert "stop it first" in said("site", "backup", archive, "--move", "--home", home, code=2)
+    assert "moved there (accounts of clients: 1)" in said("site", "backup", archive, "--move", "--home", home)
+    assert "moved to the backup s.tgz" in said("site", "serve", home / "site.toml", code=2)
+    assert not [path for path in (home / "ledgers").iterdir() if path.suffix != ".lock"]
+    assert "(accounts of clients: 1)" in said("site", "restore", archive, "--home", new)
+    with Ledger.open(new / "ledgers" / "ann.db", "ann") as ledger:
+        ledger.verify()
+        assert ledger.count == 2
+    assert {path.stat().st_mode & 0o077 for path in new.rglob("*") if path.is_file() and path.suffix != ".lock"} == {0}
+
+
+def test_a_site_never_comes_back_with_fewer_releases_on_an_account_than_it_moved_with(network, tmp_path):
+    home, old, new = network.home(SITE), tmp_path / "old.tgz", tmp_path / "new.tgz"
+    charge_at_the_site(home)
+    said("site", "backup", old, "--move", "--home", home)
+    said("site", "restore", old, "--home", home)
+    assert charge_at_the_site(home) == 2
+    said("site", "backup", new, "--move", "--home", home)
+    assert "older than new.tgz" in said("site", "restore", old, "--home", home, code=2)
+    said("site", "restore", new, "--home", home)
+    assert charge_at_the_site(home) == 3
+
+
+@pytest.mark.parametrize("name", ["../evil", "/evil", "site.db-wal", "evil", "ledgers/../evil.db", "ledgers/.db"])
 def test_an_archive_with_anything_else_in_it_writes_nothing(tmp_path, name):
     archive = tmp_path / "evil.tgz"
     with tarfile.open(archive, "w:gz") as members:

@@ -18,6 +18,7 @@ from pgfl.deploy.flower.flower_client import FlowerInvitations
 from pgfl.deploy.flower.flower_site import SuperLink
 from pgfl.deploy.flower.join_message import JOIN, read_invitation
 from pgfl.deploy.invitations import Invitation
+from tests.deploy.flower_operator import WithSecret, control, identify, task_of
 
 pytestmark = pytest.mark.xdist_group("real processes")  # one at a time: they need the cores
 HOSTILE = {
@@ -64,7 +65,6 @@ def site(tmp_path, monkeypatch):
     waiting = FlowerInvitations(f"127.0.0.1:{link.port}", certificate, client / identity.CLIENT_KEY)
     (tmp_path / "http.py").write_text(f"open({str(tmp_path / 'http-was-here')!r}, 'w')")
     monkeypatch.chdir(tmp_path)  # which Python would import http from
-    flower.be_quiet()
     importlib.import_module("flwr.superlink.grid")  # before another thread imports it too
     link.start()
     waiting.start(invited)
@@ -102,26 +102,18 @@ def peak_megabytes(process):
 def test_a_hostile_bundle_does_not_run_and_control_is_locked(site, caplog):
     """A malicious operator starts a run of its own code and sends it to the node: messages arrive, code never runs."""
     from flwr.app import Message, RecordDict
-    from flwr.common.serde import run_from_proto
     from flwr.proto.control_pb2 import RegisterNodeRequest, StartRunRequest
-    from flwr.proto.runtime_pb2 import PullTaskInputRequest
-    from flwr.supercore.control import ControlHttpClient
-    from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
     from flwr.supercore.primitives.asymmetric import public_key_to_bytes
-    from flwr.superlink.grid import HttpGrid
 
     link, key, invitations, folder = site
     marker = folder / "evil-was-here"
-    certificate = link.certificate.read_bytes()
-    address = f"127.0.0.1:{link.port}"
-    stranger = ControlHttpClient.from_server_address(
-        address, False, certificate, [RuntimeVersionHttpInterceptor(component_name="flwr CLI")]
-    )
+    stranger = control(link)
+    operator = control(link, WithSecret(link.lock.read_text().strip()))
     request = RegisterNodeRequest(public_key=public_key_to_bytes(key.public), name="ann")
 
     def registered():
         try:
-            return link.control().RegisterNode(request).node_id
+            return operator.RegisterNode(request).node_id
         except httpx.TransportError:
             return None
 
@@ -132,16 +124,12 @@ def test_a_hostile_bundle_does_not_run_and_control_is_locked(site, caplog):
         stranger.StartRun(StartRunRequest(fab=hostile_bundle(marker)))
 
     memory_stays_small(link)
-    link.control().StartRun(StartRunRequest(fab=hostile_bundle(marker)))
-    asking = flower.acquirer(address, certificate, link.secret)
-    token = wait(lambda: flower.acquire(asking, "flwr-serverapp"))
-    grid = HttpGrid(address, False, certificate, token=token)
-    task = grid._runtime_client.PullTaskInput(PullTaskInputRequest())
-    grid.set_run(run_from_proto(task.run))
+    run = operator.StartRun(StartRunRequest(fab=hostile_bundle(marker))).run_id
+    grid, task = task_of(link, run, wait)
     (node,) = wait(lambda: list(grid.get_nodes()))
 
     def send(kind, text):
-        flower.identify(task)
+        identify(task)
         grid.push_messages([Message(RecordDict(), node.node_id, kind, ttl=600.0, group_id=text)])
 
     good = json.dumps(["127.0.0.1:9", "t"])

@@ -39,7 +39,8 @@ def guarded(site, limits, scenario):
     async def run():
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         context.load_cert_chain(*site)
-        server = await asyncio.start_server(echo, "127.0.0.1", 0, ssl=context)
+        patient = 10 * PATIENCE  # so that it is the guard who ends a handshake
+        server = await asyncio.start_server(echo, "127.0.0.1", 0, ssl=context, ssl_handshake_timeout=patient)
         guard = PortGuard(Counter(), limits)
         port = guard.open("127.0.0.1:0", server.sockets[0].getsockname()[1])
         try:

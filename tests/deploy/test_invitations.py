@@ -15,7 +15,6 @@ from pgfl.deploy import identity, processes
 from pgfl.deploy.client.client import Participant
 from pgfl.deploy.client.client_samples import load_samples
 from pgfl.deploy.client.client_settings import load_client
-from pgfl.deploy.flower import flower
 from pgfl.deploy.flower.flower_site import FlowerInviter, SuperLink
 from pgfl.deploy.invitations import Invitation
 from pgfl.deploy.site.site import Site
@@ -50,7 +49,6 @@ class OverFlower:
         identity.create_site(site, "north", [])
         self.certificate = site / identity.SITE_CERTIFICATE
         self.link = SuperLink(site, "127.0.0.1", processes.free_port(), self.certificate, site / identity.SITE_KEY)
-        flower.be_quiet()
 
     def inviter(self):
         return FlowerInviter(self.link)

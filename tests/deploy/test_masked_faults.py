@@ -8,6 +8,7 @@ import pytest
 from pgfl.deploy import masked_messages as masked
 from pgfl.deploy.client.client_rounds import STATE
 from pgfl.deploy.site.masked_pairs import slots_for
+from pgfl.deploy.wire import Malformed
 from pgfl.masking.masked_terms import Reason
 from pgfl.privacy.trust import charge
 from tests.deploy.masked_site import MaskedSite, training_of
@@ -252,6 +253,25 @@ def test_a_request_on_other_terms_is_declined_in_constant_words_and_costs_nothin
     assert len(device.ledger) == before
     assert isinstance(device.reply(good), bytes)
     assert len(device.ledger) == before + 1  # the true one is answered
+
+
+def test_messages_out_of_order_or_out_of_shape_end_no_client(made):
+    site = made()
+    device, batch = site.devices["c00"], "00" * 16
+    unprepared = str(Reason.UNPREPARED).encode()
+    assert unprepared in device.reply(masked.encode(masked.Delivery(batch=batch, boxes={})))
+    device.reply(masked.encode(masked.Prepare(batch=batch, slots=2)))
+    assert unprepared in device.reply(masked.encode(masked.Delivery(batch=batch, boxes={"c01": "00"})))
+    empty = {name: ["00"] * 5 for name in site.names}
+    cohort = masked.CohortKeys(batch=batch, colluders=1, members=empty)
+    assert str(Reason.STRANGER).encode() in device.reply(masked.encode(cohort))
+    short = masked.CohortKeys.model_construct(batch=batch, colluders=1, members={"c01": ["00"] * 3})
+    with pytest.raises(Malformed, match="'members' is out of range"):
+        device.reply(masked.encode(short))  # as any frame that cannot be read: it is counted, and the stream goes on
+    old = str(Reason.OLD_ROUND).encode()
+    assert old in device.reply(masked.encode(masked.Survivors(round=1, survivors=[])))
+    assert old in device.reply(masked.encode(masked.Signatures(round=1, signatures={"c00": "00"})))
+    assert device.ledger == []
 
 
 def test_a_site_that_sees_other_terms_than_the_client_gets_nothing_and_nobody_pays(asked):

@@ -14,7 +14,7 @@ from pathlib import Path
 import yaml
 
 from pgfl.deploy.site.site_metrics import metrics_page
-from pgfl.deploy.site.site_settings import load_site
+from pgfl.deploy.site.site_settings import Listening, load_site
 from pgfl.deploy.site.site_store import STORE, SiteStore
 from tests.command_line import ROOT, run
 from tests.deploy.test_metrics import FIGURES
@@ -101,3 +101,30 @@ def test_the_set_up_makes_three_sites_that_are_linked_and_healthy_to_be_asked(tm
                 other: f"{other}:9094" for other in SITES if other != site
             }
     assert shlex.split(COMPOSE["services"]["set-up"]["entrypoint"][0]) == ["/bin/sh"]
+
+
+def rendered_chart(release="north"):
+    """The chart's documents; its template uses nothing but the release's name and values, so no Helm is needed."""
+    chart = EXAMPLES / "helm"
+    values = yaml.safe_load((chart / "values.yaml").read_text())
+    known = {".Release.Name": release, **{f".Values.{name}": str(value) for name, value in values.items()}}
+    text = (chart / "templates" / "site.yaml").read_text()
+    text = re.sub(r"\{\{ (\S+) \}\}", lambda found: known[found[1]], text)
+    return {document["kind"]: document for document in yaml.safe_load_all(text)}
+
+
+def test_the_chart_runs_one_site_with_the_ports_and_the_probe_of_its_settings():
+    chart = rendered_chart()
+    (container,) = chart["StatefulSet"]["spec"]["template"]["spec"]["containers"]
+    assert chart["StatefulSet"]["spec"]["replicas"] == 1, "two processes never serve one folder"
+    assert run(*container["args"][:2], "--help").code == 0
+    ports = {port["name"]: port["port"] for port in chart["Service"]["spec"]["ports"]}
+    defaults = Listening()
+    assert ports == {name: getattr(defaults, name) for name in ("flower", "clients", "peers")}
+    assert [port["containerPort"] for port in container["ports"]] == sorted(ports.values())
+    assert chart["Service"]["spec"]["selector"] == chart["StatefulSet"]["spec"]["selector"]["matchLabels"]
+    asked = container["readinessProbe"]["exec"]["command"][-1]
+    assert COMPOSE["services"]["north"]["healthcheck"]["test"][-1].split("/health")[0] in asked
+    user = chart["StatefulSet"]["spec"]["template"]["spec"]["securityContext"]["runAsUser"]
+    assert f"--uid {user} " in dict(instructions())["RUN"]
+    assert container["volumeMounts"][0]["mountPath"] == dict(instructions())["WORKDIR"]

@@ -13,8 +13,8 @@ import pytest
 from pgfl.core.roles import Publication
 from pgfl.deploy import identity
 from pgfl.deploy.messages import Acknowledged, PeerHello, encode_publication, read_publication
+from pgfl.deploy.site.members import Neighbour
 from pgfl.deploy.site.peer_links import SERVICE, PeerLink, PeerService, Refused
-from pgfl.deploy.site.site_store import Neighbour
 from pgfl.deploy.wire import Kind, Limits, encode
 from tests.deploy.wires import Cable
 

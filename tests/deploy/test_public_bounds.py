@@ -8,8 +8,8 @@ import pytest
 from pgfl.core.algorithms import PGFL, FedAvg
 from pgfl.core.roles import Answer, Client, Publication, Server
 from pgfl.deploy.site.public_bounds import Ball, ClientBound, clipped_publication
+from pgfl.deploy.site.round_terms import Members
 from pgfl.deploy.site.site_role import SiteRole
-from pgfl.deploy.site.site_rounds import Members
 from pgfl.objectives import Bounds, Huber, Logistic, Ridge
 
 DIMENSION, SAMPLES, NOISE = 4, 6, 0.3

@@ -7,20 +7,9 @@ import random
 import numpy as np
 import pytest
 
-from pgfl.deploy.site.site_rounds import (
-    Ask,
-    Changed,
-    Completed,
-    Finished,
-    Members,
-    Note,
-    Phase,
-    Publish,
-    Quorum,
-    SiteRounds,
-    Timing,
-    asked,
-)
+from pgfl.deploy.site.round_effects import Ask, Changed, Completed, Finished, Note, Publish, asked
+from pgfl.deploy.site.round_terms import Members, Phase, Quorum, Timing
+from pgfl.deploy.site.site_rounds import SiteRounds
 from pgfl.simulate.simulator import Simulator
 from tests.deploy.schedules import ALGORITHM, BOUNDED, OBJECTIVE, WITH_ANYONE, Faults, World, small_federation
 

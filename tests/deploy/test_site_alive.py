@@ -10,6 +10,7 @@ import pytest
 
 from pgfl.demo.scenario import demo_federation, demo_training
 from pgfl.deploy.local import LocalNetwork
+from pgfl.deploy.site.round_terms import Timing
 from pgfl.deploy.site.site import Site
 from pgfl.deploy.site.site_settings import load_site
 from pgfl.deploy.site.site_store import STORE, SiteStore
@@ -79,7 +80,8 @@ def test_an_exception_ends_the_site_with_a_reason_and_a_code_to_restart_it(tmp_p
     ):
         asyncio.run(asyncio.wait_for(site.run(), PATIENCE))
     assert failed.value.exit_code == 1, "2 is a mistake of the operator, which a restart does not mend"
-    assert site_of(network).rounds.round <= 1
+    saved = site_of(network).rounds.round
+    assert saved == 0 if part == "combine" else saved <= 1, "a round that was saved before the failure stays saved"
 
 
 async def until(condition):
@@ -155,7 +157,8 @@ def test_nobody_spends_a_release_before_the_last_client_of_any_site_is_there_nor
                 await running[1]
                 await until(lambda: sites[0].rounds.missing)
                 assert "0 of 1 neighbours are here" in sites[0].rounds.missing
-                assert sites[0].rounds.round <= sites[1].rounds.round + 2, "what it had published, and one more"
+                published = sites[1].rounds.round + 1  # at most; it may be used for `staleness` more rounds
+                assert sites[0].rounds.round <= published + Timing().staleness
                 again = site_of(network, names[1])
                 running[1] = asyncio.create_task(again.run())
                 await until(lambda: sites[0].rounds.round > sites[1].rounds.round + 3)
@@ -165,7 +168,7 @@ def test_nobody_spends_a_release_before_the_last_client_of_any_site_is_there_nor
 
     asyncio.run(scenario())
     assert not any(row["absent"] for row in network.history(names[1]))
-    assert sum(bool(row["absent"]) for row in network.history(names[0])) <= 1
+    assert sum(bool(row["absent"]) for row in network.history(names[0])) <= 1, "the one under way when the link broke"
 
 
 def test_a_rollback_counts_when_the_neighbours_agree_and_round_numbers_never_repeat(tmp_path):

@@ -91,6 +91,8 @@ def until(condition, seconds=60.0):
 
 
 def echo(frame):
+    if isinstance(frame.header, Stop):
+        return None
     return encode(Answer(round=frame.header.round, release=1, clean=False), np.tile(frame.vectors[0], (2, 1)))
 
 

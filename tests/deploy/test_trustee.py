@@ -13,7 +13,8 @@ from pgfl.deploy.entrusting import SiteTerms
 from pgfl.deploy.site.site_role import SiteRole
 from pgfl.errors import LedgerError, PrivacyError
 from pgfl.privacy import lattice
-from pgfl.privacy.ledger import Ledger, Policy
+from pgfl.privacy.ledger import Ledger
+from pgfl.privacy.ledger_policy import Policy
 from pgfl.privacy.request import Privacy
 from tests.command_line import run
 from tests.deploy.trusted import CLIENTS, POLICY, RECORDS, TERMS, D, TrustedSite, agreed
@@ -112,13 +113,26 @@ def test_killed_before_the_round_is_saved_the_same_numbers_are_sent_again(site, 
     again.trustee.close()
 
 
+@pytest.mark.parametrize("back", [(), ("ann",), ("ann", "cem")])
+def test_who_is_away_when_a_killed_site_asks_again_is_still_in_the_sum_and_counted(site, back):
+    """Else the record of a round lacks a client whose contribution is in its model."""
+    first = site.role.aggregate(1, site.answers(1, ("ann", "bob"))).models["a"]
+    again = site.restarted(noise=killed)
+    for client in set(CLIENTS) - {*back}:
+        again.trustee.part_with(client)  # it has not come back yet
+    second = again.role.aggregate(1, again.answers(1, back)).models["a"]
+    np.testing.assert_array_equal(first, second)
+    assert again.role.used == ["ann", "bob"]
+    again.trustee.close()
+
+
 def test_only_those_in_a_sum_are_accepted_for_it(site):
-    """Others answer when the round is asked again: what was drawn stands, and it has nothing of theirs."""
+    """Others answer when the round is asked again: what was drawn stands, and they are not in it."""
     site.role.aggregate(1, site.answers(1, names=("ann", "bob")))
     again = site.restarted()
     again.play(1, names=("bob", "cem"))
-    assert again.role.used == ["bob"]
-    assert again.role.accepted == {"bob": 1}
+    assert again.role.used == ["ann", "bob"]
+    assert again.role.accepted == {"ann": 1, "bob": 1}
     assert again.charged() == {"ann": 1, "bob": 1, "cem": 0}
     again.trustee.close()
 

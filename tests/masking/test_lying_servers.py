@@ -2,9 +2,14 @@
 
 import itertools
 from dataclasses import replace
+from datetime import datetime, timedelta
 
 import numpy as np
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from cryptography.x509.oid import NameOID
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -13,9 +18,9 @@ from pgfl.masking import primitives
 from pgfl.masking.masked_terms import Declined, Demands, Reason
 from pgfl.masking.member import Member, signed_mask
 from pgfl.masking.preparation import Batch, Cohort, pairwise_key
-from pgfl.masking.rosters import Roster, identity_line, read_roster, roster_text
-from pgfl.masking.sum_collector import Stage
-from tests.masking.masked_group import DIMENSION, Group, identity, names_of, roster_of
+from pgfl.masking.rosters import Roster, identity_line, identity_signature, read_roster, roster_text
+from pgfl.masking.sum_collector import CohortGathering, Stage
+from tests.masking.masked_group import DIMENSION, Group, exact_sum, identity, names_of, roster_of
 
 
 def declines(reason, call, *arguments, **named):
@@ -172,6 +177,73 @@ def test_invented_participants_are_refused():
     members[0].share(Cohort.of("b", 1, own))
 
 
+def announcing_copies(copier, victim, spelled):
+    """The copier's announcement with the victim's keys for masks, signed as it should be."""
+    masks = tuple(spelled(key) for key in victim.masks)
+    bare = replace(copier, masks=masks, signature=b"")
+    return replace(bare, signature=identity_signature(identity(copier.name), bare.digest))
+
+
+def spelled_otherwise(key):
+    """The same point of X25519, which ignores the last bit of a public key."""
+    return key[:-1] + bytes([key[-1] ^ 0x80])
+
+
+def test_a_cohort_in_which_a_key_is_copied_is_refused():
+    members = members_of(5)
+    own = [member.announce("b", 2) for member in members]
+    for place in ("masks", "transport", "signing"):
+        copier = replace(own[4], **{place: getattr(own[0], place)}, signature=b"")
+        copier = replace(copier, signature=identity_signature(identity("c04"), copier.digest))
+        declines(Reason.COPIED, members[1].share, Cohort.of("b", 1, [*own[:4], copier]))
+    members[1].share(Cohort.of("b", 1, own))
+
+
+def test_whoever_copies_a_key_in_another_spelling_shares_no_mask_with_anybody():
+    """If it did, the masks of c00 and c04 would cancel in every other vector, and the sum over the rest would open.
+
+    It would hold fewer shares of the noise than each of them was charged for.
+    """
+    members = members_of(5)
+    own = [member.announce("b", 1) for member in members]
+    cohort = Cohort.of("b", 1, [*own[:4], announcing_copies(own[4], own[0], spelled_otherwise)])
+    anyone, keys = X25519PrivateKey.generate(), (own[0].masks[0], cohort.by_name["c04"].masks[0])
+    assert len(set(keys)) == 2
+    assert len({anyone.exchange(X25519PublicKey.from_public_bytes(key)) for key in keys}) == 1
+    for member in members[:4]:
+        member.share(cohort)
+    secrets = {member.name: member._batches["b"].slots[0] for member in members[:4]}
+    for name in ("c01", "c02", "c03"):
+        assert secrets[name].pairwise["c00"] != secrets[name].pairwise["c04"]
+    terms = Group(5).terms(cohort=cohort.digest, holders=5)
+    points = {member.name: np.full(DIMENSION, 5, dtype=np.int64) for member in members[:4]}
+    total = np.zeros(DIMENSION, dtype=np.uint64)
+    for member in members[1:4]:
+        own_mask = primitives.mask(primitives.self_mask_key(secrets[member.name].self_seed), DIMENSION)
+        total += member.contribute("b", terms, points[member.name]) - own_mask
+    assert (total != 15).all()
+
+
+def test_a_server_leaves_out_whoever_announces_keys_that_all_others_would_refuse():
+    group, batch = members_of(5), "b" * 32
+    gathering = CohortGathering(frozenset(names_of(5)), 1, 1, batch)
+    for member in group[:4]:
+        gathering.announced(member.name, member.announce(batch, 1))
+    copied = announcing_copies(group[4].announce(batch, 1), group[0].announce(batch, 1), bytes)
+    fixed = announcing_copies(group[4].announce(batch, 1), group[0].announce(batch, 1), lambda key: bytes(32))
+    for bad in (copied, fixed):
+        gathering.announced("c04", bad)
+        assert gathering.silent == {"c04"}
+    gathering.announced("c04", group[4].announce(batch, 1))
+    assert gathering.silent == frozenset()
+
+
+def test_shares_before_a_cohort_are_declined():
+    member = members_of(4)[0]
+    member.announce("b", 1)
+    declines(Reason.UNPREPARED, member.receive, "b", {"c01": b"x"})
+
+
 def test_keys_of_an_earlier_batch_do_not_come_back():
     members = members_of(4)
     old = [member.announce("old", 1) for member in members]
@@ -229,6 +301,26 @@ def test_a_roster_has_one_key_per_name_and_may_be_signed_by_a_steward(tmp_path):
         read_roster(tmp_path / "none.json")
 
 
+def test_a_site_neither_vouches_for_participants_nor_is_one(tmp_path):
+    path, site = tmp_path / "roster.json", identity("site")
+    certificate, others = certificate_of(site), roster_of(names_of(3))
+    path.write_text(roster_text(others, site))
+    with pytest.raises(PrivacyError, match="the site itself"):
+        read_roster(path, f"{identity_line(site)} with a comment", certificate)
+    path.write_text(roster_text(Roster({**others.keys, "ward": identity_line(site)})))
+    with pytest.raises(PrivacyError, match="site's own key"):
+        read_roster(path, None, certificate)
+    path.write_text(roster_text(others, identity("steward")))
+    assert read_roster(path, identity_line(identity("steward")), certificate).keys == others.keys
+
+
+def certificate_of(key):
+    name, now = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "north")]), datetime(2026, 1, 1)
+    made = x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())
+    made = made.serial_number(1).not_valid_before(now).not_valid_after(now + timedelta(days=9))
+    return made.sign(key, hashes.SHA384()).public_bytes(serialization.Encoding.PEM)
+
+
 # What was agreed ------------------------------------------------------------------------------------------------------
 
 LIES = {
@@ -256,6 +348,27 @@ def test_clients_that_were_told_different_terms_reveal_nothing(lie):
     signed = signatures_of(group, 1, survivors, survivors)
     for name in survivors:
         declines(Reason.BELOW_THRESHOLD, group.members[name].reveal, 1, signed)
+
+
+@pytest.mark.parametrize("lie", sorted(LIES.keys() - {"slot", "group"}))
+def test_a_client_that_alone_was_told_other_terms_stays_masked(lie):
+    """The others are as many as the threshold, so they open their list; it must not open with it."""
+    group = Group(7)
+    terms, points, lonely = group.terms(), group.points(), "c03"
+    told = {name: group.terms(**LIES[lie]) if name == lonely else terms for name in group.names}
+    masked = {name: group.members[name].contribute(group.batch, told[name], points[name]) for name in group.names}
+    signed = signatures_of(group, 1, group.names, group.names)
+    collector = group.collector(terms)
+    collector.stage, collector.survivors, collector._masked = Stage.REVEALING, group.names, dict(masked)
+    for name in group.names:
+        if name == lonely:
+            declines(Reason.BELOW_THRESHOLD, group.members[name].reveal, 1, signed)
+        else:
+            collector.revealed(name, group.members[name].reveal(1, signed))
+    total = collector._unmasked()
+    assert (np.abs(total - exact_sum(points, group.names)) > terms.largest_sum(7)).all()
+    collector.close()
+    assert collector.stage is Stage.GIVEN_UP
 
 
 @pytest.mark.parametrize(
@@ -349,8 +462,8 @@ def exposed(group, terms, masked, revealed, colluders):
             clear = vector - primitives.mask(primitives.self_mask_key(seeds[name]), terms.dimension)
             for other in others:
                 own, public = (name, other) if name in keys else (other, name)
-                key = pairwise_key(primitives.mask_key_pair(keys[own]), group.cohort.by_name[public].masks[terms.slot])
-                clear = clear - signed_mask(name, other, key, terms.dimension)
+                key = pairwise_key(group.cohort, terms.slot, primitives.mask_key_pair(keys[own]), own, public)
+                clear = clear - signed_mask(name, other, key, terms)
             values[name] = clear.view(np.int64)
     return values
 

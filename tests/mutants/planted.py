@@ -1,4 +1,4 @@
-"""Planted bugs: each is one small edit of the source that would break the privacy promise, and who must notice it."""
+"""Planted bugs: each is one small edit of the source that would break a promise, and who must notice it."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from tests.mutants.planted_linearised import LINEARISED
 from tests.mutants.planted_masks import MASKS
 from tests.mutants.planted_sites import SITES
 from tests.mutants.planted_slips import SLIPS
+from tests.mutants.planted_tables import TABLES
 from tests.mutants.planted_trust import OF_TRUST
 from tests.mutants.planted_trustee import TRUSTEES
+from tests.mutants.planted_world import WORLD
 
 NOISE = "tests/privacy/test_noise.py::test_the_right_noise_is_accepted"
 LATTICE = "tests/privacy/test_noise.py::test_secure_noise_reaches_the_same_numbers_from_every_model"
@@ -508,4 +510,5 @@ MECHANISM: tuple[Mutant, ...] = (
     ),
 )
 
-PLANTED = (*MECHANISM, *LINEARISED, *DEVICES, *LEDGERS, *SLIPS, *ENDINGS, *LATER, *SITES, *TRUSTEES, *MASKS, *OF_TRUST)
+PRIVACY = (*MECHANISM, *LINEARISED, *DEVICES, *LEDGERS, *SLIPS, *ENDINGS, *LATER, *SITES, *TRUSTEES, *MASKS, *OF_TRUST)
+PLANTED = (*PRIVACY, *TABLES, *WORLD)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.mutants.mutant import Mutant
 
 CONTINUING = "tests/simulate/test_continuing.py::"
+SLIPS = "tests/cli/test_continue.py::"
 ESTIMATORS = "tests/sklearn/test_estimators.py::"
 MODEL = "tests/results/test_model.py::"
 
@@ -92,6 +93,45 @@ LATER: tuple[Mutant, ...] = (
         (CONTINUING + "test_float_safe_releases_are_continued_once_or_their_sum_would_be_forgotten",),
     ),
     Mutant(
+        "continuation-of-a-copy",
+        "a float-safe run is continued once more from a copy of its folder",
+        "As above.",
+        "results/continued_once.py",
+        "    for note in (folder / NOTE, _with_the_user(folder / STATE)):\n",
+        "    for note in (folder / NOTE,):\n",
+        (SLIPS + "test_a_copy_of_a_folder_is_not_continued_beside_it",),
+    ),
+    Mutant(
+        "continuation-becomes-float-safe",
+        "a run with seeded noise goes on with float-safe noise, or the other way round",
+        "The result promises for all rounds what holds for the last ones.",
+        "simulate/continuing.py",
+        "        if self.start.noise is not None and simulator.noise != self.start.noise:\n",
+        "        if False:\n",
+        (
+            SLIPS + "test_a_run_with_seeded_noise_does_not_become_float_safe",
+            SLIPS + "test_the_promise_of_the_first_run_stays_in_force",
+        ),
+    ),
+    Mutant(
+        "continuation-renames-in-silence",
+        "nothing is said when clients have left and others have come",
+        "A client that was only renamed has a second budget for the same records.",
+        "simulate/continuing.py",
+        "        if not gone or not new:\n",
+        "        if True:\n",
+        (SLIPS + "test_a_client_under_another_name_is_asked_about",),
+    ),
+    Mutant(
+        "continuation-ignores-a-cap",
+        "max_releases may be changed in a continuation, and is not heeded",
+        "A client releases more often than its owner allows.",
+        "privacy/carried_budget.py",
+        '        _check_kept(first, request, (*KEPT, "max_releases"))\n',
+        "        _check_kept(first, request, KEPT)\n",
+        (SLIPS + "test_the_promise_of_the_first_run_stays_in_force",),
+    ),
+    Mutant(
         "fits-are-not-added-up",
         "an account keeps the last fit only",
         "A search over twenty settings reports what one of them costs.",
@@ -104,7 +144,7 @@ LATER: tuple[Mutant, ...] = (
         "search-without-account",
         "copies of a private estimator fit without an account",
         "A search spends many times what is promised, in silence.",
-        "sklearn/estimators.py",
+        "sklearn/federated_estimator.py",
         "if self.account is None and self in _CLONES:",
         "if False:",
         (ESTIMATORS + "test_a_search_without_an_account_is_refused",),
@@ -122,7 +162,7 @@ LATER: tuple[Mutant, ...] = (
         "estimator-bounds-from-records",
         "a private estimator computes missing bounds from the records",
         "The largest value of a column is in the model file.",
-        "sklearn/estimators.py",
+        "sklearn/federated_estimator.py",
         "        if self.feature_bounds is None:\n            if self.epsilon is not None:\n",
         "        if self.feature_bounds is None:\n            if False:\n",
         (ESTIMATORS + "test_privacy_refuses_bounds_that_nobody_stated",),

@@ -217,7 +217,7 @@ LEDGERS: tuple[Mutant, ...] = (
         "a row need not follow from the policy",
         "A row with a smaller φ, and its digest right, makes room in the budget.",
         LEDGER,
-        " or not self._follows(_release(row), rho):",
+        " or not self._follows(release_of(row), rho):",
         ":",
         (TESTS + "test_a_row_that_breaks_the_policy_is_found_even_with_its_digest_right",),
     ),

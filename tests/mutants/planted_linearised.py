@@ -16,6 +16,7 @@ HOSTILE = (
 )
 LONG = "tests/privacy/test_hostile_messages.py::test_a_huge_model_is_refused_by_a_linearised_step"
 PROMISED = "tests/core/test_assured.py::test_rounding_of_a_linearised_step_stays_within_what_is_promised"
+BY_RECORDS = "tests/simulate/test_full_records.py::test_engines_and_devices_take_the_same_steps"
 OF_RIDGE = "ridge, bounded, linearised"
 
 LINEARISED: tuple[Mutant, ...] = (
@@ -24,8 +25,8 @@ LINEARISED: tuple[Mutant, ...] = (
         "the Δ of a linearised step forgets its length 1/ρ",
         "With ρ below 1 a release moves further than its noise hides.",
         "privacy/sensitivity.py",
-        "change * eq.linearised_reach(rule.rho) / records",
-        "change / records",
+        "change * eq.linearised_reach(rule.rho) / counted",
+        "change / counted",
         (SEARCH,),
     ),
     Mutant(
@@ -43,9 +44,27 @@ LINEARISED: tuple[Mutant, ...] = (
         "the Δ of a linearised step has no term for rounding",
         "Two worlds may end further apart than Δ.",
         "privacy/sensitivity.py",
-        "change * eq.linearised_reach(rule.rho) / records + 2.0 * error",
-        "change * eq.linearised_reach(rule.rho) / records + 0.0 * error",
+        "change * eq.linearised_reach(rule.rho) / counted + 2.0 * error",
+        "change * eq.linearised_reach(rule.rho) / counted + 0.0 * error",
         (WIDENED,),
+    ),
+    Mutant(
+        "linearised-few-records-in-full",
+        "a client with few records takes a whole step, with the noise of a shortened one",
+        "Its records move the release further than Δ.",
+        "core/client_rules.py",
+        "return self.rho if self.full_records == 1 else eq.rho_by_records(self.rho, records, self.full_records)",
+        "return self.rho",
+        (SEARCH, BY_RECORDS),
+    ),
+    Mutant(
+        "linearised-few-records-in-full-compiled",
+        "the compiled step of a client with few records is a whole one",
+        "As above, in the compiled engine alone.",
+        "simulate/numba_kernels.py",
+        "reach = full_reach * rows / max(rows, full_records)",
+        "reach = full_reach",
+        (BY_RECORDS,),
     ),
     Mutant(
         "linearised-unprojected",
@@ -83,10 +102,10 @@ LINEARISED: tuple[Mutant, ...] = (
         "The step contracts the noise: where ρ is the curvature of a record, nothing is left of it.",
         "core/client_rules.py",
         "        centre = problem.projected(server_model)\n"
-        "        model = eq.linearised_client_step(centre, problem.gradient(centre), self.rho)",
+        "        model = eq.linearised_client_step(centre, problem.gradient(centre), self.rho_of(problem.records))",
         "        centre = release(problem.projected(server_model))\n"
         "        release = lambda model: model\n"
-        "        model = eq.linearised_client_step(centre, problem.gradient(centre), self.rho)",
+        "        model = eq.linearised_client_step(centre, problem.gradient(centre), self.rho_of(problem.records))",
         (ORACLE,),
     ),
     Mutant(

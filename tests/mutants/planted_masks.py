@@ -7,6 +7,10 @@ from tests.mutants.mutant import Mutant
 LIES = "tests/masking/test_lying_servers.py::"
 FAULTS = "tests/deploy/test_masked_faults.py::"
 NOISE = "tests/masking/test_masks_and_noise.py::"
+WORLDS = (
+    "tests/privacy/test_two_worlds_of_masks.py::"
+    "test_a_lying_site_and_its_colluder_open_no_sum_with_less_noise_than_is_charged"
+)
 TERMS, MEMBER, PREPARATION, PRIMITIVES = (
     "masking/masked_terms.py",
     "masking/member.py",
@@ -200,8 +204,8 @@ MASKS: tuple[Mutant, ...] = (
         "σ is not part of what clients sign",
         "Some were told a large σ and others a small one, and their sum is opened.",
         TERMS,
-        'return digest("round", asdict(self))',
-        'return digest("round", {**asdict(self), "sigma": 0})',
+        "{each.name: getattr(self, each.name) for each in fields(self)}",
+        '{each.name: getattr(self, each.name) for each in fields(self) if each.name != "sigma"}',
         (LIES + "test_clients_that_were_told_different_terms_reveal_nothing",),
     ),
     Mutant(
@@ -239,5 +243,69 @@ MASKS: tuple[Mutant, ...] = (
         "insist(terms.centre == centre_digest(centre), Reason.OTHER_VIEW)",
         "insist(True, Reason.OTHER_VIEW)",
         (FAULTS + "test_a_request_on_other_terms_is_declined_in_constant_words_and_costs_nothing",),
+    ),
+    Mutant(
+        "masked-may-wrap",
+        "a client takes part in a sum that could pass the modulus",
+        "A sum that wraps is a wrong model, and nobody notices.",
+        TERMS,
+        "        insist(most < LARGEST_SUM, Reason.WOULD_WRAP)\n",
+        "",
+        (BELOW,),
+    ),
+    Mutant(
+        "masked-half-charged",
+        "a client is charged for half of what its record does",
+        "Its ledger states a quarter of what it spends.",
+        "deploy/client/masked_rounds.py",
+        "return plain + 16.0 * EPS",
+        "return plain / 2.0 + 16.0 * EPS",
+        (WORLDS,),
+    ),
+    Mutant(
+        "masked-terms-unbound",
+        "masks in common do not depend on the terms of a round",
+        "A client that alone was told of four times the noise is opened with the others, and was charged too little.",
+        MEMBER,
+        "primitives.mask(primitives.common_mask_key(pairwise, terms.digest), terms.dimension)",
+        "primitives.mask(pairwise, terms.dimension)",
+        (LIES + "test_a_client_that_alone_was_told_other_terms_stays_masked",),
+    ),
+    Mutant(
+        "masked-copied-key",
+        "the key of a mask in common does not depend on whose it is",
+        "A colluder announces another's key in another spelling; their masks cancel in everyone else's vector, and the "
+        "sum over the rest opens, with too few shares of noise.",
+        PREPARATION,
+        '"members": sorted((name, other))',
+        '"members": []',
+        (LIES + "test_whoever_copies_a_key_in_another_spelling_shares_no_mask_with_anybody", WORLDS),
+    ),
+    Mutant(
+        "masked-copied-key-unseen",
+        "a cohort may have one key twice",
+        "As above, if keys of masks did not depend on whose they are.",
+        PREPARATION,
+        "        insist(not cohort.copied, Reason.COPIED)\n",
+        "",
+        (LIES + "test_a_cohort_in_which_a_key_is_copied_is_refused",),
+    ),
+    Mutant(
+        "masked-site-vouches",
+        "a site may be the steward of a roster",
+        "It invents participants.",
+        "masking/rosters.py",
+        "if vouching is not None and _line(vouching) == of_site:",
+        "if vouching is None and _line(vouching) == of_site:",
+        (LIES + "test_a_site_neither_vouches_for_participants_nor_is_one",),
+    ),
+    Mutant(
+        "masked-site-takes-part",
+        "a roster may list the site's own key",
+        "It is one of the participants that hide the others.",
+        "masking/rosters.py",
+        "if of_site in roster.keys.values():",
+        "if of_site in roster.keys:",
+        (LIES + "test_a_site_neither_vouches_for_participants_nor_is_one",),
     ),
 )

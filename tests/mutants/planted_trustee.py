@@ -59,12 +59,20 @@ TRUSTEES: tuple[Mutant, ...] = (
         "a round that is asked again after a crash gets new noise for the same contributions",
         "The average of both draws has less noise than was charged.",
         ACCOUNTS,
-        "            return NoisedSum(*before, tuple(name for name in sorted(clean) if "
-        "self._was_charged(name, round, pair)))\n",
+        "            return NoisedSum(*before, self._charged(round, pair))\n",
         "            models = np.stack([clean[client].model for client in sorted(clean)])\n"
         "            summed = lattice.to_lattice(models).sum(axis=0)\n"
         "            return NoisedSum(lattice.from_lattice(self.noise(summed, 1.0)), len(clean), tuple(clean))\n",
         (TRUSTEE + "killed_before_the_round_is_saved_the_same_numbers_are_sent_again",),
+    ),
+    Mutant(
+        "site-absent-uncounted",
+        "a client that is away when a killed site asks again does not count, although it is in the sum",
+        "Its record is in the model, and no round says so.",
+        ACCOUNTS,
+        "return NoisedSum(*before, self._charged(round, pair))",
+        "return NoisedSum(*before, tuple(sorted(clean)))",
+        (TRUSTEE + "who_is_away_when_a_killed_site_asks_again_is_still_in_the_sum_and_counted",),
     ),
     Mutant(
         "site-lost-noise-drawn-again",

@@ -179,8 +179,9 @@ def page(outcomes: list[Outcome]) -> str:
     caught = sum(outcome.good for outcome in outcomes)
     return (
         "# Planted bugs\n\n"
-        "Would anyone notice if a promise of [privacy.md](privacy.md) were broken? Each row below is a small edit of\n"
-        "the source that breaks one. The edit is made in a copy of the repository, where the tests and attacks that\n"
+        "Would anyone notice if a promise of [privacy.md](privacy.md) were broken, or one about [tables](tables.md),\n"
+        "[verdicts](verdict.md) and [predictions](predicting.md)? Each row below is a small edit of the source that\n"
+        "breaks one. The edit is made in a copy of the repository, where the tests and attacks that\n"
         "must notice it are run. All of them pass without the edit; those in the last column failed with it. For\n"
         "example, `audit huber/simulator` is an attack of `pgfl audit` that measured a larger privacy loss than the\n"
         "account claims.\n\n"

@@ -10,7 +10,7 @@ from pgfl import Facts, Privacy, plan, synthetic_regression, train
 from pgfl.config import load, parse
 from pgfl.core.metrics import decibels
 from pgfl.errors import ConfigError
-from pgfl.planning import forecast
+from pgfl.planning import forecast, planner
 from pgfl.planning.facts import MOST_NUMBERS, facts_of
 from pgfl.planning.tuning import Settings, error, first_guess, tuned
 from pgfl.planning.twin import twin
@@ -40,7 +40,23 @@ def test_scrambled_records_leave_the_facts_as_they_are(tmp_path):
         found.append(facts_of(write_table(tmp_path / str(seed), seed)))
     assert found[0] == found[1]
     assert (found[0].servers, found[0].clients, found[0].clusters, found[0].columns) == (3, 6, 2, 2)
-    assert found[0].records == (5, 5)
+    assert found[0].records == (3, 8)
+    assert [records for _, _, records in found[0].placement.clients] == [3, 4, 5, 6, 7, 8]
+
+
+def test_scrambled_records_leave_the_plan_as_it_is(tmp_path, monkeypatch):
+    monkeypatch.setattr(planner, "LEVELS", (1.0,))
+    found = []
+    for seed in (1, 2):
+        (tmp_path / str(seed)).mkdir()
+        config = write_table(tmp_path / str(seed), seed)
+        columns = {name: {"bounds": [-5, 5]} for name in "aby"}
+        settings = config.model_dump(exclude_none=True)
+        settings["data"] |= {"columns": columns, "intercept": True}
+        found.append(plan(parse(settings, tmp_path / str(seed)), tries=2))
+    assert found[0] == found[1]
+    assert found[0].described() == found[1].described()
+    assert found[0].facts.rows is not None and found[0].measure == "R²"
 
 
 def test_the_facts_of_generated_data_are_its_settings():
@@ -138,12 +154,21 @@ def test_a_plan_shows_every_level_of_trust(planned):
     assert set(planned.described()["by_trust"]["site"]) == {"0.25", "1", "4", "16"}
 
 
+def test_more_trust_is_never_planned_worse(planned):
+    """Who trusts more can still do what needs less trust; where that is better, the plan says so."""
+    for level in planner.LEVELS:
+        local, masked, site = (planned.by_trust[trust][level] for trust in planner.TRUSTS)
+        assert local >= masked >= site
+    for (trust, level), instead in planned.instead.items():
+        assert planned.by_trust[trust][level] == planned.by_trust[instead][level]
+
+
 def test_trust_helps_where_many_clients_share_a_cluster():
     """With three of them, as in `SMALL`, it need not: those who are alone sit out, and h is 1 where there are two."""
     many = replace(SMALL, clients_per_server=16, epsilon=0.25)
     settings = Settings(rho=0.2, zeta=0.926, releases=15, tau=0.4, kappa=0.15)
     local, masked, site = (
-        forecast._judged(replace(many, trust=trust), settings).mean() for trust in ("local", "masked", "site")
+        planner.judged(replace(many, trust=trust), settings).mean() for trust in ("local", "masked", "site")
     )
     assert site < masked < local - 2.0
 
@@ -153,7 +178,7 @@ def test_what_is_predicted_for_shared_noise_is_what_runs_on_other_federations_ac
     """With more columns than `SMALL` has, so that the length of a cluster's true model depends less on chance."""
     facts = replace(SMALL, trust=trust, clients_per_server=12, columns=24)
     settings = tuned(lambda tried: error(facts, tried, 1), [first_guess(facts)], 6)
-    predicted = forecast._judged(facts, settings, range(11, 17)).mean()
+    predicted = planner.judged(facts, settings, range(11, 17)).mean()
     reached = []
     for seed in range(50, 56):
         made = synthetic_regression(
@@ -176,7 +201,7 @@ def test_a_trust_that_clients_are_too_few_for_is_refused_or_left_out():
         plan(replace(SMALL, trust="site", contributors=9), tries=1)
     alone = replace(SMALL, clusters=6)
     assert not alone.trusted.aggregates and alone.per_pair == 1
-    assert [forecast._possible(replace(alone, trust=trust)) for trust in forecast.TRUSTS] == [True, False, False]
+    assert [planner.possible(replace(alone, trust=trust)) for trust in planner.TRUSTS] == [True, False, False]
     assert replace(SMALL, trust="site").as_if_local == pytest.approx(2.0 * np.sqrt(3))
 
 
@@ -184,7 +209,7 @@ def test_the_trust_of_a_config_is_a_fact_and_comes_back_in_the_planned_config():
     config = load("private-huber", ["privacy.trust=masked", "privacy.colluders=2"])
     facts = facts_of(config)
     assert (facts.trust, facts.colluders) == ("masked", 2)
-    made = forecast._configured(config, facts, first_guess(facts))
+    made = forecast.configured(config, facts, first_guess(facts))
     assert (made.privacy.trust, made.privacy.colluders) == ("masked", 2)
 
 
@@ -222,7 +247,7 @@ def test_the_bounds_of_declared_columns_are_facts(tmp_path):
     settings = config.model_dump(exclude_none=True) | {"privacy": {"epsilon": 1.0}}
     settings["data"] |= {"columns": columns, "intercept": True}
     facts = facts_of(parse(settings, tmp_path))
-    assert (facts.x_norm, facts.label_scale) == (pytest.approx(np.sqrt(3.0)), 0.5)
+    assert (facts.x_norm, facts.label_scale) == (pytest.approx(np.sqrt(3.0)), 0.4)
     settings["privacy"]["x_norm"] = 0.7
     assert facts_of(parse(settings, tmp_path)).x_norm == 0.7
     settings["objective"] = {"kind": "softmax", "classes": 3}

@@ -18,8 +18,9 @@ from pgfl.core.metrics import METRICS
 from pgfl.core.roles import Accepted, Client, RoundRequest, Server
 from pgfl.errors import ResultError
 from pgfl.privacy.noise import SecureNoise, SeededNoise
-from pgfl.results.folder import SIMULATION_ONLY, RunFolder
+from pgfl.results.folder import RunFolder
 from pgfl.results.result import Result
+from pgfl.results.result_arrays import SIMULATION_ONLY
 from pgfl.simulate.checkpoint import Checkpoints
 from pgfl.simulate.communicator import ALONE
 from pgfl.simulate.simulator import Simulator

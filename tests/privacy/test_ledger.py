@@ -20,8 +20,10 @@ from pgfl.errors import BudgetSpent, LedgerError, PrivacyError
 from pgfl.privacy import accounting
 from pgfl.privacy import ledger_anchor as anchor
 from pgfl.privacy.budget import Budget
-from pgfl.privacy.ledger import BUDGET_SPENT, Ledger, Policy, _digest
+from pgfl.privacy.ledger import BUDGET_SPENT, Ledger
 from pgfl.privacy.ledger_anchor import Anchor
+from pgfl.privacy.ledger_policy import Policy
+from pgfl.privacy.ledger_rows import digest_of
 
 POLICY = Policy(phi0=1e-3, zeta=0.9, delta=1e-5, max_releases=5, bounds={"x_norm": 1.0, "y_bound": None})
 OPENINGS = (Ledger.open, Ledger.open_or_create, lambda path, *_: Ledger.read(path))
@@ -483,9 +485,9 @@ def _rewritten(path, change):
     connection = sqlite3.connect(path, isolation_level=None)
     for row in map(vars, rows):
         row = row | change(row)
-        digest = _digest(digest, *(row[name] for name in CHARGED))
-        seal = _digest(digest, "payload", row["payload"]) if row["payload"] else None
-        mark = _digest(digest, "accepted") if row["accepted"] else None
+        digest = digest_of(digest, *(row[name] for name in CHARGED))
+        seal = digest_of(digest, "payload", row["payload"]) if row["payload"] else None
+        mark = digest_of(digest, "accepted") if row["accepted"] else None
         connection.execute(
             "UPDATE releases SET phi = ?, rho = ?, sensitivity = ?, sigma = ?, trust = ?, digest = ?, seal = ?, "
             "accepted = ? WHERE number = ?",

@@ -16,7 +16,8 @@ import pytest
 from pgfl.errors import LedgerError
 from pgfl.privacy import accounting
 from pgfl.privacy import ledger_anchor as anchor
-from pgfl.privacy.ledger import Ledger, Policy
+from pgfl.privacy.ledger import Ledger
+from pgfl.privacy.ledger_policy import Policy
 
 POLICY = Policy(phi0=1e-3, zeta=0.9, delta=1e-5, max_releases=9)
 ROUNDS = ("r1", "r2")

@@ -143,6 +143,7 @@ class SmoothWelsch(BoundedWelsch):
 
 
 ADMM, LINEARISED = PGFL(rho=0.3), PGFL(rho=0.3, client="gradient")
+BY_RECORDS = PGFL(rho=0.3, client="gradient", full_records=20)
 IN_BALL = private(x_norm=X_NORM, y_bound=1.5, w_norm=0.7)
 SEARCHES = {
     **{
@@ -159,6 +160,7 @@ SEARCHES = {
     "huber, clipped": (Searched(Huber(kappa=3.0), ADMM, private(x_norm=X_NORM, update_norm=0.2), wide), 0.99),
     "huber, radius never reached": (Searched(Huber(kappa=0.3), ADMM, private(x_norm=0.1, update_norm=9.0), wide), 0.99),
     "linearised, huber": (Searched(Huber(lam=0.5, kappa=0.3), LINEARISED, private(x_norm=X_NORM), wide), 0.99),
+    "linearised, few records": (Searched(Huber(lam=0.5, kappa=0.3), BY_RECORDS, private(x_norm=X_NORM), wide), 0.99),
     "linearised, logistic": (Searched(Logistic(lam=0.5), LINEARISED, private(x_norm=X_NORM), binary), 0.99),
     "linearised, ridge": (Searched(Ridge(lam=0.5), LINEARISED, IN_BALL, lambda gene: 3.0 * gene), 0.75),
     "linearised, not convex": (

@@ -74,6 +74,45 @@ def test_the_distance_from_a_gaussian_bounds_the_true_one():
         assert distance_from_gaussian(share, honest) < 1000 * apart
 
 
+def renyi(one, other, order):
+    """Rényi divergence of two distributions on the same points."""
+    near = np.minimum(one, other) > 1e-250  # beyond, there are no digits left, and next to no weight
+    terms = np.exp(order * np.log(one[near]) + (1 - order) * np.log(other[near]))
+    return math.log(math.fsum(terms)) / (order - 1)
+
+
+ORDERS = (1.01, 1.5, 2.0, 4.0, 8.0)
+
+
+@pytest.mark.parametrize("honest", [2, 3, 5])
+@pytest.mark.parametrize("share", [0.5, 0.55, 0.6, 0.7, 0.8, 1.0])
+@pytest.mark.parametrize("moved", [1, 2])
+def test_what_is_charged_covers_the_exact_divergence_of_a_sum_of_discrete_gaussians(share, honest, moved):
+    """An oracle of Proposition 14 of Kairouz et al. (2021) that shares nothing with its proof: exact convolution."""
+    summed, one = _discrete_gaussian(share), _discrete_gaussian(share)
+    for _ in range(honest - 1):
+        summed = np.convolve(summed, one)
+    sigma = share * math.sqrt(honest)
+    charged = float(charge(moved, sigma, distance_from_gaussian(share, honest)))
+    for order in ORDERS:
+        apart = renyi(summed[moved:], summed[:-moved], order)
+        assert apart <= order * charged * (1 + 1e-9)
+
+
+def test_a_charge_without_the_extra_term_would_be_too_small():
+    """On a coarse lattice the sum of two discrete Gaussians is less private than one of the same variance."""
+    share, honest = 0.5, 2
+    one = _discrete_gaussian(share)
+    summed = np.convolve(one, one)
+    sigma = share * math.sqrt(honest)
+    excess = [renyi(summed[1:], summed[:-1], order) / (order * float(charge(1, sigma))) for order in ORDERS]
+    assert max(excess) > 1.001
+    d = 3  # in several dimensions divergences add up, and the charge grows with √d·τ
+    for order in ORDERS:
+        apart = d * renyi(summed[1:], summed[:-1], order)
+        assert apart <= order * float(charge(math.sqrt(d), sigma, slack_of(share, honest, d)))
+
+
 def test_the_distance_vanishes_on_the_lattice_in_use_and_shows_on_a_coarse_one():
     assert slack_of(lattice.LEAST_UNITS, 50, 10_000) == 0.0
     assert slack_of(0.8, 5, 60) > 0.1

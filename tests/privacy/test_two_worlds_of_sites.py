@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import os
+from dataclasses import replace
+from unittest import mock
+
 import numpy as np
 import pytest
 
 from pgfl.core.roles import Publication
+from pgfl.deploy.site.trustee import Trustee
 from pgfl.privacy import lattice
 from pgfl.privacy.ledger import Ledger
 from tests.deploy.trusted import CLIENTS, VICTIM, TrustedSite
 
-SEQUENCES, ROUNDS = 8, 6
+SEQUENCES, ROUNDS = int(os.environ.get("PGFL_TWO_WORLDS", "1200")) // 150, 6
 
 
 class Killed(BaseException):
@@ -88,30 +93,38 @@ def _ledger(folder, name):
         return [row.described() for row in ledger.rows()]
 
 
+def both_worlds(folder, seed):
+    """One sequence in both of them: what was seen and charged in each, and how far clean sums are apart."""
+    noise = SharedNoise()
+    worlds = [folder / f"{seed}-{world}" for world in (0, 1)]
+    for home in worlds:
+        home.mkdir()
+    first = play(worlds[0], 0, noise, noise, seed)
+    again, draw = noise.replay()
+    return first, play(worlds[1], 1, again, draw, seed), again.drawn
+
+
+def judged(outcome):
+    """What breaks the promise; and how much of the charged Δ was used."""
+    (seen, ledgers), (others_seen, others_ledgers), distances = outcome
+    drawn = [row for row in ledgers[VICTIM] if not row["void"]]
+    least = min((row["sensitivity"] for row in drawn), default=0.0)
+    found = ["what others see differs"] if seen != others_seen else []
+    found += ["ledgers differ"] if ledgers != others_ledgers else []
+    found += ["more draws than charges"] if sum(distance > 0 for distance in distances) > len(drawn) else []
+    found += ["sums differ by more than Δ"] if max(distances, default=0.0) > least else []
+    return found, max(distances, default=0.0) / least if drawn else 0.0
+
+
 @pytest.fixture(scope="module")
 def played(tmp_path_factory):
-    outcomes = []
-    for seed in range(SEQUENCES):
-        noise = SharedNoise()
-        first = play(tmp_path_factory.mktemp("world0"), 0, noise, noise, seed)
-        again, draw = noise.replay()
-        second = play(tmp_path_factory.mktemp("world1"), 1, again, draw, seed)
-        outcomes.append((first, second, again.drawn))
-    return outcomes
+    return [both_worlds(tmp_path_factory.mktemp("worlds"), seed) for seed in range(SEQUENCES)]
 
 
 def test_one_record_changes_nothing_but_the_noised_sums_and_those_by_delta_at_most(played):
-    nearest = 0.0
-    for (seen, ledgers), (others_seen, others_ledgers), distances in played:
-        assert seen == others_seen
-        assert ledgers == others_ledgers
-        drawn = [row for row in ledgers[VICTIM] if not row["void"]]
-        with_victim = [distance for distance in distances if distance > 0]
-        assert len(with_victim) <= len(drawn)
-        for distance in distances:
-            assert distance <= min((row["sensitivity"] for row in drawn), default=0.0)
-            nearest = max(nearest, distance / drawn[0]["sensitivity"] if drawn else 0.0)
-    assert nearest > 0.99, "the worlds differ by what a record can do"
+    outcomes = [judged(outcome) for outcome in played]
+    assert [found for found, _ in outcomes] == [[]] * SEQUENCES
+    assert max(used for _, used in outcomes) > 0.99, "the worlds differ by what a record can do"
 
 
 def test_the_sequences_were_hostile(played):
@@ -123,3 +136,61 @@ def test_the_sequences_were_hostile(played):
     assert {"only", "its"} <= reasons
     assert said.count("killed") >= 3
     assert any(row["void"] for (_, ledgers), _, _ in played for rows in ledgers.values() for row in rows)
+
+
+# bugs that are planted on purpose -------------------------------------------------------------------------------------
+
+
+def a_sum_is_published_before_it_has_noise():
+    real = Trustee.noised_sum
+
+    def noised_sum(self, round, pair, clean, server_clients):
+        made = real(self, round, pair, clean, server_clients)
+        bare = np.sum([clean[name].model for name in sorted(clean)], axis=0) if clean else None
+        return made if made is None or bare is None else replace(made, sum=bare)
+
+    return mock.patch.object(Trustee, "noised_sum", noised_sum)
+
+
+def the_noise_of_a_round_is_drawn_again():
+    real = Trustee.noised_sum
+
+    def noised_sum(self, round, pair, clean, server_clients):
+        before = self.kept.noised(round, pair)
+        made = real(self, round, pair, clean, server_clients)
+        if before is None or not clean:
+            return made
+        summed = lattice.to_lattice(np.stack([each.model for each in clean.values()])).sum(axis=0)
+        return replace(made, sum=lattice.from_lattice(self.noise(summed, 1.0)))
+
+    return mock.patch.object(Trustee, "noised_sum", noised_sum)
+
+
+def less_is_charged_than_a_record_does():
+    real = Trustee._sensitivity
+    return mock.patch.object(Trustee, "_sensitivity", lambda self, *given: 0.9 * real(self, *given))
+
+
+def a_reason_depends_on_a_record():
+    real = Trustee._judged
+
+    def judge(self, round, pair, clean, server_clients):
+        why, sigma, deltas = real(self, round, pair, clean, server_clients)
+        ann = [float(each.model[0]) for name, each in clean.items() if name == VICTIM]
+        return (None if why is None else f"{why} {ann}"), sigma, deltas
+
+    return mock.patch.object(Trustee, "_judged", judge)
+
+
+PLANTED = (
+    a_sum_is_published_before_it_has_noise,
+    the_noise_of_a_round_is_drawn_again,
+    less_is_charged_than_a_record_does,
+    a_reason_depends_on_a_record,
+)
+
+
+@pytest.mark.parametrize("plant", PLANTED, ids=lambda plant: plant.__name__)
+def test_a_planted_bug_is_noticed(plant, tmp_path):
+    with plant():
+        assert any(judged(both_worlds(tmp_path, seed))[0] for seed in range(SEQUENCES))

@@ -9,7 +9,8 @@ import pandas
 import pytest
 
 from pgfl import Model
-from pgfl.core.row_encoding import BooleanColumn, CategoryColumn, NumberColumn, RowEncoding, TargetColumn
+from pgfl.core.encoded_columns import BooleanColumn, CategoryColumn, NumberColumn, TargetColumn
+from pgfl.core.row_encoding import RowEncoding
 from pgfl.errors import MissingExtra, ResultError
 from pgfl.results.exporting import export
 from tests.command_line import refused, run

@@ -23,7 +23,8 @@ from pgfl import (
     read_federation,
     train,
 )
-from pgfl.core.row_encoding import CategoryColumn, NumberColumn, RowEncoding, TargetColumn
+from pgfl.core.encoded_columns import CategoryColumn, NumberColumn, TargetColumn
+from pgfl.core.row_encoding import RowEncoding
 from pgfl.errors import DataError, PgflError, ResultError
 from pgfl.results import model_file
 from pgfl.results.array_rows import ArrayRows

@@ -8,7 +8,8 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
-from pgfl.core.row_encoding import NumberColumn, RowEncoding, TargetColumn
+from pgfl.core.encoded_columns import NumberColumn, TargetColumn
+from pgfl.core.row_encoding import RowEncoding
 from pgfl.results import report
 from pgfl.results.measured import Figure, Measured
 from pgfl.results.report.curves import draw

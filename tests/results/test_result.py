@@ -162,7 +162,7 @@ def test_with_secure_noise_no_clean_model_is_written_anywhere(tmp_path):
 
 
 def test_many_clusters_are_stored_by_pairs(tmp_path, monkeypatch):
-    monkeypatch.setattr("pgfl.results.folder.DENSE_SERVERS", 59)
+    monkeypatch.setattr("pgfl.results.result_arrays.DENSE_SERVERS", 59)
     result = sample_result()
     result.save(tmp_path)
     with np.load(tmp_path / "models.npz") as arrays:

@@ -5,8 +5,9 @@ import pytest
 from sklearn import metrics as theirs
 
 from pgfl import PGFL, ClientData, FedAvg, Federation, Huber, Logistic, Privacy, Ridge, TestSet, train
+from pgfl.core.encoded_columns import NumberColumn, TargetColumn
 from pgfl.core.measures import MEASURES
-from pgfl.core.row_encoding import NumberColumn, RowEncoding, TargetColumn
+from pgfl.core.row_encoding import RowEncoding
 from pgfl.errors import ConfigError
 
 SLOPES = {"east": [1.0, -1.0, 0.5], "west": [0.5, 1.0, -0.2]}

@@ -7,8 +7,9 @@ import pytest
 
 from pgfl import PGFL, FedAvg, Huber, Privacy, Ridge, synthetic_regression, train
 from pgfl.errors import ConfigError, Diverged, SolverError
+from pgfl.results.approach import remaining
 from pgfl.results.result import Result
-from pgfl.results.verdict import SETTLED, remaining
+from pgfl.results.verdict import SETTLED
 from pgfl.simulate.checkpoint import Checkpoints
 from pgfl.simulate.simulator import Simulator
 from pgfl.simulate.training_options import TrainingOptions

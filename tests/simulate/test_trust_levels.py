@@ -21,7 +21,7 @@ from pgfl import (
 from pgfl.errors import ConfigError, PrivacyError
 from pgfl.privacy import accounting, lattice
 from pgfl.privacy.trust import Trust
-from pgfl.results.folder import SIMULATION_ONLY
+from pgfl.results.result_arrays import SIMULATION_ONLY
 from pgfl.simulate import training
 from pgfl.simulate.checkpoint import Checkpoints
 from pgfl.simulate.simulator import Replay, Simulator

@@ -23,10 +23,12 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
 
 from pgfl import PGFL, Huber, train
-from pgfl.errors import BudgetSpent, MissingExtra, PrivacyError
+from pgfl.errors import BudgetSpent, MissingExtra, PrivacyError, UsageError
 from pgfl.objectives import KINDS
 from pgfl.privacy.accounting import exact_epsilon, exact_rho
 from pgfl.sklearn import PGFLClassifier, PGFLRegressor, PrivacyAccount
+
+ROWS, VALUES = [[0.0], [1.0]], [0.0, 1.0]
 
 
 @pytest.mark.parametrize(
@@ -153,6 +155,28 @@ def test_mistakes_are_one_sentence(ask, sentence):
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.parametrize(
+    ("ask", "sentence"),
+    [
+        (lambda: PGFLRegressor(alpha=1.0), "PGFLRegressor has no argument alpha; use lam: with D rows"),
+        (lambda: PGFLClassifier(C=1.0), "PGFLClassifier has no argument C; use lam: with D rows"),
+        (lambda: PGFLClassifier(max_iter=10), "PGFLClassifier has no argument max_iter; use rounds."),
+        (lambda: PGFLRegressor(round=10), "PGFLRegressor has no argument round (did you mean rounds?)"),
+        (lambda: PGFLRegressor(1.0), "PGFLRegressor takes no arguments by position"),
+        (
+            lambda: PGFLRegressor().fit(ROWS, VALUES, sample_weight=VALUES),
+            "fit has no argument sample_weight; the rows",
+        ),
+        (lambda: PGFLClassifier().fit(ROWS, VALUES, groups=VALUES), "fit has no argument groups; name it client"),
+        (lambda: PGFLRegressor().fit(ROWS), "fit lacks y; call it as in fit(X, y, client=names)"),
+    ],
+)
+def test_arguments_of_other_models_are_answered_with_what_to_use(ask, sentence):
+    with pytest.raises(TypeError, match=re.escape(sentence)) as error:
+        ask()
+    assert isinstance(error.value, UsageError) and "\n" not in str(error.value)
+
+
 @pytest.mark.parametrize("kind", ["converged", "not yet", "noise drowns the signal"])
 def test_a_verdict_that_is_not_good_is_a_warning(monkeypatch, kind):
     def judged(*arguments, **options):
@@ -160,12 +184,14 @@ def test_a_verdict_that_is_not_good_is_a_warning(monkeypatch, kind):
         result.verdict = SimpleNamespace(kind=kind, text=f"{kind}: play more rounds.", to_json=dict)
         return result
 
-    monkeypatch.setattr("pgfl.sklearn.estimators.train", judged)
+    monkeypatch.setattr("pgfl.sklearn.federated_estimator.train", judged)
     X, y = load_diabetes(return_X_y=True)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         PGFLRegressor(rounds=2).fit(X, y)
-    found = [str(warning.message) for warning in caught if warning.category is ConvergenceWarning]
+    of_fit = [warning for warning in caught if warning.category is ConvergenceWarning]
+    assert all(warning.filename == __file__ for warning in of_fit)
+    found = [str(warning.message) for warning in of_fit]
     assert found == ([] if kind == "converged" else [f"{kind}: play more rounds."])
 
 
@@ -352,7 +378,7 @@ def test_a_refused_fit_costs_nothing_and_a_charged_one_is_not_given_back(monkeyp
         assert account.fits == 1  # charged before anything is computed
         raise RuntimeError
 
-    monkeypatch.setattr("pgfl.sklearn.estimators.train", broken)
+    monkeypatch.setattr("pgfl.sklearn.federated_estimator.train", broken)
     with pytest.raises(RuntimeError):
         private_regressor(account=account).fit(X, y)
     assert account.fits == 1

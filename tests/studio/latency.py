@@ -1,5 +1,6 @@
 """How long it takes from the release of a slider to the new picture: `python -m tests.studio.latency`."""
 
+import re
 import statistics
 import sys
 import tempfile
@@ -12,7 +13,7 @@ WATCH = """() => {
   const box = document.querySelector('[data-chart="curve"]');
   const chart = getElement(Number(box.id.slice(1))).chart;
   window.pressed = 0; window.drawn = [];
-  const newest = () => JSON.stringify((chart.getOption().series.find(s => s.name === 'PGFL') || {}).data || null);
+  const newest = () => JSON.stringify((chart.getOption().series.find(s => s && s.name === 'PGFL') || {}).data || null);
   window.last = newest();
   chart.on('finished', () => {
     const now = newest();
@@ -25,27 +26,34 @@ WATCH = """() => {
 
 
 def measured(server, chromium, preset, presses):
-    """Milliseconds from key-up to the picture of the exact curve, press by press."""
+    """Milliseconds from key-up to the picture of the exact curve, and of the training alone, press by press."""
     context = chromium.new_context(viewport={"width": 1280, "height": 800})
     page = open_page(context, server, f"/?preset={preset}")
     wait_for_series(page, "curve", "no inter-server", length=2)
     page.evaluate(WATCH)
     slider = page.locator('[data-control="tau"] [tabindex="0"]')
     slider.focus()
+    trained = []
     for number in range(presses):
         slider.press("ArrowLeft")
         page.wait_for_function("count => window.drawn.length > count", arg=number)
         page.wait_for_timeout(1500)
+        said = page.locator(".figures", has_text="trained in").inner_text()
+        trained.append(float(re.search(r"trained in\s+(\d+) ms", said).group(1)))
     found = page.evaluate("window.drawn")
     context.close()
-    return found
+    return found, trained
 
 
 def main():
     with tempfile.TemporaryDirectory() as folder, studio(Path(folder)) as server, browser() as chromium:
         for preset in ("fig1", "fig2", "fig3-guaranteed", "private-huber"):
-            found = measured(server, chromium, preset, int(sys.argv[1]) if len(sys.argv) > 1 else 12)
-            print(f"{preset}: median {statistics.median(found):.0f} ms, fastest {min(found):.0f} ms, n = {len(found)}")
+            found, trained = measured(server, chromium, preset, int(sys.argv[1]) if len(sys.argv) > 1 else 12)
+            middle, alone = statistics.median(found), statistics.median(trained)
+            print(
+                f"{preset}: median {middle:.0f} ms, fastest {min(found):.0f} ms, n = {len(found)}; "
+                f"{middle / alone:.2f} times the training itself ({alone:.0f} ms)"
+            )
 
 
 if __name__ == "__main__":

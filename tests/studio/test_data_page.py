@@ -2,11 +2,12 @@
 
 import csv
 import random
+import re
 
 import pytest
 
 from pgfl.results.result import Result
-from tests.studio.browser import open_page
+from tests.studio.browser import open_page, series
 
 pytestmark = pytest.mark.xdist_group("studio")
 
@@ -68,3 +69,36 @@ def test_a_table_that_cannot_be_read_gets_one_sentence(server, context, tmp_path
     page = open_page(context, server, f"/data?table={tmp_path / 'missing.csv'}")
     page.locator(".wrong", has_text="missing.csv").wait_for()
     assert not page.get_by_role("button", name="Run", exact=True).is_visible()
+
+
+def test_a_run_is_stopped_goes_on_and_ends_as_if_it_had_not_been_stopped(server, context, table):
+    page = open_page(context, server, f"/data?table={table}&target=y")
+    text = page.locator("textarea").first
+    page.wait_for_function("() => document.querySelector('textarea').value.includes('kind')")
+    settings = re.sub(r"(?m)^rounds = .*$", "", text.input_value())
+    text.fill('rounds = 6000\nstop = "never"\n' + re.sub(r"(?m)^stop = .*$", "", settings))
+    page.get_by_role("button", name="Run", exact=True).click()
+    page.get_by_text(re.compile(r"^round [1-9]\d* of 6000")).wait_for()
+    page.get_by_role("button", name="Stop").first.click()
+    page.get_by_text(re.compile("stopped; .* keeps a checkpoint")).wait_for()
+    assert not page.locator("#verdict").is_visible()
+    page.get_by_role("button", name="Go on").click()
+    page.locator("#verdict", has_text=re.compile(".")).wait_for()
+    page.get_by_text(re.compile("^6000 rounds in ")).wait_for()
+    assert not page.errors
+
+
+def test_a_plan_is_drawn_stopped_and_taken_over(server, context, table):
+    page = open_page(context, server, f"/data?table={table}&epsilon=8&bounds=age%3D18:90&bounds=y%3D0:60")
+    plan = page.get_by_role("button", name="Plan", exact=True)
+    plan.click()
+    page.get_by_text("trying settings on made-up data").wait_for()
+    page.locator("section[aria-label=Plan]").get_by_role("button", name="Stop").click()
+    page.get_by_text("stopped", exact=True).wait_for()
+    before = page.locator("textarea").first.input_value()
+    plan.click()
+    page.get_by_role("button", name="Use these settings").click()
+    page.wait_for_function("old => document.querySelector('textarea').value !== old", arg=before)
+    assert series(page, "plan", "predicted")
+    assert "epsilon = 8.0" in page.locator("textarea").first.input_value()
+    assert not page.errors

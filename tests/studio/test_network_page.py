@@ -1,6 +1,8 @@
 """Network in a real browser: a client is killed and brought back, and a site is watched."""
 
 import re
+import tempfile
+from pathlib import Path
 
 import pytest
 
@@ -25,6 +27,18 @@ def test_the_demo_network_runs_on_without_a_killed_client_and_takes_it_back(serv
     )
     page.get_by_role("button", name=f"Bring back {name}").click()
     page.get_by_role("button", name=f"Kill {name}").wait_for()
+    home = max(
+        Path(tempfile.gettempdir()).glob("pgfl-studio-network-*/**/site.toml"), key=lambda p: p.stat().st_mtime
+    ).parent
+    page.get_by_label("the site's folder").fill(str(home))
+    page.get_by_role("button", name="Watch").click()
+    row = page.locator("section", has_text="A site of yours").last.get_by_role("row").filter(has_text=name)
+    row.wait_for()
+    page.wait_for_function("() => [...document.querySelectorAll('th')].some(cell => cell.innerText === 'ε left')")
+    assert 0 < float(row.locator("td").last.inner_text()) < 20
+    page.get_by_role("button", name="site.toml").click()
+    assert page.locator("pre.code").inner_text() == (home / "site.toml").read_text()
+    page.get_by_role("button", name="Close").click()
     page.get_by_role("button", name="Stop").click()
     page.locator("#demo-state", has_text="ended").wait_for()
     assert not page.errors

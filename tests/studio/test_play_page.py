@@ -55,7 +55,7 @@ def test_a_slider_redraws_the_curve_with_the_values_that_train_gives(server, con
     expected = decibels(state_of(page))
     page.wait_for_function(
         """last => { const box = document.querySelector('[data-chart="curve"]');
-        const found = getElement(Number(box.id.slice(1))).chart.getOption().series.find(s => s.name === 'PGFL');
+        const found = getElement(Number(box.id.slice(1))).chart.getOption().series.find(s => s && s.name === 'PGFL');
         return found && found.data.length === 31 && Math.abs(found.data[30][1] - last) < 1e-9; }""",
         arg=float(expected[-1]),
     )

@@ -10,7 +10,7 @@ import pytest
 from pgfl import experiment
 from pgfl.config import parse, to_toml
 from pgfl.errors import ConfigError
-from pgfl.studio import charts, epsilon_sweep
+from pgfl.studio import charts, epsilon_sweep, network_charts, plane_chart
 from pgfl.studio.controls import EPSILON, SLIDERS, TRUST_CHOICE, owner_of, trust_levels
 from pgfl.studio.figure_presets import CLAIMS, figures
 from pgfl.studio.palette import DARK, LIGHT
@@ -167,8 +167,8 @@ def test_pictures_are_plain_json_without_markup_from_names(colours):
     played = play(SMALL["fig5-guaranteed"].config())
     drawn = [
         charts.curves(played, colours, rounds=4, before=played, beside={"FedAvg": played}, preview=played),
-        charts.network(played.network, colours, "server-1"),
-        charts.plane(played.plane, played.network.clusters, colours, 0),
+        network_charts.network(played.network, colours, "server-1"),
+        plane_chart.plane(played.plane, played.network.clusters, colours, 0),
         charts.spending(played, played.network.clusters, colours, 2.0),
         charts.against_epsilon({1.0: 0.5, 2.0: 0.3}, (1.0, 0.5), "nmsd", colours),
     ]

@@ -62,7 +62,7 @@ class _WithoutDomain:
     """A problem whose objective is taken to have no domain."""
 
     def __init__(self, problem: Problem) -> None:
-        self.modulus, self.update_norm = problem.modulus, problem.update_norm
+        self.modulus, self.update_norm, self.records = problem.modulus, problem.update_norm, problem.records
         self.solve, self.gradient = problem.solve, problem.gradient
 
     def projected(self, w: Array) -> Array:

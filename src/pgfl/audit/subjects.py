@@ -23,7 +23,8 @@ from pgfl.core.roles import Accepted, Client, RoundRequest
 from pgfl.core.streams import Purpose, stream
 from pgfl.core.training_defaults import Library
 from pgfl.objectives import Objective
-from pgfl.privacy.ledger import Ledger, Policy
+from pgfl.privacy.ledger import Ledger
+from pgfl.privacy.ledger_policy import Policy
 from pgfl.privacy.mechanism import Plan
 from pgfl.privacy.noise import NoiseSource, SecureNoise, SeededNoise
 from pgfl.privacy.request import Privacy

@@ -28,7 +28,7 @@ from pgfl.deploy.site.site_role import SiteRole
 from pgfl.deploy.site.site_store import STORE, SiteStore
 from pgfl.deploy.site.trustee import LEDGERS, Noise, Trustee
 from pgfl.privacy import lattice
-from pgfl.privacy.ledger import Policy
+from pgfl.privacy.ledger_policy import Policy
 from pgfl.privacy.noise import NoiseSource
 
 VICTIM, SPY, NEIGHBOUR = "ann", "eve", "south"

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from pgfl.data.table_facts import ColumnFacts, PlaceFacts, TableFacts
 
+PLACES = ("client", "server", "cluster")
 BLOCKS = "▁▂▃▄▅▆▇█"
 MOST_SHOWN = 12
 EXACT = "These are exact figures of records, for your own machine; do not share them if the records are private."
@@ -75,21 +76,16 @@ def _columns(facts: TableFacts) -> Table:
     shown.add_column("spread", no_wrap=True)
     roles = _roles(facts)
     for column in facts.columns:
-        cells = [
-            column.name,
-            roles.get(column.name, "feature"),
-            _kind(column),
-            str(column.missing),
-            str(column.distinct),
-        ]
-        shown.add_row(*(Text(cell) for cell in (*cells, values_text(column), sparkline(column.histogram))))
+        role = roles.get(column.name, "feature")
+        values = names_text(column) if role in PLACES and column.frequent else values_text(column)
+        cells = [column.name, role, _kind(column), str(column.missing), str(column.distinct), values]
+        shown.add_row(*(Text(cell) for cell in (*cells, sparkline(column.histogram))))
     return shown
 
 
 def _roles(facts: TableFacts) -> dict[str, str]:
     roles = {facts.target: "target"} if facts.target else {}
-    if facts.places is not None:
-        places = facts.places.columns
+    if (places := facts.named) is not None:
         named = {"client": places.client, "server": places.server, "cluster": places.cluster}
         roles |= {column: role for role, column in named.items() if column is not None}
     return {name: role for name, role in roles.items() if name is not None}
@@ -108,6 +104,11 @@ def values_text(column: ColumnFacts) -> str:
         return f"{column.low:g} to {column.high:g}{strays}"
     if strays:
         return f"{strays}, …"
+    return names_text(column) if column.frequent else ""
+
+
+def names_text(column: ColumnFacts) -> str:
+    """The most frequent texts."""
     words = [word if len(word) <= 20 else word[:19] + "…" for word, _ in column.frequent[:4]]
     return ", ".join(words) + (", …" if column.distinct > 4 else "")
 

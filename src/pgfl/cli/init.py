@@ -14,6 +14,7 @@ from pgfl.cli.options import ClientColumn, ClusterColumn, ServerColumn
 
 if TYPE_CHECKING:
     from pgfl.core.declarations import Column
+    from pgfl.planning.forecast import Plan
 
 app = typer.Typer(add_completion=False)
 
@@ -46,6 +47,14 @@ def init(
     labels: Annotated[
         str | None, typer.Option(metavar="A,B,…", help="Public labels of the target.", show_default=False)
     ] = None,
+    plan: Annotated[
+        bool,
+        typer.Option("--plan", help="Choose the settings by `pgfl plan`, from public facts alone; with --epsilon."),
+    ] = False,
+    expect: Annotated[
+        float | None,
+        typer.Option(help="With --plan: how well you expect to predict without privacy.", show_default=False),
+    ] = None,
     out: Annotated[Path, typer.Option(help="The config to write; it must not exist.")] = Path("config.toml"),
     client: ClientColumn = None,
     server: ServerColumn = None,
@@ -58,11 +67,21 @@ def init(
 
     if out.exists():
         raise ConfigError(f"{out} already exists; choose another name with --out, or remove it.")
+    if plan and epsilon is None:
+        raise ConfigError("--plan chooses the settings of a private training; state its budget with --epsilon.")
+    if expect is not None and not plan:
+        raise ConfigError("--expect is for a plan; add --plan, or leave it out.")
     facts = survey(table, target=target, client=client, server=server, cluster=cluster)
     declared = _stated(bounds or [], categories or [], labels, facts.target)
     path = os.path.relpath(table.resolve(), out.resolve().parent)
     draft = draft_config(facts, Asked(path, task.value if task else None, epsilon, declared))
-    _write(out, draft.text, complete=not draft.unstated)
+    if plan and draft.unstated:
+        raise ConfigError(
+            f"A plan needs public facts about {', '.join(draft.unstated)}; state them with --bounds COLUMN=LOW:HIGH, "
+            "--categories COLUMN=A,B and --labels A,B. Nothing was written."
+        )
+    planned = _planned(draft.text, out, expect) if plan else None
+    _write(out, draft.text if planned is None else _planned_text(planned, draft.text), complete=not draft.unstated)
     for warning in facts.warnings:
         typer.echo(f"Warning: {warning}")
     typer.echo(f"{out} is written for {draft.task}{'' if task else ' (choose with --task)'}.")
@@ -71,8 +90,32 @@ def init(
             f"Privacy needs public facts about {', '.join(draft.unstated)}: state them in {out}, or remove it and "
             "write it again with --bounds COLUMN=LOW:HIGH, --categories COLUMN=A,B and --labels A,B."
         )
+    elif planned is not None:
+        from pgfl.cli.plan import show
+
+        show(planned, out)
     else:
         typer.echo(f"Run it with: pgfl run {out}")
+
+
+def _planned(text: str, out: Path, expect: float | None) -> Plan:
+    """The plan for a drafted config, whose paths are relative to the file that it will be in."""
+    from pgfl.cli.progress import bar
+    from pgfl.config import parse
+    from pgfl.planning.planner import plan
+
+    config = parse(tomllib.loads(text), out.resolve().parent)
+    with bar(None, "planning", shown=True) as progress:
+        return plan(config, progress=progress, expected=expect)
+
+
+def _planned_text(planned: Plan, text: str) -> str:
+    """The draft with the plan's settings, and what the plan says on top."""
+    from pgfl.config import parse, to_toml
+    from pgfl.planning.forecast import configured
+
+    config = configured(parse(tomllib.loads(text)), planned.facts, planned.settings)
+    return f"# Written by `pgfl init --plan`. {planned.verdict}\n{to_toml(config)}"
 
 
 def _write(out: Path, text: str, complete: bool) -> None:

@@ -27,6 +27,15 @@ def plan(
     label_scale: Annotated[
         float | None, typer.Option(help="The labels' standard deviation that you expect (1), for a regression.")
     ] = None,
+    spread: Annotated[
+        float | None,
+        typer.Option(
+            min=0.01,
+            max=1.0,
+            help="Standard deviation of a typical number of your table, scaled from its bounds to [-1, 1] (0.35).",
+            show_default=False,
+        ),
+    ] = None,
     trust: Annotated[
         str | None, typer.Option(help="Whom clients trust: local, site or masked; else the config's.")
     ] = None,
@@ -41,22 +50,24 @@ def plan(
     from pgfl import config as configs
     from pgfl.atomic_files import write_text
     from pgfl.cli.progress import bar
-    from pgfl.planning.forecast import plan as work_out
+    from pgfl.planning.planner import plan as work_out
 
     overrides = [] if epsilon is None else [f"privacy.epsilon={epsilon!r}"]
     overrides += [] if trust is None else [f"privacy.trust={trust}", "algorithm.client=gradient"]
     config = configs.load(source, overrides)
     with bar(None, "planning", shown=not as_json) as progress:
-        found = work_out(config, tries=tries, progress=progress, expected=expect, label_scale=label_scale)
+        stated = {"expected": expect, "label_scale": label_scale, "spread": spread}
+        found = work_out(config, tries=tries, progress=progress, **stated)
     if out is not None:
         write_text(out, found.to_toml())
     if as_json:
         typer.echo(json.dumps(found.described() | {"out": None if out is None else str(out)}, indent=2))
     else:
-        _show(found, out)
+        show(found, out)
 
 
-def _show(found: Plan, out: Path | None) -> None:
+def show(found: Plan, out: Path | None) -> None:
+    """Print a plan for people."""
     from rich.console import Console
     from rich.table import Table
 
@@ -65,20 +76,23 @@ def _show(found: Plan, out: Path | None) -> None:
         f"{facts.servers} servers, {facts.clients} clients, {facts.clusters} clusters, {facts.records[0]} to "
         f"{facts.records[1]} records per client, {facts.columns} columns; trust = {facts.trust}"
     )
-    measure = "NMSD" if unit == "dB" else "accuracy"
-    curves = found.by_trust
+    measure, curves = found.measure, found.by_trust
     table = Table(title=f"{measure} in {unit}, by whom clients trust", title_justify="left")
     for heading in ("epsilon", *curves):
         table.add_column(heading, justify="right")
     for level in next(iter(curves.values()), {}):
-        table.add_row(f"{level:g}", *(f"{curve[level]:.1f}" for curve in curves.values()))
+        starred = {trust: "*" if (trust, level) in found.instead else "" for trust in curves}
+        table.add_row(f"{level:g}", *(f"{curve[level]:.1f}{starred[trust]}" for trust, curve in curves.items()))
     table.add_row("without privacy", *[f"{found.limit:.1f}"] * len(curves))
     console.print(table)
+    if found.instead:
+        console.print("* with less trust, which does better here")
     kappa = "" if chosen.kappa is None else f", kappa {chosen.kappa:.3g}"
     fall = "" if chosen.tau_decay == 1.0 else f" × {chosen.tau_decay:.4g}ⁿ"
     console.print(
         f"Settings: client = gradient, rho {chosen.rho:.3g}, zeta {chosen.zeta:.4g}, {chosen.releases} releases per "
-        f"client, tau {chosen.tau:.2g}{fall}{kappa}, {chosen.rounds} rounds"
+        f"client, tau {chosen.tau:.2g}{fall}{kappa}, x_norm {chosen.x_norm or facts.x_norm:.3g}, full_records "
+        f"{chosen.full_records}, {chosen.rounds} rounds"
     )
     predicted = found.predicted
     console.print(

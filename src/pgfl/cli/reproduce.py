@@ -34,6 +34,17 @@ def reproduce(
     mnist: Annotated[
         Path | None, typer.Option("--mnist", metavar="DIR", help="Take the digits from the four original files in DIR.")
     ] = None,
+    keep: Annotated[
+        Path | None,
+        typer.Option(
+            "--keep",
+            metavar="DIR",
+            help="Keep every measurement in DIR, and take what is there: an interrupted command goes on.",
+        ),
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Processes; one per core by default.", show_default=False)
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Reproduce figures and theorems of the paper, with a verdict on every claim.
@@ -47,7 +58,7 @@ def reproduce(
 
     effort = Effort.of(runs, quick, None if mnist is None else str(mnist))
     with bar(None, "preparing", shown=not as_json) as progress:
-        found = carry_out(items, effort, out, progress=progress)
+        found = carry_out(items, effort, out, workers=workers, progress=progress, keep=keep)
     if as_json:
         typer.echo(json.dumps(found.as_json() | {"out": str(out)}, indent=2, ensure_ascii=False))
     else:

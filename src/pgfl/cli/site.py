@@ -174,9 +174,11 @@ def serve(settings: Annotated[Path, typer.Argument(help="site.toml")]) -> None:
     from pgfl.deploy.log_settings import start_logging
     from pgfl.deploy.processes import only_one, private_files
     from pgfl.deploy.site.site import LOCK, Site
+    from pgfl.deploy.site.site_backup import check_not_moved
     from pgfl.deploy.site.site_settings import load_site
 
     loaded = load_site(settings)
+    check_not_moved(Path(loaded.home))
     start_logging(loaded.log, Path(loaded.home))
     with private_files(), only_one(Path(loaded.home) / LOCK, f"Site {loaded.name}"):
         site = Site(loaded, inviter_of(loaded))
@@ -209,11 +211,17 @@ def model(
 def backup(
     archive: Annotated[Path, typer.Argument(help="The file to write; keep it secret, it has the site's key.")],
     home: Home = Path("."),
+    move: Annotated[
+        bool,
+        typer.Option("--move", help="Move the stopped site and its accounts of clients: this folder serves no more."),
+    ] = False,
 ) -> None:
-    """Back the site up: key, certificate, settings and record. Works while the site runs."""
+    """Back the site up: key, certificate, settings and record. Works while the site runs, unless it moves."""
     from pgfl.deploy.site.site_backup import back_up
 
-    typer.echo(f"{archive}: the site as of round {back_up(home, archive)}.")
+    round, accounts = back_up(home, archive, move)
+    moved = "" if accounts is None else f", which has moved there (accounts of clients: {accounts})"
+    typer.echo(f"{archive}: the site as of round {round}{moved}.")
 
 
 @app.command()
@@ -223,8 +231,8 @@ def restore(
     """Put a site back into an empty folder; it catches up with its neighbours when it is served."""
     from pgfl.deploy.site.site_backup import restore as put_site_back
 
-    name, round = put_site_back(archive, home)
-    typer.echo(f"{home}: {name} as of round {round}.")
+    name, round, accounts = put_site_back(archive, home)
+    typer.echo(f"{home}: {name} as of round {round}{f' (accounts of clients: {accounts})' if accounts else ''}.")
 
 
 @app.command()
@@ -268,7 +276,7 @@ def status(home: Home = Path("."), as_json: Json = False) -> None:
     console.print(f"round {figures['round']}; the site {running}", highlight=False)
     if figures["missing"]:
         console.print(f"the next round waits: {figures['missing']}", highlight=False)
-    table = Table("client", "cluster", "releases", "last round", "connected", "trust", "ε")
+    table = Table("client", "cluster", "releases", "last round", "connected", "trust", "ε", "ε left")
     for client in figures["clients"]:
         connected = "yes" if client["name"] in figures["connected"] else "no"
         table.add_row(
@@ -279,6 +287,7 @@ def status(home: Home = Path("."), as_json: Json = False) -> None:
             connected,
             client["trust"],
             "—" if client["epsilon"] is None else f"{client['epsilon']:.3g}{' (spent)' if client['spent'] else ''}",
+            "—" if client["epsilon_left"] is None else f"{client['epsilon_left']:.3g}",
         )
     console.print(table)
     for neighbour in figures["neighbours"]:

@@ -23,7 +23,8 @@ def build_algorithm(settings: AlgorithmSettings, mixing: Mixing) -> Algorithm:
         return FedAvg(settings.step, settings.local_steps, mixing)
     tau = Decaying(settings.tau.start, settings.tau.decay) if isinstance(settings.tau, Decay) else settings.tau
     weights: Mixing = "metropolis" if kind is ExactMixing else mixing
-    return kind(rho=settings.rho, tau=tau, mixing=weights, client=settings.client)  # type: ignore[call-arg]
+    own = {"rho": settings.rho, "client": settings.client, "full_records": settings.full_records}
+    return kind(tau=tau, mixing=weights, **own)  # type: ignore[call-arg]
 
 
 def build_objective(settings: ObjectiveSettings) -> BatchedObjective:

@@ -223,11 +223,13 @@ def _number_or_text(value: object) -> str:
 class AlgorithmSettings(Section):
     """Which algorithm, what a client does, ρ, inter-cluster learning τ, and how many clients of a server take part.
 
-    A client solves its primal problem ("admm", as in the paper) or takes one gradient step of length 1/ρ ("gradient").
+    A client solves its primal problem ("admm", as in the paper) or takes one gradient step of length 1/ρ ("gradient");
+    the step of a client with fewer than `full_records` records is shorter, in proportion to its records.
     """
 
     kind: AlgorithmKind = "pgfl"
     client: ClientKind = PGFL.client
+    full_records: Count = PGFL.full_records
     rho: Annotated[
         Annotated[Positive, Tag("<number>")] | Annotated[Literal["auto"], Tag("<text>")], Discriminator(_number_or_text)
     ] = PGFL.rho
@@ -248,10 +250,23 @@ class AlgorithmSettings(Section):
                 f'`algorithm.client` = "{self.client}" is for the pgfl algorithms, but fedavg has its own steps '
                 f'(`step`, `local_steps`); set client = "{PGFL.client}", the default, or kind = "pgfl".'
             )
+        if self.full_records != PGFL.full_records and self.client != "gradient":
+            raise ValueError('`algorithm.full_records` is for gradient steps; set client = "gradient" with it.')
         return self
 
 
-class PrivacySettings(Section):
+class PrivacyKeys(Section):
+    """Keys of privacy, each of which is judged by its name in `rules`."""
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _by_the_rules(cls, value: object, about: ValidationInfo) -> object:
+        if found := rules.problem(str(about.field_name), value):
+            raise ValueError(found)
+        return value
+
+
+class PrivacySettings(PrivacyKeys):
     """Differential privacy: a schedule (phi0 or phi1, zeta) or a target (epsilon, delta), and data bounds.
 
     Where a schedule or a target is stated, it is on unless `enabled` is false. What may be asked is in `rules`.
@@ -276,13 +291,6 @@ class PrivacySettings(Section):
     contributors: int = Privacy.contributors
     colluders: int = Privacy.colluders
     dropouts: float = Privacy.dropouts
-
-    @field_validator("*", mode="before")
-    @classmethod
-    def _by_the_rules(cls, value: object, about: ValidationInfo) -> object:
-        if found := rules.problem(str(about.field_name), value):
-            raise ValueError(found)
-        return value
 
     @model_validator(mode="before")
     @classmethod
@@ -457,6 +465,9 @@ def idle_keys(config: Config) -> list[tuple[str, str]]:
     """Keys that do nothing, because of the kind of their section."""
     by_gradient = config.algorithm.kind == TRAINED_BY_GRADIENT
     kinds = {config.objective.kind} | {own.kind for own in config.objective.clusters.values()}
-    idle = [("algorithm", key) for key in (("client", "rho", "tau") if by_gradient else ("step", "local_steps"))]
+    idle = [
+        ("algorithm", key)
+        for key in (("client", "full_records", "rho", "tau") if by_gradient else ("step", "local_steps"))
+    ]
     idle += [("graph", key) for key, kind in _GRAPH_KEYS if config.graph.kind != kind]
     return idle + [("objective", key) for key, kind in _OBJECTIVE_KEYS if kind not in kinds]

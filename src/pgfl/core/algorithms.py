@@ -60,11 +60,15 @@ ClientKind = Literal["admm", "gradient"]
 """How a client of PGFL uses its data: it solves its primal problem, or takes one gradient step."""
 
 
-def _client_rule(client: ClientKind, rho: float) -> ClientRule:
+def _client_rule(client: ClientKind, rho: float, full_records: int) -> ClientRule:
     known = get_args(ClientKind)
     if client not in known:
         raise ConfigError(f'algorithm.client must be "admm" or "gradient"; got {client!r}{nearest(client, known)}.')
-    return ProximalStep(rho) if client == "admm" else LinearisedStep(rho)
+    if client == "gradient":
+        return LinearisedStep(rho, full_records)
+    if full_records != 1:
+        raise ConfigError('algorithm.full_records is for gradient steps; set algorithm.client = "gradient" with it.')
+    return ProximalStep(rho)
 
 
 class Algorithm(ABC):
@@ -182,19 +186,20 @@ class PGFL(Algorithm):
 
     Only `release` makes it private: with the identity it is Algorithm 1, with noise Algorithm 2. With
     `client="gradient"` a client takes one gradient step instead of solving its problem: that is cheaper, and loses less
-    to noise.
+    to noise. `full_records` is then the number of records from which on a client's step counts in full.
     """
 
     rho: Rho = Rho()  # noqa: RUF009
     tau: Tau = 0.0
     mixing: Mixing = "uniform"
     client: ClientKind = "admm"
+    full_records: int = 1
 
     kind: ClassVar[str] = "pgfl"
 
     def rules(self) -> tuple[ClientRule, ServerRule]:
         """The client's step, and the neighbourhood's average."""
-        return _client_rule(self.client, self.rho), NeighbourhoodAverage()
+        return _client_rule(self.client, self.rho, self.full_records), NeighbourhoodAverage()
 
 
 @dataclass(frozen=True)
@@ -205,12 +210,13 @@ class ExactMixing(Algorithm):
     tau: Tau = 0.0
     mixing: Mixing = "metropolis"
     client: ClientKind = "admm"
+    full_records: int = 1
 
     kind: ClassVar[str] = "pgfl-exact"
 
     def rules(self) -> tuple[ClientRule, ServerRule]:
         """The client's step, and exact diffusion."""
-        return _client_rule(self.client, self.rho), ExactDiffusion()
+        return _client_rule(self.client, self.rho, self.full_records), ExactDiffusion()
 
 
 @dataclass(frozen=True)
@@ -221,12 +227,13 @@ class OneStep(Algorithm):
     tau: Tau = 0.0
     mixing: Mixing = "uniform"
     client: ClientKind = "admm"
+    full_records: int = 1
 
     kind: ClassVar[str] = "pgfl-onestep"
 
     def rules(self) -> tuple[ClientRule, ServerRule]:
         """The client's step, and the one-step update with the same ρ."""
-        return _client_rule(self.client, self.rho), OneStepUpdate(self.rho)
+        return _client_rule(self.client, self.rho, self.full_records), OneStepUpdate(self.rho)
 
 
 @dataclass(frozen=True)

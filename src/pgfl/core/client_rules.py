@@ -33,6 +33,11 @@ class Problem(Protocol):
         """The largest allowed distance of a model from its public centre; None if there is no limit."""
         ...
 
+    @property
+    def records(self) -> Array:
+        """D_k, a column, or one number if it is the same for all."""
+        ...
+
     def solve(self, centre: Array) -> tuple[Array, Array]:
         """(argmin, certified error) of every client."""
         ...
@@ -146,30 +151,39 @@ class ProximalStep:
 class LinearisedStep:
     """One gradient step of length 1/ρ from the server's model: the primal problem, linearised; there is no dual.
 
-    An objective whose gradient is bounded only within a domain takes the step from the model projected onto it.
+    An objective whose gradient is bounded only within a domain takes the step from the model projected onto it. With
+    `full_records` = R a client with D < R records takes D/R of the step, so that one record moves the step of no client
+    further than that of a client with R records: up to R records count alike, instead of clients.
     """
 
     rho: float = 5.0
+    full_records: int = 1
 
     has_dual: ClassVar[bool] = False
     solves: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         _check_rho(self.rho)
+        if not (isinstance(self.full_records, int) and self.full_records >= 1):
+            raise ConfigError(f"algorithm.full_records must be a whole number from 1 up; got {self.full_records}.")
 
     def centre(self, server_model: Array, dual: Array, modulus: Array) -> Array:
         """The server's model."""
         return server_model
 
+    def rho_of(self, records: Array) -> Array:
+        """ρ of clients with so many records."""
+        return self.rho if self.full_records == 1 else eq.rho_by_records(self.rho, records, self.full_records)
+
     def step(self, problem: Problem, server_model: Array, dual: Array, release: Release) -> ClientStep:
         """Take the step and release where it leads; nothing is solved, so there is no error to certify."""
         centre = problem.projected(server_model)
-        model = eq.linearised_client_step(centre, problem.gradient(centre), self.rho)
+        model = eq.linearised_client_step(centre, problem.gradient(centre), self.rho_of(problem.records))
         model = eq.clip_update(model, centre, problem.update_norm)
         return ClientStep(model, release(model), 0.0 * model[..., 0])
 
     def reach(self, modulus: Array) -> float:
-        """1/ρ."""
+        """1/ρ, for a client with `full_records`; for others it is less, or as much."""
         return eq.linearised_reach(self.rho)
 
     def contribution(self, released: Array, dual: Array) -> Array:
@@ -184,7 +198,9 @@ class LinearisedStep:
         self, sizes: Magnitudes, lam: float, server_clients: int, tolerance: float, most_steps: int
     ) -> Promise | None:
         """The same step as in exact arithmetic, up to a bounded rounding error."""
-        return LinearisedPromise(sizes, self.rho, eq.ridge_penalty(lam, server_clients), tolerance)
+        return LinearisedPromise(
+            sizes, float(self.rho_of(sizes.records)), eq.ridge_penalty(lam, server_clients), tolerance
+        )
 
 
 @dataclass(frozen=True)

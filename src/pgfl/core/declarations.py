@@ -8,7 +8,8 @@ from dataclasses import dataclass, fields
 from numbers import Real
 from typing import Literal, TypeAlias, TypeGuard
 
-from pgfl.core.row_encoding import MISSING, OTHER, plain_text
+from pgfl.core.cells import plain_text
+from pgfl.core.encoded_columns import MISSING, OTHER
 from pgfl.did_you_mean import nearest, quoted, shown
 from pgfl.errors import ConfigError
 

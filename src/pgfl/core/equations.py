@@ -38,6 +38,11 @@ def linearised_reach(rho: float) -> float:
     return 1.0 / rho
 
 
+def rho_by_records(rho: float, records: Array, full_records: int) -> Array:
+    """ρ_k = ρ·max(D_k, R)/D_k: a client with fewer than R records takes a shorter step, in proportion to them."""
+    return rho * (abs(records - full_records) + records + full_records) / (2.0 * records)
+
+
 def client_centre(server_model: Array, dual: Array, rho: float, modulus: Array) -> Array:
     r"""The centre c of the client primal update, \label{ClientPrimalUpdate} (4).
 

@@ -238,6 +238,10 @@ class _OneClient:
     def modulus(self) -> Floats:
         return self.moduli[:, None]
 
+    @property
+    def records(self) -> float:
+        return float(self.data[2][0])
+
     @cached_property
     def prepared(self) -> Prepared:
         """Factored on first use, because even that may fail."""

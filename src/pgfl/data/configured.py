@@ -16,6 +16,7 @@ from pgfl.errors import ConfigError
 if TYPE_CHECKING:
     from pgfl.core.row_encoding import RowEncoding
     from pgfl.core.topology import Graph
+    from pgfl.data.table_outline import Reading
 
 
 class Extent(NamedTuple):
@@ -33,7 +34,7 @@ def expected_extent(config: Config) -> Extent:
     if isinstance(data, MnistData):
         return Extent(0, 0, 1, 0)
     if isinstance(data, TableData):
-        from pgfl.data.tables import read_extent
+        from pgfl.data.table_outline import read_extent
 
         return Extent(**read_extent(data.clients, data.target, data.intercept, **_reading(data)))
     clients = data.servers * data.clients_per_server
@@ -46,9 +47,19 @@ def public_encoding(config: Config) -> RowEncoding | None:
     data = config.data
     if not isinstance(data, TableData):
         return None
-    from pgfl.data.tables import stated_encoding
+    from pgfl.data.table_outline import stated_encoding
 
     return stated_encoding(data.clients, data.target, data.intercept, **_reading(data))
+
+
+def placed_clients(config: Config) -> tuple[int, list[tuple[int, int, int]]]:
+    """The number of features of a config's table, and (server, cluster, rows) of every client, without its features."""
+    data = config.data
+    assert isinstance(data, TableData)
+    from pgfl.data.table_outline import read_extent, read_placement
+
+    columns = read_extent(data.clients, data.target, data.intercept, **_reading(data))["dimension"]
+    return columns, read_placement(data.clients, config.graph.servers, data.client, data.server, data.cluster)
 
 
 def federations(config: Config) -> Callable[[int, Sequence[int] | None], Federation]:
@@ -96,7 +107,7 @@ def shapes(config: Config) -> Callable[[int], tuple[Graph, Ints]]:
     """The server graph of every run, and how much data each server has (rows, or clients), without the data."""
     data, graph = config.data, config.graph
     if isinstance(data, TableData):
-        from pgfl.data.tables import read_shape
+        from pgfl.data.table_outline import read_shape
 
         source = _graph_source(config)
         return lambda run: read_shape(
@@ -119,9 +130,16 @@ def shapes(config: Config) -> Callable[[int], tuple[Graph, Ints]]:
     return shape
 
 
-def _reading(data: TableData) -> dict[str, Any]:
+def _reading(data: TableData) -> Reading:
     """How a table's columns are read, as arguments of `read_federation`."""
-    return {key: getattr(data, key) for key in ("client", "server", "cluster", "columns", "features", "ignore")}
+    return {
+        "columns": data.columns,
+        "features": data.features,
+        "ignore": data.ignore,
+        "client": data.client,
+        "server": data.server,
+        "cluster": data.cluster,
+    }
 
 
 def _graph_source(config: Config) -> str:

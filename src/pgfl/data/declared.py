@@ -9,17 +9,10 @@ from typing import cast
 import numpy as np
 
 from pgfl.array_types import Ints
+from pgfl.core.cells import plain_text
 from pgfl.core.declarations import DATA, INDICATOR, REFUSE, Column
-from pgfl.core.row_encoding import (
-    BooleanColumn,
-    CategoryColumn,
-    FeatureColumn,
-    NumberColumn,
-    PlaceColumns,
-    RowEncoding,
-    TargetColumn,
-    plain_text,
-)
+from pgfl.core.encoded_columns import BooleanColumn, CategoryColumn, FeatureColumn, NumberColumn, TargetColumn
+from pgfl.core.row_encoding import PlaceColumns, RowEncoding
 from pgfl.data.frames import Table
 from pgfl.data.rows import TableRows
 from pgfl.did_you_mean import nearest, quoted, shown

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 
 from pgfl.config.schema import PATH_KEYS, Config, TableData, idle_keys
-from pgfl.data.tables import public_digest
+from pgfl.data.table_outline import public_digest
 from pgfl.errors import ConfigError
 
 UNDECIDING_KEYS = ("name", "engine", "threads", "checkpoint_every")

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from pgfl.core.declarations import INDICATOR, Column
-from pgfl.core.row_encoding import INTERCEPT, MISSING, OTHER
+from pgfl.core.encoded_columns import MISSING, OTHER
+from pgfl.core.row_encoding import INTERCEPT
 from pgfl.data.rows import toml_key
 from pgfl.data.table_facts import ColumnFacts, TableFacts, is_label
 from pgfl.data.table_warnings import MOST_NAMED

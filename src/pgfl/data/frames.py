@@ -216,7 +216,10 @@ class TableFile(Table):
         scan = pl.scan_csv(self.path, infer_schema=False, glob=False)
         header = _csv_header(self.path)
         if len(header) == 1 and (found := next((word for mark, word in SEPARATORS.items() if mark in header[0]), None)):
-            raise DataError(f"{self.path} separates its columns by {found}; save it with commas between them.")
+            raise DataError(
+                f"{self.path} separates its columns by {found}; save it with commas between columns and points in "
+                "numbers, or pass a DataFrame that pandas.read_csv has read with its `sep` and `decimal`."
+            )
         if len(header) != len(self._names(scan)):
             raise DataError(f"The header of {self.path} cannot be read; it must be one line of names between commas.")
         if self.widths_known:

@@ -7,8 +7,8 @@ import re
 import numpy as np
 
 from pgfl.array_types import AnyFloats
+from pgfl.core.encoded_columns import NumberColumn
 from pgfl.core.federation import Federation
-from pgfl.core.row_encoding import NumberColumn
 from pgfl.did_you_mean import quoted
 
 NEARLY_ALL = 0.95

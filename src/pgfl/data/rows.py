@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pgfl.array_types import Floats, Ints
-from pgfl.core.row_encoding import FALSE, TRUE, RowEncoding, Texts
+from pgfl.core.cells import FALSE, TRUE, Texts
+from pgfl.core.row_encoding import RowEncoding
 from pgfl.data.frames import Table
 from pgfl.data.sources import TableSource, open_table
 from pgfl.did_you_mean import nearest, quoted

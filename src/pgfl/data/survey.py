@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pgfl.array_types import Floats
-from pgfl.core.row_encoding import PlaceColumns, truth_value
+from pgfl.core.cells import truth_value
+from pgfl.core.row_encoding import PlaceColumns
 from pgfl.data.frames import Table
 from pgfl.data.id_columns import FEWEST_ROWS, NEARLY_ALL, named_like_an_id, numbered_like_an_id
 from pgfl.data.rows import MISSING_WORDS
@@ -28,6 +29,8 @@ MOSTLY = 0.8
 FEWEST_NUMBERS = 10
 """A column with fewer distinct numbers beside words is one of categories, such as 0, 1, 2 and 3+."""
 DATE = r"^(\d{4}-\d{1,2}-\d{1,2}([T ].*)?|\d{1,2}[./]\d{1,2}[./]\d{2,4})$"
+CODE = r"^[-+]?0\d+$"
+"""Leading zeros make a name of a number: a postal code, an account, an id."""
 DECORATED = r"^[€$£¥]?\s*[-+]?\d+([.,' ]\d+)*\s*(%|[€$£¥]|\s[A-Za-zµ°/²³]{1,8})?$"
 """Numbers with a currency, a percent sign, a unit, or commas in them."""
 
@@ -57,7 +60,7 @@ def survey(
         raise table.error(f"{table.label} has no rows below the header; add samples.")
     columns = tuple(column_facts(table, series.gather(filled)) for series in table.series(list(table.columns)))
     warnings: list[str] = []
-    places = None
+    names = places = None
     try:
         names = place_columns(table, client, server, cluster)
         places = place_facts(read_places(table, names), names)
@@ -65,7 +68,7 @@ def survey(
         if any(name is not None and name not in table.columns for name in (client, server, cluster)):
             raise
         warnings.append(str(error))
-    facts = TableFacts(table.label, len(filled), columns, places, target)
+    facts = TableFacts(table.label, len(filled), columns, places, target, named=names)
     return replace(facts, warnings=(*warnings, *table_warnings(facts)))
 
 
@@ -81,13 +84,14 @@ def column_facts(table: Table, series: pl.Series) -> ColumnFacts:
     floats = table.as_floats(series)
     words = known.filter(known.str.to_lowercase().is_in(MISSING_WORDS).not_())
     numbers = floats[np.isfinite(floats)]
-    if len(numbers) == len(words) and len(words):
+    codes = words.str.contains(CODE).any()
+    if len(numbers) == len(words) and len(words) and not codes:
         return _number_facts(name, dtype == pl.Boolean, numbers, len(texts) - len(words))
     if len(words) and words.str.contains(DATE).all():
         return ColumnFacts(name, "other", len(texts) - len(words), words.n_unique())
     strays = words.filter(words.cast(pl.Float64, strict=False).is_finite().fill_null(False).not_())
     mostly = len(numbers) >= MOSTLY * len(words) and len(np.unique(numbers)) > FEWEST_NUMBERS
-    if mostly or (len(words) >= FEWEST_ROWS and words.str.contains(DECORATED).all()):
+    if not codes and (mostly or (len(words) >= FEWEST_ROWS and words.str.contains(DECORATED).all())):
         return _mixed_facts(name, numbers, strays, len(texts) - len(words))
     counted = known.str.replace(r"^([-+]?\d+)\.0+$", "$1").value_counts(sort=True, name="count")
     distinct = len(counted)

@@ -76,6 +76,7 @@ class TableFacts:
     places: PlaceFacts | None
     target: str | None
     warnings: tuple[str, ...] = field(default=())
+    named: PlaceColumns | None = None  # the columns of places, also where what they hold is contradictory
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -89,7 +90,7 @@ class TableFacts:
     @property
     def features(self) -> tuple[ColumnFacts, ...]:
         """The columns that are neither the target nor name where a row belongs."""
-        taken = {self.target, *(self.places.columns.names if self.places else ())}
+        taken = {self.target, *(self.named.names if self.named else ())}
         return tuple(column for column in self.columns if column.name not in taken)
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 from collections.abc import Iterable, Sequence
 
@@ -13,22 +11,19 @@ from numpy.typing import DTypeLike
 from pgfl.array_types import Bools, Ints
 from pgfl.core.federation import Federation, TestSet, own_servers
 from pgfl.core.row_encoding import Part, RowEncoding
-from pgfl.core.topology import Graph
-from pgfl.data.declared import Declarations, Selection, build_encoding, encoded_dimension, select_columns
+from pgfl.data.declared import Declarations, Selection, build_encoding, select_columns
 from pgfl.data.frames import Table
 from pgfl.data.held_out import held_out_fold, held_out_share
 from pgfl.data.placement import float_type
 from pgfl.data.rows import TableRows
-from pgfl.data.server_graphs import GraphSource, extra_servers, read_edges, server_graph
+from pgfl.data.server_graphs import GraphSource, extra_servers, server_graph
 from pgfl.data.sources import TableSource, open_table
 from pgfl.data.storage import Allocate, build_stored, in_memory
-from pgfl.data.table_places import Places, place_column, place_columns, read_ids, read_places
+from pgfl.data.table_places import Places, place_columns, read_places
 from pgfl.data.tested_rows import client_numbers, read_tests, sets_by_cluster
 from pgfl.did_you_mean import shown
 from pgfl.errors import ConfigError
 from pgfl.usage import explained
-
-__all__ = ["public_digest", "read_edges", "read_extent", "read_federation", "read_shape", "stated_encoding"]
 
 
 @explained('read_federation("clients.csv", target="y", graph="line")')
@@ -118,81 +113,6 @@ def read_federation(
         )
 
     return in_memory(fill) if store is None else build_stored(store, fill)
-
-
-def read_shape(
-    clients: TableSource,
-    graph: GraphSource,
-    servers: Sequence[object],
-    average_degree: float,
-    seed: int,
-    server: str | None = None,
-) -> tuple[Graph, Ints]:
-    """The server graph of a table and how many rows each server has, from its column of servers alone."""
-    table = open_table(clients)
-    ids, numbers = read_ids(table, place_column(table, "server", server))
-    server_ids = tuple(sorted({*ids, *extra_servers(servers)}))
-    rows = dict(zip(ids, np.bincount(numbers[numbers >= 0], minlength=len(ids)).tolist(), strict=True))
-    counts = np.array([rows.get(name, 0) for name in server_ids], dtype=np.int64)
-    return server_graph(graph, server_ids, average_degree, seed, 0), counts
-
-
-def read_extent(
-    clients: TableSource,
-    target: str,
-    intercept: bool,
-    *,
-    columns: Declarations | None = None,
-    features: Iterable[str] | None = None,
-    ignore: Iterable[str] = (),
-    client: str | None = None,
-    server: str | None = None,
-    cluster: str | None = None,
-) -> dict[str, int]:
-    """How large the federation of a table will be, without reading its features: clients, rows, dimension, pairs."""
-    table = open_table(clients)
-    places = place_columns(table, client, server, cluster)
-    selection = select_columns(table, target, places, columns, features, ignore)
-    rows, distinct = table.counts(places.names)
-    found = dict(zip(places.names, distinct, strict=True))
-    pairs = found.get(places.server or "", 1) * found.get(places.cluster or "", 1)
-    dimension = encoded_dimension(table, selection, intercept)
-    return {"clients": found[places.client or ""], "rows": rows, "dimension": dimension, "pairs": pairs}
-
-
-def stated_encoding(
-    clients: TableSource,
-    target: str,
-    intercept: bool,
-    *,
-    columns: Declarations | None = None,
-    features: Iterable[str] | None = None,
-    ignore: Iterable[str] = (),
-    client: str | None = None,
-    server: str | None = None,
-    cluster: str | None = None,
-) -> RowEncoding | None:
-    """How rows of a table are encoded, from its columns' names and declarations; None if that depends on records."""
-    table = open_table(clients)
-    places = place_columns(table, client, server, cluster)
-    selection = select_columns(table, target, places, columns, features, ignore)
-    if any(column.from_data for column in selection.declared.values()):
-        return None
-    return build_encoding(table, selection, np.empty(0, dtype=np.int64), intercept)
-
-
-def public_digest(
-    clients: TableSource, client: str | None = None, server: str | None = None, cluster: str | None = None
-) -> str:
-    """A digest of what is public in a table: its columns' names, who is where, and how many records each client has."""
-    table = open_table(clients)
-    places = read_places(table, place_columns(table, client, server, cluster))
-    names = (table.columns, places.clients, places.servers, places.clusters)
-    numbers = (places.client_server, places.client_cluster, np.diff(places.offsets))
-    digest = hashlib.blake2b(json.dumps([list(part) for part in names]).encode(), digest_size=16)
-    for values in numbers:
-        digest.update(values.astype("<i8").tobytes())
-    return digest.hexdigest()
 
 
 def _held_out(offsets: Ints, test: object, folds: int | None, fold: int, seed: int) -> Bools | None:

@@ -7,16 +7,15 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from pgfl.config import AlgorithmSettings, ObjectiveSettings
 from pgfl.config.building import build_algorithm, build_objective
-from pgfl.config.schema import TRAINED_BY_GRADIENT, Count, Positive, Section
+from pgfl.config.schema import TRAINED_BY_GRADIENT, Count, Positive, PrivacyKeys, Section
 from pgfl.core.algorithms import Algorithm
 from pgfl.core.assured import LEAST_TOLERANCE
 from pgfl.errors import NetworkError, PrivacyError
 from pgfl.objectives import BatchedObjective, Ridge
-from pgfl.privacy import rules
 from pgfl.privacy.trust import Level, Trust
 
 Name = Annotated[str, Field(min_length=1, max_length=63)]
@@ -24,20 +23,13 @@ Task = Literal["regression", "classification"]
 TASK_OF: dict[str, Task] = {"ridge": "regression", "huber": "regression", "logistic": "classification"}
 
 
-class AgreedPrivacy(Section):
+class AgreedPrivacy(PrivacyKeys):
     """Where noise is added. Clients that trust no site add their own, whatever a training says."""
 
     trust: Level = Trust.level
     contributors: int = Trust.contributors
     colluders: int = Trust.colluders
     dropouts: float = Trust.dropouts
-
-    @field_validator("*", mode="before")
-    @classmethod
-    def _by_the_rules(cls, value: object, about: ValidationInfo) -> object:
-        if found := rules.problem(str(about.field_name), value):
-            raise ValueError(found)
-        return value
 
     @property
     def level(self) -> Trust:

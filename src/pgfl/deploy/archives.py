@@ -7,13 +7,14 @@ import json
 import os
 import tarfile
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import BinaryIO
 
 from pgfl import __version__
 from pgfl.atomic_files import write_atomically
 from pgfl.errors import NetworkError
+from pgfl.privacy.ledger_anchor import ENDING
 
 _ABOUT = "backup.json"
 _MOST_BYTES = 1 << 34
@@ -33,13 +34,14 @@ def write_archive(path: Path, kind: str, name: str, files: Mapping[str, bytes]) 
     _write_private(path, packed.getvalue())
 
 
-def read_archive(path: Path, kind: str, members: frozenset[str]) -> tuple[str, dict[str, bytes]]:
+def read_archive(path: Path, kind: str, is_member: Callable[[str], bool]) -> tuple[str, dict[str, bytes]]:
     """The name of whose archive it is, and its files; anything that `write_archive` cannot have written is refused."""
     found: dict[str, bytes] = {}
     try:
         with tarfile.open(path, mode="r:gz") as archive:
             for entry in archive:
-                if not entry.isfile() or entry.name not in members | {_ABOUT} or entry.size > _MOST_BYTES:
+                known = entry.name == _ABOUT or is_member(entry.name)
+                if not known or not entry.isfile() or entry.size > _MOST_BYTES:
                     raise NetworkError(f"{path} holds {entry.name!r}, which no backup of a {kind} has; do not use it.")
                 content = archive.extractfile(entry)
                 assert content is not None  # as it is a file
@@ -62,8 +64,18 @@ def put_back(home: Path, files: Mapping[str, bytes]) -> list[str]:
             raise NetworkError(f"{home / name} exists and differs from the backup's; restore into an empty folder.")
     missing = [name for name in files if not (home / name).exists()]
     for name in missing:
+        (home / name).parent.mkdir(mode=0o700, exist_ok=True)
         _write_private(home / name, files[name])
     return missing
+
+
+def releases_in(path: Path, files: Mapping[str, bytes], ledger: str) -> int:
+    """How many releases a ledger in an archive has, by its anchor, which it is checked against when it is opened."""
+    lines = [line.split(b" ") for line in files.get(f"{ledger}{ENDING}", b"").splitlines()]
+    try:
+        return max(int(fields[1]) for fields in lines)
+    except (ValueError, IndexError) as error:
+        raise NetworkError(f"{path} has a ledger without its anchor; use another backup.") from error
 
 
 def _write_private(path: Path, content: bytes) -> None:

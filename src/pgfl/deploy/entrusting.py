@@ -19,7 +19,7 @@ from pgfl.core.assured import Terms
 from pgfl.errors import PgflError, PrivacyError
 from pgfl.objectives import Bounds, Objective
 from pgfl.privacy import lattice
-from pgfl.privacy.ledger import Policy
+from pgfl.privacy.ledger_policy import Policy
 from pgfl.privacy.sensitivity import release_sensitivity
 
 

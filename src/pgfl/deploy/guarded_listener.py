@@ -143,19 +143,21 @@ class PortGuard:
         return self._addresses.get(port)
 
     async def _visit(self, connection: socket.socket, host: str) -> None:
-        outer, caller = await asyncio.open_connection(sock=connection, limit=CHUNK)
-        with closing(caller):
-            inner, service = await asyncio.open_connection("127.0.0.1", self._inside, limit=CHUNK)
+        loop, handshake = asyncio.get_running_loop(), _Handshake()
+        passing = _Passing(self.limits, handshake, loop.create_future())
+        outer, inner = _End(passing, handshake), _End(passing)
+        outer.other, inner.other = inner, outer
+        with closing(connection):
+            service, _ = await loop.create_connection(lambda: inner, "127.0.0.1", self._inside)
             port = service.get_extra_info("sockname")[1]
             self._addresses[port] = host
-            passing = _Passing(self.limits)
             try:
-                await passed_on(
-                    passing.watched(outer, service, _Handshake()), passing.watched(inner, caller, None), passing.timed()
-                )
+                await loop.connect_accepted_socket(lambda: outer, connection)
+                await passing.done()
             finally:
                 del self._addresses[port]
-                service.close()
+                for end in (outer, inner):
+                    end.close()
 
 
 async def passed_on(*ways: Coroutine[Any, Any, None]) -> None:
@@ -189,26 +191,62 @@ class _Handshake:
 
 @dataclass
 class _Passing:
-    """Both directions of one connection, and the clock over them."""
+    """One connection that is passed on, and the clock over it."""
 
     limits: ConnectionLimits
-    _handshake: _Handshake | None = None
-    _moved: bool = False
+    handshake: _Handshake
+    over: asyncio.Future[None]  # one of its ends has ended
+    moved: bool = False
 
-    async def watched(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, handshake: _Handshake | None
-    ) -> None:
-        self._handshake = handshake or self._handshake
-        while data := await reader.read(CHUNK):
-            self._moved = True
-            if handshake is not None:
-                handshake.saw(data)
-            writer.write(data)
-            await writer.drain()
+    async def done(self) -> None:
+        """Until one end has ended, the handshake takes too long, or nothing has moved for too long."""
+        patience = self.limits.handshake
+        while True:
+            await asyncio.wait([self.over], timeout=patience)
+            if self.over.done() or not (self.handshake.done and self.moved):
+                return
+            self.moved, patience = False, self.limits.idle
 
-    async def timed(self) -> None:
-        """Ends when the handshake takes too long, or when nothing has moved for too long."""
-        await asyncio.sleep(self.limits.handshake)
-        while self._handshake is not None and self._handshake.done and self._moved:
-            self._moved = False
-            await asyncio.sleep(self.limits.idle)
+
+class _End(asyncio.Protocol):
+    """One end of a connection that is passed on: what it receives goes to the other, no faster than that can send."""
+
+    other: _End
+
+    def __init__(self, passing: _Passing, handshake: _Handshake | None = None) -> None:
+        self._passing, self._handshake = passing, handshake
+        self._transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        self._passing.moved = True
+        if self._handshake is not None:
+            self._handshake.saw(data)
+            if self._handshake.done:
+                self._handshake = None
+        self.other.send(data)
+
+    def send(self, data: bytes) -> None:
+        if self._transport is not None:
+            self._transport.write(data)
+
+    def pause_writing(self) -> None:
+        self.other.reads(False)
+
+    def resume_writing(self) -> None:
+        self.other.reads(True)
+
+    def reads(self, onwards: bool) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            (self._transport.resume_reading if onwards else self._transport.pause_reading)()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        if not self._passing.over.done():
+            self._passing.over.set_result(None)
+
+    def close(self) -> None:
+        if self._transport is not None:
+            self._transport.close()

@@ -27,67 +27,78 @@ _HEX = "^(?:[0-9a-f]{2})*$"
 Batch = Annotated[str, Field(min_length=8, max_length=64, pattern=_HEX)]
 Secret = Annotated[str, Field(max_length=1 << 17, pattern=_HEX)]
 ByName = Annotated[dict[Name, Secret], Field(max_length=_MOST_MEMBERS)]
-Keys = Annotated[list[Annotated[str, Field(max_length=512, pattern=_HEX)]], Field(max_length=MOST_SLOTS + 3)]
+Keys = Annotated[
+    list[Annotated[str, Field(max_length=512, pattern=_HEX)]], Field(min_length=4, max_length=MOST_SLOTS + 3)
+]
 Names = Annotated[list[Name], Field(max_length=_MOST_MEMBERS)]
 Positive = Annotated[float, Field(gt=0.0, lt=1e300)]
 Members = Annotated[int, Field(ge=0, le=_MOST_MEMBERS)]
 
 
-class Prepare(Header):
+class OfBatch(Header):
+    """A message of a preparation."""
+
+    batch: Batch
+
+
+class WithBoxes(OfBatch):
+    """Sealed shares, which only their receivers can open, by the name of the other party."""
+
+    boxes: ByName
+
+
+class OfRound(Header):
+    """A message of one round."""
+
+    round: Round
+
+
+class Prepare(OfBatch):
     """A site asks for fresh keys for so many rounds."""
 
     kind = Kind.PREPARE
-    batch: Batch
     slots: Annotated[int, Field(ge=1, le=MOST_SLOTS)]
 
 
-class AnnouncedKeys(Header):
+class AnnouncedKeys(OfBatch):
     """A client's keys: its signature, the signing and the transport key, then one key per slot."""
 
     kind = Kind.KEYS
-    batch: Batch
     announced: Keys
 
 
-class CohortKeys(Header):
+class CohortKeys(OfBatch):
     """Everyone's keys."""
 
     kind = Kind.COHORT
-    batch: Batch
     colluders: Members
     members: Annotated[dict[Name, Keys], Field(max_length=_MOST_MEMBERS)]
 
 
-class SealedShares(Header):
-    """A client's shares for every other member of a cohort, which only the receiver can open."""
+class SealedShares(WithBoxes):
+    """A client's shares for every other member of a cohort."""
 
     kind = Kind.SHARES
-    batch: Batch
-    boxes: ByName
 
 
-class Delivery(Header):
+class Delivery(WithBoxes):
     """The shares of everyone else, for one client."""
 
     kind = Kind.DELIVERY
-    batch: Batch
-    boxes: ByName
 
 
-class Ready(Header):
+class Ready(OfBatch):
     """A client has its shares; it states the σ that its next release needs, and how far a loss can move an update."""
 
     kind = Kind.READY
-    batch: Batch
     sigma: Positive
     reach: Positive
 
 
-class Unprepared(Header):
+class Unprepared(OfBatch):
     """A client does not take part in a batch."""
 
     kind = Kind.UNPREPARED
-    batch: Batch
     reason: Reason
 
 
@@ -108,12 +119,14 @@ class MaskedRequest(Request):
     terms: Digest  # of all of it, as the site sees it
 
 
-class MaskedAnswer(Header):
+_TERMS = ("cohort", "holders", "slot", "required", "colluders", "sigma", "bound", "centre")  # those that are copied
+
+
+class MaskedAnswer(OfRound):
     """A client's masked contribution under terms of this digest, and the σ that its next release needs, if any."""
 
     kind = Kind.MASKED_ANSWER
     masked: ClassVar[bool] = True
-    round: Round
     release: Count
     terms: Digest
     sigma: Positive | None
@@ -123,35 +136,31 @@ class MaskedAnswer(Header):
         return 1
 
 
-class Survivors(Header):
+class Survivors(OfRound):
     """Those whose contributions a site has; they are asked to sign this list."""
 
     kind = Kind.SURVIVORS
-    round: Round
     survivors: Names
 
 
-class Consent(Header):
+class Consent(OfRound):
     """A client's signature of a list of survivors."""
 
     kind = Kind.CONSENT
-    round: Round
     signature: Annotated[str, Field(max_length=256, pattern=_HEX)]
 
 
-class Signatures(Header):
+class Signatures(OfRound):
     """Everyone's signatures of the list."""
 
     kind = Kind.SIGNATURES
-    round: Round
     signatures: ByName
 
 
-class Reveal(Header):
+class Reveal(OfRound):
     """What a client reveals, so that the sum over the survivors can be unmasked."""
 
     kind = Kind.REVEAL
-    round: Round
     seed: Annotated[str, Field(max_length=64, pattern=_HEX)]
     self_shares: ByName
     key_shares: ByName
@@ -172,8 +181,6 @@ def keys_of(announcement: Announcement) -> list[str]:
 
 def announcement_of(batch: str, name: str, keys: list[str]) -> Announcement:
     """The inverse."""
-    if len(keys) < 4:
-        raise Malformed("an announcement with too few keys")
     signature, signing, transport, *masks = (bytes.fromhex(key) for key in keys)
     return Announcement(batch, name, signing, transport, tuple(masks), signature)
 
@@ -200,15 +207,8 @@ def masked_request_frame(request: roles.RoundRequest, batch: str, terms: RoundTe
         accepted=None if accepted is None else accepted.round,
         restarted=request.restarted,
         batch=batch,
-        cohort=terms.cohort,
-        holders=terms.holders,
-        slot=terms.slot,
         invited=list(terms.invited),
-        required=terms.required,
-        colluders=terms.colluders,
-        sigma=terms.sigma,
-        bound=terms.bound,
-        centre=terms.centre,
+        **{name: getattr(terms, name) for name in _TERMS},
         terms=terms.digest,
     )
     vectors = [v for v in (request.model, None if accepted is None else accepted.model) if v is not None]
@@ -227,16 +227,9 @@ def read_masked_request(
             site=site,
             cluster=cluster,
             round=header.round,
-            cohort=header.cohort,
-            holders=header.holders,
-            slot=header.slot,
             invited=tuple(header.invited),
-            required=header.required,
-            colluders=header.colluders,
-            sigma=header.sigma,
-            bound=header.bound,
-            centre=header.centre,
             dimension=dimension,
+            **{name: getattr(header, name) for name in _TERMS},
         )
     except PrivacyError as error:
         raise Malformed("the terms of a masked round that are out of range") from error
@@ -260,7 +253,7 @@ def revealed_of(header: Reveal) -> Revealed:
     return Revealed(bytes.fromhex(header.seed), _bytes(header.self_shares), _bytes(header.key_shares))
 
 
-def boxes_of(header: SealedShares | Delivery) -> dict[str, bytes]:
+def boxes_of(header: WithBoxes) -> dict[str, bytes]:
     """Sealed shares by the other party."""
     return _bytes(header.boxes)
 

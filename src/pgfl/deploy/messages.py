@@ -117,10 +117,11 @@ class Decline(Header):
 
 
 class Stop(Header):
-    """Training is over."""
+    """Training is over; the last answer of this client that was accepted is to this round."""
 
     kind = Kind.STOP
     reason: Reason
+    accepted: Count | None = None
 
 
 class Refused(Header):

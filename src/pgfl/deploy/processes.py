@@ -112,8 +112,16 @@ async def until_free(host: str, port: int, patience: float) -> None:
         await asyncio.sleep(0.1)
 
 
-def start(command: Sequence[str], log: Path, environment: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:
-    """Start a child in a group of its own; on Linux it gets SIGTERM when the calling thread ends, however it ends."""
+def start(
+    command: Sequence[str],
+    log: Path,
+    environment: Mapping[str, str] | None = None,
+    keep: socket.socket | None = None,
+) -> subprocess.Popen[bytes]:
+    """Start a child in a group of its own; on Linux it gets SIGTERM when the calling thread ends, however it ends.
+
+    The child also has the socket to `keep`, under the same number.
+    """
     log.parent.mkdir(parents=True, exist_ok=True)
     with os.fdopen(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab") as output:
         child = subprocess.Popen(
@@ -123,6 +131,7 @@ def start(command: Sequence[str], log: Path, environment: Mapping[str, str] | No
             stderr=subprocess.STDOUT,
             start_new_session=True,
             umask=0o077,
+            pass_fds=() if keep is None else (keep.fileno(),),
             env={**os.environ, **(environment or {})},
         )
     _children.add(child)

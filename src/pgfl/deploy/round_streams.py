@@ -254,6 +254,7 @@ class SiteStream:
                     return Ended("lost", "the site keeps sending malformed frames")
                 continue
             if isinstance(frame.header, messages.Stop):
+                self.handle(frame)
                 return Ended("stopped", frame.header.reason)
             if isinstance(frame.header, messages.Refused):
                 return Ended("refused", frame.header.reason)

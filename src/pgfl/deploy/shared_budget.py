@@ -12,7 +12,7 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from pgfl.privacy import accounting
-from pgfl.privacy.ledger import Policy
+from pgfl.privacy.ledger_policy import Policy
 
 _Small = Annotated[float, Field(gt=0.0, lt=1e6, allow_inf_nan=False)]
 

@@ -1,8 +1,8 @@
 """What is agreed about one masked round, in one digest that all of its clients sign, and what a client insists on.
 
 A server proposes terms; a client compares them with its own demands and refuses in a constant sentence, so that a
-refusal reveals nothing about data. Whatever a client relies on is in the digest: two clients that were told different
-things sign different digests, and then nobody's shares leave.
+refusal reveals nothing about data. Whatever a client relies on is in the digest. Shares leave only if as many clients
+as the threshold sign the same one, and the masks of a client that was told otherwise do not cancel with theirs.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from enum import StrEnum
 from functools import cached_property
 from typing import Final
@@ -35,6 +35,7 @@ class Reason(StrEnum):
     TOO_FEW = "fewer clients take part than this client demands"
     TOO_TRUSTING = "the terms withstand fewer colluders than this client demands"
     STRANGER = "a participant is not on this client's roster, or its keys are not signed by it"
+    COPIED = "two participants announce the same key"
     NOT_ME = "this client's own keys are not among those of the round"
     REPEATED = "a participant is listed twice"
     UNPREPARED = "this client has not prepared such a round, or has used it already"
@@ -107,7 +108,7 @@ class RoundTerms:
     @cached_property
     def digest(self) -> str:
         """SHA-256 of all of it."""
-        return digest("round", asdict(self))
+        return digest("round", {each.name: getattr(self, each.name) for each in fields(self)})
 
     @property
     def honest(self) -> int:

@@ -112,7 +112,7 @@ class Member:
         masked: Words = noised.astype(np.int64).view(np.uint64) + own
         for other in terms.invited:
             if other != self.name:
-                masked = masked + signed_mask(self.name, other, secrets.pairwise[other], terms.dimension)
+                masked = masked + signed_mask(self.name, other, secrets.pairwise[other], terms)
         return masked
 
     def consent(self, round: int, survivors: Collection[str]) -> bytes:
@@ -161,7 +161,11 @@ class Member:
         return self._batches[batch]
 
 
-def signed_mask(name: str, other: str, key: bytes, size: int) -> Words:
-    """The mask in common with another client: the first of the two by name adds it, the other one subtracts it."""
-    common = primitives.mask(key, size)
+def signed_mask(name: str, other: str, pairwise: bytes, terms: RoundTerms) -> Words:
+    """The mask in common with another client: the first of the two by name adds it, the other one subtracts it.
+
+    It depends on the terms. So it cancels only between clients that were told the same, and one that alone was told
+    of more noise than there is stays masked, whatever the others sign and reveal.
+    """
+    common = primitives.mask(primitives.common_mask_key(pairwise, terms.digest), terms.dimension)
     return common if name < other else -common

@@ -36,10 +36,15 @@ class Announcement:
     masks: tuple[bytes, ...]  # one per slot
     signature: bytes = b""
 
+    @property
+    def keys(self) -> tuple[bytes, ...]:
+        """All of them."""
+        return (self.signing, self.transport, *self.masks)
+
     @cached_property
     def digest(self) -> str:
         """What its signature covers."""
-        keys = [key.hex() for key in (self.signing, self.transport, *self.masks)]
+        keys = [key.hex() for key in self.keys]
         return primitives.digest("announcement", {"batch": self.batch, "name": self.name, "keys": keys})
 
 
@@ -81,6 +86,12 @@ class Cohort:
     def slots(self) -> int:
         """How many rounds it is prepared for."""
         return min(len(each.masks) for each in self.announcements)
+
+    @property
+    def copied(self) -> bool:
+        """Whether a key is announced twice."""
+        keys = [key for each in self.announcements for key in each.keys]
+        return len(set(keys)) < len(keys)
 
     def place(self, name: str) -> int:
         """A member's number among the shares, counted from 0."""
@@ -138,6 +149,7 @@ class Batch:
 
     def receive(self, boxes: Mapping[str, bytes]) -> set[str]:
         """Open the shares of others; returns whose could not be opened, and so could not be recovered with our help."""
+        insist(self.cohort is not None, Reason.UNPREPARED)
         assert self.cohort is not None
         unopened = set()
         for sender, box in boxes.items():
@@ -168,6 +180,7 @@ class Batch:
         for each in cohort.announcements:
             insist(each.batch == self.announcement.batch == cohort.batch, Reason.STRANGER)
             insist(roster.signed_by(each.name, each.signature, each.digest), Reason.STRANGER)
+        insist(not cohort.copied, Reason.COPIED)
         mine = cohort.by_name.get(self.name)
         insist(mine is not None and mine.digest == self.announcement.digest, Reason.NOT_ME)
         insist(cohort.slots == len(self.slots), Reason.UNPREPARED)
@@ -178,7 +191,7 @@ class Batch:
             assert slot is not None  # as no slot is taken before this
             own = primitives.mask_key_pair(slot.key_seed)
             for other in self._others(cohort):
-                slot.pairwise[other.name] = pairwise_key(own, other.masks[number])
+                slot.pairwise[other.name] = pairwise_key(cohort, number, own, self.name, other.name)
 
     def _share_out(self, cohort: Cohort) -> dict[str, bytes]:
         shares: dict[str, list[bytes]] = {name: [] for name in cohort.names}
@@ -190,34 +203,43 @@ class Batch:
             slot.self_shares[self.name], slot.key_shares[self.name] = shares[self.name][-2:]
         return {
             other.name: primitives.sealed(
-                self._transport_key(other), b"".join(shares[other.name]), _about(cohort, self.name, other.name)
+                self._transport_key(cohort, other),
+                b"".join(shares[other.name]),
+                _about(cohort, self.name, other.name),
             )
             for other in self._others(cohort)
         }
 
     def _opened(self, cohort: Cohort, sender: str, box: bytes) -> bytes | None:
         try:
-            key = self._transport_key(cohort.by_name[sender])
+            key = self._transport_key(cohort, cohort.by_name[sender])
         except Declined:
             return None
         return primitives.opened(key, box, _about(cohort, sender, self.name))
 
-    def _transport_key(self, other: Announcement) -> bytes:
-        try:
-            return primitives.agreed(self.transport, other.transport, "shares")
-        except ValueError as error:
-            raise Declined(Reason.STRANGER) from error
+    def _transport_key(self, cohort: Cohort, other: Announcement) -> bytes:
+        return _agreed(self.transport, other.transport, "shares", _pair(cohort, self.name, other.name))
 
     def _others(self, cohort: Cohort) -> list[Announcement]:
         return [each for each in cohort.announcements if each.name != self.name]
 
 
-def pairwise_key(own: X25519PrivateKey, other: bytes) -> bytes:
-    """The key of the mask that two clients have in common in one slot."""
+def pairwise_key(cohort: Cohort, slot: int, own: X25519PrivateKey, name: str, other: str) -> bytes:
+    """The key of the mask that `name`, whose key pair is `own`, and another member have in common in one slot."""
+    public = cohort.by_name[other].masks[slot]
+    return _agreed(own, public, "pairwise mask", f"{slot} {_pair(cohort, name, other)}")
+
+
+def _agreed(own: X25519PrivateKey, public: bytes, purpose: str, about: str) -> bytes:
     try:
-        return primitives.agreed(own, other, "pairwise mask")
+        return primitives.agreed(own, public, purpose, about)
     except ValueError as error:
         raise Declined(Reason.STRANGER) from error
+
+
+def _pair(cohort: Cohort, name: str, other: str) -> str:
+    """Two members of a cohort, in either order."""
+    return primitives.digest("pair", {"cohort": cohort.digest, "members": sorted((name, other))})
 
 
 def _about(cohort: Cohort, sender: str, receiver: str) -> bytes:

@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
-from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF, HKDFExpand
 from numpy.typing import NDArray
 
 Words = NDArray[np.uint64]
@@ -44,9 +44,9 @@ def digest(purpose: str, content: Mapping[str, Any]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def derived(secret: bytes, purpose: str) -> bytes:
-    """A key of 32 bytes for one purpose."""
-    return HKDF(hashes.SHA256(), 32, salt=None, info=f"pgfl masking v1 {purpose}".encode()).derive(secret)
+def derived(secret: bytes, purpose: str, about: str = "") -> bytes:
+    """A key of 32 bytes for one purpose, and for what it is about."""
+    return HKDF(hashes.SHA256(), 32, salt=None, info=f"pgfl masking v2 {purpose} {about}".encode()).derive(secret)
 
 
 def mask(key: bytes, size: int) -> Words:
@@ -60,14 +60,33 @@ def self_mask_key(seed: bytes) -> bytes:
     return derived(seed, "self mask")
 
 
+def common_mask_key(pairwise: bytes, terms: str) -> bytes:
+    """The key of the mask that two clients have in common in a round on these terms."""
+    expanded = HKDFExpand(hashes.SHA256(), 32, info=f"pgfl masking v2 common mask {terms}".encode())
+    return expanded.derive(pairwise)  # which is uniform already
+
+
 def mask_key_pair(seed: bytes) -> X25519PrivateKey:
     """The key pair from which a client's pairwise masks of one round follow."""
     return X25519PrivateKey.from_private_bytes(derived(seed, "pairwise key"))
 
 
-def agreed(private: X25519PrivateKey, public: bytes, purpose: str) -> bytes:
-    """The key that two clients have in common for one purpose; `ValueError` for a public key that fixes it."""
-    return derived(private.exchange(X25519PublicKey.from_public_bytes(public)), purpose)
+def agreed(private: X25519PrivateKey, public: bytes, purpose: str, about: str) -> bytes:
+    """The key that two clients have in common for one purpose; `ValueError` for a public key that fixes it.
+
+    `about` names the two of them: X25519 alone gives the same secret for a key and for copies of it that are spelled
+    otherwise, so whoever announced a copy would share masks that are not its own.
+    """
+    return derived(private.exchange(X25519PublicKey.from_public_bytes(public)), purpose, about)
+
+
+def is_agreeable(public: bytes) -> bool:
+    """Whether a public key leaves a secret to agree on."""
+    try:
+        agreed(X25519PrivateKey.generate(), public, "trial", "")
+    except ValueError:
+        return False
+    return True
 
 
 def sealed(key: bytes, text: bytes, about: bytes) -> bytes:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -53,8 +54,11 @@ class Roster:
         return line is not None and _verifies(line, signature, message)
 
 
-def read_roster(path: Path, steward: str | None = None) -> Roster:
-    """A roster file: {"keys": {name: key}, "signature": hex}. With a steward's key, only one that it signed."""
+def read_roster(path: Path, steward: str | None = None, site: bytes | None = None) -> Roster:
+    """A roster file: {"keys": {name: key}, "signature": hex}. With a steward's key, only one that it signed.
+
+    `site` is the certificate of the site, in PEM: its key must neither vouch for participants nor be one.
+    """
     try:
         stored: Any = json.loads(path.read_text("utf-8"))
         keys = {str(name): str(line) for name, line in stored["keys"].items()}
@@ -66,7 +70,22 @@ def read_roster(path: Path, steward: str | None = None) -> Roster:
     roster = Roster(keys)
     if steward is not None and not _verifies(steward, signature, roster.digest):
         raise PrivacyError(f"The roster {path} is not signed by the steward that client.toml names; ask for a new one.")
+    if site is not None:
+        _insist_on_others(path, roster, steward, site)
     return roster
+
+
+def _insist_on_others(path: Path, roster: Roster, steward: str | None, site: bytes) -> None:
+    """Refuse a site that vouches for participants, or takes part under a client's name."""
+    key = x509.load_pem_x509_certificate(site).public_key()
+    of_site = _line(key) if isinstance(key, ec.EllipticCurvePublicKey) else None
+    vouching = None if steward is None else _public(steward)
+    if vouching is not None and _line(vouching) == of_site:
+        raise PrivacyError(
+            "The steward in client.toml is the site itself, which could then invent participants; name somebody else."
+        )
+    if of_site in roster.keys.values():
+        raise PrivacyError(f"The roster {path} lists the site's own key as a client; ask for one without it.")
 
 
 def roster_text(roster: Roster, steward: ec.EllipticCurvePrivateKey | None = None) -> str:

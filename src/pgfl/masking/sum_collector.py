@@ -38,9 +38,16 @@ class CohortGathering:
     def announced(self, name: str, announcement: Announcement) -> None:
         """A client's keys; the first ones count, and only if they fit the batch."""
         fits = (announcement.batch, announcement.name) == (self.batch, name) and len(announcement.masks) == self.slots
-        fits = fits and all(len(key) == KEY_BYTES for key in (announcement.signing, *announcement.masks))
-        if fits and name in self.expected and self.cohort is None:
+        fits = fits and all(len(key) == KEY_BYTES for key in announcement.keys)
+        if fits and name in self.expected and self.cohort is None and not self._would_be_declined(announcement):
             self._announced.setdefault(name, announcement)
+
+    def _would_be_declined(self, announcement: Announcement) -> bool:
+        """Whether other clients would refuse a cohort with these keys, and so one client could keep all from it."""
+        others = [each for name, each in self._announced.items() if name != announcement.name]
+        copied = Cohort.of(self.batch, self.colluders, [announcement, *others]).copied
+        agreeable = all(primitives.is_agreeable(key) for key in (announcement.transport, *announcement.masks))
+        return copied or not agreeable
 
     def without(self, name: str) -> None:
         """A client takes no part in this batch."""
@@ -190,8 +197,8 @@ class SumCollector:
             if own.public_key().public_bytes_raw() != self.cohort.by_name[name].masks[self.terms.slot]:
                 raise _Unrecoverable(name)
             for other in self.survivors:
-                key = pairwise_key(own, self.cohort.by_name[other].masks[self.terms.slot])
-                total = total - signed_mask(other, name, key, size)
+                key = pairwise_key(self.cohort, self.terms.slot, own, name, other)
+                total = total - signed_mask(other, name, key, self.terms)
         return lattice.from_lattice(total.view(np.int64))
 
     def _recovered(self, name: str, kind: str) -> bytes:

@@ -12,7 +12,7 @@ from pgfl.array_types import Floats
 from pgfl.core.algorithms import PGFL, Algorithm, ExactMixing
 from pgfl.core.schedules import Decaying
 from pgfl.objectives import Huber, Logistic
-from pgfl.paper import levels
+from pgfl.paper import level_tables, levels
 from pgfl.paper.experiments import DigitData, Experiment, Measured, RegressionData, TailAverage, Trial
 from pgfl.paper.items import Effort, Lookup, accuracy_curve, nmsd_curve
 from pgfl.paper.judging import Claim, claim
@@ -187,7 +187,7 @@ class Affordable:
         compared = [trial for scene in SCENES for trial in (scene.admm, scene.linearised)]
         tried = [one for idea in IDEAS for one in (idea.changed, idea.base)]
         runs = max(FEWEST_RUNS, effort.digits)
-        return dict.fromkeys([*compared, *tried, *levels.experiments(effort)], runs)
+        return {**levels.experiments(effort), **dict.fromkeys([*compared, *tried], runs)}
 
     def outcome(self, effort: Effort, measured: Lookup) -> Outcome:
         """The curves of the regressions, and a verdict on every scene and idea."""
@@ -203,7 +203,9 @@ class Affordable:
             "are those of the models that clients receive. Everyone takes part until the budgets are spent, unless a "
             "row says otherwise; then servers average for ten more rounds. ε is exact at δ = 1e-5. Nobody is trusted "
             "unless a row names a level of trust: masked sums withstand one colluding client and one lost client in "
-            "ten per server and cluster; one trusted server has all clients."
+            "ten per server and cluster; one trusted server has all clients.",
+            levels.note(effort),
+            *level_tables.tables(effort, measured),
         ]
         return Outcome(self.name, self.title, panels, claims, notes)
 

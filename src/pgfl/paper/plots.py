@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]
 
+_FIT_INSIDE = 5  # series whose legend leaves room for their curves
 INK = "#222222"
 BLUE, RED, GREEN, ORANGE, PURPLE, GREY = "#0072B2", "#D55E00", "#009E73", "#E69F00", "#AA4499", "#777777"
 
@@ -99,7 +100,9 @@ class Lines:
             axes.margins(x=0.0)
         if self.point_labels:
             axes.margins(x=0.1, y=0.1)
-        if len(self.series) > 1 or self.series[0].name:
+        if len(self.series) > _FIT_INSIDE:
+            axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=2, fontsize=6, frameon=False)
+        elif len(self.series) > 1 or self.series[0].name:
             axes.legend()
 
     def rows(self) -> Iterator[Row]:

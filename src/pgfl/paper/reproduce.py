@@ -15,6 +15,7 @@ from pgfl.paper import registry
 from pgfl.paper.experiments import Experiment
 from pgfl.paper.items import Effort, Item
 from pgfl.paper.judging import Claim
+from pgfl.paper.kept import Kept
 from pgfl.paper.outcome import Outcome, writing
 from pgfl.paper.runner import Runner
 
@@ -66,9 +67,19 @@ def chosen(names: Sequence[str]) -> list[Item]:
 
 
 def reproduce(
-    names: Sequence[str], effort: Effort, folder: Path, *, workers: int | None = None, progress: Progress | None = None
+    names: Sequence[str],
+    effort: Effort,
+    folder: Path,
+    *,
+    workers: int | None = None,
+    progress: Progress | None = None,
+    keep: Path | None = None,
 ) -> Reproduction:
-    """Measure, judge, draw and write. `progress` receives (done, total, the current item)."""
+    """Measure, judge, draw and write. `progress` receives (done, total, the current item).
+
+    With `keep`, every measurement is a file of that folder as soon as it is made, and those that are there are not
+    made again: work that was interrupted goes on where it stopped.
+    """
     items = chosen(names)
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
@@ -88,7 +99,8 @@ def reproduce(
             progress(done, runner.cost, doing)
 
     outcomes: list[Outcome] = []
-    runner = Runner(wanted, workers or min(os.cpu_count() or 1, len(wanted) or 1), advance)
+    kept = None if keep is None else Kept(keep)
+    runner = Runner(wanted, workers or min(os.cpu_count() or 1, len(wanted) or 1), advance, kept)
     with runner:
         for item in items:
             doing = item.name

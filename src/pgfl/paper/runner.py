@@ -13,6 +13,7 @@ from typing import Self
 import numpy as np
 
 from pgfl.paper.experiments import Experiment, Measured
+from pgfl.paper.kept import Kept
 
 RUNS_TOGETHER = 10
 BLAS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
@@ -23,10 +24,17 @@ class Runner:
     """Runs experiments on several processes, a few runs at a time, and collects what they measured.
 
     Piece i has seed i, whatever the experiment, so that runs stay paired. With one worker nothing leaves this process.
+    What is in `kept` already is not measured again.
     """
 
-    def __init__(self, wanted: Mapping[Experiment, int], workers: int = 2, advance: Advance | None = None) -> None:
-        self._wanted, self._workers, self._advance = wanted, workers, advance
+    def __init__(
+        self,
+        wanted: Mapping[Experiment, int],
+        workers: int = 2,
+        advance: Advance | None = None,
+        kept: Kept | None = None,
+    ) -> None:
+        self._wanted, self._workers, self._advance, self._kept = wanted, workers, advance, kept
         self._pieces: dict[Experiment, list[Future[Measured]]] = {}
         self._pool: ProcessPoolExecutor | None = None
 
@@ -69,13 +77,13 @@ class Runner:
 
     def _submit(self, experiment: Experiment, seed: int, runs: int) -> Future[Measured]:
         assert self._pool is not None
-        future = self._pool.submit(_carry_out, experiment, seed, runs)
+        future = self._pool.submit(_carry_out, experiment, seed, runs, self._kept)
         future.add_done_callback(lambda _: self._report(experiment.cost * runs))
         return future
 
     def _do(self, experiment: Experiment, seed: int, runs: int) -> Future[Measured]:
         future: Future[Measured] = Future()
-        future.set_result(experiment.run(seed, runs))
+        future.set_result(_carry_out(experiment, seed, runs, self._kept))
         self._report(experiment.cost * runs)
         return future
 
@@ -89,8 +97,14 @@ def _data_of(experiment: Experiment) -> object:
     return getattr(getattr(experiment, "trial", experiment), "data", experiment)
 
 
-def _carry_out(experiment: Experiment, seed: int, runs: int) -> Measured:
-    return experiment.run(seed, runs)
+def _carry_out(experiment: Experiment, seed: int, runs: int, kept: Kept | None) -> Measured:
+    if kept is None:
+        return experiment.run(seed, runs)
+    found = kept.read(experiment, seed, runs)
+    if found is None:
+        found = experiment.run(seed, runs)
+        kept.write(experiment, seed, runs, found)
+    return found
 
 
 def _leave_with_parent() -> None:

@@ -7,16 +7,25 @@ from typing import Any, Literal
 
 import numpy as np
 
-from pgfl.config.schema import Config, MnistData, SyntheticData
-from pgfl.data.configured import expected_extent, public_encoding, shapes
+from pgfl.config.schema import Config, MnistData, SyntheticData, TableData
+from pgfl.data.configured import placed_clients, public_encoding, shapes
 from pgfl.errors import ConfigError
+from pgfl.planning.row_shapes import SPREAD, RowShape
 from pgfl.privacy.trust import Level, Trust
 
 Task = Literal["regression", "classification"]
 EXPECTED: dict[Task, float] = {"regression": 0.8, "classification": 0.9}
-SPREAD_IN_BOUNDS = 0.5  # standard deviation of a target that is scaled from its bounds to [−1, 1], as a guess
+SPREAD_IN_BOUNDS = 0.4  # standard deviation of a target that is scaled from its bounds to [−1, 1], as a guess
 PIXELS = 784
 MOST_NUMBERS = 3_000_000  # of made-up features: what a twin may hold so that a plan takes a minute
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Who is where: the edges between servers, and (server, cluster, number of records) of every client."""
+
+    edges: tuple[tuple[int, int], ...]
+    clients: tuple[tuple[int, int, int], ...]
 
 
 @dataclass(frozen=True)
@@ -24,7 +33,8 @@ class Facts:
     """Nothing here depends on a record: a plan is the same whatever the records say.
 
     `expected` is how well the user expects to predict without privacy: the share of the labels' variance that is
-    explained, or the accuracy. `label_scale` is the labels' standard deviation, as the user expects it.
+    explained, or the accuracy. `label_scale` is the labels' standard deviation, as the user expects it. `rows` are the
+    kinds of a table's columns; without it rows have the norm `x_norm` and point in all directions alike.
     """
 
     servers: int
@@ -45,6 +55,8 @@ class Facts:
     contributors: int = Trust.contributors
     colluders: int = Trust.colluders
     dropouts: float = Trust.dropouts
+    rows: RowShape | None = None
+    placement: Placement | None = None
 
     def __post_init__(self) -> None:
         for name in ("servers", "clients_per_server", "clusters", "columns"):
@@ -81,7 +93,38 @@ class Facts:
     @property
     def clients(self) -> int:
         """All clients."""
-        return self.servers * self.clients_per_server
+        return self.servers * self.clients_per_server if self.placement is None else len(self.placement.clients)
+
+    @property
+    def typical_length(self) -> float:
+        """The norm of a typical row."""
+        return self.x_norm if self.rows is None else min(self.x_norm, self.rows.typical_length)
+
+    @property
+    def by_truth(self) -> bool:
+        """Whether models are compared with those that made the labels (NMSD), not by predictions of new records."""
+        return self.task == "regression" and self.rows is None
+
+    def with_more_records(self, times: int) -> Facts:
+        """Every client has so many times its records."""
+        placed = self.placement and replace(
+            self.placement, clients=tuple((s, q, times * records) for s, q, records in self.placement.clients)
+        )
+        least, most = self.records
+        return replace(self, records=(times * least, times * most), placement=placed)
+
+    def with_more_clients(self, times: int) -> Facts:
+        """So many times the clients, in the same places."""
+        placed = self.placement and replace(self.placement, clients=self.placement.clients * times)
+        return replace(self, clients_per_server=times * self.clients_per_server, placement=placed)
+
+    @property
+    def with_half_the_columns(self) -> Facts:
+        """Half of the columns, with labels that are as predictable as before."""
+        if self.rows is None:
+            return replace(self, columns=(self.columns + 1) // 2)
+        fewer = self.rows.halved
+        return replace(self, rows=fewer, columns=fewer.columns, x_norm=self.x_norm * fewer.longest / self.rows.longest)
 
     @property
     def mean_records(self) -> float:
@@ -94,13 +137,14 @@ class Facts:
         numbers = self.clients * self.mean_records * self.columns
         if numbers <= MOST_NUMBERS:
             return self
-        return replace(self, servers=max(1, int(self.servers * MOST_NUMBERS / numbers)))
+        servers = max(1, int(self.servers * MOST_NUMBERS / numbers))
+        return replace(self, servers=servers, placement=None)
 
 
 def facts_of(config: Config, **changes: Any) -> Facts:
     """The public facts of a config; of a table only its columns' names and who is where are read.
 
-    `changes` replace facts, or state what a config does not: `expected`, `label_scale`, `epsilon`.
+    `changes` replace facts, or state what a config does not: `expected`, `label_scale`, `epsilon`, `spread`.
     """
     data, privacy = config.data, config.privacy
     if config.objective.kind == "softmax":
@@ -131,26 +175,37 @@ def facts_of(config: Config, **changes: Any) -> Facts:
     elif isinstance(data, MnistData):
         known |= _digits(data)
     else:
-        extent = expected_extent(config)
-        graph, rows = shapes(config)(0)
-        with_clients = max(1, int(np.count_nonzero(rows)))
-        known |= {
-            "servers": len(rows),
-            "clients_per_server": max(1, round(extent.clients / with_clients)),
-            "clusters": max(1, round(extent.pairs / with_clients)),
-            "records": (max(1, extent.rows // extent.clients),) * 2,
-            "columns": extent.dimension,
-            "average_degree": 2.0 * len(graph.edges) / len(rows),
-        }
-        if (encoding := public_encoding(config)) is not None:
-            known["x_norm"] = privacy.x_norm or encoding.x_norm
-            if encoding.target.bounds is not None:
-                known["label_scale"] = SPREAD_IN_BOUNDS
+        known |= _table(config, data, changes.pop("spread", None))
+    changes.pop("spread", None)
     known |= {name: value for name, value in changes.items() if value is not None}
     for name, key in (("epsilon", "privacy.epsilon"), ("x_norm", "privacy.x_norm")):
         if known[name] is None:
             raise ConfigError(f"`{key}` is missing; a plan needs the target ε and the bound on a row's norm.")
     return Facts(**known)
+
+
+def _table(config: Config, data: TableData, spread: float | None) -> dict[str, Any]:
+    """Of a table: who is where, with how many records, and what is declared of its columns."""
+    graph, at_servers = shapes(config)(0)
+    columns, places = placed_clients(config)
+    training = 1.0 - data.test if isinstance(data.test, float) else 1.0 - 1.0 / data.folds if data.folds else 1.0
+    clients = tuple((server, cluster, max(1, round(training * rows))) for server, cluster, rows in places)
+    with_clients, counts = len({server for server, _, _ in clients}), [records for _, _, records in clients]
+    known = {
+        "servers": len(at_servers),
+        "clients_per_server": max(1, round(len(clients) / with_clients)),
+        "clusters": len({cluster for _, cluster, _ in clients}),
+        "records": (min(counts), max(counts)),
+        "columns": columns,
+        "average_degree": 2.0 * len(graph.edges) / len(at_servers),
+        "placement": Placement(tuple(map(tuple, graph.edges.tolist())), clients),
+    }
+    encoding = public_encoding(config)
+    if encoding is not None and encoding.x_norm is not None:
+        known |= {"x_norm": config.privacy.x_norm or encoding.x_norm, "rows": RowShape.of(encoding, spread or SPREAD)}
+    if encoding is not None and encoding.target.bounds is not None:
+        known["label_scale"] = SPREAD_IN_BOUNDS
+    return known
 
 
 def _digits(data: MnistData) -> dict[str, Any]:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib.util import find_spec
 
 import numpy as np
 
+from pgfl.array_types import Floats
 from pgfl.core.algorithms import PGFL
 from pgfl.core.federation import Federation
 from pgfl.core.metrics import deviation
@@ -29,7 +31,10 @@ LAM = 0.001
 SIGN_SLOPE = math.sqrt(8.0 / math.pi)  # of E|2 sign(r)| x for a normal residual: how fast a far model comes nearer
 WITHIN_KAPPA = 0.3  # the share of residuals that bend Huber's loss on the way
 MUCH = 2.0  # the ε of local noise above which a training ends near the optimum
+CLIPPED_AT = 1.15  # times a typical row's length: where the search for a table's `x_norm` begins
+SHORTEST = 0.3  # of the largest possible row: no shorter `x_norm` is tried
 USELESS = 1e6
+WORTH_A_SECOND_LOOK = 1.2  # times the least error on the first twin: more is not tried on the others
 LIMIT_TAUS = (0.0, 0.01, 0.03, 0.1, 0.3)
 
 Score = Callable[["Settings"], float]
@@ -37,7 +42,7 @@ Score = Callable[["Settings"], float]
 
 @dataclass(frozen=True)
 class Settings:
-    """What a plan chooses; `tau_decay` is per round."""
+    """What a plan chooses; `tau_decay` is per round, `x_norm` a length to which rows are clipped."""
 
     rho: float
     zeta: float
@@ -45,6 +50,8 @@ class Settings:
     tau: float
     tau_decay: float = 1.0
     kappa: float | None = None  # regression only
+    x_norm: float | None = None  # None: that of the facts
+    full_records: int = 1
 
     @property
     def rounds(self) -> int:
@@ -55,7 +62,7 @@ class Settings:
     def algorithm(self) -> PGFL:
         """PGFL with linearised steps."""
         tau = self.tau if self.tau_decay == 1.0 or self.tau == 0.0 else Decaying(self.tau, self.tau_decay)
-        return PGFL(self.rho, tau, "metropolis", "gradient")
+        return PGFL(self.rho, tau, "metropolis", "gradient", self.full_records)
 
     @property
     def objective(self) -> Huber | Logistic:
@@ -65,65 +72,86 @@ class Settings:
 
 def first_guess(facts: Facts) -> Settings:
     """Steps that lead as far as the model is, in as many releases as ε can feed; ζ is the contraction of a round."""
-    unit = facts.x_norm**2 / facts.columns
+    unit = facts.typical_length**2 / facts.columns
+    share = facts.mean_records / facts.records[1]
     tau = 0.4 * min(1.0, MUCH / facts.as_if_local) if facts.clusters > 1 else 0.0  # with less noise bias matters more
+    kept = {
+        "x_norm": None if facts.rows is None else min(facts.x_norm, CLIPPED_AT * facts.typical_length),
+        "full_records": facts.records[1],
+    }
     if facts.task == "classification":
-        return Settings(0.3 * facts.x_norm**2, 0.9, 10, tau)
+        return Settings(0.3 * share * facts.typical_length**2, 0.9, 10, tau, **kept)  # type: ignore[arg-type]
     releases = int(np.clip(120.0 * facts.as_if_local**0.9, 10, 450))
     much = facts.as_if_local > MUCH  # then steps may lead further than the model is, and end within κ of it
     kappa = (0.1 if much else 0.15) * facts.label_scale
-    rho = (0.7 if much else 1.0) * SIGN_SLOPE * releases * kappa * unit / facts.label_scale
+    rho = share * (0.7 if much else 1.0) * SIGN_SLOPE * releases * kappa * unit / facts.label_scale
     bend = min(2.0 * WITHIN_KAPPA * unit, 0.5 * rho)
-    return Settings(rho, steady_decay(bend, rho), releases, tau, 0.993 if much else 1.0, kappa)
+    decay = steady_decay(bend, rho)
+    return Settings(rho, decay, releases, tau, 0.993 if much else 1.0, kappa, **kept)  # type: ignore[arg-type]
 
 
 def error(facts: Facts, settings: Settings, seed: int) -> float:
-    """What is to be made small: the NMSD, or the share of test samples that are classified wrongly."""
+    """What is to be made small, on one twin; see `errors`."""
+    return float(errors(facts, settings, [seed])[0])
+
+
+def errors(facts: Facts, settings: Settings, seeds: Sequence[int]) -> Floats:
+    """What is to be made small, on several twins: the NMSD or, of predictions, the variance or labels that are missed.
+
+    Of a table 1 − R², as a real run will measure it; of two labels the share of wrong ones.
+    """
     privacy = Privacy(
         epsilon=facts.epsilon,
         delta=facts.delta,
         zeta=settings.zeta,
         max_releases=settings.releases,
         index="release",
-        x_norm=facts.x_norm,
+        x_norm=settings.x_norm or facts.x_norm,
         noise="seeded",
         trust=facts.trust,
         contributors=facts.contributors,
         colluders=facts.colluders,
         dropouts=facts.dropouts,
     )
-    metric = "nmsd" if facts.task == "regression" else "accuracy"
+    metric = _metric(facts)
     try:
         result = train(
-            twin(facts, seed),
+            lambda run: twin(facts, seeds[run]),
             settings.algorithm,
             settings.objective,
             rounds=settings.rounds,
             privacy=privacy,
-            seed=seed,
+            seed=seeds[0],
+            runs=len(seeds),
             metrics=(metric,),
             record_every=settings.rounds,
             engine=_engine(),
-            threads=1,
         )
     except Diverged:
-        return USELESS
-    found = float(result.history[metric][-1])
-    return found if metric == "nmsd" else 1.0 - found
+        return np.full(len(seeds), USELESS)
+    found = result.history[metric].reshape(len(seeds), -1)[:, -1]
+    return np.asarray(found if metric == "nmsd" else 1.0 - found, dtype=float)
 
 
 def without_privacy(facts: Facts, seed: int) -> float:
     """The error of the same algorithm if nobody added noise, with the best of a few τ."""
-    rho = 2.0 * (2.0 if facts.task == "regression" else 0.25) * facts.x_norm**2 / facts.columns
+    rho = 2.0 * (2.0 if facts.task == "regression" else 0.25) * facts.typical_length**2
+    rho /= facts.columns if facts.rows is None else 1.0  # of a table, one direction may have most of the curvature
     kappa = None if facts.task == "classification" else facts.label_scale
-    metric = "nmsd" if facts.task == "regression" else "accuracy"
+    metric = _metric(facts)
     objective = Logistic(LAM) if kappa is None else Huber(LAM, kappa=kappa)
-    made, found = twin(facts, seed), []
+    made, found, rounds = twin(facts, seed), [], 150 if facts.rows is None else 600
     for tau in LIMIT_TAUS if facts.clusters > 1 else (0.0,):
         algorithm = PGFL(rho, tau, "metropolis", "gradient")
-        result = train(made, algorithm, objective, rounds=150, metrics=(metric,), record_every=150, engine=_engine())
+        result = train(
+            made, algorithm, objective, rounds=rounds, metrics=(metric,), record_every=rounds, engine=_engine()
+        )
         found.append(_received_nmsd(result, made) if metric == "nmsd" else 1.0 - float(result.history[metric][-1]))
     return min(found)
+
+
+def _metric(facts: Facts) -> str:
+    return "nmsd" if facts.by_truth else "r2" if facts.task == "regression" else "accuracy"
 
 
 def _received_nmsd(result: Result, made: Federation) -> float:
@@ -135,14 +163,35 @@ def _received_nmsd(result: Result, made: Federation) -> float:
     return float(deviation(models.servers[rows], truth[made.client_cluster]).mean())
 
 
-def tuned(score: Score, starts: Sequence[Settings], tries: int) -> Settings:
-    """The best settings that so many tries find, beginning with the better one of the starts."""
+class Trials:
+    """Scores settings on a few twins; what is poor on the first of them is not tried on the others."""
+
+    def __init__(self, facts: Facts, seeds: Sequence[int], tried: Callable[[], None] = lambda: None) -> None:
+        self._facts, self._seeds, self._tried, self._least = facts, list(seeds), tried, math.inf
+
+    def __call__(self, settings: Settings) -> float:
+        """The mean error; infinite where the first twin is enough to see that others did better."""
+        first = error(self._facts, settings, self._seeds[0])
+        self._tried()
+        if first > WORTH_A_SECOND_LOOK * self._least:
+            return math.inf
+        self._least = min(self._least, first)
+        others = self._seeds[1:]
+        return float(np.mean([first, *errors(self._facts, settings, others)])) if others else first
+
+
+def tuned(score: Score, starts: Sequence[Settings], tries: int, within: float | None = None) -> Settings:
+    """The best settings that so many tries find, beginning with the better one of the starts.
+
+    `within` is the largest possible norm of a row, where the length that rows are clipped to is tried as well.
+    """
     rng = np.random.default_rng(0)
     scores = [score(start) for start in starts]
     least = min(scores)
     best, width = starts[scores.index(least)], 0.5
+    change = partial(varied, rng=rng, within=within)
     for _ in range(tries - len(starts)):
-        candidate = varied(best, rng, width)
+        candidate = change(best, width=width)
         found = score(candidate)
         if found < least:
             best, least = candidate, found
@@ -151,7 +200,7 @@ def tuned(score: Score, starts: Sequence[Settings], tries: int) -> Settings:
     return best
 
 
-def varied(settings: Settings, rng: np.random.Generator, width: float) -> Settings:
+def varied(settings: Settings, rng: np.random.Generator, width: float, within: float | None = None) -> Settings:
     """Settings nearby: some of them changed, all at a scale of `width`."""
 
     def moved(value: float, often: float = 0.6) -> float:
@@ -165,7 +214,12 @@ def varied(settings: Settings, rng: np.random.Generator, width: float) -> Settin
     tau = settings.tau and float(np.clip(settings.tau + 0.3 * width * rng.standard_normal(), 0.0, 0.6))
     decay = 1.0 if rng.random() < 0.2 else 1.0 - min(0.2, moved(1.0 - settings.tau_decay + 0.001))
     zeta = 1.0 - min(0.6, moved(1.0 - settings.zeta))
-    return replace(settings, rho=rho, zeta=zeta, releases=releases, tau=tau, tau_decay=decay, kappa=kappa)
+    x_norm = settings.x_norm
+    if x_norm is not None and within is not None:
+        x_norm = float(np.clip(moved(x_norm, 0.3), SHORTEST * within, within))
+    return replace(
+        settings, rho=rho, zeta=zeta, releases=releases, tau=tau, tau_decay=decay, kappa=kappa, x_norm=x_norm
+    )
 
 
 def _engine() -> Library:

@@ -8,27 +8,37 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
+from scipy.special import ndtri
 
-from pgfl.array_types import AnyFloats, Floats
-from pgfl.core.federation import Federation, TestSet
+from pgfl.array_types import AnyFloats, Floats, Ints
+from pgfl.core.federation import Federation, TestSet, numbered
+from pgfl.core.topology import Graph
+from pgfl.data.placement import lay_out, offsets_of
 from pgfl.data.synthetic import synthetic_regression
 from pgfl.planning.facts import Facts
+from pgfl.planning.row_shapes import RowShape
 
 TEST_SAMPLES = 400
-TWINS_KEPT = 8
+REFERENCE = 2000  # rows by which a made-up table's labels are scaled
+LABEL_OFFSET = (
+    0.5  # of a target's mean from the middle of its bounds, in its standard deviations, as a root mean square
+)
+TWINS_KEPT = 12
 PLAIN: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-5, "trust": "local"}
 
 
 def twin(facts: Facts, seed: int) -> Federation:
-    """Rows of full norm in random directions, and labels of related linear models, as predictable as expected.
+    """A federation with labels of related linear models, as predictable as expected; the same whatever the privacy.
 
-    It is the same whatever the privacy.
+    Of a table it has the columns' kinds, and every client's place and number of records. Elsewhere rows have their full
+    norm, in random directions.
     """
-    return _twin(replace(facts, **PLAIN), seed)
+    plain = replace(facts, **PLAIN)
+    return _directions(plain, seed) if facts.rows is None else _table(plain, facts.rows, seed)
 
 
 @lru_cache(maxsize=TWINS_KEPT)
-def _twin(facts: Facts, seed: int) -> Federation:
+def _directions(facts: Facts, seed: int) -> Federation:
     dimension, share = facts.columns, facts.expected
     regression = facts.task == "regression"
     noise = math.sqrt(dimension * (1.0 - share) / share) if regression else 0.0
@@ -51,11 +61,89 @@ def _twin(facts: Facts, seed: int) -> Federation:
         assert made.truth is not None
         return made.replace(targets=scale * made.targets, truth=scale * made.truth, generated=True)
     rng = np.random.default_rng(seed)
-    doubt = math.sqrt(dimension) * math.tan(math.pi * (1.0 - share))
+    doubt = math.sqrt(dimension) * _doubt(share)
     tests = {
         name: TestSet(test.features, _labels(test.targets, doubt, rng)) for name, test in (made.tests or {}).items()
     }
     return made.replace(targets=_labels(made.targets, doubt, rng), tests=tests, truth=None, generated=True)
+
+
+@lru_cache(maxsize=TWINS_KEPT)
+def _table(facts: Facts, rows: RowShape, seed: int) -> Federation:
+    """A table with its own middles, spreads and directions, and rows dealt to clients where they are."""
+    rng = np.random.default_rng([seed, 1])
+    server, cluster, counts, graph = _placed(facts, seed, rng)
+    clusters = int(cluster.max()) + 1
+    table = rows.table(rng)
+    reference = table.rows(REFERENCE, rng)
+    base = table.coefficients(rng)
+    truth = base * (1.0 + rng.uniform(-facts.gamma, facts.gamma, (clusters, rows.columns)))
+    fit = reference @ truth.T
+    middle, scale = fit.mean(axis=0), fit.std(axis=0)
+    offset = LABEL_OFFSET * rng.standard_normal() if rows.intercept else 0.0
+    middle = middle if rows.intercept else np.zeros(clusters)
+
+    along = np.array([(reference - reference.mean(axis=0)).T @ one for one in ((fit - fit.mean(axis=0)) / scale).T])
+    along[:, rows.numbers :] = 0.0
+    along /= REFERENCE
+
+    def drawn(count: int, owner: Ints) -> tuple[Floats, Floats]:
+        features = table.rows(count, rng)
+        signal = (np.einsum("ij,ij->i", features, truth[owner]) - middle[owner]) / scale[owner]
+        if facts.task == "classification" and 2 * rows.numbers < rows.columns:
+            return features, _labels(signal, _doubt(facts.expected), rng)
+        if facts.task == "classification":
+            labels, wanted = _two_groups(count, facts.expected, rng)
+            features += (wanted - signal)[:, None] * along[owner]
+            features[:, : rows.numbers] = np.clip(features[:, : rows.numbers], -1.0, 1.0)
+            return features, labels
+        noise = math.sqrt(1.0 - facts.expected) * rng.standard_normal(count)
+        return features, facts.label_scale * (math.sqrt(facts.expected) * signal + noise + offset)
+
+    features, targets = drawn(int(counts.sum()), np.repeat(cluster, counts))
+    names = tuple(numbered("cluster", q, clusters) for q in range(clusters))
+    return Federation(
+        features=features,
+        targets=targets,
+        offsets=offsets_of(counts),
+        client_server=server,
+        client_cluster=cluster,
+        server_ids=tuple(numbered("server", s, graph.size) for s in range(graph.size)),
+        cluster_ids=names,
+        graph=graph,
+        tests={name: TestSet(*drawn(TEST_SAMPLES, np.full(TEST_SAMPLES, q))) for q, name in enumerate(names)},
+        generated=True,
+    )
+
+
+def _placed(facts: Facts, seed: int, rng: np.random.Generator) -> tuple[Ints, Ints, Ints, Graph]:
+    """Server, cluster and number of records of every client, and the graph: as they are, or as they might be."""
+    if facts.placement is not None:
+        server, cluster, counts = np.array(facts.placement.clients, dtype=np.int64).T
+        return server, cluster, counts, Graph.from_edges(facts.servers, list(facts.placement.edges))
+    laid = lay_out(
+        facts.servers,
+        facts.clients_per_server,
+        facts.clusters,
+        graph=facts.graph,
+        average_degree=facts.average_degree,
+        seed=seed,
+    )
+    counts = rng.integers(facts.records[0], facts.records[1], len(laid.client_server), endpoint=True)
+    return laid.client_server, laid.client_cluster, counts, laid.graph
+
+
+def _doubt(share: float) -> float:
+    """The noise, over the margins' deviation, with which a margin's sign is right so often."""
+    return math.tan(math.pi * (1.0 - share))
+
+
+def _two_groups(count: int, share: float, rng: np.random.Generator) -> tuple[Floats, Floats]:
+    """Labels, and margins of variance 1 that are normal around either label's mean, with the right sign so often."""
+    apart = float(ndtri(share))
+    mean = apart / math.sqrt(1.0 + apart**2)
+    labels = rng.integers(0, 2, count).astype(float)
+    return labels, mean * (2.0 * labels - 1.0) + math.sqrt(1.0 - mean**2) * rng.standard_normal(count)
 
 
 def _labels(margins: AnyFloats, doubt: float, rng: np.random.Generator) -> Floats:

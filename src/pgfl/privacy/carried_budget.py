@@ -40,12 +40,12 @@ def continued(spent: Spent, asked: Privacy | None, rounds: int) -> ContinuedPriv
     """The privacy of a training that goes on to round `rounds`.
 
     It has the schedule and the budget of the first run. Only a larger `epsilon`, stated in `asked`, allows more: what
-    is left of it is spread over the new rounds. Bounds and the kind of noise may change.
+    is left of it is spread over the new rounds. Bounds may change.
     """
     first = spent.asked
     if asked is None or (asked.epsilon, asked.phi0, asked.phi1) == (first.epsilon, first.phi0, first.phi1):
         request = asked or first
-        _check_kept(first, request, KEPT)
+        _check_kept(first, request, (*KEPT, "max_releases"))
         return _carrying(request, _longer(spent.budget, rounds))
     _check_kept(first, asked, KEPT[2:])
     if asked.epsilon is None:
@@ -92,6 +92,13 @@ def _larger(spent: Spent, asked: Privacy, rounds: int) -> Budget:
     made = spent.rounds if asked.index == "round" else spent.releases
     phi0 = left / float(accounting.growth(asked.zeta, made + 1, made + more))
     limit = None if spent.budget.max_releases is None else spent.releases + more
+    if asked.max_releases is not None and asked.max_releases != spent.asked.max_releases:
+        if asked.max_releases <= spent.releases:
+            raise PrivacyError(
+                f"A client has released {spent.releases} models already, which privacy.max_releases = "
+                f"{asked.max_releases} does not allow; it counts those of all rounds."
+            )
+        limit = asked.max_releases
     return Budget(phi0, asked.zeta, asked.delta, limit, total * (1.0 + accounting.MARGIN), asked.index, made + more)
 
 

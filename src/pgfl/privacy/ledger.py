@@ -24,150 +24,30 @@ that the sums and variances follow from the policy. Rewriting the whole chain is
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import sqlite3
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
-from functools import cached_property
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 from pgfl.errors import BudgetSpent, LedgerError, PrivacyError
 from pgfl.privacy import accounting, ledger_file
 from pgfl.privacy import ledger_anchor as anchor
-from pgfl.privacy.budget import Budget, sigma_for
+from pgfl.privacy.budget import sigma_for
 from pgfl.privacy.ledger_anchor import Anchor
 from pgfl.privacy.ledger_file import plain_errors
+from pgfl.privacy.ledger_policy import NO_POLICY, Policy
+from pgfl.privacy.ledger_rows import COLUMNS, TABLES, Head, Release, Slot, digest_of, release_of, sealed
 from pgfl.privacy.trust import Level, charge
 from pgfl.sqlite_files import snapshot, writing
 
 FORMAT = 3
 BUDGET_SPENT = "The privacy budget of this client is spent; it takes no more part."
-_TABLES = """
-CREATE TABLE about (format INTEGER NOT NULL, client TEXT NOT NULL, policy TEXT NOT NULL, digest BLOB NOT NULL);
-CREATE TABLE head (
-    releases INTEGER NOT NULL, filled INTEGER NOT NULL, accepted INTEGER NOT NULL, kept INTEGER NOT NULL,
-    digest BLOB NOT NULL
-);
-CREATE TABLE releases (
-    number INTEGER PRIMARY KEY, round_key TEXT NOT NULL UNIQUE, phi REAL NOT NULL, rho REAL NOT NULL,
-    sensitivity REAL NOT NULL, sigma REAL NOT NULL, trust TEXT NOT NULL, digest BLOB NOT NULL, payload BLOB, seal BLOB,
-    accepted BLOB
-);
-CREATE TABLE state (key TEXT PRIMARY KEY, value BLOB NOT NULL, digest BLOB NOT NULL);
-"""
-_COLUMNS = "number, round_key, phi, rho, sensitivity, sigma, trust, digest, payload, seal, accepted"
 _SUM_TOLERANCE = 1e-9
-
-
-@dataclass(frozen=True)
-class Policy:
-    """What a client has agreed to, for good: its budget, by release, and its data bounds, as they are stored.
-
-    At least one of `max_releases` and `rho_budget` caps what can be spent.
-    """
-
-    phi0: float
-    zeta: float
-    delta: float
-    max_releases: int | None = None
-    rho_budget: float | None = None
-    bounds: Mapping[str, float | None] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        if self.max_releases is None and self.rho_budget is None:
-            raise PrivacyError("A ledger needs a budget: set max_releases or a target epsilon.")
-        object.__setattr__(self, "bounds", dict(self.bounds))
-        _ = self.budget  # which refuses what is no budget
-
-    @classmethod
-    def of(cls, budget: Budget, bounds: Mapping[str, float | None] | None = None) -> Self:
-        """The policy that keeps to a budget by release."""
-        if budget.index != "release":
-            raise PrivacyError("A ledger counts releases, so its noise schedule must be by release.")
-        return cls(budget.phi0, budget.zeta, budget.delta, budget.max_releases, budget.rho_budget, dict(bounds or {}))
-
-    @cached_property
-    def budget(self) -> Budget:
-        """The schedule and what may be spent of it."""
-        return Budget(self.phi0, self.zeta, self.delta, self.max_releases, self.rho_budget)
-
-    def text(self) -> str:
-        """One spelling of the policy, as it is stored and hashed."""
-        return json.dumps(asdict(self), sort_keys=True)
-
-
-NO_POLICY = json.dumps(None)  # of a ledger that was begun with privacy off
-
-
-@dataclass
-class Slot:
-    """A release that is charged. Set its `payload`, and put in `state` what is to be stored together with it."""
-
-    number: int
-    round_key: str
-    phi: float
-    rho: float
-    sensitivity: float
-    sigma: float
-    trust: Level = "local"
-    payload: bytes | None = None
-    state: dict[str, bytes] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Release:
-    """A recorded release: its number n, its φ, the ρ spent up to and with it, its noise, and its bytes.
-
-    A void one has none: it was charged, but failed or was killed before its bytes were stored.
-    """
-
-    number: int
-    round_key: str
-    phi: float
-    rho: float
-    sensitivity: float
-    sigma: float
-    trust: Level
-    digest: bytes
-    payload: bytes
-    accepted: bool
-
-    @property
-    def void(self) -> bool:
-        """Whether it is charged without bytes, for good."""
-        return not self.payload
-
-    @property
-    def unprotected(self) -> bool:
-        """Whether it left without noise."""
-        return math.isinf(self.phi)
-
-    @property
-    def entrusted(self) -> bool:
-        """Whether it left clean, to a site that adds the noise."""
-        return self.trust == "site" and self.sigma == 0.0
-
-    def described(self) -> dict[str, Any]:
-        """The row for people and JSON, without the bytes themselves."""
-        figures = {name: getattr(self, name) for name in ("phi", "rho", "sensitivity", "sigma", "trust")}
-        marks = {name: getattr(self, name) for name in ("accepted", "void", "unprotected", "entrusted")}
-        named = {"number": self.number, "round_key": self.round_key}
-        return {**named, **figures, **marks, "bytes": len(self.payload), "digest": self.digest.hex()}
-
-
-class _Head(NamedTuple):
-    """How many releases there are, have their bytes, are accepted; how much state is kept; the last row's digest."""
-
-    releases: int
-    filled: int
-    accepted: int
-    kept: int
-    digest: bytes
 
 
 class Ledger:
@@ -318,7 +198,7 @@ class Ledger:
 
     def rows(self) -> list[Release]:
         """Every release, in order."""
-        return [_release(row) for row in self._raw_rows()]
+        return [release_of(row) for row in self._raw_rows()]
 
     def find(self, round_key: str) -> Release | None:
         """The release charged for a round, if there is one; it may be void."""
@@ -406,9 +286,9 @@ class Ledger:
                 for earlier in accepted:
                     self._mark_accepted(earlier)
                 charged = (slot.number, slot.round_key, slot.phi, slot.rho, slot.sensitivity, slot.sigma, slot.trust)
-                digest = _digest(self._head().digest, *charged)
+                digest = digest_of(self._head().digest, *charged)
                 self._connection.execute(
-                    f"INSERT INTO releases ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, NULL, NULL, NULL)",
+                    f"INSERT INTO releases ({COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, NULL, NULL, NULL)",
                     (*charged, digest),
                 )
                 self._connection.execute("UPDATE head SET releases = ?, digest = ?", (slot.number, digest))
@@ -425,7 +305,7 @@ class Ledger:
             known = self._row("number = ?", slot.number)
             if known is None or known.round_key != slot.round_key or not known.void:
                 raise LedgerError(f"{self.path} changed while a release was made; do not release from it.")
-            seal = _digest(known.digest, "payload", slot.payload)
+            seal = digest_of(known.digest, "payload", slot.payload)
             self._connection.execute(
                 "UPDATE releases SET payload = ?, seal = ? WHERE number = ?", (slot.payload, seal, slot.number)
             )
@@ -459,17 +339,17 @@ class Ledger:
                 number += 1
                 if row[0] != number:
                     raise LedgerError(f"{self.path}: release {number} is missing; do not release from it.")
-                digest = _digest(digest, *row[:7])
-                if digest != row[7] or not _sealed(*row[7:]) or not self._follows(_release(row), rho):
+                digest = digest_of(digest, *row[:7])
+                if digest != row[7] or not sealed(*row[7:]) or not self._follows(release_of(row), rho):
                     raise LedgerError(f"{self.path}: release {number} was altered; do not release from it.")
                 rho = row[3]
                 filled += row[8] is not None
                 accepted += row[10] is not None
             kept = self._connection.execute("SELECT key, value, digest FROM state").fetchall()
             for key, value, seal in kept:
-                if seal != _digest(root, key, value):
+                if seal != digest_of(root, key, value):
                     raise LedgerError(f"{self.path}: the stored {key} was altered; do not release from it.")
-            if _Head(number, filled, accepted, len(kept), digest) != self._head():
+            if Head(number, filled, accepted, len(kept), digest) != self._head():
                 raise LedgerError(
                     f"{self.path}: the last releases or other entries are missing; do not release from it."
                 )
@@ -546,17 +426,17 @@ class Ledger:
     def _about(self) -> tuple[str, str, bytes]:
         """The client, its policy, and the digest over both that the chain starts from."""
         rows = self._connection.execute("SELECT format, client, policy, digest FROM about").fetchall()
-        if len(rows) != 1 or _digest(b"pgfl ledger", *rows[0][:3]) != rows[0][3]:
+        if len(rows) != 1 or digest_of(b"pgfl ledger", *rows[0][:3]) != rows[0][3]:
             raise LedgerError(f"{self.path}: the client's name or policy was altered; do not release from it.")
         _, client, policy, root = rows[0]
         return client, policy, root
 
-    def _head(self) -> _Head:
+    def _head(self) -> Head:
         with plain_errors(self.path):
             rows = self._connection.execute("SELECT releases, filled, accepted, kept, digest FROM head").fetchall()
         if len(rows) != 1:
             raise LedgerError(f"{self.path}: the count of releases was altered; do not release from it.")
-        return _Head(*rows[0])
+        return Head(*rows[0])
 
     def _count(self, which: str) -> int:
         with plain_errors(self.path):
@@ -564,7 +444,7 @@ class Ledger:
 
     def _raw_rows(self) -> list[tuple[Any, ...]]:
         with plain_errors(self.path):
-            return self._connection.execute(f"SELECT {_COLUMNS} FROM releases ORDER BY number").fetchall()
+            return self._connection.execute(f"SELECT {COLUMNS} FROM releases ORDER BY number").fetchall()
 
     @contextmanager
     def _transaction(self, *, synced: bool = True) -> Iterator[None]:
@@ -579,7 +459,7 @@ class Ledger:
         if known is None:
             raise LedgerError(f"{self.path} has no release for round {round_key}, so none can have been accepted.")
         if not known.accepted:
-            mark = _digest(known.digest, "accepted")
+            mark = digest_of(known.digest, "accepted")
             self._connection.execute("UPDATE releases SET accepted = ? WHERE number = ?", (mark, known.number))
             self._connection.execute("UPDATE head SET accepted = accepted + 1")
 
@@ -587,20 +467,15 @@ class Ledger:
         for key, value in state.items():
             if not isinstance(value, bytes):
                 raise LedgerError(f"The state of a release must be bytes, and {key} is not; it is charged, and void.")
-            sealed = (key, value, _digest(self._root, key, value))
+            sealed = (key, value, digest_of(self._root, key, value))
             self._connection.execute("INSERT OR REPLACE INTO state VALUES (?, ?, ?)", sealed)
         if state:
             self._connection.execute("UPDATE head SET kept = (SELECT count(*) FROM state)")
 
     def _row(self, where: str, value: object) -> Release | None:
         with plain_errors(self.path):
-            row = self._connection.execute(f"SELECT {_COLUMNS} FROM releases WHERE {where}", (value,)).fetchone()
-        return None if row is None else _release(row)
-
-
-def _release(row: tuple[Any, ...]) -> Release:
-    number, round_key, phi, rho, sensitivity, sigma, trust, digest, payload, _, accepted = row
-    return Release(number, round_key, phi, rho, sensitivity, sigma, trust, digest, payload or b"", accepted is not None)
+            row = self._connection.execute(f"SELECT {COLUMNS} FROM releases WHERE {where}", (value,)).fetchone()
+        return None if row is None else release_of(row)
 
 
 def _check_sensitivity(sensitivity: float) -> None:
@@ -608,29 +483,13 @@ def _check_sensitivity(sensitivity: float) -> None:
         raise PrivacyError(f"The sensitivity of a release must be a positive number, not {sensitivity!r}.")
 
 
-def _sealed(digest: bytes, payload: bytes | None, seal: bytes | None, accepted: bytes | None) -> bool:
-    """Whether a row's bytes and acceptance are those that were written, where there are any."""
-    filled = None if payload is None else _digest(digest, "payload", payload)
-    return seal == filled and accepted in (None, _digest(digest, "accepted"))
-
-
-def _digest(*parts: object) -> bytes:
-    """SHA-256 over parts with their types and lengths, so that no two lists of parts look alike."""
-    seal = hashlib.sha256()
-    for part in parts:
-        raw = part if isinstance(part, bytes) else (part.hex() if isinstance(part, float) else str(part)).encode()
-        seal.update(f"{type(part).__name__}:{len(raw)}:".encode())
-        seal.update(raw)
-    return seal.digest()
-
-
 def _begin(path: Path, client: str, policy: Policy | None) -> None:
     """Make a new ledger; its anchor is there first, so that none is ever without."""
     text = NO_POLICY if policy is None else policy.text()
-    root = _digest(b"pgfl ledger", FORMAT, client, text)
+    root = digest_of(b"pgfl ledger", FORMAT, client, text)
 
     def fill(connection: sqlite3.Connection) -> None:
-        for statement in _TABLES.split(";\n"):
+        for statement in TABLES.split(";\n"):
             if statement.strip():
                 connection.execute(statement)
         connection.execute("INSERT INTO about VALUES (?, ?, ?, ?)", (FORMAT, client, text, root))

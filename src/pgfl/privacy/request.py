@@ -22,7 +22,7 @@ from pgfl.usage import explained_class
 
 if TYPE_CHECKING:
     from pgfl.core.row_encoding import RowEncoding
-    from pgfl.privacy.ledger import Policy
+    from pgfl.privacy.ledger_policy import Policy
     from pgfl.privacy.mechanism import Plan
     from pgfl.privacy.shared_noise import SharedNoise
 
@@ -183,7 +183,7 @@ class Privacy:
 
     def policy(self) -> Policy:
         """What a device agrees to, for good. Its index is its own count of releases, whatever round a site claims."""
-        from pgfl.privacy.ledger import Policy
+        from pgfl.privacy.ledger_policy import Policy
 
         if self.max_releases is None:
             raise PrivacyError("privacy.max_releases is missing; a device needs a budget that ends.")

@@ -5,7 +5,8 @@ with m = ρ + 2λ/|C_s|, so replacing a record moves its exact solution by at mo
 for any centre a server may have sent. (The paper's Lemma 1 with its proof mended; it needs convexity.)
 
 A linearised step w_{q,s} − ∇f_k(w_{q,s})/ρ moves by at most sup ‖∇ℓ(z;w) − ∇ℓ(z';w)‖ / (D_k ρ), because the model
-w_{q,s} and the regulariser are public.
+w_{q,s} and the regulariser are public. With `full_records` = R a client with D_k < R records takes D_k/R of that step,
+so that its Δ has R in the place of D_k.
 """
 
 from __future__ import annotations
@@ -96,11 +97,15 @@ def _solution_sensitivity(
 def _linearised_sensitivity(
     objective: Objective, rule: LinearisedStep, bounds: Bounds, counts: ArrayLike, rounding: ArrayLike
 ) -> Floats:
-    """Δ = gradient change/(D ρ) + 2·rounding, for convex and other losses: both worlds step from one public model."""
+    """Δ = gradient change/(max(D, R) ρ) + 2·rounding, for any loss: both worlds step from one public model.
+
+    With ρ_k = ρ max(D, R)/D a record's share of the step is 1/(D ρ_k) = 1/(max(D, R) ρ); R = `full_records`.
+    """
     records, error = np.broadcast_arrays(*(np.asarray(value, dtype=np.float64) for value in (counts, rounding)))
     _check_records_and_error(records, error)
     change = _gradient_change(objective, bounds)
-    return np.asarray(change * eq.linearised_reach(rule.rho) / records + 2.0 * error, dtype=np.float64)
+    counted = np.maximum(records, rule.full_records)
+    return np.asarray(change * eq.linearised_reach(rule.rho) / counted + 2.0 * error, dtype=np.float64)
 
 
 def _gradient_change(objective: Objective, bounds: Bounds) -> float:

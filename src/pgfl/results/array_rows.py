@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from pgfl.array_types import AnyArray, Floats
-from pgfl.core.row_encoding import RowEncoding, Texts
+from pgfl.core.cells import Texts
+from pgfl.core.row_encoding import RowEncoding
 from pgfl.errors import DataError, ResultError
 
 

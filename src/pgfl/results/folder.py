@@ -21,40 +21,46 @@ With privacy on, everything outside `simulation_only` is a function of what the 
 from __future__ import annotations
 
 import contextlib
-import csv
-import io
 import json
 import shutil
 import zipfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
-import numpy as np
-
-from pgfl.array_types import AnyArray, AnyFloats
 from pgfl.atomic_files import make_folder, remove_drafts, write_atomically, write_text
 from pgfl.errors import ConfigError, Interrupted, ResultError
 from pgfl.results import model_file
+from pgfl.results.continued_once import IN_MEMORY, claim
 from pgfl.results.measured import Measured
 from pgfl.results.report import write as write_report
-from pgfl.results.result import Columns, Network, Result, RunModels
-from pgfl.results.training_state import IN_MEMORY, STATE, TrainingState, claim
+from pgfl.results.result import Result
+from pgfl.results.result_arrays import (
+    HISTORY,
+    MODELS,
+    SIMULATION_ONLY,
+    of_run,
+    read_arrays,
+    read_columns,
+    read_if_present,
+    read_models,
+    save_clean,
+    write_columns,
+    write_models,
+)
+from pgfl.results.training_state import STATE, TrainingState
 from pgfl.results.verdict import Verdict
 
 if TYPE_CHECKING:
     from pgfl.config import Config
 
-CONFIG, HISTORY, MODELS, PRIVACY, SUMMARY = "config.toml", "history.csv", "models.npz", "privacy.csv", "summary.json"
+CONFIG, PRIVACY, SUMMARY = "config.toml", "privacy.csv", "summary.json"
 CLIENTS, HELD_OUT = "clients.csv", "held_out.csv"
 LIVE = "live.json"
-TEXT_COLUMNS = ("client", "cluster")
-SIMULATION_ONLY, CHECKPOINT = "simulation_only", "checkpoint"
-DENSE_SERVERS = 10_000_000
-"""The most numbers that `servers` may hold as S × Q × d; a larger array is stored by the pairs that exist."""
+CHECKPOINT = "checkpoint"
 T = TypeVar("T")
 
 
@@ -163,23 +169,23 @@ def save(result: Result, folder: Path) -> Path:
     if is_complete(folder):
         raise ResultError(_taken(folder))
     begin_folder(folder, result.config)
-    _write_columns(folder / HISTORY, result.history)
+    write_columns(folder / HISTORY, result.history)
     for run, models in enumerate(result.models):
-        write_atomically(folder / _of_run(MODELS, run), partial(_write_models, result, models))
-        described = folder / _of_run(model_file.MODEL_FILE, run)
+        write_atomically(folder / of_run(MODELS, run), partial(write_models, result, models))
+        described = folder / of_run(model_file.MODEL_FILE, run)
         described.unlink(missing_ok=True)
         result.model(run).save(described)
     for run, state in enumerate(result.states):
-        state.save(folder / _of_run(STATE, run))
+        state.save(folder / of_run(STATE, run))
     if result.continued:
         claim(folder, IN_MEMORY)
     for run, table in enumerate(result.privacy):
-        _write_columns(folder / _of_run(PRIVACY, run), table)
+        write_columns(folder / of_run(PRIVACY, run), table)
     for name, columns in ((CLIENTS, result.client_measures), (HELD_OUT, result.held_out)):
         if columns is not None:
-            _write_columns(folder / name, columns)
+            write_columns(folder / name, columns)
     if result.private and result.noise == "seeded":
-        _save_clean(result, folder / SIMULATION_ONLY)
+        save_clean(result, folder / SIMULATION_ONLY)
     write_report(result, folder)
     write_text(folder / SUMMARY, json.dumps(result.summary(), indent=2, ensure_ascii=False) + "\n")
     (folder / LIVE).unlink(missing_ok=True)
@@ -212,9 +218,9 @@ def load(folder: Path) -> Result:
 def _load(folder: Path) -> Result:
     summary = json.loads((folder / SUMMARY).read_text("utf-8"))
     runs, clean = range(summary["runs"]), folder / SIMULATION_ONLY
-    first = _read_arrays(folder / MODELS)
-    tables = [folder / _of_run(PRIVACY, run) for run in runs]
-    states = [folder / _of_run(STATE, run) for run in runs]
+    first = read_arrays(folder / MODELS)
+    tables = [folder / of_run(PRIVACY, run) for run in runs]
+    states = [folder / of_run(STATE, run) for run in runs]
     described = folder / model_file.MODEL_FILE
     rows = model_file.row_preparation(described) if described.exists() else {}
     return Result(
@@ -222,16 +228,16 @@ def _load(folder: Path) -> Result:
         server_ids=first["server_ids"].tolist(),
         cluster_ids=first["cluster_ids"].tolist(),
         objectives=first["objectives"].tolist(),
-        models=[_read_models(folder, run) for run in runs],
-        history=_read_columns(folder / HISTORY),
+        models=[read_models(folder, run) for run in runs],
+        history=read_columns(folder / HISTORY),
         config=_read_config(folder),
         intercept=bool(first["intercept"]),
         **rows,
         classes=int(first["classes"]) if "classes" in first else None,
         rho=summary.get("rho"),
         engine=summary.get("engine"),
-        clean_history=_read_if_present(clean / HISTORY),
-        privacy=[_read_columns(table) for table in tables if table.exists()],
+        clean_history=read_if_present(clean / HISTORY),
+        privacy=[read_columns(table) for table in tables if table.exists()],
         noise=summary["noise"],
         guarantee=summary["guarantee"],
         ended_by=summary.get("ended_by"),
@@ -241,19 +247,14 @@ def _load(folder: Path) -> Result:
         seconds=summary["seconds"],
         verdict=Verdict.from_json(summary["verdict"]) if summary.get("verdict") else None,
         measures=[Measured.from_json(name, table) for name, table in summary.get("measures", {}).items()],
-        client_measures=_read_if_present(folder / CLIENTS),
-        held_out=_read_if_present(folder / HELD_OUT),
+        client_measures=read_if_present(folder / CLIENTS),
+        held_out=read_if_present(folder / HELD_OUT),
         folder=folder,
     )
 
 
 def _taken(folder: Path) -> str:
     return f"{folder} already holds a result, and nothing was overwritten; choose another folder or remove that one."
-
-
-def _of_run(name: str, run: int) -> str:
-    stem, _, suffix = name.partition(".")
-    return name if run == 0 else f"{stem}-{run}.{suffix}"
 
 
 def _read_config(folder: Path) -> Config | None:
@@ -276,111 +277,3 @@ def _flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     for key, value in table.items():
         flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value}
     return flat
-
-
-# -------------------------------------------------------------------------------------------------------------- models
-
-
-def _write_models(result: Result, models: RunModels, stream: BinaryIO) -> None:
-    arrays: dict[str, Any] = {
-        "client_ids": np.array(result.client_ids, dtype=np.str_),
-        "clients": models.handed_out,
-        "server_ids": np.array(result.server_ids, dtype=np.str_),
-        "cluster_ids": np.array(result.cluster_ids, dtype=np.str_),
-        "objectives": np.array(result.objectives, dtype=np.str_),
-        "intercept": np.array(result.intercept),
-        **({} if result.classes is None else {"classes": np.array(result.classes)}),
-        "private": np.array(models.released is not None),
-    }
-    held = models.present
-    pairs = {"pair_server": models.pair_server[held], "pair_cluster": models.pair_cluster[held]}
-    shape = (len(result.server_ids), len(result.cluster_ids), result.dimension)
-    if shape[0] * shape[1] * shape[2] <= DENSE_SERVERS:
-        dense = np.full(shape, np.nan, dtype=models.servers.dtype)
-        dense[pairs["pair_server"], pairs["pair_cluster"]] = models.servers[held]
-        arrays |= {"servers": dense}
-    else:
-        arrays |= pairs | {"servers": models.servers[held]}
-    if models.network is not None:
-        arrays |= vars(models.network)
-    np.savez(stream, **arrays)
-
-
-def _save_clean(result: Result, folder: Path) -> None:
-    make_folder(folder)
-    if result.clean_history is not None:
-        _write_columns(folder / HISTORY, result.clean_history)
-    ids = np.array(result.client_ids, dtype=np.str_)
-    for run, models in enumerate(result.models):
-        if models.clients is not None:
-            write_atomically(folder / _of_run(MODELS, run), partial(np.savez, client_ids=ids, clients=models.clients))
-
-
-def _read_models(folder: Path, run: int) -> RunModels:
-    arrays, described = _read_arrays(folder / _of_run(MODELS, run)), folder / _of_run(model_file.MODEL_FILE, run)
-    servers, private = arrays["servers"], bool(arrays["private"])
-    if servers.ndim == 3:
-        held = ~np.isnan(servers).all(axis=-1)
-        servers, (pair_server, pair_cluster) = servers[held], np.nonzero(held)
-    else:
-        pair_server, pair_cluster = arrays["pair_server"], arrays["pair_cluster"]
-    return RunModels(
-        clients=_clean_clients(folder / SIMULATION_ONLY / _of_run(MODELS, run)) if private else arrays["clients"],
-        released=arrays["clients"] if private else None,
-        pair_server=pair_server,
-        pair_cluster=pair_cluster,
-        servers=servers,
-        present=np.ones(len(servers), dtype=bool),
-        network=_network(arrays),
-        encoding=model_file.row_preparation(described)["encoding"] if described.exists() else None,
-    )
-
-
-def _network(arrays: Mapping[str, AnyArray]) -> Network | None:
-    if "edges" not in arrays:
-        return None
-    return Network(arrays["client_server"], arrays["client_cluster"], arrays["edges"])
-
-
-def _clean_clients(path: Path) -> AnyFloats | None:
-    return _read_arrays(path)["clients"] if path.exists() else None
-
-
-def _read_arrays(path: Path) -> dict[str, AnyArray]:
-    with np.load(path, allow_pickle=False) as archive:
-        return {name: archive[name] for name in archive.files}
-
-
-# -------------------------------------------------------------------------------------------------------------- tables
-
-
-def _write_columns(path: Path, columns: Columns) -> None:
-    """A CSV file whose numbers read back to the same bits."""
-    text = io.StringIO(newline="")
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(columns)
-    writer.writerows(zip(*(np.asarray(values).tolist() for values in columns.values()), strict=True))
-    write_text(path, text.getvalue())
-
-
-def _read_columns(path: Path) -> Columns:
-    with open(path, encoding="utf-8", newline="") as stream:
-        header, *rows = csv.reader(stream)
-    columns: Any = zip(*rows, strict=True) if rows else ([] for _ in header)
-    return {name: _typed(name, values) for name, values in zip(header, columns, strict=True)}
-
-
-def _read_if_present(path: Path) -> Columns | None:
-    return _read_columns(path) if path.exists() else None
-
-
-def _typed(name: str, values: Sequence[str]) -> AnyArray:
-    """Truth values, else whole numbers, else numbers, else text; ids are always text."""
-    if name not in TEXT_COLUMNS and values and set(values) <= {"True", "False"}:
-        return np.array([value == "True" for value in values])
-    for kind in () if name in TEXT_COLUMNS else (int, float):
-        try:
-            return np.array([kind(value) for value in values])
-        except ValueError:
-            continue
-    return np.array(values, dtype=np.str_)

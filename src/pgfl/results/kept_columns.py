@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from pgfl.core.declarations import INDICATOR, REFUSE, Column
-from pgfl.core.row_encoding import BooleanColumn, CategoryColumn, FeatureColumn, NumberColumn, RowEncoding
+from pgfl.core.encoded_columns import BooleanColumn, CategoryColumn, FeatureColumn, NumberColumn
+from pgfl.core.row_encoding import RowEncoding
 
 
 def kept_columns(encoding: RowEncoding) -> dict[str, Column]:
     """One declaration per column that has one; bounds and categories that were computed from rows are stated.
 
-    >>> from pgfl.core.row_encoding import TargetColumn
+    >>> from pgfl.core.encoded_columns import TargetColumn
     >>> kept_columns(RowEncoding((NumberColumn("age", (20.0, 80.0)),), TargetColumn("ill", labels=("no", "yes"))))
     {'age': Column(bounds=(20.0, 80.0)), 'ill': Column(labels=('no', 'yes'))}
     """

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pgfl.array_types import AnyArray
-from pgfl.core.row_encoding import BooleanColumn, CategoryColumn, FeatureColumn, NumberColumn
+from pgfl.core.encoded_columns import BooleanColumn, CategoryColumn, FeatureColumn, NumberColumn
 from pgfl.errors import MissingExtra
 
 if TYPE_CHECKING:

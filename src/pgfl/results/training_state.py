@@ -15,10 +15,9 @@ import numpy as np
 
 from pgfl.array_types import AnyArray, AnyFloats
 from pgfl.atomic_files import write_atomically
-from pgfl.errors import PrivacyError, ResultError
+from pgfl.errors import ResultError
 
-STATE, CONTINUED = "state.npz", "continued.txt"
-IN_MEMORY = "another training in Python"
+STATE = "state.npz"
 MOST_NUMBERS = 10_000_000
 """Duals with more numbers than this are not kept: a continuation then restarts from the servers' models."""
 
@@ -93,27 +92,6 @@ class TrainingState:
 
 def _under(prefix: str, arrays: Mapping[str, AnyArray]) -> dict[str, AnyArray]:
     return {name.removeprefix(prefix): values for name, values in arrays.items() if name.startswith(prefix)}
-
-
-def claim(folder: Path, owner: str) -> None:
-    """Note that a private run goes on in `owner`; a second continuation of the same accounts is refused."""
-    marker = folder / CONTINUED
-    try:
-        with open(marker, "x", encoding="utf-8") as stream:
-            stream.write(f"{owner}\n")
-    except FileExistsError:
-        first = marker.read_text("utf-8").strip()
-        if first != owner:
-            raise already_continued(str(folder), first) from None
-    except OSError as error:
-        raise ResultError(f"{marker} cannot be written: {error.strerror or error}; its accounts are needed.") from None
-
-
-def already_continued(what: str, first: str) -> PrivacyError:
-    """The error for a second continuation, which would not know what the first one spends."""
-    return PrivacyError(
-        f"{what} was already continued in {first}, and what is spent there would be forgotten here; go on from there."
-    )
 
 
 def nothing_to_go_on_with(folder: Path | None) -> ResultError:

@@ -14,15 +14,13 @@ import numpy as np
 
 from pgfl.array_types import AnyArray, AnyFloats, Ints
 from pgfl.errors import ConfigError, PrivacyError, ResultError
+from pgfl.results.continued_once import IN_MEMORY, already_continued, claim
 from pgfl.results.result import Columns, Result
 from pgfl.results.training_state import (
     ACCOUNT,
-    IN_MEMORY,
     MOST_NUMBERS,
     MOST_SERVER_NUMBERS,
     TrainingState,
-    already_continued,
-    claim,
     nothing_to_go_on_with,
 )
 
@@ -58,11 +56,13 @@ class Continuation:
         """Put a simulator where the earlier run ended, before it plays; returns warnings."""
         if simulator.communicator.size > 1:
             raise ConfigError("A continued run plays in one process; start pgfl without a launcher.")
+        self._check_noise(simulator)
         self._check_streams(simulator)
         warnings = [self._fill(simulator, run) for run in simulator.layout.runs]
         simulator.state.round = self.round
         if simulator.plan is not None:
             self._restore_accounts(simulator, simulator.plan)
+            warnings += [self._renamed(run) for run in simulator.layout.runs]
         if simulator.noise == "secure" and not self._claimed:
             self._claim()
         return sorted({warning for found in warnings for warning in found})
@@ -99,6 +99,25 @@ class Continuation:
         most = {name: max(float(account[name].max()) for account in accounts) for name in ("rho", "releases")}
         spent = Spent(Privacy(**first.privacy), Budget(**first.budget), self.round, most["rho"], int(most["releases"]))
         return continued(spent, asked, rounds)
+
+    def _check_noise(self, simulator: Simulator) -> None:
+        """Refuse another source of noise: what was drawn from a seed stays open to whoever knows the seed."""
+        if self.start.noise is not None and simulator.noise != self.start.noise:
+            raise PrivacyError(
+                f"The earlier run drew {self.start.noise} noise, and one promise covers all rounds; go on with "
+                f'noise = "{self.start.noise}", or start a new run.'
+            )
+
+    def _renamed(self, run: RunLayout) -> list[str]:
+        """That accounts are kept by name, where clients have left and others have come."""
+        before, now = set(self.start.client_ids), set(run.federation.client_ids)
+        gone, new = sorted(before - now), sorted(now - before)
+        if not gone or not new:
+            return []
+        return [
+            f"{len(gone)} clients have left ({gone[0]}) and {len(new)} are new ({new[0]}), with budgets of their own; "
+            "if one was only renamed, its records are spent on twice: give it its former name."
+        ]
 
     def _check_streams(self, simulator: Simulator) -> None:
         """Refuse seeded noise from streams that were drawn from: how streams are cut depends on `participants`."""

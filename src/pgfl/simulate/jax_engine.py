@@ -42,13 +42,13 @@ def namespace() -> Namespace:
 
 def _problem_parts(problem: BlockProblem) -> tuple[tuple[Any, ...], float | None]:
     block = problem.block
-    return (block.buckets, block.modulus, block.ridge_penalty, problem.active), block.update_norm
+    return (block.buckets, block.modulus, block.ridge_penalty, block.records, problem.active), block.update_norm
 
 
 def _problem(update_norm: float | None, parts: tuple[Any, ...]) -> BlockProblem:
     """The problem again; where its clients lie and how exactly they must be solved is the engine's business."""
-    buckets, modulus, ridge_penalty, active = parts
-    block = Block(slice(0), slice(0), buckets, modulus, ridge_penalty, update_norm, np.empty(0), 0.0)
+    buckets, modulus, ridge_penalty, records, active = parts
+    block = Block(slice(0), slice(0), buckets, modulus, ridge_penalty, records, update_norm, np.empty(0), 0.0)
     return BlockProblem(block, active)
 
 

@@ -16,7 +16,8 @@ from pgfl.core import metrics
 from pgfl.core.client_rules import GradientSteps, LinearisedStep
 from pgfl.core.server_rules import ExactDiffusion
 from pgfl.objectives import Huber
-from pgfl.results.verdict import STOPS, Noise, Setting, Verdict, Window, is_diverging, judged, remaining
+from pgfl.results.approach import Noise, Window, is_diverging, remaining
+from pgfl.results.verdict import STOPS, Setting, Verdict, judged
 from pgfl.simulate.problems import objective_of
 from pgfl.simulate.totals import Totals
 

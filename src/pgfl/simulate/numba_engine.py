@@ -16,7 +16,7 @@ from pgfl.array_types import Array
 from pgfl.arrays import Linear, pick, put
 from pgfl.core import equations as eq
 from pgfl.core.algorithms import PGFL, ServerState
-from pgfl.core.client_rules import ClientRule, GradientSteps
+from pgfl.core.client_rules import ClientRule, GradientSteps, LinearisedStep
 from pgfl.core.server_rules import NeighbourhoodAverage
 from pgfl.simulate import numba_kernels as compiled
 from pgfl.simulate.engine import Engine, Part, State, Turnout
@@ -54,8 +54,8 @@ class FastEngine(Engine):
         means = (np.empty if averaged else np.zeros)((len(bounds) - 1, state.duals.shape[1]), dtype=self.dtype)
         results = (means, part.shares, averaged)
         if not self.algorithm.client_rule.solves:
-            reach, steps = _reach_and_steps(self.algorithm.client_rule)
-            compiled.gradient_client_phase(*who, fields, state.server_models, state.models, *results, reach, steps)
+            lengths = _reach_records_steps(self.algorithm.client_rule)
+            compiled.gradient_client_phase(*who, fields, state.server_models, state.models, *results, *lengths)
         else:
             errors = np.empty(len(part.flat), dtype=self.dtype)
             if (kept := self._coordinates) is not None:
@@ -188,8 +188,9 @@ def _parts_of(operator: Linear) -> tuple[Array, Array, Array]:
     return operator.indptr, operator.columns, operator.values
 
 
-def _reach_and_steps(rule: ClientRule) -> tuple[float, int]:
-    """The length of a rule's gradient steps, and their number."""
+def _reach_records_steps(rule: ClientRule) -> tuple[float, int, int]:
+    """The length of a rule's gradient steps, from how many records on they have it, and their number."""
     if isinstance(rule, GradientSteps):
-        return rule.step_size, rule.local_steps
-    return eq.linearised_reach(rule.rho), 1
+        return rule.step_size, 1, rule.local_steps
+    assert isinstance(rule, LinearisedStep)
+    return eq.linearised_reach(rule.rho), rule.full_records, 1

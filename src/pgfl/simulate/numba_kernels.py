@@ -106,13 +106,15 @@ def gradient_client_phase(
     means: Array,
     shares: Array,
     averaged: bool,
-    reach: float,
+    full_reach: float,
+    full_records: int,
     steps: int,
 ) -> None:
     """Gradient steps of those who take part from their server's model and, if `averaged`, the mean for every pair.
 
-    A step of length η is w ← (1 − 2ηλ/|C_s|) w − η Xᵀℓ′/D_k. Twins: `gradient_step` and, with one step of length 1/ρ,
-    `linearised_client_step`. The participants of the block's i-th pair are `clients[bounds[i] : bounds[i + 1]]`.
+    A step of length η is w ← (1 − 2ηλ/|C_s|) w − η Xᵀℓ′/D_k; with fewer than `full_records` it is shorter, as
+    `rho_by_records` says. Twins: `gradient_step` and, with one step of length 1/ρ, `linearised_client_step`. The
+    participants of the block's i-th pair are `clients[bounds[i] : bounds[i + 1]]`.
     """
     problems = Problems(*fields)
     x, dimension, targets = problems.features.reshape(-1), problems.features.shape[1], problems.targets
@@ -127,6 +129,7 @@ def gradient_client_phase(
         for i in range(bounds[place], bounds[place + 1]):
             k = clients[i]
             start, rows, ridge = problems.first[k], problems.counts[k], kind[k] == RIDGE
+            reach = full_reach * rows / max(rows, full_records)
             spaced(models, own, one, dimension, lanes, new)
             for _ in range(steps):
                 rows_times(x, start * dimension, rows, new, dimension, lanes, moves)

@@ -15,8 +15,8 @@ import numpy as np
 
 from pgfl.array_types import AnyFloats, Floats, Ints
 from pgfl.core import measures
+from pgfl.core.encoded_columns import TargetColumn
 from pgfl.core.federation import TestSet
-from pgfl.core.row_encoding import TargetColumn
 from pgfl.objectives import Objective
 from pgfl.results.measured import ClientFigures
 from pgfl.results.result import Columns, RunModels

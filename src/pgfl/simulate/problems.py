@@ -59,6 +59,7 @@ class Block:
     buckets: tuple[Bucket, ...]
     modulus: Array  # m, a column of every client's or one scalar for all
     ridge_penalty: Array  # 2λ/|C_s|, likewise
+    records: Array  # D_k, likewise
     update_norm: float | None
     tolerance: Floats  # of every client's solution; infinite where none can be certified
     strictest: float  # the least of them
@@ -83,6 +84,11 @@ class BlockProblem:
     def modulus(self) -> Array:
         """m of every active client."""
         return self._own(self.block.modulus)
+
+    @property
+    def records(self) -> Array:
+        """D_k of every active client."""
+        return self._own(self.block.records)
 
     @property
     def update_norm(self) -> float | None:
@@ -259,7 +265,8 @@ def block_of(
         for (_, length), (objective, members) in sorted(groups.items(), key=lambda item: item[0])
     ]
     ridge_penalty = eq.ridge_penalty(lam, server_clients).astype(dtype)
-    columns = (column(modulus, xp), column(ridge_penalty, xp))
+    records = layout.counts[clients].astype(dtype)
+    columns = (column(modulus, xp), column(ridge_penalty, xp), column(records, xp))
     tolerance = np.full(len(modulus), np.inf)
     for bucket in buckets:
         tolerance[bucket.where] = tolerance_for(bucket.objective, dtype, np) if bucket.objective.convex else np.inf

@@ -8,13 +8,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pgfl.studio.palette import GREEN, ORANGE, PURPLE, VERMILION, Theme, cluster_colour, cluster_symbol
-from pgfl.studio.played import Network, Plane, Played
+from pgfl.studio.palette import GREEN, ORANGE, VERMILION, Theme, cluster_colour
+from pgfl.studio.played import Played
 
 Options = dict[str, Any]
 FONT = "Roboto, Helvetica, Arial, sans-serif"
 BESIDE = {"FedAvg": ORANGE, "no inter-server": GREEN}
-RUN_COLOURS = (ORANGE, GREEN, PURPLE, VERMILION)
 LINES = ("solid", "dashed", "dotted")
 
 
@@ -109,6 +108,7 @@ def frame(colours: Theme, x: str, y: str, *, log_x: bool = False) -> Options:
 
 def _series(line: Line) -> Options:
     return {
+        "id": line.name,
         "name": line.name,
         "type": "line",
         "showSymbol": len(line.x) <= 15,
@@ -152,8 +152,7 @@ def curves(
     metric = next((one.metric for one in (now, preview, before) if one is not None), "nmsd")
     options = lines(drawn, colours, "round n", axis_name(metric))
     options["xAxis"]["max"] = rounds
-    if metric == "accuracy":
-        options["yAxis"]["max"] = 100
+    options["yAxis"]["max"] = 100 if metric == "accuracy" else None
     options["legend"]["data"] = [line.name for line in reversed(drawn)]
     return options
 
@@ -161,141 +160,6 @@ def curves(
 def line_of(name: str, played: Played, colour: str, **look: Any) -> Line:
     """A curve of a training in the unit of its picture."""
     return Line(name, played.rounds, [shown_value(played.metric, value) for value in played.curve], colour, **look)
-
-
-def network(drawn: Network, colours: Theme, chosen: str | None = None) -> Options:
-    """Servers on their graph, clients around them in the colour and symbol of their cluster."""
-    nodes: list[Options] = []
-    for client, place, q, x, y, epsilon in drawn.clients:
-        spent = "" if epsilon is None else f"<br/>spent ε = {epsilon:.3g}"
-        where = html.escape(drawn.servers[place].name)
-        nodes.append(
-            {
-                "name": client,
-                "x": x,
-                "y": y,
-                "symbol": cluster_symbol(q),
-                "symbolSize": 9,
-                "category": q,
-                "itemStyle": {"color": cluster_colour(q, colours)},
-                "label": {"show": False},
-                "tip": f"<b>{html.escape(client)}</b><br/>{html.escape(drawn.clusters[q])}, at {where}{spent}",
-            }
-        )
-    for server in drawn.servers:
-        held = "".join(
-            f"<br/>{html.escape(name)}: ‖w‖ = {norm:.3g}" + ("" if error is None else f", error {error:.1f} dB")
-            for name, norm, error in server.models[:8]
-        )
-        about = f"{len(server.clients)} clients, {len(server.neighbours)} neighbours"
-        nodes.append(
-            {
-                "name": server.name,
-                "x": server.x,
-                "y": server.y,
-                "symbol": "circle",
-                "symbolSize": 26 if server.name == chosen else 20,
-                "itemStyle": {
-                    "color": colours.ink,
-                    "borderColor": VERMILION if server.name == chosen else colours.surface,
-                    "borderWidth": 3 if server.name == chosen else 2,
-                },
-                "label": {"show": True, "position": "inside", "color": colours.surface, "fontSize": 10,
-                          "fontWeight": "bold", "formatter": _short(server.name)},
-                "tip": f"<b>{html.escape(server.name)}</b><br/>{about}{held}",
-            }
-        )  # fmt: skip
-    names = [server.name for server in drawn.servers]
-    base = frame(colours, "", "")
-    return {
-        "animation": False,
-        "textStyle": base["textStyle"],
-        "tooltip": {
-            **base["tooltip"],
-            "trigger": "item",
-            ":formatter": "p => p.data && p.data.tip ? p.data.tip : ''",
-        },
-        "legend": {
-            **base["legend"],
-            "itemWidth": 12,
-            "itemHeight": 12,
-            "left": "center",
-            "data": [
-                {"name": name, "icon": cluster_symbol(q), "itemStyle": {"color": cluster_colour(q, colours)}}
-                for q, name in enumerate(drawn.clusters)
-            ],
-        },
-        "series": [
-            {
-                "type": "graph",
-                "layout": "none",
-                "preserveAspect": "contain",
-                "roam": True,
-                "scaleLimit": {"min": 0.7, "max": 6},
-                "top": 52,
-                "bottom": 26,
-                "left": 26,
-                "right": 26,
-                "cursor": "pointer",
-                "data": nodes,
-                "links": [{"source": names[a], "target": names[b]} for a, b in drawn.edges],
-                "lineStyle": {"color": colours.faint, "width": 1.4, "opacity": 0.7},
-                "categories": [
-                    {"name": name, "itemStyle": {"color": cluster_colour(q, colours)}}
-                    for q, name in enumerate(drawn.clusters)
-                ],
-                "emphasis": {"focus": "none"},
-            }
-        ],
-    }
-
-
-def _short(name: str) -> str:
-    head, _, tail = name.rpartition("-")
-    return tail if head and tail.isdigit() else name[:3]
-
-
-def plane(drawn: Plane, clusters: Sequence[str], colours: Theme, place: int) -> Options:
-    """The models of all servers after a round, the clusters' paths until then, and the truth where it is known."""
-    options = frame(colours, "difference from the clusters’ mean, first direction", "second direction")
-    options["tooltip"] = {"show": False}
-    options["legend"]["data"] = list(clusters)[: drawn.clusters.shape[1]]
-    shown = [drawn.clusters] if drawn.truth is None else [drawn.clusters, drawn.truth]
-    limit = _round_up(1.1 * max(float(abs(points).max()) for points in shown))
-    for axis in ("xAxis", "yAxis"):
-        options[axis] |= {"min": -limit, "max": limit, "interval": limit / 2}
-    series: list[Options] = []
-    for q in range(drawn.clusters.shape[1]):
-        colour, name = cluster_colour(q, colours), clusters[q]
-        own = [pair for pair, of in enumerate(drawn.pair_cluster) if of == q]
-        path = drawn.clusters[: place + 1, q].tolist()
-        series += [
-            {"name": name, "type": "line", "data": path, "showSymbol": False, "silent": True,
-             "lineStyle": {"color": colour, "width": 1.4, "opacity": 0.35}, "itemStyle": {"color": colour}},
-            {"name": name, "type": "scatter", "data": drawn.servers[place, own].tolist(), "symbolSize": 6,
-             "symbol": cluster_symbol(q), "silent": True, "itemStyle": {"color": colour, "opacity": 0.45}},
-            {"name": name, "type": "scatter", "data": [path[-1]], "symbolSize": 16, "symbol": cluster_symbol(q),
-             "silent": True, "itemStyle": {"color": colour, "borderColor": colours.ink, "borderWidth": 1.5}},
-        ]  # fmt: skip
-        if drawn.truth is not None:
-            series.append(
-                {"name": name, "type": "scatter", "data": [drawn.truth[q].tolist()], "symbolSize": 20, "silent": True,
-                 "symbol": "path://M-1,-8h2v7h7v2h-7v7h-2v-7h-7v-2h7z",
-                 "itemStyle": {"color": colour, "borderColor": colours.surface, "borderWidth": 0.5}}
-            )  # fmt: skip
-    options["series"] = series
-    return options
-
-
-def _round_up(value: float) -> float:
-    """The next number with one figure that halves well.
-
-    >>> _round_up(0.55), _round_up(3.2)
-    (0.6, 4.0)
-    """
-    unit = 10.0 ** math.floor(math.log10(value)) if value > 0 else 1.0
-    steps = next((step for step in (1, 2, 4, 6, 8, 10) if step * unit >= value), 10)
-    return float(f"{steps * unit:.3g}")
 
 
 def spending(played: Played, clusters: Sequence[str], colours: Theme, budget: float | None) -> Options:

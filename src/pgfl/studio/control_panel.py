@@ -11,6 +11,7 @@ from nicegui.events import GenericEventArguments
 
 from pgfl.config import Config
 from pgfl.studio.controls import Choice, Slider
+from pgfl.studio.shell import set_ends
 
 Moved = Callable[[Slider, float, bool], Any]
 Chosen = Callable[[Choice, str], Any]
@@ -46,7 +47,7 @@ class SliderField:
         self.box.set_visibility(True)
         self._showing, self._value = True, value
         low, high = self.slider.limits(config)
-        self.bar.props(f"min={low} max={high}")
+        set_ends(self.bar, low, high)
         self.bar.value = min(max(self.slider.position(value), low), high)
         self.text.value = self.slider.shown(value)
         self._showing = False

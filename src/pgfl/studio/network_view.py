@@ -14,7 +14,18 @@ from pgfl.errors import PgflError
 from pgfl.studio import charts
 from pgfl.studio.demo_network import DemoNetwork, NetworkNow
 from pgfl.studio.network_charts import demo_picture
-from pgfl.studio.shell import Look, button, card, chart, note, redraw, replace_address, save_button, table_html
+from pgfl.studio.shell import (
+    Look,
+    button,
+    card,
+    chart,
+    note,
+    redraw,
+    replace_address,
+    save_button,
+    show_text,
+    table_html,
+)
 
 BETWEEN_LOOKS = 1.0  # seconds
 MOST = 6
@@ -34,7 +45,9 @@ class NetworkView:
         ui.timer(BETWEEN_LOOKS, self._tick)
 
     def _demo_cards(self) -> None:
-        with card("A network on this machine", "wide"):
+        with card("A network on this machine", "wide") as head:
+            with head:
+                button("command", "content_copy", self._copy_command).tooltip("Copy as a command for a terminal")
             note(
                 "Sites in a line with their clients: real processes with TLS, keys and ledgers, on made-up data. Kill "
                 "a client and see the others go on; bring it back, and it has the budget that is left."
@@ -61,15 +74,31 @@ class NetworkView:
                 save_button(head, self.disagreement, "disagreement", self.look)
                 self.sites = ui.html("", sanitize=False).classes("scroll")
 
+    def _copy_command(self) -> None:
+        sites, clients = (int(field.value or 1) for field in self.sizes)
+        show_text("command", f"pgfl network demo --sites {sites} --clients {clients} --rounds {self.demo.now.rounds}")
+
     def _site_card(self) -> None:
-        with card("A site of yours", "wide"):
-            note("The live state of a site on this machine, as `pgfl site status` gives it.")
+        with card("A site of yours", "wide") as head:
+            with head:
+                button("site.toml", "content_copy", self._copy_settings).tooltip("Copy the site's settings")
+            note(
+                "The live state of a site on this machine, as `pgfl site status` gives it. The ε left is known of the "
+                "clients that tell their budget."
+            )
             with ui.element("div").classes("tools"):
                 self.home = ui.input(label="the site's folder", value=self.site).props("dense outlined")
                 self.home.style("width: 420px").on("keydown.enter", self._watch_site)
                 button("Watch", "visibility", self._watch_site)
             self.site_wrong = ui.label().classes("wrong").props('role="alert"')
             self.status = ui.html("", sanitize=False)
+
+    def _copy_settings(self) -> None:
+        path = Path(self.site).expanduser() / "site.toml"
+        if self.site and path.is_file():
+            show_text("site.toml", path.read_text("utf-8"))
+        else:
+            self.site_wrong.text = "Watch a site first: the folder of a site has a site.toml."
 
     def _start(self) -> None:
         if find_spec("flwr") is None:
@@ -184,10 +213,24 @@ def status_html(found: dict[str, Any]) -> str:
         ["disagreement", f"{last['disagreement']:.2e}" if last.get("disagreement") is not None else "—"],
         ["refused", ", ".join(f"{key}: {count}" for key, count in found.get("refused", {}).items()) or "nothing"],
     ]
-    clients = [[c["name"], c["cluster"], c["releases"], c["accepted"]] for c in found.get("clients", [])]
+    clients = [
+        [
+            c["name"], c["cluster"], c["releases"], c["accepted"] or "—", c["trust"], _figure(c["epsilon"]),
+            _figure(c["epsilon_left"]),
+        ]
+        for c in found.get("clients", [])
+    ]  # fmt: skip
     links = [[n["name"], n["address"]] for n in found.get("neighbours", [])]
     return (
         table_html(["", ""], about)
-        + table_html(["client", "cluster", "releases", "accepted"], clients, frozenset({2, 3}))
+        + table_html(
+            ["client", "cluster", "releases", "last round", "trust", "ε spent here", "ε left"],
+            clients,
+            frozenset({2, 3, 5, 6}),
+        )
         + table_html(["neighbour", "address"], links)
     )
+
+
+def _figure(value: float | None) -> str:
+    return "—" if value is None else f"{value:.3g}"

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from nicegui import ui
 
-from pgfl.studio import charts
+from pgfl.studio.plane_chart import plane as drawn_plane
 from pgfl.studio.played import Plane
-from pgfl.studio.shell import Look, button, card, chart, note, redraw, save_button
+from pgfl.studio.shell import Look, button, card, chart, note, redraw, save_button, set_ends
 
 SECONDS_PER_FRAME = 0.12
 
@@ -36,7 +36,7 @@ class PlaneCard:
         if plane is None:
             return
         last = len(plane.rounds) - 1
-        self.bar.props(f"max={last}")
+        set_ends(self.bar, 0, last)
         moved = self.bar.value != last and not self.timer.active
         if moved:
             self.bar.value = last
@@ -47,7 +47,7 @@ class PlaneCard:
             return
         place = min(int(self.bar.value or 0), len(self.plane.rounds) - 1)
         self.round.text = f"round {self.plane.rounds[place]}"
-        redraw(self.drawn, charts.plane(self.plane, self.clusters, self.look.colours, place))
+        redraw(self.drawn, drawn_plane(self.plane, self.clusters, self.look.colours, place))
 
     def _toggle(self) -> None:
         if self.plane is None:

@@ -94,6 +94,7 @@ def play(config: Config, *, details: bool = True, wanted: Callable[[], bool] = l
     history = {name: tuple(result.curve(name)[0].tolist()) for name in result.metrics}
     clusters = {name: history[f"{metric}_{name}"] for name in result.cluster_ids if f"{metric}_{name}" in history}
     spent = _spent(result)
+    federation = federations(config)(0, None) if details else None
     return Played(
         metric=metric,
         rounds=tuple(result.rounds.tolist()),
@@ -106,22 +107,14 @@ def play(config: Config, *, details: bool = True, wanted: Callable[[], bool] = l
         epsilon=max((row[2] for row in spent), default=None),
         spent=spent,
         warnings=tuple(result.warnings),
-        network=_network(config, result, spent) if details else None,
-        plane=path.plane(_truth(config)) if details else None,
+        network=_network(federation, result, spent) if federation else None,
+        plane=path.plane(None if _is_digits(config) else federation.truth) if federation else None,
         models={name: result.cluster(name) for name in result.cluster_ids} if details and _is_digits(config) else {},
     )
 
 
 def _is_digits(config: Config) -> bool:
     return config.data.kind == "mnist"
-
-
-def _federation(config: Config) -> Federation:
-    return federations(config)(0, None)
-
-
-def _truth(config: Config) -> AnyFloats | None:
-    return None if _is_digits(config) else _federation(config).truth
 
 
 def _spent(result: Result) -> tuple[tuple[str, str, float, int], ...]:
@@ -133,13 +126,12 @@ def _spent(result: Result) -> tuple[tuple[str, str, float, int], ...]:
     return tuple((client, name, float(epsilon), int(count)) for client, name, epsilon, count in rows)
 
 
-def _network(config: Config, result: Result, spent: Sequence[tuple[str, str, float, int]]) -> Network | None:
+def _network(federation: Federation, result: Result, spent: Sequence[tuple[str, str, float, int]]) -> Network | None:
     from pgfl.results.report.network_picture import drawn
 
     placed, models = drawn(result), result.models[0]
     if placed is None or placed.too_large:
         return None
-    federation = _federation(config)
     ids, names = result.client_ids, result.cluster_ids
     edges = [(int(a), int(b)) for a, b in placed.edges.tolist()]
     vars(placed)["servers"] = _server_places(len(result.server_ids), tuple(edges))

@@ -12,7 +12,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal
 
-from pgfl.results.folder import CONFIG, HISTORY, LIVE, SUMMARY, is_complete
+from pgfl.results.folder import CONFIG, LIVE, SUMMARY, is_complete
+from pgfl.results.result_arrays import HISTORY
 
 Status = Literal["done", "running", "interrupted"]
 MOST_FOLDERS = 500

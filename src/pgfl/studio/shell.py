@@ -9,6 +9,7 @@ from contextlib import contextmanager, suppress
 from importlib import resources
 from typing import Any
 
+from nicegui import json as page_json
 from nicegui import ui
 from nicegui.client import Client
 
@@ -97,10 +98,16 @@ def note(text: str) -> ui.label:
     return ui.label(text).classes("note")
 
 
-def chart(options: dict[str, Any], about: str, *, small: bool = False, **handlers: Any) -> ui.echart:
+def chart(options: dict[str, Any], about: str, *, small: bool = False) -> ui.echart:
     """A picture, with a text for those who do not see it."""
-    drawn = ui.echart(options, **handlers).classes("chart small" if small else "chart")
+    drawn = ui.echart(options).classes("chart small" if small else "chart")
     return drawn.props(f'role="img" aria-label="{html.escape(about)}"')
+
+
+def set_ends(bar: ui.slider, low: float, high: float) -> None:
+    """The ends of a slider, as numbers: `props("min=…")` sends text, with which a slider cannot be dragged."""
+    bar.props["min"], bar.props["max"] = low, high
+    bar.update()
 
 
 def redraw(drawn: ui.echart, options: dict[str, Any]) -> None:
@@ -108,6 +115,21 @@ def redraw(drawn: ui.echart, options: dict[str, Any]) -> None:
     drawn.options.clear()
     drawn.options.update(options)
     drawn.update()
+
+
+def redraw_curves(drawn: ui.echart, options: dict[str, Any]) -> None:
+    """The same picture with other curves, sent to the chart itself: quicker than through the page's elements.
+
+    Tooltips and zoom stay as `redraw` has drawn them.
+    """
+    drawn.options.clear()
+    drawn.options.update(options)
+    sent = page_json.dumps({key: value for key, value in options.items() if key not in ("tooltip", "dataZoom")})
+    drawn.client.run_javascript(
+        f"(() => {{ const draw = () => {{ const found = getElement({drawn.id}); if (!found) return; "
+        f"if (found.chart) found.chart.setOption({sent}, {{replaceMerge: ['series']}}); else setTimeout(draw, 10); }}; "
+        "draw(); })()"
+    )
 
 
 def save_button(head: ui.element, drawn: ui.echart, name: str, look: Look) -> None:

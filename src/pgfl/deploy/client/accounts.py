@@ -22,7 +22,8 @@ from pgfl.core.roles import Client
 from pgfl.deploy.client.client_rounds import STATE
 from pgfl.deploy.entrusting import SiteTerms
 from pgfl.errors import LedgerError, PrivacyError
-from pgfl.privacy.ledger import Ledger, Release, Slot
+from pgfl.privacy.ledger import Ledger
+from pgfl.privacy.ledger_rows import Release, Slot
 from pgfl.privacy.noise import NoiseSource, SecureNoise
 from pgfl.privacy.request import Privacy
 

@@ -184,7 +184,10 @@ class Participant:
             self._welcomed(frame.header)
             return None
         if self.rounds is None:
-            log.warning("the site sent a request before its welcome: ignored")
+            log.warning("the site sent %s before its welcome: ignored", frame.kind.name)
+            return None
+        if isinstance(frame.header, messages.Stop):
+            self.rounds.confirm(frame.header.accepted)
             return None
         if isinstance(frame.header, tuple(TO_CLIENT)):
             return self._handle_masked(frame)
@@ -273,7 +276,7 @@ class Participant:
         if not self.takes_part_masked:
             return None
         assert self.settings.roster is not None  # as settings are validated
-        roster = read_roster(Path(self.settings.roster.file), self.settings.roster.steward)
+        roster = read_roster(Path(self.settings.roster.file), self.settings.roster.steward, self.site.pem)
         if roster.keys.get(self.settings.name) != identity.public_key_of(self.key).line:
             raise NetworkError(
                 f"The roster {self.settings.roster.file} does not list {self.settings.name} with this client's own "

@@ -12,11 +12,11 @@ from pathlib import Path
 
 from pgfl.atomic_files import write_text
 from pgfl.deploy import identity
-from pgfl.deploy.archives import put_back, read_archive, write_archive
+from pgfl.deploy.archives import put_back, read_archive, releases_in, write_archive
 from pgfl.deploy.client.acceptance import PINNED
 from pgfl.deploy.client.client_settings import ClientSettings
 from pgfl.deploy.processes import only_one
-from pgfl.errors import LedgerError, NetworkError
+from pgfl.errors import LedgerError
 from pgfl.privacy.ledger import Ledger
 from pgfl.privacy.ledger_anchor import ENDING
 
@@ -49,12 +49,12 @@ def back_up(settings: ClientSettings, settings_file: Path, archive: Path, move: 
 
 def restore(archive: Path, home: Path) -> tuple[str, int | None]:
     """Put a client back; returns its name and, if its account comes along, how many releases are in it."""
-    name, files = read_archive(archive, "client", _MEMBERS)
+    name, files = read_archive(archive, "client", _MEMBERS.__contains__)
     if (home / _LEDGER).exists():
         raise LedgerError(f"{home / _LEDGER} exists; an account is never replaced by one from a backup.")
     note, moved = home / MOVED, None
     if _LEDGER in files:
-        moved = _releases_in(archive, files)
+        moved = releases_in(archive, files, _LEDGER)
         if note.exists() and moved < int(json.loads(note.read_text())["releases"]):
             newer = json.loads(note.read_text())["archive"]
             raise LedgerError(f"{archive} is older than {newer}, into which the account moved last; restore that one.")
@@ -86,12 +86,3 @@ def _at_rest(settings: ClientSettings) -> int:
     with Ledger.open(path, settings.name) as ledger:
         ledger.verify()
         return ledger.count
-
-
-def _releases_in(archive: Path, files: dict[str, bytes]) -> int:
-    """How many releases the archive's ledger has, by its anchor, which the ledger is checked against when it opens."""
-    lines = [line.split(b" ") for line in files.get(_ANCHOR, b"").splitlines()]
-    try:
-        return max(int(fields[1]) for fields in lines)
-    except (ValueError, IndexError) as error:
-        raise NetworkError(f"{archive} has a ledger without its anchor; use another backup.") from error

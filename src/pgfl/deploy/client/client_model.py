@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from pgfl import __version__
-from pgfl.core.row_encoding import NumberColumn, PlaceColumns, RowEncoding, TargetColumn
+from pgfl.core.encoded_columns import NumberColumn, TargetColumn
+from pgfl.core.row_encoding import PlaceColumns, RowEncoding
 from pgfl.data.frames import TableFile
 from pgfl.deploy.agreed_training import TASK_OF
 from pgfl.deploy.client.acceptance import accepted

@@ -23,7 +23,7 @@ from pgfl.deploy import messages
 from pgfl.deploy.messages import encode_answer
 from pgfl.deploy.wire import encode
 from pgfl.errors import BudgetSpent, SolverError
-from pgfl.privacy.ledger import Release, Slot
+from pgfl.privacy.ledger_rows import Release, Slot
 
 log = logging.getLogger(__name__)
 STATE = "client"  # the name under which the client's state is stored with a release
@@ -106,7 +106,7 @@ class ClientRounds:
             return decline(request.round, refusal)
         if known is not None:
             return known.payload or decline(request.round, Refusal.LOST_ROUND)
-        self.confirm(request)
+        self.confirm(None if request.accepted is None else request.accepted.round)
         refusal = self.role.refusal(request) or self.account.refusal(self.role, request.server_clients)
         return decline(request.round, refusal) if refusal else self._release(request)
 
@@ -135,13 +135,11 @@ class ClientRounds:
             self.role.restore(before)
             raise
 
-    def confirm(self, request: RoundRequest) -> None:
-        """Note that the site accepted the round that a request says it did."""
-        if request.accepted is not None:
-            key = self.key(request.accepted.round)
-            if key != self._confirmed:
-                self.account.confirm(key)
-                self._confirmed = key
+    def confirm(self, round: int | None) -> None:
+        """Note that the site accepted the answer to this round, as it says with a request and at the end."""
+        if round is not None and self.key(round) != self._confirmed:
+            self.account.confirm(self.key(round))
+            self._confirmed = self.key(round)
 
 
 def release_prefix(training: str) -> str:

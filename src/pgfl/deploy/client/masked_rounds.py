@@ -107,7 +107,7 @@ class MaskedRounds:
             return decline(request.round, refusal)
         if known is not None:
             return self._again(request, terms, known.payload)
-        self.rounds.confirm(request)
+        self.rounds.confirm(None if request.accepted is None else request.accepted.round)
         self.server_clients = request.server_clients
         insist(
             header.terms == terms.digest, Reason.OTHER_VIEW

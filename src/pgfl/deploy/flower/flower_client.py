@@ -20,8 +20,9 @@ from pgfl.deploy.sparing_log import SparingLog
 from pgfl.errors import NetworkError
 
 log = logging.getLogger(__name__)
-_POLL_SECONDS, _LONGEST_POLL_SECONDS = 0.5, 4.0
-_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.5, 10.0
+_POLL_SECONDS, _LONGEST_POLL_SECONDS = 0.2, 4.0
+_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.2, 10.0
+_SLOWER = 1.1  # from one attempt to the next
 
 
 def invitations_of(settings: ClientSettings) -> FlowerInvitations:
@@ -61,7 +62,7 @@ class FlowerInvitations:
                 why, self._next = _in_words(error), not self._next
                 self._sparing.warning(why, f"no invitation: {why}")
                 self._over.wait(pause)
-                pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
+                pause = min(_SLOWER * pause, _LONGEST_PAUSE_SECONDS)
                 continue
             pause = _PAUSE_SECONDS
             if invitation is not None:
@@ -88,7 +89,7 @@ class FlowerInvitations:
                     node.beat()
                     beaten, pause = time.monotonic(), _POLL_SECONDS
                 self._over.wait(pause)
-                pause = min(1.05 * pause, _LONGEST_POLL_SECONDS)
+                pause = min(_SLOWER * pause, _LONGEST_POLL_SECONDS)
         return None
 
 

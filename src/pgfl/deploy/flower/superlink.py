@@ -1,29 +1,33 @@
 """Flower's SuperLink behind a guard and with its control interface locked.
 
-    python -m pgfl.deploy.flower.superlink SECRET_FILE CONNECTIONS_PER_ADDRESS CONNECTIONS [flags of flower-superlink]
+    python -m pgfl.deploy.flower.superlink SECRET_FILE CHANNEL PER_ADDRESS CONNECTIONS [flags of flower-superlink]
 
 A SuperLink serves nodes and operators on one port, and without an account system anyone who reaches that port may
-register nodes and start runs. Here every request to the control interface must carry the secret of this site's own
-process; nodes are not affected. Who is refused as a node is logged.
+register nodes and start runs. Here every request to the control interface must carry a secret that only the owner of
+the site's folder can read; nodes are not affected. Who is refused as a node is logged. CHANNEL is the number of the
+open socket over which a `NodeInviter` in this process talks with the site; PER_ADDRESS and CONNECTIONS limit callers.
 """
 
 from __future__ import annotations
 
 import asyncio
+import gc
 import hmac
 import logging
 import os
+import socket
 import sys
 import threading
-import time
 from base64 import b64decode
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from pgfl.deploy import processes
+from pgfl.deploy.flower.node_inviter import NodeInviter
 from pgfl.deploy.guarded_listener import LIMITS, ConnectionLimits, PortGuard
 from pgfl.deploy.identity import ClientKey
 from pgfl.deploy.sparing_log import SparingLog
@@ -32,7 +36,7 @@ log = logging.getLogger(__name__)
 
 CONTROL_HEADER = "x-pgfl-control"
 MOST_BODY_BYTES = 1 << 20
-_LOOK_SECONDS = 0.2
+_LOOK_SECONDS = 0.05
 _CONTROL_PATHS = ("/v1/control", "/docs", "/openapi")
 _NODE_PATHS = "/v1/fleet"
 _REASONS = {
@@ -139,14 +143,26 @@ def _key_shown(headers: Mapping[bytes, bytes]) -> str:
 
 def main() -> None:
     """Run the SuperLink behind the lock."""
+    secret = Path(sys.argv.pop(1)).read_text().strip()
+    channel = socket.socket(fileno=int(sys.argv.pop(1)))
+    channel.set_inheritable(False)
+    guard = _guarded(replace(LIMITS, per_address=int(sys.argv.pop(1)), together=int(sys.argv.pop(1))))
+    gc.disable()  # importing makes much and leaves little
     from flwr.superlink import extensions
     from flwr.superlink.cli.flower_superlink import flower_superlink
     from starlette.middleware import Middleware
 
     logging.getLogger("uvicorn.access").addFilter(_is_refusal)
-    secret = Path(sys.argv.pop(1)).read_text().strip()
-    guard = _guarded(replace(LIMITS, per_address=int(sys.argv.pop(1)), together=int(sys.argv.pop(1))))
-    threading.Thread(target=_end_with_the_site, args=(os.getppid(),), name="orphan", daemon=True).start()
+
+    @asynccontextmanager
+    async def inviting(app: Any) -> AsyncIterator[None]:
+        gc.freeze()
+        gc.enable()
+        inviter = NodeInviter(app.state.linkstate_factory.state(), channel)
+        threading.Thread(target=inviter.serve, name="node-inviter", daemon=True).start()
+        yield
+
+    extensions.get_lifespan_contexts = lambda: (inviting,)
     extensions.get_middleware = lambda: (
         Middleware(BodyLimit),
         Middleware(RefusalLog, caller=guard.caller),
@@ -159,13 +175,6 @@ def _is_refusal(record: logging.LogRecord) -> bool:
     """Of Flower's lines about requests, several a second, only those about refused ones are kept."""
     status = record.args[-1] if isinstance(record.args, tuple) and record.args else 0
     return isinstance(status, int) and status >= 400
-
-
-def _end_with_the_site(site: int) -> None:
-    """End at once when the site is gone: its next life needs the port, and what Flower knows is in a file."""
-    while os.getppid() == site:
-        time.sleep(_LOOK_SECONDS)
-    os._exit(0)
 
 
 def _guarded(limits: ConnectionLimits) -> PortGuard:

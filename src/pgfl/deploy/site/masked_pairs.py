@@ -7,7 +7,7 @@ recovered, if enough stay. The site learns nothing about a pair below its thresh
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -17,8 +17,8 @@ from pgfl.core.roles import RoundRequest
 from pgfl.deploy import masked_messages as masked
 from pgfl.deploy.agreed_training import Training
 from pgfl.deploy.masked_updates import MARGIN, centre_of, update_bound
-from pgfl.deploy.site.site_rounds import Note, Send
-from pgfl.deploy.wire import Frame, Malformed, encode
+from pgfl.deploy.site.round_effects import Note, Send
+from pgfl.deploy.wire import Frame, encode
 from pgfl.masking.masked_terms import RoundTerms, centre_digest, threshold_for
 from pgfl.masking.preparation import Cohort
 from pgfl.masking.primitives import Words
@@ -130,11 +130,13 @@ class MaskedPairs:
 
     def proceed(self, able: Collection[str], now: float) -> Effects:
         """Go on with the preparations that wait for nobody who is here, or no longer."""
+        under_way = [(name, pair) for name, pair in self._pairs.items() if pair.gathering is not None]
+        if not under_way:
+            return []
         effects: Effects = []
         present = self._by_pair(set(able) & self.members)
-        for name, pair in self._pairs.items():
-            if pair.gathering is not None:
-                effects += self._continue(pair, present.get(name, set()), now)
+        for name, pair in under_way:
+            effects += self._continue(pair, present.get(name, set()), now)
         return effects
 
     def preparing(self, able: Collection[str]) -> float | None:
@@ -172,10 +174,7 @@ class MaskedPairs:
 
     def _announced(self, gathered: CohortGathering, client: str, keys: list[str]) -> bool:
         """Take a client's keys, unless others would refuse them."""
-        try:
-            announced = masked.announcement_of(gathered.batch, client, keys)
-        except Malformed:
-            return False
+        announced = masked.announcement_of(gathered.batch, client, keys)
         known = self.keys().get(client)
         if known is None or not Roster({client: known}).signed_by(client, announced.signature, announced.digest):
             return False
@@ -384,10 +383,10 @@ class MaskedPairs:
         return None if pair is None else pair.round
 
     def _by_pair(self, clients: Collection[str]) -> dict[str, set[str]]:
-        found: dict[str, set[str]] = {name: set() for name in Counter(map(self.pair_of, clients))}
+        found: defaultdict[str, set[str]] = defaultdict(set)
         for client in clients:
             found[self.pair_of(client)].add(client)
-        return found
+        return dict(found)
 
 
 def _to_all(clients: Iterable[str], frame: bytes) -> Effects:

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from pgfl.array_types import AnyArray, Floats
-from pgfl.results.verdict import SETTLED, Verdict, Window, is_diverging, remaining
+from pgfl.results.approach import Window, is_diverging, remaining
+from pgfl.results.verdict import SETTLED, Verdict
 
 GROWS = 1.25  # how much later each window ends than the one before
 LEAST_ROUNDS = 8  # before which there is no verdict

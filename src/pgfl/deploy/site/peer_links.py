@@ -22,7 +22,7 @@ from pgfl.deploy import messages
 from pgfl.deploy.grpc_options import channel_options, server_options
 from pgfl.deploy.guarded_listener import LIMITS, ConnectionLimits
 from pgfl.deploy.mtls_proxy import MtlsProxy
-from pgfl.deploy.site.site_store import Neighbour
+from pgfl.deploy.site.members import Neighbour
 from pgfl.deploy.sparing_log import SparingLog
 from pgfl.deploy.wire import Expected, Frame, Limits, Malformed, decode
 

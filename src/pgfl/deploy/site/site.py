@@ -28,28 +28,16 @@ from pgfl.deploy.rotation import matching
 from pgfl.deploy.round_streams import ClientStreams, Unwelcome
 from pgfl.deploy.shared_budget import SharedBudget, heard
 from pgfl.deploy.site.masked_pairs import MaskedPairs
+from pgfl.deploy.site.members import Membership, Neighbour
 from pgfl.deploy.site.peer_links import PeerLink, PeerService, Refused
 from pgfl.deploy.site.public_bounds import ClientBound
+from pgfl.deploy.site.round_effects import Ask, Changed, Completed, Effect, Finished, Note, Publish, Send
+from pgfl.deploy.site.round_terms import Members, Phase, Quorum, Rollback, Timing
 from pgfl.deploy.site.site_metrics import Figures, MetricsServer, PhaseClock, RoundClock
 from pgfl.deploy.site.site_role import SiteRole
-from pgfl.deploy.site.site_rounds import (
-    Ask,
-    Changed,
-    Completed,
-    Effect,
-    Finished,
-    Members,
-    Note,
-    Phase,
-    Publish,
-    Quorum,
-    Rollback,
-    Send,
-    SiteRounds,
-    Timing,
-)
+from pgfl.deploy.site.site_rounds import SiteRounds
 from pgfl.deploy.site.site_settings import SiteSettings
-from pgfl.deploy.site.site_store import STORE, Membership, Neighbour, SiteStore
+from pgfl.deploy.site.site_store import STORE, SiteStore
 from pgfl.deploy.site.trustee import LEDGERS, SumRecorder, Trustee
 from pgfl.deploy.sparing_log import SparingLog
 from pgfl.deploy.wire import Frame, Limits, encode
@@ -226,7 +214,7 @@ class Site:
 
     def _dismiss(self, client: str, reason: str) -> None:
         self._dismissed.add(client)
-        self.streams.send(client, encode(messages.Stop(reason=reason)))
+        self.streams.send(client, encode(messages.Stop(reason=reason, accepted=self.role.accepted.get(client))))
 
     async def _end_tasks(self) -> None:
         for timer in (self._timer, self._writing, self._saving):
@@ -738,6 +726,7 @@ class Site:
             "missing": self.rounds.missing if self.rounds.phase is Phase.WAITING else None,
             "disagreement": self.role.disagreement,
             "refused": self._refused(),
+            "budgets": {name: told.model_dump() for name, told in self._budgets.items() if told is not None},
         }
         partial = self.home / f"{LIVE}.part"
         with suppress(OSError):

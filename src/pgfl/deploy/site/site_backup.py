@@ -1,53 +1,129 @@
-"""Backup of a site, running or not, and its restore into an empty folder."""
+"""Backup of a site and its restore into an empty folder.
+
+The accounts that a site keeps for clients that trust it are like a client's own ledger: a copy is stale as soon as
+another sum is made. So a backup leaves them out, and a site without them refuses these clients, unless the site *moves*
+into the archive: then its folder keeps a note and serves no more, and the archive holds the newest accounts.
+"""
 
 from __future__ import annotations
 
+import json
 import sqlite3
 import tempfile
-from contextlib import closing
+from contextlib import closing, nullcontext
 from pathlib import Path
 
+from pgfl.atomic_files import write_text
 from pgfl.deploy import identity
-from pgfl.deploy.archives import put_back, read_archive, write_archive
+from pgfl.deploy.archives import put_back, read_archive, releases_in, write_archive
 from pgfl.deploy.processes import only_one
 from pgfl.deploy.site.site_store import STORE, SiteStore
-from pgfl.errors import NetworkError
+from pgfl.deploy.site.trustee import LEDGERS
+from pgfl.errors import LedgerError, NetworkError
+from pgfl.privacy.ledger import Ledger
+from pgfl.privacy.ledger_anchor import ENDING
 from pgfl.sqlite_files import connect
 
-LOCK, _SETTINGS = "site.lock", "site.toml"
+LOCK, MOVED, _SETTINGS = "site.lock", "site-moved.json", "site.toml"
 _MEMBERS = frozenset({identity.SITE_KEY, identity.SITE_CERTIFICATE, _SETTINGS, STORE})
 
 
-def back_up(home: Path, archive: Path) -> int:
-    """Write the archive; returns the round that is in it. What is saved meanwhile is in it or not, never in part."""
+def back_up(home: Path, archive: Path, move: bool = False) -> tuple[int, int | None]:
+    """Write the archive; returns its round and, if the site moves into it, how many accounts do.
+
+    What is saved meanwhile is in it or not, never in part. A site that moves must not run.
+    """
+    check_not_moved(home)
     with closing(SiteStore.of_site(home)):
         pass  # it is whole, or refused
-    files = {name: (home / name).read_bytes() for name in sorted(_MEMBERS - {STORE}) if (home / name).exists()}
-    with tempfile.TemporaryDirectory(dir=home, prefix="backup-") as folder:
-        copy = Path(folder) / STORE
-        with closing(connect(home / STORE, "ro")) as source, closing(sqlite3.connect(copy)) as target:
-            source.backup(target)
-            target.execute("PRAGMA journal_mode = DELETE")
-        with closing(SiteStore(copy)) as store:
-            round = store.last_round()
-        files[STORE] = _folded(copy)
     name = identity.SiteCertificate.read(home / identity.SITE_CERTIFICATE).name
-    write_archive(archive, "site", name, files)
-    return round
+    with only_one(home / LOCK, f"Site {name}") if move else nullcontext():
+        files = {part: (home / part).read_bytes() for part in sorted(_MEMBERS - {STORE}) if (home / part).exists()}
+        with tempfile.TemporaryDirectory(dir=home, prefix="backup-") as folder:
+            copy = Path(folder) / STORE
+            with closing(connect(home / STORE, "ro")) as source, closing(sqlite3.connect(copy)) as target:
+                source.backup(target)
+                target.execute("PRAGMA journal_mode = DELETE")
+            with closing(SiteStore(copy)) as store:
+                round = store.last_round()
+            files[STORE] = _folded(copy)
+        if not move:
+            write_archive(archive, "site", name, files)
+            return round, None
+        accounts = _accounts_at_rest(home)
+        files |= {f"{LEDGERS}/{path.name}": path.read_bytes() for client in accounts for path in _parts(home, client)}
+        note = {"site": name, "archive": archive.name, "accounts": accounts}
+        write_text(home / MOVED, json.dumps(note))  # first: from now on nothing is spent from here
+        write_archive(archive, "site", name, files)
+        for client in accounts:
+            for path in _parts(home, client):
+                path.unlink()
+        return round, len(accounts)
 
 
-def restore(archive: Path, home: Path) -> tuple[str, int]:
-    """Put a site back into a folder that has none; returns its name and its round."""
-    name, files = read_archive(archive, "site", _MEMBERS)
-    if (home / STORE).exists():
+def restore(archive: Path, home: Path) -> tuple[str, int, int]:
+    """Put a site back into a folder that has none, or that it moved out of; returns its name, round and accounts."""
+    name, files = read_archive(archive, "site", _is_member)
+    accounts = {Path(part).stem: releases_in(archive, files, part) for part in files if _is_ledger(part)}
+    note = home / MOVED
+    if note.exists():
+        _check_newest(archive, accounts, json.loads(note.read_text()))
+        files = {part: content for part, content in files.items() if part.startswith(LEDGERS)}
+    elif (home / STORE).exists():
         with closing(SiteStore(home / STORE)) as store:
             there = store.last_round()
         raise NetworkError(f"{home / STORE} exists, with round {there}; restore into an empty folder.")
     home.mkdir(parents=True, exist_ok=True)
     with only_one(home / LOCK, f"Site {name}"):
         put_back(home, files)
+        note.unlink(missing_ok=True)
     with closing(SiteStore.of_site(home)) as store:
-        return name, store.last_round()
+        return name, store.last_round(), len(accounts)
+
+
+def check_not_moved(home: Path) -> None:
+    """Refuse to go on where the site has moved away."""
+    if (home / MOVED).exists():
+        moved = json.loads((home / MOVED).read_text())
+        raise NetworkError(
+            f"Site {moved['site']} moved to the backup {moved['archive']}; put it back with `pgfl site restore`, or go "
+            "on where it was restored. If the backup was interrupted, remove the unfinished archive and "
+            f"{home / MOVED}, and make it again."
+        )
+
+
+def _check_newest(archive: Path, accounts: dict[str, int], note: dict[str, dict[str, int]]) -> None:
+    for client, releases in note["accounts"].items():
+        if accounts.get(client, -1) < releases:
+            raise LedgerError(
+                f"{archive} is older than {note['archive']}, into which the site moved last: it would give budget of "
+                f"{client} back that is spent; restore that one."
+            )
+
+
+def _accounts_at_rest(home: Path) -> dict[str, int]:
+    """Fold the logs of the accounts in, check all of them, and return how many releases each has."""
+    found = {}
+    for path in sorted((home / LEDGERS).glob("*.db")):
+        with Ledger.open(path, path.stem) as ledger:
+            ledger.verify()
+            found[path.stem] = ledger.count
+    return found
+
+
+def _parts(home: Path, client: str) -> list[Path]:
+    ledger = home / LEDGERS / f"{client}.db"
+    return [ledger, ledger.with_name(f"{ledger.name}{ENDING}")]
+
+
+def _is_member(part: str) -> bool:
+    return part in _MEMBERS or _is_ledger(part.removesuffix(ENDING))
+
+
+def _is_ledger(part: str) -> bool:
+    folder, _, file = part.partition("/")
+    client = file.removesuffix(".db")
+    return folder == LEDGERS and client != file and bool(identity.NAME.fullmatch(client))
 
 
 def _folded(path: Path) -> bytes:

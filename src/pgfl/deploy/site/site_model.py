@@ -8,8 +8,9 @@ from pathlib import Path
 import numpy as np
 
 from pgfl import __version__
+from pgfl.core.encoded_columns import NumberColumn, TargetColumn
 from pgfl.core.roles import EVERYONE
-from pgfl.core.row_encoding import NumberColumn, PlaceColumns, RowEncoding, TargetColumn
+from pgfl.core.row_encoding import PlaceColumns, RowEncoding
 from pgfl.deploy.agreed_training import TASK_OF
 from pgfl.deploy.site.site_role import models_in
 from pgfl.deploy.site.site_settings import SiteSettings

@@ -14,7 +14,7 @@ from pgfl.core.roles import Accepted, Answer, Publication, RoundRequest, Server
 from pgfl.deploy.site.masked_pairs import MaskedPairs
 from pgfl.deploy.site.movement import Movement
 from pgfl.deploy.site.public_bounds import REFUSED_RADII, Ball, ClientBound, clipped_publication
-from pgfl.deploy.site.site_rounds import Members
+from pgfl.deploy.site.round_terms import Members
 from pgfl.deploy.site.trustee import Contribution, Trustee
 
 Arrays = dict[str, AnyArray]
@@ -152,8 +152,10 @@ class SiteRole:
         if self.trustee is None:
             return aggregates, used
         self.trustee.sat_out.clear()
-        for pair in sorted({self.pair(client) for client in clean}):
+        for pair in sorted({self.pair(client) for client in self.clients}):
             members = {name: self._contribution(name, clean[name]) for name in clean if self.pair(name) == pair}
+            if not members and self.trustee.kept.noised(round, pair) is None:
+                continue
             noised = self.trustee.noised_sum(round, pair, members, len(self.clients))
             if noised is None:
                 continue

@@ -14,7 +14,7 @@ from pgfl.deploy.guarded_listener import LIMITS, ConnectionLimits
 from pgfl.deploy.log_settings import LogSettings
 from pgfl.deploy.settings_files import load_settings
 from pgfl.deploy.site.public_bounds import REFUSED_RADII, ClientBound
-from pgfl.deploy.site.site_rounds import Quorum, Timing
+from pgfl.deploy.site.round_terms import Quorum, Timing
 from pgfl.objectives import Bounds
 
 Port = Annotated[int, Field(ge=1, le=65535)]

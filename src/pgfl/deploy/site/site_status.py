@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from pgfl.deploy.processes import only_one
+from pgfl.deploy.shared_budget import SharedBudget
 from pgfl.deploy.site.site import LIVE, LOCK
 from pgfl.deploy.site.site_store import SiteStore
 from pgfl.deploy.site.trustee import LEDGERS
@@ -34,6 +35,7 @@ def status_of(home: Path) -> dict[str, Any]:
         "clients": [
             {"name": c.name, "cluster": c.cluster, "releases": c.releases, "accepted": c.accepted}
             | entrusted_account(home, c.name)
+            | {"epsilon_left": _left(live, c.name, c.releases)}
             for c in clients
         ],
         "neighbours": [{"name": n.certificate.name, "address": n.address} for n in neighbours],
@@ -51,6 +53,12 @@ def entrusted_account(home: Path, client: str) -> dict[str, Any]:
     except LedgerError:  # it is being made
         return {"trust": "site", "epsilon": None, "delta": None, "spent": None}
     return {"trust": "site"} | {name: summary[name] for name in ("epsilon", "delta", "spent")}
+
+
+def _left(live: dict[str, Any], client: str, releases: int) -> float | None:
+    """The ε that is left to a client, if it is connected or was, and tells its budget."""
+    budget = live.get("budgets", {}).get(client)
+    return None if budget is None else SharedBudget(**budget).epsilon_left(releases)
 
 
 def is_running(home: Path) -> bool:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import io
 import json
 import os
 import sqlite3
@@ -18,7 +17,6 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
@@ -26,11 +24,12 @@ import numpy as np
 
 from pgfl.array_types import AnyArray, Floats
 from pgfl.deploy.identity import SITE_CERTIFICATE, ClientKey, SiteCertificate, check_name
+from pgfl.deploy.site.members import Admitted, Membership, Neighbour, neighbour_of
+from pgfl.deploy.site.packed_arrays import State, pack, unpack
 from pgfl.deploy.site.seals import Seals
 from pgfl.errors import NetworkError
 from pgfl.sqlite_files import configure, connect, snapshot, writing
 
-State = Mapping[str, AnyArray]
 STORE = "site.db"  # in a site's folder
 _KEPT_ROUNDS = 1000
 _TABLES = ("facts", "clients", "expelled", "names", "neighbours", "state", "past", "rounds", "noised")
@@ -53,41 +52,6 @@ CREATE TABLE IF NOT EXISTS noised (
     round INTEGER NOT NULL, pair TEXT NOT NULL, contributors INTEGER NOT NULL, sum BLOB NOT NULL, seal TEXT,
     PRIMARY KEY (round, pair));
 """
-
-
-@dataclass(frozen=True)
-class Admitted:
-    """One admitted client; `releases` is the largest release number it reported, `accepted` its last round."""
-
-    name: str
-    key: ClientKey
-    cluster: str
-    releases: int
-    accepted: int | None
-
-
-@dataclass(frozen=True)
-class Neighbour:
-    """One linked site and where its peer service is."""
-
-    certificate: SiteCertificate
-    address: str
-    coming: SiteCertificate | None = None  # which it will switch to
-
-    @property
-    def trusted(self) -> bytes:
-        """The certificates that it may show."""
-        return self.certificate.pem + (b"" if self.coming is None else self.coming.pem)
-
-
-@dataclass(frozen=True)
-class Membership:
-    """The members as of one moment, and the number of the operator's last change of them."""
-
-    change: int
-    clients: Mapping[str, Admitted]
-    neighbours: Mapping[str, Neighbour]
-    rollbacks: tuple[int, ...] = ()
 
 
 class SiteStore:
@@ -267,7 +231,7 @@ class SiteStore:
         """All links, by name, sorted."""
         with self._plain_errors():
             rows = self._db.execute("SELECT name, pem, address FROM neighbours ORDER BY name").fetchall()
-        return {name: _neighbour(name, bytes(pem), address) for name, pem, address in rows}
+        return {name: neighbour_of(name, bytes(pem), address) for name, pem, address in rows}
 
     # tokens -----------------------------------------------------------------------------------------------------------
 
@@ -319,7 +283,7 @@ class SiteStore:
             self._save_state(round, state)
             if round % _PAST_EVERY == 0:
                 models = {name: array for name, array in state.items() if name.startswith("state.") or name == "about"}
-                self._db.execute("INSERT OR REPLACE INTO past (round, arrays) VALUES (?, ?)", (round, _packed(models)))
+                self._db.execute("INSERT OR REPLACE INTO past (round, arrays) VALUES (?, ?)", (round, pack(models)))
                 self._db.execute(
                     "DELETE FROM past WHERE round NOT IN (SELECT round FROM past ORDER BY round DESC LIMIT ?)",
                     (_PAST_KEPT,),
@@ -361,7 +325,7 @@ class SiteStore:
         self._db.execute(
             "INSERT INTO state (only, round, arrays) VALUES (1, ?, ?) "
             "ON CONFLICT (only) DO UPDATE SET round = excluded.round, arrays = excluded.arrays",
-            (round, _packed(state)),
+            (round, pack(state)),
         )
 
     def roll_back(self, round: int) -> tuple[int, int]:
@@ -390,7 +354,7 @@ class SiteStore:
             row = self._db.execute(
                 "SELECT arrays FROM past WHERE round <= ? ORDER BY round DESC LIMIT 1", (round,)
             ).fetchone()
-        return None if row is None else _unpacked(row[0])
+        return None if row is None else unpack(row[0])
 
     def last_round(self) -> int:
         """The last completed round, 0 before the first."""
@@ -404,7 +368,7 @@ class SiteStore:
             row = self._db.execute("SELECT round, arrays FROM state").fetchone()
         if row is None:
             return None
-        return int(row[0]), _unpacked(row[1])
+        return int(row[0]), unpack(row[1])
 
     def history(self, most: int = _KEPT_ROUNDS) -> list[dict[str, Any]]:
         """The figures of the last rounds, oldest first."""
@@ -460,24 +424,6 @@ class SiteStore:
             raise NetworkError(
                 f"The site's record {self.path} cannot be read or written ({error}); what was saved before is intact."
             ) from error
-
-
-def _neighbour(name: str, pem: bytes, address: str) -> Neighbour:
-    end = b"-----END CERTIFICATE-----\n"
-    first, _, second = pem.partition(end)
-    coming = SiteCertificate(name, second) if second else None
-    return Neighbour(SiteCertificate(name, first + end), address, coming)
-
-
-def _packed(arrays: State) -> bytes:
-    packed = io.BytesIO()
-    np.savez(packed, **dict(arrays))  # type: ignore[arg-type]
-    return packed.getvalue()
-
-
-def _unpacked(packed: bytes) -> dict[str, AnyArray]:
-    with np.load(io.BytesIO(packed), allow_pickle=False) as arrays:
-        return {name: arrays[name] for name in arrays.files}
 
 
 def _digest(token: str) -> str:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -26,7 +26,8 @@ from pgfl.deploy.entrusting import SiteTerms
 from pgfl.deploy.site.public_bounds import Ball, ClientBound
 from pgfl.errors import LedgerError
 from pgfl.privacy import lattice
-from pgfl.privacy.ledger import Ledger, Slot
+from pgfl.privacy.ledger import Ledger
+from pgfl.privacy.ledger_rows import Slot
 from pgfl.privacy.trust import sum_sigma
 
 LEDGERS = "ledgers"  # the folder of the accounts in a site's folder
@@ -35,7 +36,7 @@ LARGEST_SUM = 2.0**21  # of contributions on the lattice, so that it cannot wrap
 
 @dataclass(frozen=True)
 class NoisedSum:
-    """A sum of clean contributions with noise on it, how many there are in it, and whose of those who answered."""
+    """A sum of clean contributions with noise on it, how many there are in it, and whose."""
 
     sum: Floats
     contributors: int
@@ -158,7 +159,7 @@ class Trustee:
         """
         before = self.kept.noised(round, pair)
         if before is not None:
-            return NoisedSum(*before, tuple(name for name in sorted(clean) if self._was_charged(name, round, pair)))
+            return NoisedSum(*before, self._charged(round, pair))
         why, sigma, deltas = self._judged(round, pair, clean, server_clients)
         if why is not None:
             self.sat_out[pair] = why
@@ -198,6 +199,15 @@ class Trustee:
 
     def _was_charged(self, client: str, round: int, pair: str) -> bool:
         return self.accounts[client].ledger.find(self._key(round, pair)) is not None
+
+    def _charged(self, round: int, pair: str) -> tuple[str, ...]:
+        """Who was charged for a sum, whether or not they are back: all of these are in it."""
+        away = sorted({path.stem for path in self.folder.glob("*.db")} - self.accounts.keys())
+        found = [client for client in self.accounts if self._was_charged(client, round, pair)]
+        for client in away:
+            with suppress(LedgerError), Ledger.read(self.folder / f"{client}.db") as ledger:
+                found += [client] if ledger.find(self._key(round, pair)) is not None else []
+        return tuple(sorted(found))
 
     def _charge(self, client: str, round: int, pair: str, delta: float, sigma: float) -> AbstractContextManager[Slot]:
         ledger = self.accounts[client].ledger

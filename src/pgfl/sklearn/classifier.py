@@ -1,0 +1,149 @@
+"""The classifier."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.base import ClassifierMixin
+from sklearn.metrics import accuracy_score
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import validate_data
+
+from pgfl.array_types import AnyArray, AnyFloats, Floats
+from pgfl.core.algorithms import Algorithm
+from pgfl.core.encoded_columns import TargetColumn
+from pgfl.core.training_defaults import ENGINE, Library
+from pgfl.errors import PrivacyError
+from pgfl.objectives import KINDS as OBJECTIVES
+from pgfl.objectives import Objective
+from pgfl.privacy.request import Noise
+from pgfl.results.model import Clusters
+from pgfl.sklearn.federated_estimator import FederatedEstimator
+from pgfl.sklearn.fits_account import PrivacyAccount
+from pgfl.sklearn.known_arguments import INSTEAD, INSTEAD_IN_FIT
+from pgfl.sklearn.stated_bounds import Bounds
+from pgfl.usage import explained
+
+
+class PGFLClassifier(ClassifierMixin, FederatedEstimator):  # type: ignore[misc]
+    """Personalised federated classification: one logistic (or, with more than two classes, softmax) model per cluster.
+
+    The parameters are those of `PGFLRegressor`, without `kappa`, `target_bounds` and `w_norm`. With `epsilon` the
+    `classes` have to be stated, because those in the records are not public.
+
+    >>> from sklearn.datasets import load_breast_cancer
+    >>> X, y = load_breast_cancer(return_X_y=True)
+    >>> PGFLClassifier().fit(X, y).score(X, y) > 0.97
+    True
+    """
+
+    @explained("PGFLClassifier(lam=1e-4, rounds=100)", INSTEAD)
+    def __init__(
+        self,
+        *,
+        objective: str | Objective = "auto",
+        lam: float = 1e-4,
+        rho: float | str = "auto",
+        tau: float = 0.0,
+        rounds: int | None = None,
+        algorithm: str | Algorithm = "auto",
+        graph: str | list[tuple[str, str]] = "complete",
+        fit_intercept: bool = True,
+        feature_bounds: Bounds | None = None,
+        classes: ArrayLike | None = None,
+        epsilon: float | None = None,
+        delta: float = 1e-5,
+        x_norm: float | None = None,
+        noise: Noise | None = None,
+        account: PrivacyAccount | None = None,
+        engine: Library = ENGINE,
+        random_state: int | np.random.RandomState | None = None,
+    ) -> None:
+        self.objective, self.lam, self.rho, self.tau = objective, lam, rho, tau
+        self.rounds, self.algorithm, self.graph, self.fit_intercept = rounds, algorithm, graph, fit_intercept
+        self.feature_bounds, self.classes = feature_bounds, classes
+        self.epsilon, self.delta, self.x_norm = epsilon, delta, x_norm
+        self.noise, self.account, self.engine, self.random_state = noise, account, engine, random_state
+
+    def __sklearn_tags__(self) -> object:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_class = "softmax" in OBJECTIVES
+        return tags
+
+    @explained("fit(X, y, client=names)", INSTEAD_IN_FIT)
+    def fit(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        client: ArrayLike | None = None,
+        server: ArrayLike | None = None,
+        cluster: ArrayLike | None = None,
+    ) -> Self:
+        """Train on rows, with one client, server and cluster name per row."""
+        rows, labels = validate_data(self, X, y, dtype=np.float64)
+        check_classification_targets(labels)
+        self.classes_, numbers = self._numbered(np.asarray(labels))
+        target = TargetColumn("y", labels=tuple(str(label) for label in self.classes_.tolist()))
+        places = {"client": client, "server": server, "cluster": cluster}
+        return self._fitted(rows, numbers, target, places)
+
+    def predict(self, X: ArrayLike, cluster: Clusters | None = None) -> AnyArray:
+        """The most probable classes."""
+        margins = self._margins(X, cluster)
+        return np.asarray(self.classes_[self.model_.label_numbers(margins)])
+
+    def predict_proba(self, X: ArrayLike, cluster: Clusters | None = None) -> AnyFloats:
+        """The probability of every class, in the order of `classes_`."""
+        margins = self._margins(X, cluster)
+        return self.model_.label_probabilities(margins)
+
+    def decision_function(self, X: ArrayLike, cluster: Clusters | None = None) -> AnyFloats:
+        """The margins: above 0 for the second of two classes, or one per class."""
+        return self._margins(X, cluster)
+
+    def score(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+        cluster: Clusters | None = None,
+    ) -> float:
+        """The share of rows whose class is right."""
+        return float(accuracy_score(y, self.predict(X, cluster=cluster), sample_weight=sample_weight))
+
+    def _numbered(self, labels: AnyArray) -> tuple[AnyArray, Floats]:
+        """The classes, and the number of every row's."""
+        if self.classes is None:
+            if self.epsilon is not None:
+                raise PrivacyError(
+                    "With epsilon, state `classes`: those that are read from the records are not private."
+                )
+            classes = np.unique(labels)
+        else:
+            classes = np.unique(np.asarray(self.classes))
+        if len(classes) < 2:
+            raise ValueError(f"There is one class only, {classes.tolist()}; a classifier needs at least two classes.")
+        if len(classes) > 2 and "softmax" not in OBJECTIVES:
+            raise ValueError(f"Only binary classification is supported. Unknown label type: {len(classes)} classes.")
+        numbers = np.searchsorted(classes, labels)
+        known = classes[np.minimum(numbers, len(classes) - 1)] == labels
+        if not known.all():
+            raise ValueError(f"y holds {labels[np.argmin(known)]!r}, which is not one of `classes`.")
+        return classes, numbers.astype(np.float64)
+
+    def _objective(self, lam: float) -> Objective:
+        if isinstance(self.objective, Objective):
+            return self.objective
+        if self.objective not in ("auto", "logistic", "softmax"):
+            raise ValueError(f"objective must be auto, logistic, softmax or an Objective; got {self.objective!r}.")
+        if len(self.classes_) > 2 or self.objective == "softmax":
+            kind: Any = OBJECTIVES["softmax"]
+            return kind(lam=lam, tolerance=self._tolerance(), classes=len(self.classes_))  # type: ignore[no-any-return]
+        return OBJECTIVES["logistic"](lam=lam, tolerance=self._tolerance())
+
+    def _keep_coefficients(self, coefficients: Floats, intercepts: Floats) -> None:
+        alone = len(coefficients) == 1
+        self.coef_: Floats = coefficients[0] if alone else coefficients
+        self.intercept_: Floats = intercepts[0] if alone else intercepts

@@ -1,0 +1,42 @@
+"""The grid behind docs/verdict.md, in part: private classifications by gradient steps, and what the verdict says."""
+
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture
+def verdicts(monkeypatch):
+    monkeypatch.syspath_prepend(Path(__file__).parents[2] / "benchmarks")
+    import verdicts
+
+    return verdicts
+
+
+CLEAR = ("breast cancer", "synthetic, 8 × 20 records of 4", "synthetic, 16 × 50 records of 60")
+
+
+@pytest.mark.parametrize("name", CLEAR)
+def test_useless_models_are_called_drowned_and_useful_ones_are_not(verdicts, name):
+    found = list(verdicts.runs(verdicts.STUDIES[name](), name, (0.5, 16.0), (20,), range(2)))
+    for each in found:
+        useless = each.worse_loss or each.worse_accuracy
+        assert (each.drowned, useless) == ((True, True) if each.epsilon == 0.5 else (False, False)), each
+
+
+def test_public_quantities_do_not_see_that_a_task_is_easy(verdicts):
+    """The same noise ruins most tables, but not pictures of noughts and ones; the verdict errs on the safe side."""
+    name = "digits, 0 or 1"
+    (found,) = verdicts.runs(verdicts.STUDIES[name](), name, (2.0,), (20,), range(1))
+    assert found.drowned and found.accuracy[0] > 0.75 > found.accuracy[1]
+
+
+def test_the_tables_count_every_run_once(verdicts):
+    def made(drowned, loss, accuracy, ratio):
+        return verdicts.Found("a", 1.0, 20, 0, ratio, drowned, (loss, 0.7), (accuracy, 0.6))
+
+    found = [made(True, 0.8, 0.5, 0.25), made(False, 0.6, 0.9, 0.01), made(True, 0.6, 0.9, 0.5)]
+    rows = verdicts.confusion(found).splitlines()
+    assert rows[2].endswith("| 1 | 0 |") and rows[5].endswith("| 1 | 1 |")
+    assert "| 0.2 to 0.3 | 1 | 100% | 100% |" in verdicts.by_ratio(found)
+    assert "2 / 1 of 3" in verdicts.by_table(found)

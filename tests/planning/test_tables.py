@@ -1,0 +1,162 @@
+"""Plans for real tables: what the twin takes from them, and whether what it predicts is what real runs reach."""
+
+import json
+import runpy
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pgfl import Privacy, train
+from pgfl.config import load, parse
+from pgfl.data.configured import federations
+from pgfl.planning import planner
+from pgfl.planning.facts import facts_of
+from pgfl.planning.forecast import forecast
+from pgfl.planning.row_shapes import RowShape
+from pgfl.planning.tuning import Trials, first_guess, tuned
+from pgfl.planning.twin import twin
+from tests.command_line import run
+
+MADE = runpy.run_path(str(Path(__file__).parents[2] / "examples" / "tables" / "make_tables.py"))
+RUNS = 6
+
+
+def outwards(value, up):
+    """A bound with two digits, as a person would state it."""
+    unit = 10.0 ** (np.floor(np.log10(abs(value))) - 1) if value else 1.0
+    return float((np.ceil if up else np.floor)(value / unit) * unit)
+
+
+def digits_pair():
+    table = MADE["digits"]()
+    table = table[table["digit"].isin([3, 8])].reset_index(drop=True)
+    labels = table["digit"].map({3: "three", 8: "eight"})
+    return MADE["placed"](table.drop(columns=["client", "server", "digit"]).assign(digit=labels), clients=12)
+
+
+TABLES = {
+    "diabetes": (MADE["diabetes"], "progression", 0.48),
+    "breast_cancer": (MADE["breast_cancer"], "diagnosis", 0.96),
+    "fair": (MADE["fair"], "affair", 0.72),
+    "digits": (digits_pair, "digit", 0.97),
+}
+
+
+@pytest.fixture(scope="module")
+def configs(tmp_path_factory):
+    """A config for each table, with bounds that are a little wider than the records."""
+    folder, found = tmp_path_factory.mktemp("tables"), {}
+    for name, (make, target, _) in TABLES.items():
+        table = make()
+        table.to_csv(folder / f"{name}.csv", index=False)
+        columns, constant = {}, []
+        for column in table.columns.drop(["client", "server", "cluster"], errors="ignore"):
+            values = table[column]
+            if values.nunique() < 2:
+                constant.append(column)
+            elif values.dtype.kind in "iuf":
+                columns[column] = {"bounds": [outwards(values.min(), False), outwards(values.max(), True)]}
+            else:
+                columns[column] = {"labels": sorted(values.unique())}
+        data = {"kind": "table", "clients": f"{name}.csv", "target": target, "intercept": True, "test": 0.2}
+        settings = {
+            "data": data | {"columns": columns, "ignore": constant},
+            "graph": {"kind": "complete"},
+            "objective": {"kind": "huber" if name == "diabetes" else "logistic"},
+            "privacy": {"epsilon": 8.0},
+        }
+        found[name] = parse(settings, folder)
+    return found
+
+
+def predicted_and_reached(config, facts, tries=12):
+    """A plan's forecast, and what runs with its settings reach on the table itself, over several splits and noises."""
+    settings = tuned(Trials(facts, planner.TUNING_SEEDS), [first_guess(facts)], tries, facts.x_norm)
+    measure, reached = "r2" if facts.task == "regression" else "accuracy", []
+    for seed in range(RUNS):
+        budget = {"epsilon": facts.epsilon, "zeta": settings.zeta, "max_releases": settings.releases}
+        privacy = Privacy(**budget, index="release", x_norm=settings.x_norm, noise="seeded", trust=facts.trust)
+        made = federations(config.model_copy(update={"seed": seed}))(0, None)
+        result = train(
+            made, settings.algorithm, settings.objective, rounds=settings.rounds, privacy=privacy, seed=seed,
+            metrics=[measure], record_every=settings.rounds,
+        )  # fmt: skip
+        reached.append(100.0 * float(result.history[measure][-1]))
+    return forecast(planner.judged(facts, settings), of_table=True), np.array(reached)
+
+
+CASES = [
+    ("diabetes", 8.0, "local"),
+    ("diabetes", 4.0, "masked"),
+    ("breast_cancer", 4.0, "local"),
+    ("breast_cancer", 8.0, "site"),
+    ("fair", 1.0, "local"),
+    ("fair", 4.0, "masked"),
+    ("digits", 4.0, "local"),
+    ("digits", 8.0, "local"),
+]
+
+
+def test_a_twin_of_a_table_has_its_places_and_rows_of_its_length(configs):
+    config = configs["breast_cancer"]
+    facts, real = facts_of(config), federations(config)(0, None)
+    made = [twin(facts, seed) for seed in range(1, 7)]
+    assert (made[0].client_server == real.client_server).all() and (made[0].client_cluster == real.client_cluster).all()
+    assert abs(made[0].counts - real.counts).max() <= 1
+    assert made[0].dimension == real.dimension == facts.rows.columns == 31
+    length = np.mean([np.linalg.norm(one.features, axis=1).mean() for one in made])
+    assert length == pytest.approx(np.linalg.norm(real.features, axis=1).mean(), rel=0.3)
+    assert length < 0.7 * facts.x_norm
+
+
+def test_kinds_of_columns_are_told_apart():
+    shape = RowShape(numbers=3, booleans=2, categories=(3, 2), indicators=1, intercept=True)
+    rows = shape.table(np.random.default_rng(0)).rows(500, np.random.default_rng(1))
+    assert rows.shape == (500, shape.columns) and (np.abs(rows[:, :3]) <= 1.0).all()
+    assert set(np.unique(rows[:, 3:5])) == {0.0, 1.0}
+    assert (rows[:, 5:8].sum(axis=1) == 1.0).all() and (rows[:, 8:10].sum(axis=1) == 1.0).all()
+    assert (rows[:, -1] == 1.0).all() and np.linalg.norm(rows, axis=1).max() <= shape.longest
+    assert shape.halved.columns < shape.columns
+
+
+def test_hopeless_training_on_a_real_table_is_foretold(configs):
+    """Nine records per client and ε = 0.3: the plan says so before anything is spent, and a run confirms it."""
+    facts = facts_of(configs["diabetes"], expected=0.48, epsilon=0.3)
+    foretold, reached = predicted_and_reached(configs["diabetes"], facts, tries=4)
+    found = planner.Plan(facts, first_guess(facts), foretold, 40.0, {}, {"twice the records per client": 3.0})
+    assert found.drowned and "drown" in found.verdict
+    assert reached.mean() < 10.0
+
+
+def test_init_plans_and_writes_a_config_that_runs(configs, tmp_path, monkeypatch):
+    monkeypatch.setattr(planner, "LEVELS", (1.0,))
+    monkeypatch.setitem(planner.plan.__kwdefaults__, "tries", 6)
+    table = Path(configs["diabetes"].data.clients)
+    bounds = [f"--bounds={name}={low}:{high}" for name, column in configs["diabetes"].data.columns.items()
+              for low, high in [column.bounds]]  # fmt: skip
+    out = tmp_path / "planned.toml"
+    options = ["--target", "progression", "--epsilon", "8", "--plan", "--expect", "0.48", "--out", str(out)]
+    refused = run("init", str(table), "--target", "progression", "--epsilon", "8", "--plan", "--out", str(out))
+    assert refused.code == 2 and "public facts" in refused.err and not out.exists()
+    assert run("init", str(table), "--plan", "--out", str(out)).code == 2
+    planned = run("init", str(table), *options, *bounds)
+    assert planned.code == 0 and "Predicted R²" in planned.out
+    config = load(str(out))
+    assert config.algorithm.client == "gradient" and config.privacy.x_norm < facts_of(config).rows.longest
+    assert "At ε = 8" in out.read_text("utf-8").splitlines()[0]
+    ended = run("run", str(out), "--out", str(tmp_path / "result"))
+    assert ended.code == 0
+    measured = json.loads((tmp_path / "result" / "summary.json").read_text("utf-8"))["measures"]["r2"]
+    assert measured["whole"]["value"] > 0.2
+
+
+@pytest.mark.parametrize(("name", "epsilon", "trust"), CASES)
+def test_what_is_predicted_for_a_table_is_what_runs_on_it_reach(configs, name, epsilon, trust, record_property):
+    """Bounds are public and the twin has never seen a cell: what one run reaches lies in the interval nearly always."""
+    spread = {"spread": 0.5} if name == "digits" else {}
+    facts = replace(facts_of(configs[name], expected=TABLES[name][2], **spread), epsilon=epsilon, trust=trust)
+    foretold, reached = predicted_and_reached(configs[name], facts)
+    record_property("difference", float(foretold.value - reached.mean()))
+    assert np.mean((reached >= foretold.low) & (reached <= foretold.high)) >= 0.8

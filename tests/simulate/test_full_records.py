@@ -1,0 +1,73 @@
+"""`full_records`: steps in proportion to records, what they lead to, and what one record can do to them."""
+
+from importlib.util import find_spec
+
+import numpy as np
+import pytest
+
+from pgfl import PGFL, ExactMixing, Huber, Privacy, Ridge, synthetic_regression, train
+from pgfl.config import parse
+from pgfl.core.roles import Client, RoundRequest
+from pgfl.errors import ConfigError
+
+SHAPE = {"servers": 3, "clients_per_server": 6, "clusters": 2, "dimension": 4, "samples": (5, 20), "graph": "ring"}
+FEDERATION = synthetic_regression(**SHAPE, x_norm=2.0, seed=6)
+FULL = 12  # some clients have fewer records, some more
+
+
+@pytest.mark.parametrize("engine", ["numba", "jax"])
+def test_engines_and_devices_take_the_same_steps(engine):
+    assert find_spec(engine)
+    algorithm, objective = PGFL(rho=9.0, tau=0.1, client="gradient", full_records=FULL), Huber(lam=0.1)
+    plain, compiled = (
+        train(FEDERATION, algorithm, objective, rounds=7, engine=name, threads=1) for name in ("numpy", engine)
+    )
+    np.testing.assert_allclose(compiled.models[0].clients, plain.models[0].clients, atol=1e-10)
+    ends = [(0, 1), (FEDERATION.size - 1, FEDERATION.size)]
+    for first, _ in ends:
+        rows = slice(FEDERATION.offsets[first], FEDERATION.offsets[first + 1])
+        device = Client(objective, algorithm, FEDERATION.features[rows], FEDERATION.targets[rows])
+        answer = device.answer(RoundRequest(1, 6, np.ones(4)), release=lambda model: model)
+        gradient = objective.gradient(
+            np.ones((1, 4)), FEDERATION.features[rows][None], FEDERATION.targets[rows][None],
+            np.array([float(FEDERATION.counts[first])]),
+        )[0] + 2 * 0.1 / 6  # fmt: skip
+        share = min(1.0, FEDERATION.counts[first] / FULL)
+        np.testing.assert_allclose(answer.model, 1.0 - share * gradient / 9.0, atol=1e-12)
+
+
+def test_every_record_counts_alike_where_nobody_has_more():
+    """With exact mixing the fixed point is the least-squares fit of all records of a cluster together."""
+    algorithm = ExactMixing(rho=8.0, client="gradient", full_records=20)
+    result = train(FEDERATION, algorithm, Ridge(lam=0.0), rounds=4000)
+    cluster = np.repeat(FEDERATION.client_cluster, FEDERATION.counts)
+    for q in range(2):
+        own = cluster == q
+        pooled = np.linalg.lstsq(FEDERATION.features[own], FEDERATION.targets[own], rcond=None)[0]
+        models = result.models[0]
+        for row in np.flatnonzero(models.pair_cluster == q):
+            np.testing.assert_allclose(models.servers[row], pooled, atol=1e-8)
+
+
+def test_with_it_all_clients_of_a_pair_ask_for_the_same_noise():
+    privacy = Privacy(epsilon=1.0, x_norm=2.0, trust="site", max_releases=5, index="release")
+    spent = {}
+    for full in (1, 20):
+        algorithm = PGFL(rho=9.0, client="gradient", full_records=full)
+        deltas = privacy.sensitivity(Huber(), algorithm, FEDERATION.counts, np.full(FEDERATION.size, 9.0), 0.0)
+        assert deltas == pytest.approx(4.0 * 2.0 / 9.0 / np.maximum(FEDERATION.counts, full))
+        result = train(FEDERATION, algorithm, Huber(), rounds=8, privacy=privacy)
+        spent[full] = result.privacy[0]["rho"]
+    assert np.ptp(spent[20]) == pytest.approx(0.0, abs=1e-12)  # nobody adds noise that only another one needs
+    assert np.ptp(spent[1]) > 0.01
+    assert spent[20].max() <= spent[1].max() * (1 + 1e-9)
+
+
+def test_it_is_for_gradient_steps_and_at_least_one_record():
+    with pytest.raises(ConfigError, match=r"gradient"):
+        PGFL(rho=1.0, full_records=5)
+    with pytest.raises(ConfigError, match=r"full_records"):
+        PGFL(rho=1.0, client="gradient", full_records=0)
+    with pytest.raises(ConfigError, match=r"gradient"):
+        parse({"algorithm": {"full_records": 5}})
+    assert parse({"algorithm": {"client": "gradient", "full_records": 5}}).algorithm.full_records == 5
