@@ -99,6 +99,7 @@ def test_a_reader_without_a_network_can_read_and_search(site):
         page.goto((site / "index.html").as_uri())
         assert page.get_by_role("heading", name="pgfl").is_visible()
         page.get_by_role("link", name="Your own table").first.click()
+        page.wait_for_url("**/own-table.html")
         assert page.locator(".pgfl-card").count() == 2
         page.goto(f"{(site / 'search.html').as_uri()}?q=max_releases")
         page.wait_for_selector("#search-results li a")

@@ -47,8 +47,8 @@ def request(round, server_clients, model=None, accepted=None, restarted=0):
     return frame(Kind.REQUEST, header, *[v for v in (model, accepted and accepted[1]) if v is not None])
 
 
-def stop(reason="training is over"):
-    return frame(Kind.STOP, {"reason": reason})
+def stop(accepted=None, reason="training is over"):
+    return frame(Kind.STOP, {"reason": reason, "accepted": accepted})
 
 
 def refused(reason="no"):

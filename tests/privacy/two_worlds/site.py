@@ -148,7 +148,7 @@ class HostileSite:
         if action == "hostile welcome":
             return self.hostile_welcome()
         if action == "stop":
-            return stop()
+            return stop(None if self.chance(0.3) else int(self.rng.integers(1, 2 * self.round + 2)))
         return refused() if action == "refused" else self.welcome(self.training)
 
     # questions --------------------------------------------------------------------------------------------------------
