@@ -12,11 +12,11 @@ from tests.command_line import run
 from tests.studio.browser import open_page, studio, wait_for_series
 
 SIZE = {"width": 1280, "height": 860}
-HOME = "/home/ann/study"
-RENAME = """([scratch, home]) => {
-  for (const field of document.querySelectorAll('input, textarea')) field.value = field.value.replaceAll(scratch, home);
+FOLDER = "study"
+RENAME = """([scratch, kept]) => {
+  for (const field of document.querySelectorAll('input, textarea')) field.value = field.value.replaceAll(scratch, kept);
   const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
-  while (texts.nextNode()) texts.currentNode.data = texts.currentNode.data.replaceAll(scratch, home);
+  while (texts.nextNode()) texts.currentNode.data = texts.currentNode.data.replaceAll(scratch, kept);
 }"""
 """The folder of these pictures is gone afterwards; a reader has one of their own."""
 
@@ -121,7 +121,7 @@ def main(folder, chosen):
             page = open_page(context, server, path)
             act(page)
             assert page.errors == [], page.errors
-            page.evaluate(RENAME, [str(server.folder.resolve()), HOME])
+            page.evaluate(RENAME, [str(server.folder.resolve()), FOLDER])
             page.screenshot(path=folder / f"{name}.png", full_page=whole)
             context.close()
             print(folder / f"{name}.png")

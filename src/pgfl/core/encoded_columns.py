@@ -81,7 +81,7 @@ class NumberColumn:
     @property
     def feature_names(self) -> tuple[str, ...]:
         """The column's own name, and that of the indicator."""
-        return (self.name, f"{self.name}={MISSING}") if self.indicator else (self.name,)
+        return _with_indicator(self.name, self.indicator)
 
     @property
     def squared_norm(self) -> float | None:
@@ -167,7 +167,7 @@ class BooleanColumn:
     @property
     def feature_names(self) -> tuple[str, ...]:
         """The column's own name, and that of the indicator."""
-        return (self.name, f"{self.name}={MISSING}") if self.indicator else (self.name,)
+        return _with_indicator(self.name, self.indicator)
 
     @property
     def squared_norm(self) -> float | None:
@@ -240,6 +240,10 @@ class TargetColumn:
 def kind_of(column: FeatureColumn) -> Literal["number", "category", "boolean"]:
     """The kind of a column."""
     return column.kind  # type: ignore[attr-defined,no-any-return]
+
+
+def _with_indicator(name: str, indicator: bool) -> tuple[str, ...]:
+    return (name, f"{name}={MISSING}") if indicator else (name,)
 
 
 def _empty(rows: Rows, missing: Bools, name: str, advice: str = FILL_OR_DECLARE) -> DataError:

@@ -24,7 +24,6 @@ from pgfl.privacy.request import Privacy
 Measure = Literal["nmsd", "accuracy"]
 UNIT: dict[Measure, str] = {"nmsd": "dB", "accuracy": "points"}
 FEWEST_RUNS = 4
-QUIET = 10  # rounds after the last release: servers go on averaging, which costs no privacy
 LOOKS = (Look(RED, "-", "s"), Look(BLUE, "-", "o"))
 ADMM, LINEARISED = "the paper's client step (ADMM)", "linearised client step"
 RECORDS = RegressionData(observation_noise=0.7, x_norm=1.0, samples=(50, 100))
@@ -35,13 +34,13 @@ def regression(
 ) -> Trial:
     """50 to 100 records of norm 1 per client; everyone takes part until the budgets are spent."""
     privacy = Privacy(epsilon=epsilon, zeta=zeta, max_releases=releases, index="release", x_norm=1.0)
-    return Trial(RECORDS, algorithm, Huber(lam, kappa=kappa), "all", privacy, releases + QUIET, received=True)
+    return Trial(RECORDS, algorithm, Huber(lam, kappa=kappa), "all", privacy, releases + levels.SPARE, received=True)
 
 
 def digits(epsilon: float, tasks: str, algorithm: Algorithm, zeta: float, releases: int, lam: float) -> Trial:
     """The paper's digits; everyone takes part until the budgets are spent."""
     privacy = Privacy(epsilon=epsilon, zeta=zeta, max_releases=releases, index="release", x_norm=1.0)
-    rounds, metrics = releases + QUIET, ("accuracy",)
+    rounds, metrics = releases + levels.SPARE, ("accuracy",)
     return Trial(DigitData(tasks), algorithm, Logistic(lam), "all", privacy, rounds, metrics, rounds, received=True)
 
 
@@ -134,13 +133,13 @@ def scaled(trial: Trial, factor: float) -> Trial:
 
 def few_at_a_time(trial: Trial, participants: int, clients: int) -> Trial:
     """As many releases of every client, over more rounds with fewer participants."""
-    rounds = (trial.rounds - QUIET) * clients // participants + QUIET
+    rounds = (trial.rounds - levels.SPARE) * clients // participants + levels.SPARE
     return replace(trial, participants=participants, rounds=rounds)
 
 
 def restless(trial: Trial) -> Trial:
     """The trial without its quiet rounds."""
-    return replace(trial, rounds=trial.rounds - QUIET)
+    return replace(trial, rounds=trial.rounds - levels.SPARE)
 
 
 def clipped_at(x_norm: float) -> Trial:

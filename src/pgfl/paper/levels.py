@@ -28,7 +28,7 @@ from pgfl.privacy.trust import Level, Trust
 
 Method = Literal["paper", "fedavg", "local", "masked", "site", "central"]
 Kind = Literal["regression", "pairs", "triplets"]
-QUIET = 10  # rounds after the last release, as in `affordable`
+SPARE = 10  # rounds beyond the releases; a run ends when all budgets are spent
 CLUSTERS = 3
 MEAN_SHARE = 0.75  # of the most records of a client, which the average client has in every scene
 X_NORM = 1.0 + 1e-9  # above the norm of every row by more than rounding, so that nothing has to be settled exactly
@@ -138,7 +138,7 @@ class Scene:
     def _trained(
         self, data: RegressionData | DigitData, algorithm: Algorithm, chosen: Anchor, privacy: Privacy | None
     ) -> Trial:
-        rounds, metric = chosen.releases + QUIET, "nmsd" if self.regression else "accuracy"
+        rounds, metric = chosen.releases + SPARE, "nmsd" if self.regression else "accuracy"
         objective = self._objective(chosen)
         return Trial(data, algorithm, objective, "all", privacy, rounds, (metric,), rounds, received=True)
 

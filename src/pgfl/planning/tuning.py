@@ -25,7 +25,7 @@ from pgfl.privacy.request import Privacy
 from pgfl.results.result import Result
 from pgfl.simulate.training import train
 
-QUIET = 10  # rounds after the last release, in which servers go on averaging
+SPARE = 10  # rounds beyond the releases, for clients that miss some; a run ends when all budgets are spent
 MOST_RELEASES = 600
 LAM = 0.001
 SIGN_SLOPE = math.sqrt(8.0 / math.pi)  # of E|2 sign(r)| x for a normal residual: how fast a far model comes nearer
@@ -55,8 +55,8 @@ class Settings:
 
     @property
     def rounds(self) -> int:
-        """All rounds, the quiet ones included."""
-        return self.releases + QUIET
+        """All rounds, the spare ones included."""
+        return self.releases + SPARE
 
     @property
     def algorithm(self) -> PGFL:
