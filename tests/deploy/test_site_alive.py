@@ -98,7 +98,7 @@ def test_a_site_that_is_stopped_is_not_the_end_of_training_and_its_clients_come_
         site = site_of(network)
         first = site.rounds.round
         running = asyncio.create_task(site.run())
-        await until(lambda: running.done() or site.rounds.round > first + 3)
+        await until(lambda: running.done() or ends or site.rounds.round > first + 3)
         site.stop("stopped by its operator")
         assert await running == "stopped by its operator"
         assert not ends
