@@ -26,6 +26,7 @@ html_copy_source = False
 html_show_sourcelink = False
 html_show_search_summary = False  # it would fetch pages, which browsers refuse for files
 
+smartquotes = False  # messages and options are found as they are printed
 myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 4
 nb_execution_mode = "force"
