@@ -146,7 +146,8 @@ class FastEngine(Engine):
             return None
         problems, shrinkage = blocks[0].problems, np.zeros(self.layout.pairs, dtype=self.dtype)
         shrinkage[self.layout.client_pair] = problems.ridge_penalty / problems.modulus
-        return no_coordinates(self.layout.counts, shrinkage, np.asarray(self.state.server_models))
+        rows = (problems.first, problems.counts, problems.targets)
+        return no_coordinates(*rows, shrinkage, np.asarray(self.state.server_models))
 
     def _write_models(self) -> None:
         kept = self._coordinates
