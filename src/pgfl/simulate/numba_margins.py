@@ -143,7 +143,7 @@ def fixed_steps(
 def _slopes(kind: int, kappa: float, margin: Array, targets: Array, rows: int, z: Array, e: Array) -> float:
     """e = ℓ′ + z; returns ‖e‖². Logistic slopes fill registers, too."""
     square = 0.0
-    if kind == HUBER:
+    if kind != LOGISTIC:
         for i in range(rows):
             e[i] = slope(kind, kappa, margin[i], targets[i]) + z[i]
             square += e[i] * e[i]
