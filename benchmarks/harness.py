@@ -144,8 +144,18 @@ COMMANDS: dict[Part, str] = {"bench": "make bench", "peers": "make bench-peers",
 Cases = Mapping[str, Callable[[], Iterator[Row]]]
 
 
-def main(part: Part, about: str | None, cases: Cases, remarks: Sequence[str], quick: Sequence[str] = ()) -> int:
-    """Measure all cases or those after `--only`, showing each row as it comes; 1 if a goal was missed."""
+def main(
+    part: Part,
+    about: str | None,
+    cases: Cases,
+    remarks: Sequence[str],
+    quick: Sequence[str] = (),
+    apart: Sequence[str] = (),
+) -> int:
+    """Measure all cases or those after `--only`, showing each row as it comes; 1 if a goal was missed.
+
+    The cases `apart` are measured only when they are named; their rows are kept until then.
+    """
     parser = argparse.ArgumentParser(description=about)
     parser.add_argument("--only", choices=cases, nargs="+", help="measure some of the cases anew")
     parser.add_argument("--json", action="store_true", help="figures for machines")
@@ -156,14 +166,14 @@ def main(part: Part, about: str | None, cases: Cases, remarks: Sequence[str], qu
     if chosen.quick:
         return compared(part, [row for name in chosen.only or quick for row in _quickly(cases[name])])
     rows, figures = [], {}
-    for name in chosen.only or cases:
+    for name in chosen.only or [name for name in cases if name not in apart]:
         sys.stderr.write(f"{name} …\n")
         for row in cases[name]():
             rows.append(row)
             sys.stderr.write(f"{row.name:24s} {row.ratio:10.3g} ({row.low:.3g}–{row.high:.3g})  goal {row.goal}\n")
         figures = publish(part, rows, remarks, keep=True)
     if not chosen.only:
-        figures = publish(part, rows, remarks, keep=False)
+        figures = publish(part, rows, remarks, keep=bool(apart))
     return show(part, figures, chosen.json)
 
 

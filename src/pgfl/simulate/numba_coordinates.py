@@ -55,6 +55,7 @@ def no_coordinates(
     """Those of zero duals and models, of clients whose rows begin at `first_rows`; arrays have room for a register."""
     room, ends = BYTES // server_models.itemsize, np.cumsum(counts)
     row = np.repeat(first_rows - ends + counts, counts) + np.arange(counts.sum())
+    row = row.astype(np.int32 if len(targets) < 2**31 else np.int64)
     target = np.concatenate([targets[row], np.zeros(room, targets.dtype)])
     b, image, e = np.zeros((3, int(counts.sum()) + room), server_models.dtype)
     drift = np.zeros(len(counts), server_models.dtype)
