@@ -73,7 +73,7 @@ def joined_streams(outputs):
 
 
 def setup(app):
-    """Join what cells print. Links to files outside of this folder, which work in the repository, lead to pages."""
+    """Join what cells print, and let links to files outside of this folder lead to their pages here."""
     tidied = render.coalesce_streams
     render.coalesce_streams = lambda outputs: tidied(joined_streams(outputs))
 
