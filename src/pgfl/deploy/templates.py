@@ -9,7 +9,7 @@ name = "{name}"
 
 [listen]
 host = "0.0.0.0"          # the address to listen on
-public = "{public}"       # how clients reach this machine
+public = "{public}"       # how clients reach this machine; with a port if a router maps another one to `clients`
 flower = 9092             # membership, for clients
 clients = 9093            # rounds, for clients
 peers = 9094              # rounds, for neighbouring sites

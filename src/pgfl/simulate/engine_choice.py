@@ -50,7 +50,7 @@ def with_engine(
     )
     per_round, per_number = SAVED[simple]
     saved = options.rounds * options.runs * (per_round + per_number * taking_part * rows * first.dimension)
-    engine: Library = "numba" if known and saved > START else "numpy"
+    engine: Library = "numba" if known and saved > (0.0 if options.kernels_loaded else START) else "numpy"
     return replace(options, engine=engine)
 
 
