@@ -113,6 +113,7 @@ class SeededPairNoise:
 
     def __init__(self, trust: Trust, normals: Normals) -> None:
         self._trust, self._normals = trust, normals
+        self._excess: Floats = np.empty(0)  # by the number of contributors, as far as it was needed
 
     def check(self, sigma: float) -> None:
         """Any positive number will do."""
@@ -122,12 +123,18 @@ class SeededPairNoise:
     ) -> Floats:
         """Add N(0, excess · σ²/n² I) to every mean."""
         counts = _contributors(starts, len(models))
-        sizes, place = np.unique(counts, return_inverse=True)
-        excess = np.array([self._trust.excess(size) for size in sizes.tolist()])[place]
+        excess = self._excess_of(counts)
         noise = self._normals(pairs, round, means.shape[1])
         if noise.shape != means.shape:
             raise PrivacyError(f"The noise has shape {noise.shape} and the means {means.shape}; nothing was released.")
         return np.asarray(means + noise * (sigma * np.sqrt(excess) / counts)[:, None])
+
+    def _excess_of(self, counts: Ints) -> Floats:
+        most = int(counts.max(initial=0))
+        if len(self._excess) <= most:
+            trust = self._trust
+            self._excess = np.array([trust.excess(n) if trust.takes_part(n) else np.nan for n in range(most + 1)])
+        return np.asarray(self._excess[counts])
 
 
 def masked_contributions(trust: Trust, points: lattice.Points, sigma: float) -> lattice.Points:
