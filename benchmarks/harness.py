@@ -145,8 +145,18 @@ COMMANDS: dict[Part, str] = {"bench": "make bench", "peers": "make bench-peers",
 Cases = Mapping[str, Callable[[], Iterator[Row]]]
 
 
-def main(part: Part, about: str | None, cases: Cases, remarks: Sequence[str], quick: Sequence[str] = ()) -> int:
-    """Measure all cases or those after `--only`, showing each row as it comes; 1 if a goal was missed."""
+def main(
+    part: Part,
+    about: str | None,
+    cases: Cases,
+    remarks: Sequence[str],
+    quick: Sequence[str] = (),
+    apart: Sequence[str] = (),
+) -> int:
+    """Measure all cases or those after `--only`, showing each row as it comes; 1 if a goal was missed.
+
+    The cases `apart` are measured only when they are named; their rows are kept until then.
+    """
     parser = argparse.ArgumentParser(description=about)
     parser.add_argument("--only", choices=cases, nargs="+", help="measure some of the cases anew")
     parser.add_argument("--json", action="store_true", help="figures for machines")
@@ -157,7 +167,7 @@ def main(part: Part, about: str | None, cases: Cases, remarks: Sequence[str], qu
     if chosen.quick:
         return compared(part, [row for name in chosen.only or quick for row in _quickly(cases[name])])
     rows, figures = [], {}
-    for name in chosen.only or cases:
+    for name in chosen.only or [name for name in cases if name not in apart]:
         sys.stderr.write(f"{name} …\n")
         load = round(os.getloadavg()[0], 1)
         for row in cases[name]():
@@ -166,7 +176,7 @@ def main(part: Part, about: str | None, cases: Cases, remarks: Sequence[str], qu
             sys.stderr.write(f"{row.name:24s} {row.ratio:10.3g} ({row.low:.3g}–{row.high:.3g})  goal {row.goal}\n")
         figures = publish(part, rows, remarks, keep=True)
     if not chosen.only:
-        figures = publish(part, rows, remarks, keep=False)
+        figures = publish(part, rows, remarks, keep=bool(apart))
     return show(part, figures, chosen.json)
 
 
@@ -224,6 +234,12 @@ def publish(part: Part, rows: Sequence[Row], remarks: Sequence[str], *, keep: bo
         "remarks": list(remarks),
     }
     kept.write_text(json.dumps(figures, indent=1, ensure_ascii=False) + "\n")
+    write_page()
+    return figures
+
+
+def write_page() -> None:
+    """RESULTS.md from the figures of all parts."""
     sections = []
     for each, title in TITLES.items():
         kept = HERE / f"results-{each}.json"
@@ -236,7 +252,6 @@ def publish(part: Part, rows: Sequence[Row], remarks: Sequence[str], *, keep: bo
         "began; rows without one are older. Absolute times mean little on a shared machine.\n"
     )
     (HERE / "RESULTS.md").write_text("\n".join([intro, *sections]))
-    return figures
 
 
 def show(part: Part, figures: dict, as_json: bool) -> int:

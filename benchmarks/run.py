@@ -34,10 +34,12 @@ CASES: harness.Cases = {
     "secure-noise": privacy.secure_noise,
     "million": scale.million,
     "growth": scale.growth,
+    "ten-million": scale.ten_million,
     "parquet": scale.parquet,
     "mpi": mpi_scaling.scaling,
 }
 QUICK = ("start-up", "bounds", "paper", "batched", "linearised", "private", "digits")
+APART = ("ten-million",)  # 13 GB on disk and ten minutes: only when named after --only
 REMARKS = [
     "BLAS runs in one thread throughout; rows with the clock “wall” use all cores on both sides.",
     "“solves every client in every round” forms and solves each client's normal equations anew, as a first "
@@ -55,4 +57,4 @@ REMARKS = [
 
 
 if __name__ == "__main__":
-    sys.exit(harness.main("bench", __doc__, CASES, REMARKS, QUICK))
+    sys.exit(harness.main("bench", __doc__, CASES, REMARKS, QUICK, APART))

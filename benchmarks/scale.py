@@ -19,10 +19,10 @@ SERVERS, CLIENTS_PER_SERVER = 10_000, 100
 SIZES = (1_000, 10_000, 100_000, 1_000_000)
 
 
-def data(servers: int):
+def data(servers: int, **more):
     from rounds import federation
 
-    return federation(servers=servers, clients_per_server=CLIENTS_PER_SERVER, dtype=np.float32)
+    return federation(servers=servers, clients_per_server=CLIENTS_PER_SERVER, dtype=np.float32, **more)
 
 
 def million() -> Iterator[Row]:
@@ -68,6 +68,20 @@ def growth() -> Iterator[Row]:
     yield _memory("million-memory", "memory of a whole `train` of 1,000,000 clients", "≤ 2×", largest["peak"], largest)
 
 
+def ten_million() -> Iterator[Row]:
+    """A federation of 10⁷ clients whose 13 GB of rows are mapped from a file, beside one of 10⁶, mapped as well."""
+    found = {}
+    for clients in (1_000_000, 10_000_000):
+        with tempfile.TemporaryDirectory(dir=os.environ.get("BENCH_STORE")) as folder:
+            found[clients] = apart("train_mapped", clients, folder, shown=True)
+    small, large = found.values()
+    ratio = large["seconds"] / small["seconds"]
+    held = f"{seconds(large['seconds'])}; {large['held'] / 2**30:.1f} GiB beside {large['data'] / 1e9:.1f} GB of rows"
+    yield Row("ten-million", "a round of 10,000,000 clients at 100,000 servers, float32, rows mapped from a file",
+              "the round of 1,000,000 clients, mapped as well", "≤ 12×", ratio, ratio, ratio, held,
+              seconds(small["seconds"]), f"{large['all']:.0f} s for all of it, 8 rounds", "wall")  # fmt: skip
+
+
 def parquet(clients: int = 200_000) -> Iterator[Row]:
     import polars as pl
 
@@ -91,12 +105,13 @@ def _memory(name: str, told: str, goal: str, held: float, found: dict[str, float
                f"{found['data'] / 2**30:.2f} GiB")  # fmt: skip
 
 
-def apart(function: str, *arguments: object) -> dict[str, float]:
+def apart(function: str, *arguments: object, shown: bool = False) -> dict[str, float]:
     """What a function of this file measures in a process of its own, so that memory is its own."""
     here = Path(__file__)
     given = ", ".join(map(repr, arguments))
     code = f"import sys; sys.path.insert(0, {str(here.parent)!r}); import scale; scale.{function}({given})"
-    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    told = None if shown else subprocess.PIPE
+    done = subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.PIPE, stderr=told, text=True)
     return json.loads(done.stdout)
 
 
@@ -109,11 +124,43 @@ def memory(name: str) -> int:
 def train_as_a_user(clients: int, threads: int | None = None) -> None:
     """Train `clients` clients as a user would, and print the fastest round and the memory."""
     from pgfl import PGFL, Ridge, train
-    from pgfl.simulate.engine import Engine
 
     train(data(1), rounds=1, engine="numba", dtype=np.float32)
     before = memory("VmRSS")
     made = data(clients // CLIENTS_PER_SERVER)
+    stamps = timed_rounds()
+    rounds = 12 if clients > 100_000 else 40
+    train(made, PGFL(5.0, 0.4), Ridge(0.01), rounds=rounds, record_every=rounds, metrics=("nmsd", "residuals"),
+          engine="numba", dtype=np.float32, threads=threads)  # fmt: skip
+    _print_memory(before, made.features.nbytes, seconds=min(stamps))
+
+
+def train_mapped(clients: int, folder: str, rounds: int = 8) -> None:
+    """Train on rows that are mapped from a file, showing progress; print the median round and the memory."""
+    from pgfl import PGFL, Ridge, train
+
+    began, stamps, held = time.perf_counter(), timed_rounds(), [0]
+
+    def shown(done: int, all: int) -> None:
+        if done % max(1, all // 10) == 0:
+            sys.stderr.write(f"{clients:,} clients: {done:,} of {all:,} servers generated\n")
+
+    def reported(done: int, all: int, measures: object) -> None:
+        held.append(memory("RssAnon"))
+        sys.stderr.write(f"{clients:,} clients: round {done} of {all}, {time.perf_counter() - began:.0f} s\n")
+
+    made = data(clients // CLIENTS_PER_SERVER, store=Path(folder) / "rows", progress=shown)
+    os.sync()  # or the rows would still be on their way to the disk while rounds are measured
+    train(made, PGFL(5.0, 0.4), Ridge(0.01), rounds=rounds, record_every=rounds, metrics=("nmsd",), engine="numba",
+          dtype=np.float32, progress=reported)  # fmt: skip
+    _print_memory(0, made.features.nbytes, seconds=float(np.median(stamps[1:])), held=max(held),
+                  all=time.perf_counter() - began)  # fmt: skip
+
+
+def timed_rounds() -> list[float]:
+    """The seconds of every round that is played from now on."""
+    from pgfl.simulate.engine import Engine
+
     stamps: list[float] = []
     played = Engine.play
 
@@ -124,10 +171,7 @@ def train_as_a_user(clients: int, threads: int | None = None) -> None:
         return state
 
     Engine.play = timed
-    rounds = 12 if clients > 100_000 else 40
-    train(made, PGFL(5.0, 0.4), Ridge(0.01), rounds=rounds, record_every=rounds, metrics=("nmsd", "residuals"),
-          engine="numba", dtype=np.float32, threads=threads)  # fmt: skip
-    _print_memory(before, made.features.nbytes, seconds=min(stamps))
+    return stamps
 
 
 def read_table(path: str) -> None:

@@ -100,11 +100,11 @@ def test_a_cluster_that_is_not_trained_is_refused_at_once_and_stops_a_site_that_
     done("client", "init", "ann", "--home", tmp_path)
     admit = ("site", "admit", tmp_path / "client.pub", "--home", tmp_path, "--cluster")
     said = refused(*admit, "adult")
-    assert "No cluster adult is trained here (did you mean adults?)" in said
+    assert "There is no cluster 'adult' (did you mean adults?)." in said
     settings = tmp_path / "site.toml"
     Site(load_site(settings)).store.close()
     moved = settings.rename(tmp_path / "elsewhere.toml")
-    assert "No cluster adult is trained" in refused(*admit, "adult"), "as the site remembers from its last start"
+    assert "There is no cluster 'adult'" in refused(*admit, "adult"), "as the site remembers from its last start"
     assert "applied when the site starts" in done(*admit, "adults")
     settings.write_text(moved.read_text().replace('"adults", ', ""))
     code, _, err = run("site", "serve", settings)

@@ -14,17 +14,17 @@ from pgfl.core.client_rules import GradientSteps, LinearisedStep, ProximalStep
 from pgfl.core.federation import Federation
 from pgfl.core.schedules import Participants
 from pgfl.core.training_defaults import Library
-from pgfl.objectives import Huber, Logistic, Objective, Ridge
+from pgfl.objectives import Hinge, Huber, Logistic, Objective, Ridge
 from pgfl.simulate.communicator import ALONE, Communicator
 from pgfl.simulate.problems import Objectives, objective_of
 from pgfl.simulate.training_options import TrainingOptions
 
-KNOWN: tuple[type[Objective], ...] = (Ridge, Huber, Logistic)
+KNOWN: tuple[type[Objective], ...] = (Ridge, Huber, Logistic, Hinge)
 KNOWN_RULES = (ProximalStep, LinearisedStep, GradientSteps)
 ROWS_PER_FEATURE = 2  # with more rows per feature, sample space is the wrong space
-START = 2.0  # seconds that must be saved: twice what loading Numba and its kernels takes on a slow machine
-SAVED = {True: (4e-5, 2.5e-9), False: (3e-4, 2e-8)}
-"""Seconds that compiled rounds save, per round and per number of the participants' rows: of ridge and steps; others."""
+START = 1.5  # seconds that must be saved: what loading Numba and its kernels takes
+SAVED = {"steps": (3e-5, 2e-10), "ridge": (3e-5, 1.5e-9), "others": (2.5e-4, 4e-10)}
+"""Seconds that compiled rounds save, per round and per number of the participants' rows."""
 
 
 def installed() -> bool:
@@ -45,10 +45,7 @@ def with_engine(
     rows, clients = communicator.added([len(first.features), first.size]).tolist()
     known = installed() and kernels_know(algorithm, objectives, first, options, rows / max(clients, 1))
     taking_part = _share(options.participants, clients, len(first.server_ids))
-    simple = not algorithm.client_rule.solves or all(
-        isinstance(objective_of(objectives, name), Ridge) for name in first.cluster_ids
-    )
-    per_round, per_number = SAVED[simple]
+    per_round, per_number = SAVED[_work(algorithm, objectives, first)]
     saved = options.rounds * options.runs * (per_round + per_number * taking_part * rows * first.dimension)
     engine: Library = "numba" if known and saved > (0.0 if options.kernels_loaded else START) else "numpy"
     return replace(options, engine=engine)
@@ -64,6 +61,14 @@ def kernels_know(
     wide = not rule.solves or mean_rows <= ROWS_PER_FEATURE * first.dimension
     chosen = (objective_of(objectives, name) for name in first.cluster_ids)
     return wide and all(type(one) in KNOWN and getattr(one, "w_norm", None) is None for one in chosen)
+
+
+def _work(algorithm: Algorithm, objectives: Objectives, first: Federation) -> str:
+    """What the clients do in a round, as `SAVED` names it."""
+    if not algorithm.client_rule.solves:
+        return "steps"
+    ridge = all(isinstance(objective_of(objectives, name), Ridge) for name in first.cluster_ids)
+    return "ridge" if ridge else "others"
 
 
 def _share(participants: Participants, clients: int, servers: int) -> float:

@@ -31,8 +31,7 @@ from pgfl.simulate.numba_products import (
     unspaced,
 )
 
-CACHED = 2**20  # bytes that lie in a core's own cache
-GROUP = 2**14  # bytes of rows that are worked on together, which stay in the nearest cache meanwhile
+GROUP = 2**13  # bytes of rows that are worked on together, which stay in the nearest cache meanwhile
 
 
 class Coordinates(NamedTuple):
@@ -56,6 +55,7 @@ def no_coordinates(
     """Those of zero duals and models, of clients whose rows begin at `first_rows`; arrays have room for a register."""
     room, ends = BYTES // server_models.itemsize, np.cumsum(counts)
     row = np.repeat(first_rows - ends + counts, counts) + np.arange(counts.sum())
+    row = row.astype(np.int32 if len(targets) < 2**31 else np.int64)
     target = np.concatenate([targets[row], np.zeros(room, targets.dtype)])
     b, image, e = np.zeros((3, int(counts.sum()) + room), server_models.dtype)
     drift = np.zeros(len(counts), server_models.dtype)
@@ -104,7 +104,7 @@ def coordinate_phase(
 
     a = κ(I + κXXᵀ)⁻¹r with r = y − s(X(w_{q,s} + u) + XXᵀb); then XXᵀa = r − a/κ. The dual update takes b to
     (1 − s)b − a and u to (1 − s)u − s w_{q,s} + the new w_{q,s}; what a client contributes is the new w_{q,s} minus the
-    new φ_k/ρ. While one client is computed, the rows of the next come from memory, unless all lie in the cache.
+    new φ_k/ρ.
     """
     problems, own = Problems(*fields), Coordinates(*kept)
     x, dimension, counts = problems.features.reshape(-1), problems.features.shape[1], problems.counts

@@ -141,22 +141,6 @@ def total(typing, lanes):
 
 
 @intrinsic
-def prefetch(typing, array, at):
-    """Ask for the cache line of array[at], which need not exist."""
-
-    def code(context, builder, signature, given):
-        byte = ir.IntType(8).as_pointer()
-        kind = ir.FunctionType(ir.VoidType(), [byte, _WORD, _WORD, _WORD])
-        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
-        numbers = context.make_array(array)(context, builder, given[0]).data
-        place = builder.bitcast(builder.gep(numbers, [given[1]]), byte)
-        builder.call(function, [place, ir.Constant(_WORD, 0), ir.Constant(_WORD, 3), ir.Constant(_WORD, 1)])
-        return context.get_dummy_value()
-
-    return types.none(array, types.intp), code
-
-
-@intrinsic
 def store_sums(typing, array, at, a, b, c, d):
     """array[at : at + 4] = (Σa, Σb, Σc, Σd): adding up four vectors together takes half as long as one by one."""
 

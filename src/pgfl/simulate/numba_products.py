@@ -19,7 +19,6 @@ from pgfl.simulate.numba_lanes import (
     later,
     load,
     nothing,
-    prefetch,
     spread,
     store,
     store_sums,
@@ -285,10 +284,3 @@ def residual(targets: Array, start: int, rows: int, image: Array, lanes: int) ->
         store(image, r, away)
         square = square + away * away
     return total(square)
-
-
-@inlined
-def fetch(values: Array, at: int, length: int, lanes: int) -> None:
-    """Ask for numbers that are needed soon."""
-    for f in range(at, at + length, lanes):
-        prefetch(values, f)

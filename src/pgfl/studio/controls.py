@@ -174,7 +174,7 @@ def _same(values: tuple[Any, ...]) -> Callable[[Config], dict[str, str]]:
 
 
 def _losses(config: Config) -> dict[str, str]:
-    kinds = ("ridge", "huber") if isinstance(config.data, SyntheticData) else ("logistic",)
+    kinds = ("ridge", "huber") if isinstance(config.data, SyntheticData) else ("logistic", "hinge")
     return {kind: kind for kind in kinds}
 
 

@@ -13,7 +13,7 @@ from pgfl.core.declarations import Column
 from pgfl.privacy.request import Privacy
 
 WIDTH = 100
-OBJECTIVES = {"ridge": "Ridge", "huber": "Huber", "logistic": "Logistic", "softmax": "Softmax"}
+OBJECTIVES = {"ridge": "Ridge", "huber": "Huber", "logistic": "Logistic", "hinge": "Hinge", "softmax": "Softmax"}
 
 
 def python_text(config: Config) -> str:

@@ -60,8 +60,7 @@ class SiteClients:
         if client not in self._tokens:
             self._tokens[client] = secrets.token_urlsafe(32)
             self._store.give_token(client, self._tokens[client])
-        listen = self._parts.settings.listen
-        return Invitation(f"{listen.public or listen.host}:{listen.clients}", self._tokens[client])
+        return Invitation(self._parts.settings.listen.invited_to, self._tokens[client])
 
     def _authenticate(self, hello: messages.Hello, nonce: bytes) -> str:
         try:
