@@ -160,9 +160,11 @@ class PlayView:
         played = await self._play(number, config, details=True)
         if played is None or number != self.workers.current(self.page):
             return
+        self.curves.take(played)
+        self.sweep = {}
         with self.client:
-            self._take(played)
-        background_tasks.create(self._compare(number, config))
+            self._draw_curve()
+        background_tasks.create(self._follow(number, config))
 
     async def _preview(self, number: int) -> None:
         played = await self._play(number, preview_of(self.state.config()), details=False)
@@ -171,21 +173,26 @@ class PlayView:
             with self.client:
                 self._draw_curve()
 
-    def _take(self, played: Played) -> None:
-        self.curves.take(played)
-        self._draw_curve()
-        self.sweep = {}
-        self.curve.busy(False)
-        config, epsilon = self.state.config(), self.fields[EPSILON.name]
+    async def _follow(self, number: int, config: Config) -> None:
+        """Everything but the curve, which is not kept waiting by changes of the page's other elements."""
+        await asyncio.sleep(CURVE_FIRST)
+        if number != self.workers.current(self.page):
+            return
+        with self.client:
+            self.curve.busy(False)
+            self._show_spent_epsilon(config)
+            self._draw_rest()
+        await self._compare(number, config)
+
+    def _show_spent_epsilon(self, config: Config) -> None:
+        """Where a schedule is stated in the place of an ε, the slider of ε stands where the schedule leads."""
+        now, epsilon = self.curves.now, self.fields[EPSILON.name]
         follows = config.privacy.epsilon is None and epsilon_sweep.why_not(config) is None
-        if isinstance(epsilon, SliderField) and follows and played.epsilon is not None:
-            epsilon.stand_at(float(f"{played.epsilon:.3g}"), config)
+        if isinstance(epsilon, SliderField) and follows and now is not None and now.epsilon is not None:
+            epsilon.stand_at(float(f"{now.epsilon:.3g}"), config)
 
     async def _compare(self, number: int, config: Config) -> None:
         """FedAvg and no inter-server beside the curve, then the error at other ε, as they come."""
-        await asyncio.sleep(CURVE_FIRST)
-        with self.client:
-            self._draw_rest()
         wanted, now = beside(config), self.curves.now
         self.curves.beside = {name: played for name, played in self.curves.beside.items() if name in wanted}
 
