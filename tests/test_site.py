@@ -1,5 +1,6 @@
 """The documentation site as `make docs` builds it: no warning, no dead link, nothing from the web."""
 
+import html
 import re
 import subprocess
 import sys
@@ -125,3 +126,11 @@ def test_the_site_s_pictures_are_small():
     sizes = {path.name: path.stat().st_size for path in Path(ROOT, "docs", "pictures").iterdir()}
     assert sizes
     assert max(sizes.values()) < 400_000
+
+
+def test_what_programs_print_stands_as_it_was_printed(site):
+    table = html.unescape((site / "tutorials" / "own-table.html").read_text("utf-8"))
+    assert re.search(r"(?m)^sex-2 +6 +6 +6 +6 +24$", table), "no line is broken where a chunk of the output ended"
+    messages = html.unescape((site / "reference" / "generated" / "messages.html").read_text("utf-8"))
+    assert "--bounds takes two numbers, as in age=18:90" in messages
+    assert 'algorithm.client must be "admm" or "gradient"' in messages

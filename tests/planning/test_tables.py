@@ -15,7 +15,8 @@ from pgfl.planning import planner
 from pgfl.planning.facts import facts_of
 from pgfl.planning.forecast import forecast
 from pgfl.planning.row_shapes import RowShape
-from pgfl.planning.tuning import Trials, first_guess, tuned
+from pgfl.planning.search import best_foreseen
+from pgfl.planning.tuning import Trials, tuned
 from pgfl.planning.twin import twin
 from tests.command_line import run
 
@@ -73,7 +74,9 @@ def configs(tmp_path_factory):
 
 def predicted_and_reached(config, facts, tries=12):
     """A plan's forecast, and what runs with its settings reach on the table itself, over several splits and noises."""
-    settings = tuned(Trials(facts, planner.TUNING_SEEDS), [first_guess(facts)], tries, facts.x_norm)
+    settings = tuned(
+        Trials(facts, planner.TUNING_SEEDS), best_foreseen(facts, planner.TUNING_SEEDS), tries, facts.x_norm
+    )
     measure, reached = "r2" if facts.task == "regression" else "accuracy", []
     for seed in range(RUNS):
         budget = {"epsilon": facts.epsilon, "zeta": settings.zeta, "max_releases": settings.releases}
@@ -84,7 +87,7 @@ def predicted_and_reached(config, facts, tries=12):
             metrics=[measure], record_every=settings.rounds,
         )  # fmt: skip
         reached.append(100.0 * float(result.history[measure][-1]))
-    return forecast(planner.judged(facts, settings), of_table=True), np.array(reached)
+    return forecast(planner.judged(facts, settings), facts), np.array(reached)
 
 
 CASES = [
@@ -125,7 +128,7 @@ def test_hopeless_training_on_a_real_table_is_foretold(configs):
     """Nine records per client and ε = 0.3: the plan says so before anything is spent, and a run confirms it."""
     facts = facts_of(configs["diabetes"], expected=0.48, epsilon=0.3)
     foretold, reached = predicted_and_reached(configs["diabetes"], facts, tries=4)
-    found = planner.Plan(facts, first_guess(facts), foretold, 40.0, {}, {"twice the records per client": 3.0})
+    found = planner.Plan(facts, best_foreseen(facts, (1,)), foretold, 40.0, {}, {"twice the records per client": 3.0})
     assert found.drowned and "drown" in found.verdict
     assert reached.mean() < 10.0
 

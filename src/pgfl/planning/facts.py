@@ -10,7 +10,7 @@ import numpy as np
 from pgfl.config.schema import Config, MnistData, SyntheticData, TableData
 from pgfl.data.configured import placed_clients, public_encoding, shapes
 from pgfl.errors import ConfigError
-from pgfl.planning.row_shapes import SPREAD, RowShape
+from pgfl.planning.row_shapes import RowShape, quantity_moments, tail_of
 from pgfl.privacy.trust import Level, Trust
 
 Task = Literal["regression", "classification"]
@@ -57,6 +57,7 @@ class Facts:
     dropouts: float = Trust.dropouts
     rows: RowShape | None = None
     placement: Placement | None = None
+    test_records: int = 0  # by which a run will be measured; 0: so many that chance does not matter
 
     def __post_init__(self) -> None:
         for name in ("servers", "clients_per_server", "clusters", "columns"):
@@ -149,7 +150,7 @@ def facts_of(config: Config, **changes: Any) -> Facts:
     data, privacy = config.data, config.privacy
     if config.objective.kind == "softmax":
         raise ConfigError("A plan knows regression and two labels, not softmax; set `objective.kind` to logistic.")
-    task: Task = "classification" if config.objective.kind == "logistic" else "regression"
+    task: Task = "classification" if config.objective.kind in ("logistic", "hinge") else "regression"
     known: dict[str, Any] = {
         "task": task,
         "expected": EXPECTED[task],
@@ -191,7 +192,9 @@ def _table(config: Config, data: TableData, spread: float | None) -> dict[str, A
     training = 1.0 - data.test if isinstance(data.test, float) else 1.0 - 1.0 / data.folds if data.folds else 1.0
     clients = tuple((server, cluster, max(1, round(training * rows))) for server, cluster, rows in places)
     with_clients, counts = len({server for server, _, _ in clients}), [records for _, _, records in clients]
+    held_out = sum(rows for _, _, rows in places) - sum(records for _, _, records in clients)
     known = {
+        "test_records": max(0, held_out) if isinstance(data.test, float) or data.folds else 0,
         "servers": len(at_servers),
         "clients_per_server": max(1, round(len(clients) / with_clients)),
         "clusters": len({cluster for _, cluster, _ in clients}),
@@ -202,9 +205,10 @@ def _table(config: Config, data: TableData, spread: float | None) -> dict[str, A
     }
     encoding = public_encoding(config)
     if encoding is not None and encoding.x_norm is not None:
-        known |= {"x_norm": config.privacy.x_norm or encoding.x_norm, "rows": RowShape.of(encoding, spread or SPREAD)}
+        known |= {"x_norm": config.privacy.x_norm or encoding.x_norm, "rows": RowShape.of(encoding, spread)}
     if encoding is not None and encoding.target.bounds is not None:
-        known["label_scale"] = SPREAD_IN_BOUNDS
+        tail = tail_of(encoding.target.bounds)
+        known["label_scale"] = SPREAD_IN_BOUNDS if not tail else quantity_moments(tail)[1]
     return known
 
 

@@ -7,17 +7,18 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from scipy.special import stdtrit
+import numpy as np
+from scipy.special import ndtri, stdtrit
 
 from pgfl.array_types import Floats
 from pgfl.config import Config, parse, to_toml
 from pgfl.planning.facts import Facts
-from pgfl.planning.tuning import LAM, Settings
+from pgfl.planning.settings import LAM, Settings
 from pgfl.privacy.trust import Level
 
 CONFIDENCE = 0.9
 UNLIKE = 4.0
-"""By how many points a real table differs from its twins, as a standard deviation: so much on six tables."""
+"""By how many points runs on a real table differ from its twins beyond what twins differ by, as a deviation."""
 
 DROWNED_DB = -1.0  # an error above it is hardly less than that of a model of zeros
 DROWNED_POINTS = 5.0  # above chance, or of variance explained
@@ -125,12 +126,30 @@ class Plan:
         }
 
 
-def forecast(found: Floats, of_table: bool = False) -> Forecast:
-    """The interval of one more run, given what some twins reached; for a table, where no twin is exact, a wider one."""
+def forecast(found: Floats, facts: Facts) -> Forecast:
+    """What to expect of one more run, given what some twins reached.
+
+    Twins of a table differ as much as such tables may; some of them end far below the others, so quantiles are taken.
+    No twin is exact and a run is measured by few records, so the interval is wider than theirs.
+    """
+    if facts.rows is not None:
+        middle, low, high = (float(np.quantile(found, at)) for at in (0.5, 0.5 - CONFIDENCE / 2, 0.5 + CONFIDENCE / 2))
+        beyond = float(ndtri(0.5 + CONFIDENCE / 2)) * math.hypot(UNLIKE, _chance(middle / 100.0, facts))
+        return Forecast(
+            middle, middle - math.hypot(middle - low, beyond), min(middle + math.hypot(high - middle, beyond), 100.0)
+        )
     runs, mean = len(found), float(found.mean())
-    deviation = math.hypot(float(found.std(ddof=1)) * math.sqrt(1.0 + 1.0 / runs), UNLIKE if of_table else 0.0)
-    half = float(stdtrit(runs - 1, 0.5 + CONFIDENCE / 2)) * deviation
-    return Forecast(mean, mean - half, min(mean + half, 100.0) if of_table else mean + half)
+    half = float(stdtrit(runs - 1, 0.5 + CONFIDENCE / 2)) * float(found.std(ddof=1)) * math.sqrt(1.0 + 1.0 / runs)
+    return Forecast(mean, mean - half, mean + half)
+
+
+def _chance(value: float, facts: Facts) -> float:
+    """The standard deviation, in points, of R² or accuracy that so few records measure."""
+    if not facts.test_records:
+        return 0.0
+    share = min(max(value, 0.0), 1.0)
+    variance = 4.0 * share * (1.0 - share) ** 2 if facts.task == "regression" else share * (1.0 - share)
+    return 100.0 * math.sqrt(variance / facts.test_records)
 
 
 def configured(config: Config, facts: Facts, settings: Settings) -> Config:

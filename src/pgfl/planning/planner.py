@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -13,23 +14,16 @@ from pgfl.config import Config
 from pgfl.errors import ConfigError
 from pgfl.planning.facts import Facts, facts_of
 from pgfl.planning.forecast import Plan, configured, forecast
-from pgfl.planning.tuning import (
-    MOST_RELEASES,
-    Settings,
-    Trials,
-    errors,
-    first_guess,
-    tuned,
-    without_privacy,
-)
+from pgfl.planning.search import best_foreseen
+from pgfl.planning.settings import Settings
+from pgfl.planning.tuning import Trials, errors, tuned, without_privacy
 from pgfl.privacy.trust import Level
 
-TRIES = 40
-FEW_TRIES = 4  # for another size or trust, where the plan's own settings are a good start
-CURVE_TRIES = 3  # for every point of the curves, which only show how far things are apart
+TRIES = 16  # on twins, of settings near those that theory finds best
 TUNING_SEEDS = (1, 2)
 JUDGING_SEEDS = (11, 12, 13, 14, 15, 16)
-FEW_SEEDS = JUDGING_SEEDS[:2]
+TABLE_SEEDS = tuple(range(11, 27))  # twins of a table differ more from each other
+FEW_SEEDS, FEW_TUNING_SEEDS = JUDGING_SEEDS[:2], TUNING_SEEDS[:1]
 LEVELS = (0.25, 1.0, 4.0, 16.0)
 TRUSTS: tuple[Level, ...] = ("local", "masked", "site")  # the weaker the assumption, the earlier
 Progress = Callable[[int, int, str], None]
@@ -48,41 +42,45 @@ def plan(source: Config | Facts, *, tries: int = TRIES, progress: Progress | Non
     points = {(trust, level): replace(small, trust=trust, epsilon=level) for trust in TRUSTS for level in LEVELS}
     points = {key: other for key, other in points.items() if possible(other)}
     variants = {name: other for name, other in _variants(small).items() if possible(other)}
-    total, done = tries + FEW_TRIES * len(variants) + CURVE_TRIES * len(points), 0
+    work, done = tries + len(points) + len(variants), 0
 
-    def search(shape: Facts, starts: Sequence[Settings], tries: int, seeds: Sequence[int], what: str) -> Settings:
-        def tried() -> None:
-            nonlocal done
-            done = min(done + 1, total)
-            if progress:
-                progress(done, total, what)
+    def tell(what: str) -> None:
+        nonlocal done
+        done = min(done + 1, work)
+        if progress:
+            progress(done, work, what)
 
-        return tuned(Trials(shape, seeds, tried), starts, tries, None if shape.rows is None else shape.x_norm)
+    start = best_foreseen(small, TUNING_SEEDS)
+    trials = Trials(small, TUNING_SEEDS, lambda: tell("trying settings"))
+    settings = tuned(trials, start, tries, None if small.rows is None else small.x_norm)
+    found, known = judged(small, settings), {small: settings}
 
-    settings = search(small, [first_guess(small)], tries, TUNING_SEEDS, "trying settings")
-    found = judged(small, settings)
+    def nearest(other: Facts) -> Settings:
+        """The settings that were found for the facts whose noise is most alike."""
+        return known[min(known, key=lambda one: abs(math.log(one.as_if_local / other.as_if_local)))]
+
     curves: dict[Level, dict[float, float]] = {}
-    chosen: dict[float, tuple[Level, Settings, float]] = {}
+    chosen: dict[float, tuple[Level, float]] = {}
     instead: dict[tuple[Level, float], Level] = {}
     for (trust, level), other in points.items():
+        best = best_foreseen(other, FEW_TUNING_SEEDS, nearest(other))
+        known[other] = best
+        reached = typical(other, best)
         weaker = chosen.get(level)
-        fed = _fed(settings, other.as_if_local / small.as_if_local)
-        starts = [fed, first_guess(other)] if weaker is None else [weaker[1], fed]
-        best = search(other, starts, CURVE_TRIES, TUNING_SEEDS[:1], f"trust = {trust}, epsilon = {level:g}")
-        reached = float(judged(other, best, FEW_SEEDS).mean())
-        if weaker is None or _better(small, reached, weaker[2]):
-            chosen[level] = (trust, best, reached)
+        if weaker is None or _better(small, reached, weaker[1]):
+            chosen[level] = (trust, reached)
         else:  # who trusts more can still do what needs less trust
             instead[trust, level] = weaker[0]
-        curves.setdefault(trust, {})[level] = chosen[level][2]
-    helps = {}
+        curves.setdefault(trust, {})[level] = chosen[level][1]
+        tell(f"trust = {trust}, epsilon = {level:g}")
+    helps, here = {}, typical(small, settings)
     for name, other in variants.items():
-        starts = [settings, _fed(settings, other.as_if_local / small.as_if_local)]
-        reached = float(judged(other, search(other, starts, FEW_TRIES, TUNING_SEEDS[:1], name), FEW_SEEDS).mean())
-        helps[name] = (-1.0 if small.by_truth else 1.0) * (reached - float(found[: len(FEW_SEEDS)].mean()))
+        reached = typical(other, best_foreseen(other, FEW_TUNING_SEEDS, settings))
+        helps[name] = (-1.0 if small.by_truth else 1.0) * (reached - here)
+        tell(name)
     limit = shown(small, np.array([without_privacy(small, JUDGING_SEEDS[0])]))[0]
     made = configured(source, stated, settings) if isinstance(source, Config) else None
-    predicted = forecast(found, small.rows is not None)
+    predicted = forecast(found, small)
     return Plan(stated, settings, predicted, float(limit), curves, helps, instead, made)
 
 
@@ -91,9 +89,16 @@ def possible(facts: Facts) -> bool:
     return facts.trusted.takes_part(facts.per_pair)
 
 
-def judged(facts: Facts, settings: Settings, seeds: Sequence[int] = JUDGING_SEEDS) -> Floats:
+def judged(facts: Facts, settings: Settings, seeds: Sequence[int] | None = None) -> Floats:
     """What the settings reach on twins that tuning has not seen, one number per twin."""
-    return shown(facts, errors(facts, settings, seeds))
+    return shown(facts, errors(facts, settings, seeds or (JUDGING_SEEDS if facts.rows is None else TABLE_SEEDS)))
+
+
+def typical(facts: Facts, settings: Settings) -> float:
+    """What the settings reach on a few of these twins: the mean, or of tables, which differ more, the median."""
+    if facts.rows is None:
+        return float(judged(facts, settings, FEW_SEEDS).mean())
+    return float(np.median(judged(facts, settings)))
 
 
 def shown(facts: Facts, found: Floats) -> Floats:
@@ -124,9 +129,3 @@ def _variants(facts: Facts) -> dict[str, Facts]:
     if facts.columns > 1:
         changed["half the columns"] = facts.with_half_the_columns
     return changed
-
-
-def _fed(settings: Settings, times: float) -> Settings:
-    """The settings with more or fewer releases for an ε that is `times` as large; steps become shorter or longer."""
-    releases = int(np.clip(round(settings.releases * times**0.7), 1, MOST_RELEASES))
-    return replace(settings, releases=releases, rho=settings.rho * releases / settings.releases)

@@ -1,11 +1,10 @@
-"""The search for settings on a twin: a guess from theory, then changes that are kept if they help."""
+"""Settings on trial: what they achieve on twins, and changes that are kept if they help."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import replace
 from importlib.util import find_spec
 
 import numpy as np
@@ -14,80 +13,24 @@ from pgfl.array_types import Floats
 from pgfl.core.algorithms import PGFL
 from pgfl.core.federation import Federation
 from pgfl.core.metrics import deviation
-from pgfl.core.schedules import Decaying
-from pgfl.core.theory import steady_decay
 from pgfl.core.training_defaults import Library
 from pgfl.errors import Diverged
 from pgfl.objectives import Huber, Logistic
 from pgfl.planning.facts import Facts
+from pgfl.planning.search import MOST_RELEASES, MOST_TAU
+from pgfl.planning.settings import LAM, Settings
 from pgfl.planning.twin import twin
 from pgfl.privacy.request import Privacy
 from pgfl.results.result import Result
 from pgfl.simulate.training import train
 
-SPARE = 10  # rounds beyond the releases, for clients that miss some; a run ends when all budgets are spent
-MOST_RELEASES = 600
-LAM = 0.001
-SIGN_SLOPE = math.sqrt(8.0 / math.pi)  # of E|2 sign(r)| x for a normal residual: how fast a far model comes nearer
-WITHIN_KAPPA = 0.3  # the share of residuals that bend Huber's loss on the way
-MUCH = 2.0  # the ε of local noise above which a training ends near the optimum
-CLIPPED_AT = 1.15  # times a typical row's length: where the search for a table's `x_norm` begins
 SHORTEST = 0.3  # of the largest possible row: no shorter `x_norm` is tried
 USELESS = 1e6
 WORTH_A_SECOND_LOOK = 1.2  # times the least error on the first twin: more is not tried on the others
+FIRST_WIDTH, LEAST_WIDTH, NARROWER = 0.35, 0.12, 0.95
 LIMIT_TAUS = (0.0, 0.01, 0.03, 0.1, 0.3)
 
-Score = Callable[["Settings"], float]
-
-
-@dataclass(frozen=True)
-class Settings:
-    """What a plan chooses; `tau_decay` is per round, `x_norm` a length to which rows are clipped."""
-
-    rho: float
-    zeta: float
-    releases: int
-    tau: float
-    tau_decay: float = 1.0
-    kappa: float | None = None  # regression only
-    x_norm: float | None = None  # None: that of the facts
-    full_records: int = 1
-
-    @property
-    def rounds(self) -> int:
-        """All rounds, the spare ones included."""
-        return self.releases + SPARE
-
-    @property
-    def algorithm(self) -> PGFL:
-        """PGFL with linearised steps."""
-        tau = self.tau if self.tau_decay == 1.0 or self.tau == 0.0 else Decaying(self.tau, self.tau_decay)
-        return PGFL(self.rho, tau, "metropolis", "gradient", self.full_records)
-
-    @property
-    def objective(self) -> Huber | Logistic:
-        """Huber regression or logistic regression."""
-        return Logistic(LAM) if self.kappa is None else Huber(LAM, kappa=self.kappa)
-
-
-def first_guess(facts: Facts) -> Settings:
-    """Steps that lead as far as the model is, in as many releases as ε can feed; ζ is the contraction of a round."""
-    unit = facts.typical_length**2 / facts.columns
-    share = facts.mean_records / facts.records[1]
-    tau = 0.4 * min(1.0, MUCH / facts.as_if_local) if facts.clusters > 1 else 0.0  # with less noise bias matters more
-    kept = {
-        "x_norm": None if facts.rows is None else min(facts.x_norm, CLIPPED_AT * facts.typical_length),
-        "full_records": facts.records[1],
-    }
-    if facts.task == "classification":
-        return Settings(0.3 * share * facts.typical_length**2, 0.9, 10, tau, **kept)  # type: ignore[arg-type]
-    releases = int(np.clip(120.0 * facts.as_if_local**0.9, 10, 450))
-    much = facts.as_if_local > MUCH  # then steps may lead further than the model is, and end within κ of it
-    kappa = (0.1 if much else 0.15) * facts.label_scale
-    rho = share * (0.7 if much else 1.0) * SIGN_SLOPE * releases * kappa * unit / facts.label_scale
-    bend = min(2.0 * WITHIN_KAPPA * unit, 0.5 * rho)
-    decay = steady_decay(bend, rho)
-    return Settings(rho, decay, releases, tau, 0.993 if much else 1.0, kappa, **kept)  # type: ignore[arg-type]
+Score = Callable[[Settings], float]
 
 
 def error(facts: Facts, settings: Settings, seed: int) -> float:
@@ -100,7 +43,29 @@ def errors(facts: Facts, settings: Settings, seeds: Sequence[int]) -> Floats:
 
     Of a table 1 − R², as a real run will measure it; of two labels the share of wrong ones.
     """
-    privacy = Privacy(
+    metric = _metric(facts)
+    try:
+        result = train(
+            lambda run: twin(facts, seeds[run]),
+            settings.algorithm,
+            settings.objective,
+            rounds=settings.rounds,
+            privacy=asked(facts, settings),
+            seed=seeds[0],
+            runs=len(seeds),
+            metrics=(metric,),
+            record_every=settings.rounds,
+            engine=_engine(),
+        )
+    except Diverged:
+        return np.full(len(seeds), USELESS)
+    found = result.history[metric].reshape(len(seeds), -1)[:, -1]
+    return np.asarray(found if metric == "nmsd" else 1.0 - found, dtype=float)
+
+
+def asked(facts: Facts, settings: Settings) -> Privacy:
+    """The privacy of a training with these settings, with noise that can be repeated."""
+    return Privacy(
         epsilon=facts.epsilon,
         delta=facts.delta,
         zeta=settings.zeta,
@@ -113,24 +78,6 @@ def errors(facts: Facts, settings: Settings, seeds: Sequence[int]) -> Floats:
         colluders=facts.colluders,
         dropouts=facts.dropouts,
     )
-    metric = _metric(facts)
-    try:
-        result = train(
-            lambda run: twin(facts, seeds[run]),
-            settings.algorithm,
-            settings.objective,
-            rounds=settings.rounds,
-            privacy=privacy,
-            seed=seeds[0],
-            runs=len(seeds),
-            metrics=(metric,),
-            record_every=settings.rounds,
-            engine=_engine(),
-        )
-    except Diverged:
-        return np.full(len(seeds), USELESS)
-    found = result.history[metric].reshape(len(seeds), -1)[:, -1]
-    return np.asarray(found if metric == "nmsd" else 1.0 - found, dtype=float)
 
 
 def without_privacy(facts: Facts, seed: int) -> float:
@@ -180,23 +127,20 @@ class Trials:
         return float(np.mean([first, *errors(self._facts, settings, others)])) if others else first
 
 
-def tuned(score: Score, starts: Sequence[Settings], tries: int, within: float | None = None) -> Settings:
-    """The best settings that so many tries find, beginning with the better one of the starts.
+def tuned(score: Score, start: Settings, tries: int, within: float | None = None) -> Settings:
+    """The best settings that so many tries find, the first of them with the start.
 
     `within` is the largest possible norm of a row, where the length that rows are clipped to is tried as well.
     """
     rng = np.random.default_rng(0)
-    scores = [score(start) for start in starts]
-    least = min(scores)
-    best, width = starts[scores.index(least)], 0.5
-    change = partial(varied, rng=rng, within=within)
-    for _ in range(tries - len(starts)):
-        candidate = change(best, width=width)
+    best, least, width = start, score(start), FIRST_WIDTH
+    for _ in range(tries - 1):
+        candidate = varied(best, rng, width, within)
         found = score(candidate)
         if found < least:
             best, least = candidate, found
         else:
-            width = max(0.15, 0.97 * width)
+            width = max(LEAST_WIDTH, NARROWER * width)
     return best
 
 
@@ -211,8 +155,8 @@ def varied(settings: Settings, rng: np.random.Generator, width: float, within: f
     kappa = None if settings.kappa is None else moved(settings.kappa)
     if settings.kappa is not None and kappa is not None and rng.random() < 0.7:
         rho *= kappa / settings.kappa  # while residuals are beyond κ, steps are as long as before
-    tau = settings.tau and float(np.clip(settings.tau + 0.3 * width * rng.standard_normal(), 0.0, 0.6))
-    decay = 1.0 if rng.random() < 0.2 else 1.0 - min(0.2, moved(1.0 - settings.tau_decay + 0.001))
+    tau = settings.tau and float(np.clip(settings.tau + 0.3 * width * rng.standard_normal(), 0.0, MOST_TAU))
+    decay = 1.0 - min(0.2, moved(1.0 - settings.tau_decay))
     zeta = 1.0 - min(0.6, moved(1.0 - settings.zeta))
     x_norm = settings.x_norm
     if x_norm is not None and within is not None:

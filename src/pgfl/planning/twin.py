@@ -8,7 +8,8 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from scipy.special import ndtri
+from scipy.optimize import brentq
+from scipy.special import ndtr, ndtri
 
 from pgfl.array_types import AnyFloats, Floats, Ints
 from pgfl.core.federation import Federation, TestSet, numbered
@@ -16,14 +17,13 @@ from pgfl.core.topology import Graph
 from pgfl.data.placement import lay_out, offsets_of
 from pgfl.data.synthetic import synthetic_regression
 from pgfl.planning.facts import Facts
-from pgfl.planning.row_shapes import RowShape
+from pgfl.planning.row_shapes import RowShape, quantity_moments
 
 TEST_SAMPLES = 400
 REFERENCE = 2000  # rows by which a made-up table's labels are scaled
-LABEL_OFFSET = (
-    0.5  # of a target's mean from the middle of its bounds, in its standard deviations, as a root mean square
-)
-TWINS_KEPT = 12
+LABEL_OFFSET = 0.5  # of a target's mean from the middle of its bounds, in its deviations, as a root mean square
+MOST_OF_ONE_LABEL = 0.7
+TWINS_KEPT = 20
 PLAIN: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-5, "trust": "local"}
 
 
@@ -80,7 +80,12 @@ def _table(facts: Facts, rows: RowShape, seed: int) -> Federation:
     truth = base * (1.0 + rng.uniform(-facts.gamma, facts.gamma, (clusters, rows.columns)))
     fit = reference @ truth.T
     middle, scale = fit.mean(axis=0), fit.std(axis=0)
-    offset = LABEL_OFFSET * rng.standard_normal() if rows.intercept else 0.0
+    offset = LABEL_OFFSET * rng.standard_normal()
+    if table.target_tail > 0.0:
+        mean, deviation = quantity_moments(table.target_tail)
+        offset = mean / deviation
+    offset = offset if rows.intercept else 0.0
+    positive = _share_of_ones(facts.expected, rng) if facts.task == "classification" else 0.5
     middle = middle if rows.intercept else np.zeros(clusters)
 
     along = np.array([(reference - reference.mean(axis=0)).T @ one for one in ((fit - fit.mean(axis=0)) / scale).T])
@@ -91,9 +96,9 @@ def _table(facts: Facts, rows: RowShape, seed: int) -> Federation:
         features = table.rows(count, rng)
         signal = (np.einsum("ij,ij->i", features, truth[owner]) - middle[owner]) / scale[owner]
         if facts.task == "classification" and 2 * rows.numbers < rows.columns:
-            return features, _labels(signal, _doubt(facts.expected), rng)
+            return features, _labels(signal, _doubt(facts.expected), rng, positive)
         if facts.task == "classification":
-            labels, wanted = _two_groups(count, facts.expected, rng)
+            labels, wanted = _two_groups(count, facts.expected, positive, rng)
             features += (wanted - signal)[:, None] * along[owner]
             features[:, : rows.numbers] = np.clip(features[:, : rows.numbers], -1.0, 1.0)
             return features, labels
@@ -138,14 +143,30 @@ def _doubt(share: float) -> float:
     return math.tan(math.pi * (1.0 - share))
 
 
-def _two_groups(count: int, share: float, rng: np.random.Generator) -> tuple[Floats, Floats]:
-    """Labels, and margins of variance 1 that are normal around either label's mean, with the right sign so often."""
-    apart = float(ndtri(share))
-    mean = apart / math.sqrt(1.0 + apart**2)
-    labels = rng.integers(0, 2, count).astype(float)
-    return labels, mean * (2.0 * labels - 1.0) + math.sqrt(1.0 - mean**2) * rng.standard_normal(count)
+def _share_of_ones(expected: float, rng: np.random.Generator) -> float:
+    """A guess of how often the label is 1: rarely enough that a model can be better than the more frequent label."""
+    most = min(MOST_OF_ONE_LABEL, max(0.5, expected - 0.05))
+    return float(rng.uniform(1.0 - most, most))
 
 
-def _labels(margins: AnyFloats, doubt: float, rng: np.random.Generator) -> Floats:
-    """1 where a margin with noise is positive: the margin's own sign is right as often as is expected."""
-    return np.asarray(margins + doubt * rng.standard_normal(len(margins)) > 0, dtype=float)
+def _two_groups(count: int, expected: float, positive: float, rng: np.random.Generator) -> tuple[Floats, Floats]:
+    """Labels, and margins of mean 0 and variance 1 that are normal around either label's mean.
+
+    The best threshold is right as often as is expected, if `positive` is the share of ones.
+    """
+    odds = math.log(positive / (1.0 - positive))
+
+    def right(apart: float) -> float:
+        shift = odds / (2.0 * apart)
+        return float(positive * ndtr(apart + shift) + (1.0 - positive) * ndtr(apart - shift))
+
+    apart = float(brentq(lambda size: right(size) - expected, 1e-3, 10.0))
+    labels = (rng.random(count) < positive).astype(float)
+    margins = 2.0 * apart * (labels - positive) + rng.standard_normal(count)
+    return labels, margins / math.sqrt(1.0 + 4.0 * apart**2 * positive * (1.0 - positive))
+
+
+def _labels(margins: AnyFloats, doubt: float, rng: np.random.Generator, positive: float = 0.5) -> Floats:
+    """1 where a margin with noise is large enough: the margin's own sign is right as often as is expected."""
+    threshold = -float(ndtri(positive)) * math.hypot(1.0, doubt) * float(np.std(margins))
+    return np.asarray(margins + doubt * rng.standard_normal(len(margins)) > threshold, dtype=float)

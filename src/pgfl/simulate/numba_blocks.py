@@ -12,18 +12,18 @@ from numpy.typing import NDArray
 
 from pgfl.array_types import Array, Bools, DTypeLike, Floats
 from pgfl.core import equations as eq
-from pgfl.objectives import Huber, Logistic, Objective, Ridge
+from pgfl.objectives import Hinge, Huber, Logistic, Objective, Ridge
 from pgfl.objectives.solving import GOAL, tolerance_for
 from pgfl.simulate import numba_kernels as compiled
 from pgfl.simulate.engine_choice import ROWS_PER_FEATURE
 from pgfl.simulate.flat_layout import Layout
 from pgfl.simulate.numba_factors import Problems, factor
 from pgfl.simulate.numba_lanes import BYTES
-from pgfl.simulate.numba_margins import HUBER, LOGISTIC, RIDGE
+from pgfl.simulate.numba_margins import HINGE, HUBER, LOGISTIC, RIDGE
 from pgfl.simulate.numba_zeros import Kept, without_zeros
 from pgfl.simulate.problems import Block, Objectives, block_of, objective_of, pairs_of
 
-KINDS: dict[type[Objective], int] = {Ridge: RIDGE, Huber: HUBER, Logistic: LOGISTIC}
+KINDS: dict[type[Objective], int] = {Ridge: RIDGE, Huber: HUBER, Logistic: LOGISTIC, Hinge: HINGE}
 BLOCKS_PER_THREAD = 8
 PAGE = 4096
 

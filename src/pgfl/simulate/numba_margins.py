@@ -1,4 +1,4 @@
-"""Huber and logistic regression in sample space, one client at a time. Twins of the losses and of `OnMargins`."""
+"""Losses of a margin in sample space, one client at a time. Twins of `margin_losses` and of `OnMargins`."""
 
 # mypy: disable-error-code="no-any-return"
 from __future__ import annotations
@@ -8,19 +8,19 @@ import math
 import numpy as np
 
 from pgfl.array_types import Array
-from pgfl.objectives import Huber, Logistic
+from pgfl.objectives import Hinge, Huber, Logistic
 from pgfl.objectives.margin_solver import FIXED_STEPS
 from pgfl.objectives.solving import HALVINGS, NEWTON_STEPS, ROUNDING, SUFFICIENT_DECREASE
 from pgfl.simulate.numba_compiled import compiled, inlined
 from pgfl.simulate.numba_lanes import power_of_two
 from pgfl.simulate.numba_products import lanes_of, rows_times, spaced, spaced_length, symmetric_times
 
-RIDGE, HUBER, LOGISTIC = 0, 1, 2
-BOUND = (2.0, *(float(loss.curvature_bound or 0.0) for loss in (Huber(), Logistic())))
+RIDGE, HUBER, LOGISTIC, HINGE = 0, 1, 2, 3
+BOUND = (2.0, *(float(loss.curvature_bound or 0.0) for loss in (Huber(), Logistic(), Hinge())))
+FIXED = (2.0, *(float(loss.fixed_curvature or 0.0) for loss in (Huber(), Logistic(), Hinge())))
 LN2 = math.log(2.0)
 LARGEST = 700.0  # its e^−t is still a normal number
 TAYLOR = tuple(1.0 / math.factorial(n) for n in range(13, -1, -1))
-FIXED = (2.0, *(float(loss.fixed_curvature or 0.0) for loss in (Huber(), Logistic())))
 
 
 @compiled
@@ -52,7 +52,14 @@ def slope(kind: int, kappa: float, margin: float, target: float) -> float:
     """ℓ′ with respect to the margin."""
     if kind == HUBER:
         return min(max(2.0 * (margin - target), -2.0 * kappa), 2.0 * kappa)
+    if kind == HINGE:
+        return (1.0 - 2.0 * target) * min(max(_short(margin, target), 0.0), 1.0)
     return _chance(margin) - target
+
+
+@compiled
+def _short(margin: float, target: float) -> float:
+    return 1.0 - (2.0 * target - 1.0) * margin
 
 
 @compiled
@@ -65,6 +72,8 @@ def _chance(margin: float) -> float:
 def _curvature(kind: int, kappa: float, margin: float, target: float) -> float:
     if kind == HUBER:
         return 2.0 if abs(margin - target) <= kappa else 0.0
+    if kind == HINGE:
+        return 1.0 if 0.0 < _short(margin, target) < 1.0 else 0.0
     chance = _chance(margin)
     return chance * (1.0 - chance)
 
@@ -78,6 +87,10 @@ def loss(kind: int, kappa: float, margin: float, target: float) -> float:
         size = abs(margin - target)
         inner = min(size, kappa)
         return inner * (2.0 * size - inner)
+    if kind == HINGE:
+        short = max(_short(margin, target), 0.0)
+        inner = min(short, 1.0)
+        return inner * (short - 0.5 * inner)
     return max(margin, 0.0) + np.log1p(np.exp(-abs(margin))) - target * margin
 
 
@@ -143,7 +156,7 @@ def fixed_steps(
 def _slopes(kind: int, kappa: float, margin: Array, targets: Array, rows: int, z: Array, e: Array) -> float:
     """e = ℓ′ + z; returns ‖e‖². Logistic slopes fill registers, too."""
     square = 0.0
-    if kind == HUBER:
+    if kind != LOGISTIC:
         for i in range(rows):
             e[i] = slope(kind, kappa, margin[i], targets[i]) + z[i]
             square += e[i] * e[i]

@@ -1,0 +1,221 @@
+"""How the error of a private training evolves in expectation: a recursion for its moments, without records or noise.
+
+Rows with the second moments H and normal margins make the expected gradient of a linear model linear: H(αw − βw*),
+where α and β follow from how large residuals are (Huber: α = β = twice the share within κ, because beyond κ the slope
+is bounded; logistic: α is the mean curvature of the loss). So in the directions of H, and in those of the network's
+mixing (consensus of servers, what clusters have in common, the rest), noise and signal evolve apart from each other,
+and one round multiplies each of their moments by a number. What one release costs is exact.
+
+A federation serves to say what H, w* and the places of clients are. It is a made-up one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import erf
+
+from pgfl.array_types import AnyFloats, AnyInts, Floats, Ints
+from pgfl.core.federation import Federation
+from pgfl.objectives import Bounds, Huber, Logistic
+from pgfl.planning.facts import Facts
+from pgfl.privacy.accounting import exact_rho
+from pgfl.privacy.sensitivity import clip_rows
+
+MOST_DIRECTIONS = 6  # groups of directions of about the same curvature
+SINGLE_DIRECTIONS = 4  # of a table's rows: the steepest ones, each by itself
+MOST_MODES = 5  # groups of modes of the network of about the same eigenvalue
+HUGE = 1e9
+COIN = 0.25  # the variance of a label that is 0 or 1
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """Settings side by side, one number each; κ is ignored for two labels."""
+
+    rho: Floats
+    zeta: Floats
+    releases: Floats
+    tau: Floats
+    tau_decay: Floats
+    kappa: Floats
+
+    def __getitem__(self, order: object) -> Candidates:
+        return Candidates(*(getattr(self, name)[order] for name in self.__dataclass_fields__))
+
+
+class Moments:
+    """What settings will achieve on federations like `made`, with rows clipped to `x_norm`."""
+
+    def __init__(self, facts: Facts, made: Federation, x_norm: float) -> None:
+        self._facts = facts
+        self._budget = exact_rho(facts.epsilon, facts.delta)
+        self._clusters = len(made.cluster_ids)
+        self._full = facts.records[1]
+        self._change = float(_loss(facts).gradient_change(Bounds(x_norm=x_norm)) or 0.0)  # of Huber with κ = 1
+        self._places(made)
+        self._rows(made, x_norm)
+
+    def errors(self, tried: Candidates) -> Floats:
+        """One per candidate: the NMSD; 1 − R²; for two labels what margins miss.
+
+        That is 1 − (correlation with the best margins)², and the squared distance between the two thresholds over the
+        margins' variance.
+        """
+        order = np.argsort(-tried.releases, kind="stable")
+        found = np.empty(len(order))
+        found[order] = self._played(tried[order])
+        return found
+
+    def _played(self, tried: Candidates) -> Floats:
+        """Candidates in falling order of their releases, so that those still training are the first ones."""
+        learned, noise, displaced = self._start(len(tried.rho))
+        regression, rounds = self._facts.task == "regression", int(tried.releases[0])
+        slope = tried.kappa if regression else np.ones(len(tried.rho))
+        sensitivity = self._change * slope / (self._full * tried.rho)
+        first = self._budget / _geometric(tried.zeta, tried.releases)
+        scatter = np.full(len(tried.rho), self._signal + self._residual)
+        step = self._step * self._curvature
+        for number in range(1, rounds + 1):
+            some = slice(0, int(np.searchsorted(-tried.releases, -number, side="right")))
+            share = erf(tried.kappa[some] / np.sqrt(2.0 * scatter[some])) if regression else None
+            bend = 2.0 * share if share is not None else COIN / np.sqrt(1.0 + np.pi / 8.0 * scatter[some])
+            pull = (bend if regression else np.ones_like(bend))[:, None] / tried.rho[some, None] * step
+            kept = 1.0 - bend[:, None] / tried.rho[some, None] * step
+            added = (
+                sensitivity[some] ** 2 * self._noise_share / (2.0 * first[some] * tried.zeta[some] ** -float(number))
+            )
+            mixed = self._mixed(tried.tau[some] * tried.tau_decay[some] ** number)
+            learned[some] = mixed[:, None, :] * (kept[:, :, None] * learned[some] + pull[:, :, None])
+            both = self._modes[:, None, None] * mixed[:, None, None, :]
+            noise[some] = both**2 * (kept[:, None, :, None] ** 2 * noise[some] + added[:, None, None, None])
+            displaced[some] = both * (kept[:, None, :, None] * displaced[some] + pull[:, None, :, None])
+            scatter[some] = np.minimum(self._scatter(learned[some], noise[some], displaced[some]), HUGE)
+        return self._measured(learned, noise, displaced)
+
+    def _start(self, count: int) -> tuple[Floats, Floats, Floats]:
+        """How much of w* is learned, by direction and cluster mode; variances by network mode as well."""
+        directions, modes = len(self._curvature), len(self._modes)
+        variances = np.zeros((2, count, modes, directions, 2))
+        return np.zeros((count, directions, 2)), variances[0], variances[1]
+
+    def _mixed(self, tau: Floats) -> Floats:
+        """What inter-cluster learning leaves of what clusters have in common, and of what they differ in."""
+        apart = self._clusters / (self._clusters - 1.0) if self._clusters > 1 else 0.0
+        return np.stack([np.ones_like(tau), 1.0 - apart * tau], axis=1)
+
+    def _variance(self, noise: Floats, displaced: Floats) -> Floats:
+        """Of the models around their mean, by direction: noise, and what a server's few records lead astray."""
+        astray = displaced**2 * self._astray[:, None]
+        by_cluster_mode = np.einsum("cmdq,m->cdq", noise + astray, self._mode_share)
+        return np.asarray(by_cluster_mode @ np.array([1.0, self._clusters - 1.0]) / self._clusters)
+
+    def _scatter(self, learned: Floats, noise: Floats, displaced: Floats) -> Floats:
+        """The variance of residuals, or for two labels of margins."""
+        variance = self._variance(noise, displaced) @ (self._count * self._curvature)
+        if self._facts.task == "regression":
+            return np.asarray(self._missed(learned) @ self._curvature + variance + self._residual)
+        return np.asarray((learned**2 * self._energy).sum(axis=2) @ self._curvature + variance)
+
+    def _missed(self, learned: Floats) -> Floats:
+        return np.asarray(((1.0 - learned) ** 2 * self._energy).sum(axis=2))
+
+    def _measured(self, learned: Floats, noise: Floats, displaced: Floats) -> Floats:
+        if self._facts.by_truth:
+            variance = self._variance(noise, displaced) @ self._count
+            return np.asarray((self._missed(learned).sum(axis=1) + variance) / self._energy.sum())
+        scatter = self._scatter(learned, noise, displaced)
+        if self._facts.task == "regression":
+            return scatter / self._total
+        best = float(self._middle.sum())  # the mean of the best margins
+        mean = learned[:, :, 0] @ self._middle
+        own = np.maximum(scatter - mean**2, 1e-300)
+        around = max(self._signal - best**2, 1e-12)
+        along = (learned * self._energy).sum(axis=2) @ self._curvature - mean * best
+        shift = (mean - along / around * best) ** 2
+        shift += self._variance(noise, displaced) @ (self._count * self._middle_energy)
+        return np.asarray(1.0 - np.sign(along) * along**2 / (own * around) + shift / own)
+
+    def _places(self, made: Federation) -> None:
+        """From who is where: mean step and noise of pairs, and the eigenvalues of the servers' mixing."""
+        trust, pairs = self._facts.trusted, made.graph.size * self._clusters
+        pair = made.client_server * self._clusters + made.client_cluster
+        clients = np.bincount(pair, minlength=pairs)
+        steps = np.bincount(pair, weights=np.minimum(1.0, made.counts / self._full), minlength=pairs)
+        present = np.flatnonzero([size > 0 and trust.takes_part(int(size)) for size in clients])
+        sizes = clients[present].astype(float)
+        excess = np.array([trust.excess(int(size)) if trust.aggregates else size for size in clients[present]])
+        self._step = float((steps[present] / sizes).sum()) / pairs
+        self._noise_share = float((excess / sizes**2).sum()) / pairs
+        records = np.bincount(pair, weights=made.counts, minlength=pairs)
+        self._pair_records = float(records[records > 0].mean())
+        weights = made.graph.weights("metropolis").toarray()
+        self._modes, self._mode_share = _grouped(np.linalg.eigvalsh(weights), MOST_MODES)
+        self._nearby = 1.0 + 2.0 * len(made.graph.edges) / made.graph.size
+
+    def _rows(self, made: Federation, x_norm: float) -> None:
+        """From rows and labels: curvatures, the best models along them, and what these leave unexplained."""
+        cluster = np.repeat(made.client_cluster, made.counts)
+        features, targets = clip_rows(made.features, x_norm), made.targets
+        if made.tests:
+            tests = [made.tests[name] for name in made.cluster_ids if name in made.tests]
+            own = [q for q, name in enumerate(made.cluster_ids) if name in made.tests]
+            features = np.vstack([features, *(clip_rows(test.features, x_norm) for test in tests)])
+            targets = np.concatenate([targets, *(test.targets for test in tests)])
+            cluster = np.concatenate([cluster, *(np.full(len(t.targets), q) for q, t in zip(own, tests, strict=True))])
+        labels = targets if self._facts.task == "regression" else targets - 0.5
+        rng = np.random.default_rng(0)
+        seen = rng.choice(len(features), min(len(features), max(2, round(self._pair_records * self._nearby))), False)
+        curvature, directions = np.linalg.eigh(features[seen].T @ features[seen] / len(seen))
+        truth = made.truth if made.truth is not None else _best(features, labels, cluster, self._clusters)
+        along, common = truth @ directions, truth.mean(axis=0) @ directions
+        groups = _groups(len(curvature), SINGLE_DIRECTIONS if self._facts.rows else 0)
+        middle = features.mean(axis=0) @ directions
+        self._curvature = np.array([max(float(curvature[group].mean()), 1e-12) for group in groups])
+        self._count = np.array([float(len(group)) for group in groups])
+        apart = ((along - common) ** 2).mean(axis=0)
+        self._energy = np.array([[(common[group] ** 2).sum(), apart[group].sum()] for group in groups])
+        self._middle = np.array([float(common[group] @ middle[group]) for group in groups])
+        self._middle_energy = np.array([float((middle[group] ** 2).mean()) for group in groups])
+        self._signal = float(self._energy.sum(axis=1) @ self._curvature)
+        self._total = float(labels.var())
+        fitted = np.einsum("ij,ij->i", features, truth[cluster])
+        self._residual = float(np.mean((labels - fitted) ** 2)) if self._facts.task == "regression" else COIN
+        self._astray = self._residual / (self._pair_records * self._curvature)
+        self._residual = self._residual if self._facts.task == "regression" else 0.0
+
+
+def _loss(facts: Facts) -> Huber | Logistic:
+    return Huber(0.0, kappa=1.0) if facts.task == "regression" else Logistic(0.0)
+
+
+def _geometric(zeta: Floats, releases: Floats) -> Floats:
+    """Σ ζ⁻ⁿ for n = 1 … releases."""
+    rate = -np.log(zeta)
+    return np.asarray(np.where(rate > 0, np.expm1(rate * releases) / -np.expm1(-np.maximum(rate, 1e-300)), releases))
+
+
+def _best(features: AnyFloats, labels: AnyFloats, cluster: AnyInts, clusters: int) -> Floats:
+    """The least-squares model of every cluster; a little ridge stands in for records that are missing."""
+    found = np.zeros((clusters, features.shape[1]))
+    for q in range(clusters):
+        own = features[cluster == q]
+        second = own.T @ own
+        ridge = np.trace(second) / max(len(own), 1) * np.eye(len(second))
+        found[q] = np.linalg.solve(second + ridge, own.T @ labels[cluster == q])
+    return found
+
+
+def _groups(count: int, single: int) -> list[Ints]:
+    """Places in rising order of curvature, in groups; the last ones, of the largest curvatures, alone."""
+    rest, last = np.arange(max(0, count - single)), np.arange(max(0, count - single), count)
+    return [part for part in (*np.array_split(rest, MOST_DIRECTIONS), *last[:, None]) if len(part)]
+
+
+def _grouped(values: Floats, most: int) -> tuple[Floats, Floats]:
+    """Values in groups of about the same size, the largest one alone: means and shares."""
+    ordered = np.sort(values)
+    groups = [ordered[-1:], *(part for part in np.array_split(ordered[:-1], most - 1) if len(part))]
+    means = np.array([float(np.sqrt(np.mean(part**2))) for part in groups])
+    return means, np.array([len(part) / len(ordered) for part in groups])

@@ -1,0 +1,121 @@
+"""The search for settings in theory: a population closes in on those of which `Moments` expects the least error."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from pgfl.array_types import Floats
+from pgfl.planning.facts import Facts
+from pgfl.planning.moments import Candidates, Moments
+from pgfl.planning.settings import Settings
+from pgfl.planning.twin import twin
+
+POPULATION = 96
+GENERATIONS = 10
+WARM_GENERATIONS = 6  # from settings for other facts, which are a good start
+BEST = 0.2  # the share of a population from which the next one is drawn
+WIDER = 1.3  # than the best ones, so that a population does not close in too early
+NARROWEST = 0.03
+MOST_RELEASES = 600
+MOST_TAU = 0.65
+PRICE_OF_ROUNDS = 0.05  # twice the rounds must gain 0.15 dB: on a network they take twice the time
+LEAST_KAPPA = 0.8  # times the residuals' standard deviation that is expected without privacy
+WIDTHS = (
+    0.8,
+    0.7,
+    0.8,
+    0.2,
+    1.0,
+    0.5,
+)  # of the first population: ρ, 1 − ζ, releases, 1 − decay of τ and κ as logarithms
+WARM = 0.5  # of these widths
+CLIPPED_AT = (0.85, 1.0, 1.2)  # times a typical row's length
+
+
+@dataclass(frozen=True)
+class Point:
+    """Settings as coordinates: logarithms but for τ."""
+
+    at: Floats
+
+    @classmethod
+    def of(cls, settings: Settings) -> Point:
+        """Where the settings are."""
+        kappa = 1.0 if settings.kappa is None else settings.kappa
+        small = [max(1.0 - value, 1e-4) for value in (settings.zeta, settings.tau_decay)]
+        logs = np.log([settings.rho, small[0], settings.releases, 1.0, small[1], kappa])
+        return cls(logs + np.array([0.0, 0.0, 0.0, settings.tau, 0.0, 0.0]))
+
+    @staticmethod
+    def candidates(points: Floats, facts: Facts) -> Candidates:
+        """Points as settings, within their limits.
+
+        Residuals beyond κ do not bend the loss, so a κ much below those that remain leaves too few records to learn
+        from; `Moments` knows their number only before that. It would not gain anything either: Δ falls with κ, and so
+        does the step.
+        """
+        rho, zeta, releases, tau, decay, kappa = points.T
+        return Candidates(
+            np.exp(rho),
+            1.0 - np.minimum(np.exp(zeta), 0.6),
+            np.clip(np.round(np.exp(releases)), 1, MOST_RELEASES),
+            np.clip(tau, 0.0, MOST_TAU) if facts.clusters > 1 else np.zeros_like(tau),
+            1.0 - np.minimum(np.exp(decay), 0.3),
+            np.maximum(np.exp(kappa), LEAST_KAPPA * facts.label_scale * math.sqrt(1.0 - facts.expected)),
+        )
+
+
+def best_foreseen(facts: Facts, seeds: Sequence[int], start: Settings | None = None) -> Settings:
+    """The settings that theory finds best on federations like these twins, in a search from `start` if there is one."""
+    lengths: tuple[float, ...] = (facts.x_norm,)
+    if facts.rows is not None:
+        lengths = (
+            (start.x_norm,)
+            if start and start.x_norm
+            else tuple(dict.fromkeys(min(facts.x_norm, times * facts.typical_length) for times in CLIPPED_AT))
+        )
+    found = [_searched(facts, seeds, length, start) for length in lengths]
+    return min(found, key=lambda pair: pair[1])[0]
+
+
+def _searched(facts: Facts, seeds: Sequence[int], x_norm: float, start: Settings | None) -> tuple[Settings, float]:
+    moments = [Moments(facts, twin(facts, seed), x_norm) for seed in seeds]
+    rng = np.random.default_rng(0)
+    middle = Point.of(start or _anywhere(facts)).at
+    spread = np.diag((np.array(WIDTHS) * (WARM if start else 1.0)) ** 2)
+    best, least = middle, math.inf
+    for _ in range(WARM_GENERATIONS if start else GENERATIONS):
+        points = rng.multivariate_normal(middle, spread, POPULATION, method="cholesky")
+        points[0] = best
+        tried = Point.candidates(points, facts)
+        scores = np.mean([np.log(moment.errors(tried)) for moment in moments], axis=0)
+        scores += PRICE_OF_ROUNDS * np.log(tried.releases)
+        order = np.argsort(scores, kind="stable")[: int(BEST * POPULATION)]
+        if scores[order[0]] < least:
+            best, least = points[order[0]], float(scores[order[0]])
+        middle = points[order].mean(axis=0)
+        spread = WIDER**2 * np.cov(points[order].T) + NARROWEST**2 * np.eye(len(middle))
+    one = Point.candidates(best[None, :], facts)
+    settings = Settings(
+        float(one.rho[0]),
+        float(one.zeta[0]),
+        int(one.releases[0]),
+        float(one.tau[0]),
+        float(one.tau_decay[0]),
+        float(one.kappa[0]) if facts.task == "regression" else None,
+        None if facts.rows is None else x_norm,
+        facts.records[1],
+    )
+    return settings, least
+
+
+def _anywhere(facts: Facts) -> Settings:
+    """Where a search begins that knows nothing: steps that lead about as far as the model is."""
+    length = facts.typical_length**2
+    if facts.task == "classification":
+        return Settings(0.1 * length, 0.95, 30, 0.3, 0.99)
+    return Settings(20.0 * length / facts.columns, 0.98, 100, 0.3, 0.995, 0.15 * facts.label_scale)
