@@ -54,8 +54,9 @@ def no_coordinates(
 ) -> Coordinates:
     """Those of zero duals and models, of clients whose rows begin at `first_rows`; arrays have room for a register."""
     room, ends = BYTES // server_models.itemsize, np.cumsum(counts)
-    row = np.repeat(first_rows - ends + counts, counts) + np.arange(counts.sum())
-    row = row.astype(np.int32 if len(targets) < 2**31 else np.int64)
+    index = np.int32 if len(targets) < 2**31 else np.int64
+    row = np.repeat((first_rows - ends + counts).astype(index), counts)
+    row += np.arange(len(row), dtype=index)
     target = np.concatenate([targets[row], np.zeros(room, targets.dtype)])
     b, image, e = np.zeros((3, int(counts.sum()) + room), server_models.dtype)
     drift = np.zeros(len(counts), server_models.dtype)
