@@ -42,6 +42,7 @@ class Row:
     theirs: str
     start_up: str = ""
     clock: str = ""
+    load: float | None = None  # of the machine before the case began
 
     def __post_init__(self) -> None:
         self.ratio, self.low, self.high = float(self.ratio), float(self.low), float(self.high)
@@ -158,7 +159,9 @@ def main(part: Part, about: str | None, cases: Cases, remarks: Sequence[str], qu
     rows, figures = [], {}
     for name in chosen.only or cases:
         sys.stderr.write(f"{name} …\n")
+        load = round(os.getloadavg()[0], 1)
         for row in cases[name]():
+            row.load = load
             rows.append(row)
             sys.stderr.write(f"{row.name:24s} {row.ratio:10.3g} ({row.low:.3g}–{row.high:.3g})  goal {row.goal}\n")
         figures = publish(part, rows, remarks, keep=True)
@@ -229,8 +232,8 @@ def publish(part: Part, rows: Sequence[Row], remarks: Sequence[str], *, keep: bo
     intro = (
         "# Results\n\nMade by `make bench`, `make bench-peers` and `make bench-network`. Ratios are medians over "
         "turns, with quartiles; the two sides of a row take turns in one run. Rows can come from different runs "
-        "(`--only` measures some anew), and the machine's load is that of the latest. Absolute times mean little on a "
-        "shared machine.\n"
+        "(`--only` measures some anew). The last column is the machine's load, over one minute, before the row's case "
+        "began; rows without one are older. Absolute times mean little on a shared machine.\n"
     )
     (HERE / "RESULTS.md").write_text("\n".join([intro, *sections]))
     return figures
@@ -247,19 +250,20 @@ def _section(title: str, figures: dict) -> str:
     lines = [
         f"## {title}",
         "",
-        f"`{figures['command']}` on {where['processor']}, {where['cores']} cores, {where['memory_gib']} GiB, load "
-        f"{where['load']}, {where['system']}, Python {where['python']}; "
+        f"`{figures['command']}` on {where['processor']}, {where['cores']} cores, {where['memory_gib']} GiB, "
+        f"{where['system']}, Python {where['python']}; "
         + ", ".join(f"{name} {number}" for name, number in figures["versions"].items())
         + ".",
         "",
-        "| what | beside | goal | ratio (quartiles) | ours | theirs | start-up | clock |",
-        "|---|---|---|---|---|---|---|---|",
+        "| what | beside | goal | ratio (quartiles) | ours | theirs | start-up | clock | load |",
+        "|---|---|---|---|---|---|---|---|---|",
     ]
     for row in figures["rows"]:
         mark = "" if row["met"] else " **missed**"
         found = f"{row['ratio']:.3g} ({row['low']:.3g}–{row['high']:.3g}){mark}"
+        load = "" if row.get("load") is None else f"{row['load']:.1f}"
         lines.append(
             f"| {row['what']} | {row['beside']} | {row['goal']} | {found} "
-            f"| {row['ours']} | {row['theirs']} | {row['start_up']} | {row['clock']} |"
+            f"| {row['ours']} | {row['theirs']} | {row['start_up']} | {row['clock']} | {load} |"
         )
     return "\n".join([*lines, "", *(f"- {remark}" for remark in figures["remarks"]), ""])

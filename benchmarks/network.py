@@ -40,7 +40,11 @@ REMARKS = [
     "more. So 10,000 answers a second are out of reach over gRPC on two cores; bare TLS would leave room for them.",
     "The start is that of processes whose modules have bytecode, as is usual; without it (PYTHONDONTWRITEBYTECODE) "
     "Python compiles all of Flower anew in each SuperLink.",
-    "Distances are delays alone, except in the row that states losses.",
+    "Distances are measured with both sites, all clients and the cables in one process, over pairs of rounds. They are "
+    "delays alone, except in the row that states losses: there every packet is lost with that chance and "
+    "comes again after two round trips, which a retransmission of TCP takes at the end of a message.",
+    "Rows with a load were measured with priority: their processes had nearly all of both cores, while the others that "
+    "the load counts waited.",
 ]
 
 

@@ -17,6 +17,7 @@ from harness import Row, quartiles
 from network_rounds import DIMENSION, SITE, one_site, processor_seconds
 from pgfl.core.roles import Publication
 from pgfl.deploy import identity, messages, processes
+from pgfl.deploy.grpc_options import channel_options
 from pgfl.deploy.guarded_listener import allow_many_files
 from pgfl.deploy.local import LocalNetwork
 from pgfl.deploy.messages import encode_publication
@@ -129,7 +130,7 @@ async def _answering(network: LocalNetwork, client: str) -> None:
     site = identity.SiteCertificate.read(network.home(SITE) / identity.SITE_CERTIFICATE)
     key = identity.read_client_key(network.home(client) / identity.CLIENT_KEY)
     limits, vectors = Limits(DIMENSION), np.ones((2, DIMENSION))
-    options = [("grpc.ssl_target_name_override", site.tls_name)]
+    options = channel_options(limits.frame_bytes, site.tls_name)
     address = f"127.0.0.1:{network.ports[SITE][1]}"
     while True:
         async with grpc.aio.secure_channel(address, grpc.ssl_channel_credentials(site.pem), options=options) as channel:

@@ -6,6 +6,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+from myst_nb.core import render
+
 import pgfl
 
 project = "pgfl"
@@ -24,6 +26,7 @@ html_copy_source = False
 html_show_sourcelink = False
 html_show_search_summary = False  # it would fetch pages, which browsers refuse for files
 
+smartquotes = False  # messages and options are found as they are printed
 myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 4
 nb_execution_mode = "force"
@@ -40,7 +43,7 @@ autodoc_preserve_defaults = True
 # compete with each other for cores.
 os.environ |= {
     "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]),
-    "COLUMNS": "88",
+    "COLUMNS": "82",
     "TERM": "dumb",
     "NO_COLOR": "1",
     "OMP_NUM_THREADS": "1",
@@ -55,8 +58,24 @@ OUTSIDE = {
 INCLUDED = {"(CONTRIBUTING.md": "(contributing.md", "(CHANGELOG.md": "(changelog.md"}
 
 
+def joined_streams(outputs):
+    """What a cell prints, as one text: MyST-NB alone begins a new line wherever a chunk of the output ends."""
+    streams, kept = {}, []
+    for output in outputs:
+        if output["output_type"] != "stream":
+            kept.append(output)
+        elif output["name"] in streams:
+            streams[output["name"]]["text"] += output["text"]
+        else:
+            streams[output["name"]] = output
+            kept.append(output)
+    return kept
+
+
 def setup(app):
-    """Let links to files outside of this folder, which work in the repository, lead to their pages here."""
+    """Join what cells print. Links to files outside of this folder, which work in the repository, lead to pages."""
+    tidied = render.coalesce_streams
+    render.coalesce_streams = lambda outputs: tidied(joined_streams(outputs))
 
     def redirect(app, name, source):
         for link, page in OUTSIDE.items():

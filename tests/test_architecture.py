@@ -118,9 +118,9 @@ def test_report_and_paper_never_reach_into_an_engine(room):
 def test_public_names_are_these():
     assert pgfl.__all__ == [
         "PGFL", "Bounds", "ClientData", "Column", "Comparison", "Decaying", "ExactMixing", "Facts", "FedAvg",
-        "Federation", "Graph", "Huber", "Logistic", "MarginObjective", "Model", "Objective", "OneStep", "Privacy",
-        "Result", "Ridge", "Softmax", "TestSet", "mnist_federation", "open_federation", "plan", "read_federation",
-        "save_federation", "synthetic_regression", "train",
+        "Federation", "Graph", "Hinge", "Huber", "Logistic", "MarginObjective", "Model", "Objective", "OneStep",
+        "Privacy", "Result", "Ridge", "Softmax", "TestSet", "mnist_federation", "open_federation", "plan",
+        "read_federation", "save_federation", "synthetic_regression", "train",
     ]  # fmt: skip
     for name in pgfl.__all__:
         assert getattr(pgfl, name) is not None

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pgfl.data.storage import open_federation, save_federation
     from pgfl.data.synthetic import synthetic_regression
     from pgfl.data.tables import read_federation
-    from pgfl.objectives import Bounds, Huber, Logistic, MarginObjective, Objective, Ridge, Softmax
+    from pgfl.objectives import Bounds, Hinge, Huber, Logistic, MarginObjective, Objective, Ridge, Softmax
     from pgfl.planning.facts import Facts
     from pgfl.planning.planner import plan
     from pgfl.privacy.request import Privacy
@@ -38,6 +38,7 @@ __all__ = [
     "FedAvg",
     "Federation",
     "Graph",
+    "Hinge",
     "Huber",
     "Logistic",
     "MarginObjective",
@@ -66,7 +67,7 @@ _HOMES = {
     "pgfl.data.synthetic": ("synthetic_regression",),
     "pgfl.data.tables": ("read_federation",),
     "pgfl.core.federation": ("ClientData", "Federation", "TestSet"),
-    "pgfl.objectives": ("Bounds", "Huber", "Logistic", "MarginObjective", "Objective", "Ridge", "Softmax"),
+    "pgfl.objectives": ("Bounds", "Hinge", "Huber", "Logistic", "MarginObjective", "Objective", "Ridge", "Softmax"),
     "pgfl.planning.facts": ("Facts",),
     "pgfl.planning.planner": ("plan",),
     "pgfl.privacy.request": ("Privacy",),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import cast
@@ -38,13 +39,15 @@ def run(
     progress: Progress | None = None,
     communicator: Communicator = ALONE,
     observers: Sequence[Observer] = (),
+    kernels_loaded: bool = False,
 ) -> Result:
     """Train as the config says; with a folder, checkpoints are kept there and `resume` goes on from them.
 
     On several processes, each builds its own part of the data, and the first one has the whole result. `observers` are
-    called after every round.
+    called after every round. A caller whose process has `kernels_loaded` has them used for short trainings, too.
     """
     options = communicator.together(lambda: _options(config, communicator))
+    options = replace(options, kernels_loaded=kernels_loaded)
     start = communicator.together(lambda: _start(config))
     beside = communicator.beside
     communicator.together(lambda: memory.check_config(config, communicator.size, beside))

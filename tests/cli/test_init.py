@@ -80,6 +80,12 @@ class TestUnderPrivacy:
         assert json.loads(out)["privacy"]["epsilon"]["worst"] <= 8.0
         assert "x_norm" not in config.read_text("utf-8")
 
+    def test_a_trust_level_is_written_and_needs_a_budget(self, tables, tmp_path):
+        path, _ = written(tables, tmp_path, "diabetes", *self.options(self.BOUNDS), "--trust", "site")
+        assert tomllib.loads(path.read_text("utf-8"))["privacy"]["trust"] == "site"
+        code, out, _ = run("run", path, "--json", "--out", tmp_path / "out", "--set", "rounds=5")
+        assert (code, json.loads(out)["privacy"]["epsilon"]["worst"] <= 8.0) == (0, True)
+
     def test_what_is_not_stated_is_listed_and_left_as_a_comment(self, tables, tmp_path):
         config, printed = written(tables, tmp_path, "diabetes", *self.options(self.BOUNDS[:8]))
         assert "Privacy needs public facts about s6, progression: state them in" in printed
@@ -164,6 +170,7 @@ def test_an_existing_file_is_never_overwritten(tables, tmp_path):
         (["--target", "progression", "--bounds", "agee=1:2"], "has no feature 'agee' to declare"),
         (["--target", "progression", "--bounds", "age=1:2", "--bounds", "age=1:2"], "'age' is declared twice"),
         (["--target", "progression", "--epsilon", "-1"], "`privacy.epsilon` must be above 0"),
+        (["--target", "progression", "--trust", "site"], "--trust is for a private training"),
         (["--target", "progression", "--client", "patient"], "has no column 'patient'"),
         (["--target", "cluster"], "The target 'cluster' "),
     ],

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from pgfl.demo.scenario import CLIENTS, demo_federation, demo_training
 from pgfl.deploy.local import LocalNetwork
-from pgfl.deploy.site.site import LIVE
+from pgfl.deploy.site.live_figures import LIVE
 from pgfl.deploy.site.site_store import STORE, SiteStore
 from pgfl.errors import NetworkError
 from pgfl.privacy.ledger import Ledger

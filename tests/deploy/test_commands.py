@@ -15,7 +15,8 @@ from pgfl.deploy import identity, processes
 from pgfl.deploy.client.client_settings import load_client
 from pgfl.deploy.local import LocalNetwork
 from pgfl.deploy.processes import only_one
-from pgfl.deploy.site.site import LIVE, LOCK, Site
+from pgfl.deploy.site.live_figures import LIVE
+from pgfl.deploy.site.site import LOCK, Site
 from pgfl.deploy.site.site_settings import load_site
 from pgfl.deploy.site.site_store import STORE, SiteStore
 from tests.command_line import process, refused, run
@@ -99,11 +100,11 @@ def test_a_cluster_that_is_not_trained_is_refused_at_once_and_stops_a_site_that_
     done("client", "init", "ann", "--home", tmp_path)
     admit = ("site", "admit", tmp_path / "client.pub", "--home", tmp_path, "--cluster")
     said = refused(*admit, "adult")
-    assert "No cluster adult is trained here (did you mean adults?)" in said
+    assert "There is no cluster 'adult' (did you mean adults?)." in said
     settings = tmp_path / "site.toml"
     Site(load_site(settings)).store.close()
     moved = settings.rename(tmp_path / "elsewhere.toml")
-    assert "No cluster adult is trained" in refused(*admit, "adult"), "as the site remembers from its last start"
+    assert "There is no cluster 'adult'" in refused(*admit, "adult"), "as the site remembers from its last start"
     assert "applied when the site starts" in done(*admit, "adults")
     settings.write_text(moved.read_text().replace('"adults", ', ""))
     code, _, err = run("site", "serve", settings)
@@ -140,7 +141,7 @@ def test_a_running_site_acknowledges_every_change_and_one_mistake_does_not_hold_
     assert "client typo is in cluster martians, which is not trained" in caplog.text
 
 
-@pytest.mark.parametrize("garbage", [b"", b"{", b"[1]", b"\xff\xfe", b"null"])
+@pytest.mark.parametrize("garbage", [b"", b"{", b"[1]", b"\xff\xfe", b"null", b'{"budgets": 3}', b'{"up": 7}'])
 def test_status_survives_whatever_is_in_the_live_file(tmp_path, garbage):
     done("site", "init", "north", "--home", tmp_path)
     (tmp_path / LIVE).write_bytes(garbage)
@@ -160,7 +161,7 @@ def test_neighbours_with_another_training_configuration_are_refused_by_name(tmp_
         running = [asyncio.create_task(site.run()) for site in sites]
         for _ in range(4000):
             await asyncio.sleep(0.05)
-            if all(site.service.refused["refused"] for site in sites):
+            if all(site.peers.service.refused["refused"] for site in sites):
                 break
         up = [set(site.rounds.up) for site in sites]
         for site in sites:

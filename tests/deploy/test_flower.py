@@ -112,6 +112,7 @@ def test_a_hostile_bundle_does_not_run_and_control_is_locked(site, caplog):
     request = RegisterNodeRequest(public_key=public_key_to_bytes(key.public), name="ann")
 
     def registered():
+        assert not (folder / "http-was-here").exists(), "a file in the working folder was imported"
         try:
             return operator.RegisterNode(request).node_id
         except httpx.TransportError:
@@ -143,7 +144,6 @@ def test_a_hostile_bundle_does_not_run_and_control_is_locked(site, caplog):
     assert not marker.exists(), "the bundle ran"
     unpacked = [path for path in folder.rglob("*") if path.name == "evil.py"]
     assert not unpacked, "the bundle was unpacked"
-    assert not (folder / "http-was-here").exists(), "a file in the working folder was imported"
     kept = [*(folder / "site").glob("flower.db*"), *folder.rglob("*.secret"), *folder.rglob("*.log")]
     assert len(kept) >= 4
     assert {oct(path.stat().st_mode & 0o077) for path in kept} == {"0o0"}, "others can read it"

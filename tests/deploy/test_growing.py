@@ -73,7 +73,7 @@ def test_a_site_linked_while_training_runs_catches_up_and_takes_part(tmp_path):
         link(network, NEW, MIDDLE)
         sites[NEW] = Site(load_site(network.home(NEW) / "site.toml"))
         running.append(asyncio.create_task(sites[NEW].run()))
-        await until(lambda: NEW in sites[MIDDLE]._why_down)
+        await until(lambda: NEW in sites[MIDDLE].peers.why_down)
         link(network, MIDDLE, NEW)
         await until(lambda: receives(MIDDLE, NEW) and receives(NEW, MIDDLE) and network.history(NEW)[-1]["accepted"])
         assert abs(network.round_of(NEW) - network.round_of(MIDDLE)) <= 3

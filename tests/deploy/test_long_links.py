@@ -26,6 +26,7 @@ def test_half_a_second_and_lost_packets_keep_nobody_out_of_any_round(tmp_path, c
     with caplog.at_level(logging.INFO):
         ends = train_in_process(
             network,
+            seconds=240.0,
             peer_address=lambda here, there: f"127.0.0.1:{over_a_long_cable(network.ports[there][2])}",
             client_port=over_a_long_cable,
         )

@@ -10,6 +10,7 @@ from dataclasses import replace
 import pytest
 
 from pgfl.deploy.shared_budget import heard
+from pgfl.deploy.site.round_terms import Phase
 from pgfl.deploy.site.site_metrics import Figures, MetricsServer, health_page, metrics_page
 from pgfl.privacy.accounting import exact_epsilon, rho_total
 from pgfl.privacy.ledger import Ledger
@@ -32,6 +33,7 @@ def test_the_page_is_prometheus_text():
     assert 'pgfl_round{site="no\\"rth"} 7\n' in page
     assert 'pgfl_refused_total{site="no\\"rth",reason="late"} 4\n' in page
     assert 'pgfl_phase{site="no\\"rth",phase="waiting"} 1\n' in page
+    assert all(f'phase="{phase}"}} ' in page for phase in Phase)
     assert 'pgfl_epsilon_left{site="no\\"rth",of="worst"} 0.5\n' in page
     assert 'pgfl_epsilon_left{site="no\\"rth",of="median"} 1\n' in page
     assert 'pgfl_phase_seconds_total{site="no\\"rth",phase="collecting"} 4.5\n' in page
@@ -84,7 +86,7 @@ def test_the_epsilon_left_is_what_the_clients_own_ledger_says_unless_the_owner_k
     async def scenario():
         with taking_part(network, client):
             await site.run()
-        return site._budgets, {client: 3}
+        return site.clients.budgets, {client: 3}
 
     budgets, releases = asyncio.run(scenario())
     with Ledger.read(network.home(client) / "ledger.db") as ledger:
@@ -107,11 +109,10 @@ def test_a_running_site_serves_its_figures(tmp_path):
     async def scenario():
         site = site_of(network)
         running = asyncio.create_task(site.run())
-        await until(lambda: hasattr(site, "service"))
-        assert site.figures().missing == "0 of 1 clients are connected, 1 are needed"
+        assert site.reports.figures().missing == "0 of 1 clients are connected, 1 are needed"
         with taking_part(network, *network.clients_of(SITE)):
             await until(lambda: site.rounds.round > 2)
-            figures = site.figures()
+            figures = site.reports.figures()
         site.stop("enough")
         await running
         return figures

@@ -11,8 +11,11 @@ import sys
 from contextlib import closing
 from pathlib import Path
 
+import pytest
 import yaml
+from cryptography import x509
 
+from pgfl.deploy.identity import SITE_CERTIFICATE
 from pgfl.deploy.site.site_metrics import metrics_page
 from pgfl.deploy.site.site_settings import Listening, load_site
 from pgfl.deploy.site.site_store import STORE, SiteStore
@@ -58,8 +61,8 @@ def instructions():
 
 def test_the_image_copies_files_that_exist_and_runs_as_nobody_in_particular():
     kinds = [kind for kind, _ in instructions()]
-    assert kinds[0] == "FROM"
-    assert set(kinds) <= {"FROM", "COPY", "RUN", "USER", "WORKDIR", "STOPSIGNAL", "ENTRYPOINT", "CMD"}
+    assert kinds[:2] == ["ARG", "FROM"]
+    assert set(kinds) <= {"ARG", "FROM", "COPY", "RUN", "USER", "WORKDIR", "STOPSIGNAL", "ENTRYPOINT", "CMD"}
     for kind, rest in instructions():
         if kind == "COPY":
             *sources, target = rest.split()
@@ -67,7 +70,9 @@ def test_the_image_copies_files_that_exist_and_runs_as_nobody_in_particular():
             assert len(sources) == 1 or target.endswith("/")
     assert kinds.index("USER") > kinds.index("RUN"), "root installs, pgfl runs"
     assert dict(instructions())["USER"] != "root"
-    assert not re.match(r".*:latest|[^:]*$", dict(instructions())["FROM"]), "a pinned base"
+    name, base = dict(instructions())["ARG"].split("=")
+    assert dict(instructions())["FROM"] == f"${{{name}}}"
+    assert not re.match(r".*:latest|[^:]*$", base), "a pinned base"
     assert json.loads(dict(instructions())["ENTRYPOINT"]) == ["pgfl"]
 
 
@@ -85,9 +90,10 @@ def test_the_three_sites_are_started_with_commands_and_ports_that_exist():
     assert len(set(published)) == len(published)
 
 
-def test_the_set_up_makes_three_sites_that_are_linked_and_healthy_to_be_asked(tmp_path):
+@pytest.mark.parametrize("outside", ["", "host.example.org"])
+def test_the_set_up_makes_three_sites_that_are_linked_and_healthy_to_be_asked(tmp_path, outside):
     command = Path(sys.executable).parent
-    environment = {**os.environ, "PATH": f"{command}:{os.environ['PATH']}"}
+    environment = {**os.environ, "PATH": f"{command}:{os.environ['PATH']}", "PGFL_HOST": outside}
     script = EXAMPLES / "docker" / "set-up"
     done = subprocess.run(["sh", script, tmp_path], capture_output=True, text=True, env=environment, check=False)
     assert done.returncode == 0, done.stderr
@@ -95,7 +101,11 @@ def test_the_set_up_makes_three_sites_that_are_linked_and_healthy_to_be_asked(tm
         settings = load_site(tmp_path / site / "site.toml")
         asked = COMPOSE["services"][site]["healthcheck"]["test"][-1]
         assert f"http://{settings.listen.metrics}/health" in asked
-        assert settings.listen.public == site
+        mapped = COMPOSE["services"][site]["ports"][1].split(":")[0]
+        assert settings.listen.invited_to == (f"{outside}:{mapped}" if outside else f"{site}:9093")
+        shown = x509.load_pem_x509_certificate((tmp_path / site / SITE_CERTIFICATE).read_bytes())
+        names = shown.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        assert {site, outside or site} <= set(names.get_values_for_type(x509.DNSName))
         with closing(SiteStore(tmp_path / site / STORE)) as store:
             assert {name: near.address for name, near in store.neighbours().items()} == {
                 other: f"{other}:9094" for other in SITES if other != site

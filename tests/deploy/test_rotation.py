@@ -54,11 +54,11 @@ def test_a_site_and_a_client_rotate_while_training_runs(tmp_path):
         with taking_part(network, *network.federation.client_ids) as ends:
             await more_rounds()
             await asyncio.to_thread(rotate)
-            await until(lambda: sites[1].neighbours[here].coming is not None)
+            await until(lambda: sites[1].peers.neighbours[here].coming is not None)
             await more_rounds()
             said("site", "rotate", "--switch", "--home", home)
-            await until(lambda: sites[0].certificate == certificate(network, here) != before)
-            await until(lambda: sites[1].neighbours[here].coming is None)
+            await until(lambda: sites[0].parts.shown.certificate == certificate(network, here) != before)
+            await until(lambda: sites[1].peers.neighbours[here].coming is None)
             await more_rounds()
             ends.devices[client].stream._call.cancel()  # the link breaks, and the client comes back
             await until(lambda: not next_of(device / identity.CLIENT_KEY).exists() and not next_of(own_pin).exists())
@@ -72,7 +72,7 @@ def test_a_site_and_a_client_rotate_while_training_runs(tmp_path):
     sites = asyncio.run(scenario())
     assert own_pin.read_bytes() == certificate(network, here).pem != before.pem
     assert (device / identity.CLIENT_KEY).read_bytes() != key
-    assert sites[1].neighbours[here].certificate == certificate(network, here)
+    assert sites[1].peers.neighbours[here].certificate == certificate(network, here)
     assert set(network.history(here)[-1]["accepted"]) == set(network.clients_of(here))
     assert network.history(here)[-1]["neighbours"] == [there]
 

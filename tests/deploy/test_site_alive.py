@@ -70,10 +70,10 @@ def test_an_exception_ends_the_site_with_a_reason_and_a_code_to_restart_it(tmp_p
     """In a round, in a link, in the watch over changes: a task that dies alone would leave the site half alive."""
     network = network_of(tmp_path, sites=2, start=0.1, quorum={"neighbours": 0})
     site = site_of(network)
-    if part == "combine":
-        site.role.combine = broken
-    else:
-        setattr(site, {"greeting": "_greeting", "live": "_write_live"}[part], broken)
+    where, name = {
+        "combine": (site.role, "combine"), "greeting": (site.peers, "_greeting"), "live": (site.reports, "write_live"),
+    }[part]  # fmt: skip
+    setattr(where, name, broken)
     with (
         taking_part(network, network.clients_of(SITE)[0]),
         pytest.raises(Unforeseen, match=r"KeyError.*goes on") as failed,
@@ -98,7 +98,7 @@ def test_a_site_that_is_stopped_is_not_the_end_of_training_and_its_clients_come_
         site = site_of(network)
         first = site.rounds.round
         running = asyncio.create_task(site.run())
-        await until(lambda: running.done() or site.rounds.round > first + 3)
+        await until(lambda: running.done() or ends or site.rounds.round > first + 3)
         site.stop("stopped by its operator")
         assert await running == "stopped by its operator"
         assert not ends
@@ -127,7 +127,7 @@ def test_a_client_that_was_away_when_training_ended_learns_so_when_it_returns(tm
                 await until(lambda ends=ends: ends)
                 assert ends == {client: "all rounds are done"}
                 assert site.rounds.round == 3
-        await until(lambda: running.done() or len(site._uninformed()) == (later not in clients))
+        await until(lambda: running.done() or len(site.uninformed) == (later not in clients))
         if later in clients:
             return await running
         site.stop("stopped by its operator")
@@ -187,7 +187,7 @@ def test_a_rollback_counts_when_the_neighbours_agree_and_round_numbers_never_rep
         assert found == 10
         await until(lambda: sites[0].store.acknowledged()[0] == change and sites[0].rounds.missing)
         taken_back = sites[0].rounds.round
-        await until(lambda: sites[1].service.refused["refused"] and sites[1].rounds.missing)
+        await until(lambda: sites[1].peers.service.refused["refused"] and sites[1].rounds.missing)
         assert sites[0].rounds.round == taken_back, "it goes on only when its neighbour has agreed"
         roll_back(names[1], 14)
         await until(lambda: all(site.rounds.round > taken_back + 5 for site in sites))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections import Counter
 from types import SimpleNamespace
 
 import numpy as np
@@ -13,7 +12,8 @@ from pgfl.core.roles import RoundRequest
 from pgfl.demo.scenario import demo_federation, demo_training
 from pgfl.deploy.local import LocalNetwork
 from pgfl.deploy.messages import BETWEEN_SITE_AND_CLIENT, encode_request
-from pgfl.deploy.site.site import Site
+from pgfl.deploy.site.site_clients import SiteClients
+from pgfl.deploy.site.site_parts import SiteParts
 from pgfl.deploy.site.site_settings import load_site
 from pgfl.deploy.wire import Limits, decode
 from pgfl.errors import LedgerError, NetworkError
@@ -24,22 +24,18 @@ SITE = "server-0"
 FILES = ("ledger.db", "ledger.db.anchor")
 
 
-class Quiet(Site):
-    """A site's real store and handlers, without sockets: what it would send is kept."""
+class Quiet:
+    """A site's real store, rounds and handling of clients, without sockets: what it would send is kept."""
 
     def __init__(self, settings):
-        super().__init__(settings)
-        self.sent, self.failed = [], []
-        self.streams = SimpleNamespace(send=lambda client, data: self.sent.append(data), refused=Counter())
-        self.service = SimpleNamespace(refused=Counter())
-        self._over = SimpleNamespace(done=lambda: True)
-        self._loop = SimpleNamespace(call_later=lambda seconds, work: None)
-
-    def _fail(self, error):
-        self.failed.append(error)
+        parts, self.sent, self.failed = SiteParts(settings), [], []
+        self.store, self.rounds = parts.store, parts.rounds
+        life = SimpleNamespace(loop=SimpleNamespace(call_later=lambda seconds, work: None), fail=self.failed.append)
+        self.clients = SiteClients(parts, life, handle=lambda event: event(), on_change=lambda: None)
+        self.clients.streams = SimpleNamespace(send=lambda client, data: self.sent.append(data))
 
     def welcome(self, client):
-        self._stream_opened(client)
+        self.clients._stream_opened(client)
         return self.sent.pop()
 
 
@@ -85,7 +81,7 @@ def test_an_answer_that_is_not_accepted_is_remembered_and_an_older_ledger_stops(
     device = participant(network, client)
     device.stream.handle(read(network, site.welcome(client)))
     for round in (7, 8):
-        site._frame(client, asked(network, device, round))
+        site.clients._frame(client, asked(network, device, round))
     device.account.close()
     assert site.rounds.refused["late"] == 2
     assert site.store.clients()[client].accepted is None
@@ -110,7 +106,7 @@ def test_what_a_client_reports_in_its_hello_is_remembered(network, site, client)
     asked(network, device, 1)
     nonce = bytes(32)
     hello = read(network, device.stream._hello(nonce, f"token of {client}")).header
-    assert site._authenticate(hello, nonce) == client
+    assert site.clients._authenticate(hello, nonce) == client
     assert read(network, site.welcome(client)).header.releases == 1
     device.account.close()
 
@@ -121,8 +117,8 @@ def test_a_site_that_cannot_remember_stops(network, site, client):
     site.store._db.execute(
         "CREATE TRIGGER full BEFORE UPDATE ON clients BEGIN SELECT RAISE(ABORT, 'disk is full'); END"
     )
-    site._frame(client, asked(network, device, 1))
-    site._save_seen()  # as the timer does
+    site.clients._frame(client, asked(network, device, 1))
+    site.clients.save_seen()  # as the timer does
     assert [type(error) for error in site.failed] == [NetworkError]
     assert not site.rounds.refused
     device.account.close()

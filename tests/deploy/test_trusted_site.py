@@ -16,9 +16,9 @@ from pgfl.deploy.client.client_settings import load_client
 from pgfl.deploy.local import LocalNetwork
 from pgfl.deploy.round_streams import ClientStreams
 from pgfl.deploy.site.peer_links import PeerLink
-from pgfl.deploy.site.site import Site
 from pgfl.deploy.site.site_metrics import metrics_page
 from pgfl.deploy.site.site_model import model_of_site
+from pgfl.deploy.site.site_reports import SiteReports
 from pgfl.deploy.site.site_settings import load_site
 from pgfl.deploy.site.site_status import status_of
 from pgfl.deploy.site.site_store import SiteStore
@@ -78,7 +78,7 @@ class Overheard:
         self.sent, self.shown, self.clean, self.noised = [], [], {}, []
         self._wrap(monkeypatch, ClientStreams, "send", lambda _, client, data: self.sent.append(data))
         self._wrap(monkeypatch, PeerLink, "publish", lambda _, round, data: self.sent.append(data))
-        self._wrap(monkeypatch, Site, "_write_live", lambda site: self.shown.append(metrics_page(site.figures())))
+        self._wrap(monkeypatch, SiteReports, "write_live", lambda site: self.shown.append(metrics_page(site.figures())))
         self._wrap(monkeypatch, SiteStore, "keep_noised", lambda _, round, pair, noised, n: self.noised.append(noised))
         self._wrap(monkeypatch, PrivateAccount, "perturbed", self._entrusted)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import struct
 
@@ -112,6 +113,13 @@ def test_a_frame_is_a_prefix_its_header_in_compact_json_and_its_vectors(kind):
 def test_every_kind_is_covered_here():
     assert set(GOOD) == set(MESSAGE) == set(Kind)
     assert len(MESSAGE) == len(ALL)
+
+
+def test_messages_that_change_have_a_new_version():
+    """Machines whose messages differ must refuse each other by version, with what to do, and not as malformed."""
+    shapes = {message.kind.name: [message.kind, sorted(message.model_fields)] for message in ALL}
+    digest = hashlib.sha256(json.dumps(shapes, sort_keys=True).encode()).hexdigest()
+    assert (VERSION, digest[:16]) == (4, "93a29c68a79e5a2b"), "raise wire.VERSION, and write the new pair here"
 
 
 def frame(kind, header, payload=b""):

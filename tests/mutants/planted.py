@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.mutants.mutant import Mutant
 from tests.mutants.planted_devices import DEVICES
 from tests.mutants.planted_endings import ENDINGS
+from tests.mutants.planted_faults import FAULTS
 from tests.mutants.planted_later import LATER
 from tests.mutants.planted_ledgers import LEDGERS
 from tests.mutants.planted_linearised import LINEARISED
@@ -511,4 +512,4 @@ MECHANISM: tuple[Mutant, ...] = (
 )
 
 PRIVACY = (*MECHANISM, *LINEARISED, *DEVICES, *LEDGERS, *SLIPS, *ENDINGS, *LATER, *SITES, *TRUSTEES, *MASKS, *OF_TRUST)
-PLANTED = (*PRIVACY, *TABLES, *WORLD)
+PLANTED = (*PRIVACY, *TABLES, *WORLD, *FAULTS)

@@ -14,7 +14,7 @@ WORLD = (
         "an exception in a round is logged and forgotten",
         "The process lives, the status says that it runs, and no round is ever completed again.",
         "deploy/site/site.py",
-        "        except Exception as error:\n            self._fail(error)\n",
+        "        except Exception as error:\n            self.life.fail(error)\n",
         '        except Exception as error:\n            log.error("a round failed: %s", error)\n',
         (ALIVE + "test_an_exception_ends_the_site_with_a_reason_and_a_code_to_restart_it[combine]",),
     ),

@@ -81,7 +81,7 @@ class Copy:
 
     def failures(self, *tests: str, few: bool = False) -> tuple[str, ...]:
         """The tests that fail; a run that cannot even collect them fails as a whole."""
-        options = ("-q", "--tb=no", "-rfE", "-p", "no:xdist", *(("--maxfail=3",) if few else ()))
+        options = ("-q", "--tb=no", "-rfE", "-n0", *(("--maxfail=3",) if few else ()))
         done = self._python("-m", "pytest", *options, *tests)
         found = tuple(dict.fromkeys(FAILED.findall(done.stdout)))
         return found or (("pytest itself",) if done.returncode else ())

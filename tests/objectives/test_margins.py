@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from pgfl import Huber, Logistic
+from pgfl import Hinge, Huber, Logistic
 from pgfl.arrays import OwnRows, own_rows, rows_times, times_rows
 
 RHO = 3.0
@@ -18,7 +18,7 @@ def problems(objective, dimension, longest, scales, seed=0):
     features = rng.standard_normal((len(scales), longest, dimension)) * inside[..., None]
     features *= np.array(scales)[:, None, None] / np.sqrt(dimension)
     targets = rng.standard_normal((len(scales), longest)) * inside
-    if isinstance(objective, Logistic):
+    if objective.task == "classification":
         targets = (targets > 0).astype(float)
     return features, targets, counts, RHO + 0.1 * rng.random(len(scales)), rng.standard_normal((len(scales), dimension))
 
@@ -40,7 +40,7 @@ SHAPES = {"sample space": (12, 7), "feature space": (4, 9), "large": (800, 9)}
 
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("scales", [GENTLE, MIXED, STEEP], ids=["gentle", "mixed", "steep"])
-@pytest.mark.parametrize("objective", [Huber(), Huber(kappa=0.05), Logistic()], ids=["huber", "narrow", "logistic"])
+@pytest.mark.parametrize("objective", [Huber(), Huber(kappa=0.05), Logistic(), Hinge()], ids=str)
 def test_a_solution_is_as_near_as_it_says(objective, scales, shape):
     *data, centre = problems(objective, *SHAPES[shape], scales)
     solved, errors = objective.prepare(*data).solve(centre)
@@ -51,7 +51,7 @@ def test_a_solution_is_as_near_as_it_says(objective, scales, shape):
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("objective", [Huber(), Logistic()], ids=["huber", "logistic"])
+@pytest.mark.parametrize("objective", [Huber(), Logistic(), Hinge()], ids=["huber", "logistic", "hinge"])
 def test_company_changes_no_bit(objective, shape):
     *data, centre = problems(objective, *SHAPES[shape], MIXED + GENTLE)
     together, errors = objective.prepare(*data).solve(centre)

@@ -10,6 +10,8 @@ import os
 import shutil
 import signal
 import sys
+import tempfile
+from pathlib import Path
 
 import pytest
 
@@ -111,16 +113,18 @@ def spaced(points, among):
 
 
 @pytest.fixture
-def scene(tmp_path):
-    """A fresh place a time: a path without a ledger, and an empty wire."""
+def scene():
+    """A fresh place a time: a path without a ledger, and an empty wire. In memory: a process dies here, not a disk."""
+    with tempfile.TemporaryDirectory(dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None) as folder:
+        place = Path(folder) / "scene"
 
-    def fresh():
-        shutil.rmtree(tmp_path / "scene", ignore_errors=True)
-        (tmp_path / "scene").mkdir()
-        (tmp_path / "scene" / "wire").touch()
-        return tmp_path / "scene" / "ann.ledger", tmp_path / "scene" / "wire"
+        def fresh():
+            shutil.rmtree(place, ignore_errors=True)
+            place.mkdir()
+            (place / "wire").touch()
+            return place / "ann.ledger", place / "wire"
 
-    return fresh
+        yield fresh
 
 
 # By system call ------------------------------------------------------------------------------------------------------

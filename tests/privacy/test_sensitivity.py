@@ -9,7 +9,7 @@ from pgfl.core.algorithms import PGFL, FedAvg
 from pgfl.core.federation import ClientData, Federation
 from pgfl.core.roles import Client, RoundRequest
 from pgfl.errors import PrivacyError
-from pgfl.objectives import Bounds, Huber, Logistic, Objective, Ridge, Softmax
+from pgfl.objectives import Bounds, Hinge, Huber, Logistic, Objective, Ridge, Softmax
 from pgfl.privacy.request import Privacy
 from pgfl.privacy.sensitivity import clip_labels, clip_rows, release_sensitivity
 from tests.neighbours import Neighbours, Searched, furthest
@@ -41,6 +41,7 @@ def test_the_papers_objectives():
     assert update_sensitivity(Logistic(), Bounds(x_norm=2.0), counts, weight) == pytest.approx(
         2 * 2.0 / share, rel=1e-14
     )
+    assert update_sensitivity(Hinge(), Bounds(x_norm=2.0), counts, weight) == pytest.approx(2 * 2.0 / share, rel=1e-14)
     assert update_sensitivity(Softmax(classes=4), Bounds(x_norm=2.0), counts, weight) == pytest.approx(
         2 * 2**0.5 * 2.0 / share, rel=1e-14
     )
@@ -117,15 +118,16 @@ def one_of_three(gene):
 
 def fedavg(objective, local_steps, share_of_longest_step):
     step = share_of_longest_step * longest_step(objective)
-    labels = binary if isinstance(objective, Logistic) else wide
+    labels = binary if objective.task == "classification" else wide
     return Searched(
         objective, FedAvg(step=step, local_steps=local_steps), private(x_norm=X_NORM), labels, largest_model=100.0
     )
 
 
 def longest_step(objective):
-    """2/(L + 2λ), from the largest curvature of one record: 2 for Huber, 1/4 for logistic regression."""
-    return 2.0 / ((0.25 if isinstance(objective, Logistic) else 2.0) * X_NORM**2 + 2.0 * objective.lam)
+    """2/(L + 2λ), from the largest curvature of one record."""
+    curvature = {"huber": 2.0, "logistic": 0.25, "hinge": 1.0}[objective.kind]
+    return 2.0 / (curvature * X_NORM**2 + 2.0 * objective.lam)
 
 
 class BoundedWelsch(Welsch):
@@ -152,6 +154,7 @@ SEARCHES = {
     },
     "huber, one record": (Searched(Huber(lam=3.0, kappa=0.4), ADMM, private(x_norm=0.1), wide, records=1), 0.99),
     "logistic": (Searched(Logistic(lam=0.5), ADMM, private(x_norm=X_NORM), binary), 0.99),
+    "hinge": (Searched(Hinge(lam=0.5), ADMM, private(x_norm=X_NORM), binary), 0.99),
     "softmax": (Searched(Softmax(lam=0.5, classes=3), ADMM, private(x_norm=X_NORM), one_of_three), 0.99),
     "ridge, held by rho": (Searched(Ridge(lam=0.5), PGFL(rho=30.0), IN_BALL, lambda gene: 3.0 * gene), 0.75),
     "ridge, moved by data": (Searched(Ridge(lam=0.5), ADMM, IN_BALL, lambda gene: 3.0 * gene), 0.25),
@@ -162,6 +165,7 @@ SEARCHES = {
     "linearised, huber": (Searched(Huber(lam=0.5, kappa=0.3), LINEARISED, private(x_norm=X_NORM), wide), 0.99),
     "linearised, few records": (Searched(Huber(lam=0.5, kappa=0.3), BY_RECORDS, private(x_norm=X_NORM), wide), 0.99),
     "linearised, logistic": (Searched(Logistic(lam=0.5), LINEARISED, private(x_norm=X_NORM), binary), 0.99),
+    "linearised, hinge": (Searched(Hinge(lam=0.5), LINEARISED, private(x_norm=X_NORM), binary), 0.99),
     "linearised, ridge": (Searched(Ridge(lam=0.5), LINEARISED, IN_BALL, lambda gene: 3.0 * gene), 0.75),
     "linearised, not convex": (
         Searched(BoundedWelsch(lam=0.5), LINEARISED, private(x_norm=X_NORM), lambda gene: 3.0 * gene),
@@ -174,6 +178,7 @@ SEARCHES = {
         for steps in (1, 4, 15)
         for share in (0.3, 1.0)
     },
+    "fedavg, hinge, 4 steps, 1.0 of the longest": (fedavg(Hinge(lam=0.0), 4, 1.0), 0.95),
     "fedavg, small kappa, no regulariser": (fedavg(Huber(lam=0.0, kappa=0.3), 15, 1.0), 0.95),
     "fedavg, not convex": (
         Searched(Welsch(lam=0.5), FedAvg(step=0.5, local_steps=4), private(update_norm=0.05), lambda gene: gene), 0.99

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from pgfl import PGFL, FedAvg, Huber, Logistic, Privacy, Ridge, synthetic_regression, train
+from pgfl import PGFL, FedAvg, Hinge, Huber, Logistic, Privacy, Ridge, synthetic_regression, train
 from pgfl.errors import SolverError
 from pgfl.objectives import Objective
 from pgfl.simulate import numba_blocks as fast
@@ -90,7 +90,7 @@ def test_private_runs_agree_between_engines(client):
     np.testing.assert_array_equal(runs[0].privacy[0]["rho"], runs[1].privacy[0]["rho"])
 
 
-@pytest.mark.parametrize("objective", [Ridge(0.1), Huber(), Logistic()], ids=lambda objective: objective.kind)
+@pytest.mark.parametrize("objective", [Ridge(0.1), Huber(), Logistic(), Hinge()], ids=lambda objective: objective.kind)
 @pytest.mark.parametrize("participants", ["all", 2])
 def test_local_gradient_steps_are_those_of_numpy(objective, participants):
     made = federation(samples=(1, 30), dimension=20)

@@ -46,6 +46,29 @@ def test_products_equal_numpy_at_every_length(dtype, rows):
 
 
 @compiled
+def _chosen_products(x, chosen, rows, values, moves, dimension, image, out):
+    lanes, one = products.lanes_of(x), x.dtype.type(1.0)
+    vector = np.zeros(products.spaced_length(dimension, lanes), x.dtype)
+    products.spaced(values, 0, one, dimension, lanes, vector)
+    products.chosen_rows_times(x, chosen, 2, rows, vector, dimension, lanes, image)
+    products.add_chosen_rows(x, chosen, 2, rows, moves, dimension, lanes, vector)
+    products.unspaced(vector, one, dimension, lanes, out, 0)
+
+
+@pytest.mark.parametrize("rows", [1, 3, 4, 9])
+def test_rows_that_do_not_lie_side_by_side_have_the_same_products(rows):
+    rng = np.random.default_rng(rows)
+    for dimension in LENGTHS:
+        x, values, moves = rng.normal(size=(20, dimension)), rng.normal(size=dimension), rng.normal(size=rows + 2)
+        chosen = rng.permutation(20)[: rows + 2]
+        image, out = np.zeros(rows + 3), np.zeros(dimension)
+        _chosen_products(x.reshape(-1), chosen, rows, values, moves, dimension, image, out)
+        own = x[chosen[2:]]
+        np.testing.assert_allclose(image[:rows], own @ values, rtol=1e-12, atol=1e-12)
+        np.testing.assert_allclose(out, values + moves[2:] @ own, rtol=1e-12, atol=1e-12)
+
+
+@compiled
 def _symmetric(matrix, rows, vector, targets, image, out):
     lanes = products.lanes_of(matrix)
     products.symmetric_times(matrix, 0, rows, vector, lanes, out)

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from contextlib import contextmanager
+from pathlib import Path
 
 PATIENCE = (
     int(os.environ.get("PGFL_PATIENCE", "240")) * 1000
@@ -66,6 +67,25 @@ def open_page(context, server, path="/"):
     page.goto(f"{server.base}{path}{mark}token={server.token}")
     page.wait_for_selector(".studio-bar")
     return page
+
+
+def copied(page, name):
+    """What a button puts on the clipboard, by way of the window that it opens; the context must allow clipboards."""
+    page.get_by_role("button", name=name, exact=True).first.click()
+    page.get_by_role("button", name="Copy", exact=True).click()
+    page.get_by_text(f"Copied {name}").wait_for()
+    text = page.evaluate("navigator.clipboard.readText()")
+    page.get_by_role("button", name="Close").click()
+    page.locator("pre.code").wait_for(state="hidden")
+    return text
+
+
+def saved_picture(page, name):
+    """The bytes of a picture that a button saves."""
+    with page.expect_download() as saved:
+        page.get_by_role("button", name=f"Save picture: {name}").click()
+    assert saved.value.suggested_filename == f"{name}.png"
+    return Path(saved.value.path()).read_bytes()
 
 
 def _host(url):

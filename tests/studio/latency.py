@@ -23,6 +23,7 @@ WATCH = """() => {
   });
   document.addEventListener('keyup', () => { window.pressed = performance.now(); }, true);
 }"""
+SETTLED = 8000  # milliseconds: kernels are loaded behind the first trainings
 
 
 def measured(server, chromium, preset, presses):
@@ -30,6 +31,7 @@ def measured(server, chromium, preset, presses):
     context = chromium.new_context(viewport={"width": 1280, "height": 800})
     page = open_page(context, server, f"/?preset={preset}")
     wait_for_series(page, "curve", "no inter-server", length=2)
+    page.wait_for_timeout(SETTLED)
     page.evaluate(WATCH)
     slider = page.locator('[data-control="tau"] [tabindex="0"]')
     slider.focus()

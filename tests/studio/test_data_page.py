@@ -1,13 +1,19 @@
 """Your data in a real browser: from a table to predictions."""
 
+import ast
 import csv
 import random
 import re
+import subprocess
+import sys
+import tomllib
 
 import pytest
 
+from pgfl import experiment
+from pgfl.config import parse
 from pgfl.results.result import Result
-from tests.studio.browser import open_page, series
+from tests.studio.browser import copied, open_page, saved_picture, series
 
 pytestmark = pytest.mark.xdist_group("studio")
 
@@ -29,7 +35,7 @@ def table(tmp_path):
 def test_from_a_dropped_table_to_predictions_and_a_download(server, context, table):
     page = open_page(context, server, "/data")
     page.locator("input[type=file]").set_input_files(table)
-    page.get_by_text("72 rows, 4 columns; 6 clients at 2 servers in 1 clusters").wait_for()
+    page.get_by_text("72 rows, 4 columns; 6 clients at 2 servers in 1 cluster;").wait_for()
     assert 'kind = "table"' in page.locator("textarea").first.input_value()
     page.get_by_role("button", name="Run", exact=True).click()
     page.locator("#verdict", has_text="converged").wait_for()
@@ -102,3 +108,40 @@ def test_a_plan_is_drawn_stopped_and_taken_over(server, context, table):
     assert series(page, "plan", "predicted")
     assert "epsilon = 8.0" in page.locator("textarea").first.input_value()
     assert not page.errors
+
+
+def test_both_copies_train_the_same_and_the_picture_is_saved(server, context, table, tmp_path):
+    context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page = open_page(context, server, f"/data?table={table}&target=y")
+    page.wait_for_function("() => document.querySelector('textarea').value.includes('kind')")
+    text = copied(page, "config.toml")
+    assert text == page.locator("textarea").first.input_value()
+    config = parse(tomllib.loads(text))
+    measured = {one.name: one.whole.value for one in experiment.run(config).measures}
+    (tmp_path / "copied.py").write_text(copied(page, "Python"))
+    ran = subprocess.run([sys.executable, tmp_path / "copied.py"], capture_output=True, text=True, check=True)
+    assert ast.literal_eval(ran.stdout) == pytest.approx(measured) and measured
+    page.get_by_role("button", name="Run", exact=True).click()
+    page.locator("#verdict", has_text=re.compile(".")).wait_for()
+    assert saved_picture(page, "run").startswith(b"\x89PNG")
+    assert not page.errors
+
+
+def test_a_trust_level_goes_into_the_address_the_config_and_the_run(server, context, table):
+    public = "bounds=age%3D18:90&bounds=y%3D0:60"
+    page = open_page(context, server, f"/data?table={table}&epsilon=8&{public}")
+    page.wait_for_function("() => document.querySelector('textarea').value.includes('[privacy]')")
+    page.get_by_label("trust level").click()
+    page.get_by_role("option", name="site:").click()
+    page.wait_for_function("() => location.search.includes('trust=site')")
+    page.wait_for_function("() => document.querySelector('textarea').value.includes('trust = \"site\"')")
+    shared = open_page(context, server, f"/data{page.evaluate('location.search')}")
+    shared.wait_for_function("() => document.querySelector('textarea').value.includes('trust = \"site\"')")
+    before = set((server.folder / "results").glob("visits-*"))
+    shared.get_by_role("button", name="Run", exact=True).click()
+    shared.locator("#verdict", has_text=re.compile(".")).wait_for()
+    (folder,) = set((server.folder / "results").glob("visits-*")) - before
+    result = Result.load(folder)
+    assert result.config.privacy.trust == "site"
+    assert 0 < result.spending()["epsilon"]["worst"] <= 8
+    assert not page.errors + shared.errors

@@ -9,7 +9,7 @@ import pytest
 
 from pgfl import experiment
 from pgfl.config import parse
-from tests.studio.browser import open_page, series, wait_for_series
+from tests.studio.browser import copied, open_page, series, wait_for_series
 from tests.studio.test_play_page import FEW_ROUNDS, decibels, state_of
 
 pytestmark = pytest.mark.xdist_group("studio")
@@ -88,18 +88,14 @@ def test_models_move_while_they_are_played_rest_when_paused_and_follow_the_slide
 def test_both_copies_are_on_the_clipboard_and_train_the_same(page, tmp_path):
     last = series(page, "curve", "PGFL")[-1][1]
     for name in ("config.toml", "Python"):
-        page.get_by_role("button", name=name).click()
-        page.get_by_role("button", name="Copy", exact=True).click()
-        page.get_by_text(f"Copied {name}").wait_for()
-        text = page.evaluate("navigator.clipboard.readText()")
-        page.get_by_role("button", name="Close").click()
+        text = copied(page, name)
         if name == "Python":
             (tmp_path / "copied.py").write_text(text)
             ran = subprocess.run([sys.executable, tmp_path / "copied.py"], capture_output=True, text=True, check=True)
-            copied = float(ran.stdout.strip("[]\n"))
+            final = float(ran.stdout.strip("[]\n"))
         else:
-            copied = experiment.run(parse(tomllib.loads(text))).curve("nmsd")[0, -1]
-        assert 10 * np.log10(copied) == pytest.approx(last, abs=1e-6)
+            final = experiment.run(parse(tomllib.loads(text))).curve("nmsd")[0, -1]
+        assert 10 * np.log10(final) == pytest.approx(last, abs=1e-6)
 
 
 def test_the_keyboard_reaches_every_control_and_the_page_does_not_scroll_sideways(page):

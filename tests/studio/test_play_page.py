@@ -34,6 +34,7 @@ def test_the_first_page_draws_the_paper_s_first_figure_and_asks_no_other_host(se
     page = open_page(context, server)
     drawn = wait_for_series(page, "curve", "PGFL", length=301)
     assert np.allclose([y for _, y in drawn], decibels(PlayState("fig1")), atol=1e-9)
+    page.get_by_text("Crosses: the truth").wait_for()
     assert page.locator(".claim").count() == 6
     assert page.locator(".claim .tag", has_text="holds").first.is_visible()
     wait_for_series(page, "curve", "FedAvg", length=301)
@@ -113,3 +114,5 @@ def test_digits_come_with_images_and_learned_weights(server, context):
     page.wait_for_function("() => document.querySelectorAll('.digit-task').length === 3")
     assert page.locator(".digit-task img").count() == 3 * 7
     assert page.locator(".digit-task img").first.get_attribute("src").startswith("data:image/png;base64,")
+    page.get_by_text("each server’s own model.", exact=False).wait_for()
+    assert not page.get_by_text("Crosses: the truth").count(), "of digits there is no truth to draw"

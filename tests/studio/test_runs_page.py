@@ -8,7 +8,7 @@ import pytest
 
 from pgfl.results.result import Result
 from tests.command_line import run
-from tests.studio.browser import open_page, series, wait_for_series
+from tests.studio.browser import copied, open_page, saved_picture, series, wait_for_series
 
 pytestmark = pytest.mark.xdist_group("studio")
 SMALL = ["data.servers=4", "data.clients_per_server=4", "data.dimension=8", "graph.kind=ring", "runs=1"]
@@ -18,7 +18,8 @@ def arguments(out, *changes):
     return ["run", "paper-fig2", "--out", str(out), *(part for one in (*SMALL, *changes) for part in ("--set", one))]
 
 
-def test_two_runs_are_compared(server, context):
+def test_two_runs_are_compared_and_the_first_is_copied(server, context, tmp_path):
+    context.grant_permissions(["clipboard-read", "clipboard-write"])
     first, second = server.folder / "results" / "first", server.folder / "results" / "second"
     assert run(*arguments(first, "rounds=20")).code == 0
     assert run(*arguments(second, "rounds=20", "algorithm.tau=0.0")).code == 0
@@ -28,6 +29,12 @@ def test_two_runs_are_compared(server, context):
         assert np.allclose([y for _, y in drawn], 10 * np.log10(Result.load(folder).curve("nmsd")[0]), atol=1e-9)
     rows = page.locator("section", has_text="What differs between the configs").last.locator("tbody tr")
     assert [row.split() for row in rows.all_inner_texts()] == [["algorithm.tau", "0.4", "0.0"]]
+    text = copied(page, "config.toml")
+    assert text == (first / "config.toml").read_text("utf-8")
+    (tmp_path / "copied.py").write_text(copied(page, "Python"))
+    ran = subprocess.run([sys.executable, tmp_path / "copied.py"], capture_output=True, text=True, check=True)
+    assert float(ran.stdout.strip("[]\n")) == pytest.approx(Result.load(first).curve("nmsd")[0, -1], rel=1e-5)
+    assert saved_picture(page, "runs").startswith(b"\x89PNG")
     page.get_by_role("row").filter(has_text="second").get_by_role("checkbox").click()
     page.wait_for_function("() => location.search === '?run=first&metric=nmsd'")
 

@@ -15,8 +15,17 @@ from pgfl.cli.options import ClientColumn, ClusterColumn, ServerColumn
 if TYPE_CHECKING:
     from pgfl.core.declarations import Column
     from pgfl.planning.forecast import Plan
+    from pgfl.privacy.trust import Level
 
 app = typer.Typer(add_completion=False)
+
+
+class Trust(StrEnum):
+    """Whom clients trust."""
+
+    local = "local"
+    site = "site"
+    masked = "masked"
 
 
 class Task(StrEnum):
@@ -47,6 +56,10 @@ def init(
     labels: Annotated[
         str | None, typer.Option(metavar="A,B,…", help="Public labels of the target.", show_default=False)
     ] = None,
+    trust: Annotated[
+        Trust | None,
+        typer.Option(help="Whom clients trust: nobody, their server, or a masked sum.", show_default="local"),
+    ] = None,
     plan: Annotated[
         bool,
         typer.Option("--plan", help="Choose the settings by `pgfl plan`, from public facts alone; with --epsilon."),
@@ -69,12 +82,15 @@ def init(
         raise ConfigError(f"{out} already exists; choose another name with --out, or remove it.")
     if plan and epsilon is None:
         raise ConfigError("--plan chooses the settings of a private training; state its budget with --epsilon.")
+    if trust is not None and epsilon is None:
+        raise ConfigError("--trust is for a private training; state its budget with --epsilon.")
     if expect is not None and not plan:
         raise ConfigError("--expect is for a plan; add --plan, or leave it out.")
     facts = survey(table, target=target, client=client, server=server, cluster=cluster)
     declared = _stated(bounds or [], categories or [], labels, facts.target)
+    level: Level = trust.value if trust else "local"
     path = os.path.relpath(table.resolve(), out.resolve().parent)
-    draft = draft_config(facts, Asked(path, task.value if task else None, epsilon, declared))
+    draft = draft_config(facts, Asked(path, task.value if task else None, epsilon, declared, level))
     if plan and draft.unstated:
         raise ConfigError(
             f"A plan needs public facts about {', '.join(draft.unstated)}; state them with --bounds COLUMN=LOW:HIGH, "

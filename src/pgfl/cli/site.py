@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pgfl.cli.options import Json
-from pgfl.did_you_mean import nearest
+from pgfl.did_you_mean import unknown_name
 from pgfl.errors import NetworkError
 
 if TYPE_CHECKING:
@@ -304,9 +304,7 @@ def _check_cluster(cluster: str, home: Path, store: SiteStore) -> None:
     settings = home / "site.toml"
     clusters = list(load_site(settings).training.clusters) if settings.exists() else store.clusters()
     if clusters and cluster not in clusters:
-        raise NetworkError(
-            f"No cluster {cluster} is trained here{nearest(cluster, clusters)} The clusters are {', '.join(clusters)}."
-        )
+        raise NetworkError(unknown_name("cluster", cluster, clusters))
 
 
 def _applied(what: str, home: Path, change: int, wait: float) -> None:

@@ -36,7 +36,7 @@ from pgfl.privacy.trust import Level
 DEFAULT_DEGREE = 3.0
 TRAINED_BY_GRADIENT = "fedavg"
 
-ObjectiveKind = Literal["ridge", "huber", "logistic", "softmax"]
+ObjectiveKind = Literal["ridge", "huber", "logistic", "hinge", "softmax"]
 AlgorithmKind = Literal["pgfl", "pgfl-exact", "pgfl-onestep", "fedavg"]
 Positive = Annotated[float, Field(gt=0)]
 NotNegative = Annotated[float, Field(ge=0)]

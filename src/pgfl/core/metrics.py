@@ -32,9 +32,12 @@ def mean_per_group(sums: AnyFloats, members: Ints) -> AnyFloats:
     return np.asarray(sums / np.maximum(members, 1))
 
 
-def deviation(models: AnyFloats, truth: AnyFloats) -> AnyFloats:
-    r"""‖w_k − w_q*‖²/‖w_q*‖² of every client; its mean over clients is the NMSD, \label{MSE} (53)."""
-    return squared_norm(models - truth) / squared_norm(truth)
+def deviation(models: AnyFloats, truth: AnyFloats, size: AnyFloats | None = None) -> AnyFloats:
+    r"""‖w_k − w_q*‖²/‖w_q*‖² of every client; its mean over clients is the NMSD, \label{MSE} (53).
+
+    `size` is ‖w_q*‖², where it is known already.
+    """
+    return squared_distance(models, truth) / (squared_norm(truth) if size is None else size)
 
 
 def disagreement(models: AnyFloats, clusters: Ints) -> float:

@@ -16,6 +16,7 @@ from pgfl.data.table_warnings import MOST_NAMED
 from pgfl.did_you_mean import quoted
 from pgfl.errors import ConfigError, DataError
 from pgfl.privacy import rules
+from pgfl.privacy.trust import Level, Trust
 
 Task = Literal["regression", "classification"]
 SMALL_GRAPH = 10
@@ -23,6 +24,11 @@ SMALL_GRAPH = 10
 TEST_SHARE = 0.2
 PRIVATE_ROUNDS = 50
 WIDTH = 44
+TRUSTED: dict[Level, str] = {
+    "local": "clients trust nobody",
+    "site": "clients trust their server, which adds the noise",
+    "masked": "a server sees only the noised sum over a cluster's clients",
+}
 
 
 @dataclass(frozen=True)
@@ -33,6 +39,7 @@ class Asked:
     task: Task | None = None
     epsilon: float | None = None
     declared: Mapping[str, Column] = field(default_factory=dict)
+    trust: Level = Trust.level
 
 
 @dataclass(frozen=True)
@@ -268,6 +275,7 @@ def _privacy(asked: Asked) -> list[str]:
         _key("epsilon", float(asked.epsilon), "the budget of each client"),
         _key("delta", 1e-5, "below 1 / (the largest number of rows of a client)"),
         _key("index", "release"),
+        *([] if asked.trust == Trust.level else [_key("trust", asked.trust, TRUSTED[asked.trust])]),
     ]
 
 

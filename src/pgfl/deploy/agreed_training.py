@@ -20,7 +20,12 @@ from pgfl.privacy.trust import Level, Trust
 
 Name = Annotated[str, Field(min_length=1, max_length=63)]
 Task = Literal["regression", "classification"]
-TASK_OF: dict[str, Task] = {"ridge": "regression", "huber": "regression", "logistic": "classification"}
+TASK_OF: dict[str, Task] = {
+    "ridge": "regression",
+    "huber": "regression",
+    "logistic": "classification",
+    "hinge": "classification",
+}
 
 
 class AgreedPrivacy(PrivacyKeys):
@@ -59,8 +64,8 @@ class Training(Section):
             raise ValueError('`training.algorithm.rho` must be a number on a real network; "auto" is for `pgfl run`.')
         if any(self.objective.of(name).kind not in TASK_OF for name in ("", *self.objective.clusters)):
             raise ValueError(
-                '`training.objective.kind` must be one of ridge, huber, logistic on a real network; "softmax" is for '
-                "`pgfl run`."
+                "`training.objective.kind` must be one of ridge, huber, logistic, hinge on a real network; "
+                '"softmax" is for `pgfl run`.'
             )
         if self.algorithm.kind == "pgfl-exact" and set(self.most_clients) != set(self.clusters):
             raise ValueError(

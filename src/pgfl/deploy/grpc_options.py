@@ -8,6 +8,8 @@ _BOTH_ENDS: list[tuple[str, int]] = [
     ("grpc.keepalive_timeout_ms", 20_000),  # a site with a thousand streams on a busy machine may be slow
     ("grpc.http2.ping_timeout_ms", 20_000),
     ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.bdp_probe", 0),  # a probe is one more packet for every frame, each way
+    ("grpc.http2.lookahead_bytes", 1 << 20),  # so the window is stated: half a second at 16 Mbit/s
 ]
 
 

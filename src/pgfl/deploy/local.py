@@ -20,7 +20,7 @@ from pgfl.core.federation import Federation
 from pgfl.deploy import identity, processes
 from pgfl.deploy.agreed_training import TASK_OF, Training
 from pgfl.deploy.settings_files import toml_of
-from pgfl.deploy.site.site import LIVE
+from pgfl.deploy.site.live_figures import LIVE
 from pgfl.deploy.site.site_store import STORE, SiteStore
 from pgfl.errors import NetworkError
 from pgfl.masking.rosters import Roster, read_roster, roster_text

@@ -5,7 +5,7 @@ A frame that was decoded within its limits always reads as the message that its 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Annotated, Final, TypeVar
 
 import numpy as np
@@ -205,7 +205,8 @@ def encode_request(request: roles.RoundRequest) -> bytes:
 class RequestFrames:
     """The frames of requests that are sent together. Clients of a cluster are often sent the same one: written once."""
 
-    def __init__(self) -> None:
+    def __init__(self, write: Callable[[roles.RoundRequest], bytes] | None = None) -> None:
+        self._write = encode_request if write is None else write
         self._known: dict[tuple[object, ...], tuple[roles.RoundRequest, bytes]] = {}
 
     def of(self, request: roles.RoundRequest) -> bytes:
@@ -214,7 +215,7 @@ class RequestFrames:
         closing = (None, None) if accepted is None else (accepted.round, id(accepted.model))
         key = (request.round, request.server_clients, id(request.model), *closing, request.restarted)
         if key not in self._known:
-            self._known[key] = request, encode_request(request)
+            self._known[key] = request, self._write(request)
         return self._known[key][1]
 
 

@@ -9,7 +9,7 @@ name = "{name}"
 
 [listen]
 host = "0.0.0.0"          # the address to listen on
-public = "{public}"       # how clients reach this machine
+public = "{public}"       # how clients reach this machine; with a port if a router maps another one to `clients`
 flower = 9092             # membership, for clients
 clients = 9093            # rounds, for clients
 peers = 9094              # rounds, for neighbouring sites
@@ -48,7 +48,7 @@ clusters = ["adults", "children"]
 mixing = "metropolis"
 
 [training.objective]
-kind = "huber"            # "ridge" | "huber" | "logistic"
+kind = "huber"            # "ridge" | "huber" | "logistic" | "hinge"
 lam = 0.01
 kappa = 1.0
 
@@ -95,7 +95,7 @@ megabytes = 10.0          # then a file is rotated
 keep = 5                  # rotated files
 
 [limits]                  # which trainings you take part in; a site that asks for another one is refused
-objectives = ["huber"]    # "ridge" | "huber" | "logistic"
+objectives = ["huber"]    # "ridge" | "huber" | "logistic" | "hinge"
 algorithms = ["pgfl", "pgfl-exact", "pgfl-onestep", "fedavg"]
 rho = [0.01, 1000.0]      # [least, most]
 lam = [0.0, 100.0]

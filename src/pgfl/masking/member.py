@@ -141,9 +141,9 @@ class Member:
         )
 
     def _enough_signed(self, under_way: _OpenRound, survivors: frozenset[str], signatures: Mapping[str, bytes]) -> bool:
-        """Whether `threshold` different survivors signed what this client itself has signed."""
-        message, needed = under_way.terms.list_digest(survivors), under_way.terms.threshold
-        signers = (name for name in signatures if name in survivors)
+        """Whether `threshold` different survivors, of whom this client is one, signed what it has signed itself."""
+        message, needed = under_way.terms.list_digest(survivors), under_way.terms.threshold - 1
+        signers = (name for name in signatures if name in survivors and name != self.name)
         for name in signers:
             if needed == 0:
                 break

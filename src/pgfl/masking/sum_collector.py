@@ -8,7 +8,7 @@ spoilt by somebody, and is dropped.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -111,24 +111,34 @@ class SumCollector:
     @property
     def pending(self) -> frozenset[str]:
         """Whose message the present stage still waits for."""
-        known: dict[Stage, tuple[Iterable[str], Iterable[str]]] = {
-            Stage.CONTRIBUTING: (self.terms.invited, self._masked),
-            Stage.CONSENTING: (self.survivors, self.signatures),
-            Stage.REVEALING: (self.survivors, self._revealed),
-        }
-        asked, answered = known.get(self.stage, ((), ()))
-        return frozenset(asked) - frozenset(answered) - self._left
+        asked, answered = self._asked_and_answered()
+        return frozenset(name for name in asked if name not in answered and name not in self._left)
+
+    def _awaits(self, name: str, stage: Stage) -> bool:
+        """Whether this message of a client is waited for."""
+        asked, answered = self._asked_and_answered()
+        return self.stage is stage and name in asked and name not in answered and name not in self._left
+
+    def _asked_and_answered(self) -> tuple[Collection[str], Collection[str]]:
+        match self.stage:
+            case Stage.CONTRIBUTING:
+                return self.terms.invited, self._masked
+            case Stage.CONSENTING:
+                return self.survivors, self.signatures
+            case Stage.REVEALING:
+                return self.survivors, self._revealed
+        return (), ()
 
     def contributed(self, name: str, masked: Words) -> bool:
         """A masked contribution; False if it is not expected."""
-        if self.stage is not Stage.CONTRIBUTING or name not in self.pending or masked.shape != (self.terms.dimension,):
+        if not self._awaits(name, Stage.CONTRIBUTING) or masked.shape != (self.terms.dimension,):
             return False
         self._masked[name] = masked
         return True
 
     def consented(self, name: str, signature: bytes) -> bool:
         """A signature of the list; one that does not verify is no use to anybody."""
-        if self.stage is not Stage.CONSENTING or name not in self.pending:
+        if not self._awaits(name, Stage.CONSENTING):
             return False
         key, message = self.cohort.by_name[name].signing, self.terms.list_digest(self.survivors)
         if not primitives.is_signed(key, signature, message):
@@ -139,7 +149,7 @@ class SumCollector:
 
     def revealed(self, name: str, revealed: Revealed) -> bool:
         """What a client reveals in the end."""
-        if self.stage is not Stage.REVEALING or name not in self.pending:
+        if not self._awaits(name, Stage.REVEALING):
             return False
         self._revealed[name] = revealed
         return True

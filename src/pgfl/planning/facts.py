@@ -150,7 +150,7 @@ def facts_of(config: Config, **changes: Any) -> Facts:
     data, privacy = config.data, config.privacy
     if config.objective.kind == "softmax":
         raise ConfigError("A plan knows regression and two labels, not softmax; set `objective.kind` to logistic.")
-    task: Task = "classification" if config.objective.kind == "logistic" else "regression"
+    task: Task = "classification" if config.objective.kind in ("logistic", "hinge") else "regression"
     known: dict[str, Any] = {
         "task": task,
         "expected": EXPECTED[task],

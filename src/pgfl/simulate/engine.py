@@ -385,6 +385,12 @@ class Engine:
             return means[0] if len(means) == 1 else self.xp.concat(means)
         if not turnout.contributing.any():
             return self.state.server_models
+        if self.xp is np:
+            aggregate = self.state.server_models.copy()
+            for part, mean in zip(turnout.parts, means, strict=True):
+                if mean is not None:
+                    np.copyto(aggregate[part.block.pairs], mean, where=part.contributing[:, None])
+            return aggregate
         present = [
             pick(mean, np.flatnonzero(part.contributing))
             for part, mean in zip(turnout.parts, means, strict=True)

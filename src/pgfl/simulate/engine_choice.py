@@ -14,12 +14,12 @@ from pgfl.core.client_rules import GradientSteps, LinearisedStep, ProximalStep
 from pgfl.core.federation import Federation
 from pgfl.core.schedules import Participants
 from pgfl.core.training_defaults import Library
-from pgfl.objectives import Huber, Logistic, Objective, Ridge
+from pgfl.objectives import Hinge, Huber, Logistic, Objective, Ridge
 from pgfl.simulate.communicator import ALONE, Communicator
 from pgfl.simulate.problems import Objectives, objective_of
 from pgfl.simulate.training_options import TrainingOptions
 
-KNOWN: tuple[type[Objective], ...] = (Ridge, Huber, Logistic)
+KNOWN: tuple[type[Objective], ...] = (Ridge, Huber, Logistic, Hinge)
 KNOWN_RULES = (ProximalStep, LinearisedStep, GradientSteps)
 ROWS_PER_FEATURE = 2  # with more rows per feature, sample space is the wrong space
 START = 2.0  # seconds that must be saved: twice what loading Numba and its kernels takes on a slow machine
@@ -50,7 +50,7 @@ def with_engine(
     )
     per_round, per_number = SAVED[simple]
     saved = options.rounds * options.runs * (per_round + per_number * taking_part * rows * first.dimension)
-    engine: Library = "numba" if known and saved > START else "numpy"
+    engine: Library = "numba" if known and saved > (0.0 if options.kernels_loaded else START) else "numpy"
     return replace(options, engine=engine)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from pgfl.core.federation import Federation
 from pgfl.did_you_mean import quoted
 from pgfl.errors import DataError, PrivacyError
-from pgfl.objectives import Huber, Logistic, Objective, Ridge, Softmax
+from pgfl.objectives import Hinge, Huber, Logistic, Objective, Ridge, Softmax
 from pgfl.privacy.request import Privacy
 from pgfl.simulate.communicator import Communicator
 from pgfl.simulate.problems import Objectives
@@ -61,12 +61,12 @@ def _check_declared(objectives: Objectives, federation: Federation) -> None:
                 f"The target {quoted(target.name)} has labels, but {objective.kind} regression predicts numbers; "
                 "choose logistic for two labels or softmax for more."
             )
-        if target.labels is not None and isinstance(objective, Logistic) and len(target.labels) > 2:
+        if target.labels is not None and isinstance(objective, Logistic | Hinge) and len(target.labels) > 2:
             raise DataError(
-                f"The target {quoted(target.name)} has {len(target.labels)} labels, but logistic regression has two; "
-                "choose softmax."
+                f"The target {quoted(target.name)} has {len(target.labels)} labels, but {objective.kind} regression "
+                "has two; choose softmax."
             )
-        if target.bounds is not None and isinstance(objective, Logistic | Softmax):
+        if target.bounds is not None and isinstance(objective, Logistic | Hinge | Softmax):
             raise DataError(
                 f"The target {quoted(target.name)} has bounds, but {objective.kind} regression predicts labels; "
                 "declare labels instead, or choose ridge or huber."

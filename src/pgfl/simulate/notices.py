@@ -94,9 +94,9 @@ def _long_steps(
     """That gradient steps of length 1/ρ may overshoot, judged by the data only where nothing about it is private."""
     privacy = options.privacy
     private = privacy is not None and privacy.guarantee == "required" and not federation.generated
-    if privacy is not None and private:
-        least = _least_rho_by_bounds(federation, objectives, privacy.bounds)
-        known = "the bound on the loss's curvature under these data bounds"
+    bounded = None if privacy is None else _least_rho_by_bounds(federation, objectives, privacy.bounds)
+    if bounded is not None and (private or rho >= bounded > 0.0):  # then no data has more curvature
+        least, known = bounded, "the bound on the loss's curvature under these data bounds"
     else:
         least = _least_rho_by_data(federation, objectives, communicator)
         known = "the largest curvature of a cluster's loss"

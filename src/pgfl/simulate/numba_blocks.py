@@ -12,17 +12,18 @@ from numpy.typing import NDArray
 
 from pgfl.array_types import Array, Bools, DTypeLike, Floats
 from pgfl.core import equations as eq
-from pgfl.objectives import Huber, Logistic, Objective, Ridge
+from pgfl.objectives import Hinge, Huber, Logistic, Objective, Ridge
 from pgfl.objectives.solving import GOAL, tolerance_for
 from pgfl.simulate import numba_kernels as compiled
 from pgfl.simulate.engine_choice import ROWS_PER_FEATURE
 from pgfl.simulate.flat_layout import Layout
 from pgfl.simulate.numba_factors import Problems, factor
 from pgfl.simulate.numba_lanes import BYTES
-from pgfl.simulate.numba_margins import HUBER, LOGISTIC, RIDGE
+from pgfl.simulate.numba_margins import HINGE, HUBER, LOGISTIC, RIDGE
+from pgfl.simulate.numba_zeros import Kept, without_zeros
 from pgfl.simulate.problems import Block, Objectives, block_of, objective_of, pairs_of
 
-KINDS: dict[type[Objective], int] = {Ridge: RIDGE, Huber: HUBER, Logistic: LOGISTIC}
+KINDS: dict[type[Objective], int] = {Ridge: RIDGE, Huber: HUBER, Logistic: LOGISTIC, Hinge: HINGE}
 BLOCKS_PER_THREAD = 8
 PAGE = 4096
 
@@ -36,6 +37,7 @@ class CompiledBlock:
     tolerance: Floats
     strictest: float
     problems: Problems
+    kept: Kept | None  # the rows without their zeros, if that pays off
     ridge: bool  # whether all clients of the training have ridge problems with the same λ
 
     def objective_values(self, models: Array) -> Array:
@@ -61,13 +63,15 @@ def prepare(
     if solved:
         known &= layout.counts <= ROWS_PER_FEATURE * dimension
     problems = _problems(layout, kind, lam, kappa, tolerance, known & solved, rho, dtype)
-    ridge = _one_ridge(layout, objectives)
+    ridge, kept = _one_ridge(layout, objectives), without_zeros(problems.features)
     blocks: list[CompiledBlock | Block] = []
     for start, stop in _cuts(layout, known, BLOCKS_PER_THREAD * threads if threads > 1 else 1):
         clients = slice(start, stop)
         if known[clients].all():
             own = tolerance[clients]
-            blocks.append(CompiledBlock(clients, pairs_of(layout, clients), own, float(own.min()), problems, ridge))
+            blocks.append(
+                CompiledBlock(clients, pairs_of(layout, clients), own, float(own.min()), problems, kept, ridge)
+            )
         else:
             blocks.append(block_of(layout, clients, objectives, rho, dtype, np, update_norm, solved))
     if solved:

@@ -21,15 +21,26 @@ from pgfl.array_types import Array, Ints
 from pgfl.simulate.numba_compiled import compiled, inlined
 from pgfl.simulate.numba_factors import Problems
 from pgfl.simulate.numba_lanes import BYTES, earlier, load, nothing, spread, store, store_first, total
-from pgfl.simulate.numba_products import add_rows, fetch, lanes_of, rows_times, spaced, spaced_zeros, unspaced
+from pgfl.simulate.numba_products import (
+    add_chosen_rows,
+    add_rows,
+    chosen_rows_times,
+    lanes_of,
+    spaced,
+    spaced_zeros,
+    unspaced,
+)
 
 CACHED = 2**20  # bytes that lie in a core's own cache
+GROUP = 2**14  # bytes of rows that are worked on together, which stay in the nearest cache meanwhile
 
 
 class Coordinates(NamedTuple):
     """The coordinates of all clients and pairs; where a client's begin stands in `first`."""
 
     first: Array
+    row: Array  # where each number's row is in the features
+    target: Array  # y of that row
     dual: Array  # b, one number per row
     image: Array  # X Xᵀb, one number per row, kept beside b instead of computed anew
     model: Array  # e, one number per row
@@ -39,12 +50,18 @@ class Coordinates(NamedTuple):
     centre: Array  # s(w_{q,s} + u) of the last round, one row per pair
 
 
-def no_coordinates(counts: Ints, shrinkage: Array, server_models: Array) -> Coordinates:
-    """Those of zero duals and models."""
+def no_coordinates(
+    first_rows: Ints, counts: Ints, targets: Array, shrinkage: Array, server_models: Array
+) -> Coordinates:
+    """Those of zero duals and models, of clients whose rows begin at `first_rows`; arrays have room for a register."""
     room, ends = BYTES // server_models.itemsize, np.cumsum(counts)
+    row = np.repeat(first_rows - ends + counts, counts) + np.arange(counts.sum())
+    target = np.concatenate([targets[row], np.zeros(room, targets.dtype)])
     b, image, e = np.zeros((3, int(counts.sum()) + room), server_models.dtype)
     drift = np.zeros(len(counts), server_models.dtype)
-    return Coordinates(ends - counts, b, image, e, drift, shrinkage, -server_models, np.zeros_like(server_models))
+    return Coordinates(
+        ends - counts, row, target, b, image, e, drift, shrinkage, -server_models, np.zeros_like(server_models)
+    )
 
 
 def packed(kept: Coordinates, counts: Ints, most: int) -> dict[str, Array]:
@@ -90,21 +107,19 @@ def coordinate_phase(
     new φ_k/ρ. While one client is computed, the rows of the next come from memory, unless all lie in the cache.
     """
     problems, own = Problems(*fields), Coordinates(*kept)
-    x, dimension, targets = problems.features.reshape(-1), problems.features.shape[1], problems.targets
-    first, counts, factors, where = problems.first, problems.counts, problems.factors, problems.at
+    x, dimension, counts = problems.features.reshape(-1), problems.features.shape[1], problems.counts
     models, lags, centres, pair_means = (
         server_models.reshape(-1),
         own.lag.reshape(-1),
         own.centre.reshape(-1),
         means.reshape(-1),
     )
-    duals, images, solutions, begins = own.dual, own.image, own.model, own.first
-    lanes, one, distant = lanes_of(x), problems.rho.dtype.type(1.0), x.nbytes > CACHED
+    lanes, one, together = lanes_of(x), problems.rho.dtype.type(1.0), GROUP // (dimension * x.itemsize)
     received, sums = spaced_zeros(x, dimension, lanes), spaced_zeros(x, dimension, lanes)
-    most = 0
+    room = together
     for k in clients:
-        most = max(most, counts[k])
-    image, moves = np.zeros(most + lanes, x.dtype), np.zeros(most + lanes, x.dtype)
+        room = max(room, counts[k])
+    image, away, move = np.zeros((3, room + 2 * lanes), x.dtype)
     for place in range(len(bounds) - 1):
         if bounds[place] == bounds[place + 1]:
             means[place] = 0.0
@@ -113,38 +128,75 @@ def coordinate_phase(
         lose, keep = own.shrinkage[pair], one - own.shrinkage[pair]
         _move_pair(models, lags, centres, pair * dimension, keep, lose, dimension, lanes)
         spaced(centres, pair * dimension, one, dimension, lanes, received)
-        kept_share, lost_share = spread(keep), spread(lose)
         sums[:] = 0.0
-        for i in range(bounds[place], bounds[place + 1]):
-            k = clients[i]
-            start, rows, at = first[k], counts[k], begins[k]
-            if distant and i + 1 < len(clients):
-                ahead = clients[i + 1]
-                fetch(x, first[ahead] * dimension, counts[ahead] * dimension, lanes)
-            rows_times(x, start * dimension, rows, received, dimension, lanes, image)
-            square = nothing(x)
-            for r in range(0, rows, lanes):
-                away = load(targets, start + r) - (load(image, r) + kept_share * load(images, at + r))
-                away = earlier(away, rows - r)
-                store(image, r, away)
-                square = square + away * away
-            wrong = problems.slack[k] * np.sqrt(total(square))
-            errors[i] = wrong + own.drift[k]
-            own.drift[k] = lose * own.drift[k] + wrong
-            stretch = spread(problems.rho.dtype.type(0.5 * rows * problems.modulus[k]))
-            for r in range(0, rows, lanes):
-                move = load(factors, where[k] + r) * spread(image[0])
-                for j in range(1, rows):
-                    move = move + load(factors, where[k] + j * rows + r) * spread(image[j])
-                before, left = load(duals, at + r), rows - r
-                after = lost_share * before - move
-                store_first(solutions, at + r, kept_share * before + move, left)
-                store_first(duals, at + r, after, left)
-                grown = lost_share * load(images, at + r) - (load(image, r) - move * stretch)
-                store_first(images, at + r, grown, left)
-                store(moves, r, after)
-            add_rows(x, start * dimension, rows, moves, dimension, lanes, sums)
+        start = bounds[place]
+        while start < bounds[place + 1]:
+            at, rows, stop = own.first[clients[start]], counts[clients[start]], start + 1
+            while stop < bounds[place + 1] and rows + counts[clients[stop]] <= together:
+                rows += counts[clients[stop]]
+                stop += 1
+            chosen_rows_times(x, own.row, at, rows, received, dimension, lanes, image)
+            _residuals(own, at, rows, keep, lanes, image, away)
+            for i in range(start, stop):
+                _solve(problems, own, clients[i], at, lose, lanes, away, move, image, errors, i)
+            _move_rows(own, at, rows, keep, lose, lanes, move, image)
+            add_chosen_rows(x, own.row, at, rows, own.dual, dimension, lanes, sums)
+            start = stop
         _mean_of_pair(sums, -shares[place, 0], lags, pair * dimension, dimension, lanes, pair_means, place * dimension)
+
+
+@inlined
+def _residuals(own: Coordinates, at: int, rows: int, keep: float, lanes: int, image: Array, away: Array) -> None:
+    """r = y − s(X(w_{q,s} + u) + XXᵀb) of a group of clients, from the first of the two products."""
+    share = spread(keep)
+    for r in range(0, rows, lanes):
+        store(away, r, load(own.target, at + r) - (load(image, r) + share * load(own.image, at + r)))
+
+
+@inlined
+def _solve(
+    problems: Problems,
+    own: Coordinates,
+    k: int,
+    at: int,
+    lose: float,
+    lanes: int,
+    away: Array,
+    move: Array,
+    image: Array,
+    errors: Array,
+    i: int,
+) -> None:
+    """a = κ(I + κXXᵀ)⁻¹r and XXᵀa = r − a/κ of one client, and its certificate.
+
+    A register may reach into the numbers of the next client, which is computed after it and then writes its own.
+    """
+    rows, begin, where = problems.counts[k], own.first[k] - at, problems.at[k]
+    stretch, square = spread(problems.rho.dtype.type(0.5 * rows * problems.modulus[k])), nothing(away)
+    for r in range(0, rows, lanes):
+        solved = load(problems.factors, where + r) * spread(away[begin])
+        for j in range(1, rows):
+            solved = solved + load(problems.factors, where + j * rows + r) * spread(away[begin + j])
+        own_rows = earlier(load(away, begin + r), rows - r)
+        square = square + own_rows * own_rows
+        store(move, begin + r, solved)
+        store(image, begin + r, own_rows - solved * stretch)
+    wrong = problems.slack[k] * np.sqrt(total(square))
+    errors[i] = wrong + own.drift[k]
+    own.drift[k] = lose * own.drift[k] + wrong
+
+
+@inlined
+def _move_rows(
+    own: Coordinates, at: int, rows: int, keep: float, lose: float, lanes: int, move: Array, image: Array
+) -> None:
+    """e = s b + a, then b ← (1 − s) b − a and XXᵀb ← (1 − s) XXᵀb − XXᵀa, of a group of clients."""
+    kept, lost = spread(keep), spread(lose)
+    for r in range(0, rows, lanes):
+        b, a, left = load(own.dual, at + r), load(move, r), rows - r
+        store_first(own.model, at + r, kept * b + a, left)
+        store_first(own.dual, at + r, lost * b - a, left)
+        store_first(own.image, at + r, lost * load(own.image, at + r) - load(image, r), left)
 
 
 @inlined

@@ -55,14 +55,16 @@ class FastEngine(Engine):
         results = (means, part.shares, averaged)
         if not self.algorithm.client_rule.solves:
             lengths = _reach_records_steps(self.algorithm.client_rule)
-            compiled.gradient_client_phase(*who, fields, state.server_models, state.models, *results, *lengths)
+            compiled.gradient_client_phase(
+                *who, fields, state.server_models, state.models, *results, *lengths, block.kept
+            )
         else:
             errors = np.empty(len(part.flat), dtype=self.dtype)
             if (kept := self._coordinates) is not None:
                 coordinate_phase(*who, fields, tuple(kept), state.server_models, errors, means, part.shares)
             else:
                 models = (state.server_models, state.duals, state.models)
-                compiled.client_phase(*who, fields, *models, errors, *results, "dual" in state.late)
+                compiled.client_phase(*who, fields, *models, errors, *results, "dual" in state.late, block.kept)
             self.check_solved(errors, lambda: self._solved(part), part)
         if self.noise is not None:
             released = self.noise.release(pick(state.model, part.index), part.sigma, part.flat, number)
@@ -146,7 +148,8 @@ class FastEngine(Engine):
             return None
         problems, shrinkage = blocks[0].problems, np.zeros(self.layout.pairs, dtype=self.dtype)
         shrinkage[self.layout.client_pair] = problems.ridge_penalty / problems.modulus
-        return no_coordinates(self.layout.counts, shrinkage, np.asarray(self.state.server_models))
+        rows = (problems.first, problems.counts, problems.targets)
+        return no_coordinates(*rows, shrinkage, np.asarray(self.state.server_models))
 
     def _write_models(self) -> None:
         kept = self._coordinates

@@ -16,7 +16,6 @@ from pgfl.simulate.numba_margins import RIDGE, fixed_steps, loss, newton, slope
 from pgfl.simulate.numba_products import (
     add_contribution,
     add_difference,
-    add_rows,
     add_spaced,
     lanes_of,
     residual,
@@ -29,6 +28,7 @@ from pgfl.simulate.numba_products import (
     symmetric_times,
     unspaced,
 )
+from pgfl.simulate.numba_zeros import Kept, add_products_with, products_with
 
 
 @compiled
@@ -45,13 +45,14 @@ def client_phase(
     shares: Array,
     averaged: bool,
     unsettled: bool,
+    kept: Kept | None,
 ) -> None:
     """ClientPrimalUpdate of those who take part and, if `averaged`, the mean of their w_k − φ_k/ρ for every pair.
 
     w_k = c + Xᵀa with c = (w_{q,s} + φ_k/ρ)·ρ/m; the objective decides a from Xc. If `unsettled`, the dual update of
     the round before comes first: the same numbers are at hand. The participants of the block's i-th
     pair are `clients[bounds[i] : bounds[i + 1]]`. `fields` are those of `Problems` as a plain tuple, whose type Numba
-    finds faster.
+    finds faster. `kept` are the rows without their zeros, if that pays off.
     """
     problems = Problems(*fields)
     x, dimension, targets = problems.features.reshape(-1), problems.features.shape[1], problems.targets
@@ -59,6 +60,7 @@ def client_phase(
     own_models, pair_means = model.reshape(-1), means.reshape(-1)
     lanes, most, one = lanes_of(x), _most(problems.counts, clients), problems.rho.dtype.type(1.0)
     vector, sums = spaced_zeros(x, dimension, lanes), spaced_zeros(x, dimension, lanes)
+    once = spaced_zeros(x, dimension, lanes)
     image, moves = np.empty(most + lanes, x.dtype), np.empty(most + lanes, x.dtype)
     margin, z, work, matrix = np.empty(most), np.empty(most), np.empty((4, most)), np.empty(most * most)
     for place in range(len(bounds) - 1):
@@ -72,22 +74,24 @@ def client_phase(
                 settled_centre(models, own, duals, at_dual, own_models, scale, dimension, lanes, vector)
             else:
                 spaced_centre(models, own, duals, at_dual, scale, dimension, lanes, vector)
-            rows_times(x, start * dimension, rows, vector, dimension, lanes, image)
+            products_with(x, kept, start, rows, vector, once, dimension, lanes, image)
             if problems.kind[k] == RIDGE:
                 errors[i] = problems.slack[k] * np.sqrt(residual(targets, start, rows, image, lanes))
                 symmetric_times(problems.factors, at, rows, image, lanes, moves)
             else:
-                y, factor = targets[start : start + rows], problems.factors[at : at + rows * rows]
-                loss_of = problems.kind[k], problems.kappa[k]
+                y, loss_of = targets[start : start + rows], (problems.kind[k], problems.kappa[k])
                 goal, modulus, reach = problems.goal[k], problems.modulus[k], problems.slack[k]
                 margin[:rows] = image[:rows]
                 if reach > 0:
-                    errors[i] = fixed_steps(*loss_of, factor, y, rows, modulus, goal, reach, margin, z, work)
+                    factors = problems.factors
+                    errors[i] = fixed_steps(
+                        *loss_of, factors, at, y, rows, modulus, goal, reach, margin, z, work, moves
+                    )
                 else:
-                    eps = np.finfo(x.dtype).eps
-                    errors[i] = newton(*loss_of, factor, y, rows, modulus, goal, margin, z, work, matrix, eps)
+                    eps, gram = np.finfo(x.dtype).eps, problems.factors[at : at + rows * rows]
+                    errors[i] = newton(*loss_of, gram, y, rows, modulus, goal, margin, z, work, matrix, eps)
                 moves[:rows] = z[:rows]
-            add_rows(x, start * dimension, rows, moves, dimension, lanes, vector)
+            add_products_with(x, kept, start, rows, moves, dimension, lanes, vector)
             if averaged:
                 add_contribution(vector, duals, at_dual, dimension, lanes, sums)
             unspaced(vector, one, dimension, lanes, own_models, at_dual)
@@ -109,6 +113,7 @@ def gradient_client_phase(
     full_reach: float,
     full_records: int,
     steps: int,
+    kept: Kept | None,
 ) -> None:
     """Gradient steps of those who take part from their server's model and, if `averaged`, the mean for every pair.
 
@@ -122,6 +127,7 @@ def gradient_client_phase(
     kind, kappa, penalty = problems.kind, problems.kappa, problems.ridge_penalty
     lanes, one = lanes_of(x), problems.rho.dtype.type(1.0)
     new, sums = spaced_zeros(x, dimension, lanes), spaced_zeros(x, dimension, lanes)
+    once = spaced_zeros(x, dimension, lanes)
     moves = np.empty(_most(problems.counts, clients) + lanes, x.dtype)
     for place in range(len(bounds) - 1):
         own = (first_pair + place) * dimension
@@ -132,13 +138,13 @@ def gradient_client_phase(
             reach = full_reach * rows / max(rows, full_records)
             spaced(models, own, one, dimension, lanes, new)
             for _ in range(steps):
-                rows_times(x, start * dimension, rows, new, dimension, lanes, moves)
+                products_with(x, kept, start, rows, new, once, dimension, lanes, moves)
                 scale = -reach / rows
                 for r in range(rows):
                     margin, target = moves[r], targets[start + r]
                     moves[r] = scale * (2.0 * (margin - target) if ridge else slope(kind[k], kappa[k], margin, target))
                 scaled(new, problems.rho.dtype.type(1.0 - reach * penalty[k]), lanes)
-                add_rows(x, start * dimension, rows, moves, dimension, lanes, new)
+                add_products_with(x, kept, start, rows, moves, dimension, lanes, new)
             unspaced(new, one, dimension, lanes, own_models, k * dimension)
             if averaged:
                 add_spaced(new, dimension, lanes, sums)

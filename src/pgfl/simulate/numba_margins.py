@@ -1,19 +1,26 @@
-"""Huber and logistic regression in sample space, one client at a time. Twins of the losses and of `OnMargins`."""
+"""Losses of a margin in sample space, one client at a time. Twins of `margin_losses` and of `OnMargins`."""
 
 # mypy: disable-error-code="no-any-return"
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from pgfl.array_types import Array
-from pgfl.objectives import Huber, Logistic
+from pgfl.objectives import Hinge, Huber, Logistic
 from pgfl.objectives.margin_solver import FIXED_STEPS
 from pgfl.objectives.solving import HALVINGS, NEWTON_STEPS, ROUNDING, SUFFICIENT_DECREASE
-from pgfl.simulate.numba_compiled import compiled
+from pgfl.simulate.numba_compiled import compiled, inlined
+from pgfl.simulate.numba_lanes import power_of_two
+from pgfl.simulate.numba_products import lanes_of, rows_times, spaced, spaced_length, symmetric_times
 
-RIDGE, HUBER, LOGISTIC = 0, 1, 2
-BOUND = (2.0, *(float(loss.curvature_bound or 0.0) for loss in (Huber(), Logistic())))
-FIXED = (2.0, *(float(loss.fixed_curvature or 0.0) for loss in (Huber(), Logistic())))
+RIDGE, HUBER, LOGISTIC, HINGE = 0, 1, 2, 3
+BOUND = (2.0, *(float(loss.curvature_bound or 0.0) for loss in (Huber(), Logistic(), Hinge())))
+FIXED = (2.0, *(float(loss.fixed_curvature or 0.0) for loss in (Huber(), Logistic(), Hinge())))
+LN2 = math.log(2.0)
+LARGEST = 700.0  # its e^−t is still a normal number
+TAYLOR = tuple(1.0 / math.factorial(n) for n in range(13, -1, -1))
 
 
 @compiled
@@ -45,7 +52,14 @@ def slope(kind: int, kappa: float, margin: float, target: float) -> float:
     """ℓ′ with respect to the margin."""
     if kind == HUBER:
         return min(max(2.0 * (margin - target), -2.0 * kappa), 2.0 * kappa)
+    if kind == HINGE:
+        return (1.0 - 2.0 * target) * min(max(_short(margin, target), 0.0), 1.0)
     return _chance(margin) - target
+
+
+@compiled
+def _short(margin: float, target: float) -> float:
+    return 1.0 - (2.0 * target - 1.0) * margin
 
 
 @compiled
@@ -58,6 +72,8 @@ def _chance(margin: float) -> float:
 def _curvature(kind: int, kappa: float, margin: float, target: float) -> float:
     if kind == HUBER:
         return 2.0 if abs(margin - target) <= kappa else 0.0
+    if kind == HINGE:
+        return 1.0 if 0.0 < _short(margin, target) < 1.0 else 0.0
     chance = _chance(margin)
     return chance * (1.0 - chance)
 
@@ -71,6 +87,10 @@ def loss(kind: int, kappa: float, margin: float, target: float) -> float:
         size = abs(margin - target)
         inner = min(size, kappa)
         return inner * (2.0 * size - inner)
+    if kind == HINGE:
+        short = max(_short(margin, target), 0.0)
+        inner = min(short, 1.0)
+        return inner * (short - 0.5 * inner)
     return max(margin, 0.0) + np.log1p(np.exp(-abs(margin))) - target * margin
 
 
@@ -91,7 +111,8 @@ def _image(gram: Array, vector: Array, rows: int, out: Array) -> float:
 def fixed_steps(
     kind: int,
     kappa: float,
-    matrix: Array,
+    factors: Array,
+    at: int,
     targets: Array,
     rows: int,
     modulus: float,
@@ -100,26 +121,65 @@ def fixed_steps(
     margin: Array,
     z: Array,
     work: Array,
+    moves: Array,
 ) -> float:
-    """`OnMargins.fixed_steps` for one client; `margin` is Xc and becomes Xw. Returns the certified error."""
-    e, v, bend, error = work[0], work[1], FIXED[kind], 0.0
+    """`OnMargins.fixed_steps` for one client; `margin` is Xc and becomes Xw. Returns the certified error.
+
+    The client's matrix begins at `at`. All arrays but `targets` have room for one register more.
+    """
+    e, spaced_e, lanes = work[0], np.zeros(spaced_length(rows, lanes_of(factors)), factors.dtype), lanes_of(factors)
+    bend, error, one = FIXED[kind], 0.0, factors.dtype.type(1.0)
     for i in range(rows):
         z[i] = 0.0
     for attempt in range(FIXED_STEPS + 1):
-        square = 0.0
-        for i in range(rows):
-            e[i] = slope(kind, kappa, margin[i], targets[i]) + z[i]
-            square += e[i] * e[i]
-        error = reach * np.sqrt(square)
+        error = reach * np.sqrt(_slopes(kind, kappa, margin, targets, rows, z, e))
         if not error > goal or attempt == FIXED_STEPS:
             break
-        _image(matrix, e, rows, v)
+        if rows < lanes:
+            for i in range(rows):
+                spaced_e[i] = e[i]
+            symmetric_times(factors, at, rows, spaced_e, lanes, moves)
+        else:
+            for i in range(rows):
+                moves[i] = e[i]
+            spaced(moves, 0, one, rows, lanes, spaced_e)
+            rows_times(factors, at, rows, spaced_e, rows, lanes, moves)
         for i in range(rows):
-            z[i] -= v[i]
-            margin[i] -= (e[i] - v[i]) / bend
+            z[i] -= moves[i]
+            margin[i] -= (e[i] - moves[i]) / bend
     for i in range(rows):
         z[i] /= modulus * rows
     return error
+
+
+@inlined
+def _slopes(kind: int, kappa: float, margin: Array, targets: Array, rows: int, z: Array, e: Array) -> float:
+    """e = ℓ′ + z; returns ‖e‖². Logistic slopes fill registers, too."""
+    square = 0.0
+    if kind != LOGISTIC:
+        for i in range(rows):
+            e[i] = slope(kind, kappa, margin[i], targets[i]) + z[i]
+            square += e[i] * e[i]
+        return square
+    for i in range(rows):
+        e[i] = _chance_in_lanes(margin[i])
+    for i in range(rows):
+        e[i] += z[i] - targets[i]
+        square += e[i] * e[i]
+    return square
+
+
+@inlined
+def _chance_in_lanes(margin: float) -> float:
+    """`_chance` in steps that fill vector registers: e^−t = 2ⁿ e^r with |r| ≤ ln(2)/2, and Taylor's series for e^r."""
+    size = min(abs(margin), LARGEST)
+    n = np.int64(-0.5 - size * (1.0 / LN2))  # truncated, and so rounded to the nearest
+    r = -size - n * LN2
+    series = TAYLOR[0]
+    for coefficient in TAYLOR[1:]:
+        series = series * r + coefficient
+    shrunk = series * power_of_two(n)
+    return (1.0 if margin >= 0 else shrunk) / (1.0 + shrunk)
 
 
 @compiled

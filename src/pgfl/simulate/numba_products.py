@@ -173,6 +173,62 @@ def add_rows(x: Array, at: int, rows: int, moves: Array, dimension: int, lanes: 
 
 
 @inlined
+def chosen_rows_times(
+    x: Array, chosen: Array, at: int, rows: int, vector: Array, dimension: int, lanes: int, out: Array
+) -> None:
+    """As `rows_times`, of the rows chosen[at : at + rows], which need not lie side by side."""
+    if dimension < lanes:
+        for r in range(rows):
+            own = chosen[at + r] * dimension
+            total = x[own] * vector[0]
+            for f in range(1, dimension):
+                total += x[own + f] * vector[f]
+            out[r] = total
+        return
+    last, whole = at + rows - 1, dimension - dimension % lanes
+    for r in range(at, at + rows, AT_ONCE):
+        one, two = chosen[r] * dimension, chosen[min(r + 1, last)] * dimension
+        three, four = chosen[min(r + 2, last)] * dimension, chosen[min(r + 3, last)] * dimension
+        a, b, c, d = nothing(x), nothing(x), nothing(x), nothing(x)
+        for f in range(0, whole, lanes):
+            v = load(vector, f)
+            a, b = a + load(x, one + f) * v, b + load(x, two + f) * v
+            c, d = c + load(x, three + f) * v, d + load(x, four + f) * v
+        if whole < dimension:
+            f = dimension - lanes
+            v = later(load(vector, whole), whole - f)
+            a, b = a + load(x, one + f) * v, b + load(x, two + f) * v
+            c, d = c + load(x, three + f) * v, d + load(x, four + f) * v
+        store_sums(out, r - at, a, b, c, d)
+
+
+@inlined
+def add_chosen_rows(
+    x: Array, chosen: Array, at: int, rows: int, moves: Array, dimension: int, lanes: int, vector: Array
+) -> None:
+    """As `add_rows`, of the rows chosen[at : at + rows] and the numbers moves[at : at + rows]."""
+    if dimension < lanes:
+        for r in range(at, at + rows):
+            for f in range(dimension):
+                vector[f] += moves[r] * x[chosen[r] * dimension + f]
+        return
+    last = dimension - lanes
+    for b in range(0, dimension, AT_ONCE * lanes):
+        one, two = min(b, last), min(b + lanes, last)
+        three, four = min(b + 2 * lanes, last), min(b + 3 * lanes, last)
+        v, w = load(vector, b), load(vector, b + lanes)
+        y, z = load(vector, b + 2 * lanes), load(vector, b + 3 * lanes)
+        for r in range(at, at + rows):
+            a, row = spread(moves[r]), chosen[r] * dimension
+            v, w = v + a * load(x, one + row), w + a * load(x, two + row)
+            y, z = y + a * load(x, three + row), z + a * load(x, four + row)
+        store(vector, b, v)
+        store(vector, b + lanes, w)
+        store(vector, b + 2 * lanes, y)
+        store(vector, b + 3 * lanes, z)
+
+
+@inlined
 def symmetric_times(matrix: Array, at: int, rows: int, vector: Array, lanes: int, out: Array) -> None:
     """out = A v of a symmetric A, whose j-th row is weighted by v_j.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pgfl.array_types import Array
 from pgfl.simulate.numba_compiled import compiled, inlined
-from pgfl.simulate.numba_lanes import load, nothing, spread, store
+from pgfl.simulate.numba_lanes import AT_ONCE, load, nothing, spread, store
 from pgfl.simulate.numba_products import lanes_of
 
 
@@ -54,7 +54,7 @@ def _weighted(
     out: Array,
     row: int,
 ) -> None:
-    """out[row] = Σ_e weight_e · values[column_e], of rows that lie flat."""
+    """out[row] = Σ_e weight_e · values[column_e], of rows that lie flat, four registers at a time."""
     at = row * dimension
     if dimension < lanes:
         for f in range(dimension):
@@ -63,9 +63,16 @@ def _weighted(
                 total += weights[e] * values[columns[e] * dimension + f]
             out[at + f] = total
         return
-    for b in range(0, dimension, lanes):
-        f = min(b, dimension - lanes)
-        sums = nothing(values)
+    last = dimension - lanes
+    for b in range(0, dimension, AT_ONCE * lanes):
+        one, two = min(b, last), min(b + lanes, last)
+        three, four = min(b + 2 * lanes, last), min(b + 3 * lanes, last)
+        u, v, w, z = nothing(values), nothing(values), nothing(values), nothing(values)
         for e in range(start, stop):
-            sums = sums + spread(weights[e]) * load(values, columns[e] * dimension + f)
-        store(out, at + f, sums)
+            weight, begin = spread(weights[e]), columns[e] * dimension
+            u, v = u + weight * load(values, begin + one), v + weight * load(values, begin + two)
+            w, z = w + weight * load(values, begin + three), z + weight * load(values, begin + four)
+        store(out, at + one, u)
+        store(out, at + two, v)
+        store(out, at + three, w)
+        store(out, at + four, z)

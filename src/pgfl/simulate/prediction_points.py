@@ -194,8 +194,10 @@ def _distinct(models_of: ModelsOf, ranges: list[slice], features: AnyFloats) -> 
     found = [models_of(clients).astype(features.dtype) for clients in ranges]
     sizes = [clients.stop - clients.start for clients in ranges]
     many = [np.full(len(models), size if len(models) == 1 else 1) for models, size in zip(found, sizes, strict=True)]
-    distinct, place = np.unique(np.concatenate(found), axis=0, return_inverse=True)
-    return distinct, np.bincount(place.ravel(), weights=np.concatenate(many)).astype(np.int64)
+    rows = np.ascontiguousarray(np.concatenate(found))
+    as_bytes = rows.view(np.dtype((np.void, rows.itemsize * rows.shape[1]))).ravel()  # one comparison per pair of rows
+    _, first, place = np.unique(as_bytes, return_index=True, return_inverse=True)
+    return rows[first], np.bincount(place, weights=np.concatenate(many)).astype(np.int64)
 
 
 def _rows_by_client(test: TestSet, clients: int) -> list[Ints] | dict[int, None]:

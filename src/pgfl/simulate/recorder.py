@@ -7,6 +7,7 @@ shown. All sums are those of `Totals`, so a history does not depend on the order
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import cached_property
 from itertools import product
 from typing import TYPE_CHECKING
 
@@ -62,8 +63,9 @@ class Recorder:
         shown: list[dict[str, float]] = [{} for _ in self.layout.runs]
         servers = np.asarray(self.engine.state.server_models)
         if self._truth is not None:
-            self._deviations(clean, self._of_clients(lambda some, model: self._deviation(model, some)))
-            received = self._of_clients(lambda some, _: self._deviation(servers[self.layout.client_pair[some]], some))
+            self._deviations(clean, self._of_clients(self._deviation))
+        if self._truth is not None and self.engine.privacy is not None:  # else the clean ones are shown
+            received = self._of_clients(lambda some, _: self._deviation(some, servers[self.layout.client_pair[some]]))
             self._deviations(shown, received)
         if "objective" in self.wanted:
             self._objective_values(clean)
@@ -103,9 +105,15 @@ class Recorder:
             out[some] = measure(some, np.asarray(model[some]))
         return out
 
-    def _deviation(self, models: Floats, some: slice) -> Floats:
+    def _deviation(self, some: slice, models: Floats) -> Floats:
         assert self._truth is not None
-        return metrics.deviation(models, self._truth[self.totals.client_group[some]])
+        group = self.totals.client_group[some]
+        return metrics.deviation(models, self._truth[group], self._truth_size[group])
+
+    @cached_property
+    def _truth_size(self) -> Floats:
+        assert self._truth is not None
+        return metrics.squared_norm(self._truth)
 
     def _deviations(self, rows: list[dict[str, float]], deviation: Floats) -> None:
         sums = self.totals.over_clients_by_cluster(deviation)

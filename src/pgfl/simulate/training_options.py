@@ -40,6 +40,7 @@ class TrainingOptions:
     threads: int | None = default.THREADS
     engine: Library = default.ENGINE
     stop: Stop = default.STOP
+    kernels_loaded: bool = False  # "auto" then need not save the time that loading Numba takes
 
     def __post_init__(self) -> None:
         for name in ("rounds", "runs", "record_every"):

@@ -136,12 +136,14 @@ class PGFLClassifier(ClassifierMixin, FederatedEstimator):  # type: ignore[misc]
     def _objective(self, lam: float) -> Objective:
         if isinstance(self.objective, Objective):
             return self.objective
-        if self.objective not in ("auto", "logistic", "softmax"):
-            raise ValueError(f"objective must be auto, logistic, softmax or an Objective; got {self.objective!r}.")
+        if self.objective not in ("auto", "logistic", "hinge", "softmax"):
+            raise ValueError(
+                f"objective must be auto, logistic, hinge, softmax or an Objective; got {self.objective!r}."
+            )
         if len(self.classes_) > 2 or self.objective == "softmax":
             kind: Any = OBJECTIVES["softmax"]
             return kind(lam=lam, tolerance=self._tolerance(), classes=len(self.classes_))  # type: ignore[no-any-return]
-        return OBJECTIVES["logistic"](lam=lam, tolerance=self._tolerance())
+        return OBJECTIVES["hinge" if self.objective == "hinge" else "logistic"](lam=lam, tolerance=self._tolerance())
 
     def _keep_coefficients(self, coefficients: Floats, intercepts: Floats) -> None:
         alone = len(coefficients) == 1

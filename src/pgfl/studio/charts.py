@@ -8,12 +8,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pgfl.studio.palette import GREEN, ORANGE, VERMILION, Theme, cluster_colour
+from pgfl.studio.palette import ORANGE, VERMILION, Theme, cluster_colour
 from pgfl.studio.played import Played
 
 Options = dict[str, Any]
 FONT = "Roboto, Helvetica, Arial, sans-serif"
-BESIDE = {"FedAvg": ORANGE, "no inter-server": GREEN}
 LINES = ("solid", "dashed", "dotted")
 
 
@@ -143,8 +142,10 @@ def curves(
     drawn: list[Line] = []
     if before is not None:
         drawn.append(line_of("before", before, colours.ghost, width=1.6))
+    looks = {"FedAvg": (ORANGE, "solid"), "no inter-server": (colours.green, "dashed")}
     for label, other in (beside or {}).items():
-        drawn.append(line_of(label, other, BESIDE[label], width=1.6, kind="dashed" if label != "FedAvg" else "solid"))
+        colour, kind = looks[label]
+        drawn.append(line_of(label, other, colour, width=2.0, kind=kind))
     if preview is not None:
         drawn.append(line_of("preview", preview, colours.main, width=2.0, kind="dotted"))
     if now is not None:

@@ -13,14 +13,13 @@ from pgfl.config.schema import (
     AlgorithmKind,
     Decay,
     GraphSettings,
-    PrivacySettings,
     SyntheticData,
 )
 from pgfl.core.algorithms import ClientKind
+from pgfl.privacy.trust import Level
 from pgfl.studio.play_state import PlayState
 
 STEPS = 100  # of a logarithmic slider, from one end to the other
-TRUST = "trust"
 
 
 @dataclass(frozen=True)
@@ -170,18 +169,12 @@ class Choice:
     key: str
 
 
-def trust_levels() -> tuple[str, ...]:
-    """The trust levels that the schema offers; without such a key nobody is trusted."""
-    known = PrivacySettings.model_fields.get(TRUST)
-    return tuple(get_args(known.annotation)) if known is not None and get_args(known.annotation) else ("local",)
-
-
 def _same(values: tuple[Any, ...]) -> Callable[[Config], dict[str, str]]:
     return lambda config: {str(value): _WORDS.get(str(value), str(value)) for value in values}
 
 
 def _losses(config: Config) -> dict[str, str]:
-    kinds = ("ridge", "huber") if isinstance(config.data, SyntheticData) else ("logistic",)
+    kinds = ("ridge", "huber") if isinstance(config.data, SyntheticData) else ("logistic", "hinge")
     return {kind: kind for kind in kinds}
 
 
@@ -192,6 +185,8 @@ _WORDS = {
     "fedavg": "FedAvg",
     "admm": "solves its problem (ADMM)",
     "gradient": "one gradient step",
+}
+TRUST_WORDS = {
     "local": "local: nobody is trusted",
     "site": "site: the server sees clean models",
     "masked": "masked: the server sees only a sum",
@@ -207,8 +202,8 @@ CHOICES = (
            lambda c: c.graph.kind, "graph.kind"),
 )  # fmt: skip
 TRUST_CHOICE = Choice(
-    "trust", "trust level", ("privacy.trust",), _same(trust_levels()),
-    lambda c: str(getattr(c.privacy, TRUST, "local")) if c.privacy.enabled else None, "privacy.trust",
+    "trust", "trust level", ("privacy.trust",), lambda config: {level: TRUST_WORDS[level] for level in get_args(Level)},
+    lambda c: c.privacy.trust if c.privacy.enabled else None, "privacy.trust",
 )  # fmt: skip
 
 
@@ -229,6 +224,6 @@ def choose(state: PlayState, choice: Choice, value: str) -> PlayState:
     chosen = state.changed(choice.key, value)
     if choice.name == "algorithm" and value == TRAINED_BY_GRADIENT:
         return chosen.without("algorithm.client").changed("algorithm.client", "admm")
-    if choice.name == TRUST and value != "local":
+    if choice.name == TRUST_CHOICE.name and value != "local":
         return chosen.changed("algorithm.client", "gradient")
     return chosen

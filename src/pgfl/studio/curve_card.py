@@ -10,6 +10,8 @@ from pgfl.studio import charts
 from pgfl.studio.played import Played
 from pgfl.studio.shell import Look, card, chart, note, redraw, redraw_curves, save_button
 
+ENGINES = {"numpy": "NumPy", "numba": "Numba"}
+
 
 @dataclass
 class Curves:
@@ -79,5 +81,5 @@ class CurveCard:
             parts += [] if earlier is None else [f"before <b>{earlier:.2f}</b>"]
         if now.epsilon is not None and guaranteed:
             parts.append(f"worst client’s ε <b>{now.epsilon:.3g}</b>")
-        parts.append(f"trained in <b>{1000 * now.seconds:.0f} ms</b>")
+        parts.append(f"trained in <b>{1000 * now.seconds:.0f} ms</b> with {ENGINES.get(now.engine, now.engine)}")
         return "".join(f"<span>{part}</span>" for part in parts)

@@ -8,6 +8,7 @@ from pgfl.drawing.colours import CLUSTER_COLOURS
 
 BLUE, VERMILION, GREEN, PURPLE, _, SKY, *_others = CLUSTER_COLOURS
 ORANGE = "#e69f00"
+LIGHT_GREEN = "#4fd6ad"
 SYMBOLS = ("circle", "rect", "triangle", "diamond", "pin", "roundRect", "arrow")
 
 
@@ -21,10 +22,11 @@ class Theme:
     ghost: str
     surface: str
     main: str
+    green: str
     clusters: tuple[str, ...]
 
 
-LIGHT = Theme("#1d2330", "#5b6474", "#e6e9ef", "#b4bac6", "#ffffff", BLUE, CLUSTER_COLOURS)
+LIGHT = Theme("#1d2330", "#5b6474", "#e6e9ef", "#b4bac6", "#ffffff", BLUE, GREEN, CLUSTER_COLOURS)
 DARK = Theme(
     "#eef1f6",
     "#a9b2c1",
@@ -32,7 +34,8 @@ DARK = Theme(
     "#5d6778",
     "#171c24",
     SKY,
-    (SKY, ORANGE, "#2fbf94", PURPLE, "#e8d44d", "#7aa6ff", "#b79be0", "#d2a08f"),
+    LIGHT_GREEN,
+    (SKY, ORANGE, LIGHT_GREEN, PURPLE, "#e8d44d", "#7aa6ff", "#b79be0", "#d2a08f"),
 )
 
 

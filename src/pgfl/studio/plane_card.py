@@ -11,6 +11,8 @@ from pgfl.studio.played import Plane
 from pgfl.studio.shell import Look, button, card, chart, note, redraw, save_button, set_ends
 
 SECONDS_PER_FRAME = 0.12
+LEGEND = "Large: the mean over servers. Small: each server’s own model."
+TRUTH = " Crosses: the truth."
 
 
 class PlaneCard:
@@ -27,7 +29,7 @@ class PlaneCard:
                 self.start = button("", "play_arrow", self._toggle).props('aria-label="Play or pause"')
                 self.bar = ui.slider(min=0, max=1, value=0, on_change=self._draw).props('aria-label="Shown round"')
                 self.round = ui.label().style("white-space: nowrap; min-width: 78px")
-            note("Large: the mean over servers. Small: each server’s own model. Crosses: the truth.")
+            self.legend = note(LEGEND)
         self.timer = ui.timer(SECONDS_PER_FRAME, self._next, active=False)
 
     def show(self, plane: Plane | None, clusters: Sequence[str]) -> None:
@@ -35,6 +37,7 @@ class PlaneCard:
         self.plane, self.clusters = plane, clusters
         if plane is None:
             return
+        self.legend.text = LEGEND + ("" if plane.truth is None else TRUTH)
         last = len(plane.rounds) - 1
         set_ends(self.bar, 0, last)
         moved = self.bar.value != last and not self.timer.active

@@ -14,7 +14,7 @@ import tomli_w
 
 from pgfl.config import Config, parse
 from pgfl.config.reading import change, presets, settings_of
-from pgfl.config.schema import TRAINED_BY_GRADIENT, SyntheticData
+from pgfl.config.schema import TRAINED_BY_GRADIENT, AlgorithmSettings, SyntheticData
 from pgfl.did_you_mean import nearest
 from pgfl.errors import ConfigError
 from pgfl.studio.figure_presets import Figure, figures
@@ -140,7 +140,9 @@ def beside(config: Config) -> dict[str, Config]:
     """What is drawn beside the curve: FedAvg, and the same training without communication between servers."""
     found: dict[str, Config] = {}
     if config.algorithm.kind != TRAINED_BY_GRADIENT:
-        fedavg = config.algorithm.model_copy(update={"kind": TRAINED_BY_GRADIENT, "client": "admm"})
+        own = config.algorithm
+        steps = {"participants": own.participants, "step": own.step, "local_steps": own.local_steps}
+        fedavg = AlgorithmSettings.model_validate({"kind": TRAINED_BY_GRADIENT, **steps})  # the same for every τ and ρ
         found["FedAvg"] = config.model_copy(update={"algorithm": fedavg})
     if config.graph.kind != "none":
         alone = config.graph.model_copy(update={"kind": "none"})

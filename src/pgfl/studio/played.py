@@ -11,9 +11,9 @@ import numpy as np
 
 from pgfl.array_types import AnyFloats, Floats
 from pgfl.core.federation import Federation
-from pgfl.data.configured import federations
 from pgfl.drawing.network_layout import server_places
 from pgfl.experiment import run
+from pgfl.studio.kernels import loaded
 
 if TYPE_CHECKING:
     from pgfl.config import Config
@@ -70,6 +70,7 @@ class Played:
     curve: tuple[float, ...]
     by_cluster: dict[str, tuple[float, ...]]
     seconds: float
+    engine: str
     rho: float | None
     verdict: str | None
     guarantee: str | None
@@ -89,18 +90,19 @@ class Played:
 def play(config: Config, *, details: bool = True, wanted: Callable[[], bool] = lambda: True) -> Played:
     """Train as the config says; without details only the curve is kept. Ends early once it is not wanted any more."""
     path = _Path()
-    result = run(config, observers=[_Wanted(wanted), *([path] if details else [])])
+    result = run(config, observers=[_Wanted(wanted), *([path] if details else [])], kernels_loaded=loaded())
     (metric,) = config.metrics
     history = {name: tuple(result.curve(name)[0].tolist()) for name in result.metrics}
     clusters = {name: history[f"{metric}_{name}"] for name in result.cluster_ids if f"{metric}_{name}" in history}
     spent = _spent(result)
-    federation = federations(config)(0, None) if details else None
+    federation = path.federation
     return Played(
         metric=metric,
         rounds=tuple(result.rounds.tolist()),
         curve=history[metric],
         by_cluster=clusters,
         seconds=result.seconds,
+        engine=str(result.engine),
         rho=result.rho,
         verdict=result.verdict.sentence if result.verdict else None,
         guarantee=result.guarantee,
@@ -184,12 +186,14 @@ class _Path:
     def __init__(self) -> None:
         self.rounds: list[int] = []
         self.models: list[Floats] = []
+        self.federation: Federation | None = None
         self._clusters: Any = None
 
     def on_round(self, simulator: Simulator) -> None:
         """Keep the models of this round where a frame is due: many at the start, where they move most."""
         round, last = simulator.state.round, simulator.options.rounds
-        if self._clusters is None:
+        if self.federation is None:
+            self.federation = simulator.layout.runs[0].federation
             self._clusters = simulator.layout.pair_cluster[simulator.layout.runs[0].pairs]
             self._due = set(np.unique(np.geomspace(1, max(last, 2), FRAMES).round().astype(int)).tolist())
         if round in self._due and len(self._clusters) <= MOST_SERVER_MODELS:

@@ -13,11 +13,11 @@ from pgfl.core.declarations import Column
 from pgfl.privacy.request import Privacy
 
 WIDTH = 100
-OBJECTIVES = {"ridge": "Ridge", "huber": "Huber", "logistic": "Logistic", "softmax": "Softmax"}
+OBJECTIVES = {"ridge": "Ridge", "huber": "Huber", "logistic": "Logistic", "hinge": "Hinge", "softmax": "Softmax"}
 
 
 def python_text(config: Config) -> str:
-    """The program; `tests/studio/test_python_text.py` runs it and compares."""
+    """The program; tests run it and compare."""
     names = {"train"}
     parts = [
         f"federation = {_federation(config, names)}",
@@ -36,9 +36,17 @@ def python_text(config: Config) -> str:
     if isinstance(config.data, TableData) and config.stop is not None:
         arguments.append(f"stop={config.stop!r}")
     parts.append(f"result = {_call('train', arguments)}")
-    shown = f'result.curve("{config.metrics[0]}")[:, -1]' if config.metrics else "result.verdict"
+    shown = _outcome(config)
     head = f"from pgfl import {', '.join(sorted(names, key=lambda name: (name.islower(), name)))}"
     return "\n".join([head, "", *parts, f"print({shown})"]) + "\n"
+
+
+def _outcome(config: Config) -> str:
+    """What the program prints: of a table, the measures on held-out rows; else the metric that is drawn."""
+    if isinstance(config.data, TableData):
+        held_out = "{one.name: one.whole.value for one in result.measures}"
+        return held_out if config.data.test is not None else "result.verdict.sentence"
+    return f'result.curve("{config.metrics[0]}")[:, -1]' if config.metrics else "result.verdict.sentence"
 
 
 def _federation(config: Config, names: set[str]) -> str:

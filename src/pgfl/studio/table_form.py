@@ -6,6 +6,7 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import cast, get_args
 from urllib.parse import urlencode
 
 from pgfl.config import Config, parse
@@ -14,6 +15,7 @@ from pgfl.data.first_config import Asked, Draft, draft_config
 from pgfl.data.survey import survey
 from pgfl.data.table_facts import ColumnFacts, TableFacts
 from pgfl.errors import ConfigError
+from pgfl.privacy.trust import Level, Trust
 
 PLACES = ("client", "server", "cluster")
 
@@ -27,6 +29,8 @@ class TableForm:
     '/data?table=visits.csv&target=y&epsilon=2&bounds=age%3D18%3A90'
     >>> TableForm.of_query("visits.csv", {"target": "y", "epsilon": "2"}, ["age=18:90"]) == form
     True
+    >>> TableForm("visits.csv", epsilon="2", trust="site").address()
+    '/data?table=visits.csv&epsilon=2&trust=site'
     """
 
     table: str = ""
@@ -35,6 +39,7 @@ class TableForm:
     server: str = ""
     cluster: str = ""
     epsilon: str = ""
+    trust: str = Trust.level
     declared: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
@@ -42,12 +47,14 @@ class TableForm:
         """The form that an address names."""
         pairs = (text.partition("=") for text in bounds)
         known = {key: named[key] for key in ("target", *PLACES, "epsilon") if named.get(key)}
+        known |= {"trust": named["trust"]} if named.get("trust") in get_args(Level) else {}
         return cls(table, **known, declared={name: value for name, _, value in pairs if value})
 
     def address(self) -> str:
         """The address of this form."""
         plain = [(key, getattr(self, key)) for key in ("table", "target", *PLACES, "epsilon")]
         pairs = [(key, value) for key, value in plain if value]
+        pairs += [("trust", self.trust)] if self.epsilon and self.trust != Trust.level else []
         return "/data" + (
             "?" + urlencode([*pairs, *(("bounds", f"{k}={v}") for k, v in self.declared.items())]) if pairs else ""
         )
@@ -67,7 +74,7 @@ class TableForm:
                 raise ConfigError(f"`privacy.epsilon` must be a number; got {self.epsilon!r}.") from None
         declared = {name: declaration(name, text, facts) for name, text in self.declared.items() if text.strip()}
         path = str(Path(self.table).expanduser().resolve())
-        return draft_config(facts, Asked(path, None, epsilon, declared))
+        return draft_config(facts, Asked(path, None, epsilon, declared, cast(Level, self.trust)))
 
 
 def declaration(name: str, text: str, facts: TableFacts) -> Column:

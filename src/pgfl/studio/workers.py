@@ -8,9 +8,12 @@ import os
 import threading
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import AbstractContextManager
 from itertools import count
 from multiprocessing.sharedctypes import SynchronizedArray
 from typing import TYPE_CHECKING, Any
+
+from pgfl.studio.kernels import load_behind
 
 if TYPE_CHECKING:
     from pgfl.config import Config
@@ -29,10 +32,10 @@ class Workers:
         context = multiprocessing.get_context("spawn")
         self._newest: SynchronizedArray[int] = context.Array("Q", PAGES)
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # the matrices are small, and there are several processes
-        self._pool = ProcessPoolExecutor(workers, context, initializer=_begin, initargs=(self._newest,))
+        self._pool = ProcessPoolExecutor(workers, context, initializer=_begin, initargs=(self._newest, context.Lock()))
         self._pages = count()
         for _ in range(workers):
-            self._pool.submit(_warm)
+            self._pool.submit(os.getpid)  # starts a process, which warms up
 
     def page(self) -> int:
         """A number for a new page."""
@@ -81,7 +84,7 @@ class NewestOnly:
             self._running = False
 
 
-def _begin(newest: SynchronizedArray[int]) -> None:
+def _begin(newest: SynchronizedArray[int], one_at_a_time: AbstractContextManager[Any]) -> None:
     """In a worker: remember what is wanted, leave Ctrl-C to the page's process, and load what every training needs."""
     import signal
 
@@ -89,6 +92,8 @@ def _begin(newest: SynchronizedArray[int]) -> None:
     _newest = newest
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
+    _warm()
+    load_behind(one_at_a_time)
 
 
 def _end_with_parent() -> None:

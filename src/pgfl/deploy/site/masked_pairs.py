@@ -17,6 +17,7 @@ from pgfl.core.roles import RoundRequest
 from pgfl.deploy import masked_messages as masked
 from pgfl.deploy.agreed_training import Training
 from pgfl.deploy.masked_updates import MARGIN, centre_of, update_bound
+from pgfl.deploy.messages import RequestFrames
 from pgfl.deploy.site.round_effects import Note, Send
 from pgfl.deploy.wire import Frame, encode
 from pgfl.masking.masked_terms import RoundTerms, centre_digest, threshold_for
@@ -281,15 +282,16 @@ class MaskedPairs:
             pair.centre = centre_of(asked[min(invited)].model, self.training.dimension)
             terms = self._terms(name, cohort, slot, {client: asked[client] for client in sorted(invited)})
             pair.round = SumCollector(cohort, terms)
-            for client in terms.invited:
-                frames[client] = masked.masked_request_frame(asked[client], cohort.batch, terms)
+            requests = RequestFrames(partial(masked.masked_request_frame, batch=cohort.batch, terms=terms))
+            frames |= {client: requests.of(asked[client]) for client in terms.invited}
         return frames
 
     def _terms(self, pair: str, cohort: Cohort, slot: int, asked: Mapping[str, RoundRequest]) -> RoundTerms:
         names, request = tuple(asked), next(iter(asked.values()))
         centre = centre_of(request.model, self.training.dimension)
         reach = max(self._reach[client] for client in names)
-        objectives = [self.training.build_objective(self.cluster_of(client) or "") for client in names]
+        clusters = {self.cluster_of(client) or "" for client in names}
+        objectives = [self.training.build_objective(cluster) for cluster in clusters]
         lengths = [update_bound(self.algorithm, each, reach, centre, request.server_clients) for each in objectives]
         return RoundTerms(
             training=self.training.digest,
@@ -350,7 +352,7 @@ class MaskedPairs:
         effects: Effects = []
         for name, pair in sorted(self._pairs.items()):
             collector = pair.round
-            if collector is None or (collector.pending & set(connected) and not over):
+            if collector is None or not (over or collector.pending.isdisjoint(connected)):
                 continue
             stage = collector.close()
             send = partial(_to_all, collector.survivors)

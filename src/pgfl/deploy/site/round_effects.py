@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from pgfl.array_types import AnyArray
@@ -78,6 +78,8 @@ class Note:
 
 
 Effect = Ask | Send | Publish | Completed | Changed | Finished | Note
+Handle = Callable[[Callable[[], list[Effect]]], None]
+"""Carries out an event, and the effects that it has."""
 
 
 def asked(effects: Iterable[Effect]) -> dict[str, RoundRequest]:

@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import NamedTuple
 
+from pgfl.deploy.site.round_terms import Phase
+
 _REQUEST_SECONDS = 5.0
 _MOST_HEADER_BYTES = 8192
 _TEXT, _JSON = "text/plain; version=0.0.4; charset=utf-8", "application/json"
@@ -80,7 +82,7 @@ def metrics_page(figures: Figures) -> str:
 def _metrics(now: Figures) -> Iterator[Metric]:
     yield Metric("round", "gauge", "The last completed round.", {None: now.round})
     yield Metric("rounds", "gauge", "The rounds of the training.", {None: now.rounds})
-    phases = ("waiting", "collecting", "exchanging", "finished")
+    phases = tuple(Phase)
     present: dict[Label, float] = {("phase", phase): float(phase == now.phase) for phase in phases}
     yield Metric("phase", "gauge", "1 for the present phase.", present)
     yield Metric("healthy", "gauge", "1 if the site makes progress or is done.", {None: float(now.problem is None)})

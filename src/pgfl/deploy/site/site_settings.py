@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Self
@@ -18,19 +19,26 @@ from pgfl.deploy.site.round_terms import Quorum, Timing
 from pgfl.objectives import Bounds
 
 Port = Annotated[int, Field(ge=1, le=65535)]
+_WITH_PORT = re.compile(r"(\[[^]]+\]|[^:]+):\d{1,5}")
 
 
 class Listening(Section):
     """Where a site listens, and how others reach it."""
 
     host: str = "127.0.0.1"
-    public: str | None = None  # what clients and neighbours call; host if not given
+    public: str | None = None  # what clients call, host if not given; with a port where a router maps it to another
     flower: Port = 9092
     clients: Port = 9093
     peers: Port = 9094
     connections: Annotated[int, Field(ge=16, le=65536)] = LIMITS.together  # at a time, to each port
     per_address: Annotated[int, Field(ge=1, le=65536)] = LIMITS.per_address  # of them; clients behind one router share
     metrics: Annotated[str, Field(pattern=r"^.+:\d{1,5}$")] | None = None  # host:port of /metrics and /health
+
+    @property
+    def invited_to(self) -> str:
+        """The address to which clients are invited."""
+        address = self.public or self.host
+        return address if _WITH_PORT.fullmatch(address) else f"{address}:{self.clients}"
 
     def limits(self) -> ConnectionLimits:
         """On the connections to each port."""

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import time
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 from pgfl.deploy.processes import only_one
-from pgfl.deploy.shared_budget import SharedBudget
-from pgfl.deploy.site.site import LIVE, LOCK
+from pgfl.deploy.site.live_figures import LiveFigures
+from pgfl.deploy.site.site import LOCK
 from pgfl.deploy.site.site_store import SiteStore
 from pgfl.deploy.site.trustee import LEDGERS
 from pgfl.errors import LedgerError, NetworkError
@@ -22,16 +21,17 @@ def status_of(home: Path) -> dict[str, Any]:
     with closing(SiteStore.of_site(home)) as store:
         clients, neighbours = store.clients().values(), store.neighbours().values()
         history, last = store.history(1), store.last_round()
-    live = _live(home) if is_running(home) else {}
+    running = is_running(home)
+    live = LiveFigures.read(home) if running else LiveFigures()
     return {
-        "running": bool(live),
+        "running": running,
         "round": last,
         "last": history[-1] if history else None,
-        "connected": live.get("connected", []),
-        "up": live.get("up", []),
-        "waiting_for": live.get("waiting_for", []),
-        "missing": live.get("missing"),
-        "refused": live.get("refused", {}),
+        "connected": live.connected,
+        "up": live.up,
+        "waiting_for": live.waiting_for,
+        "missing": live.missing,
+        "refused": live.refused,
         "clients": [
             {"name": c.name, "cluster": c.cluster, "releases": c.releases, "accepted": c.accepted}
             | entrusted_account(home, c.name)
@@ -55,10 +55,10 @@ def entrusted_account(home: Path, client: str) -> dict[str, Any]:
     return {"trust": "site"} | {name: summary[name] for name in ("epsilon", "delta", "spent")}
 
 
-def _left(live: dict[str, Any], client: str, releases: int) -> float | None:
+def _left(live: LiveFigures, client: str, releases: int) -> float | None:
     """The ε that is left to a client, if it is connected or was, and tells its budget."""
-    budget = live.get("budgets", {}).get(client)
-    return None if budget is None else SharedBudget(**budget).epsilon_left(releases)
+    budget = live.budgets.get(client)
+    return None if budget is None else budget.epsilon_left(releases)
 
 
 def is_running(home: Path) -> bool:
@@ -82,12 +82,3 @@ def when_applied(home: Path, change: int, seconds: float) -> str:
                 return f"applied from round {round}"
             time.sleep(0.1)
     return "not applied yet: the running site takes it over after the round that is under way"
-
-
-def _live(home: Path) -> dict[str, Any]:
-    """What a running site wrote about itself last; it is starting if that cannot be read."""
-    try:
-        live = json.loads((home / LIVE).read_text())
-    except (OSError, ValueError):
-        live = None
-    return live if isinstance(live, dict) else {"starting": True}

@@ -1,0 +1,194 @@
+"""A running site's clients: how they are invited and recognised, what they say, and how they learn of the end."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import time
+from collections.abc import Callable
+from functools import partial
+
+from pgfl.deploy import messages
+from pgfl.deploy.entrusting import SiteTerms
+from pgfl.deploy.identity import ClientKey
+from pgfl.deploy.invitations import Invitation
+from pgfl.deploy.masked_messages import Consent, MaskedAnswer, Reveal
+from pgfl.deploy.messages import read_answer
+from pgfl.deploy.round_streams import ClientStreams, Unwelcome
+from pgfl.deploy.shared_budget import SharedBudget, heard
+from pgfl.deploy.site.masked_pairs import MaskedPairs
+from pgfl.deploy.site.round_effects import Handle
+from pgfl.deploy.site.round_terms import Phase
+from pgfl.deploy.site.site_life import SiteLife
+from pgfl.deploy.site.site_parts import SiteParts
+from pgfl.deploy.wire import Frame, encode
+from pgfl.errors import NetworkError, PrivacyError
+
+log = logging.getLogger(__name__)
+_INVITE_AFTER_SECONDS = 8.0  # a client that had a stream is given so long to come back by itself
+_SEEN_SECONDS = 0.05  # after an answer, until the number of its release is saved
+
+
+class SiteClients:
+    """All clients of a site; what they say becomes events, which `handle` carries out."""
+
+    def __init__(self, parts: SiteParts, life: SiteLife, handle: Handle, on_change: Callable[[], None]) -> None:
+        """`on_change` is called whenever a client comes or goes."""
+        self._parts, self._life, self._handle, self._on_change = parts, life, handle, on_change
+        self._rounds, self._store, self._masked = parts.rounds, parts.store, parts.masked
+        self.streams = ClientStreams(
+            parts.settings.name, parts.shown.pem, parts.shown.key, parts.limits, self._authenticate,
+            self._stream_opened, self._frame, self._stream_closed, parts.settings.listen.limits(),
+        )  # fmt: skip
+        self.budgets: dict[str, SharedBudget | None] = {}
+        self.seen: dict[str, int] = {}  # releases that are not saved yet
+        self._saving: asyncio.TimerHandle | None = None
+        self._invited: dict[str, float] = dict.fromkeys(parts.role.clients, time.monotonic() if parts.resumed else 0.0)
+        self._tokens: dict[str, str] = {}
+        self._dismissed: set[str] = set()  # they were sent the end of training
+        self._informed = self._store.informed()  # they have received it
+
+    # coming and going -------------------------------------------------------------------------------------------------
+
+    def invitation(self, client: str) -> Invitation | None:
+        """The invitation for a client that is online; called from the inviter's thread."""
+        now = time.monotonic()
+        if client in self.streams or now - self._invited.get(client, 0.0) < _INVITE_AFTER_SECONDS:
+            return None
+        self._invited[client] = now
+        if client not in self._tokens:
+            self._tokens[client] = secrets.token_urlsafe(32)
+            self._store.give_token(client, self._tokens[client])
+        return Invitation(self._parts.settings.listen.invited_to, self._tokens[client])
+
+    def _authenticate(self, hello: messages.Hello, nonce: bytes) -> str:
+        try:
+            key = ClientKey.parse(hello.key.encode())
+        except Exception as error:
+            raise Unwelcome("its key cannot be read") from error
+        client = self._store.client_of(key)
+        if client is None or client not in self._rounds.admitted:
+            raise Unwelcome(f"the key with fingerprint {key.fingerprint[:16]}… is not admitted")
+        if not key.verifies(bytes.fromhex(hello.signature), self._parts.shown.fingerprint, nonce):
+            raise Unwelcome(f"the signature for client {client} is wrong")
+        if not self._store.takes_token(client, hello.token):
+            raise Unwelcome(f"the token of client {client} is not that of its last invitation")
+        self._entrusted(client, hello.terms)
+        if self._masked is not None:
+            self._masked.joined(client, hello.masks)
+        self._store.saw_release(client, hello.releases)
+        self.budgets[client] = heard(hello.budget)
+        return client
+
+    def _entrusted(self, client: str, terms: str) -> None:
+        """Keep an account for a client that trusts this site; one that does not adds its noise itself."""
+        trustee = self._parts.trustee
+        if trustee is None:
+            return
+        if not terms:
+            trustee.part_with(client)
+            return
+        try:
+            trustee.accept(client, SiteTerms.parse(terms))
+        except PrivacyError as error:
+            raise Unwelcome(f"the account of client {client} here cannot go on: {error}") from error
+
+    def _stream_opened(self, client: str) -> None:
+        self._tokens.pop(client, None)  # the next invitation gets a new one
+        known = self._store.clients().get(client)
+        if known is None:  # expelled this very moment
+            self.streams.close(client)
+            return
+        welcome = messages.Welcome(
+            client=client,
+            cluster=known.cluster,
+            training=self._parts.training.text,
+            releases=known.releases,
+            round=self._rounds.round,
+        )
+        self.streams.send(client, encode(welcome))
+        log.info("client %s is connected", client)
+        if self._rounds.phase is Phase.FINISHED:
+            self._dismiss(client, "all rounds are done")
+        self._handle(lambda: self._rounds.client_connected(client, time.monotonic()))
+        self._on_change()
+
+    def _stream_closed(self, client: str) -> None:
+        log.info("client %s is gone", client)
+        if client in self._dismissed:
+            self._informed.add(client)
+            self._store.remember_informed(self._informed)
+        self._invited[client] = time.monotonic()
+        self._handle(lambda: self._rounds.client_gone(client, time.monotonic()))
+        self._on_change()
+
+    # what they say ----------------------------------------------------------------------------------------------------
+
+    def _frame(self, client: str, frame: Frame) -> None:
+        now = time.monotonic()
+        match frame.header:
+            case messages.Answer(round=round, release=release):
+                if not self._note_release(client, round, release):
+                    return
+                self._handle(lambda: self._rounds.answered(client, round, read_answer(frame), now))
+            case messages.Decline(round=round, final=final, reason=reason):
+                self._handle(lambda: self._rounds.declined(client, round, final, reason, now))
+            case _ if self._masked is not None:
+                self._masked_frame(self._masked, client, frame, now)
+
+    def _masked_frame(self, masked: MaskedPairs, client: str, frame: Frame, now: float) -> None:
+        header = frame.header
+        match header:
+            case MaskedAnswer(round=round, release=release):
+                if self._note_release(client, round, release):
+                    take = partial(masked.contributed, client, header, frame.words[0])
+                    self._handle(lambda: self._rounds.masked_answer(client, round, take, now))
+            case Consent() | Reveal():
+                self._handle(lambda: self._rounds.masked_message(lambda: masked.heard(client, frame), now))
+            case _:
+                self._handle(lambda: self._rounds.masked_message(lambda: masked.gathered(client, frame), now))
+
+    def _note_release(self, client: str, round: int, number: int) -> bool:
+        """Remember it; returns whether that worked.
+
+        An answer to the open round is saved with the round, or soon if that takes longer: a transaction for each would
+        cost too much. Any other is saved at once.
+        """
+        self.seen[client] = max(number, self.seen.get(client, 0))
+        if round != self._rounds.current or self._rounds.phase is not Phase.COLLECTING:
+            return self.save_seen()
+        if self._saving is None:
+            self._saving = self._life.loop.call_later(_SEEN_SECONDS, self.save_seen)
+        return True
+
+    def save_seen(self) -> bool:
+        """Save the numbers of releases that came since the last round; returns whether that worked."""
+        if self._saving is not None:
+            self._saving.cancel()
+            self._saving = None
+        try:
+            if self.seen:
+                self._store.saw_releases(self.seen)
+                self.seen.clear()
+        except NetworkError as error:
+            self._life.fail(error)
+            return False
+        return True
+
+    # the end of training ----------------------------------------------------------------------------------------------
+
+    def dismiss_all(self, reason: str) -> None:
+        """Tell all who are connected that training is over."""
+        for client in list(self._rounds.connected):
+            self._dismiss(client, reason)
+
+    def _dismiss(self, client: str, reason: str) -> None:
+        self._dismissed.add(client)
+        accepted = self._parts.role.accepted.get(client)
+        self.streams.send(client, encode(messages.Stop(reason=reason, accepted=accepted)))
+
+    @property
+    def uninformed(self) -> set[str]:
+        """Those who have not received the end of training."""
+        return self._rounds.admitted - self._informed
