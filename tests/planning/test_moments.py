@@ -15,7 +15,7 @@ from pgfl.planning.settings import Settings
 from pgfl.planning.tuning import errors
 from pgfl.planning.twin import twin
 
-UNSEEN = (201, 202)  # by tuning of the paper's settings and of the plan
+UNSEEN = (301, 302)  # in tuning, and in the design of the plan
 PAPER = facts_of(load("private-huber"))
 
 
@@ -30,7 +30,7 @@ def expected(facts: Facts, settings: Settings, seed: int) -> float:
     return float(moments.errors(Point.candidates(Point.of(settings).at[None, :], facts))[0])
 
 
-@pytest.mark.parametrize(("epsilon", "trust"), [(1.0, "local"), (1.0, "masked"), (4.0, "local"), (16.0, "site")])
+@pytest.mark.parametrize(("epsilon", "trust"), [(1.0, "local"), (1.0, "masked"), (4.0, "local")])
 def test_theory_expects_what_trainings_reach(epsilon, trust):
     facts = replace(PAPER, epsilon=epsilon, trust=trust)
     settings = hand_tuned(facts)
