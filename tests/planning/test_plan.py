@@ -12,6 +12,7 @@ from pgfl.core.metrics import decibels
 from pgfl.errors import ConfigError
 from pgfl.planning import forecast, planner
 from pgfl.planning.facts import MOST_NUMBERS, facts_of
+from pgfl.planning.picture import NAMES
 from pgfl.planning.search import best_foreseen
 from pgfl.planning.settings import Settings
 from pgfl.planning.tuning import error, tuned
@@ -152,6 +153,15 @@ def test_a_plan_says_what_more_privacy_and_more_data_would_do(planned):
     json.dumps(planned.described())
 
 
+def test_a_picture_shows_every_level_of_trust_beside_the_limit(planned):
+    axes = planned.plot()
+    assert [line.get_label() for line in axes.lines if not line.get_label().startswith("_")][:4] == [
+        *(NAMES[trust] for trust in planner.TRUSTS), "without privacy",
+    ]  # fmt: skip
+    assert list(axes.lines[0].get_ydata()) == list(planned.by_trust["local"].values())
+    assert axes.lines[3].get_ydata()[0] == planned.limit
+
+
 def test_a_plan_shows_every_level_of_trust(planned):
     assert set(planned.by_trust) == {"local", "masked", "site"}
     assert planned.by_epsilon == planned.by_trust["local"]
@@ -234,8 +244,14 @@ def test_the_command_writes_a_config_that_can_be_run(tmp_path):
     from pgfl.config import to_toml
 
     source.write_text(to_toml(base))
-    code, printed, _ = run("plan", str(source), "--tries", "2", "--json", "--out", str(out))
+    picture = tmp_path / "plan.svg"
+    options = ["--tries", "2", "--json", "--out", str(out), "--picture", str(picture)]
+    code, printed, _ = run("plan", str(source), *options)
     assert code == 0
+    drawn = picture.read_text("utf-8")
+    assert drawn.startswith("<?xml") and "<svg" in drawn
+    wrong = run("plan", str(source), "--picture", str(tmp_path / "plan.txt"))
+    assert wrong.code == 2 and ".png" in wrong.err
     said = json.loads(printed)
     config = load(str(out))
     assert config.algorithm.client == "gradient"

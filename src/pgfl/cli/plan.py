@@ -39,8 +39,12 @@ def plan(
     trust: Annotated[
         str | None, typer.Option(help="Whom clients trust: local, site or masked; else the config's.")
     ] = None,
-    tries: Annotated[int, typer.Option(min=1, max=1000, help="How many settings are tried.")] = 40,
+    tries: Annotated[int, typer.Option(min=1, max=1000, help="How many settings are tried on made-up data.")] = 16,
     out: Annotated[Path | None, typer.Option("--out", help="Write the config that carries the plan out.")] = None,
+    picture: Annotated[
+        Path | None,
+        typer.Option(help="Draw error against ε for the three levels of trust, as png, pdf or svg."),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Choose the settings of a private training and predict its error, from public facts and made-up data alone.
@@ -50,7 +54,11 @@ def plan(
     from pgfl import config as configs
     from pgfl.atomic_files import write_text
     from pgfl.cli.progress import bar
+    from pgfl.planning import picture as pictures
     from pgfl.planning.planner import plan as work_out
+
+    if picture is not None:
+        pictures.check_kind(picture)
 
     overrides = [] if epsilon is None else [f"privacy.epsilon={epsilon!r}"]
     overrides += [] if trust is None else [f"privacy.trust={trust}", "algorithm.client=gradient"]
@@ -60,6 +68,8 @@ def plan(
         found = work_out(config, tries=tries, progress=progress, **stated)
     if out is not None:
         write_text(out, found.to_toml())
+    if picture is not None:
+        pictures.save(found, picture)
     if as_json:
         typer.echo(json.dumps(found.described() | {"out": None if out is None else str(out)}, indent=2))
     else:
@@ -102,4 +112,4 @@ def show(found: Plan, out: Path | None) -> None:
         console.print(f"  {name}: {gain:+.1f} {'dB better' if unit == 'dB' else 'points'}")
     console.print(found.verdict)
     if out is not None:
-        console.print(f"Run it with: pgfl run {out}")
+        console.print(f"Run it with: pgfl run {out}", soft_wrap=True)

@@ -10,7 +10,7 @@ import numpy as np
 from pgfl.config.schema import Config, MnistData, SyntheticData, TableData
 from pgfl.data.configured import placed_clients, public_encoding, shapes
 from pgfl.errors import ConfigError
-from pgfl.planning.row_shapes import RowShape, quantity_moments, tail_of
+from pgfl.planning.row_shapes import RowShape
 from pgfl.privacy.trust import Level, Trust
 
 Task = Literal["regression", "classification"]
@@ -182,6 +182,8 @@ def facts_of(config: Config, **changes: Any) -> Facts:
     for name, key in (("epsilon", "privacy.epsilon"), ("x_norm", "privacy.x_norm")):
         if known[name] is None:
             raise ConfigError(f"`{key}` is missing; a plan needs the target ε and the bound on a row's norm.")
+    if changes.get("label_scale") is not None and known.get("rows") is not None:
+        known["rows"] = replace(known["rows"], target_tail=0.0)  # what is stated need not be guessed
     return Facts(**known)
 
 
@@ -207,8 +209,7 @@ def _table(config: Config, data: TableData, spread: float | None) -> dict[str, A
     if encoding is not None and encoding.x_norm is not None:
         known |= {"x_norm": config.privacy.x_norm or encoding.x_norm, "rows": RowShape.of(encoding, spread)}
     if encoding is not None and encoding.target.bounds is not None:
-        tail = tail_of(encoding.target.bounds)
-        known["label_scale"] = SPREAD_IN_BOUNDS if not tail else quantity_moments(tail)[1]
+        known["label_scale"] = SPREAD_IN_BOUNDS
     return known
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.special import ndtri, stdtrit
@@ -15,6 +15,9 @@ from pgfl.config import Config, parse, to_toml
 from pgfl.planning.facts import Facts
 from pgfl.planning.settings import LAM, Settings
 from pgfl.privacy.trust import Level
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 CONFIDENCE = 0.9
 UNLIKE = 4.0
@@ -100,6 +103,12 @@ class Plan:
                 f"records ({100 * self.facts.expected:.0f} % without privacy and with endless data)."
             )
         return f"At {epsilon} models will be right on about {self.predicted.value:.0f} % of new records."
+
+    def plot(self, *, ax: Axes | None = None) -> Axes:
+        """Draw error against ε for every trust beside the limit without privacy, on `ax` if it is given."""
+        from pgfl.planning.picture import draw
+
+        return draw(self, ax)
 
     def to_toml(self) -> str:
         """The config that carries the plan out."""

@@ -89,7 +89,7 @@ def without_privacy(facts: Facts, seed: int) -> float:
     objective = Logistic(LAM) if kappa is None else Huber(LAM, kappa=kappa)
     made, found, rounds = twin(facts, seed), [], 150 if facts.rows is None else 600
     for tau in LIMIT_TAUS if facts.clusters > 1 else (0.0,):
-        algorithm = PGFL(rho, tau, "metropolis", "gradient")
+        algorithm = PGFL(rho, tau, "metropolis", "gradient", facts.records[1])
         result = train(
             made, algorithm, objective, rounds=rounds, metrics=(metric,), record_every=rounds, engine=_engine()
         )

@@ -80,11 +80,10 @@ def _table(facts: Facts, rows: RowShape, seed: int) -> Federation:
     truth = base * (1.0 + rng.uniform(-facts.gamma, facts.gamma, (clusters, rows.columns)))
     fit = reference @ truth.T
     middle, scale = fit.mean(axis=0), fit.std(axis=0)
-    offset = LABEL_OFFSET * rng.standard_normal()
+    label_scale, mean = facts.label_scale, facts.label_scale * LABEL_OFFSET * rng.standard_normal()
     if table.target_tail > 0.0:
-        mean, deviation = quantity_moments(table.target_tail)
-        offset = mean / deviation
-    offset = offset if rows.intercept else 0.0
+        mean, label_scale = quantity_moments(table.target_tail)
+    offset = mean / label_scale if rows.intercept else 0.0
     positive = _share_of_ones(facts.expected, rng) if facts.task == "classification" else 0.5
     middle = middle if rows.intercept else np.zeros(clusters)
 
@@ -103,7 +102,7 @@ def _table(facts: Facts, rows: RowShape, seed: int) -> Federation:
             features[:, : rows.numbers] = np.clip(features[:, : rows.numbers], -1.0, 1.0)
             return features, labels
         noise = math.sqrt(1.0 - facts.expected) * rng.standard_normal(count)
-        return features, facts.label_scale * (math.sqrt(facts.expected) * signal + noise + offset)
+        return features, label_scale * (math.sqrt(facts.expected) * signal + noise + offset)
 
     features, targets = drawn(int(counts.sum()), np.repeat(cluster, counts))
     names = tuple(numbered("cluster", q, clusters) for q in range(clusters))
