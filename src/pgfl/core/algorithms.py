@@ -68,8 +68,6 @@ def _client_rule(client: ClientKind, rho: float, full_records: int) -> ClientRul
         return LinearisedStep(rho, full_records)
     if full_records != 1:
         raise ConfigError('full_records is for gradient steps; set client = "gradient" with it, or full_records = 1.')
-            'algorithm.full_records is for gradient steps; set client = "gradient" with it, or full_records = 1.'
-        )
     return ProximalStep(rho)
 
 
