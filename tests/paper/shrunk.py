@@ -8,7 +8,7 @@ from functools import cache
 from pgfl.paper.affordable import RECORDS
 from pgfl.paper.audited import Audited
 from pgfl.paper.beyond import RICHER
-from pgfl.paper.experiments import DigitData, Experiment, Measured, RegressionData, TailAverage, Trial
+from pgfl.paper.experiments import DigitData, Experiment, FromSeed, Measured, RegressionData, TailAverage, Trial
 from pgfl.paper.items import Effort, Item
 from pgfl.paper.outcome import Outcome
 from pgfl.paper.theorem1 import Convergence
@@ -45,7 +45,7 @@ def shortened(experiment: Experiment) -> Experiment:
         if isinstance(experiment.data, RegressionData) and experiment.data.samples == RECORDS.samples:
             return replace(experiment, data=replace(experiment.data, samples=(4, 8)), rounds=10)
         return replace(experiment, rounds=ROUNDS)
-    if isinstance(experiment, TailAverage):
+    if isinstance(experiment, TailAverage | FromSeed):
         return replace(experiment, trial=shortened(experiment.trial))
     if isinstance(experiment, Convergence):
         return replace(experiment, rounds=200, record_every=4)

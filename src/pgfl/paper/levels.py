@@ -1,15 +1,16 @@
 """Error against ε for the three levels of trust, beside the paper's algorithm, FedAvg and one trusted server.
 
-Settings follow one rule for all levels, tuned on other data (seed 100): what matters for ρ, ζ, τ, κ and the number of
-releases is how strong the noise of a pair's mean is. So they are looked up by the ε at which *local* noise would
-disturb that mean as much, between anchors.
+Settings come from `level_settings.csv`, which `benchmarks/tune_levels.py` writes: as many tries for every client step
+and ε, on federations that are used for nothing else. They follow one rule for all levels: what matters is how strong
+the noise of a pair's mean is. So they are looked up by the ε at which the *local* noise of five clients would disturb
+that mean as much.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -17,22 +18,21 @@ import numpy as np
 from pgfl.core.algorithms import PGFL, Algorithm, FedAvg
 from pgfl.core.metrics import decibels
 from pgfl.core.schedules import Decaying
-from pgfl.objectives import Huber, Logistic, Objective
+from pgfl.objectives import Hinge, Huber, Objective
 from pgfl.paper.experiments import DigitData, Experiment, Measured, RegressionData, Trial
 from pgfl.paper.items import Effort, Lookup
 from pgfl.paper.judging import Claim, claim
+from pgfl.paper.level_settings import TUNED_CLIENTS, Anchor, Kind, Step, between, tuned
 from pgfl.paper.plots import BLUE, GREEN, GREY, INK, ORANGE, PURPLE, RED, Lines, Look, Series
 from pgfl.paper.statistics import Interval, interval
 from pgfl.privacy.request import Privacy
 from pgfl.privacy.trust import Level, Trust
 
 Method = Literal["paper", "fedavg", "local", "masked", "site", "central"]
-Kind = Literal["regression", "pairs", "triplets"]
-SPARE = 10  # rounds beyond the releases; a run ends when all budgets are spent
 CLUSTERS = 3
-MEAN_SHARE = 0.75  # of the most records of a client, which the average client has in every scene
 X_NORM = 1.0 + 1e-9  # above the norm of every row by more than rounding, so that nothing has to be settled exactly
-FEWEST_RUNS = 4
+FEWEST_RUNS, MORE_RUNS = 4, 3
+LIMIT_ROUNDS: dict[Kind, int] = {"regression": 500, "pairs": 100, "triplets": 100}  # at least, without privacy
 LONGEST = 0.95  # of FedAvg's longest local step, 2/(L + 2λ)
 NAMES: dict[Method, str] = {
     "paper": "the paper's client step, nobody trusted",
@@ -50,22 +50,13 @@ LOOKS: dict[Method, Look] = {
     "site": Look(PURPLE, "--", "v"),
     "central": Look(INK, "-.", "x"),
 }
+STEP: dict[Method, Step] = {
+    "paper": "paper", "fedavg": "fedavg",
+    "local": "linearised", "masked": "linearised", "site": "linearised", "central": "linearised",
+}  # fmt: skip
 TRUST: dict[Method, Level] = {
     "paper": "local", "fedavg": "local", "local": "local", "masked": "masked", "site": "site", "central": "site",
 }  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Anchor:
-    """Good settings at the ε of local noise that disturbs as much."""
-
-    epsilon: float
-    rho: float
-    zeta: float
-    releases: int
-    tau: float
-    tau_decay: float = 1.0
-    kappa: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -76,8 +67,6 @@ class Scene:
     title: str
     epsilons: tuple[float, ...]
     servers: Mapping[int, int]
-    anchors: tuple[Anchor, ...]
-    admm: tuple[Anchor, ...]
     quick: float  # the ε of a quick run
     most_records: int
     cost: float = 1.0  # of a run, relative to the others: fewer are made of the dear ones
@@ -101,61 +90,68 @@ class Scene:
         if method == "central":
             clients, servers = clients * servers, 1
         trust = Trust(TRUST[method])
-        as_if_local = epsilon * math.sqrt(clients / trust.excess(clients)) if trust.aggregates else epsilon
-        chosen = between(self.admm if method == "paper" else self.anchors, as_if_local)
+        mean = clients / trust.excess(clients) if trust.aggregates else 1.0  # by how much its noise is weaker
+        as_if_local = epsilon * math.sqrt(mean * clients / TUNED_CLIENTS)
+        chosen = between(tuned(self.kind, STEP[method]), as_if_local)
+        return self.trained(STEP[method], epsilon, chosen, self.data(clients, servers), trust.level)
+
+    def trained(
+        self, step: Step, epsilon: float, chosen: Anchor, data: RegressionData | DigitData, trust: Level
+    ) -> Trial:
+        """A private training with these settings."""
         privacy = Privacy(
             epsilon=epsilon,
             zeta=chosen.zeta,
             max_releases=chosen.releases,
             index="release",
             x_norm=X_NORM,
-            trust=trust.level,
+            trust=trust,
         )
-        return self._trained(self.data(clients, servers), self._algorithm(method, chosen), chosen, privacy)
+        return self._trial(data, self._algorithm(step, chosen), chosen, privacy)
 
-    def runs(self, effort: Effort) -> int:
-        """How many runs of every point."""
-        return max(FEWEST_RUNS, round(effort.digits / self.cost))
+    def runs(self, effort: Effort, clients: int) -> int:
+        """How many runs of every point; runs with few images differ most."""
+        more = MORE_RUNS if self.kind == "pairs" and clients == min(self.servers) and not effort.quick else 1
+        return max(FEWEST_RUNS, more * round(effort.digits / self.cost))
 
     def without_privacy(self, clients: int) -> Trial:
         """The limit: the same network and the steps of the largest ε, without noise."""
-        chosen = self.anchors[-1]
-        return self._trained(self.data(clients, self.servers[clients]), self._algorithm("local", chosen), chosen, None)
+        chosen = tuned(self.kind, "linearised")[-1]
+        chosen = replace(chosen, releases=max(chosen.releases, LIMIT_ROUNDS[self.kind]))
+        algorithm = self._algorithm("linearised", chosen)
+        return self._trial(self.data(clients, self.servers[clients]), algorithm, chosen, None)
 
     def _objective(self, chosen: Anchor) -> Objective:
-        return Huber(0.001, kappa=chosen.kappa) if self.regression else Logistic(0.0)
+        return Huber(0.001, kappa=chosen.kappa) if self.regression else Hinge(0.0)
 
-    def _algorithm(self, method: Method, chosen: Anchor) -> Algorithm:
-        if method == "fedavg":
-            longest, rho = LONGEST * 2.0 / (2.002 if self.regression else 0.25), chosen.rho / MEAN_SHARE
-            steps = math.ceil(1.0 / (rho * longest))
-            return FedAvg(step=1.0 / (rho * steps), local_steps=steps, mixing="metropolis")
+    def _algorithm(self, step: Step, chosen: Anchor) -> Algorithm:
+        if step == "fedavg":
+            longest = LONGEST * 2.0 / (2.002 if self.regression else 1.0)
+            steps = math.ceil(1.0 / (chosen.rho * longest))
+            return FedAvg(step=1.0 / (chosen.rho * steps), local_steps=steps, mixing="metropolis")
         tau = chosen.tau if chosen.tau_decay == 1.0 or chosen.tau == 0.0 else Decaying(chosen.tau, chosen.tau_decay)
-        if method == "paper":
+        if step == "paper":
             return PGFL(chosen.rho, tau, "metropolis", "admm")
         return PGFL(chosen.rho, tau, "metropolis", "gradient", self.most_records)
 
-    def _trained(
-        self, data: RegressionData | DigitData, algorithm: Algorithm, chosen: Anchor, privacy: Privacy | None
+    def _trial(
+        self,
+        data: RegressionData | DigitData,
+        algorithm: Algorithm,
+        chosen: Anchor,
+        privacy: Privacy | None,
     ) -> Trial:
-        rounds, metric = chosen.releases + SPARE, "nmsd" if self.regression else "accuracy"
-        objective = self._objective(chosen)
-        return Trial(data, algorithm, objective, "all", privacy, rounds, (metric,), rounds, received=True)
-
-
-def between(anchors: tuple[Anchor, ...], epsilon: float) -> Anchor:
-    """Settings between two anchors, on logarithmic scales; those of the nearest one beyond the ends."""
-    at = [math.log(anchor.epsilon) for anchor in anchors]
-    here = math.log(epsilon)
-
-    def value(name: str, of: float = 0.0) -> float:
-        values = [abs(of - getattr(anchor, name)) for anchor in anchors]
-        if min(values) <= 0.0:
-            return float(abs(of - np.interp(here, at, values)))
-        return float(abs(of - math.exp(np.interp(here, at, np.log(values)))))
-
-    decays = (value("zeta", 1.0), value("tau_decay", 1.0))
-    return Anchor(epsilon, value("rho"), decays[0], round(value("releases")), value("tau"), decays[1], value("kappa"))
+        metric = "nmsd" if self.regression else "accuracy"
+        return Trial(
+            data,
+            algorithm,
+            self._objective(chosen),
+            privacy=privacy,
+            rounds=chosen.releases,
+            metrics=(metric,),
+            record_every=chosen.releases,
+            received=True,
+        )
 
 
 REGRESSION_SIZES, PAIRS_SIZES, TRIPLETS_SIZES = {5: 10, 15: 4, 33: 4}, {5: 10, 15: 6, 33: 4}, {5: 10, 15: 4, 33: 2}
@@ -165,20 +161,6 @@ SCENES = (
         "regression, 50 to 100 records",
         (0.25, 1.0, 4.0, 16.0),
         REGRESSION_SIZES,
-        (
-            Anchor(0.25, 3.2, 0.9958, 98, 0.61, 0.9963, 2.58),
-            Anchor(1.0, 0.375, 0.988, 120, 0.4, 1.0, 1.25),
-            Anchor(1.35, 0.57, 0.9928, 297, 0.37, 0.9974, 1.02),
-            Anchor(2.0, 0.445, 0.9933, 407, 0.58, 0.9992, 0.86),
-            Anchor(4.0, 0.64, 0.9925, 460, 0.3, 0.993, 0.8),
-            Anchor(5.4, 0.52, 0.9923, 600, 0.4, 0.9874, 0.49),
-            Anchor(8.0, 0.77, 0.9926, 600, 0.24, 0.985, 0.8),
-            Anchor(21.5, 0.64, 0.993, 460, 0.0, 0.992, 0.8),
-        ),
-        (
-            Anchor(1.0, 0.7, 0.995, 225, 0.46, 1.0, 0.9),
-            Anchor(4.0, 0.7, 0.993, 300, 0.46, 0.993, 0.9),
-        ),
         1.0,
         100,
     ),
@@ -187,13 +169,6 @@ SCENES = (
         "pairs of digits, 4 to 8 images",
         (0.25, 1.0, 2.5, 16.0),
         PAIRS_SIZES,
-        (
-            Anchor(2.5, 1.06, 0.9755, 59, 0.0),
-            Anchor(5.0, 0.55, 0.985, 10, 0.0),
-            Anchor(13.5, 0.33, 0.985, 19, 0.0),
-            Anchor(86.0, 0.15, 0.97, 60, 0.0),
-        ),
-        (Anchor(2.5, 1.0, 0.97, 40, 0.0),),
         2.5,
         8,
     ),
@@ -202,13 +177,6 @@ SCENES = (
         "triplets of digits, 36 to 72 images",
         (0.25, 1.0, 4.0, 16.0),
         TRIPLETS_SIZES,
-        (
-            Anchor(1.0, 0.375, 0.975, 35, 0.55),
-            Anchor(2.0, 0.28, 0.972, 20, 0.65),
-            Anchor(5.4, 0.029, 0.957, 24, 0.29),
-            Anchor(86.0, 0.075, 0.97, 60, 0.0),
-        ),
-        (Anchor(1.0, 0.5, 0.97, 40, 0.4),),
         1.0,
         72,
         2.5,
@@ -260,18 +228,21 @@ def experiments(effort: Effort) -> dict[Experiment, int]:
         for clients in dict.fromkeys(clients for clients, _ in points):
             own = [epsilon for size, epsilon in points if size == clients]
             trials = [scene.trial(method, epsilon, clients) for method in NAMES for epsilon in own]
-            found |= dict.fromkeys([scene.without_privacy(clients), *trials], scene.runs(effort))
+            found |= dict.fromkeys([scene.without_privacy(clients), *trials], scene.runs(effort, clients))
     return found
 
 
 def note(effort: Effort) -> str:
     """What a reader of the curves has to know."""
-    runs = ", ".join(f"{scene.runs(effort)} of {scene.kind}" for scene in SCENES)
+    runs = "; ".join(
+        f"{scene.kind} " + ", ".join(str(scene.runs(effort, clients)) for clients in scene.servers) for scene in SCENES
+    )
     return (
-        f"Runs of every point against ε: {runs}. With linearised steps a client counts in proportion to its records "
-        "(`full_records`). “Without privacy” is the same network and algorithm without noise; its plain averages stop "
-        "a little beside the optimum, so that one trusted server, which averages nothing, can end below it. Clients "
-        "are placed at random: where 5 clients a pair are said, pairs have 1 to 9 or more."
+        f"Runs of every point against ε, by ascending number of clients: {runs}. With linearised steps a client counts "
+        "in proportion to its records (`full_records`). “Without privacy” is the same network and algorithm without "
+        "noise; its plain averages stop a little beside the optimum, so that one trusted server, which averages "
+        "nothing, can end below it. Clients are placed at random: where 5 clients a pair are said, pairs have 1 to 9 "
+        "or more."
     )
 
 

@@ -1,0 +1,185 @@
+"""Tune the settings of the figure of error against ε: `python benchmarks/tune_levels.py --keep tried`.
+
+Every client step gets the same: the same settings to start from, the same number of tries at every ε, on the same
+federations, which are used for nothing else. A try changes some settings of the best so far; what does clearly worse
+on the first federations is not tried on the others. Each ε starts from the best settings of the ε beside it. In the
+end every step tries what was found for the other two, and what had been found by hand before. Writes
+src/pgfl/paper/level_settings.csv; takes about 20 minutes of one core.
+"""
+
+# ruff: noqa: E402 (threads of BLAS are set before NumPy is loaded)
+from __future__ import annotations
+
+import os
+
+for pool in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ.setdefault(pool, "1")
+
+import argparse
+import json
+import math
+import time
+import warnings
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, replace
+from multiprocessing import get_context
+from pathlib import Path
+
+import numpy as np
+
+from pgfl.errors import PgflError
+from pgfl.paper import level_settings
+from pgfl.paper.level_settings import TUNED_CLIENTS, Anchor, Kind, Step, as_text, between
+from pgfl.paper.levels import SCENES, Scene
+
+EPSILONS = (1.0, 0.25, 4.0, 16.0, 64.0)  # in this order; each starts from the nearest one before it
+TRIES: dict[Kind, int] = {"regression": 45, "pairs": 18, "triplets": 12}  # per client step and ε
+FIRST_SEED = 1000  # of the federations to tune on; those that judge begin at `affordable.JUDGED`
+FEDERATIONS: dict[Kind, int] = {"regression": 3, "pairs": 4, "triplets": 2}
+START: dict[Kind, Anchor] = {
+    "regression": Anchor(1.0, rho=0.5, zeta=0.99, releases=150, tau=0.4, kappa=1.0),
+    "pairs": Anchor(1.0, rho=2.0, zeta=0.97, releases=20, tau=0.0),
+    "triplets": Anchor(1.0, rho=1.0, zeta=0.97, releases=20, tau=0.4),
+}
+EARLIER: dict[Kind, tuple[tuple[Anchor, ...], ...]] = {
+    "regression": (
+        (
+            Anchor(0.25, 3.2, 0.9958, 98, 0.61, 0.9963, 2.58),
+            Anchor(1.0, 0.375, 0.988, 120, 0.4, 1.0, 1.25),
+            Anchor(4.0, 0.64, 0.9925, 460, 0.3, 0.993, 0.8),
+            Anchor(16.0, 0.64, 0.993, 460, 0.0, 0.992, 0.8),
+        ),
+        (Anchor(1.0, 0.7, 0.995, 225, 0.46, 1.0, 0.9), Anchor(4.0, 0.7, 0.993, 300, 0.46, 0.993, 0.9)),
+    )
+}
+"""What was found by hand before, on other federations, for linearised steps and for the paper's: all steps try both."""
+
+CLEARLY = {"regression": 1.02, "pairs": 1.01, "triplets": 1.01}  # times the least error: not tried any further
+MOST_RELEASES: dict[Kind, int] = {"regression": 600, "pairs": 120, "triplets": 80}
+STEPS: tuple[Step, ...] = ("paper", "linearised", "fedavg")  # the longest first
+LARGEST_TAU = 0.65
+WIDEST, NARROWEST, NARROWER = 0.6, 0.2, 0.95
+Found = dict[float, tuple[Anchor, float]]
+"""By ε: settings, and the error with them."""
+
+
+def changed(anchor: Anchor, kind: Kind, step: Step, width: float, chance: np.random.Generator) -> Anchor:
+    """Other settings nearby: every setting changes with a probability of one half, and so does the speed of all."""
+
+    def factor() -> float:
+        return math.exp(width * chance.standard_normal()) if chance.random() < 0.5 else 1.0
+
+    slower = factor()  # more releases with shorter steps, and everything that changes by the round changes less
+    releases = int(np.clip(round(anchor.releases * slower * factor()), 3, MOST_RELEASES[kind]))
+    rho = anchor.rho * slower * factor()
+    kappa = anchor.kappa * factor() if kind == "regression" else anchor.kappa
+    rho *= kappa / anchor.kappa if chance.random() < 0.5 else 1.0
+    zeta = 1.0 - min(0.4, (1.0 - anchor.zeta) * factor() / slower)
+    tau, decay = anchor.tau, 1.0 - (1.0 - anchor.tau_decay) / slower
+    if step != "fedavg":
+        if chance.random() < 0.5:
+            tau = (
+                0.0 if chance.random() < 0.2 else float(np.clip(tau + 0.3 * width * chance.standard_normal(), 0, 0.65))
+            )
+        if kind == "regression" and chance.random() < 0.5:
+            decay = 1.0 if chance.random() < 0.3 else 1.0 - min(0.05, (1.0 - decay + 0.001) * factor())
+    return replace(anchor, rho=rho, zeta=zeta, releases=releases, tau=tau, tau_decay=decay, kappa=kappa)
+
+
+class Search:
+    """The search for one client step in one scene."""
+
+    def __init__(self, scene: Scene, step: Step) -> None:
+        self.scene, self.step = scene, step
+        self.data = scene.data(TUNED_CLIENTS, scene.servers[TUNED_CLIENTS])
+
+    def errors(self, epsilon: float, anchor: Anchor, least: list[float]) -> list[float]:
+        """NMSD or the share of wrong labels, federation by federation, until it is clearly worse than the least."""
+        trial, found = self.scene.trained(self.step, epsilon, anchor, self.data, "local"), list[float]()
+        for number in range(FEDERATIONS[self.scene.kind]):
+            try:
+                measured = trial.run(FIRST_SEED + number, 1)
+            except PgflError:
+                return [math.inf]
+            found.append(float(measured["nmsd"][0, -1] if self.scene.regression else 1.0 - measured["accuracy"][0, -1]))
+            if least and np.mean(found) > CLEARLY[self.scene.kind] * np.mean(least[: len(found)]):
+                break
+        return found
+
+    def at(self, epsilon: float, starts: Sequence[Anchor], tries: int) -> tuple[Anchor, float]:
+        """The best of so many tries, those to start from included."""
+        key = [FIRST_SEED, STEPS.index(self.step), EPSILONS.index(epsilon)]
+        chance = np.random.default_rng(key if len(starts) == 1 else [*key, len(starts)])
+        best, least, width = START[self.scene.kind], list[float](), WIDEST
+        for number in range(tries):
+            started = number >= len(starts)
+            other = changed(best, self.scene.kind, self.step, width, chance) if started else starts[number]
+            found = self.errors(epsilon, replace(other, epsilon=epsilon), least)
+            if not least or (len(found) == FEDERATIONS[self.scene.kind] and np.mean(found) < np.mean(least)):
+                best, least = replace(other, epsilon=epsilon), found
+            elif started:
+                width = max(NARROWEST, NARROWER * width)
+        return best, float(np.mean(least))
+
+
+def tune(scene: Scene, step: Step, file: Path, tries: int, before: Mapping[Step, Found]) -> Found:
+    """All ε of one client step; what is in the file already is not tuned again, so an interrupted search goes on.
+
+    With `before`, what was found for every step, it starts from all of these; else from the ε beside it.
+    """
+    warnings.simplefilter("ignore")
+    done: Found = {}
+    for row in json.loads(file.read_text()) if file.exists() else []:
+        done[row["anchor"]["epsilon"]] = Anchor(**row["anchor"]), row["error"]
+    search = Search(scene, step)
+    for epsilon in EPSILONS:
+        if epsilon in done:
+            continue
+        nearest = min(done, key=lambda other: abs(math.log(other / epsilon)), default=None)
+        starts = [before[each][epsilon][0] for each in sorted(before, key=lambda each: each != step)]
+        starts += [between(found, epsilon) for found in EARLIER.get(scene.kind, ()) if before]
+        starts = starts or [START[scene.kind] if nearest is None else done[nearest][0]]
+        began = time.process_time()
+        done[epsilon] = search.at(epsilon, starts, tries)
+        print(f"{scene.kind} {step} {time.process_time() - began:.0f} s {done[epsilon]}", flush=True)
+        rows = [{"anchor": asdict(anchor), "error": error} for anchor, error in done.values()]
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps(rows))
+    return done
+
+
+def _starts(kind: Kind) -> int:
+    """From how many settings the last tries start: those of every step, and those that were found before."""
+    return len(STEPS) + len(EARLIER.get(kind, ()))
+
+
+def main() -> None:
+    """Parse, tune twice, write."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--keep", type=Path, default=Path("tuned"), help="where an interrupted search goes on")
+    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--out", type=Path, default=Path(level_settings.__file__).with_name(level_settings.FILE))
+    chosen = parser.parse_args()
+    jobs = [(scene, step) for scene in SCENES for step in STEPS]
+    passes: list[dict[tuple[Kind, Step], Found]] = [{}]
+    with ProcessPoolExecutor(chosen.workers, mp_context=get_context("spawn")) as pool:
+        for name in ("own", "all"):
+            futures = {}
+            for scene, step in jobs:
+                before = {each: passes[-1][scene.kind, each] for each in STEPS} if passes[-1] else {}
+                file = chosen.keep / f"{scene.kind}-{step}-{name}.json"
+                tries = _starts(scene.kind) if before else TRIES[scene.kind]
+                futures[scene.kind, step] = pool.submit(tune, scene, step, file, tries, before)
+            passes.append({which: future.result() for which, future in futures.items()})
+    rows = (
+        (*which, *found[epsilon], TRIES[which[0]] + _starts(which[0]) - 1)
+        for which, found in passes[-1].items()
+        for epsilon in sorted(found)
+    )
+    chosen.out.write_text(as_text(rows), "utf-8")
+    print(f"written: {chosen.out}")
+
+
+if __name__ == "__main__":
+    main()
