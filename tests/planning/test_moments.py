@@ -7,7 +7,7 @@ import pytest
 
 from pgfl.config import load
 from pgfl.core.metrics import decibels
-from pgfl.paper.levels import SCENES, between
+from pgfl.paper.level_settings import between, tuned
 from pgfl.planning.facts import Facts, facts_of
 from pgfl.planning.moments import Moments
 from pgfl.planning.search import Point, best_foreseen
@@ -20,8 +20,8 @@ PAPER = facts_of(load("private-huber"))
 
 
 def hand_tuned(facts: Facts) -> Settings:
-    """The settings of the reproduction, which were found in hours."""
-    found = between(SCENES[0].anchors, facts.as_if_local)
+    """The settings of the reproduction, which were tuned for this scene."""
+    found = between(tuned("regression", "linearised"), facts.as_if_local)
     return Settings(found.rho, found.zeta, found.releases, found.tau, found.tau_decay, found.kappa, None, 100)
 
 
