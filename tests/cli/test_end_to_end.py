@@ -136,7 +136,14 @@ def test_odd_but_good_input_works(study, tmp_path):
 # ------------------------------------------------------------------------------------------------------- interruptions
 
 LONG = ["private-huber"]
-for override in ("rounds=120", "checkpoint_every=10", "data.servers=4", "runs=2", "algorithm.client=admm"):
+for override in (
+    "rounds=120",
+    "checkpoint_every=10",
+    "data.servers=4",
+    "runs=2",
+    "algorithm.client=admm",
+    "algorithm.full_records=1",
+):
     LONG += ["--set", override]
 
 

@@ -25,7 +25,7 @@ def command(folder, *overrides):
     return ["run", "private-huber", "--json", "--out", folder, *(part for text in chosen for part in ("--set", text))]
 
 
-FEDAVG = ('algorithm.kind="fedavg"', 'algorithm.client="admm"')
+FEDAVG = ('algorithm.kind="fedavg"', 'algorithm.client="admm"', "algorithm.full_records=1")
 
 
 def table(**keys):

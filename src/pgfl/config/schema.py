@@ -251,7 +251,9 @@ class AlgorithmSettings(Section):
                 f'(`step`, `local_steps`); set client = "{PGFL.client}", the default, or kind = "pgfl".'
             )
         if self.full_records != PGFL.full_records and self.client != "gradient":
-            raise ValueError('`algorithm.full_records` is for gradient steps; set client = "gradient" with it.')
+            raise ValueError(
+                '`algorithm.full_records` is for gradient steps; set client = "gradient" with it, or full_records = 1.'
+            )
         return self
 
 

@@ -67,7 +67,7 @@ def _client_rule(client: ClientKind, rho: float, full_records: int) -> ClientRul
     if client == "gradient":
         return LinearisedStep(rho, full_records)
     if full_records != 1:
-        raise ConfigError('algorithm.full_records is for gradient steps; set algorithm.client = "gradient" with it.')
+        raise ConfigError('full_records is for gradient steps; set client = "gradient" with it, or full_records = 1.')
     return ProximalStep(rho)
 
 
