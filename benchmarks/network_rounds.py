@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import tempfile
 import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -81,13 +83,38 @@ def memory() -> Iterator[Row]:
     bare = bare_flower.run(1, 2).node_megabytes
     with training_site(1, "private", 100) as (network, _):
         client = network.running["client-0"].pid
-        whole = sum(map(bare_flower.proportional_megabytes, bare_flower.tree(client)))
+        everyone = [int(process) for child in network.running.values() for process in bare_flower.tree(child.pid)]
+        whole = sum(megabytes_among(int(process), everyone) for process in bare_flower.tree(client))
         if "jaxlib" in Path(f"/proc/{client}/maps").read_text():
             raise AssertionError("a client has loaded JAX")
     yield Row(
         "memory-client", "memory of a client, all its processes: MB", "a node of bare Flower at rest", "≤ 100 MB",
         *[whole] * 3, f"{whole:.0f} MB", f"{bare:.0f} MB",
     )  # fmt: skip
+
+
+def megabytes_among(process: int, everyone: Sequence[int]) -> float:
+    """Memory of a process, pages of files divided among these processes, whatever else on the machine uses them."""
+    users = Counter(page for each in everyone for page in _file_pages(each))
+    rollup = Path(f"/proc/{process}/smaps_rollup").read_text().splitlines()
+    own = sum(int(line.split()[1]) for line in rollup if line.startswith("Anonymous:")) / 1024
+    return own + sum(1 / users[page] for page in _file_pages(process)) * mmap.PAGESIZE / 2**20
+
+
+def _file_pages(process: int) -> set[tuple[str, int]]:
+    """The pages of files that are in a process's memory, unchanged: file and number."""
+    found = set()
+    with Path(f"/proc/{process}/pagemap").open("rb") as pages:
+        for line in Path(f"/proc/{process}/maps").read_text().splitlines():
+            span, _, offset, _, inode, *name = line.split(maxsplit=5)
+            if inode == "0":
+                continue
+            first, end = (int(address, 16) // mmap.PAGESIZE for address in span.split("-"))
+            pages.seek(8 * first)
+            entries = np.frombuffer(pages.read(8 * (end - first)), np.uint64)
+            shared = (entries >> np.uint64(61)) & np.uint64(5) == 5  # present, and of a file
+            found |= {(name[0], int(offset, 16) // mmap.PAGESIZE + int(i)) for i in np.flatnonzero(shared)}
+    return found
 
 
 def start() -> Iterator[Row]:

@@ -8,31 +8,38 @@ import sys
 from pathlib import Path
 
 import pgfl.deploy
+from tests.deploy.client_folders import client_folder
 
-HEAVY = ("flwr", "jax", "pgfl.simulate", "matplotlib", "ray", "scipy.stats")
+HEAVY = ("flwr", "jax", "polars", "pgfl.simulate", "matplotlib", "ray", "scipy.stats")
 MEASURE = f"""
 import sys
 print(sum(int(line.split()[1]) for line in open("/proc/self/smaps_rollup") if line.startswith("Anonymous:")) // 1024)
 print(*(name for name in {HEAVY} if name in sys.modules))
 """  # memory of its own: what is mapped from files depends on what other processes do
 CLIENT = """
-import pgfl.deploy.client.client, pgfl.deploy.client.client_samples, polars
+import sys
+from pathlib import Path
+import pgfl.deploy.client.client
+from pgfl.deploy.client.client_settings import load_client
+from pgfl.deploy.client.samples_apart import load_samples_apart
 from pgfl.deploy.flower import fleet_node, flower_client
+assert load_samples_apart(load_client(Path(sys.argv[1]))).features.shape == (2, 2)
 from pgfl.privacy.noise import SecureNoise
 SecureNoise(60)
 fleet_node.messages("fleet"), fleet_node.messages("heartbeat")
 """
 
 
-def measured(code):
-    run = subprocess.run([sys.executable, "-c", code + MEASURE], capture_output=True, text=True, check=True)
+def measured(code, settings):
+    command = [sys.executable, "-c", code + MEASURE, str(settings)]
+    run = subprocess.run(command, capture_output=True, text=True, check=True)
     megabytes, *modules = run.stdout.split()
     return int(megabytes), modules
 
 
-def test_a_client_takes_less_than_100_mb_and_nothing_of_flower_but_its_messages():
-    megabytes, modules = measured(CLIENT)
-    assert megabytes < 100
+def test_a_client_takes_less_than_65_mb_and_nothing_of_flower_but_its_messages(tmp_path):
+    megabytes, modules = measured(CLIENT, client_folder(tmp_path))
+    assert megabytes < 65
     assert modules == []
 
 

@@ -28,6 +28,16 @@ def test_compiled_where_it_pays_off():
     assert chosen(algorithm=FedAvg(step=0.01)) == "numba"
 
 
+def test_what_a_round_saves_depends_on_who_takes_part_and_on_what_they_compute():
+    large = synthetic_regression(servers=40, clients_per_server=50, dimension=60, samples=(2, 9), seed=1)
+    some = TrainingOptions(rounds=2_000)
+    assert chosen(some, federation=large) == "numba"
+    assert chosen(TrainingOptions(rounds=2_000, participants=1), federation=large) == "numpy"
+    assert chosen(some, PGFL(client="gradient"), federation=large) == "numpy", "steps save less"
+    few = TrainingOptions(rounds=6_000)
+    assert (chosen(few), chosen(few, objective=Huber())) == ("numpy", "numba"), "problems without a formula save more"
+
+
 def test_numpy_where_numba_is_missing(monkeypatch):
     monkeypatch.setattr(engine_choice, "find_spec", lambda name: None)
     assert chosen() == "numpy"

@@ -3,14 +3,17 @@
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
-from pgfl import PGFL, synthetic_regression, train
+from pgfl import PGFL, Ridge, synthetic_regression, train
 from pgfl.config import parse
 from pgfl.errors import ConfigError
 from pgfl.experiment import run
-from pgfl.simulate import memory
+from pgfl.simulate import memory, numba_lanes
 from pgfl.simulate.memory import expected_shape
+from pgfl.simulate.simulator import Simulator
+from pgfl.simulate.training_options import TrainingOptions
 
 MILLION = {"servers": 10_000, "clients_per_server": 100, "dimension": 60, "samples": [2, 9]}
 MEASURE = """
@@ -59,6 +62,28 @@ def test_a_federation_that_is_too_large_is_refused_when_it_is_handed_over(monkey
     monkeypatch.setattr(memory, "available_memory", lambda: 2**20)
     with pytest.raises(ConfigError, match="GiB are free"):
         train(made, rounds=1)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("zeros", [False, True])
+def test_the_estimate_knows_what_kernels_keep_beside_the_rows(monkeypatch, dtype, zeros):
+    made = synthetic_regression(servers=5, clients_per_server=60, dimension=60, samples=(2, 9), seed=0)
+    if zeros:
+        holes = np.random.default_rng(0).uniform(size=made.features.shape) > 0.03
+        made = made.replace(features=np.where(holes, 0.0, made.features))
+    checked = []
+    monkeypatch.setattr(memory, "check", lambda shape, **more: checked.append(shape))
+    train(made, PGFL(), rounds=1, engine="numba", dtype=np.dtype(dtype))
+    played = Simulator([made], PGFL(), Ridge(), TrainingOptions(1, engine="numba", dtype=np.dtype(dtype))).engine
+    kept = played.blocks[0].kept
+    assert (kept is not None) == zeros
+    used = sum(values.nbytes for values in (*played._coordinates, *(kept or ())))
+    (shape,) = checked
+    known, whole = shape.beside, shape.total
+    assert used <= known <= (2.0 if zeros else 1.1) * used
+    monkeypatch.setattr(memory.Shape, "beside", 0)
+    assert shape.total == whole - known, "it is part of the total"
+    assert memory.REGISTER == numba_lanes.BYTES
 
 
 def test_where_nobody_can_tell_nothing_is_refused(monkeypatch):

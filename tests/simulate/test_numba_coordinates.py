@@ -1,9 +1,13 @@
 """Ridge rounds in coordinates: the vectors that are never stored are those of the NumPy engine."""
 
+import weakref
+
 import numpy as np
 import pytest
 
 from pgfl import PGFL, ExactMixing, OneStep, Ridge, synthetic_regression
+from pgfl.core import metrics
+from pgfl.simulate import numba_engine
 from pgfl.simulate.checkpoint import Checkpoints
 from pgfl.simulate.simulator import Simulator
 from pgfl.simulate.training_options import TrainingOptions
@@ -90,6 +94,43 @@ def test_models_outlive_the_engine():
         played.run(5)
         played.close()
     np.testing.assert_allclose(ours.models().clients, theirs.models().clients, atol=1e-12)
+
+
+def test_the_certificate_counts_what_earlier_rounds_got_wrong(monkeypatch):
+    played = simulator(federation(**SHAPES["the paper's"]), "numba", objective=Ridge(10.0))
+    engine, found = played.engine, []
+    monkeypatch.setattr(engine, "check_solved", lambda errors, models, part: found.append(errors.copy()))
+    problems, pair = engine.blocks[0].problems, played.layout.client_pair
+    problems.slack[:] = np.linspace(1e-6, 2e-6, len(problems.slack))
+    lost, drift = problems.ridge_penalty / problems.modulus, np.zeros(len(pair))
+    rows = [slice(start, start + count) for start, count in zip(problems.first, problems.counts, strict=True)]
+    for _ in range(6):
+        centres = problems.centre_scale[:, None] * (played.state.server_models[pair] + played.state.dual)
+        away = [problems.targets[own] - problems.features[own] @ c for own, c in zip(rows, centres, strict=True)]
+        wrong = problems.slack * [np.linalg.norm(one) for one in away]
+        played.play()
+        np.testing.assert_allclose(found[-1], wrong + drift, rtol=1e-9)
+        drift = lost * drift + wrong
+
+
+@pytest.mark.parametrize("shape", ["the paper's", "more rows than the kernels know"])
+def test_the_sizes_of_duals_need_no_duals(monkeypatch, shape):
+    monkeypatch.setattr(numba_engine, "CLIENTS_AT_A_TIME", 5)
+    played = simulator(federation(**SHAPES[shape]), "numba", threads=2)
+    played.run(5)
+    sizes = played.engine.dual_sizes()
+    assert "dual" in played.state.late, "nobody has written them out"
+    np.testing.assert_array_equal(sizes, metrics.squared_norm(played.state.dual))
+    assert sizes.all()
+    np.testing.assert_array_equal(played.engine.dual_sizes(), sizes)
+
+
+def test_a_closed_engine_holds_no_duals():
+    played = simulator(federation(**SHAPES["the paper's"]), "numba")
+    played.run(3)
+    duals = weakref.ref(played.state.dual)
+    played.close()
+    assert duals() is None
 
 
 @pytest.mark.parametrize(

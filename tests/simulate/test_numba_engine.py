@@ -104,6 +104,23 @@ def test_local_gradient_steps_are_those_of_numpy(objective, participants):
     np.testing.assert_allclose(other.models[0].servers, one.models[0].servers, rtol=0, atol=1e-12)
 
 
+@pytest.mark.parametrize("objective", [Huber(), Logistic(), Hinge()], ids=lambda objective: objective.kind)
+@pytest.mark.parametrize(("rho", "fixed"), [(0.05, False), (2.0, True)], ids=["newton", "fixed curvature"])
+@pytest.mark.parametrize("participants", ["all", 2])
+def test_both_ways_to_solve_a_margin_loss_are_those_of_numpy(objective, rho, fixed, participants):
+    made = federation(samples=(2, 19), dimension=20, x_norm=None if rho < 1 else 1.0)
+    made = made.replace(targets=(made.targets > 0).astype(float))
+    (block,) = fast.prepare(lay_out([made]), objective, rho, np.float64)
+    assert ((block.problems.slack > 0) == fixed).all(), "every client is solved in the way that is tested"
+    settings = {"rounds": 12, "participants": participants, "metrics": ("objective", "residuals")}
+    one, other = (train(made, PGFL(rho=rho), objective, engine=engine, **settings) for engine in ("numpy", "numba"))
+    for name in ("clients", "servers"):
+        expected = getattr(one.models[0], name)
+        assert np.abs(expected).max() > 0.01
+        np.testing.assert_allclose(getattr(other.models[0], name), expected, rtol=0, atol=1e-9)
+    np.testing.assert_allclose(other.history["objective"], one.history["objective"], rtol=1e-9)
+
+
 class Quartic(Objective):
     tolerance = 1e-6
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 from pathlib import Path
 from typing import Annotated
 
@@ -35,8 +34,9 @@ def init(
 def join(settings: Annotated[Path, typer.Argument(help="client.toml")]) -> None:
     """Take part until training is over or the budget is spent; started again, it goes on where it was."""
     from pgfl.deploy.client.client import LOCK, Participant
-    from pgfl.deploy.client.client_samples import load_samples
     from pgfl.deploy.client.client_settings import load_client
+    from pgfl.deploy.client.samples_apart import load_samples_apart
+    from pgfl.deploy.ending import when_parent_is_gone, when_told_to_end
     from pgfl.deploy.flower.flower_client import invitations_of
     from pgfl.deploy.log_settings import start_logging
     from pgfl.deploy.processes import make_private, only_one, private_files
@@ -49,9 +49,9 @@ def join(settings: Annotated[Path, typer.Argument(help="client.toml")]) -> None:
     ledger = Path(loaded.ledger)
     with private_files(), only_one(Path(loaded.home) / LOCK, f"Client {loaded.name}"):
         make_private(*ledger.parent.glob(f"{ledger.name}*"))
-        participant = Participant(loaded, load_samples(loaded))
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: participant.stop())
+        participant = Participant(loaded, load_samples_apart(loaded))
+        when_told_to_end(participant.stop)
+        when_parent_is_gone(participant.stop)
         reason = participant.run(invitations_of(loaded))
     typer.echo(f"Client {loaded.name} ended: {reason}.")
 

@@ -170,6 +170,7 @@ def rollback(
 @app.command()
 def serve(settings: Annotated[Path, typer.Argument(help="site.toml")]) -> None:
     """Run the site until the last round is done; started again, it goes on from the last completed round."""
+    from pgfl.deploy.ending import when_parent_is_gone
     from pgfl.deploy.flower.flower_site import inviter_of
     from pgfl.deploy.log_settings import start_logging
     from pgfl.deploy.processes import only_one, private_files
@@ -187,6 +188,7 @@ def serve(settings: Annotated[Path, typer.Argument(help="site.toml")]) -> None:
             loop = asyncio.get_running_loop()
             for number in (signal.SIGTERM, signal.SIGINT):
                 loop.add_signal_handler(number, site.stop, "stopped by its operator")
+            when_parent_is_gone(lambda: loop.call_soon_threadsafe(site.stop, "what started it is gone"))
             return await site.run()
 
         reason = asyncio.run(run())

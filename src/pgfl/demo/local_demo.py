@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -15,6 +14,7 @@ import numpy as np
 
 from pgfl.demo.replay import largest_difference
 from pgfl.demo.scenario import START_SECONDS
+from pgfl.deploy.ending import ended_like_ctrl_c
 from pgfl.deploy.local import LEDGER, LocalNetwork
 from pgfl.errors import LedgerError, NetworkError
 from pgfl.privacy.ledger import Ledger
@@ -26,9 +26,9 @@ _ROUND_SECONDS, _END_SECONDS = 30.0, 60.0
 
 @contextmanager
 def demo_folder(keep: Path | None) -> Iterator[Path]:
-    """A new folder that is deleted in the end unless it is to be kept; SIGTERM ends the demonstration like Ctrl-C."""
+    """A new folder that is deleted in the end unless it is to be kept, also after SIGTERM or a closed terminal."""
     with ExitStack() as stack:
-        stack.callback(signal.signal, signal.SIGTERM, signal.signal(signal.SIGTERM, signal.default_int_handler))
+        stack.enter_context(ended_like_ctrl_c())
         folder = keep or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="pgfl-demo-")))
         if folder.exists() and any(folder.iterdir()):
             raise NetworkError(f"{folder} is not empty; give a new folder to --keep.")

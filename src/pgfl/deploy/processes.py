@@ -1,4 +1,4 @@
-"""Child processes that never outlive their parent, locks against a second process, and free ports on loopback."""
+"""Child processes, locks against a second process, and free ports on loopback."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
+from pgfl.deploy.ending import parents_pipe
 from pgfl.errors import NetworkError
 
 _LAUNCH = """
@@ -118,10 +119,12 @@ def start(
     environment: Mapping[str, str] | None = None,
     keep: socket.socket | None = None,
 ) -> subprocess.Popen[bytes]:
-    """Start a child in a group of its own; on Linux it gets SIGTERM when the calling thread ends, however it ends.
+    """Start a child in a group of its own that does not outlive this process, however this one ends.
 
-    The child also has the socket to `keep`, under the same number.
+    A site or a client notices by a pipe. On Linux every child also gets SIGTERM when the calling thread ends, sometimes
+    more than once. The child also has the socket to `keep`, under the same number.
     """
+    pipe, told = parents_pipe()
     log.parent.mkdir(parents=True, exist_ok=True)
     with os.fdopen(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab") as output:
         child = subprocess.Popen(
@@ -131,8 +134,8 @@ def start(
             stderr=subprocess.STDOUT,
             start_new_session=True,
             umask=0o077,
-            pass_fds=() if keep is None else (keep.fileno(),),
-            env={**os.environ, **(environment or {})},
+            pass_fds=(pipe,) if keep is None else (pipe, keep.fileno()),
+            env={**os.environ, **(environment or {}), **told},
         )
     _children.add(child)
     return child

@@ -245,7 +245,7 @@ def state_of(simulator: Simulator, run: RunLayout, earlier: Continuation | None)
         round=state.round,
         algorithm=simulator.algorithm.kind,
         played=(*(before.played if before else ()), (options.seed, options.participants, state.round)),
-        duals=np.array(state.dual[run.clients])[run.position] if state.dual.size <= MOST_NUMBERS else None,
+        duals=np.array(state.dual[run.clients])[run.position] if state.duals.size <= MOST_NUMBERS else None,
         pairs=tuple(_pair_names(simulator, run)) if small else (),
         known=simulator.network.known[run.pairs].copy() if small else None,
         servers={name: np.array(values[run.pairs]) for name, values in state.servers.items()} if small else None,

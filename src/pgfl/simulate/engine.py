@@ -16,6 +16,7 @@ import numpy as np
 from pgfl.array_types import AnyFloats, Array, Bools, DTypeLike, Floats, Ints, Namespace
 from pgfl.arrays import Linear, keep_rows, pick, put
 from pgfl.core import equations as eq
+from pgfl.core import metrics
 from pgfl.core.algorithms import Algorithm, ServerState
 from pgfl.core.client_rules import GradientSteps
 from pgfl.core.schedules import tau_at
@@ -28,6 +29,7 @@ from pgfl.simulate.problems import Block, BlockProblem, mean_of_pairs
 
 DIVERGED = 1e12
 LOOK_EVERY = 8
+CLIENTS_AT_A_TIME = 2**12  # whose vectors are made or copied to be measured
 T = TypeVar("T")
 
 
@@ -371,6 +373,10 @@ class Engine:
         released, state = self.xp.asarray(noised), self.state
         state.released = put(state.released, part.index, pick(released, part.pair - part.block.pairs.start))
         return released
+
+    def dual_sizes(self) -> Array:
+        """‖φ_k/ρ‖² of every client."""
+        return metrics.squared_norm(np.asarray(self.state.dual))
 
     def beside(self) -> dict[str, Array]:
         """What the next round needs beside the state, for checkpoints; names begin with "pairs_" or "clients_"."""

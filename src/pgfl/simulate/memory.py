@@ -19,6 +19,7 @@ from pgfl.simulate.mpi.launcher import ALIASES
 INTERPRETER = 2**28  # Python and the libraries
 COMPILER = 2**26  # Numba while it compiles
 PER_CLIENT = 150  # indices, names, accounts
+REGISTER = 64  # bytes; those of `numba_lanes`, which only Numba can import
 CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
 
@@ -35,11 +36,24 @@ class Shape:
     engine: str = "numpy"
     private: bool = False
     classes: int = 1  # a model has so many numbers per feature
+    kept: float = 0.0  # the most that may be kept of the rows' registers where zeros are left out (`numba_zeros`)
 
     @property
     def data(self) -> int:
         """Bytes of the features of the runs that are played together."""
         return self.runs_together * self.rows * self.dimension * np.dtype(self.dtype).itemsize
+
+    @property
+    def beside(self) -> int:
+        """Bytes that the kernels keep beside a run's rows: coordinates of clients and pairs, and rows without zeros."""
+        if self.engine != "numba":
+            return 0
+        item, index = np.dtype(self.dtype).itemsize, 4 if self.rows < 2**31 else 8
+        coordinates = self.rows * (4 * item + index) + self.clients * (8 + item) + 4 * REGISTER
+        pairs = self.pairs * (2 * self.dimension + 1) * item
+        registers = -(-self.dimension * item // REGISTER)
+        without_zeros = (self.rows + 1) * (8 + self.kept * registers * (REGISTER + 4)) if self.kept else 0.0
+        return coordinates + pairs + int(without_zeros)
 
     @property
     def total(self) -> int:
@@ -49,13 +63,13 @@ class Shape:
         copies = 1.0 if self.engine == "numba" else 2.0 + compressed
         factors = int(self.rows * min(1.3 * mean, self.dimension)) * item
         vectors = self.clients * (4 if self.private else 3) + 8 * self.pairs
-        each = factors + vectors * self.classes * self.dimension * item + PER_CLIENT * self.clients
+        each = factors + vectors * self.classes * self.dimension * item + PER_CLIENT * self.clients + self.beside
         fixed = INTERPRETER + (COMPILER if self.engine == "numba" else 0)
         return fixed + int(copies * self.data) + self.runs_together * each
 
 
 def expected_shape(config: Config) -> Shape:
-    """The shape of a config's simulation, before any data is generated or read."""
+    """The shape of a config's simulation, before any data is generated or read; zeros are seen when it begins."""
     engine = ALIASES.get(config.engine, config.engine)
     if engine == "auto":  # a run that strains memory pays off, if the kernels know its objective
         engine = "numba" if installed() and config.objective.kind in {known.kind for known in KNOWN} else "numpy"

@@ -126,7 +126,7 @@ class Monitor:
         if not simulator.algorithm.has_dual:
             return np.zeros(len(self.windows))
         dual, received = (
-            metrics.squared_norm(np.asarray(state.dual)),
+            np.asarray(simulator.engine.dual_sizes()),
             metrics.squared_norm(np.asarray(state.server_models)),
         )
         pulled = self._totals.over_clients(dual)

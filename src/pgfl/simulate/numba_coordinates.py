@@ -240,9 +240,16 @@ def _mean_of_pair(
 
 @compiled
 def written_out(
-    clients: Array, pairs: Array, fields: tuple[Array, ...], first: Array, shared: Array, own: Array, out: Array
+    clients: Array,
+    pairs: Array,
+    fields: tuple[Array, ...],
+    first: Array,
+    shared: Array,
+    own: Array,
+    out: Array,
+    first_out: int,
 ) -> None:
-    """out_k = v + X_kᵀz for every client, with v of its pair and its own z."""
+    """out_k = v + X_kᵀz for every client, with v of its pair and its own z; `out` begins with client `first_out`."""
     problems = Problems(*fields)
     x, dimension, one = problems.features.reshape(-1), problems.features.shape[1], problems.rho.dtype.type(1.0)
     lanes = lanes_of(x)
@@ -251,4 +258,4 @@ def written_out(
         spaced(flat, pairs[k] * dimension, one, dimension, lanes, vector)
         rows = problems.counts[k]
         add_rows(x, problems.first[k] * dimension, rows, own[first[k] : first[k] + rows], dimension, lanes, vector)
-        unspaced(vector, one, dimension, lanes, result, k * dimension)
+        unspaced(vector, one, dimension, lanes, result, (k - first_out) * dimension)

@@ -15,11 +15,12 @@ import numpy as np
 from pgfl.array_types import Array
 from pgfl.arrays import Linear, pick, put
 from pgfl.core import equations as eq
+from pgfl.core import metrics
 from pgfl.core.algorithms import PGFL, ServerState
 from pgfl.core.client_rules import ClientRule, GradientSteps, LinearisedStep
 from pgfl.core.server_rules import NeighbourhoodAverage
 from pgfl.simulate import numba_kernels as compiled
-from pgfl.simulate.engine import Engine, Part, State, Turnout
+from pgfl.simulate.engine import CLIENTS_AT_A_TIME, Engine, Part, State, Turnout
 from pgfl.simulate.flat_layout import Layout
 from pgfl.simulate.neighbourhoods import NeighbourhoodOfPairs
 from pgfl.simulate.numba_blocks import PAGE, CompiledBlock, aligned
@@ -118,6 +119,17 @@ class FastEngine(Engine):
         """As `Engine.close`; models are written out while the rows are at hand."""
         self.state.models, self._coordinates = self.state.model, None
         super().close()
+        self._kept, self._averages = (self.state.models, self.state.duals), self._averages[:0]
+
+    def dual_sizes(self) -> Array:
+        """As `Engine.dual_sizes`; duals that nobody has asked for are computed for some clients at a time."""
+        kept, state = self._coordinates, self.state
+        if kept is None or "dual" not in state.late:
+            return super().dual_sizes()
+        assert self._everyone is not None
+        sizes, shared = np.empty(self.layout.clients, dtype=self.dtype), kept.lag + state.server_models
+        self._over_blocks(lambda part: self._dual_sizes(part, shared, sizes), self._everyone.parts)
+        return sizes
 
     def beside(self) -> dict[str, Array]:
         """The coordinates, if they are what the next round starts from."""
@@ -169,7 +181,19 @@ class FastEngine(Engine):
     def _write_part(self, part: Part, shared: Array, own: Array, out: Array) -> None:
         assert self._coordinates is not None and isinstance(part.block, CompiledBlock)
         first, fields = self._coordinates.first, tuple(part.block.problems)
-        written_out(part.flat, self.layout.client_pair, fields, first, shared, own, out)
+        written_out(part.flat, self.layout.client_pair, fields, first, shared, own, out, 0)
+
+    def _dual_sizes(self, part: Part, shared: Array, out: Array) -> None:
+        if not isinstance(part.block, CompiledBlock):
+            out[part.flat] = metrics.squared_norm(pick(self.state.duals, part.index))
+            return
+        assert self._coordinates is not None
+        kept, fields, dimension = self._coordinates, tuple(part.block.problems), shared.shape[1]
+        for at in range(0, len(part.flat), CLIENTS_AT_A_TIME):
+            some = part.flat[at : at + CLIENTS_AT_A_TIME]
+            duals = np.empty((len(some), dimension), dtype=self.dtype)
+            written_out(some, self.layout.client_pair, fields, kept.first, shared, kept.dual, duals, int(some[0]))
+            out[some] = metrics.squared_norm(duals)
 
     def _solved(self, part: Part) -> Array:
         """The models of those who take part, within a round."""

@@ -23,19 +23,28 @@ Kept = tuple[Array, Array, Array]
 
 def without_zeros(features: Array) -> Kept | None:
     """The registers of all rows that hold a number; None where too few would be left out."""
-    lanes = BYTES // features.itemsize
-    dimension = features.shape[1]
-    if dimension < lanes:
+    begins = _begins(features) if may_be_left_out(features) else None
+    if begins is None:
         return None
-    per_row = -(-dimension // lanes)
-    for rows in (features[:LOOKED_AT], features):
-        begins = np.zeros(len(rows) + 1, dtype=np.int64)
-        _count(rows, lanes, begins)
-        if begins[-1] > WORTH * per_row * len(rows):
-            return None
+    lanes = BYTES // features.itemsize
     places, values = np.empty(begins[-1], dtype=np.int32), np.empty(begins[-1] * lanes, dtype=features.dtype)
     _copy(features, lanes, places, values)
     return begins, places, values
+
+
+def may_be_left_out(features: Array) -> bool:
+    """Whether the first rows are such that the others are looked at, too."""
+    return _begins(features[:LOOKED_AT]) is not None
+
+
+def _begins(features: Array) -> Array | None:
+    """Where each row's registers that hold a number begin; None where too few would be left out."""
+    (rows, dimension), lanes = features.shape, BYTES // features.itemsize
+    if dimension < lanes:
+        return None
+    begins = np.zeros(rows + 1, dtype=np.int64)
+    _count(features, lanes, begins)
+    return None if begins[-1] > WORTH * -(-dimension // lanes) * rows else begins
 
 
 @compiled

@@ -18,7 +18,7 @@ from pgfl.array_types import AnyFloats as Floats
 from pgfl.core import metrics
 from pgfl.core.theory import cluster_optimum
 from pgfl.results.measured import ClientFigures
-from pgfl.simulate.engine import Engine
+from pgfl.simulate.engine import CLIENTS_AT_A_TIME, Engine
 from pgfl.simulate.prediction_points import CLUSTERS_SHOWN, HeldOut
 from pgfl.simulate.problems import Objectives, objective_of
 from pgfl.simulate.totals import Totals
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from pgfl.simulate.simulator import Simulator
 
 Columns = dict[str, AnyArray]
-CLIENTS_AT_A_TIME = 2**12
 
 
 class Recorder:

@@ -27,7 +27,7 @@ from pgfl.simulate import memory
 from pgfl.simulate.automatic_rho import with_rho
 from pgfl.simulate.communicator import ALONE, Communicator, Gathering
 from pgfl.simulate.continuing import Continuation, state_of
-from pgfl.simulate.engine_choice import with_engine
+from pgfl.simulate.engine_choice import installed, with_engine
 from pgfl.simulate.label_classes import classes_of, with_classes
 from pgfl.simulate.notebook_progress import notebook_bar
 from pgfl.simulate.notices import warnings
@@ -223,9 +223,20 @@ def _batches(
         engine=options.engine,
         private=options.privacy is not None,
         classes=classes_of(objectives) or 1,
+        kept=_most_kept(first, options),
     )
     communicator.together(lambda: memory.check(shape, held=first.features.nbytes))
     return [range(start, min(start + together, options.runs)) for start in range(0, options.runs, together)]
+
+
+def _most_kept(first: Federation, options: TrainingOptions) -> float:
+    """The largest share of the rows' registers that kernels may keep beside the rows."""
+    if options.engine != "numba" or not installed():
+        return 0.0
+    from pgfl.simulate.numba_zeros import LOOKED_AT, WORTH, may_be_left_out
+
+    rows = np.ascontiguousarray(first.features[:LOOKED_AT], dtype=options.dtype)
+    return WORTH if may_be_left_out(rows) else 0.0
 
 
 @dataclass

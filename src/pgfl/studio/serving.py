@@ -33,6 +33,7 @@ def serve(wanted: Wanted, say: Callable[[str], None]) -> None:
     from fastapi import FastAPI
     from nicegui import ui
 
+    from pgfl.deploy.ending import ended_like_ctrl_c
     from pgfl.studio.guard import Guard
     from pgfl.studio.views import Studio, register
 
@@ -50,7 +51,8 @@ def serve(wanted: Wanted, say: Callable[[str], None]) -> None:
     server = uvicorn.Server(config)
     threading.Thread(target=_announce, args=(server, address, wanted.open_browser, say), daemon=True).start()
     try:
-        server.run(sockets=[listening])
+        with ended_like_ctrl_c():  # uvicorn hands the signal on when it has ended
+            server.run(sockets=[listening])
     except KeyboardInterrupt:
         pass
     finally:
