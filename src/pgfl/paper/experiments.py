@@ -117,7 +117,7 @@ class PooledDigits(DigitData):
         made = super().federation(seed, run)
         own = made.tests or {}
         tests = {name: TestSet(_pooled(test.features), test.targets) for name, test in own.items()}
-        return made.replace(features=_pooled(made.features), tests=tests)
+        return made.replace(features=_pooled(made.features), tests=tests, generated=made.generated)
 
 
 def _pooled(images: AnyArray) -> AnyArray:
