@@ -46,7 +46,7 @@ quick: install
 
 test: install
 	@$(BIN)/python -m tests.browser
-	$(BIN)/python -m pytest -n 2 --dist loadgroup
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 two-worlds: install
 	PGFL_TWO_WORLDS=12000 $(BIN)/python -m pytest -s tests/privacy/test_two_worlds.py tests/privacy/test_two_worlds_of_masks.py tests/privacy/test_two_worlds_of_sites.py
