@@ -78,7 +78,6 @@ def test_pgfl_run(tmp_path):
     assert set(journey("pgfl run")) <= found
 
 
-@pytest.mark.xdist_group("real processes")
 def test_mpiexec_pgfl_run(tmp_path):
     command = (*PGFL, "run", "paper-fig1", "--engine", "numba", "--set", "rounds=2", "--out", tmp_path / "out")
     found = visited(tmp_path, MPIEXEC, "-n", 2, *command)
@@ -90,7 +89,6 @@ def test_pgfl_reproduce(tmp_path):
     assert set(journey("pgfl reproduce fig1")) <= found
 
 
-@pytest.mark.xdist_group("real processes")
 def test_pgfl_client_join(tmp_path):
     demo = (*PGFL, "network", "demo", "--sites", 1, "--clients", 1, "--rounds", 2, "--json")
     assert set(journey("pgfl client join")) <= visited(tmp_path, *demo, of="client join")

@@ -13,7 +13,6 @@ import pytest
 from tests.browser import browser, watched
 from tests.documented import ROOT
 
-pytestmark = pytest.mark.xdist_group("site")
 NAVIGATION = ("index", "search", "next", "prev", "author")
 TUTORIALS = sorted(path.stem for path in (ROOT / "docs" / "tutorials").glob("*.md"))
 

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
-
 from tests.deploy.chaos import Campaign
-
-pytestmark = pytest.mark.xdist_group("real processes")
 
 
 def test_everyone_takes_part_again_after_each_fault_and_nobody_is_charged_twice(tmp_path):

@@ -20,7 +20,6 @@ from pgfl.deploy.flower.join_message import JOIN, read_invitation
 from pgfl.deploy.invitations import Invitation
 from tests.deploy.flower_operator import WithSecret, control, identify, task_of
 
-pytestmark = pytest.mark.xdist_group("real processes")  # one at a time: they need the cores
 HOSTILE = {
     "pyproject.toml": b"""[project]
 name = "evil"

@@ -98,7 +98,7 @@ class Host:
             time.sleep(0.05)
 
 
-@pytest.fixture(params=[InMemory, pytest.param(OverFlower, marks=pytest.mark.xdist_group("real processes"))])
+@pytest.fixture(params=[InMemory, OverFlower])
 def service(request, tmp_path):
     return request.param(tmp_path)
 
@@ -176,9 +176,7 @@ def test_after_the_end_nobody_is_asked_for_and_nothing_arrives(host, guest):
     assert ann.received.empty()
 
 
-@pytest.mark.parametrize(
-    "service", [pytest.param(OverFlower, marks=pytest.mark.xdist_group("real processes"))], indirect=True
-)
+@pytest.mark.parametrize("service", [OverFlower], indirect=True)
 def test_a_superlink_that_dies_is_started_again(service, host, guest):
     ann = guest("ann")
     host.admit(ann, FIRST)

@@ -22,7 +22,6 @@ from pgfl.privacy.ledger import Ledger
 from tests.command_line import process
 from tests.deploy.wires import Cable
 
-pytestmark = pytest.mark.xdist_group("real processes")  # one at a time: they need the cores
 ENDLESS = 10**6
 PATIENCE = 400.0  # seconds; more than a machine under load needs
 NORTH, SOUTH = "server-0", "server-1"

@@ -15,8 +15,6 @@ from pgfl.config import parse
 from pgfl.results.result import Result
 from tests.studio.browser import copied, open_page, saved_picture, series
 
-pytestmark = pytest.mark.xdist_group("studio")
-
 
 @pytest.fixture
 def table(tmp_path):

@@ -4,7 +4,6 @@ import pytest
 
 from tests.studio.browser import open_page
 
-pytestmark = pytest.mark.xdist_group("studio")
 REACHED = {
     "/data": {"link Your data", "or the path of a file", "Read", "Share", "Dark or light"},
     "/runs": {"link Runs", "measure", "Save picture: runs", "config.toml", "Python"},

@@ -8,7 +8,6 @@ import pytest
 from pgfl.studio.guard import NO_TOKEN, WRONG_HOST, WRONG_ORIGIN, Guard
 from tests.studio.browser import open_page
 
-pytestmark = pytest.mark.xdist_group("studio")
 PATHS = (
     "/",
     "/data",

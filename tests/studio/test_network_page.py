@@ -4,11 +4,7 @@ import re
 import tempfile
 from pathlib import Path
 
-import pytest
-
 from tests.studio.browser import open_page
-
-pytestmark = pytest.mark.xdist_group("studio")
 
 
 def test_the_demo_network_runs_on_without_a_killed_client_and_takes_it_back(server, context):

@@ -12,7 +12,6 @@ from pgfl.config import parse
 from tests.studio.browser import copied, open_page, series, wait_for_series
 from tests.studio.test_play_page import FEW_ROUNDS, decibels, state_of
 
-pytestmark = pytest.mark.xdist_group("studio")
 PLAYED = f"/?preset=fig2{FEW_ROUNDS}"
 POINT = """name => {
   const box = document.querySelector('[data-chart="network"]');

@@ -11,7 +11,6 @@ from pgfl.config import parse
 from pgfl.studio.play_state import PlayState
 from tests.studio.browser import open_page, series, wait_for_series
 
-pytestmark = pytest.mark.xdist_group("studio")
 SMALL = "&set=data.servers%3D4&set=data.clients_per_server%3D4&set=data.dimension%3D10&set=graph.kind%3D%22ring%22"
 FEW_ROUNDS = SMALL + "&set=rounds%3D30"
 

@@ -10,7 +10,6 @@ from pgfl.results.result import Result
 from tests.command_line import run
 from tests.studio.browser import copied, open_page, saved_picture, series, wait_for_series
 
-pytestmark = pytest.mark.xdist_group("studio")
 SMALL = ["data.servers=4", "data.clients_per_server=4", "data.dimension=8", "graph.kind=ring", "runs=1"]
 
 

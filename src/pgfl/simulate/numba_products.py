@@ -118,6 +118,26 @@ def unspaced(vector: Array, scale: float, dimension: int, lanes: int, out: Array
 
 
 @inlined
+def four_rows_times(
+    x: Array, begins: tuple[int, int, int, int], vector: Array, dimension: int, lanes: int, out: Array, place: int
+) -> None:
+    """out[place : place + 4] = the products of a spaced v and the rows that begin there, of a register or more."""
+    one, two, three, four = begins
+    whole = dimension - dimension % lanes
+    a, b, c, d = nothing(x), nothing(x), nothing(x), nothing(x)
+    for f in range(0, whole, lanes):
+        v = load(vector, f)
+        a, b = a + load(x, one + f) * v, b + load(x, two + f) * v
+        c, d = c + load(x, three + f) * v, d + load(x, four + f) * v
+    if whole < dimension:
+        f = dimension - lanes
+        v = later(load(vector, whole), whole - f)
+        a, b = a + load(x, one + f) * v, b + load(x, two + f) * v
+        c, d = c + load(x, three + f) * v, d + load(x, four + f) * v
+    store_sums(out, place, a, b, c, d)
+
+
+@inlined
 def rows_times(x: Array, at: int, rows: int, vector: Array, dimension: int, lanes: int, out: Array) -> None:
     """out = X v of a spaced v, four rows at a time; `out` has room for three numbers more.
 
@@ -130,21 +150,11 @@ def rows_times(x: Array, at: int, rows: int, vector: Array, dimension: int, lane
                 total += x[at + r * dimension + f] * vector[f]
             out[r] = total
         return
-    last, whole = at + (rows - 1) * dimension, dimension - dimension % lanes
+    last = at + (rows - 1) * dimension
     for r in range(0, rows, AT_ONCE):
         one = at + r * dimension
         two, three, four = min(one + dimension, last), min(one + 2 * dimension, last), min(one + 3 * dimension, last)
-        a, b, c, d = nothing(x), nothing(x), nothing(x), nothing(x)
-        for f in range(0, whole, lanes):
-            v = load(vector, f)
-            a, b = a + load(x, one + f) * v, b + load(x, two + f) * v
-            c, d = c + load(x, three + f) * v, d + load(x, four + f) * v
-        if whole < dimension:
-            f = dimension - lanes
-            v = later(load(vector, whole), whole - f)
-            a, b = a + load(x, one + f) * v, b + load(x, two + f) * v
-            c, d = c + load(x, three + f) * v, d + load(x, four + f) * v
-        store_sums(out, r, a, b, c, d)
+        four_rows_times(x, (one, two, three, four), vector, dimension, lanes, out, r)
 
 
 @inlined
@@ -184,21 +194,11 @@ def chosen_rows_times(
                 total += x[own + f] * vector[f]
             out[r] = total
         return
-    last, whole = at + rows - 1, dimension - dimension % lanes
+    last = at + rows - 1
     for r in range(at, at + rows, AT_ONCE):
         one, two = chosen[r] * dimension, chosen[min(r + 1, last)] * dimension
         three, four = chosen[min(r + 2, last)] * dimension, chosen[min(r + 3, last)] * dimension
-        a, b, c, d = nothing(x), nothing(x), nothing(x), nothing(x)
-        for f in range(0, whole, lanes):
-            v = load(vector, f)
-            a, b = a + load(x, one + f) * v, b + load(x, two + f) * v
-            c, d = c + load(x, three + f) * v, d + load(x, four + f) * v
-        if whole < dimension:
-            f = dimension - lanes
-            v = later(load(vector, whole), whole - f)
-            a, b = a + load(x, one + f) * v, b + load(x, two + f) * v
-            c, d = c + load(x, three + f) * v, d + load(x, four + f) * v
-        store_sums(out, r - at, a, b, c, d)
+        four_rows_times(x, (one, two, three, four), vector, dimension, lanes, out, r - at)
 
 
 @inlined
