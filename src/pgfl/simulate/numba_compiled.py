@@ -32,7 +32,16 @@ def inlined(function: Kernel) -> Kernel:
 
 def compiled(function: Kernel) -> Kernel:
     """The function, compiled when it is first called with arguments of a type, and loaded from then on."""
-    dispatcher = njit(nogil=True, error_model="numpy", fastmath=MATHEMATICS)(function)
+    return _compiled(function, MATHEMATICS)
+
+
+def rounded(function: Kernel) -> Kernel:
+    """As `compiled`, but nothing is reordered and every operation rounds: the bits are NumPy's."""
+    return _compiled(function, set())
+
+
+def _compiled(function: Kernel, mathematics: set[str]) -> Kernel:
+    dispatcher = njit(nogil=True, error_model="numpy", fastmath=mathematics)(function)
     if (Path(folder()) / "tag").exists():
         dispatcher._cache = _KernelCache(function)
     return cast(Kernel, dispatcher)
