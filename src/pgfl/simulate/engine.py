@@ -381,6 +381,10 @@ class Engine:
             return means[0] if len(means) == 1 else self.xp.concat(means)
         if not turnout.contributing.any():
             return self.state.server_models
+        if self.xp is np and len(means) == 1 and means[0].dtype == self.dtype:
+            missing = ~turnout.contributing
+            means[0][missing] = self.state.server_models[missing]
+            return means[0]
         if self.xp is np:
             aggregate = self.state.server_models.copy()
             for part, mean in zip(turnout.parts, means, strict=True):
