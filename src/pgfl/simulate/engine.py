@@ -381,12 +381,12 @@ class Engine:
             return means[0] if len(means) == 1 else self.xp.concat(means)
         if not turnout.contributing.any():
             return self.state.server_models
-        if self.xp is np and len(means) == 1 and means[0].dtype == self.dtype:
-            missing = ~turnout.contributing
-            means[0][missing] = self.state.server_models[missing]
-            return means[0]
         if self.xp is np:
-            aggregate = self.state.server_models.copy()
+            current, mean = self.state.server_models, means[0]
+            if mean is not None and (mean.shape, mean.dtype) == (current.shape, current.dtype):
+                mean[~turnout.contributing] = current[~turnout.contributing]
+                return mean
+            aggregate = current.copy()
             for part, mean in zip(turnout.parts, means, strict=True):
                 if mean is not None:
                     np.copyto(aggregate[part.block.pairs], mean, where=part.contributing[:, None])
