@@ -19,6 +19,7 @@ from pgfl.simulate.mpi.launcher import ALIASES
 INTERPRETER = 2**28  # Python and the libraries
 COMPILER = 2**26  # Numba while it compiles
 PER_CLIENT = 150  # indices, names, accounts
+COPIED = 2**26  # bytes of a run's rows up to which the kernels turn a copy of them (`numba_orthogonal`)
 REGISTER = 64  # bytes; those of `numba_lanes`, which only Numba can import
 CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
@@ -49,9 +50,11 @@ class Shape:
         if self.engine != "numba":
             return 0
         item, index = np.dtype(self.dtype).itemsize, 4 if self.rows < 2**31 else 8
-        coordinates = self.rows * (4 * item + index) + self.clients * (8 + item) + 4 * REGISTER
-        pairs = self.pairs * (2 * self.dimension + 1) * item
         registers = -(-self.dimension * item // REGISTER)
+        turned = self.rows * self.dimension * item <= COPIED
+        row = 5 * item + registers * REGISTER if turned else 4 * item + index
+        coordinates = self.rows * row + self.clients * (8 + item) + 5 * REGISTER
+        pairs = self.pairs * ((2 * self.dimension + 1) * item + 8)
         without_zeros = (self.rows + 1) * (8 + self.kept * registers * (REGISTER + 4)) if self.kept else 0.0
         return coordinates + pairs + int(without_zeros)
 

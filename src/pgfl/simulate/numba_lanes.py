@@ -16,7 +16,7 @@ from numba.extending import intrinsic, models, overload, register_model
 
 BYTES = 64
 AT_ONCE = 4
-"""How many vectors `store_sums` adds up at once."""
+"""How many vectors `sums_of` and `store_sums` add up at once."""
 
 _FLAGS = ("contract",)  # a·b + c is rounded once; nothing is reordered
 _WORD = ir.IntType(32)
@@ -39,6 +39,13 @@ class _LanesModel(models.PrimitiveModel):
 
 
 @intrinsic
+def lanes_of(typing, array):
+    """How many numbers of an array a register holds: for the compiler a constant, which `itemsize` is not."""
+    count = Lanes(array.dtype).count
+    return types.intp(array), lambda context, builder, signature, given: ir.Constant(_INDEX, count)
+
+
+@intrinsic
 def load(typing, array, at):
     """array[at : at + lanes] of a flat array, unchecked."""
     lanes = Lanes(array.dtype)
@@ -48,6 +55,33 @@ def load(typing, array, at):
         return builder.load(place, align=array.dtype.bitwidth // 8)
 
     return lanes(array, types.intp), code
+
+
+@intrinsic
+def load_first(typing, array, at, count):
+    """array[at : at + count] in the first lanes, and zeros beyond, which is not read."""
+    lanes = Lanes(array.dtype)
+
+    def code(context, builder, signature, given):
+        vector = context.get_value_type(lanes)
+        place = _place(context, builder, array, given, vector)
+        return _masked(builder, "load", lanes, place, given[2], ir.Constant(vector, [0.0] * lanes.count))
+
+    return lanes(array, types.intp, types.intp), code
+
+
+@intrinsic
+def look_at(typing, array, at):
+    """Read array[at] for nothing but to have the numbers around it in the cache, which the compiler would leave out."""
+
+    def code(context, builder, signature, given):
+        number = context.get_value_type(array.dtype)
+        bits = ir.IntType(array.dtype.bitwidth)
+        place = builder.bitcast(_place(context, builder, array, given, number), bits.as_pointer())
+        builder.asm(ir.FunctionType(ir.VoidType(), [bits]), "", "r", [builder.load(place)], side_effect=True)
+        return context.get_dummy_value()
+
+    return types.none(array, types.intp), code
 
 
 @intrinsic
@@ -70,6 +104,16 @@ def spread(typing, number):
         return _repeated(builder, context.get_value_type(lanes), given[0])
 
     return lanes(number), code
+
+
+@intrinsic
+def spread_lane(typing, lanes, place):
+    """The number of one lane in all lanes."""
+
+    def code(context, builder, signature, given):
+        return _repeated(builder, context.get_value_type(lanes), builder.extract_element(*given))
+
+    return lanes(lanes, types.intp), code
 
 
 @intrinsic
@@ -110,13 +154,8 @@ def store_first(typing, array, at, lanes, count):
     """The first `count` lanes to array[at : at + count], and nothing beyond."""
 
     def code(context, builder, signature, given):
-        vector = context.get_value_type(lanes)
-        place = _place(context, builder, array, given, vector)
-        kind = ir.FunctionType(ir.VoidType(), [vector, place.type, _WORD, ir.VectorType(ir.IntType(1), lanes.count)])
-        name = f"llvm.masked.store.v{lanes.count}f{lanes.scalar.bitwidth}.p0"
-        size = ir.Constant(_WORD, lanes.scalar.bitwidth // 8)
-        function = cgutils.get_or_insert_function(builder.module, kind, name)
-        builder.call(function, [given[2], place, size, _compared(builder, "<", lanes, given[3])])
+        place = _place(context, builder, array, given, context.get_value_type(lanes))
+        _masked(builder, "store", lanes, place, given[3], given[2])
         return context.get_dummy_value()
 
     return types.none(array, types.intp, lanes, types.intp), code
@@ -145,24 +184,23 @@ def store_sums(typing, array, at, a, b, c, d):
     """array[at : at + 4] = (Σa, Σb, Σc, Σd): adding up four vectors together takes half as long as one by one."""
 
     def code(context, builder, signature, given):
-        count = a.count
-
-        def folded(x, y, left, right):
-            halves = (ir.Constant(ir.VectorType(_WORD, len(places)), places) for places in (left, right))
-            return builder.fadd(*(builder.shuffle_vector(x, y, places) for places in halves), flags=_FLAGS)
-
-        evens = [place for i in range(0, count, 2) for place in (i, count + i)]
-        odds = [place + 1 for place in evens]
-        ab, cd = folded(given[2], given[3], evens, odds), folded(given[4], given[5], evens, odds)
-        pairs = [place for i in range(0, count, 4) for place in (i, i + 1, count + i, count + i + 1)]
-        sums = folded(ab, cd, pairs, [place + 2 for place in pairs])
-        while count > AT_ONCE:
-            count //= 2
-            sums = folded(sums, sums, list(range(count)), list(range(count, 2 * count)))
-        _put(context, builder, array, given, sums)
+        _put(context, builder, array, given, _four_sums(builder, given[2:], a.count))
         return context.get_dummy_value()
 
     return types.none(array, types.intp, a, a, a, a), code
+
+
+@intrinsic
+def sums_of(typing, a, b, c, d):
+    """(Σa, Σb, Σc, Σd) in the first four lanes, and zeros beyond; as `store_sums`."""
+
+    def code(context, builder, signature, given):
+        sums = _four_sums(builder, given, a.count)
+        places = [min(lane, AT_ONCE) for lane in range(a.count)]
+        zeros = ir.Constant(sums.type, [0.0] * AT_ONCE)
+        return builder.shuffle_vector(sums, zeros, ir.Constant(ir.VectorType(_WORD, a.count), places))
+
+    return a(a, a, a, a), code
 
 
 @intrinsic
@@ -216,6 +254,35 @@ def _place(context, builder, array, given, vector):
 
 def _put(context, builder, array, given, vector) -> None:
     builder.store(vector, _place(context, builder, array, given, vector.type), align=array.dtype.bitwidth // 8)
+
+
+def _masked(builder, work, lanes, place, count, vector):
+    """A masked "load" or "store" of the first `count` lanes; of a load, `vector` has the other lanes."""
+    mask = _compared(builder, "<", lanes, count)
+    size = ir.Constant(_WORD, lanes.scalar.bitwidth // 8)
+    given = [place, size, mask, vector] if work == "load" else [vector, place, size, mask]
+    kind = ir.FunctionType(vector.type if work == "load" else ir.VoidType(), [one.type for one in given])
+    name = f"llvm.masked.{work}.v{lanes.count}f{lanes.scalar.bitwidth}.p0"
+    return builder.call(cgutils.get_or_insert_function(builder.module, kind, name), given)
+
+
+def _four_sums(builder, vectors, count):
+    """The sums of four vectors, as a vector of four."""
+
+    def folded(x, y, left, right):
+        halves = (ir.Constant(ir.VectorType(_WORD, len(places)), places) for places in (left, right))
+        return builder.fadd(*(builder.shuffle_vector(x, y, places) for places in halves), flags=_FLAGS)
+
+    evens = [place for i in range(0, count, 2) for place in (i, count + i)]
+    odds = [place + 1 for place in evens]
+    a, b, c, d = vectors
+    ab, cd = folded(a, b, evens, odds), folded(c, d, evens, odds)
+    pairs = [place for i in range(0, count, 4) for place in (i, i + 1, count + i, count + i + 1)]
+    sums = folded(ab, cd, pairs, [place + 2 for place in pairs])
+    while count > AT_ONCE:
+        count //= 2
+        sums = folded(sums, sums, list(range(count)), list(range(count, 2 * count)))
+    return sums
 
 
 def _compared(builder, sign, lanes, place):
