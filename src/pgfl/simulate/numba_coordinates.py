@@ -145,7 +145,8 @@ def coordinate_phase(
             looked_at = own.server[pair]
             _look_at_server(problems, own.server, pair, clients, bounds, place)
         lose, keep = own.shrinkage[pair], one - own.shrinkage[pair]
-        move_pair(models, lags, centres, pair * dimension, keep, lose, dimension)
+        for f in range(0, dimension, lanes):
+            moved(models, lags, centres, pair * dimension + f, dimension - f, spread(keep), spread(lose))
         spaced(centres, pair * dimension, one, dimension, lanes, received)
         sums[:] = 0.0
         start = bounds[place]
@@ -238,15 +239,14 @@ def _move_rows(
 
 
 @inlined
-def move_pair(current: Array, lags: Array, centres: Array, at: int, keep: float, lose: float, dimension: int) -> None:
-    """The pair's s(w + u), and its u without the w that comes: (1 − s)u − s w."""
-    kept, lost, lanes = spread(keep), spread(lose), lanes_of(lags)
-    for f in range(0, dimension, lanes):
-        left = dimension - f
-        w = load_first(current, at + f, left)
-        u = load_first(lags, at + f, left) + w
-        store_first(centres, at + f, kept * (w + u), left)
-        store_first(lags, at + f, lost * u - kept * w, left)
+def moved(current: Array, lags: Array, centres: Array, at: int, count: int, kept: Array, lost: Array) -> Array:
+    """s(w + u) of a register of a pair, which is kept, and u without the w that comes: (1 − s)u − s w."""
+    w = load_first(current, at, count)
+    u = load_first(lags, at, count) + w
+    centre = kept * (w + u)
+    store_first(centres, at, centre, count)
+    store_first(lags, at, lost * u - kept * w, count)
+    return centre
 
 
 @inlined

@@ -22,11 +22,10 @@ from pgfl.core.server_rules import NeighbourhoodAverage
 from pgfl.simulate import numba_kernels as compiled
 from pgfl.simulate.engine import CLIENTS_AT_A_TIME, Engine, Part, State, Turnout
 from pgfl.simulate.flat_layout import Layout
-from pgfl.simulate.memory import COPIED
+from pgfl.simulate.memory import turned_width
 from pgfl.simulate.neighbourhoods import NeighbourhoodOfPairs
 from pgfl.simulate.numba_blocks import PAGE, CompiledBlock, aligned
 from pgfl.simulate.numba_coordinates import Coordinates, coordinate_phase, no_coordinates, packed, unpacked, written_out
-from pgfl.simulate.numba_lanes import BYTES
 from pgfl.simulate.numba_orthogonal import Turned, orthogonal_phase, turned
 from pgfl.simulate.numba_servers import averaged_and_learned
 
@@ -65,8 +64,11 @@ class FastEngine(Engine):
         else:
             errors = np.empty(len(part.flat), dtype=self.dtype)
             if (kept := self._coordinates) is not None:
-                phase = orthogonal_phase if isinstance(kept, Turned) else coordinate_phase
-                phase(*who, fields, tuple(kept), state.server_models, errors, means, part.shares)
+                given = (*who, fields, tuple(kept), state.server_models, errors, means, part.shares)
+                if isinstance(kept, Turned):
+                    orthogonal_phase(*given, kept.registers)
+                else:
+                    coordinate_phase(*given)
             else:
                 models = (state.server_models, state.duals, state.models)
                 compiled.client_phase(*who, fields, *models, errors, *results, "dual" in state.late, block.kept)
@@ -168,10 +170,10 @@ class FastEngine(Engine):
         layout, problems, shrinkage = self.layout, blocks[0].problems, np.zeros(self.layout.pairs, dtype=self.dtype)
         shrinkage[layout.client_pair] = problems.ridge_penalty / problems.modulus
         pairs, item = (shrinkage, np.asarray(self.state.server_models)), shrinkage.itemsize
-        if max(run.whole.rows for run in layout.runs) * layout.model_length * item > COPIED:
+        width = turned_width(max(run.whole.rows for run in layout.runs), layout.model_length, item)
+        if not width:
             rows = (problems.first, problems.counts, problems.targets)
             return no_coordinates(*rows, *pairs, layout.pair_server)
-        width = -(-layout.model_length * item // BYTES) * BYTES // item
         known = np.concatenate([np.arange(block.clients.start, block.clients.stop) for block in blocks])
         return turned(problems, known, aligned((int(layout.counts.sum()), width), self.dtype), *pairs)
 

@@ -16,7 +16,7 @@ from numba.extending import intrinsic, models, overload, register_model
 
 BYTES = 64
 AT_ONCE = 4
-"""How many vectors `sums_of` and `store_sums` add up at once."""
+"""How many vectors `store_sums` adds up at once."""
 
 _FLAGS = ("contract",)  # a·b + c is rounded once; nothing is reordered
 _WORD = ir.IntType(32)
@@ -24,11 +24,11 @@ _INDEX = ir.IntType(64)
 
 
 class Lanes(types.Type):
-    """As many numbers as fit."""
+    """As many numbers as fit into a register, or into several that are worked on as one."""
 
-    def __init__(self, scalar: types.Float) -> None:
-        self.scalar, self.count = scalar, BYTES * 8 // scalar.bitwidth
-        super().__init__(name=f"Lanes({scalar})")
+    def __init__(self, scalar: types.Float, registers: int = 1) -> None:
+        self.scalar, self.count = scalar, registers * BYTES * 8 // scalar.bitwidth
+        super().__init__(name=f"Lanes({scalar}, {registers})")
 
 
 @register_model(Lanes)
@@ -107,13 +107,35 @@ def spread(typing, number):
 
 
 @intrinsic
-def spread_lane(typing, lanes, place):
-    """The number of one lane in all lanes."""
+def load_like(typing, lanes, array, at):
+    """As `load`, as many numbers as some other lanes have."""
 
     def code(context, builder, signature, given):
-        return _repeated(builder, context.get_value_type(lanes), builder.extract_element(*given))
+        place = _place(context, builder, array, given[1:], context.get_value_type(lanes))
+        return builder.load(place, align=array.dtype.bitwidth // 8)
 
-    return lanes(lanes, types.intp), code
+    return lanes(lanes, array, types.intp), code
+
+
+@intrinsic
+def spread_like(typing, lanes, number):
+    """As `spread`, as many numbers as some other lanes have."""
+
+    def code(context, builder, signature, given):
+        return _repeated(builder, context.get_value_type(lanes), given[1])
+
+    return lanes(lanes, lanes.scalar), code
+
+
+@intrinsic
+def nothing_in(typing, registers, array):
+    """Zeros of an array's type in several registers: as many as `registers`, a tuple, has places."""
+    lanes = Lanes(array.dtype, len(registers))
+
+    def code(context, builder, signature, given):
+        return ir.Constant(context.get_value_type(lanes), [0.0] * lanes.count)
+
+    return lanes(registers, array), code
 
 
 @intrinsic
@@ -184,23 +206,24 @@ def store_sums(typing, array, at, a, b, c, d):
     """array[at : at + 4] = (Σa, Σb, Σc, Σd): adding up four vectors together takes half as long as one by one."""
 
     def code(context, builder, signature, given):
-        _put(context, builder, array, given, _four_sums(builder, given[2:], a.count))
+        count = a.count
+
+        def folded(x, y, left, right):
+            halves = (ir.Constant(ir.VectorType(_WORD, len(places)), places) for places in (left, right))
+            return builder.fadd(*(builder.shuffle_vector(x, y, places) for places in halves), flags=_FLAGS)
+
+        evens = [place for i in range(0, count, 2) for place in (i, count + i)]
+        odds = [place + 1 for place in evens]
+        ab, cd = folded(given[2], given[3], evens, odds), folded(given[4], given[5], evens, odds)
+        pairs = [place for i in range(0, count, 4) for place in (i, i + 1, count + i, count + i + 1)]
+        sums = folded(ab, cd, pairs, [place + 2 for place in pairs])
+        while count > AT_ONCE:
+            count //= 2
+            sums = folded(sums, sums, list(range(count)), list(range(count, 2 * count)))
+        _put(context, builder, array, given, sums)
         return context.get_dummy_value()
 
     return types.none(array, types.intp, a, a, a, a), code
-
-
-@intrinsic
-def sums_of(typing, a, b, c, d):
-    """(Σa, Σb, Σc, Σd) in the first four lanes, and zeros beyond; as `store_sums`."""
-
-    def code(context, builder, signature, given):
-        sums = _four_sums(builder, given, a.count)
-        places = [min(lane, AT_ONCE) for lane in range(a.count)]
-        zeros = ir.Constant(sums.type, [0.0] * AT_ONCE)
-        return builder.shuffle_vector(sums, zeros, ir.Constant(ir.VectorType(_WORD, a.count), places))
-
-    return a(a, a, a, a), code
 
 
 @intrinsic
@@ -264,25 +287,6 @@ def _masked(builder, work, lanes, place, count, vector):
     kind = ir.FunctionType(vector.type if work == "load" else ir.VoidType(), [one.type for one in given])
     name = f"llvm.masked.{work}.v{lanes.count}f{lanes.scalar.bitwidth}.p0"
     return builder.call(cgutils.get_or_insert_function(builder.module, kind, name), given)
-
-
-def _four_sums(builder, vectors, count):
-    """The sums of four vectors, as a vector of four."""
-
-    def folded(x, y, left, right):
-        halves = (ir.Constant(ir.VectorType(_WORD, len(places)), places) for places in (left, right))
-        return builder.fadd(*(builder.shuffle_vector(x, y, places) for places in halves), flags=_FLAGS)
-
-    evens = [place for i in range(0, count, 2) for place in (i, count + i)]
-    odds = [place + 1 for place in evens]
-    a, b, c, d = vectors
-    ab, cd = folded(a, b, evens, odds), folded(c, d, evens, odds)
-    pairs = [place for i in range(0, count, 4) for place in (i, i + 1, count + i, count + i + 1)]
-    sums = folded(ab, cd, pairs, [place + 2 for place in pairs])
-    while count > AT_ONCE:
-        count //= 2
-        sums = folded(sums, sums, list(range(count)), list(range(count, 2 * count)))
-    return sums
 
 
 def _compared(builder, sign, lanes, place):

@@ -1,9 +1,9 @@
 """Ridge rounds in which everyone takes part, on rows that were turned: every row is a problem by itself.
 
 With the eigenvectors V of XXᵀ, a client's loss is that of the rows VᵀX and the targets Vᵀy, and these rows are
-orthogonal: XXᵀ and its inverse are diagonal. So the D × D product of `numba_coordinates` vanishes, and a round reads
-each row once: it is multiplied by the model, its coordinate moves, and it is added to the pair's sum while it is in the
-nearest cache. The coordinates are those of the turned rows, of which the kernel needs a copy: see `memory.COPIED`.
+orthogonal: XXᵀ and its inverse are diagonal. So the D × D product of `numba_coordinates` vanishes, and a round loads
+each row once: it is multiplied by the model, its coordinate moves, and it is added to the pair's sum while it is in
+registers. The coordinates are those of the turned rows, of which the kernel needs a copy; `memory` says when.
 """
 
 # mypy: disable-error-code="no-any-return"
@@ -14,22 +14,23 @@ from typing import NamedTuple
 import numpy as np
 
 from pgfl.array_types import Array
+from pgfl.simulate.numba_blocks import PAGE, aligned
 from pgfl.simulate.numba_compiled import compiled, inlined
-from pgfl.simulate.numba_coordinates import move_pair
+from pgfl.simulate.numba_coordinates import moved
 from pgfl.simulate.numba_factors import Problems
 from pgfl.simulate.numba_lanes import (
-    AT_ONCE,
     BYTES,
     earlier,
     lanes_of,
     load,
     load_first,
+    load_like,
     nothing,
+    nothing_in,
     spread,
-    spread_lane,
+    spread_like,
     store,
     store_first,
-    sums_of,
     total,
 )
 from pgfl.simulate.numba_margins import FIXED, RIDGE
@@ -41,16 +42,22 @@ class Turned(NamedTuple):
     """The turned rows and the coordinates of all clients and pairs; where a client's begin stands in `first`."""
 
     first: Array
-    rows: Array  # VᵀX, client by client in the order of the pairs, with zeros up to whole registers
+    rows: Array  # VᵀX, client by client in the order of the pairs, with zeros up to 1, 2, 4, … registers
     target: Array  # Vᵀy, one number per row
     size: Array  # λ, the squared length of the row
     gain: Array  # κ/(1 + κλ), which is κ(I + κXXᵀ)⁻¹
+    square: Array  # r² of the last round, one number per row
     dual: Array  # b, one number per row
     model: Array  # e, one number per row
     drift: Array  # per client, a bound on what its rows' being not quite orthogonal has done, in the model
     shrinkage: Array  # 1 − s, per pair
     lag: Array  # u − w_{q,s}, one row per pair
     centre: Array  # s(w_{q,s} + u) of the last round, one row per pair
+
+    @property
+    def registers(self) -> tuple[int, ...]:
+        """As many places as a row has registers, for the compiler, which knows a tuple's length."""
+        return (0,) * (self.rows.shape[1] * self.rows.itemsize // BYTES)
 
 
 def turned(problems: Problems, clients: Array, rows: Array, shrinkage: Array, server_models: Array) -> Turned:
@@ -60,11 +67,11 @@ def turned(problems: Problems, clients: Array, rows: Array, shrinkage: Array, se
     """
     dtype, room = server_models.dtype, BYTES // server_models.itemsize
     first = np.cumsum(problems.counts) - problems.counts
-    target, size, gain, b, e = np.zeros((5, len(rows) + room), dtype)
+    target, size, gain, square, b, e = (aligned((len(rows) + room,), dtype, PAGE // 8 * i) for i in range(1, 7))
     turn(clients, tuple(problems), first, rows, target, size, gain)
     drift = np.zeros(len(problems.counts), dtype)
     pairs = (shrinkage, -server_models, np.zeros_like(server_models))
-    return Turned(first, rows, target, size, gain, b, e, drift, *pairs)
+    return Turned(first, rows, target, size, gain, square, b, e, drift, *pairs)
 
 
 @compiled
@@ -153,87 +160,52 @@ def orthogonal_phase(
     errors: Array,
     means: Array,
     shares: Array,
+    registers: tuple[int, ...],
 ) -> None:
-    """As `coordinate_phase`, of turned rows; a pair's rows lie side by side."""
+    """As `coordinate_phase`, of turned rows, which have as many registers as the tuple has places.
+
+    r = y − x·s(w_{q,s} + u) − sλb and a = κr/(1 + κλ); then e = s b + a, and b ← (1 − s)b − a. The rows of a pair lie
+    side by side.
+    """
     problems, own = Problems(*fields), Turned(*kept)
     x, width, dimension, counts = own.rows.reshape(-1), own.rows.shape[1], means.shape[1], problems.counts
     models, lags, centres = server_models.reshape(-1), own.lag.reshape(-1), own.centre.reshape(-1)
-    pair_means, lanes, one, most = means.reshape(-1), lanes_of(x), problems.rho.dtype.type(1.0), 0
-    for place in range(len(bounds) - 1):
-        if bounds[place] < bounds[place + 1]:
-            last = clients[bounds[place + 1] - 1]
-            most = max(most, own.first[last] + counts[last] - own.first[clients[bounds[place]]])
-    received, sums, squares = np.zeros(width, x.dtype), np.zeros(width, x.dtype), np.zeros(most + lanes, x.dtype)
+    pair_means, lanes, one = means.reshape(-1), lanes_of(x), problems.rho.dtype.type(1.0)
+    received, sums = np.zeros(width, x.dtype), np.zeros(width, x.dtype)
     for place in range(len(bounds) - 1):
         if bounds[place] == bounds[place + 1]:
             means[place] = 0.0
             continue
         pair, last = first_pair + place, clients[bounds[place + 1] - 1]
-        at, end = own.first[clients[bounds[place]]], own.first[last] + counts[last]
-        lose, keep = own.shrinkage[pair], one - own.shrinkage[pair]
-        move_pair(models, lags, centres, pair * dimension, keep, lose, dimension)
+        at, lose, keep = pair * dimension, own.shrinkage[pair], one - own.shrinkage[pair]
         for f in range(0, dimension, lanes):
-            store(received, f, load_first(centres, pair * dimension + f, dimension - f))
-            store(sums, f, nothing(x))
-        for r in range(at, end, AT_ONCE):
-            _four_rows(own, x, width, r, end, keep, lose, received, squares, r - at, sums)
-        for i in range(bounds[place], bounds[place + 1]):
-            _certify(problems, own, clients[i], at, lose, squares, errors, i)
+            store(received, f, moved(models, lags, centres, at + f, dimension - f, spread(keep), spread(lose)))
+        added = nothing_in(registers, x)
+        centre = load_like(added, received, 0)
+        for r in range(own.first[clients[bounds[place]]], own.first[last] + counts[last]):
+            row, b = load_like(added, x, r * width), own.dual[r]
+            away = own.target[r] - (total(row * centre) + keep * own.size[r] * b)
+            a = own.gain[r] * away
+            own.square[r] = away * away
+            own.model[r] = keep * b + a
+            own.dual[r] = lose * b - a
+            added = added + spread_like(added, lose * b - a) * row
+        store(sums, 0, added)
         scale = spread(-shares[place, 0])
         for f in range(0, dimension, lanes):
-            mean = load(sums, f) * scale - load_first(lags, pair * dimension + f, dimension - f)
+            mean = load(sums, f) * scale - load_first(lags, at + f, dimension - f)
             store_first(pair_means, place * dimension + f, mean, dimension - f)
+    for place in range(len(bounds) - 1):
+        for i in range(bounds[place], bounds[place + 1]):
+            _certify(problems, own, clients[i], own.shrinkage[first_pair + place], errors, i)
 
 
 @inlined
-def _four_rows(
-    own: Turned,
-    x: Array,
-    width: int,
-    r: int,
-    end: int,
-    keep: float,
-    lose: float,
-    received: Array,
-    squares: Array,
-    place: int,
-    sums: Array,
-) -> None:
-    """r = y − x·s(w_{q,s} + u) − sλb and a = κr/(1 + κλ); then e = sb + a and b ← (1 − s)b − a, and sums += Σ b x.
-
-    Where fewer than four rows are left, the last one stands in for the others, with b = 0.
-    """
-    lanes, last, left = lanes_of(x), end - 1, min(AT_ONCE, end - r)
-    one, two = r * width, min(r + 1, last) * width
-    three, four = min(r + 2, last) * width, min(r + 3, last) * width
-    p, q, s, t = nothing(x), nothing(x), nothing(x), nothing(x)
-    for f in range(0, width, lanes):
-        v = load(received, f)
-        p, q = p + load(x, one + f) * v, q + load(x, two + f) * v
-        s, t = s + load(x, three + f) * v, t + load(x, four + f) * v
-    kept, lost, b = spread(keep), spread(lose), load(own.dual, r)
-    away = load(own.target, r) - (sums_of(p, q, s, t) + kept * (load(own.size, r) * b))
-    a = load(own.gain, r) * away
-    new = earlier(lost * b - a, left)
-    store_first(squares, place, away * away, left)
-    store_first(own.model, r, kept * b + a, left)
-    store_first(own.dual, r, new, left)
-    p, q, s, t = spread_lane(new, 0), spread_lane(new, 1), spread_lane(new, 2), spread_lane(new, 3)
-    for f in range(0, width, lanes):
-        added = load(sums, f) + p * load(x, one + f)
-        added = added + q * load(x, two + f)
-        added = added + s * load(x, three + f)
-        store(sums, f, added + t * load(x, four + f))
-
-
-@inlined
-def _certify(
-    problems: Problems, own: Turned, k: int, at: int, lose: float, squares: Array, errors: Array, i: int
-) -> None:
+def _certify(problems: Problems, own: Turned, k: int, lose: float, errors: Array, i: int) -> None:
     """What the turned rows get wrong in the model of one client, now and since earlier rounds."""
-    rows, begin, square, lanes = problems.counts[k], own.first[k] - at, nothing(squares), lanes_of(squares)
+    rows, square, lanes = problems.counts[k], nothing(own.square), lanes_of(own.square)
     for r in range(0, rows, lanes):
-        square = square + earlier(load(squares, begin + r), rows - r)
+        square = square + earlier(load(own.square, own.first[k] + r), rows - r)
     wrong = problems.slack[k] * np.sqrt(total(square))
     errors[i] = wrong + own.drift[k]
     own.drift[k] = lose * own.drift[k] + wrong
