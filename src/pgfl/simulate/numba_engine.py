@@ -1,4 +1,5 @@
-"""The engine with compiled client rounds (`engine = "numba"`): it works on the federation's own rows, uncopied.
+"""The engine with compiled client rounds (`engine = "numba"`): it works on the federation's own rows, uncopied,
+but for small runs of ridge regression (`numba_orthogonal`).
 
 Clients that the kernels do not know (an objective of your own, the norm-constrained ridge, far more rows than
 features) are computed as in the NumPy engine, server by server.

@@ -94,7 +94,7 @@ def train(
     federation has them, and with what every client has already spent. The budget stays that of the first run unless
     `privacy` states a larger epsilon.
 
-    Engines differ in speed, not in results: "numpy" needs nothing else, "numba" is fastest on CPUs and copies no data,
+    Engines differ in speed, not in results: "numpy" needs nothing else, "numba" is fastest on CPUs and copies no large data,
     "jax" runs on accelerators; "auto" is Numba where it is installed and pays off, else NumPy, and `result.engine` says
     which it was. `threads` is as many as pay off unless given; results do not depend on it.
 
