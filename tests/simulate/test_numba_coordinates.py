@@ -20,6 +20,7 @@ SHAPES = {
     "the paper's": {"dimension": 60, "samples": (2, 9)},
     "shorter than a register": {"dimension": 5, "samples": (1, 9)},
     "as long as registers": {"dimension": 16, "samples": (8, 17)},
+    "longer than registers hold at once": {"dimension": 100, "samples": (1, 9)},
     "more rows than the kernels know": {"dimension": 9, "samples": (1, 20)},
 }
 
