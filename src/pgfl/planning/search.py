@@ -33,7 +33,7 @@ WIDTHS = (
     0.5,
 )  # of the first population: ρ, 1 − ζ, releases, 1 − decay of τ and κ as logarithms
 WARM = 0.5  # of these widths
-CLIPPED_AT = (0.85, 1.0, 1.2)  # times a typical row's length
+CLIPPED_AT = 1.1  # times a typical row's length
 
 
 @dataclass(frozen=True)
@@ -73,11 +73,7 @@ def best_foreseen(facts: Facts, seeds: Sequence[int], start: Settings | None = N
     """The settings that theory finds best on federations like these twins, in a search from `start` if there is one."""
     lengths: tuple[float, ...] = (facts.x_norm,)
     if facts.rows is not None:
-        lengths = (
-            (start.x_norm,)
-            if start and start.x_norm
-            else tuple(dict.fromkeys(min(facts.x_norm, times * facts.typical_length) for times in CLIPPED_AT))
-        )
+        lengths = (start.x_norm,) if start and start.x_norm else (min(facts.x_norm, CLIPPED_AT * facts.typical_length),)
     found = [_searched(facts, seeds, length, start) for length in lengths]
     return min(found, key=lambda pair: pair[1])[0]
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from scipy.optimize import brentq
-from scipy.special import ndtr, ndtri
+from scipy.special import expit
 
 from pgfl.array_types import AnyFloats, Floats, Ints
 from pgfl.core.federation import Federation, TestSet, numbered
@@ -17,13 +18,24 @@ from pgfl.core.topology import Graph
 from pgfl.data.placement import lay_out, offsets_of
 from pgfl.data.synthetic import synthetic_regression
 from pgfl.planning.facts import Facts
-from pgfl.planning.row_shapes import RowShape, quantity_moments
+from pgfl.planning.row_shapes import (
+    FURTHEST,
+    LOW_MIDDLE,
+    LOW_MIDDLES_VARY,
+    MIDDLE,
+    MIDDLES_VARY,
+    RowShape,
+    skewed,
+)
 
 TEST_SAMPLES = 400
 REFERENCE = 2000  # rows by which a made-up table's labels are scaled
-LABEL_OFFSET = 0.5  # of a target's mean from the middle of its bounds, in its deviations, as a root mean square
-MOST_OF_ONE_LABEL = 0.7
-TWINS_KEPT = 20
+LABELS_VARY = 0.2  # the deviation of the logarithm of a target's deviation
+CLUSTERS_DIFFER = 0.2  # of the means of what is behind the columns, in their deviations
+MOST_OF_ONE_LABEL = 0.75
+STEEPEST = 200.0  # slope of a logistic model that hardly errs
+TWINS_KEPT = 32
+Labels = Callable[[Floats, np.random.Generator], Floats]
 PLAIN: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-5, "trust": "local"}
 
 
@@ -74,35 +86,19 @@ def _table(facts: Facts, rows: RowShape, seed: int) -> Federation:
     rng = np.random.default_rng([seed, 1])
     server, cluster, counts, graph = _placed(facts, seed, rng)
     clusters = int(cluster.max()) + 1
-    table = rows.table(rng)
-    reference = table.rows(REFERENCE, rng)
-    base = table.coefficients(rng)
-    truth = base * (1.0 + rng.uniform(-facts.gamma, facts.gamma, (clusters, rows.columns)))
-    fit = reference @ truth.T
-    middle, scale = fit.mean(axis=0), fit.std(axis=0)
-    label_scale, mean = facts.label_scale, facts.label_scale * LABEL_OFFSET * rng.standard_normal()
-    if table.target_tail > 0.0:
-        mean, label_scale = quantity_moments(table.target_tail)
-    offset = mean / label_scale if rows.intercept else 0.0
-    positive = _share_of_ones(facts.expected, rng) if facts.task == "classification" else 0.5
-    middle = middle if rows.intercept else np.zeros(clusters)
-
-    along = np.array([(reference - reference.mean(axis=0)).T @ one for one in ((fit - fit.mean(axis=0)) / scale).T])
-    along[:, rows.numbers :] = 0.0
-    along /= REFERENCE
+    table = rows.table(rng, facts.explained)
+    truth = table.coefficients(rng, facts.explained)
+    truth = truth * (1.0 + rng.uniform(-facts.gamma, facts.gamma, (clusters, rows.columns)))
+    apart = CLUSTERS_DIFFER * rng.standard_normal((clusters, table.size)) * (clusters > 1)
+    owners = rng.integers(0, clusters, REFERENCE)
+    reference = np.einsum("ij,ij->i", table.rows(REFERENCE, rng, apart[owners]), truth[owners])
+    middle, scale = float(reference.mean()), max(float(reference.std()), 1e-12)
+    labels = _regression(facts, rng) if facts.task == "regression" else _classification(facts, rng)
+    label = labels((reference - middle) / scale)
 
     def drawn(count: int, owner: Ints) -> tuple[Floats, Floats]:
-        features = table.rows(count, rng)
-        signal = (np.einsum("ij,ij->i", features, truth[owner]) - middle[owner]) / scale[owner]
-        if facts.task == "classification" and 2 * rows.numbers < rows.columns:
-            return features, _labels(signal, _doubt(facts.expected), rng, positive)
-        if facts.task == "classification":
-            labels, wanted = _two_groups(count, facts.expected, positive, rng)
-            features += (wanted - signal)[:, None] * along[owner]
-            features[:, : rows.numbers] = np.clip(features[:, : rows.numbers], -1.0, 1.0)
-            return features, labels
-        noise = math.sqrt(1.0 - facts.expected) * rng.standard_normal(count)
-        return features, label_scale * (math.sqrt(facts.expected) * signal + noise + offset)
+        features = table.rows(count, rng, apart[owner])
+        return features, label((np.einsum("ij,ij->i", features, truth[owner]) - middle) / scale, rng)
 
     features, targets = drawn(int(counts.sum()), np.repeat(cluster, counts))
     names = tuple(numbered("cluster", q, clusters) for q in range(clusters))
@@ -118,6 +114,49 @@ def _table(facts: Facts, rows: RowShape, seed: int) -> Federation:
         tests={name: TestSet(*drawn(TEST_SAMPLES, np.full(TEST_SAMPLES, q))) for q, name in enumerate(names)},
         generated=True,
     )
+
+
+def _regression(facts: Facts, rng: np.random.Generator) -> Callable[[Floats], Labels]:
+    """Labels within their bounds, of which margins explain as much as is expected."""
+    middle, varies = (LOW_MIDDLE, LOW_MIDDLES_VARY) if facts.target_from_zero else (MIDDLE, MIDDLES_VARY)
+    drawn = float(np.clip(middle + varies * rng.standard_normal(), -FURTHEST, FURTHEST))
+    mean = drawn if facts.label_mean is None else facts.label_mean
+    deviation = facts.label_scale * (1.0 if facts.label_stated else math.exp(LABELS_VARY * rng.standard_normal()))
+    normal = rng.standard_normal(REFERENCE)
+
+    def labelled(margins: Floats, normal: Floats, share: float) -> Floats:
+        noise = skewed(normal, mean, deviation)
+        return np.clip(mean + deviation * (math.sqrt(share) * margins + math.sqrt(1.0 - share) * noise), -1.0, 1.0)
+
+    def fitted(margins: Floats) -> Labels:
+        def missing(share: float) -> float:
+            return float(np.corrcoef(margins, labelled(margins, normal, share))[0, 1]) ** 2 - facts.expected
+
+        share = 0.999 if missing(0.999) <= 0.0 else float(brentq(missing, 1e-4, 0.999, xtol=1e-3))
+        return lambda margins, rng: labelled(margins, rng.standard_normal(len(margins)), share)
+
+    return fitted
+
+
+def _classification(facts: Facts, rng: np.random.Generator) -> Callable[[Floats], Labels]:
+    """Labels of a logistic model that is right as often as is expected."""
+    guessed = _share_of_ones(facts.expected, rng)
+    positive = guessed if facts.label_mean is None else facts.label_mean
+
+    def fitted(margins: Floats) -> Labels:
+        def threshold(slope: float) -> float:
+            reach = 10.0 + slope * float(np.abs(margins).max())
+            return float(brentq(lambda at: float(expit(slope * margins + at).mean()) - positive, -reach, reach))
+
+        def missing(slope: float) -> float:
+            chances = expit(slope * margins + threshold(slope))
+            return float(np.maximum(chances, 1.0 - chances).mean()) - facts.expected
+
+        slope = STEEPEST if missing(STEEPEST) <= 0.0 else float(brentq(missing, 1e-3, STEEPEST, xtol=1e-3))
+        at = threshold(slope)
+        return lambda margins, rng: (rng.random(len(margins)) < expit(slope * margins + at)).astype(float)
+
+    return fitted
 
 
 def _placed(facts: Facts, seed: int, rng: np.random.Generator) -> tuple[Ints, Ints, Ints, Graph]:
@@ -148,24 +187,6 @@ def _share_of_ones(expected: float, rng: np.random.Generator) -> float:
     return float(rng.uniform(1.0 - most, most))
 
 
-def _two_groups(count: int, expected: float, positive: float, rng: np.random.Generator) -> tuple[Floats, Floats]:
-    """Labels, and margins of mean 0 and variance 1 that are normal around either label's mean.
-
-    The best threshold is right as often as is expected, if `positive` is the share of ones.
-    """
-    odds = math.log(positive / (1.0 - positive))
-
-    def right(apart: float) -> float:
-        shift = odds / (2.0 * apart)
-        return float(positive * ndtr(apart + shift) + (1.0 - positive) * ndtr(apart - shift))
-
-    apart = float(brentq(lambda size: right(size) - expected, 1e-3, 10.0))
-    labels = (rng.random(count) < positive).astype(float)
-    margins = 2.0 * apart * (labels - positive) + rng.standard_normal(count)
-    return labels, margins / math.sqrt(1.0 + 4.0 * apart**2 * positive * (1.0 - positive))
-
-
-def _labels(margins: AnyFloats, doubt: float, rng: np.random.Generator, positive: float = 0.5) -> Floats:
-    """1 where a margin with noise is large enough: the margin's own sign is right as often as is expected."""
-    threshold = -float(ndtri(positive)) * math.hypot(1.0, doubt) * float(np.std(margins))
-    return np.asarray(margins + doubt * rng.standard_normal(len(margins)) > threshold, dtype=float)
+def _labels(margins: AnyFloats, doubt: float, rng: np.random.Generator) -> Floats:
+    """1 where a margin with noise is above 0: the margin's own sign is right as often as is expected."""
+    return np.asarray(margins + doubt * rng.standard_normal(len(margins)) > 0.0, dtype=float)
