@@ -6,8 +6,8 @@
     python benchmarks/plans.py --bounds-hold 1         # bounds around all records, outliers too
 
 Bounds are what a person who knows the field might state: they hold 98 of 100 records. So are the mean and the deviation
-of the target (`--unstated`: the plan guesses them), and what a linear model explains without privacy. No plan sees a
-record. Tables of which a linear model hardly predicts anything are left out.
+of the target (`--unstated`: the plan guesses them), and what linear models of the clusters explain without privacy. No
+plan sees a record. Tables of which a linear model hardly predicts anything are left out.
 """
 
 from __future__ import annotations
@@ -122,25 +122,28 @@ def known(name: str, study: Study, folder: Path, share: float = NEARLY_ALL) -> K
         "privacy": {"epsilon": 1.0},
     }
     config = parse(settings, folder)
-    features, labels = _pooled(federations(config)(0, None))
-    expected = _predictable(features, labels, study.two_labels)
+    clusters = list(_clusters(federations(config)(0, None)))
+    labels = np.concatenate([labels for _, labels in clusters])
+    each = [_predictable(*records, study.two_labels) for records in clusters]
+    expected = round(float(np.average(each, weights=[len(labels) for _, labels in clusters])), 2)
     scale = None if study.two_labels else round(float(labels.std()), 1)
     return Known(name, config, study.judged, expected, round(float(labels.mean()), 1 + study.two_labels), scale)
 
 
-def _pooled(made: Federation) -> tuple[np.ndarray, np.ndarray]:
-    tests = list((made.tests or {}).values())
-    features = np.vstack([made.features, *(test.features for test in tests)])
-    return features, np.concatenate([made.targets, *(test.targets for test in tests)])
+def _clusters(made: Federation) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Features and labels of every cluster, those for testing as well."""
+    cluster = np.repeat(made.client_cluster, made.counts)
+    for number, name in enumerate(made.cluster_ids):
+        test = (made.tests or {})[name]
+        features, targets = made.features[cluster == number], made.targets[cluster == number]
+        yield np.vstack([features, test.features]), np.concatenate([targets, test.targets])
 
 
 def _predictable(features: np.ndarray, labels: np.ndarray, two_labels: bool) -> float:
-    """What a linear model of all records explains, cross-validated, to two digits."""
+    """What a linear model of all these records explains, cross-validated."""
     model = LogisticRegression(max_iter=3000) if two_labels else LinearRegression()
     found = cross_val_predict(model, features, labels, cv=KFold(5, shuffle=True, random_state=0))
-    if two_labels:
-        return round(float(np.mean(found == labels)), 2)
-    return round(1.0 - float(np.mean((found - labels) ** 2) / labels.var()), 2)
+    return float(np.mean(found == labels) if two_labels else 1.0 - np.mean((found - labels) ** 2) / labels.var())
 
 
 def outcome(about: Known, epsilon: float, trust: Level, runs: int, stated: bool = True) -> Outcome | None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 CONFIDENCE = 0.9
-UNLIKE = 4.0
+UNLIKE = 3.5
 """By how many points runs on a real table differ from its twins beyond what twins differ by, as a deviation."""
 
 DROWNED_DB = -1.0  # an error above it is hardly less than that of a model of zeros

@@ -71,14 +71,9 @@ class Point:
 
 def best_foreseen(facts: Facts, seeds: Sequence[int], start: Settings | None = None) -> Settings:
     """The settings that theory finds best on federations like these twins, in a search from `start` if there is one."""
-    lengths: tuple[float, ...] = (facts.x_norm,)
+    x_norm = facts.x_norm
     if facts.rows is not None:
-        lengths = (start.x_norm,) if start and start.x_norm else (min(facts.x_norm, CLIPPED_AT * facts.typical_length),)
-    found = [_searched(facts, seeds, length, start) for length in lengths]
-    return min(found, key=lambda pair: pair[1])[0]
-
-
-def _searched(facts: Facts, seeds: Sequence[int], x_norm: float, start: Settings | None) -> tuple[Settings, float]:
+        x_norm = (start and start.x_norm) or min(facts.x_norm, CLIPPED_AT * facts.typical_length)
     moments = [Moments(facts, twin(facts, seed), x_norm) for seed in seeds]
     rng = np.random.default_rng(0)
     middle = Point.of(start or _anywhere(facts)).at
@@ -96,7 +91,7 @@ def _searched(facts: Facts, seeds: Sequence[int], x_norm: float, start: Settings
         middle = points[order].mean(axis=0)
         spread = WIDER**2 * np.cov(points[order].T) + NARROWEST**2 * np.eye(len(middle))
     one = Point.candidates(best[None, :], facts)
-    settings = Settings(
+    return Settings(
         float(one.rho[0]),
         float(one.zeta[0]),
         int(one.releases[0]),
@@ -106,7 +101,6 @@ def _searched(facts: Facts, seeds: Sequence[int], x_norm: float, start: Settings
         None if facts.rows is None else x_norm,
         facts.records[1],
     )
-    return settings, least
 
 
 def _anywhere(facts: Facts) -> Settings:

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from scipy.optimize import brentq
-from scipy.special import expit
 
 from pgfl.array_types import AnyFloats, Floats, Ints
 from pgfl.core.federation import Federation, TestSet, numbered
@@ -18,24 +15,16 @@ from pgfl.core.topology import Graph
 from pgfl.data.placement import lay_out, offsets_of
 from pgfl.data.synthetic import synthetic_regression
 from pgfl.planning.facts import Facts
-from pgfl.planning.row_shapes import (
-    FURTHEST,
-    LOW_MIDDLE,
-    LOW_MIDDLES_VARY,
-    MIDDLE,
-    MIDDLES_VARY,
-    RowShape,
-    skewed,
-)
+from pgfl.planning.made_up_labels import numbers, two_labels
+from pgfl.planning.row_shapes import RowShape
 
 TEST_SAMPLES = 400
 REFERENCE = 2000  # rows by which a made-up table's labels are scaled
-LABELS_VARY = 0.2  # the deviation of the logarithm of a target's deviation
-CLUSTERS_DIFFER = 0.2  # of the means of what is behind the columns, in their deviations
-MOST_OF_ONE_LABEL = 0.75
-STEEPEST = 200.0  # slope of a logistic model that hardly errs
+CLUSTERS_DIFFER, DIFFERENCES_VARY = 0.2, 0.7
+"""How far apart clusters are in the means of what is behind the columns, in their deviations, and how the logarithm of
+that differs between tables."""
+
 TWINS_KEPT = 32
-Labels = Callable[[Floats, np.random.Generator], Floats]
 PLAIN: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-5, "trust": "local"}
 
 
@@ -89,12 +78,16 @@ def _table(facts: Facts, rows: RowShape, seed: int) -> Federation:
     table = rows.table(rng, facts.explained)
     truth = table.coefficients(rng, facts.explained)
     truth = truth * (1.0 + rng.uniform(-facts.gamma, facts.gamma, (clusters, rows.columns)))
-    apart = CLUSTERS_DIFFER * rng.standard_normal((clusters, table.size)) * (clusters > 1)
+    apart = np.zeros((clusters, table.size))
+    if clusters > 1:
+        far = CLUSTERS_DIFFER * math.exp(DIFFERENCES_VARY * rng.standard_normal())
+        apart = far * rng.standard_normal(apart.shape)
     owners = rng.integers(0, clusters, REFERENCE)
     reference = np.einsum("ij,ij->i", table.rows(REFERENCE, rng, apart[owners]), truth[owners])
-    middle, scale = float(reference.mean()), max(float(reference.std()), 1e-12)
-    labels = _regression(facts, rng) if facts.task == "regression" else _classification(facts, rng)
-    label = labels((reference - middle) / scale)
+    middles = np.bincount(owners, reference, clusters) / np.maximum(np.bincount(owners, minlength=clusters), 1)
+    within = reference - middles[owners]  # a run is measured by every cluster's own test records
+    middle, scale = float(reference.mean()), max(float(within.std()), 1e-12)
+    label = (numbers if facts.task == "regression" else two_labels)(facts, within / scale, rng)
 
     def drawn(count: int, owner: Ints) -> tuple[Floats, Floats]:
         features = table.rows(count, rng, apart[owner])
@@ -114,49 +107,6 @@ def _table(facts: Facts, rows: RowShape, seed: int) -> Federation:
         tests={name: TestSet(*drawn(TEST_SAMPLES, np.full(TEST_SAMPLES, q))) for q, name in enumerate(names)},
         generated=True,
     )
-
-
-def _regression(facts: Facts, rng: np.random.Generator) -> Callable[[Floats], Labels]:
-    """Labels within their bounds, of which margins explain as much as is expected."""
-    middle, varies = (LOW_MIDDLE, LOW_MIDDLES_VARY) if facts.target_from_zero else (MIDDLE, MIDDLES_VARY)
-    drawn = float(np.clip(middle + varies * rng.standard_normal(), -FURTHEST, FURTHEST))
-    mean = drawn if facts.label_mean is None else facts.label_mean
-    deviation = facts.label_scale * (1.0 if facts.label_stated else math.exp(LABELS_VARY * rng.standard_normal()))
-    normal = rng.standard_normal(REFERENCE)
-
-    def labelled(margins: Floats, normal: Floats, share: float) -> Floats:
-        noise = skewed(normal, mean, deviation)
-        return np.clip(mean + deviation * (math.sqrt(share) * margins + math.sqrt(1.0 - share) * noise), -1.0, 1.0)
-
-    def fitted(margins: Floats) -> Labels:
-        def missing(share: float) -> float:
-            return float(np.corrcoef(margins, labelled(margins, normal, share))[0, 1]) ** 2 - facts.expected
-
-        share = 0.999 if missing(0.999) <= 0.0 else float(brentq(missing, 1e-4, 0.999, xtol=1e-3))
-        return lambda margins, rng: labelled(margins, rng.standard_normal(len(margins)), share)
-
-    return fitted
-
-
-def _classification(facts: Facts, rng: np.random.Generator) -> Callable[[Floats], Labels]:
-    """Labels of a logistic model that is right as often as is expected."""
-    guessed = _share_of_ones(facts.expected, rng)
-    positive = guessed if facts.label_mean is None else facts.label_mean
-
-    def fitted(margins: Floats) -> Labels:
-        def threshold(slope: float) -> float:
-            reach = 10.0 + slope * float(np.abs(margins).max())
-            return float(brentq(lambda at: float(expit(slope * margins + at).mean()) - positive, -reach, reach))
-
-        def missing(slope: float) -> float:
-            chances = expit(slope * margins + threshold(slope))
-            return float(np.maximum(chances, 1.0 - chances).mean()) - facts.expected
-
-        slope = STEEPEST if missing(STEEPEST) <= 0.0 else float(brentq(missing, 1e-3, STEEPEST, xtol=1e-3))
-        at = threshold(slope)
-        return lambda margins, rng: (rng.random(len(margins)) < expit(slope * margins + at)).astype(float)
-
-    return fitted
 
 
 def _placed(facts: Facts, seed: int, rng: np.random.Generator) -> tuple[Ints, Ints, Ints, Graph]:
@@ -179,12 +129,6 @@ def _placed(facts: Facts, seed: int, rng: np.random.Generator) -> tuple[Ints, In
 def _doubt(share: float) -> float:
     """The noise, over the margins' deviation, with which a margin's sign is right so often."""
     return math.tan(math.pi * (1.0 - share))
-
-
-def _share_of_ones(expected: float, rng: np.random.Generator) -> float:
-    """A guess of how often the label is 1: rarely enough that a model can be better than the more frequent label."""
-    most = min(MOST_OF_ONE_LABEL, max(0.5, expected - 0.05))
-    return float(rng.uniform(1.0 - most, most))
 
 
 def _labels(margins: AnyFloats, doubt: float, rng: np.random.Generator) -> Floats:
