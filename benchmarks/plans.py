@@ -171,11 +171,7 @@ def outcome(about: Known, epsilon: float, trust: Level, runs: int, stated: bool 
 
 
 def outcomes(
-    studies: dict[str, Callable[[], Study]],
-    budgets: Sequence[tuple[float, Level]],
-    runs: int,
-    share: float,
-    stated: bool,
+    studies: Studies, budgets: Sequence[tuple[float, Level]], runs: int, share: float = NEARLY_ALL, stated: bool = True
 ) -> Iterator[Outcome]:
     """Every budget of every table that is worth a plan."""
     with tempfile.TemporaryDirectory() as folder:

@@ -15,7 +15,7 @@ from pgfl.privacy.trust import Level, Trust
 
 Task = Literal["regression", "classification"]
 EXPECTED: dict[Task, float] = {"regression": 0.8, "classification": 0.9}
-SPREAD_IN_BOUNDS = 0.41  # standard deviation of a target that is scaled from its bounds to [−1, 1], as a guess
+SPREAD_IN_BOUNDS = 0.4  # standard deviation of a target that is scaled from its bounds to [−1, 1], as a guess
 TABLE_GAMMA = 0.3  # how much coefficients of a table's clusters differ at most, relative to themselves
 LOOSE = 0.7  # a spread that is less than this part of the usual one shows that bounds are wide
 PIXELS = 784

@@ -14,7 +14,7 @@ from pgfl.config import Config
 from pgfl.errors import ConfigError
 from pgfl.planning.facts import Facts, facts_of
 from pgfl.planning.forecast import Plan, configured, forecast
-from pgfl.planning.search import best_foreseen
+from pgfl.planning.search import best_foreseen, steadied
 from pgfl.planning.settings import Settings
 from pgfl.planning.tuning import Trials, errors, tuned, without_privacy
 from pgfl.privacy.trust import Level
@@ -87,8 +87,8 @@ def best_found(facts: Facts, tries: int, tried: Callable[[], None] = lambda: Non
     """The settings that theory finds best, and then those among their neighbours that do best on twins."""
     if facts.rows is None:
         return tuned(Trials(facts, TUNING_SEEDS, tried), best_foreseen(facts, TUNING_SEEDS), tries)
-    start = best_foreseen(facts, TABLE_TUNING_SEEDS[:FORESEEN])
-    return tuned(Trials(facts, TABLE_TUNING_SEEDS, tried), start, tries, facts.x_norm)
+    start, score = best_foreseen(facts, TABLE_TUNING_SEEDS[:FORESEEN]), Trials(facts, TABLE_TUNING_SEEDS, tried)
+    return steadied(facts, tuned(lambda near: score(steadied(facts, near)), start, tries, facts.x_norm))
 
 
 def soon_found(facts: Facts, start: Settings) -> Settings:
@@ -96,7 +96,7 @@ def soon_found(facts: Facts, start: Settings) -> Settings:
     found = best_foreseen(facts, FEW_TUNING_SEEDS, start)
     if facts.rows is None:
         return found
-    here = replace(start, full_records=found.full_records)
+    here = steadied(facts, replace(start, full_records=found.full_records))
     return min((found, here), key=Trials(facts, TABLE_TUNING_SEEDS[:FEW_TABLES]))
 
 
