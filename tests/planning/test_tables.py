@@ -193,6 +193,17 @@ def test_the_better_labels_can_be_predicted_the_more_columns_have_in_common():
     assert largest(0.9) > largest(0.2) + 0.05
 
 
+@pytest.mark.parametrize("facts", [replace(REGRESSION, epsilon=8.0), replace(LABELS, epsilon=8.0)])
+def test_no_step_overshoots_on_rows_of_the_typical_length(facts):
+    """Even if all rows pointed in one direction, as those of a table nearly do whose categories are uneven."""
+    settings, length = planner.best_found(facts, 4), facts.typical_length**2
+    curvature = 0.25 * length
+    if facts.task == "regression":
+        residuals = facts.label_scale * np.sqrt(1.0 - facts.expected) * np.random.default_rng(0).standard_normal(10_000)
+        curvature = 2.0 * length * np.mean(np.abs(residuals) < settings.kappa)
+    assert curvature / settings.rho < 2.05
+
+
 def test_loose_bounds_are_said_to_cost():
     """A target that fills a tenth of its bounds, because of an outlier: tighter bounds are tried, and help most."""
     loose = replace(REGRESSION, label_scale=0.08, label_mean=-0.9, label_stated=True, epsilon=4.0)
