@@ -11,6 +11,10 @@ WORLDS = (
     "tests/privacy/test_two_worlds_of_masks.py::"
     "test_a_lying_site_and_its_colluder_open_no_sum_with_less_noise_than_is_charged"
 )
+AUDITED = (
+    "tests/audit/test_audit_masked_clients.py::"
+    "test_a_site_and_its_colluders_learn_no_more_of_a_record_than_the_ledger_says"
+)
 TERMS, MEMBER, PREPARATION, PRIMITIVES = (
     "masking/masked_terms.py",
     "masking/member.py",
@@ -29,7 +33,7 @@ MASKS: tuple[Mutant, ...] = (
         TERMS,
         "return self.sigma / math.sqrt(self.honest)",
         "return self.sigma / math.sqrt(self.required)",
-        (NOISE + "test_more_contributors_than_required_only_add_noise",),
+        (NOISE + "test_more_contributors_than_required_only_add_noise", AUDITED),
     ),
     Mutant(
         "masked-no-noise",
@@ -38,7 +42,7 @@ MASKS: tuple[Mutant, ...] = (
         "masking/contribution.py",
         "return lattice.with_noise(lattice.to_lattice(np.asarray(clipped)), terms.share_sigma)",
         "return lattice.to_lattice(np.asarray(clipped))",
-        (NOISE + "test_the_noise_of_the_honest_clients_is_that_of_the_account",),
+        (NOISE + "test_the_noise_of_the_honest_clients_is_that_of_the_account", AUDITED),
     ),
     Mutant(
         "masked-unclipped",
@@ -288,7 +292,7 @@ MASKS: tuple[Mutant, ...] = (
         "deploy/client/masked_rounds.py",
         "return plain + 16.0 * EPS",
         "return plain / 2.0 + 16.0 * EPS",
-        (WORLDS,),
+        (WORLDS, AUDITED),
     ),
     Mutant(
         "masked-terms-unbound",

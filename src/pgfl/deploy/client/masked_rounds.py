@@ -29,6 +29,7 @@ from pgfl.masking.member import Member
 from pgfl.masking.primitives import Words
 from pgfl.objectives import Bounds
 from pgfl.privacy import lattice
+from pgfl.privacy.lattice import Points
 from pgfl.privacy.trust import sum_sigma
 
 log = logging.getLogger(__name__)
@@ -45,6 +46,7 @@ class MaskedRounds:
     cluster: str
     bounds: Bounds
     server_clients: int = 1  # |C_s|, as the last request had it
+    noised: Callable[[Floats, RoundTerms], Points] = noised_update
     _dimension: int = field(init=False)
     _plain_sensitivity: dict[int, float] = field(default_factory=dict)  # by |C_s|; nothing else of it changes
     _prices: dict[int, float] = field(default_factory=dict)  # of the next release, by how many were made
@@ -155,7 +157,7 @@ class MaskedRounds:
             with self.account.reserve_masked(key, sensitivity, terms.sigma) as slot:
 
                 def release(model: Floats) -> Floats:
-                    noised = noised_update(model - centre, terms)
+                    noised = self.noised(model - centre, terms)
                     self.account.record(slot.number, model, centre + lattice.from_lattice(noised))
                     made.append(self.member.contribute(batch, terms, noised))
                     return centre  # the noise of one share protects nothing, so what was noised is kept nowhere
