@@ -53,6 +53,7 @@ VICTIM, KNOWN, GONE = "ann", "bob", "cleo"
 HONEST: Final = (VICTIM, KNOWN, GONE)
 SPIES: Final = ("eve", "mallory")
 EVERYONE: Final = (*HONEST, *SPIES)
+_ROUNDING = 1e-9  # relative, by which the least noise that a client states can be too little in double precision
 _TO_SITE: Expected = (messages.Decline, *masked.TO_SITE)
 
 
@@ -211,7 +212,7 @@ class _Group:
             invited=self.cohort.names,
             required=self.settings.contributors,
             colluders=self.settings.colluders,
-            sigma=max(self.asking.values()),
+            sigma=max(self.asking.values()) / (1.0 + MARGIN) * (1.0 + _ROUNDING),
             bound=length * (1.0 + MARGIN),
             centre=centre_digest(centre),
             dimension=self.training.dimension,
