@@ -161,7 +161,7 @@ def logistic(scene: levels.Scene, epsilon: float, rho: float, zeta: float, relea
     """A scene of digits with logistic regression, everything else as with the hinge, and settings tuned for it."""
     hinge = scene.trial("local", epsilon, TUNED_CLIENTS)
     tuned = Anchor(epsilon, rho, zeta, releases, tau)
-    return replace(scene.trained("linearised", epsilon, tuned, hinge.data, "local"), objective=Logistic(0.0))
+    return replace(scene.trained("local", epsilon, tuned, hinge.data), objective=Logistic(0.0))
 
 
 PAIRS, TRIPLETS = (next(scene for scene in levels.SCENES if scene.kind == kind) for kind in ("pairs", "triplets"))

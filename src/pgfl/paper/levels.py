@@ -1,9 +1,9 @@
 """Error against ε for the three levels of trust, beside the paper's algorithm, FedAvg and one trusted server.
 
-Settings come from `level_settings.csv`, which `benchmarks/tune_levels.py` writes: as many tries for every client step
-and ε, on federations that are used for nothing else. They follow one rule for all levels: what matters is how strong
-the noise of a pair's mean is. So they are looked up by the ε at which the *local* noise of five clients would disturb
-that mean as much.
+Settings come from `level_settings.csv`, which `benchmarks/tune_levels.py` writes: as many tries for every row and ε, on
+federations with five clients a pair that are used for nothing else. For more clients there is one rule: what matters is
+how strong the noise of a pair's mean is. So settings are looked up by the ε at which the mean of five would be
+disturbed as much.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pgfl.objectives import Hinge, Huber, Objective
 from pgfl.paper.experiments import DigitData, Experiment, Measured, RegressionData, Trial
 from pgfl.paper.items import Effort, Lookup
 from pgfl.paper.judging import Claim, claim
-from pgfl.paper.level_settings import TUNED_CLIENTS, Anchor, Kind, Step, between, tuned
+from pgfl.paper.level_settings import TUNED_CLIENTS, Anchor, Kind, Row, between, tuned
 from pgfl.paper.plots import BLUE, GREEN, GREY, INK, ORANGE, PURPLE, RED, Lines, Look, Series
 from pgfl.paper.statistics import Interval, interval
 from pgfl.privacy.request import Privacy
@@ -50,13 +50,15 @@ LOOKS: dict[Method, Look] = {
     "site": Look(PURPLE, "--", "v"),
     "central": Look(INK, "-.", "x"),
 }
-STEP: dict[Method, Step] = {
-    "paper": "paper", "fedavg": "fedavg",
-    "local": "linearised", "masked": "linearised", "site": "linearised", "central": "linearised",
+TRUST: dict[Row, Level] = {
+    "paper": "local", "fedavg": "local", "local": "local", "masked": "masked", "site": "site",
 }  # fmt: skip
-TRUST: dict[Method, Level] = {
-    "paper": "local", "fedavg": "local", "local": "local", "masked": "masked", "site": "site", "central": "site",
-}  # fmt: skip
+
+
+def noise_of_mean(row: Row, clients: int) -> float:
+    """The deviation of the noise in the mean of so many clients of a pair, relative to that of one local client."""
+    trust = Trust(TRUST[row])
+    return math.sqrt(trust.excess(clients)) / clients if trust.aggregates else 1.0 / math.sqrt(clients)
 
 
 @dataclass(frozen=True)
@@ -89,15 +91,11 @@ class Scene:
         servers = self.servers[clients]
         if method == "central":
             clients, servers = clients * servers, 1
-        trust = Trust(TRUST[method])
-        mean = clients / trust.excess(clients) if trust.aggregates else 1.0  # by how much its noise is weaker
-        as_if_local = epsilon * math.sqrt(mean * clients / TUNED_CLIENTS)
-        chosen = between(tuned(self.kind, STEP[method]), as_if_local)
-        return self.trained(STEP[method], epsilon, chosen, self.data(clients, servers), trust.level)
+        row: Row = "site" if method == "central" else method
+        as_if_five = epsilon * noise_of_mean(row, TUNED_CLIENTS) / noise_of_mean(row, clients)
+        return self.trained(row, epsilon, between(tuned(self.kind, row), as_if_five), self.data(clients, servers))
 
-    def trained(
-        self, step: Step, epsilon: float, chosen: Anchor, data: RegressionData | DigitData, trust: Level
-    ) -> Trial:
+    def trained(self, row: Row, epsilon: float, chosen: Anchor, data: RegressionData | DigitData) -> Trial:
         """A private training with these settings."""
         privacy = Privacy(
             epsilon=epsilon,
@@ -105,9 +103,9 @@ class Scene:
             max_releases=chosen.releases,
             index="release",
             x_norm=X_NORM,
-            trust=trust,
+            trust=TRUST[row],
         )
-        return self._trial(data, self._algorithm(step, chosen), chosen, privacy)
+        return self._trial(data, self._algorithm(row, chosen), chosen, privacy)
 
     def runs(self, effort: Effort, clients: int) -> int:
         """How many runs of every point; runs with few images differ most."""
@@ -116,23 +114,23 @@ class Scene:
 
     def without_privacy(self, clients: int) -> Trial:
         """The limit: the same network and the steps of the largest ε, without noise."""
-        chosen = tuned(self.kind, "linearised")[-1]
+        chosen = tuned(self.kind, "site")[-1]
         chosen = replace(chosen, releases=max(chosen.releases, LIMIT_ROUNDS[self.kind]))
-        algorithm = self._algorithm("linearised", chosen)
+        algorithm = self._algorithm("site", chosen)
         return self._trial(self.data(clients, self.servers[clients]), algorithm, chosen, None)
 
     def _objective(self, chosen: Anchor) -> Objective:
         return Huber(0.001, kappa=chosen.kappa) if self.regression else Hinge(0.0)
 
-    def _algorithm(self, step: Step, chosen: Anchor) -> Algorithm:
-        if step == "fedavg":
+    def _algorithm(self, row: Row, chosen: Anchor) -> Algorithm:
+        if row == "fedavg":
             longest = LONGEST * 2.0 / (2.002 if self.regression else 1.0)
             steps = math.ceil(1.0 / (chosen.rho * longest))
             return FedAvg(step=1.0 / (chosen.rho * steps), local_steps=steps, mixing="metropolis")
         tau = chosen.tau if chosen.tau_decay == 1.0 or chosen.tau == 0.0 else Decaying(chosen.tau, chosen.tau_decay)
-        if step == "paper":
+        if row == "paper":
             return PGFL(chosen.rho, tau, "metropolis", "admm")
-        return PGFL(chosen.rho, tau, "metropolis", "gradient", self.most_records)
+        return PGFL(chosen.rho, tau, "clients", "gradient", self.most_records)
 
     def _trial(
         self,
