@@ -64,13 +64,13 @@ def test_linearised_steps_over_a_network_are_those_of_the_simulator_given_the_no
         ("pgfl-exact", "gradient"),
     ],
 )
-def test_every_algorithm_without_noise(tmp_path, kind, client):
+def test_every_algorithm_without_noise(tmp_path, kind, client, mixing="metropolis"):
     federation = demo_federation(3, 2, "ridge", seed=4)
     plain = demo_training(federation, "ridge", ROUNDS)
     counts = [[sum(federation.client_cluster[federation.client_server == s] == q) for s in range(3)] for q in range(2)]
     settings = {
         **plain.model_dump(),
-        "mixing": "metropolis",
+        "mixing": mixing,
         "algorithm": {
             "kind": kind,
             "client": client,
@@ -83,6 +83,11 @@ def test_every_algorithm_without_noise(tmp_path, kind, client):
     network = LocalNetwork(tmp_path, federation, Training.model_validate(settings), {"enabled": False})
     train_in_process(network)
     assert largest_difference(network) <= 1e-10
+
+
+@pytest.mark.parametrize("kind", ["pgfl", "fedavg"])
+def test_sites_tell_their_neighbours_how_many_clients_they_have(tmp_path, kind):
+    test_every_algorithm_without_noise(tmp_path, kind, "admm", "clients")
 
 
 @pytest.mark.parametrize("participants", ["all", 1])
