@@ -4,8 +4,9 @@ Every row gets the same: the same settings to start from, the same number of tri
 which are used for nothing else. A try changes some settings of the best so far; what does clearly worse on the first
 federations is not tried on the others. Each ε starts from the best settings of the ε beside it. In the end every row
 tries what was found for two others, and what had been found by hand before, each at the ε at which the mean of a pair
-is disturbed as much. Writes src/pgfl/paper/level_settings.csv; takes about half an hour of one core. With `--rows` only
-these are tuned, and the others keep the settings of the file.
+is disturbed as much. Writes src/pgfl/paper/level_settings.csv; takes about half an hour of one core. With `--rows`
+and `--scenes` only these are tuned, and the others keep the settings of the file. Masked sums and sites were tuned for
+themselves in regression only.
 """
 
 # ruff: noqa: E402 (threads of BLAS are set before NumPy is loaded)
@@ -32,8 +33,8 @@ import numpy as np
 
 from pgfl.errors import PgflError
 from pgfl.paper import level_settings
-from pgfl.paper.level_settings import TUNED_CLIENTS, Anchor, Kind, Row, as_text, between, tuned
-from pgfl.paper.levels import SCENES, Scene, noise_of_mean
+from pgfl.paper.level_settings import TUNED_CLIENTS, Anchor, Kind, Row, as_text, tuned
+from pgfl.paper.levels import SCENES, Scene, as_noisy
 
 FILE = Path(level_settings.__file__).with_name(level_settings.FILE)
 EPSILONS = (1.0, 0.25, 4.0, 16.0, 64.0)  # in this order; each starts from the nearest one before it
@@ -131,12 +132,6 @@ class Search:
         return best, float(np.mean(least))
 
 
-def as_noisy(anchors: tuple[Anchor, ...], row: Row, other: Row, epsilon: float) -> Anchor:
-    """The other row's settings at the ε at which its noise is as strong as that of this row."""
-    ratio = noise_of_mean(other, TUNED_CLIENTS) / noise_of_mean(row, TUNED_CLIENTS)
-    return between(anchors, epsilon * ratio)
-
-
 def tune(scene: Scene, row: Row, file: Path, tries: int, before: Mapping[Row, tuple[Anchor, ...]]) -> Found:
     """All ε of one row; what is in the file already is not tuned again, so an interrupted search goes on.
 
@@ -190,8 +185,9 @@ def main() -> None:
     parser.add_argument("--keep", type=Path, default=Path("tuned"), help="where an interrupted search goes on")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--rows", nargs="+", choices=ROWS, default=ROWS)
+    parser.add_argument("--scenes", nargs="+", choices=TRIES, default=TRIES)
     chosen = parser.parse_args()
-    jobs = [(scene, row) for scene in SCENES for row in ROWS if row in chosen.rows]
+    jobs = [(scene, row) for scene in SCENES for row in ROWS if scene.kind in chosen.scenes and row in chosen.rows]
     found = _as_written()
     with ProcessPoolExecutor(chosen.workers, mp_context=get_context("spawn")) as pool:
         for name in ("own", "all"):

@@ -135,7 +135,8 @@ INFINITE = np.array([[0, np.inf, 0], [0, 0, 0]]).tobytes()
 LONG = np.array([[0, 60.0, 99], [0, 0, 0]]).tobytes()
 HUGE = np.full((2, 3), 1e308).tobytes()
 PUBLICATION = {
-    "site": "s", "training": "", "round": 1, "degree": 0, "clusters": ["a", "c"], "clients": [1, 1], "able": [], "exhausted": []
+    "site": "s", "training": "", "round": 1, "degree": 0,
+    "clusters": ["a", "c"], "clients": [1, 1], "able": [], "exhausted": [],
 }  # fmt: skip
 TWO_CLUSTERS = {**PUBLICATION, "clusters": ["a", "b"]}
 MALFORMED = {
