@@ -56,6 +56,7 @@ CLAIMS = {
         "idea.clients-masked",
         "idea.clients-paper",
         "idea.own-settings",
+        "idea.own-settings-4",
         "idea.records",
         "idea.falling-tau",
         "idea.falling-tau-1",

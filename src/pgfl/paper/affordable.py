@@ -170,11 +170,17 @@ def logistic(scene: levels.Scene, epsilon: float, rho: float, zeta: float, relea
     return replace(scene.trained("local", epsilon, found, hinge.data), objective=Logistic(0.0))
 
 
+def with_settings_for_local(masked: Trial, epsilon: float) -> Trial:
+    """A trial of masked sums with the settings that were tuned for local noise which is as strong."""
+    chosen = levels.as_noisy(tuned("regression", "local"), "masked", "local", epsilon)
+    return LEVELS.trained("masked", epsilon, chosen, masked.data)
+
+
 PAIRS, TRIPLETS = (next(scene for scene in levels.SCENES if scene.kind == kind) for kind in ("pairs", "triplets"))
 HINGE_PAIRS, HINGE_TRIPLETS = PAIRS.trial("local", 2.5, TUNED_CLIENTS), TRIPLETS.trial("local", 1.0, TUNED_CLIENTS)
 LEVELS = next(scene for scene in levels.SCENES if scene.regression)
 LOCAL, MASKED, PAPER = (LEVELS.trial(method, 1.0, TUNED_CLIENTS) for method in ("local", "masked", "paper"))
-FOR_LOCAL = levels.as_noisy(tuned("regression", "local"), "masked", "local", 1.0)
+MASKED_AT_FOUR = LEVELS.trial("masked", 4.0, TUNED_CLIENTS)
 IDEAS = (
     Idea("clients", "neighbours count by their clients, ε = 1", LOCAL, with_mixing(LOCAL, "metropolis")),
     Idea("clients-masked", "neighbours count by their clients, masked sums, ε = 1",
@@ -182,7 +188,9 @@ IDEAS = (
     Idea("clients-paper", "neighbours count by their clients, the paper's client step, ε = 1",
          with_mixing(PAPER, "clients"), PAPER),
     Idea("own-settings", "settings tuned for masked sums, in the place of those for local noise, masked sums, ε = 1",
-         MASKED, LEVELS.trained("masked", 1.0, FOR_LOCAL, MASKED.data)),
+         MASKED, with_settings_for_local(MASKED, 1.0)),
+    Idea("own-settings-4", "settings tuned for masked sums, in the place of those for local noise, masked sums, ε = 4",
+         MASKED_AT_FOUR, with_settings_for_local(MASKED_AT_FOUR, 4.0)),
     Idea("records", "every record counts alike (`full_records`), masked sums, ε = 1",
          MASKED, replace(MASKED, algorithm=replace(MASKED.algorithm, full_records=1))),  # type: ignore[type-var]
     Idea("falling-tau", "τ falls with the noise, 0.3 · 0.993ⁿ beside 0.3, ε = 4", AT_FOUR, with_tau(AT_FOUR, 0.3)),

@@ -267,8 +267,8 @@ def note(effort: Effort) -> str:
         "in proportion to its records (`full_records`), and a server among its neighbours in proportion to its clients "
         '(`mixing = "clients"`). “Without privacy” is the same network and algorithm without '
         "noise; its plain averages stop a little beside the optimum, so that one trusted server, which averages "
-        "nothing, can end below it. Clients are placed at random: where 5 clients a pair are said, pairs have 1 to 9 "
-        "or more."
+        "nothing, can end below it; it has the settings of sites. Clients are placed at random: where 5 clients a pair "
+        "are said, pairs have 1 to 9 or more."
     )
 
 
