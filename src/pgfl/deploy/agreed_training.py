@@ -14,6 +14,7 @@ from pgfl.config.building import build_algorithm, build_objective
 from pgfl.config.schema import TRAINED_BY_GRADIENT, Count, Positive, PrivacyKeys, Section
 from pgfl.core.algorithms import Algorithm
 from pgfl.core.assured import LEAST_TOLERANCE
+from pgfl.core.topology import Mixing
 from pgfl.errors import NetworkError, PrivacyError
 from pgfl.objectives import BatchedObjective, Ridge
 from pgfl.privacy.trust import Level, Trust
@@ -48,7 +49,7 @@ class Training(Section):
     rounds: Count
     dimension: Annotated[int, Field(ge=1, le=10_000_000)]
     clusters: Annotated[tuple[Name, ...], Field(min_length=1)]
-    mixing: Literal["uniform", "metropolis"] = "uniform"
+    mixing: Mixing = "uniform"
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0  # for the choice of participants
     max_norm: Positive = 1e9  # longer vectors are refused
     most_clients: dict[str, Count] = Field(default_factory=dict)  # pgfl-exact: max over sites of |C_{s,(q)}|

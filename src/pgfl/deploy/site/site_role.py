@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -199,7 +200,8 @@ class SiteRole:
     def publication(self) -> Publication:
         """The models as they are now, as a publication of the last round."""
         models = {cluster: state["model"] for cluster, state in self.server.state()["clusters"].items()}
-        return Publication(self.server.round, len(self.server.neighbours), models)
+        counted = Counter(map(self.server.key, self.clients.values()))
+        return Publication(self.server.round, len(self.server.neighbours), models, clients=counted)
 
     def combine(self, round: int, publications: Mapping[str, Publication]) -> None:
         """The server's combination; from now on those who answered are accepted."""
