@@ -20,6 +20,7 @@ from pgfl.core import metrics
 from pgfl.core.algorithms import PGFL, ServerState
 from pgfl.core.client_rules import ClientRule, GradientSteps, LinearisedStep
 from pgfl.core.server_rules import NeighbourhoodAverage
+from pgfl.privacy.noise import SeededNoise
 from pgfl.simulate import numba_kernels as compiled
 from pgfl.simulate.engine import CLIENTS_AT_A_TIME, Engine, Part, State, Turnout
 from pgfl.simulate.flat_layout import Layout
@@ -28,6 +29,7 @@ from pgfl.simulate.neighbourhoods import NeighbourhoodOfPairs
 from pgfl.simulate.numba_blocks import PAGE, CompiledBlock, aligned
 from pgfl.simulate.numba_coordinates import Coordinates, coordinate_phase, no_coordinates, packed, unpacked, written_out
 from pgfl.simulate.numba_orthogonal import Turned, orthogonal_phase, turned
+from pgfl.simulate.numba_releases import release_and_average
 from pgfl.simulate.numba_servers import averaged_and_learned
 
 
@@ -55,7 +57,7 @@ class FastEngine(Engine):
             return super().client_phase(part, number)
         state, bounds = self.state, part.mean.indptr
         who, fields, averaged = (part.flat, bounds, block.pairs.start), tuple(block.problems), self.noise is None
-        means = (np.empty if averaged else np.zeros)((len(bounds) - 1, state.duals.shape[1]), dtype=self.dtype)
+        means = np.empty((len(bounds) - 1, state.duals.shape[1]), dtype=self.dtype)
         results = (means, part.shares, averaged)
         if not self.algorithm.client_rule.solves:
             lengths = _reach_records_steps(self.algorithm.client_rule)
@@ -74,14 +76,24 @@ class FastEngine(Engine):
                 models = (state.server_models, state.duals, state.models)
                 compiled.client_phase(*who, fields, *models, errors, *results, "dual" in state.late, block.kept)
             self.check_solved(errors, lambda: self._solved(part), part)
-        if self.noise is not None:
+        if self.noise is not None and not self._release_simulated(part, number, means):
             released = self.noise.release(pick(state.model, part.index), part.sigma, part.flat, number)
             put(state.released, slice(None) if part.index is None else part.index, released)
+            means[:] = 0.0
             compiled.sum_contributions(part.flat, bounds, state.released, state.dual, means)
             means *= part.shares
         if self.pair_noise is not None:
             return self.released_means(part, pick(state.model, part.index), means, number)
         return means
+
+    def _release_simulated(self, part: Part, number: int, means: Array) -> bool:
+        """Release with seeded noise, compiled, and average what was released; False if the plain way is to do it."""
+        if type(self.noise) is not SeededNoise:
+            return False
+        state, bounds = self.state, part.mean.indptr
+        normals = self.noise.normals(part.flat, number, (len(part.flat), means.shape[1]))
+        vectors = (state.model, state.dual, part.shares, state.released, means)
+        return release_and_average(part.flat, bounds, part.sigma, normals, *vectors)
 
     def server_phase(self, turnout: Turnout, means: list[Array], tau: float) -> ServerState:
         """As `Engine.server_phase`; the client phase has settled what was put off."""
