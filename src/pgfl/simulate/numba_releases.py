@@ -7,8 +7,7 @@ import math
 
 from pgfl.array_types import Array
 from pgfl.simulate.numba_compiled import compiled, rounded
-from pgfl.simulate.numba_lanes import load, nothing, spread, total
-from pgfl.simulate.numba_products import lanes_of
+from pgfl.simulate.numba_lanes import lanes_of, load, nothing, spread, total
 
 
 @rounded
