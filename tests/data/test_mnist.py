@@ -9,6 +9,7 @@ import pytest
 
 from pgfl.data import digits, mnist_federation
 from pgfl.errors import PgflError
+from pgfl.privacy.sensitivity import clip_rows
 
 STANDARD_TEST_IMAGES = {1: 1135, 2: 1032, 3: 1010, 6: 958, 7: 1028, 8: 974, 9: 1009}
 
@@ -73,6 +74,11 @@ class TestFederations:
         assert federation.features.min() == 0.0
         assert set(federation.targets.tolist()) == {0.0, 1.0}
         assert federation.graph.connected
+
+    @pytest.mark.parametrize("dtype", [np.float64, np.float32])
+    def test_no_image_is_long_enough_to_be_clipped(self, dtype):
+        features = mnist_federation("pairs", dtype=dtype).features
+        assert clip_rows(features, 1.0) is features
 
     def test_every_client_has_as_many_images_of_every_digit_of_its_task(self):
         known = {(row > 0).tobytes(): digit for digit, rows in digits.embedded().train.items() for row in rows}

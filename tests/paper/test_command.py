@@ -6,6 +6,8 @@ import json
 
 import pytest
 
+from pgfl.paper import registry
+from pgfl.paper.reproduce import chosen
 from tests.command_line import refused, run
 
 
@@ -29,6 +31,13 @@ def test_the_table_of_verdicts(tmp_path) -> None:
     code, out, _ = run("reproduce", "network", "--out", tmp_path / "n")
     assert code == 0
     assert "The page:" in out
+
+
+def test_all_is_everything_but_what_must_be_named() -> None:
+    every = list(registry.items())
+    assert [item.name for item in chosen(["all"])] == [name for name in every if name != "affordable"]
+    assert [item.name for item in chosen(["affordable", "all"])] == every
+    assert [item.name for item in chosen(["affordable", "fig1"])] == ["fig1", "affordable"]
 
 
 def test_an_unknown_item(tmp_path) -> None:

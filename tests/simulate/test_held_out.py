@@ -9,6 +9,7 @@ from pgfl.core.encoded_columns import NumberColumn, TargetColumn
 from pgfl.core.measures import MEASURES
 from pgfl.core.row_encoding import RowEncoding
 from pgfl.errors import ConfigError
+from pgfl.simulate import prediction_points
 
 SLOPES = {"east": [1.0, -1.0, 0.5], "west": [0.5, 1.0, -0.2]}
 
@@ -52,6 +53,20 @@ def test_the_figures_are_means_over_clients_of_their_own_models():
     assert list(measured) == ["r2", "mae", "rmse"]
     assert measured["r2"].whole.value == pytest.approx(result.history["r2"][-1])
     assert {q: figure.value for q, figure in measured["r2"].clusters.items()} == pytest.approx(per_cluster)
+
+
+@pytest.mark.parametrize(("block_bytes", "models_together"), [(3 * 8 * 7, 64), (1 << 19, 1), (1, 2)])
+def test_no_figure_depends_on_how_many_rows_and_servers_are_multiplied_together(
+    monkeypatch, block_bytes, models_together
+):
+    whole = train(federation(labels=True), PGFL(rho=2.0), Logistic(), rounds=3)
+    monkeypatch.setattr(prediction_points, "BLOCK_BYTES", block_bytes)
+    monkeypatch.setattr(prediction_points, "MODELS_TOGETHER", models_together)
+    parts = train(federation(labels=True), PGFL(rho=2.0), Logistic(), rounds=3)
+    for name, values in whole.history.items():
+        np.testing.assert_allclose(parts.history[name], values, rtol=1e-12)
+    for name in ("accuracy", "auc", "log_loss"):
+        np.testing.assert_allclose(parts.client_measures[name], whole.client_measures[name], rtol=1e-12)
 
 
 def test_clients_are_compared_on_their_own_rows():

@@ -210,9 +210,8 @@ class _Normals:
 
 def _paid(plan: Plan, clients: Integers, round: int) -> Floats:
     """σ of a round that everyone has paid for."""
-    assert plan.admit(clients, round).all()
-    sigma = plan.sigma(clients, round)
-    plan.spend(clients, round)
+    paying, sigma = plan.charged(clients, round)
+    assert len(paying) == len(clients)
     return sigma
 
 

@@ -23,7 +23,7 @@ def reproduce(
         list[str],
         typer.Argument(metavar="ITEM…", help="fig1 … fig9, theorem1 … theorem3, network, beyond, affordable, or all."),
     ],
-    quick: Annotated[bool, typer.Option("--quick", help="Few runs and thin grids: a minute or two.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Few runs and thin grids: about a minute.")] = False,
     runs: Annotated[
         int | None, typer.Option(min=2, help="Monte Carlo runs of a regression curve (100); the others in proportion.")
     ] = None,
@@ -49,8 +49,9 @@ def reproduce(
 ) -> None:
     """Reproduce figures and theorems of the paper, with a verdict on every claim.
 
-    ITEM is fig1 … fig9, theorem1 … theorem3, network, beyond, affordable, or all. Everything runs offline; all of it
-    takes half an hour on two cores, with --quick a minute or two.
+    ITEM is fig1 … fig9, theorem1 … theorem3, network, beyond, affordable, or all, which means all but affordable.
+    Everything runs offline. On two cores all takes about ten minutes, with --quick less than one; affordable takes
+    an hour.
     """
     from pgfl.cli.progress import bar
     from pgfl.paper.items import Effort

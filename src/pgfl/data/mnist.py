@@ -18,6 +18,7 @@ from pgfl.core.topology import Graph
 from pgfl.data.digits import PIXELS, Images, embedded, read_originals
 from pgfl.data.placement import POOLS, Layout, float_type, lay_out, offsets_of
 from pgfl.errors import ConfigError, DataError
+from pgfl.privacy.sensitivity import just_below
 
 Task = tuple[tuple[int, ...], tuple[int, ...]]
 """The digits that are labelled 0, and those that are labelled 1."""
@@ -187,6 +188,6 @@ def _test_set(source: Path | None, task: Task, dtype: np.dtype[Any], intercept: 
 
 
 def _normalise(rows: AnyFloats) -> None:
-    """Divide every row by its norm, in place; a row of zeros stays."""
+    """Scale every row to the length 1, in place, so that nothing is left to clip; a row of zeros stays."""
     norms = np.sqrt(np.einsum("ij,ij->i", rows, rows))
-    rows /= np.where(norms > 0, norms, 1.0)[:, None]
+    rows *= (just_below(1.0, rows) / np.where(norms > 0, norms, 1.0))[:, None]

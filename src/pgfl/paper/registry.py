@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from pgfl.paper.items import Item
 
+ALL = "all"
+ONLY_BY_NAME = ("affordable",)
+"""What `all` leaves out: it judges no claim of the paper, and takes longer than everything else together."""
+
 
 def items() -> dict[str, Item]:
     """fig1 … fig9, the theorems, and what goes beyond the paper."""

@@ -17,9 +17,9 @@ from pgfl.paper.items import Effort, Item
 from pgfl.paper.judging import Claim
 from pgfl.paper.kept import Kept
 from pgfl.paper.outcome import Outcome, writing
+from pgfl.paper.registry import ALL, ONLY_BY_NAME
 from pgfl.paper.runner import Runner
 
-ALL = "all"
 CLAIMS = "claims.json"
 Progress = Callable[[float, float, str], None]
 
@@ -56,14 +56,15 @@ def _command(names: Sequence[str], effort: Effort) -> str:
 
 
 def chosen(names: Sequence[str]) -> list[Item]:
-    """The items of these names, in the order of the paper; "all" is all of them."""
+    """The items of these names, in the order of the paper; "all" are those that need not be named."""
     known = registry.items()
     for name in names:
         if name != ALL and name not in known:
             raise ConfigError(
                 f"There is no item {name!r}{nearest(name, known)}; choose from {', '.join([*known, ALL])}."
             )
-    return [item for name, item in known.items() if ALL in names or name in names]
+    wanted = {*names, *(name for name in known if ALL in names and name not in ONLY_BY_NAME)}
+    return [item for name, item in known.items() if name in wanted]
 
 
 def reproduce(

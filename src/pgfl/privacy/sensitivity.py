@@ -188,7 +188,7 @@ def clip_rows(features: ArrayLike, x_norm: float) -> AnyFloats:
         if len(long):
             if clipped is None:
                 clipped = rows.copy()
-            shrink = x_norm * (1.0 - 2.0 * _rounding(block)) / norms[long]
+            shrink = just_below(x_norm, block) / norms[long]
             clipped[start + long] = block[long].astype(np.float64) * shrink[:, None]
     return given if clipped is None else clipped.reshape(given.shape)
 
@@ -206,6 +206,11 @@ def clip_labels(targets: ArrayLike, y_bound: float) -> AnyFloats:
     if float(limit) > y_bound:
         limit = np.nextafter(limit, given.dtype.type(0.0))
     return given if (np.abs(given) <= limit).all() else np.clip(given, -limit, limit)
+
+
+def just_below(x_norm: float, rows: AnyFloats) -> float:
+    """The length to give to rows that shall have the norm x_norm: rounding cannot make them longer than that."""
+    return x_norm * (1.0 - 2.0 * _rounding(rows))
 
 
 def _rounding(block: AnyFloats) -> float:

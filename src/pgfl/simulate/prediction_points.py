@@ -26,6 +26,7 @@ from pgfl.simulate.totals import Totals
 
 CLUSTERS_SHOWN = 12
 GROUPS, LEAST_ROWS, MOST_POINTS = 10, 20, 400
+BLOCK_BYTES, MODELS_TOGETHER = 1 << 19, 64
 Rows = list[dict[str, float]]
 ModelsOf = Callable[[slice], AnyFloats]
 """The models of a range of clients: one row each, or a single row that all of them share."""
@@ -97,10 +98,11 @@ class HeldOut:
             self._note(rows, "accuracy", self._accuracies(models_of))
         others = [name for name in self.wanted if name != "accuracy"]
         values = {name: np.zeros(self.layout.clients) for name in others}
-        for task, clients in self._groups() if others else ():
-            margins = measures.margins(models_of(clients), task.test.features)
-            for name in filter(task.defines, others):
-                values[name][clients] = task.figures(name, margins)
+        for number, tasks in enumerate(self.tasks) if others else ():
+            for q, task in tasks.items():
+                for clients, margins in _margins(models_of, self._servers(number, q), task.test.features):
+                    for name in filter(task.defines, others):
+                        values[name][clients] = task.figures(name, margins)
         for name in others:
             self._note(rows, name, self.totals.over_clients_by_cluster(values[name]))
 
@@ -110,21 +112,19 @@ class HeldOut:
         names = self.wanted if only_wanted else [name for name in measures.MEASURES if self._anywhere(name)]
         found = {name: np.full((4, run.federation.size), np.nan) for name in names}
         own_rows = {q: _rows_by_client(task.test, run.federation.size) for q, task in tasks.items()}
-        for q, clients in self._ranges[number]:
-            if q not in tasks:
-                continue
-            task, models = tasks[q], models_of(clients)
-            margins = measures.margins(models, task.test.features)
-            members = run.order[clients.start - run.clients.start : clients.stop - run.clients.start]
-            for name in filter(task.defines, names):
-                found[name][0, members], found[name][1, members] = task.figures(name, margins), task.baseline(name)
-                for place, client in enumerate(members.tolist()):
-                    rows, model = own_rows[q][client], slice(None) if len(models) == 1 else slice(place, place + 1)
-                    if rows is None:
-                        found[name][2:, client] = found[name][:2, client]
-                    elif len(rows):
-                        found[name][2, client] = task.figures(name, margins[:, model], rows)[0]
-                        found[name][3, client] = task.baseline(name, rows)
+        for q, task in tasks.items():
+            for clients, margins in _margins(models_of, self._servers(number, q), task.test.features):
+                members = run.order[clients.start - run.clients.start : clients.stop - run.clients.start]
+                shared = margins.shape[1] == 1
+                for name in filter(task.defines, names):
+                    found[name][0, members], found[name][1, members] = task.figures(name, margins), task.baseline(name)
+                    for place, client in enumerate(members.tolist()):
+                        rows, model = own_rows[q][client], slice(None) if shared else slice(place, place + 1)
+                        if rows is None:
+                            found[name][2:, client] = found[name][:2, client]
+                        elif len(rows):
+                            found[name][2, client] = task.figures(name, margins[:, model], rows)[0]
+                            found[name][3, client] = task.baseline(name, rows)
         return [ClientFigures(name, *found[name]) for name in names]
 
     def own_rows(self, number: int) -> Ints:
@@ -148,7 +148,7 @@ class HeldOut:
         for number, tasks in enumerate(self.tasks):
             for q, task in tasks.items():
                 sizes[number, q] = len(task.test.targets)
-                chosen = [clients for cluster, clients in self._ranges[number] if cluster == q]
+                chosen = self._servers(number, q)
                 if chosen and task.defines("accuracy"):
                     distinct, counts = _distinct(models_of, chosen, task.test.features)
                     hits = measures.hits(measures.margins(distinct, task.test.features), task.test.targets)
@@ -166,9 +166,9 @@ class HeldOut:
             if 1 < len(names) <= CLUSTERS_SHOWN:
                 rows[number] |= {f"{name}_{names[q]}": float(sums[number, q] / members[number, q]) for q in tested}
 
-    def _groups(self) -> Iterator[tuple[Task, slice]]:
-        for number, tasks in enumerate(self.tasks):
-            yield from ((tasks[q], clients) for q, clients in self._ranges[number] if q in tasks)
+    def _servers(self, number: int, q: int) -> list[slice]:
+        """The clients of a run's cluster, server by server."""
+        return [clients for cluster, clients in self._ranges[number] if cluster == q]
 
 
 def _ranges(layout: Layout, run: RunLayout) -> list[tuple[int, slice]]:
@@ -187,6 +187,24 @@ def _tasks(run: RunLayout, objectives: Objectives) -> dict[int, Task]:
         for q, name in enumerate(run.federation.cluster_ids)
         if name in tests and len(tests[name].targets)
     }
+
+
+def _margins(models_of: ModelsOf, servers: list[slice], features: AnyFloats) -> Iterator[tuple[slice, AnyFloats]]:
+    """The clients of every server with the margins of their models.
+
+    Reading the rows takes most of the time, so a block of them serves several servers while it is in the cache.
+    """
+    block = max(1, BLOCK_BYTES // (features.itemsize * features.shape[1]))
+    waiting: list[tuple[slice, AnyFloats]] = []
+    for number, clients in enumerate(servers, start=1):
+        waiting.append((clients, models_of(clients)))
+        if number < len(servers) and sum(len(models) for _, models in waiting) < MODELS_TOGETHER:
+            continue
+        starts = range(0, len(features), block)
+        found = [[measures.margins(models, features[i : i + block]) for _, models in waiting] for i in starts]
+        for (together, _), blocks in zip(waiting, zip(*found, strict=True), strict=True):
+            yield together, np.concatenate(blocks)
+        waiting = []
 
 
 def _distinct(models_of: ModelsOf, ranges: list[slice], features: AnyFloats) -> tuple[AnyFloats, Ints]:
