@@ -265,7 +265,7 @@ def random_problem(seed: int, kind: str = "ridge", shape: str | None = None, **s
     rows = rng.integers(fewest, most + 1, size=count).tolist()
     settings.setdefault("rho", float(rng.uniform(2.0, 8.0)))
     settings.setdefault("tau", GeometricTau(0.4, 0.98))
-    settings.setdefault("mixing", str(rng.choice(["uniform", "metropolis"])))
+    settings.setdefault("mixing", str(rng.choice(["uniform", "metropolis", "clients"])))
     return assemble(rng, kind, servers, edges, places, rows, dimension, features, one_class, **settings)
 
 
@@ -313,7 +313,7 @@ def problems(
         tuple(one_class),
         rho=draw(st.floats(2.0, 10.0), label="rho"),
         tau=GeometricTau(draw(st.floats(0.0, 0.6), label="tau"), draw(st.sampled_from([1.0, 0.98]), label="decay")),
-        mixing=draw(st.sampled_from(["uniform", "metropolis"]), label="mixing"),
+        mixing=draw(st.sampled_from(["uniform", "metropolis", "clients"]), label="mixing"),
         algorithm=draw(st.sampled_from(algorithms), label="algorithm"),
         client=draw(st.sampled_from(clients), label="client"),
         local_steps=draw(st.integers(1, 3), label="local steps"),

@@ -22,7 +22,8 @@ pgfl:
     w̃_{q,s} = agg; without a participant, w_{q,s}^{(n−1)}; without that too, absent.
     ŵ_{q,s} = Σ a_sp w̃_{q,p} / Σ a_sp over the p ∈ N_s that have w̃_{q,p}; absent if none has.
     w_{q,s} = (1 − τ) ŵ_{q,s} + τ mean of ŵ_{r,s} over the r ≠ q that s has; if it has no other, ŵ_{q,s}.
-    a_sp is 1/|N_s| (uniform), or 1/(1 + max(|N_s⁻|, |N_p⁻|)) with a_ss the rest to one (metropolis).
+    a_sp is 1/|N_s| (uniform), or 1/(1 + max(|N_s⁻|, |N_p⁻|)) with a_ss the rest to one (metropolis), or p's clients of
+    the cluster (at least 1) over those of all of N_s (clients).
 
 pgfl-onestep. "Has" and every w on the right-hand side are of round n − 1, before any server has moved.
     1. Own part: agg; without a participant, w_{q,s}^{(n−1)} if s has it.
@@ -137,9 +138,13 @@ def neighbours(problem: Problem, s: str) -> list[str]:
     return found
 
 
-def mixing_weights(problem: Problem, s: str, mixing: str) -> dict[str, float]:
-    """The weight that s gives to every p ∈ N_s."""
+def mixing_weights(problem: Problem, s: str, mixing: str, q: str = GLOBAL) -> dict[str, float]:
+    """The weight that s gives to every p ∈ N_s, for the models of cluster q."""
     near = neighbours(problem, s)
+    if mixing == "clients":
+        everyone = {c.id for c in problem.clients}
+        counts = {p: max(1, len(participants_at(problem, everyone, p, q))) for p in [*near, s]}
+        return {p: count / sum(counts.values()) for p, count in counts.items()}
     if mixing == "uniform":
         return {p: 1.0 / (1 + len(near)) for p in [*near, s]}
     if mixing != "metropolis":
@@ -308,8 +313,8 @@ def between_servers(problem: Problem, models: Models, clusters: list[str]) -> Mo
     """InterServerAggregation over those neighbours that have a model."""
     mixed = {}
     for s in problem.servers:
-        weights = mixing_weights(problem, s, problem.mixing)
         for q in clusters:
+            weights = mixing_weights(problem, s, problem.mixing, q)
             have = [p for p in weights if (p, q) in models]
             if have:
                 share = sum(weights[p] for p in have)

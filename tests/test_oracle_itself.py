@@ -170,6 +170,11 @@ def test_mixing_weights_by_hand():
     assert oracle.mixing_weights(star, "b", "uniform") == {"a": 0.5, "b": 0.5}
     assert oracle.mixing_weights(star, "b", "metropolis") == {"a": 0.25, "b": 0.75}
     assert oracle.mixing_weights(star, "e", "metropolis") == {"e": 1.0}
+    clients = [scalar_client(f"c{k}", "b" if k else "a", "qr"[k == 3], 0) for k in range(4)]  # in q: 1 at a, 2 at b
+    uneven = scalar_problem(clients, list("abc"), [("a", "b"), ("a", "c")])
+    assert oracle.mixing_weights(uneven, "a", "clients", "q") == {"a": 0.25, "b": 0.5, "c": 0.25}
+    assert oracle.mixing_weights(uneven, "b", "clients", "r") == {"a": 0.5, "b": 0.5}
+    assert oracle.mixing_weights(uneven, "b", "clients") == {"a": 0.25, "b": 0.75}
     assert component(star, "d") == set("abcd")
     assert component(star, "e") == {"e"}
 

@@ -30,6 +30,12 @@ def test_roles_equal_simulator_with_linearised_steps(algorithm, kind, seed):
     assert_equal_in_both(random_case(seed, kind, None, "few", True, algorithm=algorithm, client="gradient"))
 
 
+@pytest.mark.parametrize("algorithm", ["pgfl", "fedavg"])
+@pytest.mark.parametrize("seed", [1, 3, 8, 14])
+def test_roles_equal_simulator_where_neighbours_count_by_their_clients(algorithm, seed):
+    assert_equal_in_both(random_case(seed, "huber", None, "few", True, algorithm=algorithm, mixing="clients"))
+
+
 NEW_PAIRS = {
     "gradient steps with exact mixing": Pair(GradientSteps(0.02, 3), ExactDiffusion(), mixing="metropolis"),
     "a proximal step with one model for all": Pair(ProximalStep(2.0), NeighbourhoodAverage(personalised=False)),

@@ -55,22 +55,24 @@ def test_linearised_steps_over_a_network_are_those_of_the_simulator_given_the_no
 
 
 @pytest.mark.parametrize(
-    ("kind", "client"),
+    ("kind", "client", "mixing"),
     [
-        ("pgfl", "admm"),
-        ("pgfl-exact", "admm"),
-        ("pgfl-onestep", "admm"),
-        ("fedavg", "admm"),
-        ("pgfl-exact", "gradient"),
+        ("pgfl", "admm", "metropolis"),
+        ("pgfl-exact", "admm", "metropolis"),
+        ("pgfl-onestep", "admm", "metropolis"),
+        ("fedavg", "admm", "metropolis"),
+        ("pgfl-exact", "gradient", "metropolis"),
+        ("pgfl", "gradient", "clients"),
+        ("fedavg", "admm", "clients"),
     ],
 )
-def test_every_algorithm_without_noise(tmp_path, kind, client):
+def test_every_algorithm_without_noise(tmp_path, kind, client, mixing):
     federation = demo_federation(3, 2, "ridge", seed=4)
     plain = demo_training(federation, "ridge", ROUNDS)
     counts = [[sum(federation.client_cluster[federation.client_server == s] == q) for s in range(3)] for q in range(2)]
     settings = {
         **plain.model_dump(),
-        "mixing": "metropolis",
+        "mixing": mixing,
         "algorithm": {
             "kind": kind,
             "client": client,

@@ -44,6 +44,7 @@ GOOD = {
             "round": 1,
             "degree": 1,
             "clusters": ["a", "b"],
+            "clients": [3, 0],
             "able": ["a"],
             "exhausted": ["b"],
             "rollbacks": [3],
@@ -80,8 +81,8 @@ GOOD = {
     ),
     Kind.MASKED_ANSWER: ({"round": 2, "release": 1, "terms": DIGEST, "sigma": None}, WORDS),
     Kind.SURVIVORS: ({"round": 2, "survivors": ["ann", "bob"]}, None),
-    Kind.CONSENT: ({"round": 2, "signature": "00"}, None),
-    Kind.SIGNATURES: ({"round": 2, "signatures": BOXES}, None),
+    Kind.CONSENT: ({"round": 2, "tags": "00"}, None),
+    Kind.CONSENTS: ({"round": 2, "tags": "00"}, None),
     Kind.REVEAL: ({"round": 2, "seed": "00" * 16, "self_shares": BOXES, "key_shares": {}}, None),
     Kind.ACKNOWLEDGED: ({"site": "s", "training": "", "round": 0, "degree": 1, "finished": False, "ready": True}, None),
 }
@@ -119,7 +120,7 @@ def test_messages_that_change_have_a_new_version():
     """Machines whose messages differ must refuse each other by version, with what to do, and not as malformed."""
     shapes = {message.kind.name: [message.kind, sorted(message.model_fields)] for message in ALL}
     digest = hashlib.sha256(json.dumps(shapes, sort_keys=True).encode()).hexdigest()
-    assert (VERSION, digest[:16]) == (4, "93a29c68a79e5a2b"), "raise wire.VERSION, and write the new pair here"
+    assert (VERSION, digest[:16]) == (5, "400795ba4f21c623"), "raise wire.VERSION, and write the new pair here"
 
 
 def frame(kind, header, payload=b""):
@@ -134,8 +135,10 @@ INFINITE = np.array([[0, np.inf, 0], [0, 0, 0]]).tobytes()
 LONG = np.array([[0, 60.0, 99], [0, 0, 0]]).tobytes()
 HUGE = np.full((2, 3), 1e308).tobytes()
 PUBLICATION = {
-    "site": "s", "training": "", "round": 1, "degree": 0, "clusters": ["a", "c"], "able": [], "exhausted": []
+    "site": "s", "training": "", "round": 1, "degree": 0,
+    "clusters": ["a", "c"], "clients": [1, 1], "able": [], "exhausted": [],
 }  # fmt: skip
+TWO_CLUSTERS = {**PUBLICATION, "clusters": ["a", "b"]}
 MALFORMED = {
     "empty": b"",
     "short": b"PGFL",
@@ -164,10 +167,12 @@ MALFORMED = {
     "overflowing norm": frame(Kind.ANSWER, ANSWER, HUGE),
     "unknown cluster": frame(Kind.PUBLICATION, PUBLICATION, PAYLOAD),
     "a cluster twice": frame(Kind.PUBLICATION, {**PUBLICATION, "clusters": ["a", "a"]}, PAYLOAD),
+    "a number of clients too few": frame(Kind.PUBLICATION, {**TWO_CLUSTERS, "clients": [1]}, PAYLOAD),
+    "a negative number of clients": frame(Kind.PUBLICATION, {**TWO_CLUSTERS, "clients": [1, -1]}, PAYLOAD),
     "clusters that are no list": frame(Kind.PUBLICATION, {**PUBLICATION, "clusters": "ab"}, PAYLOAD),
-    "an unknown able cluster": frame(Kind.PUBLICATION, {**PUBLICATION, "clusters": [], "able": ["c"]}),
+    "an unknown able cluster": frame(Kind.PUBLICATION, {**PUBLICATION, "clusters": [], "clients": [], "able": ["c"]}),
     "an unknown cluster that is exhausted": frame(
-        Kind.PUBLICATION, {**PUBLICATION, "clusters": [], "exhausted": ["c"]}
+        Kind.PUBLICATION, {**PUBLICATION, "clusters": [], "clients": [], "exhausted": ["c"]}
     ),
     "odd hex": frame(Kind.CHALLENGE, {"site": "s", "nonce": "0"}),
     "no hex": frame(Kind.CHALLENGE, {"site": "s", "nonce": "zz"}),

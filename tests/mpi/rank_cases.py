@@ -78,6 +78,12 @@ CASES: dict[str, dict] = {
         "algorithm": {"tau": 0.1, "participants": 3},
         "rounds": 3,
     },
+    "by clients": {
+        "data": {"kind": "table", "clients": "clients.csv"},
+        "graph": {"edges": "edges.csv", "servers": ("relay",), "mixing": "clients"},
+        "objective": {"kind": "logistic"},
+        "algorithm": {"tau": 0.1, "participants": 2},
+    },
     "uneven rows": {
         "data": {"kind": "table", "clients": "uneven.csv"},
         "graph": {"kind": "ring"},

@@ -52,6 +52,12 @@ CLAIMS = {
         "epsilon-4",
         "pairs",
         "triplets",
+        "idea.clients",
+        "idea.clients-masked",
+        "idea.clients-paper",
+        "idea.own-settings",
+        "idea.own-settings-4",
+        "idea.records",
         "idea.falling-tau",
         "idea.falling-tau-1",
         "idea.clusters",
@@ -76,6 +82,7 @@ CLAIMS = {
         "trust.triplets-local-5-1",
         "trust.triplets-masked-5-1",
         "trust.gain-5",
+        "trust.fedavg-5",
     ],
 }
 LEMMA = ["Huber", "logistic", "bounded-ridge", "raw-ridge"]

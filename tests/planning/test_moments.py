@@ -21,7 +21,7 @@ PAPER = facts_of(load("private-huber"))
 
 def hand_tuned(facts: Facts) -> Settings:
     """The settings of the reproduction, which were tuned for this scene."""
-    found = between(tuned("regression", "linearised"), facts.as_if_local)
+    found = between(tuned("regression", facts.trust), facts.epsilon)
     return Settings(found.rho, found.zeta, found.releases, found.tau, found.tau_decay, found.kappa, None, 100)
 
 

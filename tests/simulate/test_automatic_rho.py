@@ -28,6 +28,7 @@ from pgfl.results.result import Result
 from pgfl.simulate import automatic_rho
 from pgfl.simulate.automatic_rho import with_rho
 from pgfl.simulate.communicator import ALONE
+from pgfl.simulate.flat_layout import lay_out
 from pgfl.simulate.simulator import Simulator
 from pgfl.simulate.training_options import TrainingOptions
 
@@ -128,6 +129,21 @@ def test_the_least_eigenvalue_of_the_weights_is_found(kind, mixing):
     graph = build(kind, 7)
     exact = np.linalg.eigvals(graph.weights(mixing).toarray()).real.min()
     assert automatic_rho._least_eigenvalue(graph, mixing) == pytest.approx(exact, abs=2e-2)
+
+
+def test_weights_by_clients_have_no_lesser_eigenvalue_than_is_assumed():
+    """A hub with ten clients and many leaves with one: leaves follow the hub, and the hub follows the leaves."""
+    graph = build("star", 60)
+    clients = {"hub": 10} | {f"leaf-{k:02}": 1 for k in range(59)}
+    datum = ClientData("hub", "q", np.eye(1), [1.0])
+    made = Federation.from_clients(
+        {f"{server} {k}": replace(datum, server=server) for server, count in clients.items() for k in range(count)},
+        [("hub", leaf) for leaf in clients if leaf != "hub"],
+    )
+    weights = lay_out([made]).mixing("clients")
+    least = np.linalg.eigvals(weights(np.eye(60))).real.min()
+    assert least < np.linalg.eigvals(graph.weights("uniform").toarray()).real.min() - 0.2
+    assert automatic_rho._least_eigenvalue(graph, "clients") <= least
 
 
 def test_rho_balances_the_extreme_curvatures():

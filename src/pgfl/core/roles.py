@@ -7,6 +7,7 @@ did not take part, or whose answer was lost, still has the right dual.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -21,7 +22,7 @@ from pgfl.core.algorithms import Algorithm
 from pgfl.core.assured import EPS, Magnitudes, PrimalPromise, Promise, Refusal, Terms, finite_or_none
 from pgfl.core.resting import exhausted, rests
 from pgfl.core.schedules import tau_at
-from pgfl.core.topology import neighbour_weight
+from pgfl.core.topology import by_clients, neighbour_weight
 from pgfl.errors import DataError, PrivacyError, SolverError
 from pgfl.objectives import Objective
 from pgfl.objectives.solving import Prepared, tolerance_for
@@ -67,6 +68,7 @@ class Publication:
 
     `able` names the clusters to which one of its clients can still contribute, `exhausted` those to which nobody at the
     server can any more (see `resting`). Both follow from public numbers: how often clients released, and their budgets.
+    `clients` says how many clients of a cluster the server has, whether they answer or not.
     """
 
     round: int
@@ -74,6 +76,7 @@ class Publication:
     models: Mapping[str, Floats]
     able: frozenset[str] = frozenset()
     exhausted: frozenset[str] = frozenset()
+    clients: Mapping[str, int] = field(default_factory=dict)
 
 
 class Client:
@@ -341,7 +344,9 @@ class Server:
         state, published = self.algorithm.publish(state, aggregate, _Shares(shares))  # type: ignore[arg-type]
         public = self._states.keys() if self.algorithm.publishes_last_round else set(rows)
         models = {cluster: published[row] for row, cluster in enumerate(rows) if cluster in public}
-        publication = Publication(round, len(self.neighbours), models, *self._contributors(contributors, made))
+        here = list(contributors)
+        counted = Counter(self.key(cluster) for cluster, _ in here)
+        publication = Publication(round, len(self.neighbours), models, *self._contributors(here, made), counted)
         self._pending = _Pending(rows, state, published, publication, frozenset(made))
         return publication
 
@@ -455,18 +460,30 @@ class _Neighbours:
         return wide
 
     def average(self, values: Floats) -> Floats:
-        weights = [
-            neighbour_weight(self.algorithm.mixing, np.array(self.neighbours), np.array(publication.degree))
-            for publication in self.received.values()
-        ]
-        own_weight = 1.0 - sum(weights) - self._silent_weight()
+        own_weight, weights = self._weights()
         total = own_weight * self._has + sum(
             (weight * mask for weight, mask in zip(weights, self._they_have, strict=True)), np.zeros(len(self.rows))
         )
-        summed = own_weight * self._has[:, None] * values
+        summed = (own_weight * self._has)[:, None] * values
         for weight, theirs in zip(weights, self._theirs, strict=True):
-            summed = summed + weight * theirs
+            summed = summed + weight[:, None] * theirs
         return np.asarray(summed / np.where(total > 0, total, 1.0)[:, None])
+
+    def _weights(self) -> tuple[Floats, list[Floats]]:
+        """The weights of this server and of each neighbour, for every cluster."""
+        mixing, everywhere = self.algorithm.mixing, np.ones(len(self.rows))
+        if mixing == "clients":
+            return self._clients(self.pending.publication), [self._clients(theirs) for theirs in self.received.values()]
+        weights = [
+            neighbour_weight(mixing, np.array(self.neighbours), np.array(publication.degree))
+            for publication in self.received.values()
+        ]
+        own_weight = 1.0 - sum(weights) - self._silent_weight()
+        return own_weight * everywhere, [weight * everywhere for weight in weights]
+
+    def _clients(self, publication: Publication) -> Floats:
+        counts = [publication.clients.get(cluster, 0) for cluster in self.rows]
+        return by_clients(np.array(counts, dtype=np.int64)).astype(float)
 
     def _silent_weight(self) -> float:
         """The total weight of neighbours that sent nothing; their degree is unknown, so it is the uniform weight."""

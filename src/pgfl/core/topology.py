@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from scipy import sparse
 
-Mixing = Literal["uniform", "metropolis"]
-MIXINGS: tuple[Mixing, ...] = ("uniform", "metropolis")
+Mixing = Literal["uniform", "metropolis", "clients"]
+MIXINGS: tuple[Mixing, ...] = ("uniform", "metropolis", "clients")
 
 Kind = Literal["random", "ring", "line", "star", "complete", "grid", "none"]
 KINDS: tuple[Kind, ...] = ("random", "ring", "line", "star", "complete", "grid", "none")
@@ -159,6 +159,7 @@ class Graph:
         """Row s holds the weight of every p ∈ 𝒩_s in InterServerAggregation; rows sum to one.
 
         `uniform` is the paper's 1/|𝒩_s|; `metropolis` is 1/(1 + max(|𝒩_s⁻|, |𝒩_p⁻|)), a symmetric choice.
+        `clients` is uniform until `by_clients` has counted the clients of a cluster.
         """
         from scipy import sparse
 
@@ -180,11 +181,16 @@ def _pair(edge: object) -> tuple[str, str]:
 
 def neighbour_weight(mixing: Mixing, degree: Ints, other: Ints) -> Floats:
     """The weight that a server of one degree gives a neighbour of the other degree."""
-    if mixing == "uniform":
+    if mixing in ("uniform", "clients"):
         return 1.0 / (1.0 + np.asarray(degree, dtype=float))
     if mixing == "metropolis":
         return 1.0 / (1.0 + np.maximum(degree, other))
     raise TopologyError(f"Unknown mixing '{mixing}'; choose one of {', '.join(MIXINGS)}.")
+
+
+def by_clients(clients: Ints) -> Ints:
+    """How much servers with so many clients of a cluster count; one that has none counts as one, so that it relays."""
+    return np.maximum(clients, 1)
 
 
 def build(kind: str, size: int, *, average_degree: float = 3.0, rng: np.random.Generator | None = None) -> Graph:

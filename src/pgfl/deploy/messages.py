@@ -6,10 +6,10 @@ A frame that was decoded within its limits always reads as the message that its 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from typing import Annotated, Final, TypeVar
+from typing import Annotated, Final, Self, TypeVar
 
 import numpy as np
-from pydantic import AfterValidator, FailFast, Field
+from pydantic import AfterValidator, FailFast, Field, model_validator
 
 from pgfl.core import roles
 from pgfl.deploy.wire import Expected, Frame, Header, Kind, encode
@@ -148,7 +148,7 @@ class PeerHello(Header):
 
 
 class Publication(Header):
-    """A site's aggregates of a round, one vector per cluster, and where its clients can still contribute."""
+    """A site's aggregates of a round, one vector per cluster, its clients, and where they can still contribute."""
 
     kind = Kind.PUBLICATION
     site: SiteName
@@ -156,9 +156,16 @@ class Publication(Header):
     round: Round
     degree: Count
     clusters: ClusterNames
+    clients: list[Count]  # of every cluster of `clusters`
     able: ClusterNames
     exhausted: ClusterNames
     rollbacks: Rollbacks = Field(default_factory=list)
+
+    @model_validator(mode="after")
+    def _counted(self) -> Self:
+        if len(self.clients) != len(self.clusters):
+            raise ValueError("there must be one number of clients for every cluster")
+        return self
 
     def vector_count(self) -> int:
         """One model per cluster."""
@@ -250,6 +257,7 @@ def encode_publication(
         round=publication.round,
         degree=publication.degree,
         clusters=clusters,
+        clients=[publication.clients.get(cluster, 0) for cluster in clusters],
         able=sorted(publication.able),
         exhausted=sorted(publication.exhausted),
         rollbacks=list(rollbacks),
@@ -261,7 +269,9 @@ def read_publication(frame: Frame) -> roles.Publication:
     """The publication in a frame."""
     header = _header(frame, Publication)
     models = dict(zip(header.clusters, frame.vectors, strict=True))
-    return roles.Publication(header.round, header.degree, models, frozenset(header.able), frozenset(header.exhausted))
+    able, exhausted = frozenset(header.able), frozenset(header.exhausted)
+    clients = dict(zip(header.clusters, header.clients, strict=True))
+    return roles.Publication(header.round, header.degree, models, able, exhausted, clients)
 
 
 AnyHeader = TypeVar("AnyHeader", bound=Header)

@@ -27,7 +27,7 @@ from pgfl.array_types import Floats
 
 Words: TypeAlias = NDArray[np.uint64]
 MAGIC: Final = b"PGFL"
-VERSION = 4  # one more whenever a message changes; a test compares it with the messages
+VERSION = 5  # one more whenever a message changes; a test compares it with the messages
 _PREFIX: Final = struct.Struct("<4sBBI")
 _FLOAT: Final = np.dtype("<f8")
 _WORD: Final = np.dtype("<u8")
@@ -62,7 +62,7 @@ class Kind(IntEnum):
     MASKED_ANSWER = 40
     SURVIVORS = 41
     CONSENT = 42
-    SIGNATURES = 43
+    CONSENTS = 43
     REVEAL = 44
 
 

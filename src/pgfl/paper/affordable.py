@@ -11,6 +11,7 @@ import numpy as np
 from pgfl.array_types import Floats
 from pgfl.core.algorithms import PGFL, Algorithm, ExactMixing
 from pgfl.core.schedules import Decaying
+from pgfl.core.topology import Mixing
 from pgfl.objectives import Huber, Logistic
 from pgfl.paper import level_tables, levels
 from pgfl.paper.experiments import (
@@ -25,7 +26,7 @@ from pgfl.paper.experiments import (
 )
 from pgfl.paper.items import Effort, Lookup, accuracy_curve, nmsd_curve
 from pgfl.paper.judging import Claim, claim
-from pgfl.paper.level_settings import TUNED_CLIENTS, Anchor
+from pgfl.paper.level_settings import TUNED_CLIENTS, Anchor, tuned
 from pgfl.paper.outcome import Outcome
 from pgfl.paper.plots import BLUE, RED, Lines, Look, Series
 from pgfl.paper.statistics import Interval, difference_db, interval
@@ -34,7 +35,7 @@ from pgfl.privacy.request import Privacy
 Measure = Literal["nmsd", "accuracy"]
 UNIT: dict[Measure, str] = {"nmsd": "dB", "accuracy": "points"}
 FEWEST_RUNS = 4
-JUDGED = 7000
+JUDGED = 9000
 """The first seed of the federations that judge. Nobody looked at them while anything was tuned or decided."""
 
 LOOKS = (Look(RED, "-", "s"), Look(BLUE, "-", "o"))
@@ -119,7 +120,7 @@ class Idea:
         what, unit = ("NMSD", "dB") if self.measure == "nmsd" else ("accuracy", "%")
         return claim(
             f"affordable.idea.{self.key}", f"at the same ε it helps: {self.title} (ours)",
-            f"{what} of linearised steps with it, relative to without ({level(self.measure, before):.1f} {unit})",
+            f"{what} with it, relative to without ({level(self.measure, before):.1f} {unit})",
             gain, UNIT[self.measure], gain.below() if self.measure == "nmsd" else gain.above(),
         )  # fmt: skip
 
@@ -146,6 +147,11 @@ def scaled(trial: Trial, factor: float) -> Trial:
     )
 
 
+def with_mixing(trial: Trial, mixing: Mixing) -> Trial:
+    """The trial with other weights of neighbours."""
+    return replace(trial, algorithm=replace(trial.algorithm, mixing=mixing))  # type: ignore[type-var]
+
+
 def few_at_a_time(trial: Trial, participants: int, clients: int) -> Trial:
     """As many releases of every client, over more rounds with fewer participants."""
     return replace(trial, participants=participants, rounds=trial.rounds * clients // participants)
@@ -160,13 +166,33 @@ def clipped_at(x_norm: float) -> Trial:
 def logistic(scene: levels.Scene, epsilon: float, rho: float, zeta: float, releases: int, tau: float) -> Trial:
     """A scene of digits with logistic regression, everything else as with the hinge, and settings tuned for it."""
     hinge = scene.trial("local", epsilon, TUNED_CLIENTS)
-    tuned = Anchor(epsilon, rho, zeta, releases, tau)
-    return replace(scene.trained("linearised", epsilon, tuned, hinge.data, "local"), objective=Logistic(0.0))
+    found = Anchor(epsilon, rho, zeta, releases, tau)
+    return replace(scene.trained("local", epsilon, found, hinge.data), objective=Logistic(0.0))
+
+
+def with_settings_for_local(masked: Trial, epsilon: float) -> Trial:
+    """A trial of masked sums with the settings that were tuned for local noise which is as strong."""
+    chosen = levels.as_noisy(tuned("regression", "local"), "masked", "local", epsilon)
+    return LEVELS.trained("masked", epsilon, chosen, masked.data)
 
 
 PAIRS, TRIPLETS = (next(scene for scene in levels.SCENES if scene.kind == kind) for kind in ("pairs", "triplets"))
 HINGE_PAIRS, HINGE_TRIPLETS = PAIRS.trial("local", 2.5, TUNED_CLIENTS), TRIPLETS.trial("local", 1.0, TUNED_CLIENTS)
+LEVELS = next(scene for scene in levels.SCENES if scene.regression)
+LOCAL, MASKED, PAPER = (LEVELS.trial(method, 1.0, TUNED_CLIENTS) for method in ("local", "masked", "paper"))
+MASKED_AT_FOUR = LEVELS.trial("masked", 4.0, TUNED_CLIENTS)
 IDEAS = (
+    Idea("clients", "neighbours count by their clients, ε = 1", LOCAL, with_mixing(LOCAL, "metropolis")),
+    Idea("clients-masked", "neighbours count by their clients, masked sums, ε = 1",
+         MASKED, with_mixing(MASKED, "metropolis")),
+    Idea("clients-paper", "neighbours count by their clients, the paper's client step, ε = 1",
+         with_mixing(PAPER, "clients"), PAPER),
+    Idea("own-settings", "settings tuned for masked sums, in the place of those for local noise, masked sums, ε = 1",
+         MASKED, with_settings_for_local(MASKED, 1.0)),
+    Idea("own-settings-4", "settings tuned for masked sums, in the place of those for local noise, masked sums, ε = 4",
+         MASKED_AT_FOUR, with_settings_for_local(MASKED_AT_FOUR, 4.0)),
+    Idea("records", "every record counts alike (`full_records`), masked sums, ε = 1",
+         MASKED, replace(MASKED, algorithm=replace(MASKED.algorithm, full_records=1))),  # type: ignore[type-var]
     Idea("falling-tau", "τ falls with the noise, 0.3 · 0.993ⁿ beside 0.3, ε = 4", AT_FOUR, with_tau(AT_FOUR, 0.3)),
     Idea("falling-tau-1", "τ falls with the noise, 0.5 · 0.99ⁿ beside 0.4, ε = 1",
          with_tau(AT_ONE, Decaying(0.5, 0.99)), AT_ONE),
@@ -225,7 +251,7 @@ class Affordable:
         claims = [one.judged(measured) for one in (*SCENES, *IDEAS)] + levels.claims(effort, measured)
         notes = [
             "Settings were tuned on other federations (seeds 100 and 1000 on) than those that judge them here (seed "
-            f"{JUDGED} on), which nobody had looked at before. For the curves against ε every client step had as many "
+            f"{JUDGED} on), which nobody had looked at before. For the curves against ε every row had as many "
             "tries, at every ε, on the same federations and from the same start (`benchmarks/tune_levels.py`). All of "
             "them learn digits with the smooth hinge, which is worth more than any other setting at a small ε, "
             "whatever the client step; only the first two rows of digits above have logistic regression. NMSD and "

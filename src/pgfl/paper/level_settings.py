@@ -13,11 +13,11 @@ from typing import Literal
 import numpy as np
 
 Kind = Literal["regression", "pairs", "triplets"]
-Step = Literal["paper", "fedavg", "linearised"]
-"""A client step: the paper's, FedAvg's, or the linearised one of all levels of trust."""
+Row = Literal["paper", "fedavg", "local", "masked", "site"]
+"""What is tuned for itself: the paper's client step, FedAvg's, and the linearised one at every level of trust."""
 
 TUNED_CLIENTS = 5
-"""Clients per pair of the federations on which settings were tuned, with nobody trusted."""
+"""Clients per pair of the federations on which settings were tuned."""
 
 FILE = "level_settings.csv"
 
@@ -36,22 +36,22 @@ class Anchor:
 
 
 @cache
-def tuned(kind: Kind, step: Step) -> tuple[Anchor, ...]:
-    """The settings of a client step, by ascending ε."""
+def tuned(kind: Kind, row: Row) -> tuple[Anchor, ...]:
+    """The settings of a row, by ascending ε."""
     text = files("pgfl.paper").joinpath(FILE).read_text("utf-8")
-    rows = [row for row in csv.DictReader(text.splitlines()) if (row["scene"], row["step"]) == (kind, step)]
-    numbers = [{each.name: float(row[each.name]) for each in fields(Anchor)} for row in rows]
-    found = (Anchor(**{**row, "releases": int(row["releases"])}) for row in numbers)  # type: ignore[arg-type]
+    lines = [line for line in csv.DictReader(text.splitlines()) if (line["scene"], line["row"]) == (kind, row)]
+    numbers = [{each.name: float(line[each.name]) for each in fields(Anchor)} for line in lines]
+    found = (Anchor(**{**line, "releases": int(line["releases"])}) for line in numbers)  # type: ignore[arg-type]
     return tuple(sorted(found, key=lambda anchor: anchor.epsilon))
 
 
-def as_text(found: Iterable[tuple[Kind, Step, Anchor, float, int]]) -> str:
-    """The file of settings: scene and step, the settings, the error that tuning saw, and the number of tries."""
-    names = ["scene", "step", *(each.name for each in fields(Anchor)), "tuning_error", "tries"]
+def as_text(found: Iterable[tuple[Kind, Row, Anchor, float, int]]) -> str:
+    """The file of settings: scene and row, the settings, the error that tuning saw, and the number of tries."""
+    names = ["scene", "row", *(each.name for each in fields(Anchor)), "tuning_error", "tries"]
     lines = [",".join(names)]
-    for kind, step, anchor, error, tries in found:
+    for kind, row, anchor, error, tries in found:
         values = [f"{value:.5g}" for value in (*asdict(anchor).values(), error)]
-        lines.append(",".join([kind, step, *values, str(tries)]))
+        lines.append(",".join([kind, row, *values, str(tries)]))
     return "\n".join(lines) + "\n"
 
 

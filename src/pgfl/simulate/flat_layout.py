@@ -20,7 +20,7 @@ import numpy as np
 from pgfl.array_types import Bools, Floats, Ints
 from pgfl.arrays import Linear
 from pgfl.core.federation import Federation
-from pgfl.core.topology import Mixing
+from pgfl.core.topology import Mixing, by_clients
 from pgfl.simulate.communicator import ALONE, Communicator
 
 
@@ -130,11 +130,16 @@ class Layout:
         for run in self.runs:
             numbers, own_server = self.server_number[run.servers], self.own_server[run.servers]
             own, borrowed = np.flatnonzero(own_server), np.flatnonzero(~own_server)
-            weights = run.federation.graph.weights(mixing)[numbers[own]].tocoo()
-            here += [own[weights.coords[0]] + run.servers.start, borrowed + run.servers.start]
-            there += [np.searchsorted(numbers, weights.coords[1]) + run.servers.start, borrowed + run.servers.start]
-            values += [weights.data, np.ones(len(borrowed))]
-        return self._between_pairs(np.concatenate(here), np.concatenate(there), np.concatenate(values))
+            between = run.federation.graph.weights(mixing)[numbers[own]].tocoo()
+            here += [own[between.coords[0]] + run.servers.start, borrowed + run.servers.start]
+            there += [np.searchsorted(numbers, between.coords[1]) + run.servers.start, borrowed + run.servers.start]
+            values += [between.data, np.ones(len(borrowed))]
+        weights = self._between_pairs(np.concatenate(here), np.concatenate(there), np.concatenate(values))
+        return weights if mixing != "clients" else self._by_clients(weights)
+
+    def _by_clients(self, weights: Linear) -> Linear:
+        counted = weights.values * by_clients(self.pair_members)[weights.columns]
+        return weights.revalued(counted / np.bincount(weights.rows, weights=counted)[weights.rows])
 
     def _between_pairs(self, here: Ints, there: Ints, values: Floats) -> Linear:
         """Weights between servers (of which both have the same clusters), spread to their pairs."""
@@ -168,12 +173,17 @@ def lay_out(
         order = np.lexsort((cluster, federation.client_server))
         component = federation.graph.components
         own = np.flatnonzero(owner == communicator.rank)
-        numbers = np.union1d(own, crossings(federation, owner, communicator.rank)[:, 1])
+        crossing = crossings(federation, owner, communicator.rank)
+        numbers = np.union1d(own, crossing[:, 1])
         known = communicator.united(np.column_stack([component[federation.client_server], cluster]))
         pair_server, pair_cluster = reachable_pairs(component[numbers], known)
         client_server = np.searchsorted(numbers, federation.client_server[order])
         client_pair = pairs_of(pair_server, pair_cluster, client_server, cluster[order])
         members = np.bincount(client_pair, minlength=len(pair_server))
+        at_border = np.isin(numbers[pair_server], crossing[:, 0])
+        told = communicator.united(np.column_stack([numbers[pair_server], pair_cluster, members])[at_border])
+        told = told[np.isin(told[:, 0], numbers)]
+        members[pairs_of(pair_server, pair_cluster, np.searchsorted(numbers, told[:, 0]), told[:, 1])] = told[:, 2]
         most = np.zeros(int(known[:, 1].max()) + 1, dtype=np.int64)
         np.maximum.at(most, pair_cluster, members)
         parts.append(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -13,7 +14,7 @@ from pgfl.core.metrics import disagreement
 from pgfl.core.roles import Accepted, Answer, Publication, RoundRequest, Server
 from pgfl.deploy.site.masked_pairs import MaskedPairs
 from pgfl.deploy.site.movement import Movement
-from pgfl.deploy.site.public_bounds import REFUSED_RADII, Ball, ClientBound, clipped_publication
+from pgfl.deploy.site.public_bounds import REFUSED_RADII, Ball, ClientBound, claiming_at_most, clipped_publication
 from pgfl.deploy.site.round_terms import Members
 from pgfl.deploy.site.trustee import Contribution, Trustee
 
@@ -34,7 +35,7 @@ class SiteRole:
 
     server: Server
     clients: Mapping[str, str]
-    most_clients: Mapping[str, int] = field(default_factory=dict)  # pgfl-exact: max over sites of |C_{s,(q)}|
+    most_clients: Mapping[str, int] = field(default_factory=dict)  # as agreed: max over sites of |C_{s,(q)}|
     bound: ClientBound | None = None
     neighbour_radius: float | None = None
     trustee: Trustee | None = None
@@ -199,7 +200,8 @@ class SiteRole:
     def publication(self) -> Publication:
         """The models as they are now, as a publication of the last round."""
         models = {cluster: state["model"] for cluster, state in self.server.state()["clusters"].items()}
-        return Publication(self.server.round, len(self.server.neighbours), models)
+        counted = Counter(map(self.server.key, self.clients.values()))
+        return Publication(self.server.round, len(self.server.neighbours), models, clients=counted)
 
     def combine(self, round: int, publications: Mapping[str, Publication]) -> None:
         """The server's combination; from now on those who answered are accepted."""
@@ -217,6 +219,7 @@ class SiteRole:
         self._kept = {key: model for key, model in self._kept.items() if key in needed}
 
     def _near(self, name: str, publication: Publication) -> Publication:
+        publication = claiming_at_most(self.most_clients, publication)
         if self.neighbour_radius is None or self._sent is None:
             return publication
         near, changed = clipped_publication(self._sent, publication, self.neighbour_radius)
