@@ -23,7 +23,7 @@ from pgfl.audit.cases import (
 )
 from pgfl.audit.confidence import mu_lower, rate_upper
 from pgfl.audit.findings import ENOUGH, FULL, QUICK, Scale, attack, audit, planted_in
-from pgfl.audit.planted_in_pairs import AT_A_SITE, UNDER_MASKS
+from pgfl.audit.planted_in_pairs import AT_A_SITE, IN_MASKED_CLIENTS, UNDER_MASKS
 from pgfl.audit.subjects import SERVER_CLIENTS, Mechanism, clean_models
 from pgfl.privacy import request
 from pgfl.privacy.noise import SeededNoise
@@ -229,6 +229,11 @@ def test_a_bug_that_is_none_is_missed_and_fails_the_audit(monkeypatch):
     found = audit(Scale("tiny", {"simulator": 200}, bugs=200))
     assert [f.verdict for f in found.findings if f.bug] == ["missed", "missed"]
     assert not found.passed
+
+
+def test_only_the_full_audit_plants_bugs_in_masked_clients_that_take_many_trials_to_show():
+    planted = [{bug for _, path, bug in report._jobs(scale) if path == "deployed"} for scale in (QUICK, FULL)]
+    assert [found & set(IN_MASKED_CLIENTS) for found in planted] == [{report.BLATANT}, set(IN_MASKED_CLIENTS)]
 
 
 def test_scales_have_the_power_they_need():

@@ -7,7 +7,7 @@ import pytest
 from pgfl import audit as package
 from pgfl.audit import findings as report
 from pgfl.audit import planted_bugs as bugs
-from pgfl.audit.cases import DEPLOYED_MU, MU, cases, deployed_cases, deployed_site, pair_cases, site
+from pgfl.audit.cases import DEPLOYED_MU, MU, cases, deployed_cases, deployed_masked, deployed_site, pair_cases, site
 from pgfl.audit.planted_in_pairs import AT_A_SITE, UNDER_MASKS
 from tests.command_line import refused, run
 
@@ -18,7 +18,7 @@ def test_the_quick_audit_passes_and_lists_everything():
     reported = json.loads(out)
     assert reported["passed"] is True
     assert reported["false_alarm_probability"] <= 1e-3
-    attacked = [*cases(), *deployed_cases(), *pair_cases(), deployed_site()]
+    attacked = [*cases(), *deployed_cases(), *pair_cases(), deployed_site(), deployed_masked()]
     assert {entry["subject"] for entry in reported["objectives"]} == {case.name for case in attacked}
     paths = {"simulator", "compiled", "device", "safe-noise", "deployed"}
     assert {entry["path"] for entry in reported["objectives"]} == paths
@@ -34,6 +34,7 @@ def test_the_quick_audit_passes_and_lists_everything():
         *((bug, "deployed") for bug in bugs.IN_THE_FIELD),
         *((bug, "simulator") for bug in AT_A_SITE),
         *((bug, "safe-noise") for bug in UNDER_MASKS),
+        (report.BLATANT, "deployed"),
     }
     for entry in reported["planted_bugs"]:
         assert entry["verdict"] == "flagged"

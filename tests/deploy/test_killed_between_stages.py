@@ -93,9 +93,9 @@ def test_masked_rounds_survive_kills_between_their_stages(tmp_path):
         "masked",
         rounds,
         {
-            "site": [("SURVIVORS", 2, "send"), ("SIGNATURES", 7, "send")],
+            "site": [("SURVIVORS", 2, "send"), ("CONSENTS", 7, "send")],
             "client 0": [("MASKED_REQUEST", 4, "after")],
-            "client 1": [("SIGNATURES", 5, "before")],
+            "client 1": [("CONSENTS", 5, "before")],
             "client 2": [("MASKED_REQUEST", 6, "before")],
         },
     )

@@ -60,7 +60,7 @@ def test_rounds_are_sums_of_what_clients_noised_and_everyone_pays_its_own_part(m
         ((masked.MaskedAnswer,), 4),  # its contribution is lost
         ((masked.Survivors,), 5),  # it contributes, and is gone
         ((masked.Consent,), 5),
-        ((masked.Signatures,), 5),
+        ((masked.Consents,), 5),
         ((masked.Reveal,), 5),
     ],
 )
@@ -91,7 +91,7 @@ def test_a_group_below_its_threshold_is_given_up_and_the_next_round_goes_on(made
 
 
 @pytest.mark.parametrize("kind", [masked.Consent, masked.Reveal])
-def test_too_few_signatures_or_shares_open_nothing(made, kind):
+def test_too_few_consents_or_shares_open_nothing(made, kind):
     site = made()
     site.connect()
     site.lost = losing(("c01", kind), ("c02", kind))
@@ -262,15 +262,15 @@ def test_messages_out_of_order_or_out_of_shape_end_no_client(made):
     assert unprepared in device.reply(masked.encode(masked.Delivery(batch=batch, boxes={})))
     device.reply(masked.encode(masked.Prepare(batch=batch, slots=2)))
     assert unprepared in device.reply(masked.encode(masked.Delivery(batch=batch, boxes={"c01": "00"})))
-    empty = {name: ["00"] * 5 for name in site.names}
+    empty = {name: ["00"] * 4 for name in site.names}
     cohort = masked.CohortKeys(batch=batch, colluders=1, members=empty)
     assert str(Reason.STRANGER).encode() in device.reply(masked.encode(cohort))
-    short = masked.CohortKeys.model_construct(batch=batch, colluders=1, members={"c01": ["00"] * 3})
+    short = masked.CohortKeys.model_construct(batch=batch, colluders=1, members={"c01": ["00"] * 2})
     with pytest.raises(Malformed, match="'members' is out of range"):
         device.reply(masked.encode(short))  # as any frame that cannot be read: it is counted, and the stream goes on
     old = str(Reason.OLD_ROUND).encode()
     assert old in device.reply(masked.encode(masked.Survivors(round=1, survivors=[])))
-    assert old in device.reply(masked.encode(masked.Signatures(round=1, signatures={"c00": "00"})))
+    assert old in device.reply(masked.encode(masked.Consents(round=1, tags="00")))
     assert device.ledger == []
 
 
@@ -295,7 +295,7 @@ def test_another_list_or_group_for_the_same_round_is_refused(asked):
     assert len(device.ledger) == 2
     one = masked.encode(masked.Survivors(round=2, survivors=list(site.names)))
     two = masked.encode(masked.Survivors(round=2, survivors=list(site.names[:4])))
-    assert b"signature" in device.reply(one)
+    assert b"tags" in device.reply(one)
     assert str(Reason.OTHER_LIST).encode() in device.reply(two)
 
 

@@ -187,6 +187,17 @@ def test_a_lying_neighbour_moves_a_site_no_further_than_the_radius():
     assert np.linalg.norm(site.role.server.model("a") - before) <= 0.5
 
 
+def test_a_neighbour_that_claims_a_million_clients_weighs_no_more_than_the_agreed_training_has_at_a_site():
+    members = Members(dict.fromkeys(NAMES, "a"), frozenset({"south"}))
+    own, theirs = np.zeros(DIMENSION), np.ones(DIMENSION)
+    for claimed, weight in ((1, 1 / 4), (5, 5 / 8), (10**6, 5 / 8)):
+        role = SiteRole(Server(PGFL(tau=0.0, mixing="clients"), DIMENSION), members.clients, {"a": 5})
+        role.adopt(members)
+        role.aggregate(1, {name: Answer(1, own, own) for name in NAMES})
+        role.combine(1, {"south": Publication(1, 1, {"a": theirs}, clients={"a": claimed})})
+        np.testing.assert_allclose(role.server.model("a"), weight * theirs)
+
+
 def test_a_rollback_takes_models_back_and_duals_begin_anew_while_rounds_go_on():
     site = Site("huber")
     for round in range(1, 4):

@@ -48,6 +48,7 @@ def test_the_hash_is_of_the_meaning_and_survives_the_wire(tmp_path):
         ({"training": {**SITE["training"], "round": 3}}, "training.rounds"),
         ({"training": {**SITE["training"], "clusters": ["a", "a"]}}, "twice"),
         ({"training": {**SITE["training"], "algorithm": {"kind": "pgfl-exact"}}}, "most_clients"),
+        ({"training": {**SITE["training"], "mixing": "clients"}}, "most_clients"),
         ({"listen": {"flower": 99999}}, "listen.flower"),
         ({"listn": {"flower": 1}}, "listen"),
     ],

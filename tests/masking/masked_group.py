@@ -77,7 +77,7 @@ class Group:
         return SumCollector(self.cohort, terms)
 
     def play(self, terms, points, before=(), unsigned=(), after=()):
-        """One round; clients drop out before contributing, before signing, or before revealing."""
+        """One round; clients drop out before contributing, before agreeing, or before revealing."""
         collector = self.collector(terms)
         for name in terms.invited:
             if name not in before:
@@ -91,7 +91,7 @@ class Group:
             return collector
         for name in collector.survivors:
             if name not in unsigned and name not in after:
-                assert collector.revealed(name, self.members[name].reveal(terms.round, collector.signatures))
+                assert collector.revealed(name, self.members[name].reveal(terms.round, collector.consents_for(name)))
         collector.close()
         return collector
 

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pgfl.errors import PrivacyError
-from pgfl.masking import primitives
+from pgfl.masking import preparation, primitives
 from pgfl.masking.masked_terms import Declined, Demands, Reason
 from pgfl.masking.member import Member, signed_mask
 from pgfl.masking.preparation import Batch, Cohort, pairwise_key
@@ -34,8 +34,20 @@ def contributed(group, terms, points=None):
     return {name: group.members[name].contribute(group.batch, terms, points[name]) for name in terms.invited}
 
 
-def signatures_of(group, round, survivors, signers):
-    return {name: group.members[name].consent(round, survivors) for name in signers}
+def consents_of(group, round, survivors, willing):
+    """What those who are willing send: a tag for every other survivor, by sender."""
+    return {name: group.members[name].consent(round, survivors) for name in willing}
+
+
+def shown_to(name, consents):
+    """What a server that forwards all of it shows one client."""
+    return {sender: tags[name] for sender, tags in consents.items() if name in tags}
+
+
+def colluding(group, sender, survivors):
+    """A colluder consents to whatever a server wants, to everybody."""
+    keys, message = group.members[sender]._batches[group.batch].consents, group.terms().list_digest(survivors)
+    return {name: primitives.tag(key, sender, message) for name, key in keys.items()}
 
 
 # Who dropped out ------------------------------------------------------------------------------------------------------
@@ -55,20 +67,20 @@ def test_a_client_agrees_to_one_list_of_survivors_per_round():
 @settings(max_examples=30, deadline=None)
 @given(st.lists(st.sets(st.sampled_from(names_of(5)), min_size=1), min_size=1, max_size=4))
 def test_nobody_ever_reveals_both_halves_of_a_client(lists):
-    """Whatever lists a server shows in whatever order; every member signs what it can, and reveals what it can."""
+    """Whatever lists a server shows in whatever order; every member consents to and reveals what it can."""
     group = Group(5, colluders=0, slots=1)
     contributed(group, group.terms())
     given_away = {name: (set(), set()) for name in group.names}
     for survivors in lists:
-        signatures = {}
+        consents = {}
         for name, member in group.members.items():
             try:
-                signatures[name] = member.consent(1, sorted(survivors))
+                consents[name] = member.consent(1, sorted(survivors))
             except Declined:
                 continue
         for name, member in group.members.items():
             try:
-                revealed = member.reveal(1, signatures)
+                revealed = member.reveal(1, shown_to(name, consents))
             except Declined:
                 continue
             given_away[name][0].update(revealed.self_shares)
@@ -83,10 +95,10 @@ def test_nobody_ever_reveals_both_halves_of_a_client(lists):
 def test_a_restarted_client_has_nothing_left_to_reveal():
     group = Group(5)
     contributed(group, group.terms())
-    signatures = signatures_of(group, 1, group.names, group.names)
+    consents = consents_of(group, 1, group.names, group.names)
     reborn = Member("c00", identity("c00"), roster_of(group.names), group.demands)
     declines(Reason.OLD_ROUND, reborn.consent, 1, group.names[:-1])
-    declines(Reason.OLD_ROUND, reborn.reveal, 1, signatures)
+    declines(Reason.OLD_ROUND, reborn.reveal, 1, shown_to("c00", consents))
     declines(Reason.UNPREPARED, reborn.share, group.cohort)
     declines(Reason.UNPREPARED, reborn.contribute, group.batch, group.terms(2, 1), np.zeros(DIMENSION, dtype=np.int64))
     # keys that it announces anew are others, so its old ones bind nobody
@@ -94,7 +106,7 @@ def test_a_restarted_client_has_nothing_left_to_reveal():
 
 
 @pytest.mark.parametrize(("count", "colluders"), [(5, 1), (6, 2), (4, 0)])
-def test_no_two_lists_are_ever_revealed_even_if_colluders_sign_everything(count, colluders):
+def test_no_two_lists_are_ever_revealed_even_if_colluders_consent_to_everything(count, colluders):
     """All ways to tell one part of the honest clients one list and the others another one."""
     for first in itertools.product([True, False], repeat=count - colluders):
         group = Group(count, colluders=colluders, slots=1, contributors=2)
@@ -102,19 +114,18 @@ def test_no_two_lists_are_ever_revealed_even_if_colluders_sign_everything(count,
         honest = group.names[colluders:]
         lists = group.names, group.names[:-1]  # the last client, who is honest, is alive or dead
         told = dict(zip(honest, first, strict=True)) | {group.names[-1]: True}
-        signed = {True: {}, False: {}}
+        consents = {True: {}, False: {}}
         for which, survivors in zip((True, False), lists, strict=True):
             for name in survivors:
                 if name in honest and told[name] is which:
                     if len(survivors) >= group.terms().fewest:
-                        signed[which][name] = group.members[name].consent(1, survivors)
-                elif name not in honest:  # a colluder signs everything
-                    key = group.members[name]._batches[group.batch].signing
-                    signed[which][name] = primitives.signed(key, group.terms().list_digest(survivors))
+                        consents[which][name] = group.members[name].consent(1, survivors)
+                elif name not in honest:
+                    consents[which][name] = colluding(group, name, survivors)
         opened = set()
         for name in honest:
             try:
-                group.members[name].reveal(1, signed[told[name]])
+                group.members[name].reveal(1, shown_to(name, consents[told[name]]))
                 opened.add(told[name])
             except Declined:
                 continue
@@ -139,18 +150,50 @@ def test_the_least_number_of_survivors_is_the_one_that_was_agreed():
     group.members["c00"].consent(1, group.names[:9])
 
 
-def test_signatures_count_once_each_and_only_those_of_survivors():
+def test_consents_count_once_each_and_only_those_of_survivors():
     group = Group(5)
     contributed(group, group.terms())
-    survivors = group.names[:4]  # the threshold is 4
-    signed = signatures_of(group, 1, survivors, survivors)
-    member = group.members["c00"]
-    three = {name: signed[name] for name in survivors[:3]}
-    own_key = group.members["c04"]._batches[group.batch].signing
-    outsider = primitives.signed(own_key, group.terms().list_digest(survivors))
-    for bad in (three, {**three, "c03": three["c00"]}, {**three, "c04": outsider}, {**three, "c03": b"x" * 64}, {}):
-        declines(Reason.BELOW_THRESHOLD, member.reveal, 1, bad)
-    assert set(member.reveal(1, signed).key_shares) == {"c04"}
+    survivors, message = group.names[:4], group.terms().list_digest(group.names[:4])  # the threshold is 4
+    consents = consents_of(group, 1, survivors, survivors)
+    member, shown = group.members["c00"], shown_to("c00", consents)
+    two = {name: shown[name] for name in ("c01", "c02")}
+    outsider = colluding(group, "c04", survivors)["c00"]
+    itself = primitives.tag(member._batches[group.batch].consents["c01"], "c00", message)
+    for third in ({}, {"c03": two["c02"]}, {"c04": outsider}, {"c00": itself}, {"c03": b""}):
+        declines(Reason.BELOW_THRESHOLD, member.reveal, 1, two | third)
+    declines(Reason.BELOW_THRESHOLD, member.reveal, 1, {})
+    assert set(member.reveal(1, shown).key_shares) == {"c04"}
+
+
+def test_a_consent_is_worth_nothing_but_from_its_sender_to_its_receiver():
+    """A server shows c00 its own tags as those of others, or what others have for somebody else."""
+    group = Group(5)
+    contributed(group, group.terms())
+    consents = consents_of(group, 1, group.names, group.names)
+    reflected = dict(consents["c00"])
+    elsewhere = {sender: tags["c04"] for sender, tags in consents.items() if sender != "c04"}
+    swapped = dict(zip(group.names[1:], reversed(list(shown_to("c00", consents).values())), strict=True))
+    for bad in (reflected, elsewhere, swapped):
+        declines(Reason.BELOW_THRESHOLD, group.members["c00"].reveal, 1, bad)
+    group.members["c00"].reveal(1, shown_to("c00", consents))
+
+
+def test_recovering_a_client_that_dropped_out_does_not_let_a_server_speak_for_it():
+    """What is shared out of a slot gives its masks in common with others, and no key for consents."""
+    group = Group(5)
+    contributed(group, group.terms())
+    survivors = group.names[:4]
+    consents = consents_of(group, 1, survivors, survivors)
+    shares = [
+        (group.cohort.place(name), group.members[name].reveal(1, shown_to(name, consents)).key_shares["c04"])
+        for name in survivors
+    ]
+    opened = primitives.mask_key_pair(primitives.combined(shares))
+    assert opened.public_key().public_bytes_raw() == group.cohort.by_name["c04"].masks[0]
+    public = group.cohort.by_name["c00"]
+    pair = preparation._pair(group.cohort, "c04", "c00")
+    found = {primitives.agreed(opened, key, "consent", pair) for key in public.keys}
+    assert group.members["c00"]._batches[group.batch].consents["c04"] not in found
 
 
 # Who takes part -------------------------------------------------------------------------------------------------------
@@ -172,7 +215,8 @@ def test_invented_participants_are_refused():
     own = [member.announce("b", 1) for member in members]
     declines(Reason.STRANGER, members[0].share, Cohort.of("b", 1, [*own, ghost]))
     declines(Reason.STRANGER, members[0].share, Cohort.of("b", 1, [*own[:3], impostor]))
-    declines(Reason.STRANGER, members[0].share, Cohort.of("b", 1, [*own[:3], replace(own[3], signing=own[2].signing)]))
+    altered = replace(own[3], transport=own[2].transport)
+    declines(Reason.STRANGER, members[0].share, Cohort.of("b", 1, [*own[:3], altered]))
     declines(Reason.REPEATED, members[0].share, Cohort.of("b", 1, [*own, own[3]]))
     members[0].share(Cohort.of("b", 1, own))
 
@@ -192,7 +236,7 @@ def spelled_otherwise(key):
 def test_a_cohort_in_which_a_key_is_copied_is_refused():
     members = members_of(5)
     own = [member.announce("b", 2) for member in members]
-    for place in ("masks", "transport", "signing"):
+    for place in ("masks", "transport"):
         copier = replace(own[4], **{place: getattr(own[0], place)}, signature=b"")
         copier = replace(copier, signature=identity_signature(identity("c04"), copier.digest))
         declines(Reason.COPIED, members[1].share, Cohort.of("b", 1, [*own[:4], copier]))
@@ -345,9 +389,9 @@ def test_clients_that_were_told_different_terms_reveal_nothing(lie):
         told[name] = other if place % 2 and name in other.invited else true
         group.members[name].contribute(group.batch, told[name], points[name])
     survivors = group.names[:6]
-    signed = signatures_of(group, 1, survivors, survivors)
+    consents = consents_of(group, 1, survivors, survivors)
     for name in survivors:
-        declines(Reason.BELOW_THRESHOLD, group.members[name].reveal, 1, signed)
+        declines(Reason.BELOW_THRESHOLD, group.members[name].reveal, 1, shown_to(name, consents))
 
 
 @pytest.mark.parametrize("lie", sorted(LIES.keys() - {"slot", "group"}))
@@ -357,14 +401,14 @@ def test_a_client_that_alone_was_told_other_terms_stays_masked(lie):
     terms, points, lonely = group.terms(), group.points(), "c03"
     told = {name: group.terms(**LIES[lie]) if name == lonely else terms for name in group.names}
     masked = {name: group.members[name].contribute(group.batch, told[name], points[name]) for name in group.names}
-    signed = signatures_of(group, 1, group.names, group.names)
+    consents = consents_of(group, 1, group.names, group.names)
     collector = group.collector(terms)
     collector.stage, collector.survivors, collector._masked = Stage.REVEALING, group.names, dict(masked)
     for name in group.names:
         if name == lonely:
-            declines(Reason.BELOW_THRESHOLD, group.members[name].reveal, 1, signed)
+            declines(Reason.BELOW_THRESHOLD, group.members[name].reveal, 1, shown_to(name, consents))
         else:
-            collector.revealed(name, group.members[name].reveal(1, signed))
+            collector.revealed(name, group.members[name].reveal(1, shown_to(name, consents)))
     total = collector._unmasked()
     assert (np.abs(total - exact_sum(points, group.names)) > terms.largest_sum(7)).all()
     collector.close()
@@ -478,8 +522,8 @@ def test_a_server_and_its_colluder_unmask_nobody(dropped, late):
     survivors = tuple(name for name in group.names if name not in dropped)
     if len(survivors) < terms.fewest:
         return
-    signed = signatures_of(group, 1, survivors, survivors)
-    revealed = {name: group.members[name].reveal(1, signed) for name in survivors}
+    consents = consents_of(group, 1, survivors, survivors)
+    revealed = {name: group.members[name].reveal(1, shown_to(name, consents)) for name in survivors}
     if not late:
         masked = {name: masked[name] for name in survivors}
     values = exposed(group, terms, masked, revealed, {"c00"})

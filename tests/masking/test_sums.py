@@ -15,7 +15,7 @@ COUNT = 5
 
 @st.composite
 def drop_outs(draw):
-    """Of five clients, everyone's last act: nothing, a contribution, a signature, or all of it."""
+    """Of five clients, everyone's last act: nothing, a contribution, a consent, or all of it."""
     return draw(st.lists(st.sampled_from(["before", "unsigned", "after", "stays"]), min_size=COUNT, max_size=COUNT))
 
 
@@ -82,7 +82,7 @@ def test_wrong_shares_of_a_key_are_noticed():
 
 
 @pytest.mark.parametrize("colluders", [0, 1, 2, 3])
-def test_two_lists_with_enough_signatures_have_an_honest_signer_in_common(colluders):
+def test_two_lists_with_enough_consents_have_an_honest_client_in_common(colluders):
     for holders in range(colluders + 1, 60):
         threshold = threshold_for(holders, colluders)
         assert 2 * threshold > holders + colluders
@@ -112,10 +112,10 @@ def test_what_comes_late_twice_or_unasked_is_not_taken():
     assert not collector.contributed("c00", masked["c00"])
     assert not collector.contributed("stranger", masked["c00"])
     assert not collector.contributed("c01", masked["c01"][:2])
-    assert not collector.consented("c00", b"")
+    assert not collector.consented("c00", {})
     for name in names_of(4)[1:]:
         collector.contributed(name, masked[name])
     collector.close()
     assert not collector.contributed("c01", masked["c01"])
-    assert not collector.consented("c01", bytes(64))  # no signature
+    assert not collector.consented("c01", {"c00": bytes(32)})  # not for everybody
     assert collector.pending == {"c00", "c02", "c03"}

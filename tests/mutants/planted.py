@@ -22,6 +22,8 @@ LATTICE = "tests/privacy/test_noise.py::test_secure_noise_reaches_the_same_numbe
 SEARCH = "tests/privacy/test_sensitivity.py::test_no_replaced_record_and_no_message_moves_the_solution_further"
 SOFTMAX = "tests/objectives/test_softmax.py::test_{}"
 CLIPPED = "tests/privacy/test_sensitivity.py::test_clipped_rows_are_within_the_bound_exactly_and_as_computed"
+LOOKS = "tests/privacy/test_mechanism.py::test_accounts_are_those_of_a_loop_that_looks_at_every_client_in_every_round"
+RELEASES = "tests/simulate/test_numba_releases.py::"
 
 
 MECHANISM: tuple[Mutant, ...] = (
@@ -353,8 +355,8 @@ MECHANISM: tuple[Mutant, ...] = (
         "σ² = Δ²/(4φ)",
         "Twice the φ that is charged.",
         "privacy/budget.py",
-        "np.sqrt(2.0 * np.asarray(phi))",
-        "np.sqrt(4.0 * np.asarray(phi))",
+        "doubled = 2.0 * (phi",
+        "doubled = 4.0 * (phi",
         ("tests/privacy/test_mechanism.py::test_calibration_is_theorem_three",),
         ("huber/simulator",),
     ),
@@ -398,6 +400,87 @@ MECHANISM: tuple[Mutant, ...] = (
             "tests/privacy/test_mechanism.py::test_a_target_is_never_passed_whichever_rounds_a_client_is_asked_for",
             "tests/privacy/test_mechanism.py::test_budget_in_epsilon",
         ),
+    ),
+    Mutant(
+        "look-ahead-at-what-was-spent",
+        "a look ahead compares what was spent, without the releases to come",
+        "No client is refused until the next look, which may be 64 releases too late.",
+        "privacy/budget.py",
+        "rho + times * dearest <= self.rho_budget * (1.0 - accounting.MARGIN)",
+        "rho <= self.rho_budget * (1.0 - accounting.MARGIN)",
+        (LOOKS,),
+    ),
+    Mutant(
+        "look-ahead-at-the-first-price",
+        "a look ahead takes all releases to cost what the first one does",
+        "φ grows, so the last of them passes the budget.",
+        "privacy/budget.py",
+        "dearest = float(self.price(releases + times - 1, end))",
+        "dearest = float(self.price(releases, round))",
+        (LOOKS,),
+    ),
+    Mutant(
+        "look-ahead-for-ever",
+        "releases since the last look ahead are not counted",
+        "What one look found holds for all releases after it.",
+        "privacy/mechanism.py",
+        "        self._sure.releases -= 1\n",
+        "",
+        (LOOKS,),
+    ),
+    Mutant(
+        "look-ahead-at-the-median",
+        "a look ahead is at the median account",
+        "Those that have spent more are not refused.",
+        "privacy/mechanism.py",
+        "rho, releases = float(self.rho.max()), int(self.releases.max())",
+        "rho, releases = float(np.median(self.rho)), int(np.median(self.releases))",
+        (LOOKS,),
+    ),
+    Mutant(
+        "look-ahead-before-a-resume",
+        "what a look ahead found is kept when an account is restored",
+        "The restored account may be much nearer to its limits.",
+        "privacy/mechanism.py",
+        "        self.rho = rho.astype(np.float64)\n        self._sure = _Sure()\n",
+        "        self.rho = rho.astype(np.float64)\n",
+        ("tests/privacy/test_mechanism.py::test_a_restored_account_is_looked_at_anew",),
+    ),
+    Mutant(
+        "compiled-noise-unscaled",
+        "the compiled release adds normal numbers that are not multiplied by σ",
+        "The noise is that of another budget.",
+        "simulate/numba_releases.py",
+        "normals[i, f] * scale",
+        "normals[i, f]",
+        (RELEASES + "test_a_compiled_release_is_the_plain_one_bit_by_bit",),
+    ),
+    Mutant(
+        "compiled-release-unchecked",
+        "the compiled release takes a σ of 0, and models that are not finite",
+        "A model would leave without noise.",
+        "simulate/numba_releases.py",
+        "len(sigma) == len(clients) == len(normals) and _all_fit(clients, sigma, model)",
+        "len(sigma) == len(clients) == len(normals)",
+        (RELEASES + "test_what_the_plain_release_refuses_is_not_released",),
+    ),
+    Mutant(
+        "compiled-clean-mean",
+        "the compiled release averages clean models",
+        "The servers' models are not functions of the releases.",
+        "simulate/numba_releases.py",
+        "mean[f] += released[k, f] - dual[k, f]",
+        "mean[f] += model[k, f] - dual[k, f]",
+        (RELEASES + "test_a_compiled_release_is_the_plain_one_bit_by_bit",),
+    ),
+    Mutant(
+        "compiled-noise-reused",
+        "the rounds of a block share their compiled draw",
+        "Two releases subtracted give the models' difference without noise.",
+        "simulate/numba_normals.py",
+        "while self._at != (block, within):",
+        "while self._at[0] != block:",
+        ("tests/simulate/test_numba_normals.py",),
     ),
     Mutant(
         "releases-not-counted",

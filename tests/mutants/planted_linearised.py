@@ -17,6 +17,7 @@ HOSTILE = (
 LONG = "tests/privacy/test_hostile_messages.py::test_a_huge_model_is_refused_by_a_linearised_step"
 PROMISED = "tests/core/test_assured.py::test_rounding_of_a_linearised_step_stays_within_what_is_promised"
 BY_RECORDS = "tests/simulate/test_full_records.py::test_engines_and_devices_take_the_same_steps"
+RECORDED = "tests/simulate/test_numba_engine.py::test_linearised_steps_agree_in_every_shape_with_scheduling_noise_and_threads"
 OF_RIDGE = "ridge, bounded, linearised"
 
 LINEARISED: tuple[Mutant, ...] = (
@@ -140,9 +141,9 @@ LINEARISED: tuple[Mutant, ...] = (
         "the compiled linearised step adds clean models to the sum of released ones",
         "The servers' models are not functions of the releases.",
         "simulate/numba_engine.py",
-        "who, fields, averaged = (part.flat, bounds, block.pairs.start), tuple(block.problems), self.noise is None",
-        "who, fields, averaged = (part.flat, bounds, block.pairs.start), tuple(block.problems), True",
-        ("tests/simulate/test_numba_engine.py::test_private_runs_agree_between_engines",),
+        "compiled.sum_contributions(part.flat, bounds, state.released, state.dual, means)",
+        "compiled.sum_contributions(part.flat, bounds, state.model, state.dual, means)",
+        (RECORDED,),
     ),
     Mutant(
         "several-steps-without-convexity",

@@ -11,15 +11,19 @@ WORLDS = (
     "tests/privacy/test_two_worlds_of_masks.py::"
     "test_a_lying_site_and_its_colluder_open_no_sum_with_less_noise_than_is_charged"
 )
+AUDITED = (
+    "tests/audit/test_audit_masked_clients.py::"
+    "test_a_site_and_its_colluders_learn_no_more_of_a_record_than_the_ledger_says"
+)
 TERMS, MEMBER, PREPARATION, PRIMITIVES = (
     "masking/masked_terms.py",
     "masking/member.py",
     "masking/preparation.py",
     "masking/primitives.py",
 )
-TWO_LISTS = LIES + "test_no_two_lists_are_ever_revealed_even_if_colluders_sign_everything"
+TWO_LISTS = LIES + "test_no_two_lists_are_ever_revealed_even_if_colluders_consent_to_everything"
 BELOW = LIES + "test_terms_below_what_a_client_demands_are_refused"
-COUNTED = LIES + "test_signatures_count_once_each_and_only_those_of_survivors"
+COUNTED = LIES + "test_consents_count_once_each_and_only_those_of_survivors"
 
 MASKS: tuple[Mutant, ...] = (
     Mutant(
@@ -29,7 +33,7 @@ MASKS: tuple[Mutant, ...] = (
         TERMS,
         "return self.sigma / math.sqrt(self.honest)",
         "return self.sigma / math.sqrt(self.required)",
-        (NOISE + "test_more_contributors_than_required_only_add_noise",),
+        (NOISE + "test_more_contributors_than_required_only_add_noise", AUDITED),
     ),
     Mutant(
         "masked-no-noise",
@@ -38,7 +42,7 @@ MASKS: tuple[Mutant, ...] = (
         "masking/contribution.py",
         "return lattice.with_noise(lattice.to_lattice(np.asarray(clipped)), terms.share_sigma)",
         "return lattice.to_lattice(np.asarray(clipped))",
-        (NOISE + "test_the_noise_of_the_honest_clients_is_that_of_the_account",),
+        (NOISE + "test_the_noise_of_the_honest_clients_is_that_of_the_account", AUDITED),
     ),
     Mutant(
         "masked-unclipped",
@@ -106,7 +110,7 @@ MASKS: tuple[Mutant, ...] = (
         "return (holders + colluders + 1) // 2",
         (
             TWO_LISTS,
-            "tests/masking/test_sums.py::test_two_lists_with_enough_signatures_have_an_honest_signer_in_common",
+            "tests/masking/test_sums.py::test_two_lists_with_enough_consents_have_an_honest_client_in_common",
         ),
     ),
     Mutant(
@@ -119,8 +123,8 @@ MASKS: tuple[Mutant, ...] = (
         (TWO_LISTS,),
     ),
     Mutant(
-        "masked-one-signature-fewer",
-        "a client reveals with one signature fewer than the threshold",
+        "masked-one-consent-fewer",
+        "a client reveals with one consent fewer than the threshold",
         "As above.",
         MEMBER,
         "under_way.terms.list_digest(survivors), under_way.terms.threshold - 1\n",
@@ -128,31 +132,50 @@ MASKS: tuple[Mutant, ...] = (
         (COUNTED,),
     ),
     Mutant(
-        "masked-own-signature-twice",
-        "a client counts its own signature, which it knows of, a second time if a server sends it",
-        "It reveals with one signature fewer than the threshold.",
+        "masked-own-consent-twice",
+        "a client counts its own consent, which it knows of, a second time if a server sends it",
+        "It reveals with one consent fewer than the threshold.",
         MEMBER,
-        "signers = (name for name in signatures if name in survivors and name != self.name)",
-        "signers = (name for name in signatures if name in survivors)",
+        "under_way.terms.threshold - 1\n",
+        "under_way.terms.threshold - 1 - (self.name in shown)\n",
         (COUNTED,),
     ),
     Mutant(
-        "masked-signatures-unchecked",
-        "signatures of a list are counted and not verified",
+        "masked-consents-unchecked",
+        "consents to a list are counted and not verified",
         "A server makes them up, and shows every client a list of its own.",
         MEMBER,
-        "needed -= primitives.is_signed(key, signatures[name], message)",
-        "needed -= 1",
+        "primitives.is_tagged(keys[name], name, message, shown[name]) for name in others",
+        "1 for name in others",
         (COUNTED,),
     ),
     Mutant(
-        "masked-signers-outside",
-        "signatures of clients that are not on the list count",
+        "masked-consents-from-outside",
+        "consents of clients that are not on the list count",
         "A server collects them from clients that it lists as dead.",
         MEMBER,
-        "signers = (name for name in signatures if name in survivors and name != self.name)",
-        "signers = (name for name in signatures if name in under_way.cohort.by_name and name != self.name)",
+        "(name for name in shown if name in survivors and name != self.name)",
+        "(name for name in shown if name in under_way.cohort.by_name and name != self.name)",
         (COUNTED,),
+    ),
+    Mutant(
+        "masked-consent-nameless",
+        "a consent does not say who gives it",
+        "A server shows a client its own consents as those of the others.",
+        PRIMITIVES,
+        "consent {message} {sender}",
+        "consent {message}",
+        (LIES + "test_a_consent_is_worth_nothing_but_from_its_sender_to_its_receiver",),
+    ),
+    Mutant(
+        "masked-consent-of-the-recovered",
+        "keys for consents come from the key pair that is shared out",
+        "A server that recovers a client speaks for it, and two lists have as many consents as the threshold.",
+        PREPARATION,
+        'self.consents[other.name] = self._transport_key(cohort, other, "consent")',
+        "self.consents[other.name] = _agreed(\n                primitives.mask_key_pair(self.slots[0].key_seed), "
+        'other.masks[0], "consent", _pair(cohort, self.name, other.name)\n            )',
+        (LIES + "test_recovering_a_client_that_dropped_out_does_not_let_a_server_speak_for_it",),
     ),
     Mutant(
         "masked-count-claimed",
@@ -193,7 +216,7 @@ MASKS: tuple[Mutant, ...] = (
     Mutant(
         "masked-own-keys-unseen",
         "a client does not look for its own keys in its cohort",
-        "It signs for keys that are not its own.",
+        "It stands by keys that are not its own.",
         PREPARATION,
         "insist(mine is not None and mine.digest == self.announcement.digest, Reason.NOT_ME)",
         "insist(True, Reason.NOT_ME)",
@@ -209,8 +232,8 @@ MASKS: tuple[Mutant, ...] = (
         (BELOW,),
     ),
     Mutant(
-        "masked-sigma-unsigned",
-        "σ is not part of what clients sign",
+        "masked-sigma-unbound",
+        "σ is not part of what clients consent to",
         "Some were told a large σ and others a small one, and their sum is opened.",
         TERMS,
         "{each.name: getattr(self, each.name) for each in fields(self)}",
@@ -247,7 +270,7 @@ MASKS: tuple[Mutant, ...] = (
     Mutant(
         "masked-centre-unchecked",
         "a client does not compare the model of a request with that of the terms",
-        "Clients that were sent different models sign the same terms.",
+        "Clients that were sent different models consent to the same terms.",
         "deploy/client/masked_rounds.py",
         "insist(terms.centre == centre_digest(centre), Reason.OTHER_VIEW)",
         "insist(True, Reason.OTHER_VIEW)",
@@ -269,7 +292,7 @@ MASKS: tuple[Mutant, ...] = (
         "deploy/client/masked_rounds.py",
         "return plain + 16.0 * EPS",
         "return plain / 2.0 + 16.0 * EPS",
-        (WORLDS,),
+        (WORLDS, AUDITED),
     ),
     Mutant(
         "masked-terms-unbound",

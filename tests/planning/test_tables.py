@@ -11,12 +11,12 @@ import pytest
 from pgfl import Privacy, train
 from pgfl.config import load, parse
 from pgfl.data.configured import federations
+from pgfl.errors import ConfigError
 from pgfl.planning import planner
-from pgfl.planning.facts import facts_of
-from pgfl.planning.forecast import forecast
-from pgfl.planning.row_shapes import RowShape
+from pgfl.planning.facts import SPREAD_IN_BOUNDS, Facts, facts_of
+from pgfl.planning.forecast import Forecast, Plan, forecast
+from pgfl.planning.row_shapes import SPREAD, RowShape
 from pgfl.planning.search import best_foreseen
-from pgfl.planning.tuning import Trials, tuned
 from pgfl.planning.twin import twin
 from tests.command_line import run
 
@@ -74,9 +74,7 @@ def configs(tmp_path_factory):
 
 def predicted_and_reached(config, facts, tries=12):
     """A plan's forecast, and what runs with its settings reach on the table itself, over several splits and noises."""
-    settings = tuned(
-        Trials(facts, planner.TUNING_SEEDS), best_foreseen(facts, planner.TUNING_SEEDS), tries, facts.x_norm
-    )
+    settings = planner.best_found(facts, tries)
     measure, reached = "r2" if facts.task == "regression" else "accuracy", []
     for seed in range(RUNS):
         budget = {"epsilon": facts.epsilon, "zeta": settings.zeta, "max_releases": settings.releases}
@@ -122,6 +120,109 @@ def test_kinds_of_columns_are_told_apart():
     assert (rows[:, 5:8].sum(axis=1) == 1.0).all() and (rows[:, 8:10].sum(axis=1) == 1.0).all()
     assert (rows[:, -1] == 1.0).all() and np.linalg.norm(rows, axis=1).max() <= shape.longest
     assert shape.halved.columns < shape.columns
+
+
+REGRESSION = Facts(
+    servers=4, clients_per_server=8, clusters=2, records=(100, 100), columns=8, x_norm=2.0, epsilon=1.0, expected=0.6,
+    rows=RowShape(numbers=4, booleans=1, intercept=True, quantities=2, categories=(2,)), label_scale=0.4,
+)  # fmt: skip
+LABELS = replace(REGRESSION, task="classification", expected=0.8)
+
+
+def pooled(made):
+    """Features and labels of clients and test sets."""
+    tests = made.tests.values()
+    features = np.vstack([made.features, *(test.features for test in tests)])
+    return features, np.concatenate([made.targets, *(test.targets for test in tests)])
+
+
+def explained(made):
+    """The share of the labels' variance that one linear model explains."""
+    features, labels = pooled(made)
+    left = labels - features @ np.linalg.lstsq(features, labels, rcond=None)[0]
+    return 1.0 - left.var() / labels.var()
+
+
+@pytest.mark.parametrize("expected", [0.2, 0.6, 0.9])
+def test_labels_of_a_made_up_table_are_as_predictable_as_expected(expected):
+    facts = replace(REGRESSION, expected=expected, gamma=0.0)
+    found = np.mean([explained(twin(facts, seed)) for seed in range(1, 9)])
+    assert found == pytest.approx(expected, abs=0.04)
+    assert all(np.abs(pooled(twin(facts, seed))[1]).max() <= 1.0 for seed in range(1, 9))
+
+
+def test_two_labels_of_a_made_up_table_are_as_predictable_as_expected():
+    right = []
+    for seed in range(1, 9):
+        features, labels = pooled(twin(replace(LABELS, gamma=0.0, label_mean=0.5), seed))
+        model = np.linalg.lstsq(features, labels - 0.5, rcond=None)[0]
+        right.append(np.mean((features @ model > 0.0) == labels))
+    assert np.mean(right) == pytest.approx(0.8, abs=0.02)
+
+
+def test_what_is_stated_of_a_target_is_not_guessed():
+    guessed = [pooled(twin(REGRESSION, seed))[1] for seed in range(1, 7)]
+    stated = replace(REGRESSION, label_mean=0.3, label_scale=0.2, label_stated=True)
+    known = [pooled(twin(stated, seed))[1] for seed in range(1, 7)]
+    assert np.std([labels.mean() for labels in guessed]) > 4 * np.std([labels.mean() for labels in known])
+    assert np.mean([labels.mean() for labels in known]) == pytest.approx(0.3, abs=0.03)
+    assert np.mean([labels.std() for labels in known]) == pytest.approx(0.2, abs=0.03)
+    rare = [pooled(twin(replace(LABELS, expected=0.95, label_mean=0.1), seed))[1].mean() for seed in range(1, 7)]
+    assert np.mean(rare) == pytest.approx(0.1, abs=0.02)
+
+
+@pytest.mark.parametrize(
+    ("facts", "mean", "word"),
+    [(LABELS, 1.2, "share of the second label"), (LABELS, 0.1, "nothing to learn"), (REGRESSION, 1.5, "lies within")],
+)
+def test_a_mean_that_makes_no_sense_is_refused(facts, mean, word):
+    with pytest.raises(ConfigError, match=word):
+        replace(facts, label_mean=mean)
+
+
+def test_the_better_labels_can_be_predicted_the_more_columns_have_in_common():
+    """As in public tables; so a twin of a table that is easy to learn is easy to learn with noise."""
+
+    def largest(expected):
+        shares = []
+        for seed in range(1, 25):
+            values = np.linalg.eigvalsh(np.cov(twin(replace(REGRESSION, expected=expected), seed).features.T))
+            shares.append(values[-1] / values.sum())
+        return np.mean(shares)
+
+    assert largest(0.9) > largest(0.2) + 0.05
+
+
+@pytest.mark.parametrize("facts", [replace(REGRESSION, epsilon=8.0), replace(LABELS, epsilon=8.0)])
+def test_no_step_overshoots_on_rows_of_the_typical_length(facts):
+    """Even if all rows pointed in one direction, as those of a table nearly do whose categories are uneven."""
+    settings, length = planner.best_found(facts, 4), facts.typical_length**2
+    curvature = 0.25 * length
+    if facts.task == "regression":
+        residuals = facts.label_scale * np.sqrt(1.0 - facts.expected) * np.random.default_rng(0).standard_normal(10_000)
+        curvature = 2.0 * length * np.mean(np.abs(residuals) < settings.kappa)
+    assert curvature / settings.rho < 2.05
+
+
+def test_loose_bounds_are_said_to_cost():
+    """A target that fills a tenth of its bounds, because of an outlier: tighter bounds are tried, and help most."""
+    loose = replace(REGRESSION, label_scale=0.08, label_mean=-0.9, label_stated=True, epsilon=4.0)
+    name = "bounds that hold nearly all records and no more"
+    assert name not in planner._variants(REGRESSION)
+    tighter = planner._variants(loose)[name]
+    assert (tighter.label_scale, tighter.label_mean) == (SPREAD_IN_BOUNDS, None)
+    reached = [planner.typical(facts, planner.best_found(facts, 4)) for facts in (loose, tighter)]
+    assert reached[1] > reached[0] + 10.0
+    wide = replace(LABELS, rows=replace(LABELS.rows, spread=0.1))
+    assert planner._variants(wide)[name].rows.spread == SPREAD
+
+
+def test_a_plan_asks_for_what_a_user_may_know():
+    found = Plan(REGRESSION, best_foreseen(REGRESSION, (1,)), Forecast(30.0, 10.0, 50.0), 60.0, {}, {"x": 1.0})
+    assert "--label-mean" in found.advice and "--label-scale" in found.advice
+    assert replace(found, facts=replace(REGRESSION, label_mean=0.1, label_stated=True)).advice is None
+    assert "second label" in replace(found, facts=LABELS).advice
+    assert replace(found, facts=replace(LABELS, label_mean=0.3)).advice is None
 
 
 def test_hopeless_training_on_a_real_table_is_foretold(configs):

@@ -25,11 +25,7 @@ def unbounded(sensitivity, reason, **schedule):
 
 
 def take_part(plan, clients, round):
-    clients = np.asarray(clients)
-    clients = clients[plan.admit(clients, round)]
-    sigma = plan.sigma(clients, round)
-    plan.spend(clients, round)
-    return clients, sigma
+    return plan.charged(np.asarray(clients), round)
 
 
 def test_calibration_is_theorem_three():
@@ -145,6 +141,88 @@ def test_a_client_named_twice_is_refused():
     with pytest.raises(PrivacyError, match="twice"):
         plan.spend(np.array([1, 1]), 1)
     assert plan.releases.tolist() == [0, 0]
+
+
+class Loop:
+    """The account of one client after the other, with every limit looked at before every release."""
+
+    def __init__(self, sensitivity, budget):
+        self.sensitivity, self.budget = sensitivity, budget
+        self.releases, self.refusals, self.rho = ([0] * len(sensitivity) for _ in range(3))
+
+    def phi(self, client, round):
+        n = round if self.budget.index == "round" else self.releases[client] + 1
+        return float(self.budget.phi(n)) if n <= self.budget.last else np.inf
+
+    def pays(self, client, round):
+        most, rho_budget, phi = self.budget.max_releases, self.budget.rho_budget, self.phi(client, round)
+        within = rho_budget is None or self.rho[client] + phi <= rho_budget
+        return phi < np.inf and within and (most is None or self.releases[client] < most)
+
+    def charged(self, clients, round):
+        admitted, sigma = [], []
+        for client in clients:
+            if not self.pays(client, round):
+                self.refusals[client] += 1
+                continue
+            phi = self.phi(client, round)
+            admitted.append(client)
+            sigma.append(self.sensitivity[client] / np.sqrt(2 * phi))
+            self.rho[client] += phi
+            self.releases[client] += 1
+        return admitted, sigma
+
+    def spent(self, round):
+        return [not self.pays(client, round) for client in range(len(self.sensitivity))]
+
+
+@pytest.mark.parametrize("index", ["round", "release"])
+@pytest.mark.parametrize("zeta", [1.0, 0.97])
+@pytest.mark.parametrize(
+    "limit",
+    [{}, {"max_releases": 1}, {"max_releases": 90}, {"epsilon_cap": 2.0}, {"max_releases": 100, "epsilon_cap": 4.0}],
+    ids=str,
+)
+@pytest.mark.parametrize("order", ["ascending", "any"])
+def test_accounts_are_those_of_a_loop_that_looks_at_every_client_in_every_round(index, zeta, limit, order):
+    random = np.random.default_rng(3)
+    sensitivity, rounds = random.uniform(0.1, 1.0, 12), 150
+    budget = Budget.from_schedule(phi0=1e-3, zeta=zeta, rounds=rounds, delta=1e-5, index=index, **limit)
+    plan, loop = Plan(sensitivity, budget), Loop(sensitivity, budget)
+    often = random.uniform(0.05, 1.0, 12)
+    often[0] = 1.0
+    asked = np.arange(1, rounds + 6) if order == "ascending" else random.integers(1, rounds + 6, 2 * rounds)
+    for round in asked.tolist():
+        spent = plan.spent_if_any(round)
+        assert plan.spent(round).tolist() == loop.spent(round)
+        assert (spent is None) == (not any(loop.spent(round)))
+        clients = np.flatnonzero(random.random(12) < often)
+        expected, sigma = loop.charged(clients.tolist(), round)
+        admitted, found = plan.charged(clients, round) if expected else (clients[plan.admit(clients, round)], [])
+        assert admitted.tolist() == expected
+        np.testing.assert_array_equal(found, sigma)
+        for name in ("releases", "rho", "refusals"):
+            np.testing.assert_array_equal(getattr(plan, name), getattr(loop, name))
+    if limit or index == "release" or order == "ascending":
+        assert sum(loop.refusals) > 0, "a limit was met"
+
+
+def test_a_restored_account_is_looked_at_anew():
+    everyone = np.arange(3)
+    plan, before = (by_schedule(np.ones(3), **{**PAPER, "rounds": 50}, max_releases=40) for _ in range(2))
+    for round in range(1, 40):
+        before.charged(everyone, round)
+    plan.charged(everyone, 1)
+    plan.restore(before.state())
+    assert [len(plan.charged(everyone, round)[0]) for round in (30, 31)] == [3, 0]
+    assert plan.releases.tolist() == [40, 40, 40]
+
+
+def test_a_release_is_charged_before_it_is_made():
+    plan = by_schedule(np.ones(2), **PAPER)
+    clients, sigma = plan.charged(np.array([1]), 1)
+    assert (clients.tolist(), plan.releases.tolist()) == ([1], [0, 1])
+    assert plan.rho[1] == pytest.approx(1 / (2 * sigma[0] ** 2), rel=1e-14)
 
 
 def test_a_restored_account_continues():

@@ -141,14 +141,14 @@ def test_a_lying_site_and_its_colluder_open_no_sum_with_less_noise_than_is_charg
 def both_halves_are_revealed():
     real = Member.reveal
 
-    def reveal(self, round, signatures):
-        given = real(self, round, signatures)
+    def reveal(self, round, consents):
+        given = real(self, round, consents)
         return member.Revealed(given.own_seed, self._open.secrets.self_shares, self._open.secrets.key_shares)
 
     return mock.patch.object(Member, "reveal", reveal)
 
 
-def a_second_list_is_signed():
+def a_second_list_is_agreed_to():
     real = Member.consent
 
     def consent(self, round, survivors):
@@ -208,7 +208,7 @@ def masks_do_not_depend_on_whose_they_are():
     return mock.patch.object(preparation, "_pair", return_value="")
 
 
-def the_noise_is_not_part_of_what_is_signed():
+def the_noise_is_not_part_of_what_is_agreed_to():
     real = masked_terms.digest
 
     def digest(purpose, content):
@@ -221,7 +221,7 @@ def masks_do_not_depend_on_the_terms():
     return mock.patch.object(primitives, "common_mask_key", lambda pairwise, terms: pairwise)
 
 
-def a_restarted_client_forgets_what_it_has_signed():
+def a_restarted_client_forgets_what_it_has_agreed_to():
     real = Device.restart
 
     def restart(self):
@@ -251,7 +251,7 @@ def a_refusal_depends_on_a_record():
 
 PLANTED = {
     both_halves_are_revealed: (OPENED_EARLY, 0),
-    a_second_list_is_signed: (OPENED_EARLY, 45),
+    a_second_list_is_agreed_to: (OPENED_EARLY, 45),
     the_threshold_is_off_by_one: (OPENED_EARLY, 18),
     few_survivors_are_enough: (OPENED_EARLY, 1),
     shares_of_noise_are_too_small: (OPENED_EARLY, 0),
@@ -259,9 +259,9 @@ PLANTED = {
     slots_are_used_again: (REPEATED, 40),
     participants_are_not_on_the_roster: (OPENED_EARLY, 2),
     masks_do_not_depend_on_whose_they_are: (OPENED_EARLY, 4),
-    the_noise_is_not_part_of_what_is_signed: (OPENED_EARLY, 1),
+    the_noise_is_not_part_of_what_is_agreed_to: (OPENED_EARLY, 1),
     masks_do_not_depend_on_the_terms: (OPENED_EARLY, 1),
-    a_restarted_client_forgets_what_it_has_signed: (OPENED_EARLY, 5),
+    a_restarted_client_forgets_what_it_has_agreed_to: (OPENED_EARLY, 5),
     less_is_charged_than_a_record_does: (BEYOND_DELTA, 0),
     a_refusal_depends_on_a_record: (DIFFERS, 0),
 }

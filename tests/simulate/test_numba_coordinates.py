@@ -1,4 +1,7 @@
-"""Ridge rounds in coordinates: the vectors that are never stored are those of the NumPy engine."""
+"""Ridge rounds in coordinates: the vectors that are never stored are those of the NumPy engine.
+
+Every test is run with turned rows and with rows that stay where they lie.
+"""
 
 import weakref
 
@@ -7,8 +10,9 @@ import pytest
 
 from pgfl import PGFL, ExactMixing, OneStep, Ridge, synthetic_regression
 from pgfl.core import metrics
-from pgfl.simulate import numba_engine
+from pgfl.simulate import memory, numba_engine
 from pgfl.simulate.checkpoint import Checkpoints
+from pgfl.simulate.numba_orthogonal import Turned
 from pgfl.simulate.simulator import Simulator
 from pgfl.simulate.training_options import TrainingOptions
 
@@ -18,6 +22,13 @@ SHAPES = {
     "as long as registers": {"dimension": 16, "samples": (8, 17)},
     "more rows than the kernels know": {"dimension": 9, "samples": (1, 20)},
 }
+
+
+@pytest.fixture(autouse=True, params=["turned", "in place"])
+def rows(request, monkeypatch):
+    if request.param == "in place":
+        monkeypatch.setattr(memory, "COPIED", 0)
+    return request.param
 
 
 def federation(**changes):
@@ -37,10 +48,11 @@ def in_coordinates(played):
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("lam", [0.0, 0.01, 300.0])
 @pytest.mark.parametrize("algorithm", [PGFL(rho=5.0, tau=0.3), ExactMixing(rho=5.0), OneStep(rho=5.0)], ids=repr)
-def test_models_and_duals_are_those_of_numpy(shape, lam, algorithm):
+def test_models_and_duals_are_those_of_numpy(shape, lam, algorithm, rows):
     data = federation(**SHAPES[shape])
     ours, theirs = (simulator(data, engine, algorithm, Ridge(lam)) for engine in ("numba", "numpy"))
     assert in_coordinates(ours)
+    assert isinstance(ours.engine._coordinates, Turned) == (rows == "turned")
     for _ in range(30):
         ours.play(), theirs.play()
         for name in ("model", "dual", "released", "server_models"):
@@ -74,6 +86,22 @@ def test_a_checkpoint_goes_on_with_the_same_bits(tmp_path):
     assert in_coordinates(second)
     for name in ("model", "dual", "server_models"):
         np.testing.assert_array_equal(getattr(second.state, name), getattr(whole.state, name))
+
+
+def test_a_checkpoint_of_the_other_kernel_goes_on_from_its_duals(tmp_path, monkeypatch, rows):
+    data = federation(**SHAPES["the paper's"])
+    whole, first = (simulator(data, "numba") for _ in range(2))
+    monkeypatch.setattr(memory, "COPIED", 2**26 if rows == "in place" else 0)
+    second = simulator(data, "numba")
+    assert type(second.engine._coordinates) is not type(first.engine._coordinates)
+    whole.run(20)
+    checkpoints = Checkpoints(tmp_path, "this", every=7)
+    first.run(7)
+    checkpoints.save(first)
+    assert checkpoints.restore(second)
+    second.run(20)
+    for name in ("model", "dual", "server_models"):
+        np.testing.assert_allclose(getattr(second.state, name), getattr(whole.state, name), rtol=0, atol=1e-12)
 
 
 def test_duals_that_are_set_from_outside_count():

@@ -28,7 +28,7 @@ def test_servers_draw_the_same_numbers_either_way(participants, dtype):
     made = [synthetic_regression(servers=4, clients_per_server=9, dimension=7, seed=run, run=run) for run in range(2)]
     layout = lay_out(made)
     plain, compiled = (ServerNormals(layout, participants, 5, dtype, compiled=chosen) for chosen in (False, True))
-    for round in (1, 2, 40, 65):
+    for round in (1, 2, 2, 40, 65, 3, 41, 64):
         for clients in (np.arange(layout.clients), np.array([0, 1, 20, 36, 71]), np.arange(9, 18)):
             taking_part = (
                 clients if participants != 2 else clients[np.r_[True, np.diff(layout.client_server[clients]) > 0]]

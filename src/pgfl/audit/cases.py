@@ -124,6 +124,18 @@ def deployed_site() -> Case:
     return replace(case, name="huber, trusted site", privacy=trusting, companions=(case.shared,))
 
 
+def deployed_masked() -> Case:
+    """Real clients of a masked sum: the attacked one, two other honest ones, and two who work with the site.
+
+    Companions have twice the records, so that the sum's noise is that of the attacked client's own Δ.
+    """
+    case = linearised(scattered())
+    hidden = replace(case.privacy, trust="masked", contributors=4, colluders=2, dropouts=0.2)
+    rows, labels = case.shared
+    companion = np.vstack([rows, rows, rows[:2]]), np.concatenate([labels, labels, labels[:2]])
+    return replace(case, name="huber, masked clients", privacy=hidden, companions=(companion,) * 4)
+
+
 def huber() -> Case:
     """Opposite residuals beyond κ, of a row of full length: Δ = 4κB/(D m) is attained."""
     return Case(

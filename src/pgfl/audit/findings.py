@@ -15,6 +15,7 @@ from pgfl.audit.cases import (
     Case,
     cases,
     deployed_cases,
+    deployed_masked,
     deployed_site,
     huber,
     linearised_huber,
@@ -27,7 +28,7 @@ from pgfl.audit.cases import (
 )
 from pgfl.audit.confidence import mu_lower
 from pgfl.audit.planted_bugs import IN_THE_FIELD, PLANTED
-from pgfl.audit.planted_in_pairs import AT_A_SITE, UNDER_MASKS
+from pgfl.audit.planted_in_pairs import AT_A_SITE, IN_MASKED_CLIENTS, UNDER_MASKS
 from pgfl.audit.scores import scores
 from pgfl.audit.subjects import Mechanism, Played
 
@@ -45,11 +46,12 @@ def _deployed(*given: Any) -> Played:
     return deployed.play(*given)
 
 
-def _trusted_site(*given: Any) -> Played:
-    """A real site, imported here for the same reason."""
-    from pgfl.audit import trusted_site
+def _deployed_pair(case: Case, *given: Any) -> Played:
+    """A real site that its clients trust, or real clients under masks, imported here for the same reason."""
+    from pgfl.audit import masked_clients, trusted_site
 
-    return trusted_site.play(*given)
+    play = masked_clients.play if case.privacy.trust == "masked" else trusted_site.play
+    return play(case, *given)
 
 
 PLAY: dict[Path, Callable[..., Played]] = {
@@ -66,7 +68,7 @@ PLAY_PAIRS: dict[Path, Callable[..., Played]] = {
     "simulator": pairs.in_simulator,
     "compiled": pairs.in_compiled_simulator,
     "safe-noise": pairs.with_safe_noise,
-    "deployed": _trusted_site,
+    "deployed": _deployed_pair,
 }
 
 
@@ -89,6 +91,8 @@ FULL = Scale(
     {"simulator": 100_000, "compiled": 100_000, "device": 12_000, "safe-noise": 12_000, "ledger": 600, "deployed": 800},
     bugs=4_000,
 )
+ENOUGH_FOR_SHARES = 800  # trials per world that show that half of the noise of a deployed masked sum is missing
+BLATANT = "aggregate before noise"  # what fewer show as well
 ENOUGH = 8_000  # trials per world with which a tight mechanism almost surely reaches 90 %
 
 
@@ -189,7 +193,7 @@ def attack(case: Case, path: Path, trials: int, alpha: float, *, bug: str | None
     """One mechanism, as shipped or with a planted bug, in both worlds."""
     mechanism = Mechanism.shipped(case)
     if bug is not None:
-        mechanism = (PLANTED | IN_THE_FIELD | AT_A_SITE | UNDER_MASKS)[bug](mechanism)
+        mechanism = (PLANTED | IN_THE_FIELD | AT_A_SITE | UNDER_MASKS | IN_MASKED_CLIENTS)[bug](mechanism)
     worlds, of_pairs = np.repeat([0, 1], trials), case.privacy.trusted.aggregates
     server, rho = (PLAY_PAIRS if of_pairs else PLAY)[path](case, mechanism, worlds, seed)
     simulated = of_pairs or path in ("simulator", "compiled")
@@ -218,7 +222,7 @@ def attack(case: Case, path: Path, trials: int, alpha: float, *, bug: str | None
 
 def _tight(case: Case, path: Path) -> bool:
     """Whether an attack can come near the claim: masked, only where colluders can subtract their shares."""
-    return case.attained and (case.privacy.trust != "masked" or path == "safe-noise")
+    return case.attained and (case.privacy.trust != "masked" or path in ("safe-noise", "deployed"))
 
 
 def _pair_jobs() -> list[tuple[Case, Path, str | None]]:
@@ -239,11 +243,17 @@ def _jobs(scale: Scale) -> list[tuple[Case, Path, str | None]]:
     jobs += [(huber(), "safe-noise", None), (linearised_huber(), "safe-noise", None), (huber(), "ledger", None)]
     jobs += _pair_jobs()
     networked = find_spec("flwr") is not None
-    jobs += [(case, "deployed", None) for case in (*deployed_cases(), deployed_site())] if networked else []
+    jobs += (
+        [(case, "deployed", None) for case in (*deployed_cases(), deployed_site(), deployed_masked())]
+        if networked
+        else []
+    )
     jobs = [job for job in jobs if job[1] in scale.trials]
     jobs += [(planted_in(bug), path, bug) for bug in PLANTED for path in everywhere]
     jobs += [(site(), "simulator", bug) for bug in AT_A_SITE] + [(masked(), "safe-noise", bug) for bug in UNDER_MASKS]
     if networked and "deployed" in scale.trials:
         jobs += [(scattered(), "deployed", bug) for bug in IN_THE_FIELD]
         jobs += [(deployed_site(), "deployed", "last coordinate clean")]
+        subtle = scale.trials["deployed"] >= ENOUGH_FOR_SHARES
+        jobs += [(deployed_masked(), "deployed", bug) for bug in IN_MASKED_CLIENTS if subtle or bug == BLATANT]
     return jobs

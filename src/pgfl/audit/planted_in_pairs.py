@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -56,13 +58,21 @@ class _AnothersSensitivity(SharedNoise):
 
 
 def count_as_claimed(mechanism: Mechanism) -> Mechanism:
-    """The noise of the mean is divided by twice the contributors, as the server claims their number."""
-    return replace(mechanism, disturb_pairs=lambda source: _Claimed(source, 2.0))
+    """The noise of the mean is divided by twice the contributors, as the server claims their number.
+
+    A masked client adds σ²/n, where the server says that n are invited.
+    """
+    of_invited = _with_terms(lambda terms: replace(terms, required=len(terms.invited), colluders=0))
+    return replace(mechanism, disturb_pairs=lambda source: _Claimed(source, 2.0), spoil_masked=of_invited)
 
 
 def aggregate_before_noise(mechanism: Mechanism) -> Mechanism:
-    """Aggregates are published before the site has noised them."""
-    return replace(mechanism, disturb_pairs=_Bare)
+    """Aggregates are published before the site has noised them; a masked client adds no share of the noise."""
+
+    def spoil(client: Any) -> None:
+        client.noised = lambda update, terms: lattice.to_lattice(update)
+
+    return replace(mechanism, disturb_pairs=_Bare, spoil_masked=spoil)
 
 
 def charged_as_another(mechanism: Mechanism) -> Mechanism:
@@ -76,10 +86,40 @@ def shares_too_small(mechanism: Mechanism) -> Mechanism:
     def contributions(trust: Trust, points: lattice.Points, sigma: float) -> lattice.Points:
         return lattice.with_noise(points, sigma / float(np.sqrt(len(points))))
 
-    return replace(mechanism, contributions=contributions)
+    of_all = _with_terms(lambda terms: replace(terms, colluders=0))
+    return replace(mechanism, contributions=contributions, spoil_masked=of_all)
+
+
+def second_list_agreed_to(mechanism: Mechanism) -> Mechanism:
+    """A masked client consents to another list of survivors when it has revealed what opens the first."""
+
+    def spoil(client: Any) -> None:
+        member, consent = client.member, client.member.consent
+
+        def forgetful(round: int, survivors: Collection[str]) -> Any:
+            member._open.survivors = None
+            return consent(round, survivors)
+
+        member.consent = forgetful
+
+    return replace(mechanism, spoil_masked=spoil)
+
+
+def _with_terms(other: Callable[[Any], Any]) -> Callable[[Any], None]:
+    """A real client of masked sums that draws its share of the noise on other terms than it has checked."""
+
+    def spoil(client: Any) -> None:
+        share = client.noised
+        client.noised = lambda update, terms: share(update, other(terms))
+
+    return spoil
 
 
 AT_A_SITE = {
     plant.__name__.replace("_", " "): plant for plant in (count_as_claimed, aggregate_before_noise, charged_as_another)
 }
 UNDER_MASKS = {"shares too small": shares_too_small}
+IN_MASKED_CLIENTS = {
+    plant.__name__.replace("_", " "): plant
+    for plant in (aggregate_before_noise, shares_too_small, count_as_claimed, second_list_agreed_to)
+}

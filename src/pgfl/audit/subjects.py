@@ -10,7 +10,7 @@ from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 
@@ -50,6 +50,7 @@ class Mechanism:
     disturb_pairs: Callable[[PairNoise], PairNoise] = lambda source: source  # where the clients of a pair share noise
     account: Callable[[SharedNoise], SharedNoise] = lambda shared: shared
     contributions: Contributions = masked_contributions
+    spoil_masked: Callable[[Any], None] = lambda client: None  # breaks a part of a real client of masked sums
 
     @classmethod
     def shipped(cls, case: Case) -> Self:
@@ -209,9 +210,8 @@ class _Normals:
 
 def _paid(plan: Plan, clients: Integers, round: int) -> Floats:
     """σ of a round that everyone has paid for."""
-    assert plan.admit(clients, round).all()
-    sigma = plan.sigma(clients, round)
-    plan.spend(clients, round)
+    paying, sigma = plan.charged(clients, round)
+    assert len(paying) == len(clients)
     return sigma
 
 

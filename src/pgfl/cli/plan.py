@@ -24,15 +24,27 @@ def plan(
         float | None,
         typer.Option(help="How well you expect to predict without privacy: share of variance explained, or accuracy."),
     ] = None,
+    label_mean: Annotated[
+        float | None,
+        typer.Option(
+            help="The labels' mean that you expect; of two labels, the share of the second. A target with bounds is "
+            "scaled from them to [-1, 1].",
+            show_default=False,
+        ),
+    ] = None,
     label_scale: Annotated[
-        float | None, typer.Option(help="The labels' standard deviation that you expect (1), for a regression.")
+        float | None,
+        typer.Option(
+            help="The labels' standard deviation that you expect, for a regression: 0.5 is a quarter of the bounds.",
+            show_default=False,
+        ),
     ] = None,
     spread: Annotated[
         float | None,
         typer.Option(
             min=0.01,
             max=1.0,
-            help="Standard deviation of a typical number of your table, scaled from its bounds to [-1, 1] (0.35).",
+            help="Standard deviation of a typical number of your table, scaled from its bounds to [-1, 1] (0.46).",
             show_default=False,
         ),
     ] = None,
@@ -64,7 +76,7 @@ def plan(
     overrides += [] if trust is None else [f"privacy.trust={trust}", "algorithm.client=gradient"]
     config = configs.load(source, overrides)
     with bar(None, "planning", shown=not as_json) as progress:
-        stated = {"expected": expect, "label_scale": label_scale, "spread": spread}
+        stated = {"expected": expect, "label_mean": label_mean, "label_scale": label_scale, "spread": spread}
         found = work_out(config, tries=tries, progress=progress, **stated)
     if out is not None:
         write_text(out, found.to_toml())
@@ -111,5 +123,7 @@ def show(found: Plan, out: Path | None) -> None:
     for name, gain in sorted(found.helps.items(), key=lambda pair: -pair[1]):
         console.print(f"  {name}: {gain:+.1f} {'dB better' if unit == 'dB' else 'points'}")
     console.print(found.verdict)
+    if found.advice is not None:
+        console.print(found.advice)
     if out is not None:
         console.print(f"Run it with: pgfl run {out}", soft_wrap=True)

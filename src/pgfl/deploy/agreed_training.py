@@ -52,7 +52,7 @@ class Training(Section):
     mixing: Mixing = "uniform"
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0  # for the choice of participants
     max_norm: Positive = 1e9  # longer vectors are refused
-    most_clients: dict[str, Count] = Field(default_factory=dict)  # pgfl-exact: max over sites of |C_{s,(q)}|
+    most_clients: dict[str, Count] = Field(default_factory=dict)  # max over sites of |C_{s,(q)}|
     objective: ObjectiveSettings = Field(default_factory=ObjectiveSettings)
     algorithm: AlgorithmSettings = Field(default_factory=AlgorithmSettings)
     privacy: AgreedPrivacy = Field(default_factory=AgreedPrivacy)
@@ -68,9 +68,11 @@ class Training(Section):
                 "`training.objective.kind` must be one of ridge, huber, logistic, hinge on a real network; "
                 '"softmax" is for `pgfl run`.'
             )
-        if self.algorithm.kind == "pgfl-exact" and set(self.most_clients) != set(self.clusters):
+        counted = self.algorithm.kind == "pgfl-exact" or self.mixing == "clients"
+        if counted and set(self.most_clients) != set(self.clusters):
             raise ValueError(
-                "`training.most_clients` must give, for exact mixing, the largest site's clients of every cluster."
+                "`training.most_clients` must give, for exact mixing and for weights by clients, the largest site's "
+                "clients of every cluster."
             )
         try:
             self.privacy.level.check(self.build_algorithm())

@@ -1,13 +1,13 @@
 """The messages of masked sums, between a site and its clients: how each is written and read.
 
 Preparation: PREPARE → KEYS, COHORT → SHARES, DELIVERY → READY. A round: MASKED_REQUEST → MASKED_ANSWER, SURVIVORS →
-CONSENT, SIGNATURES → REVEAL. What a site sends stands on the left, what a client replies on the right.
+CONSENT, CONSENTS → REVEAL. What a site sends stands on the left, what a client replies on the right.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, ClassVar
+from collections.abc import Mapping, Sequence
+from typing import Annotated, ClassVar, Final
 
 import numpy as np
 from pydantic import Field
@@ -19,17 +19,19 @@ from pgfl.errors import PrivacyError
 from pgfl.masking.masked_terms import RoundTerms
 from pgfl.masking.member import Revealed
 from pgfl.masking.preparation import MOST_SLOTS, Announcement, Cohort
-from pgfl.masking.primitives import Words
+from pgfl.masking.primitives import TAG_BYTES, Words
 
 _MOST_MEMBERS = 10_000
 _HEX = "^(?:[0-9a-f]{2})*$"
+_NO_TAG: Final = bytes(TAG_BYTES)  # nobody's
 
 Batch = Annotated[str, Field(min_length=8, max_length=64, pattern=_HEX)]
 Secret = Annotated[str, Field(max_length=1 << 17, pattern=_HEX)]
 ByName = Annotated[dict[Name, Secret], Field(max_length=_MOST_MEMBERS)]
 Keys = Annotated[
-    list[Annotated[str, Field(max_length=512, pattern=_HEX)]], Field(min_length=4, max_length=MOST_SLOTS + 3)
+    list[Annotated[str, Field(max_length=512, pattern=_HEX)]], Field(min_length=3, max_length=MOST_SLOTS + 2)
 ]
+Tags = Annotated[str, Field(max_length=2 * TAG_BYTES * _MOST_MEMBERS, pattern=_HEX)]
 Names = Annotated[list[Name], Field(max_length=_MOST_MEMBERS)]
 Positive = Annotated[float, Field(gt=0.0, lt=1e300)]
 Members = Annotated[int, Field(ge=0, le=_MOST_MEMBERS)]
@@ -61,7 +63,7 @@ class Prepare(OfBatch):
 
 
 class AnnouncedKeys(OfBatch):
-    """A client's keys: its signature, the signing and the transport key, then one key per slot."""
+    """A client's keys: its signature, the transport key, then one key per slot."""
 
     kind = Kind.KEYS
     announced: Keys
@@ -137,24 +139,24 @@ class MaskedAnswer(OfRound):
 
 
 class Survivors(OfRound):
-    """Those whose contributions a site has; they are asked to sign this list."""
+    """Those whose contributions a site has; they are asked to agree to this list."""
 
     kind = Kind.SURVIVORS
     survivors: Names
 
 
 class Consent(OfRound):
-    """A client's signature of a list of survivors."""
+    """A client agrees to a list of survivors: one tag for every other survivor, in the order of their names."""
 
     kind = Kind.CONSENT
-    signature: Annotated[str, Field(max_length=256, pattern=_HEX)]
+    tags: Tags
 
 
-class Signatures(OfRound):
-    """Everyone's signatures of the list."""
+class Consents(OfRound):
+    """The tags of the other survivors for one of them, in the order of their names; zeros for one that sent none."""
 
-    kind = Kind.SIGNATURES
-    signatures: ByName
+    kind = Kind.CONSENTS
+    tags: Tags
 
 
 class Reveal(OfRound):
@@ -166,7 +168,7 @@ class Reveal(OfRound):
     key_shares: ByName
 
 
-TO_CLIENT: Expected = (Prepare, CohortKeys, Delivery, MaskedRequest, Survivors, Signatures)
+TO_CLIENT: Expected = (Prepare, CohortKeys, Delivery, MaskedRequest, Survivors, Consents)
 TO_SITE: Expected = (AnnouncedKeys, SealedShares, Ready, Unprepared, MaskedAnswer, Consent, Reveal)
 
 
@@ -175,14 +177,13 @@ TO_SITE: Expected = (AnnouncedKeys, SealedShares, Ready, Unprepared, MaskedAnswe
 
 def keys_of(announcement: Announcement) -> list[str]:
     """An announcement as hexadecimal text."""
-    first = (announcement.signature, announcement.signing, announcement.transport)
-    return [key.hex() for key in (*first, *announcement.masks)]
+    return [key.hex() for key in (announcement.signature, *announcement.keys)]
 
 
 def announcement_of(batch: str, name: str, keys: list[str]) -> Announcement:
     """The inverse."""
-    signature, signing, transport, *masks = (bytes.fromhex(key) for key in keys)
-    return Announcement(batch, name, signing, transport, tuple(masks), signature)
+    signature, transport, *masks = (bytes.fromhex(key) for key in keys)
+    return Announcement(batch, name, transport, tuple(masks), signature)
 
 
 def cohort_frame(cohort: Cohort) -> bytes:
@@ -258,9 +259,17 @@ def boxes_of(header: WithBoxes) -> dict[str, bytes]:
     return _bytes(header.boxes)
 
 
-def signatures_of(header: Signatures) -> dict[str, bytes]:
-    """Signatures by signer."""
-    return _bytes(header.signatures)
+def joined_tags(tags: Mapping[str, bytes], names: Sequence[str]) -> str:
+    """Tags in the order of names, as text."""
+    return b"".join(tags.get(name, _NO_TAG) for name in names).hex()
+
+
+def tags_of(header: Consent | Consents, names: Sequence[str]) -> dict[str, bytes]:
+    """Tags by name; none at all if there are not as many as names."""
+    joined = bytes.fromhex(header.tags)
+    if len(joined) != TAG_BYTES * len(names):
+        return {}
+    return {name: joined[TAG_BYTES * place :][:TAG_BYTES] for place, name in enumerate(names)}
 
 
 def hex_by_name(values: Mapping[str, bytes]) -> dict[str, str]:

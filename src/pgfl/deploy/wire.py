@@ -62,7 +62,7 @@ class Kind(IntEnum):
     MASKED_ANSWER = 40
     SURVIVORS = 41
     CONSENT = 42
-    SIGNATURES = 43
+    CONSENTS = 43
     REVEAL = 44
 
 

@@ -1,8 +1,8 @@
-"""What is agreed about one masked round, in one digest that all of its clients sign, and what a client insists on.
+"""What is agreed about one masked round, in one digest that its clients consent to, and what a client insists on.
 
 A server proposes terms; a client compares them with its own demands and refuses in a constant sentence, so that a
 refusal reveals nothing about data. Whatever a client relies on is in the digest. Shares leave only if as many clients
-as the threshold sign the same one, and the masks of a client that was told otherwise do not cancel with theirs.
+as the threshold consent to the same one, and the masks of a client that was told otherwise do not cancel with theirs.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Reason(StrEnum):
     WOULD_WRAP = "the sum could pass the modulus of masked sums"
     OLD_ROUND = "this client has gone on to a later round"
     OTHER_LIST = "this client has agreed to another list of survivors in this round"
-    BELOW_THRESHOLD = "fewer clients than the threshold have signed this list of survivors"
+    BELOW_THRESHOLD = "fewer clients than the threshold have consented to this list of survivors"
 
 
 class Declined(PrivacyError):
@@ -62,7 +62,7 @@ def insist(holds: bool, reason: Reason) -> None:
 
 
 def threshold_for(holders: int, colluders: int) -> int:
-    """t, the least with 2t > n + colluders: two lists with t signatures each have an honest signer in common.
+    """t, the least with 2t > n + colluders: two lists with t consents each have an honest client in common.
 
     >>> threshold_for(5, 1), threshold_for(20, 1), threshold_for(20, 2)
     (4, 11, 12)
@@ -117,7 +117,7 @@ class RoundTerms:
 
     @property
     def threshold(self) -> int:
-        """How many must sign a list of survivors, and how many shares open a seed."""
+        """How many must consent to a list of survivors, and how many shares open a seed."""
         return threshold_for(self.holders, self.colluders)
 
     @property
@@ -135,7 +135,7 @@ class RoundTerms:
         return contributors * (self.bound + TAIL * self.share_sigma + lattice.STEP)
 
     def list_digest(self, survivors: Iterable[str]) -> str:
-        """What clients sign: these survivors, under these terms."""
+        """What clients consent to: these survivors, under these terms."""
         return digest("survivors", {"terms": self.digest, "survivors": sorted(survivors)})
 
 

@@ -13,7 +13,6 @@ from functools import cached_property
 from typing import Any, Final
 
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from pgfl.masking import primitives
@@ -31,15 +30,14 @@ class Announcement:
 
     batch: str
     name: str
-    signing: bytes  # for lists of survivors
-    transport: bytes  # for shares on their way through the server
+    transport: bytes  # for shares and consents on their way through the server
     masks: tuple[bytes, ...]  # one per slot
     signature: bytes = b""
 
     @property
     def keys(self) -> tuple[bytes, ...]:
         """All of them."""
-        return (self.signing, self.transport, *self.masks)
+        return (self.transport, *self.masks)
 
     @cached_property
     def digest(self) -> str:
@@ -82,7 +80,7 @@ class Cohort:
         """How many shares open a seed."""
         return threshold_for(len(self.announcements), self.colluders)
 
-    @property
+    @cached_property
     def slots(self) -> int:
         """How many rounds it is prepared for."""
         return min(len(each.masks) for each in self.announcements)
@@ -115,10 +113,10 @@ class Batch:
 
     name: str
     announcement: Announcement
-    signing: Ed25519PrivateKey
     transport: X25519PrivateKey
     slots: list[SlotSecrets | None]
     cohort: Cohort | None = None
+    consents: dict[str, bytes] = field(default_factory=dict)  # keys for what this client and another one agree to
     next_slot: int = 0
     _boxes: dict[str, bytes] = field(default_factory=dict)
 
@@ -126,13 +124,13 @@ class Batch:
     def begin(cls, batch: str, name: str, identity: ec.EllipticCurvePrivateKey, slots: int) -> Batch:
         """Fresh keys and seeds for so many rounds."""
         insist(1 <= slots <= MOST_SLOTS, Reason.UNPREPARED)
-        signing, transport = Ed25519PrivateKey.generate(), X25519PrivateKey.generate()
+        transport = X25519PrivateKey.generate()
         made = [SlotSecrets(primitives.fresh_seed(), primitives.fresh_seed()) for _ in range(slots)]
         masks = tuple(_raw(primitives.mask_key_pair(slot.key_seed)) for slot in made)
-        bare = Announcement(batch, name, _raw(signing), _raw(transport), masks)
+        bare = Announcement(batch, name, _raw(transport), masks)
         signature = identity_signature(identity, bare.digest)
-        announced = Announcement(batch, name, bare.signing, bare.transport, masks, signature)
-        return cls(name, announced, signing, transport, list(made))
+        announced = Announcement(batch, name, bare.transport, masks, signature)
+        return cls(name, announced, transport, list(made))
 
     def join(self, cohort: Cohort, roster: Roster, demands: Demands) -> dict[str, bytes]:
         """Check who takes part, agree on masks with everyone, and return sealed shares for everyone else.
@@ -186,7 +184,13 @@ class Batch:
         insist(cohort.slots == len(self.slots), Reason.UNPREPARED)
 
     def _agree(self, cohort: Cohort) -> None:
-        """X25519 with every other member for every slot: the costly part, done ahead."""
+        """X25519 with every other member for every slot: the costly part, done ahead.
+
+        Keys for consents do not come from a slot's key pair: that one is opened to recover a client that dropped out,
+        and then it must not speak for it.
+        """
+        for other in self._others(cohort):
+            self.consents[other.name] = self._transport_key(cohort, other, "consent")
         for number, slot in enumerate(self.slots):
             assert slot is not None  # as no slot is taken before this
             own = primitives.mask_key_pair(slot.key_seed)
@@ -203,7 +207,7 @@ class Batch:
             slot.self_shares[self.name], slot.key_shares[self.name] = shares[self.name][-2:]
         return {
             other.name: primitives.sealed(
-                self._transport_key(cohort, other),
+                self._transport_key(cohort, other, "shares"),
                 b"".join(shares[other.name]),
                 _about(cohort, self.name, other.name),
             )
@@ -212,13 +216,13 @@ class Batch:
 
     def _opened(self, cohort: Cohort, sender: str, box: bytes) -> bytes | None:
         try:
-            key = self._transport_key(cohort, cohort.by_name[sender])
+            key = self._transport_key(cohort, cohort.by_name[sender], "shares")
         except Declined:
             return None
         return primitives.opened(key, box, _about(cohort, sender, self.name))
 
-    def _transport_key(self, cohort: Cohort, other: Announcement) -> bytes:
-        return _agreed(self.transport, other.transport, "shares", _pair(cohort, self.name, other.name))
+    def _transport_key(self, cohort: Cohort, other: Announcement, purpose: str) -> bytes:
+        return _agreed(self.transport, other.transport, purpose, _pair(cohort, self.name, other.name))
 
     def _others(self, cohort: Cohort) -> list[Announcement]:
         return [each for each in cohort.announcements if each.name != self.name]

@@ -1,4 +1,4 @@
-"""The cryptography of masks, all of it from libraries: X25519, HKDF, ChaCha20 and AEAD, Ed25519, Shamir's sharing.
+"""The cryptography of masks, all of it from libraries: X25519, HKDF, ChaCha20 and AEAD, HMAC, Shamir's sharing.
 
 Every secret that is shared out is a seed of 16 bytes, because that is one block of pycryptodome's sharing. Keys are
 derived from seeds with HKDF, under a purpose that is used for nothing else.
@@ -7,6 +7,7 @@ derived from seeds with HKDF, under a purpose that is used for nothing else.
 from __future__ import annotations
 
 import hashlib
+import hmac
 import json
 import secrets
 from collections.abc import Mapping, Sequence
@@ -14,9 +15,8 @@ from typing import Any, Final
 
 import numpy as np
 from Crypto.Protocol.SecretSharing import Shamir
-from cryptography.exceptions import InvalidSignature, InvalidTag
+from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
@@ -28,6 +28,7 @@ Words = NDArray[np.uint64]
 
 SEED_BYTES: Final = 16
 KEY_BYTES: Final = 32  # of public keys
+TAG_BYTES: Final = 32
 _WORD: Final = np.dtype("<u8")
 _ONE_USE: Final = bytes(16)  # the counter and nonce of a keystream whose key is used once
 _NONCE_BYTES: Final = 12
@@ -52,7 +53,7 @@ def derived(secret: bytes, purpose: str, about: str = "") -> bytes:
 def mask(key: bytes, size: int) -> Words:
     """`size` numbers modulo 2⁶⁴: ChaCha20's keystream of a key of 32 bytes, which is used for nothing else."""
     stream = Cipher(algorithms.ChaCha20(key, _ONE_USE), mode=None).encryptor().update(bytes(size * _WORD.itemsize))
-    return np.frombuffer(stream, dtype=_WORD).astype(np.uint64)
+    return np.frombuffer(stream, dtype=_WORD).astype(np.uint64, copy=False)
 
 
 def self_mask_key(seed: bytes) -> bytes:
@@ -103,18 +104,17 @@ def opened(key: bytes, box: bytes, about: bytes) -> bytes | None:
         return None
 
 
-def signed(key: Ed25519PrivateKey, message: str) -> bytes:
-    """A signature."""
-    return key.sign(message.encode())
+def tag(key: bytes, sender: str, message: str) -> bytes:
+    """What shows the other one of two clients that share a key that the sender stands by a message.
+
+    It names the sender, so that nobody is shown a tag of its own as the other's.
+    """
+    return hmac.digest(key, f"pgfl masking v2 consent {message} {sender}".encode(), "sha256")
 
 
-def is_signed(public: bytes, signature: bytes, message: str) -> bool:
-    """Whether the owner of a key signed a message."""
-    try:
-        Ed25519PublicKey.from_public_bytes(public).verify(signature, message.encode())
-    except (InvalidSignature, ValueError):
-        return False
-    return True
+def is_tagged(key: bytes, sender: str, message: str, shown: bytes) -> bool:
+    """Whether the sender tagged a message."""
+    return hmac.compare_digest(tag(key, sender, message), shown)
 
 
 def split(seed: bytes, threshold: int, holders: int) -> list[bytes]:

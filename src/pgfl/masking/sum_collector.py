@@ -102,7 +102,7 @@ class SumCollector:
     stage: Stage = Stage.CONTRIBUTING
     why: str = ""
     survivors: tuple[str, ...] = ()
-    signatures: dict[str, bytes] = field(default_factory=dict)
+    consents: dict[str, Mapping[str, bytes]] = field(default_factory=dict)  # tags for every other survivor, by sender
     total: Floats | None = None
     _masked: dict[str, Words] = field(default_factory=dict)
     _revealed: dict[str, Revealed] = field(default_factory=dict)
@@ -124,7 +124,7 @@ class SumCollector:
             case Stage.CONTRIBUTING:
                 return self.terms.invited, self._masked
             case Stage.CONSENTING:
-                return self.survivors, self.signatures
+                return self.survivors, self.consents
             case Stage.REVEALING:
                 return self.survivors, self._revealed
         return (), ()
@@ -136,16 +136,19 @@ class SumCollector:
         self._masked[name] = masked
         return True
 
-    def consented(self, name: str, signature: bytes) -> bool:
-        """A signature of the list; one that does not verify is no use to anybody."""
+    def consented(self, name: str, tags: Mapping[str, bytes]) -> bool:
+        """A client's consent to the list; one that is not for everybody else on it is no use."""
         if not self._awaits(name, Stage.CONSENTING):
             return False
-        key, message = self.cohort.by_name[name].signing, self.terms.list_digest(self.survivors)
-        if not primitives.is_signed(key, signature, message):
+        if tags.keys() != set(self.survivors) - {name}:
             self._left.add(name)
             return False
-        self.signatures[name] = signature
+        self.consents[name] = tags
         return True
+
+    def consents_for(self, name: str) -> dict[str, bytes]:
+        """What the other survivors have for one of them, by sender."""
+        return {sender: tags[name] for sender, tags in self.consents.items() if sender != name}
 
     def revealed(self, name: str, revealed: Revealed) -> bool:
         """What a client reveals in the end."""
@@ -165,7 +168,7 @@ class SumCollector:
                 self.survivors = tuple(sorted(self._masked))
                 self._next(Stage.CONSENTING, len(self._masked), self.terms.fewest, "contributed")
             case Stage.CONSENTING:
-                self._next(Stage.REVEALING, len(self.signatures), self.terms.threshold, "signed the list of survivors")
+                self._next(Stage.REVEALING, len(self.consents), self.terms.threshold, "agreed to the list of survivors")
             case Stage.REVEALING:
                 if self._next(Stage.DONE, len(self._revealed), self.terms.threshold, "revealed their shares"):
                     self._finish()

@@ -10,12 +10,14 @@ import numpy as np
 from pgfl.config.schema import Config, MnistData, SyntheticData, TableData
 from pgfl.data.configured import placed_clients, public_encoding, shapes
 from pgfl.errors import ConfigError
-from pgfl.planning.row_shapes import RowShape
+from pgfl.planning.row_shapes import SPREAD, RowShape, from_zero
 from pgfl.privacy.trust import Level, Trust
 
 Task = Literal["regression", "classification"]
 EXPECTED: dict[Task, float] = {"regression": 0.8, "classification": 0.9}
 SPREAD_IN_BOUNDS = 0.4  # standard deviation of a target that is scaled from its bounds to [−1, 1], as a guess
+TABLE_GAMMA = 0.3  # how much coefficients of a table's clusters differ at most, relative to themselves
+LOOSE = 0.7  # a spread that is less than this part of the usual one shows that bounds are wide
 PIXELS = 784
 MOST_NUMBERS = 3_000_000  # of made-up features: what a twin may hold so that a plan takes a minute
 
@@ -33,8 +35,9 @@ class Facts:
     """Nothing here depends on a record: a plan is the same whatever the records say.
 
     `expected` is how well the user expects to predict without privacy: the share of the labels' variance that is
-    explained, or the accuracy. `label_scale` is the labels' standard deviation, as the user expects it. `rows` are the
-    kinds of a table's columns; without it rows have the norm `x_norm` and point in all directions alike.
+    explained, or the accuracy. `label_scale` is the labels' standard deviation, as the user expects it; `label_mean` is
+    their mean, of two labels the share of the second one. `rows` are the kinds of a table's columns; without it rows
+    have the norm `x_norm` and point in all directions alike.
     """
 
     servers: int
@@ -48,6 +51,7 @@ class Facts:
     task: Task = "regression"
     expected: float = 0.8
     label_scale: float = 1.0
+    label_mean: float | None = None  # a guess, if it is not stated
     gamma: float = 0.15
     graph: str = "random"
     average_degree: float = 3.0
@@ -57,6 +61,8 @@ class Facts:
     dropouts: float = Trust.dropouts
     rows: RowShape | None = None
     placement: Placement | None = None
+    target_from_zero: bool = False  # a quantity from 0 upwards, so that most labels lie in the lower half
+    label_stated: bool = False  # `label_scale` is not a guess
     test_records: int = 0  # by which a run will be measured; 0: so many that chance does not matter
 
     def __post_init__(self) -> None:
@@ -72,6 +78,22 @@ class Facts:
         if not least < self.expected < 1.0:
             what = "accuracy" if self.task == "classification" else "share of variance"
             raise ConfigError(f"The expected {what} must lie between {least:g} and 1; got {self.expected:g}.")
+        if self.label_mean is not None:
+            self._check_mean(self.label_mean)
+
+    def _check_mean(self, mean: float) -> None:
+        if self.task == "classification":
+            if not 0.0 < mean < 1.0:
+                raise ConfigError(f"The share of the second label must lie between 0 and 1; got {mean:g}.")
+            if self.expected <= max(mean, 1.0 - mean):
+                raise ConfigError(
+                    f"An expected accuracy of {self.expected:g} is no better than always saying the label that "
+                    f"{max(mean, 1.0 - mean):.0%} of the records have; there would be nothing to learn."
+                )
+        elif self.rows is not None and not abs(mean) < 1.0:
+            raise ConfigError(
+                f"The mean of labels that are scaled from their bounds to [-1, 1] lies within; got {mean:g}."
+            )
 
     @property
     def trusted(self) -> Trust:
@@ -102,6 +124,11 @@ class Facts:
         return self.x_norm if self.rows is None else min(self.x_norm, self.rows.typical_length)
 
     @property
+    def explained(self) -> float:
+        """The expected share of variance that is explained, roughly also where accuracy is expected."""
+        return self.expected if self.task == "regression" else (2.0 * self.expected - 1.0) ** 2
+
+    @property
     def by_truth(self) -> bool:
         """Whether models are compared with those that made the labels (NMSD), not by predictions of new records."""
         return self.task == "regression" and self.rows is None
@@ -128,6 +155,21 @@ class Facts:
         return replace(self, rows=fewer, columns=fewer.columns, x_norm=self.x_norm * fewer.longest / self.rows.longest)
 
     @property
+    def with_tighter_bounds(self) -> Facts:
+        """Of a table: bounds that hold nearly all records and no more, where what is stated shows that they are wider.
+
+        What lies outside is clipped. A bound that a few outliers set costs noise for numbers that hardly occur.
+        """
+        if self.rows is None:
+            return self
+        found = self
+        if self.rows.spread < LOOSE * SPREAD:
+            found = replace(found, rows=replace(self.rows, spread=SPREAD))
+        if self.task == "regression" and self.label_scale < LOOSE * SPREAD_IN_BOUNDS:
+            found = replace(found, label_scale=SPREAD_IN_BOUNDS, label_mean=None, label_stated=False)
+        return found
+
+    @property
     def mean_records(self) -> float:
         """Records per client, on average."""
         return sum(self.records) / 2.0
@@ -145,7 +187,8 @@ class Facts:
 def facts_of(config: Config, **changes: Any) -> Facts:
     """The public facts of a config; of a table only its columns' names and who is where are read.
 
-    `changes` replace facts, or state what a config does not: `expected`, `label_scale`, `epsilon`, `spread`.
+    `changes` replace facts, or state what a config does not: `expected`, `label_scale`, `label_mean`, `epsilon`,
+    `spread`.
     """
     data, privacy = config.data, config.privacy
     if config.objective.kind == "softmax":
@@ -182,8 +225,7 @@ def facts_of(config: Config, **changes: Any) -> Facts:
     for name, key in (("epsilon", "privacy.epsilon"), ("x_norm", "privacy.x_norm")):
         if known[name] is None:
             raise ConfigError(f"`{key}` is missing; a plan needs the target ε and the bound on a row's norm.")
-    if changes.get("label_scale") is not None and known.get("rows") is not None:
-        known["rows"] = replace(known["rows"], target_tail=0.0)  # what is stated need not be guessed
+    known["label_stated"] = changes.get("label_scale") is not None
     return Facts(**known)
 
 
@@ -204,12 +246,13 @@ def _table(config: Config, data: TableData, spread: float | None) -> dict[str, A
         "columns": columns,
         "average_degree": 2.0 * len(graph.edges) / len(at_servers),
         "placement": Placement(tuple(map(tuple, graph.edges.tolist())), clients),
+        "gamma": TABLE_GAMMA,
     }
     encoding = public_encoding(config)
     if encoding is not None and encoding.x_norm is not None:
         known |= {"x_norm": config.privacy.x_norm or encoding.x_norm, "rows": RowShape.of(encoding, spread)}
     if encoding is not None and encoding.target.bounds is not None:
-        known["label_scale"] = SPREAD_IN_BOUNDS
+        known |= {"label_scale": SPREAD_IN_BOUNDS, "target_from_zero": from_zero(encoding.target.bounds)}
     return known
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 CONFIDENCE = 0.9
-UNLIKE = 4.0
+UNLIKE = 3.5
 """By how many points runs on a real table differ from its twins beyond what twins differ by, as a deviation."""
 
 DROWNED_DB = -1.0  # an error above it is hardly less than that of a model of zeros
@@ -103,6 +103,19 @@ class Plan:
                 f"records ({100 * self.facts.expected:.0f} % without privacy and with endless data)."
             )
         return f"At {epsilon} models will be right on about {self.predicted.value:.0f} % of new records."
+
+    @property
+    def advice(self) -> str | None:
+        """What a user of a table could state to get a better plan."""
+        facts = self.facts
+        if facts.rows is None or (facts.label_mean is not None and (facts.label_stated or facts.task != "regression")):
+            return None
+        if facts.task == "classification":
+            return "How often the second label occurs is a guess here; if you know it, state it: --label-mean 0.3."
+        return (
+            "The target's mean and deviation are guesses here; if you know them, state them on the scale on which its "
+            "bounds are -1 and 1: --label-mean -0.2 --label-scale 0.4."
+        )
 
     def plot(self, *, ax: Axes | None = None) -> Axes:
         """Draw error against ε for every trust beside the limit without privacy, on `ax` if it is given."""

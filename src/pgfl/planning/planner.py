@@ -14,7 +14,7 @@ from pgfl.config import Config
 from pgfl.errors import ConfigError
 from pgfl.planning.facts import Facts, facts_of
 from pgfl.planning.forecast import Plan, configured, forecast
-from pgfl.planning.search import best_foreseen
+from pgfl.planning.search import best_foreseen, steadied
 from pgfl.planning.settings import Settings
 from pgfl.planning.tuning import Trials, errors, tuned, without_privacy
 from pgfl.privacy.trust import Level
@@ -22,8 +22,10 @@ from pgfl.privacy.trust import Level
 TRIES = 16  # on twins, of settings near those that theory finds best
 TUNING_SEEDS = (1, 2)
 JUDGING_SEEDS = (11, 12, 13, 14, 15, 16)
-TABLE_SEEDS = tuple(range(11, 27))  # twins of a table differ more from each other
-FEW_SEEDS, FEW_TUNING_SEEDS = JUDGING_SEEDS[:2], TUNING_SEEDS[:1]
+TABLE_TUNING_SEEDS = tuple(range(1, 7))  # twins of a table differ more from each other
+FORESEEN, FEW_TABLES = 2, 3  # twins of a table on which theory is asked, and two settings are compared
+TABLE_SEEDS = tuple(range(11, 75))
+FEW_SEEDS, FEW_TUNING_SEEDS, FEW_TABLE_SEEDS = JUDGING_SEEDS[:2], TUNING_SEEDS[:1], TABLE_SEEDS[:24]
 LEVELS = (0.25, 1.0, 4.0, 16.0)
 TRUSTS: tuple[Level, ...] = ("local", "masked", "site")  # the weaker the assumption, the earlier
 Progress = Callable[[int, int, str], None]
@@ -33,8 +35,8 @@ def plan(source: Config | Facts, *, tries: int = TRIES, progress: Progress | Non
     """Plan a private training from public facts: no record is read and nothing is spent.
 
     `source` is a config, of whose table only the columns' names and who is where are read, or `Facts`. Facts that a
-    config does not state can be given by name: `expected`, `label_scale`, `epsilon`, `trust`, and `spread`, the
-    standard deviation of a typical number that is scaled from its bounds to [−1, 1].
+    config does not state can be given by name: `expected`, `label_mean`, `label_scale`, `epsilon`, `trust`, and
+    `spread`, the standard deviation of a typical number that is scaled from its bounds to [−1, 1].
     """
     stated = facts_of(source, **facts) if isinstance(source, Config) else replace(source, **facts)
     small = stated.planned
@@ -50,9 +52,7 @@ def plan(source: Config | Facts, *, tries: int = TRIES, progress: Progress | Non
         if progress:
             progress(done, work, what)
 
-    start = best_foreseen(small, TUNING_SEEDS)
-    trials = Trials(small, TUNING_SEEDS, lambda: tell("trying settings"))
-    settings = tuned(trials, start, tries, None if small.rows is None else small.x_norm)
+    settings = best_found(small, tries, lambda: tell("trying settings"))
     found, known = judged(small, settings), {small: settings}
 
     def nearest(other: Facts) -> Settings:
@@ -63,8 +63,7 @@ def plan(source: Config | Facts, *, tries: int = TRIES, progress: Progress | Non
     chosen: dict[float, tuple[Level, float]] = {}
     instead: dict[tuple[Level, float], Level] = {}
     for (trust, level), other in points.items():
-        best = best_foreseen(other, FEW_TUNING_SEEDS, nearest(other))
-        known[other] = best
+        known[other] = best = soon_found(other, nearest(other))
         reached = typical(other, best)
         weaker = chosen.get(level)
         if weaker is None or _better(small, reached, weaker[1]):
@@ -75,13 +74,30 @@ def plan(source: Config | Facts, *, tries: int = TRIES, progress: Progress | Non
         tell(f"trust = {trust}, epsilon = {level:g}")
     helps, here = {}, typical(small, settings)
     for name, other in variants.items():
-        reached = typical(other, best_foreseen(other, FEW_TUNING_SEEDS, settings))
+        reached = typical(other, soon_found(other, settings))
         helps[name] = (-1.0 if small.by_truth else 1.0) * (reached - here)
         tell(name)
     limit = shown(small, np.array([without_privacy(small, JUDGING_SEEDS[0])]))[0]
     made = configured(source, stated, settings) if isinstance(source, Config) else None
     predicted = forecast(found, small)
     return Plan(stated, settings, predicted, float(limit), curves, helps, instead, made)
+
+
+def best_found(facts: Facts, tries: int, tried: Callable[[], None] = lambda: None) -> Settings:
+    """The settings that theory finds best, and then those among their neighbours that do best on twins."""
+    if facts.rows is None:
+        return tuned(Trials(facts, TUNING_SEEDS, tried), best_foreseen(facts, TUNING_SEEDS), tries)
+    start, score = best_foreseen(facts, TABLE_TUNING_SEEDS[:FORESEEN]), Trials(facts, TABLE_TUNING_SEEDS, tried)
+    return steadied(facts, tuned(lambda near: score(steadied(facts, near)), start, tries, facts.x_norm))
+
+
+def soon_found(facts: Facts, start: Settings) -> Settings:
+    """Good settings for other facts than those of `start`: what theory finds, if on a table's twins it is better."""
+    found = best_foreseen(facts, FEW_TUNING_SEEDS, start)
+    if facts.rows is None:
+        return found
+    here = steadied(facts, replace(start, full_records=found.full_records))
+    return min((found, here), key=Trials(facts, TABLE_TUNING_SEEDS[:FEW_TABLES]))
 
 
 def possible(facts: Facts) -> bool:
@@ -98,7 +114,7 @@ def typical(facts: Facts, settings: Settings) -> float:
     """What the settings reach on a few of these twins: the mean, or of tables, which differ more, the median."""
     if facts.rows is None:
         return float(judged(facts, settings, FEW_SEEDS).mean())
-    return float(np.median(judged(facts, settings)))
+    return float(np.median(judged(facts, settings, FEW_TABLE_SEEDS)))
 
 
 def shown(facts: Facts, found: Floats) -> Floats:
@@ -128,4 +144,6 @@ def _variants(facts: Facts) -> dict[str, Facts]:
     }
     if facts.columns > 1:
         changed["half the columns"] = facts.with_half_the_columns
+    if facts.with_tighter_bounds != facts:
+        changed["bounds that hold nearly all records and no more"] = facts.with_tighter_bounds
     return changed

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
+from scipy.special import erf
 
 from pgfl.array_types import Floats
 from pgfl.planning.facts import Facts
@@ -33,7 +34,7 @@ WIDTHS = (
     0.5,
 )  # of the first population: ρ, 1 − ζ, releases, 1 − decay of τ and κ as logarithms
 WARM = 0.5  # of these widths
-CLIPPED_AT = (0.85, 1.0, 1.2)  # times a typical row's length
+CLIPPED_AT = 1.1  # times a typical row's length
 
 
 @dataclass(frozen=True)
@@ -59,30 +60,42 @@ class Point:
         does the step.
         """
         rho, zeta, releases, tau, decay, kappa = points.T
+        bounded = np.maximum(np.exp(kappa), LEAST_KAPPA * facts.label_scale * math.sqrt(1.0 - facts.expected))
         return Candidates(
-            np.exp(rho),
+            np.maximum(np.exp(rho), steady_rho(facts, bounded)),
             1.0 - np.minimum(np.exp(zeta), 0.6),
             np.clip(np.round(np.exp(releases)), 1, MOST_RELEASES),
             np.clip(tau, 0.0, MOST_TAU) if facts.clusters > 1 else np.zeros_like(tau),
             1.0 - np.minimum(np.exp(decay), 0.3),
-            np.maximum(np.exp(kappa), LEAST_KAPPA * facts.label_scale * math.sqrt(1.0 - facts.expected)),
+            bounded,
         )
+
+
+def steady_rho(facts: Facts, kappa: Floats) -> Floats:
+    """The least ρ with which no direction of a table's rows overshoots, however much of their length lies along it.
+
+    A step leaves 1 − c/ρ of an error along a direction of curvature c. Of rows of the typical length L, c is at most
+    L²/4 for two labels. Huber's is 2L² times the share of residuals within κ, of those expected without privacy.
+    """
+    if facts.rows is None:
+        return np.zeros_like(kappa)
+    if facts.task == "classification":
+        return np.full_like(kappa, facts.typical_length**2 / 8.0)
+    residual = facts.label_scale * math.sqrt(1.0 - facts.expected)
+    return np.asarray(facts.typical_length**2 * erf(kappa / (math.sqrt(2.0) * residual)))
+
+
+def steadied(facts: Facts, settings: Settings) -> Settings:
+    """The settings, with a ρ that is large enough."""
+    kappa = np.array([1.0 if settings.kappa is None else settings.kappa])
+    return replace(settings, rho=max(settings.rho, float(steady_rho(facts, kappa)[0])))
 
 
 def best_foreseen(facts: Facts, seeds: Sequence[int], start: Settings | None = None) -> Settings:
     """The settings that theory finds best on federations like these twins, in a search from `start` if there is one."""
-    lengths: tuple[float, ...] = (facts.x_norm,)
+    x_norm = facts.x_norm
     if facts.rows is not None:
-        lengths = (
-            (start.x_norm,)
-            if start and start.x_norm
-            else tuple(dict.fromkeys(min(facts.x_norm, times * facts.typical_length) for times in CLIPPED_AT))
-        )
-    found = [_searched(facts, seeds, length, start) for length in lengths]
-    return min(found, key=lambda pair: pair[1])[0]
-
-
-def _searched(facts: Facts, seeds: Sequence[int], x_norm: float, start: Settings | None) -> tuple[Settings, float]:
+        x_norm = (start and start.x_norm) or min(facts.x_norm, CLIPPED_AT * facts.typical_length)
     moments = [Moments(facts, twin(facts, seed), x_norm) for seed in seeds]
     rng = np.random.default_rng(0)
     middle = Point.of(start or _anywhere(facts)).at
@@ -100,7 +113,7 @@ def _searched(facts: Facts, seeds: Sequence[int], x_norm: float, start: Settings
         middle = points[order].mean(axis=0)
         spread = WIDER**2 * np.cov(points[order].T) + NARROWEST**2 * np.eye(len(middle))
     one = Point.candidates(best[None, :], facts)
-    settings = Settings(
+    return Settings(
         float(one.rho[0]),
         float(one.zeta[0]),
         int(one.releases[0]),
@@ -110,7 +123,6 @@ def _searched(facts: Facts, seeds: Sequence[int], x_norm: float, start: Settings
         None if facts.rows is None else x_norm,
         facts.records[1],
     )
-    return settings, least
 
 
 def _anywhere(facts: Facts) -> Settings:

@@ -8,8 +8,6 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from scipy.optimize import brentq
-from scipy.special import ndtr, ndtri
 
 from pgfl.array_types import AnyFloats, Floats, Ints
 from pgfl.core.federation import Federation, TestSet, numbered
@@ -17,13 +15,16 @@ from pgfl.core.topology import Graph
 from pgfl.data.placement import lay_out, offsets_of
 from pgfl.data.synthetic import synthetic_regression
 from pgfl.planning.facts import Facts
-from pgfl.planning.row_shapes import RowShape, quantity_moments
+from pgfl.planning.made_up_labels import numbers, two_labels
+from pgfl.planning.row_shapes import RowShape
 
 TEST_SAMPLES = 400
 REFERENCE = 2000  # rows by which a made-up table's labels are scaled
-LABEL_OFFSET = 0.5  # of a target's mean from the middle of its bounds, in its deviations, as a root mean square
-MOST_OF_ONE_LABEL = 0.7
-TWINS_KEPT = 20
+CLUSTERS_DIFFER, DIFFERENCES_VARY = 0.2, 0.7
+"""How far apart clusters are in the means of what is behind the columns, in their deviations, and how the logarithm of
+that differs between tables."""
+
+TWINS_KEPT = 32
 PLAIN: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-5, "trust": "local"}
 
 
@@ -74,35 +75,23 @@ def _table(facts: Facts, rows: RowShape, seed: int) -> Federation:
     rng = np.random.default_rng([seed, 1])
     server, cluster, counts, graph = _placed(facts, seed, rng)
     clusters = int(cluster.max()) + 1
-    table = rows.table(rng)
-    reference = table.rows(REFERENCE, rng)
-    base = table.coefficients(rng)
-    truth = base * (1.0 + rng.uniform(-facts.gamma, facts.gamma, (clusters, rows.columns)))
-    fit = reference @ truth.T
-    middle, scale = fit.mean(axis=0), fit.std(axis=0)
-    label_scale, mean = facts.label_scale, facts.label_scale * LABEL_OFFSET * rng.standard_normal()
-    if table.target_tail > 0.0:
-        mean, label_scale = quantity_moments(table.target_tail)
-    offset = mean / label_scale if rows.intercept else 0.0
-    positive = _share_of_ones(facts.expected, rng) if facts.task == "classification" else 0.5
-    middle = middle if rows.intercept else np.zeros(clusters)
-
-    along = np.array([(reference - reference.mean(axis=0)).T @ one for one in ((fit - fit.mean(axis=0)) / scale).T])
-    along[:, rows.numbers :] = 0.0
-    along /= REFERENCE
+    table = rows.table(rng, facts.explained)
+    truth = table.coefficients(rng, facts.explained)
+    truth = truth * (1.0 + rng.uniform(-facts.gamma, facts.gamma, (clusters, rows.columns)))
+    apart = np.zeros((clusters, table.size))
+    if clusters > 1:
+        far = CLUSTERS_DIFFER * math.exp(DIFFERENCES_VARY * rng.standard_normal())
+        apart = far * rng.standard_normal(apart.shape)
+    owners = rng.integers(0, clusters, REFERENCE)
+    reference = np.einsum("ij,ij->i", table.rows(REFERENCE, rng, apart[owners]), truth[owners])
+    middles = np.bincount(owners, reference, clusters) / np.maximum(np.bincount(owners, minlength=clusters), 1)
+    within = reference - middles[owners]  # a run is measured by every cluster's own test records
+    middle, scale = float(reference.mean()), max(float(within.std()), 1e-12)
+    label = (numbers if facts.task == "regression" else two_labels)(facts, within / scale, rng)
 
     def drawn(count: int, owner: Ints) -> tuple[Floats, Floats]:
-        features = table.rows(count, rng)
-        signal = (np.einsum("ij,ij->i", features, truth[owner]) - middle[owner]) / scale[owner]
-        if facts.task == "classification" and 2 * rows.numbers < rows.columns:
-            return features, _labels(signal, _doubt(facts.expected), rng, positive)
-        if facts.task == "classification":
-            labels, wanted = _two_groups(count, facts.expected, positive, rng)
-            features += (wanted - signal)[:, None] * along[owner]
-            features[:, : rows.numbers] = np.clip(features[:, : rows.numbers], -1.0, 1.0)
-            return features, labels
-        noise = math.sqrt(1.0 - facts.expected) * rng.standard_normal(count)
-        return features, label_scale * (math.sqrt(facts.expected) * signal + noise + offset)
+        features = table.rows(count, rng, apart[owner])
+        return features, label((np.einsum("ij,ij->i", features, truth[owner]) - middle) / scale, rng)
 
     features, targets = drawn(int(counts.sum()), np.repeat(cluster, counts))
     names = tuple(numbered("cluster", q, clusters) for q in range(clusters))
@@ -142,30 +131,6 @@ def _doubt(share: float) -> float:
     return math.tan(math.pi * (1.0 - share))
 
 
-def _share_of_ones(expected: float, rng: np.random.Generator) -> float:
-    """A guess of how often the label is 1: rarely enough that a model can be better than the more frequent label."""
-    most = min(MOST_OF_ONE_LABEL, max(0.5, expected - 0.05))
-    return float(rng.uniform(1.0 - most, most))
-
-
-def _two_groups(count: int, expected: float, positive: float, rng: np.random.Generator) -> tuple[Floats, Floats]:
-    """Labels, and margins of mean 0 and variance 1 that are normal around either label's mean.
-
-    The best threshold is right as often as is expected, if `positive` is the share of ones.
-    """
-    odds = math.log(positive / (1.0 - positive))
-
-    def right(apart: float) -> float:
-        shift = odds / (2.0 * apart)
-        return float(positive * ndtr(apart + shift) + (1.0 - positive) * ndtr(apart - shift))
-
-    apart = float(brentq(lambda size: right(size) - expected, 1e-3, 10.0))
-    labels = (rng.random(count) < positive).astype(float)
-    margins = 2.0 * apart * (labels - positive) + rng.standard_normal(count)
-    return labels, margins / math.sqrt(1.0 + 4.0 * apart**2 * positive * (1.0 - positive))
-
-
-def _labels(margins: AnyFloats, doubt: float, rng: np.random.Generator, positive: float = 0.5) -> Floats:
-    """1 where a margin with noise is large enough: the margin's own sign is right as often as is expected."""
-    threshold = -float(ndtri(positive)) * math.hypot(1.0, doubt) * float(np.std(margins))
-    return np.asarray(margins + doubt * rng.standard_normal(len(margins)) > threshold, dtype=float)
+def _labels(margins: AnyFloats, doubt: float, rng: np.random.Generator) -> Floats:
+    """1 where a margin with noise is above 0: the margin's own sign is right as often as is expected."""
+    return np.asarray(margins + doubt * rng.standard_normal(len(margins)) > 0.0, dtype=float)

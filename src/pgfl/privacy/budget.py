@@ -20,7 +20,9 @@ Guarantee = Literal["required", "none"]
 
 def sigma_for(sensitivity: ArrayLike, phi: ArrayLike) -> Floats:
     """σ = Δ/√(2φ), Theorem III. (The proof's last line, Δ/(2δ²), is a slip: it is not free of units.)"""
-    return np.asarray(np.asarray(sensitivity, dtype=np.float64) / np.sqrt(2.0 * np.asarray(phi)), dtype=np.float64)
+    doubled = 2.0 * (phi if isinstance(phi, float) else np.asarray(phi))
+    root = math.sqrt(doubled) if isinstance(doubled, float) else np.sqrt(doubled)
+    return np.asarray(np.asarray(sensitivity, dtype=np.float64) / root, dtype=np.float64)
 
 
 @dataclass(frozen=True)
@@ -144,6 +146,19 @@ class Budget:
         if self.rho_budget is not None:
             allowed = allowed & (_of(rho, clients) + self.price(releases, round, clients) <= self.rho_budget)
         return allowed
+
+    def surely_affordable(self, rho: float, releases: int, round: int, times: int) -> bool:
+        """Whether any account that spent up to `rho` in up to `releases` releases can pay for `times` more of them.
+
+        There may be one in each of the rounds from `round` on, or of those before. Each is taken to cost as much as
+        the dearest; what is left for rounding is far more than sums in another order differ by.
+        """
+        end = round + times - 1
+        most = self.max_releases if self.index == "round" else self._last_release
+        if (self.index == "round" and self._over(end)) or (most is not None and releases + times > most):
+            return False
+        dearest = float(self.price(releases + times - 1, end))
+        return self.rho_budget is None or rho + times * dearest <= self.rho_budget * (1.0 - accounting.MARGIN)
 
     def spent(
         self, rho: Floats | float, releases: AnyInts | int, round: int = 0, clients: AnyInts | None = None

@@ -168,8 +168,7 @@ class Ledger:
     @property
     def rho(self) -> float:
         """What they spent, in zCDP; infinite for good once one left without noise."""
-        last = self._row("number = ?", self.count)
-        return 0.0 if last is None else last.rho
+        return self._count_and_rho()[1]
 
     def epsilon(self, delta: float | None = None) -> float:
         """What they spent as ε, exactly, at δ (the policy's, unless given)."""
@@ -183,14 +182,16 @@ class Ledger:
     @property
     def spent(self) -> bool:
         """Whether no further private release can be paid for."""
-        return not self._affords(self.count + 1, self.rho)
+        made, rho = self._count_and_rho()
+        return not self._affords(made + 1, rho)
 
     @property
     def next_phi(self) -> float:
         """What the next private release may cost; `BudgetSpent` if none can be paid for."""
-        if self.policy is None or self.spent:
+        made, rho = self._count_and_rho()
+        if self.policy is None or not self._affords(made + 1, rho):
             raise BudgetSpent(BUDGET_SPENT)
-        return float(self.policy.budget.phi(self.count + 1))
+        return float(self.policy.budget.phi(made + 1))
 
     def used_by_site(self, prefix: str) -> int:
         """How many entrusted contributions under keys with this prefix the site is known to have used."""
@@ -401,7 +402,8 @@ class Ledger:
     # Inside ----------------------------------------------------------------------------------------------------------
 
     def _next(self, round_key: str, sensitivity: float, trust: Level, sigma: float | None = None) -> Slot:
-        number, before = self.count + 1, self.rho
+        made, before = self._count_and_rho()
+        number = made + 1
         if self.policy is None or not self._affords(number, before):
             raise BudgetSpent(BUDGET_SPENT)
         accounting.check_schedule(self.policy.phi0, self.policy.zeta, number)
@@ -437,6 +439,12 @@ class Ledger:
         if len(rows) != 1:
             raise LedgerError(f"{self.path}: the count of releases was altered; do not release from it.")
         return Head(*rows[0])
+
+    def _count_and_rho(self) -> tuple[int, float]:
+        """How many releases were charged, and what they spent."""
+        made = self.count
+        last = self._row("number = ?", made)
+        return made, 0.0 if last is None else last.rho
 
     def _count(self, which: str) -> int:
         with plain_errors(self.path):

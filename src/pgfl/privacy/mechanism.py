@@ -1,6 +1,7 @@
 """The Gaussian mechanism for all clients of a simulation at once: who may release, with which noise, and the account.
 
 A `Plan` cannot be made without a sensitivity. It keeps three numbers per client, however many rounds there are.
+Charges are public and known ahead, so a look at all accounts tells for how many rounds none of them can meet a limit.
 """
 
 from __future__ import annotations
@@ -13,13 +14,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pgfl.array_types import AnyArray, AnyInts, Bools, Floats
+from pgfl.array_types import AnyArray, AnyInts, Bools, Floats, Ints
 from pgfl.errors import BudgetSpent, PrivacyError
 from pgfl.privacy import accounting
 from pgfl.privacy.budget import Budget, Guarantee, sigma_for
 from pgfl.privacy.shared_noise import SharedNoise
 from pgfl.privacy.trust import Trust
 
+AHEAD = 64  # releases of each client that one look ahead covers at most
 STATED = ("phi0", "zeta", "index", "delta", "max_releases", "rho_budget")
 
 
@@ -27,9 +29,9 @@ STATED = ("phi0", "zeta", "index", "delta", "max_releases", "rho_budget")
 class Plan:
     """Sensitivities Δ_k, the budget that every client has, and what each of them has spent.
 
-    In a round an engine asks `admit` who may still release, `sigma` for their noise, and calls `spend` before anything
-    is released. A client past its budget takes no part. Rounds count from 1. A plan without a guarantee is for
-    reproducing the paper: its sensitivity is only nominal, and its `reason` says why.
+    In a round an engine asks `charged` who releases and with which noise: `admit`, `sigma` and `spend` in this order,
+    before anything is released. A client past its budget takes no part. Rounds count from 1. A plan without a guarantee
+    is for reproducing the paper: its sensitivity is only nominal, and its `reason` says why.
     """
 
     sensitivity: Floats
@@ -57,6 +59,7 @@ class Plan:
         self.releases = np.zeros(clients, dtype=np.int32)
         self.refusals = np.zeros(clients, dtype=np.int32)
         self.rho = np.zeros(clients)
+        self._sure = _Sure()
 
     @property
     def label(self) -> str:
@@ -72,6 +75,14 @@ class Plan:
     def delta(self) -> float:
         """δ of every stated ε."""
         return self.budget.delta
+
+    def charged(self, clients: Ints, round: int) -> tuple[Ints, Floats]:
+        """Who of `clients` releases in this round, and with which deviation; they have been charged for it."""
+        if self.shared is not None or not self._everyone_can_pay(round):
+            clients = clients[self.admit(clients, round)]
+        sigma = self.sigma(clients, round)
+        self.spend(clients, round)
+        return clients, sigma
 
     def admit(self, clients: AnyInts, round: int) -> Bools:
         """Who of `clients` can pay for a release in this round; those who cannot are counted as refused.
@@ -89,7 +100,7 @@ class Plan:
     def sigma(self, clients: AnyInts, round: int) -> Floats:
         """The standard deviation of each client's next release, or of its pair's sum. Ask before `spend`."""
         price = self.budget.price(self.releases, round, clients)
-        if not np.isfinite(price).all():
+        if not (math.isfinite(price) if isinstance(price, float) else np.isfinite(price).all()):
             raise BudgetSpent(f"The noise schedule ends at {self.budget.index} {self.budget.last}.")
         if self.shared is not None:
             return self.shared.sigma(clients, self.sensitivity[clients], price)
@@ -116,13 +127,21 @@ class Plan:
         """
         if not _all(self._affordable(clients, round)):
             raise BudgetSpent(f"A client of round {round} has spent its privacy budget; ask admit before a release.")
-        if (clients[1:] <= clients[:-1]).any() and len(np.unique(clients)) != len(clients):
+        if np.count_nonzero(clients[1:] <= clients[:-1]) and len(np.unique(clients)) != len(clients):
             raise PrivacyError(f"A client would release twice in round {round}; a retry must resend what was released.")
         charged = self.budget.price(self.releases, round, clients)
         if self.shared is not None:
             charged = self.shared.charges(clients, self.sensitivity[clients], charged)
         self.rho[clients] += charged
         self.releases[clients] += 1
+        self._sure.releases -= 1
+
+    def spent_if_any(self, round: int) -> Bools | None:
+        """`spent`, or None if nobody is: mostly known without a look at every client."""
+        if self.shared is None and self._everyone_can_pay(round):
+            return None
+        spent = self.spent(round)
+        return spent if spent.any() else None
 
     def spent(self, round: int) -> Bools:
         """Which clients can never release again, from this round on; it follows from public numbers."""
@@ -147,6 +166,7 @@ class Plan:
         self.releases = releases.astype(np.int32)
         self.refusals = refusals.astype(np.int32)
         self.rho = rho.astype(np.float64)
+        self._sure = _Sure()
 
     def table(self, round: int | None = None) -> dict[str, AnyArray]:
         """The account, one row per client. Without a guarantee ρ and ε are infinite: no finite figure would be true.
@@ -193,7 +213,33 @@ class Plan:
         return {"trust": trust.level} | {name: getattr(trust, name) for name in numbers if trust.aggregates}
 
     def _affordable(self, clients: AnyInts, round: int) -> Bools | bool:
-        return self.budget.affordable(self.rho, self.releases, round, clients)
+        return self._everyone_can_pay(round) or self.budget.affordable(self.rho, self.releases, round, clients)
+
+    def _everyone_can_pay(self, round: int) -> bool:
+        """Whether all clients can surely pay for a release in this round; no is no answer for any one of them.
+
+        Nobody releases more often than `spend` is called, φ never falls, and nothing is given back. So the largest
+        account answers for all, and for several releases at once; and once it is unsure, it stays so.
+        """
+        sure = self._sure
+        if sure.releases < 1 or not 1 <= round <= sure.last_round:
+            if sure.never_again or round < 1:
+                return False
+            rho, releases = float(self.rho.max()), int(self.releases.max())
+            times = AHEAD
+            while times and not self.budget.surely_affordable(rho, releases, round, times):
+                times //= 2
+            self._sure = sure = _Sure(times, round + times - 1, never_again=not times)
+        return sure.releases > 0
+
+
+@dataclass
+class _Sure:
+    """For how many releases of each client, up to which round, no account can meet a limit."""
+
+    releases: int = 0
+    last_round: int = 0
+    never_again: bool = False
 
 
 def _all(answer: Bools | bool) -> bool:

@@ -58,11 +58,15 @@ class SeededNoise:
     def release(self, models: ArrayLike, sigma: ArrayLike, clients: AnyInts, round: int) -> Floats:
         """Add ξ_k ~ N(0, σ_k² I) to every model."""
         clean, scale = _checked(models, sigma)
-        noise = self._normals(clients, round, clean.shape[1])
-        if noise.shape != clean.shape:
-            raise PrivacyError(f"The noise has shape {noise.shape} and the models {clean.shape}; nothing was released.")
-        scaled: Floats = noise * scale[:, None]
+        scaled: Floats = self.normals(clients, round, clean.shape) * scale[:, None]
         return np.asarray(eq.privacy_noise_addition(clean, scaled))
+
+    def normals(self, clients: AnyInts, round: int, shape: tuple[int, ...]) -> AnyFloats:
+        """z_k of every client, for models of this shape."""
+        noise = self._normals(clients, round, shape[1])
+        if noise.shape != shape:
+            raise PrivacyError(f"The noise has shape {noise.shape} and the models {shape}; nothing was released.")
+        return noise
 
 
 class SecureNoise:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cached_property
 from threading import Lock, local
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -12,6 +12,9 @@ from pgfl.array_types import AnyArray, AnyFloats, DTypeLike, Ints
 from pgfl.core.schedules import Participants
 from pgfl.core.streams import Purpose, Streams, key_of
 from pgfl.simulate.flat_layout import Layout
+
+if TYPE_CHECKING:
+    from pgfl.simulate.numba_normals import RoundByRound
 
 ROWS_AHEAD = 64  # starting a stream costs as much as drawing some hundred numbers, so several rounds share one
 
@@ -40,20 +43,22 @@ class ServerNormals:
         self._rows = None if participants == "all" else participants
         self._rounds = 1 if self._rows is None else max(1, ROWS_AHEAD // self._rows)
         self._cached: tuple[int, AnyFloats] | None = None
+        self._streams: RoundByRound | None = None
         self._compiled = compiled and np.dtype(dtype) == np.float64
         self._lock = Lock()
 
     def __call__(self, clients: Ints, round: int, dimension: int) -> AnyFloats:
         """(A, d) numbers for the clients (ascending flat places) that take part in a round."""
-        server = self._server_of[clients]
         if self._rounds == 1:
+            server = self._server_of[clients]
             first = np.flatnonzero(np.diff(server, prepend=-1))
             return self._directly(server, np.append(first, len(clients)), round, dimension)
         block, within = divmod(round - 1, self._rounds)
         with self._lock:
-            if self._cached is None or self._cached[0] != block:
-                self._cached = (block, self._drawn(block, dimension))
-            drawn = self._cached[1][within]
+            drawn = self._of_round(block, within, dimension)
+        if len(clients) == drawn.shape[0] * drawn.shape[1]:
+            return drawn.reshape(-1, dimension)
+        server = self._server_of[clients]
         whole = drawn[server[0] : server[-1] + 1] if len(server) else drawn[:0]
         if len(clients) == whole.shape[0] * whole.shape[1]:
             return np.asarray(whole.reshape(-1, dimension))
@@ -72,15 +77,22 @@ class ServerNormals:
             self._stream(int(server[start]), round).standard_normal(out=out[start:stop], dtype=self._dtype)
         return out
 
+    def _of_round(self, block: int, within: int, dimension: int) -> AnyFloats:
+        """(server, participant, d) for a round of a block."""
+        if self._compiled:
+            if self._streams is None:
+                from pgfl.simulate.numba_normals import RoundByRound
+
+                self._streams = RoundByRound(self._keys, self._servers, (self._rows or 0, dimension))
+            return np.asarray(self._streams.drawn(block, within))
+        if self._cached is None or self._cached[0] != block:
+            self._cached = (block, self._drawn(block, dimension))
+        return np.asarray(self._cached[1][within])
+
     def _drawn(self, block: int, dimension: int) -> AnyFloats:
         """(round of the block, server, participant, d), so that a round lies together."""
         shape = (self._rounds, self._rows or 0, dimension)
         out = np.empty((self._rounds, self._layout.servers, *shape[1:]), dtype=self._dtype)
-        if self._compiled:
-            from pgfl.simulate.numba_normals import fill_rounds
-
-            fill_rounds(self._keys, self._servers, block, out)
-            return out
         for server in range(self._layout.servers):
             out[:, server] = self._stream(server, block).standard_normal(shape, dtype=self._dtype)
         return out

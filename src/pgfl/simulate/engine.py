@@ -44,21 +44,13 @@ class Draw(Protocol):
 class PrivacyAccount(Protocol):
     """What an engine asks of `privacy.mechanism.Plan`."""
 
-    def admit(self, clients: Ints, round: int) -> Bools:
-        """Who may still release."""
-        ...
-
-    def sigma(self, clients: Ints, round: int) -> Floats:
-        """The noise's standard deviation for each of them."""
-        ...
-
-    def spend(self, clients: Ints, round: int) -> None:
-        """Record the release; called before anything is released."""
+    def charged(self, clients: Ints, round: int) -> tuple[Ints, Floats]:
+        """Who of them releases, and the noise's standard deviation for each; they are charged before anything is."""
         ...
 
 
-Spent = Callable[[int], Bools]
-"""Which clients can never contribute again, from a round on."""
+Spent = Callable[[int], Bools | None]
+"""Which clients can never contribute again, from a round on; None if all can."""
 
 
 class NoiseSource(Protocol):
@@ -310,9 +302,7 @@ class Engine:
             self.network.note_spent(self._spent(number))
         active, sigma = self.scheduler.draw(number), None
         if self.privacy is not None:
-            active = active[self.privacy.admit(active, number)]
-            sigma = self.privacy.sigma(active, number)
-            self.privacy.spend(active, number)
+            active, sigma = self.privacy.charged(active, number)
         self.taking_part = active
         everyone = len(active) == self.layout.clients and sigma is None
         if everyone and self._everyone:
@@ -392,7 +382,11 @@ class Engine:
         if not turnout.contributing.any():
             return self.state.server_models
         if self.xp is np:
-            aggregate = self.state.server_models.copy()
+            current, mean = self.state.server_models, means[0]
+            if mean is not None and (mean.shape, mean.dtype) == (current.shape, current.dtype):
+                mean[~turnout.contributing] = current[~turnout.contributing]
+                return mean
+            aggregate = current.copy()
             for part, mean in zip(turnout.parts, means, strict=True):
                 if mean is not None:
                     np.copyto(aggregate[part.block.pairs], mean, where=part.contributing[:, None])

@@ -22,7 +22,7 @@ from pgfl.simulate.training_options import TrainingOptions
 KNOWN: tuple[type[Objective], ...] = (Ridge, Huber, Logistic, Hinge)
 KNOWN_RULES = (ProximalStep, LinearisedStep, GradientSteps)
 ROWS_PER_FEATURE = 2  # with more rows per feature, sample space is the wrong space
-START = 1.0  # seconds that must be saved: loading Numba and its kernels takes 0.6 with bytecode, 1.6 without
+START = 1.0  # seconds that must be saved: loading Numba and its kernels takes 0.4 with bytecode, 1.1 without
 SAVED = {"steps": (3e-5, 2e-10), "ridge": (3e-5, 1.5e-9), "others": (2.5e-4, 4e-10)}
 """Seconds that compiled rounds save, per round and per number of the participants' rows."""
 

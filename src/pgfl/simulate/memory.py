@@ -19,6 +19,8 @@ from pgfl.simulate.mpi.launcher import ALIASES
 INTERPRETER = 2**28  # Python and the libraries
 COMPILER = 2**26  # Numba while it compiles
 PER_CLIENT = 150  # indices, names, accounts
+COPIED = 2**26  # bytes up to which the kernels keep a turned copy of a run's rows (`numba_orthogonal`)
+MOST_REGISTERS = 16  # of such a row: longer ones do not stay in registers
 REGISTER = 64  # bytes; those of `numba_lanes`, which only Numba can import
 CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
@@ -49,9 +51,10 @@ class Shape:
         if self.engine != "numba":
             return 0
         item, index = np.dtype(self.dtype).itemsize, 4 if self.rows < 2**31 else 8
-        coordinates = self.rows * (4 * item + index) + self.clients * (8 + item) + 4 * REGISTER
-        pairs = self.pairs * (2 * self.dimension + 1) * item
-        registers = -(-self.dimension * item // REGISTER)
+        registers, turned = -(-self.dimension * item // REGISTER), turned_width(self.rows, self.dimension, item)
+        row = (6 + turned) * item if turned else 4 * item + index
+        coordinates = self.rows * row + self.clients * (8 + item) + 6 * REGISTER
+        pairs = self.pairs * ((2 * self.dimension + 1) * item + 8)
         without_zeros = (self.rows + 1) * (8 + self.kept * registers * (REGISTER + 4)) if self.kept else 0.0
         return coordinates + pairs + int(without_zeros)
 
@@ -66,6 +69,14 @@ class Shape:
         each = factors + vectors * self.classes * self.dimension * item + PER_CLIENT * self.clients + self.beside
         fixed = INTERPRETER + (COMPILER if self.engine == "numba" else 0)
         return fixed + int(copies * self.data) + self.runs_together * each
+
+
+def turned_width(rows: int, dimension: int, item: int) -> int:
+    """How many numbers of `item` bytes a turned row has, with zeros up to 1, 2, 4, … registers; 0 if none is kept."""
+    registers = 1
+    while registers * REGISTER < dimension * item:
+        registers *= 2
+    return registers * REGISTER // item if registers <= MOST_REGISTERS and rows * registers * REGISTER <= COPIED else 0
 
 
 def expected_shape(config: Config) -> Shape:

@@ -97,10 +97,10 @@ class Network:
         """Which pairs send a model to their neighbours; with the one-step rule it is that of the round before."""
         return self.known if self.algorithm.publishes_last_round else self.known | contributing
 
-    def note_spent(self, spent: Bools) -> None:
-        """Note, before a round, which clients can never contribute again."""
-        if spent.any() or self.rested.any():
-            left = self.layout.client_pair[~spent]
+    def note_spent(self, spent: Bools | None) -> None:
+        """Note, before a round, which clients can never contribute again, if any."""
+        if (spent is not None and spent.any()) or np.count_nonzero(self.rested):
+            left = self.layout.client_pair if spent is None else self.layout.client_pair[~spent]
             self.able = np.bincount(left, minlength=self.layout.pairs) > 0
             self.exhausted = exhausted(self._has_clients, self.able, self.rested)
 

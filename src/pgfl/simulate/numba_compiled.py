@@ -16,6 +16,7 @@ from typing import Any, TypeVar, cast
 
 from numba import config, njit
 from numba.core import caching
+from numba.core.runtime import rtsys
 from numba.misc.appdirs import AppDirs
 
 Kernel = TypeVar("Kernel", bound=Callable[..., object])
@@ -32,7 +33,16 @@ def inlined(function: Kernel) -> Kernel:
 
 def compiled(function: Kernel) -> Kernel:
     """The function, compiled when it is first called with arguments of a type, and loaded from then on."""
-    dispatcher = njit(nogil=True, error_model="numpy", fastmath=MATHEMATICS)(function)
+    return _compiled(function, MATHEMATICS)
+
+
+def rounded(function: Kernel) -> Kernel:
+    """As `compiled`, but nothing is reordered and every operation rounds: the bits are NumPy's."""
+    return _compiled(function, set())
+
+
+def _compiled(function: Kernel, mathematics: set[str]) -> Kernel:
+    dispatcher = njit(nogil=True, error_model="numpy", fastmath=mathematics)(function)
     if (Path(folder()) / "tag").exists():
         dispatcher._cache = _KernelCache(function)
     return cast(Kernel, dispatcher)
@@ -83,3 +93,12 @@ class _CompiledResults(caching.CompileResultCacheImpl):
 
 class _KernelCache(caching.Cache):
     _impl_class = _CompiledResults
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        """As Numba's, which first imports all that it can compile; machine code needs its memory allocator alone.
+
+        Half of the start went there. What is not in the cache is compiled, and everything is imported then.
+        """
+        rtsys.initialize(target_context)
+        with self._guard_against_spurious_io_errors():
+            return self._load_overload(sig, target_context)

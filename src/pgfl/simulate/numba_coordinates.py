@@ -7,31 +7,41 @@ leave the span of the client's rows and a vector that is the same for all client
 
 So a round reads a client's rows and D_k numbers more, and writes no vector of length d. The vectors are computed when
 somebody asks for them. Twins: `equations.client_centre`, `contribution` and `client_dual_update`, and `RidgeSolver`.
+
+This is the kernel of rows that stay where they lie, because there is no memory for another copy of them; those of
+`numba_orthogonal` take less time.
 """
 
 # mypy: disable-error-code="no-any-return"
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from pgfl.array_types import Array, Ints
 from pgfl.simulate.numba_compiled import compiled, inlined
 from pgfl.simulate.numba_factors import Problems
-from pgfl.simulate.numba_lanes import BYTES, earlier, load, nothing, spread, store, store_first, total
-from pgfl.simulate.numba_products import (
-    add_chosen_rows,
-    add_rows,
-    chosen_rows_times,
+from pgfl.simulate.numba_lanes import (
+    BYTES,
+    earlier,
     lanes_of,
-    spaced,
-    spaced_zeros,
-    unspaced,
+    load,
+    load_first,
+    look_at,
+    nothing,
+    spread,
+    store,
+    store_first,
+    total,
 )
+from pgfl.simulate.numba_products import add_chosen_rows, chosen_rows_times, spaced, spaced_zeros
 
 GROUP = 2**13  # bytes of rows that are worked on together, which stay in the nearest cache meanwhile
+NEAR = 2**19  # bytes of rows that stay in the second cache
+PER_ROW = ("dual", "image", "model")  # what coordinates have of each row, from round to round
+Kept = TypeVar("Kept", bound=Any)
 
 
 class Coordinates(NamedTuple):
@@ -47,10 +57,11 @@ class Coordinates(NamedTuple):
     shrinkage: Array  # 1 − s, per pair
     lag: Array  # u − w_{q,s}, one row per pair
     centre: Array  # s(w_{q,s} + u) of the last round, one row per pair
+    server: Array  # of every pair
 
 
 def no_coordinates(
-    first_rows: Ints, counts: Ints, targets: Array, shrinkage: Array, server_models: Array
+    first_rows: Ints, counts: Ints, targets: Array, shrinkage: Array, server_models: Array, servers: Ints
 ) -> Coordinates:
     """Those of zero duals and models, of clients whose rows begin at `first_rows`; arrays have room for a register."""
     room, ends = BYTES // server_models.itemsize, np.cumsum(counts)
@@ -60,16 +71,15 @@ def no_coordinates(
     target = np.concatenate([targets[row], np.zeros(room, targets.dtype)])
     b, image, e = np.zeros((3, int(counts.sum()) + room), server_models.dtype)
     drift = np.zeros(len(counts), server_models.dtype)
-    return Coordinates(
-        ends - counts, row, target, b, image, e, drift, shrinkage, -server_models, np.zeros_like(server_models)
-    )
+    pairs = (shrinkage, -server_models, np.zeros_like(server_models), servers)
+    return Coordinates(ends - counts, row, target, b, image, e, drift, *pairs)
 
 
-def packed(kept: Coordinates, counts: Ints, most: int) -> dict[str, Array]:
+def packed(kept: Any, counts: Ints, most: int) -> dict[str, Array]:
     """Arrays of one row per pair or client, for a checkpoint; a client's numbers of `most` rows lie side by side."""
-    inside = np.arange(most) < counts[:, None]
-    rows = np.zeros((3, *inside.shape), kept.dual.dtype)
-    for own, values in zip(rows, (kept.dual, kept.image, kept.model), strict=True):
+    inside, numbers = np.arange(most) < counts[:, None], _per_row(kept)
+    rows = np.zeros((len(numbers), *inside.shape), kept.dual.dtype)
+    for own, values in zip(rows, numbers, strict=True):
         own[inside] = values[: int(counts.sum())]
     return {
         "pairs_lag": kept.lag,
@@ -79,14 +89,19 @@ def packed(kept: Coordinates, counts: Ints, most: int) -> dict[str, Array]:
     }
 
 
-def unpacked(arrays: Mapping[str, Array], like: Coordinates, counts: Ints) -> Coordinates:
-    """The coordinates of `packed`."""
-    rows = np.moveaxis(arrays["clients_rows"], 1, 0)
+def unpacked(arrays: Mapping[str, Array], like: Kept, counts: Ints) -> Kept | None:
+    """The coordinates of `packed`; None if there are none, or those of another kernel."""
+    rows, numbers = np.moveaxis(arrays.get("clients_rows", np.zeros((0, 0, 0))), 1, 0), _per_row(like)
+    if len(rows) != len(numbers):
+        return None
     inside = np.arange(rows.shape[2]) < counts[:, None]
-    new = like._replace(lag=arrays["pairs_lag"], centre=arrays["pairs_centre"], drift=arrays["clients_drift"])
-    for own, values in zip(rows, (new.dual, new.image, new.model), strict=True):
+    for own, values in zip(rows, numbers, strict=True):
         values[: int(counts.sum())] = own[inside]
-    return new
+    return like._replace(lag=arrays["pairs_lag"], centre=arrays["pairs_centre"], drift=arrays["clients_drift"])
+
+
+def _per_row(kept: Any) -> list[Array]:
+    return [getattr(kept, name) for name in PER_ROW if name in kept._fields]
 
 
 @compiled
@@ -117,7 +132,7 @@ def coordinate_phase(
     )
     lanes, one, together = lanes_of(x), problems.rho.dtype.type(1.0), GROUP // (dimension * x.itemsize)
     received, sums = spaced_zeros(x, dimension, lanes), spaced_zeros(x, dimension, lanes)
-    room = together
+    room, looked_at = together, -1
     for k in clients:
         room = max(room, counts[k])
     image, away, move = np.zeros((3, room + 2 * lanes), x.dtype)
@@ -126,8 +141,12 @@ def coordinate_phase(
             means[place] = 0.0
             continue
         pair = first_pair + place
+        if own.server[pair] != looked_at:
+            looked_at = own.server[pair]
+            _look_at_server(problems, own.server, pair, clients, bounds, place)
         lose, keep = own.shrinkage[pair], one - own.shrinkage[pair]
-        _move_pair(models, lags, centres, pair * dimension, keep, lose, dimension, lanes)
+        for f in range(0, dimension, lanes):
+            moved(models, lags, centres, pair * dimension + f, dimension - f, spread(keep), spread(lose))
         spaced(centres, pair * dimension, one, dimension, lanes, received)
         sums[:] = 0.0
         start = bounds[place]
@@ -144,6 +163,25 @@ def coordinate_phase(
             add_chosen_rows(x, own.row, at, rows, own.dual, dimension, lanes, sums)
             start = stop
         _mean_of_pair(sums, -shares[place, 0], lags, pair * dimension, dimension, lanes, pair_means, place * dimension)
+
+
+@inlined
+def _look_at_server(problems: Problems, servers: Array, pair: int, clients: Array, bounds: Array, place: int) -> None:
+    """Read a server's rows in the order in which they lie, so that each of its pairs finds them near.
+
+    The clients of a pair lie apart. Read pair by pair, their rows would be waited for: memory is read ahead only where
+    it is read in order. Nothing is read if other rows lie between them, or if they would not stay.
+    """
+    x, dimension, stop = problems.features.reshape(-1), problems.features.shape[1], place
+    while stop < len(bounds) - 1 and servers[pair + stop - place] == servers[pair]:
+        stop += 1
+    rows, begin, end = 0, problems.first[clients[bounds[place]]], 0
+    for i in range(bounds[place], bounds[stop]):
+        first, count = problems.first[clients[i]], problems.counts[clients[i]]
+        rows, begin, end = rows + count, min(begin, first), max(end, first + count)
+    if end - begin == rows and rows * dimension * x.itemsize <= NEAR:
+        for f in range(begin * dimension, end * dimension, lanes_of(x)):
+            look_at(x, f)
 
 
 @inlined
@@ -201,26 +239,14 @@ def _move_rows(
 
 
 @inlined
-def _move_pair(
-    current: Array, lags: Array, centres: Array, at: int, keep: float, lose: float, dimension: int, lanes: int
-) -> None:
-    """The pair's s(w + u), and its u without the w that comes: (1 − s)u − s w."""
-    if dimension < lanes:
-        for f in range(at, at + dimension):
-            u = lags[f] + current[f]
-            centres[f] = keep * (current[f] + u)
-            lags[f] = lose * u - keep * current[f]
-        return
-    kept, lost, last = spread(keep), spread(lose), at + dimension - lanes
-    end = load(lags, last)  # before the numbers that it shares with the one before are changed
-    for f in range(at, last + 1, lanes):
-        w = load(current, f)
-        u = load(lags, f) + w
-        store(centres, f, kept * (w + u))
-        store(lags, f, lost * u - kept * w)
-    w = load(current, last)
-    store(centres, last, kept * (w + (end + w)))
-    store(lags, last, lost * (end + w) - kept * w)
+def moved(current: Array, lags: Array, centres: Array, at: int, count: int, kept: Array, lost: Array) -> Array:
+    """s(w + u) of a register of a pair, which is kept, and u without the w that comes: (1 − s)u − s w."""
+    w = load_first(current, at, count)
+    u = load_first(lags, at, count) + w
+    centre = kept * (w + u)
+    store_first(centres, at, centre, count)
+    store_first(lags, at, lost * u - kept * w, count)
+    return centre
 
 
 @inlined
@@ -242,7 +268,9 @@ def _mean_of_pair(
 def written_out(
     clients: Array,
     pairs: Array,
-    fields: tuple[Array, ...],
+    rows: Array,
+    begins: Array,
+    counts: Array,
     first: Array,
     shared: Array,
     own: Array,
@@ -250,12 +278,12 @@ def written_out(
     first_out: int,
 ) -> None:
     """out_k = v + X_kᵀz for every client, with v of its pair and its own z; `out` begins with client `first_out`."""
-    problems = Problems(*fields)
-    x, dimension, one = problems.features.reshape(-1), problems.features.shape[1], problems.rho.dtype.type(1.0)
-    lanes = lanes_of(x)
-    vector, flat, result = spaced_zeros(x, dimension, lanes), shared.reshape(-1), out.reshape(-1)
+    x, vectors, result, lanes = rows.reshape(-1), shared.reshape(-1), out.reshape(-1), lanes_of(rows)
+    width, dimension = rows.shape[1], shared.shape[1]
     for k in clients:
-        spaced(flat, pairs[k] * dimension, one, dimension, lanes, vector)
-        rows = problems.counts[k]
-        add_rows(x, problems.first[k] * dimension, rows, own[first[k] : first[k] + rows], dimension, lanes, vector)
-        unspaced(vector, one, dimension, lanes, result, (k - first_out) * dimension)
+        for f in range(0, dimension, lanes):
+            left = dimension - f
+            vector = load_first(vectors, pairs[k] * dimension + f, left)
+            for r in range(counts[k]):
+                vector = vector + spread(own[first[k] + r]) * load_first(x, (begins[k] + r) * width + f, left)
+            store_first(result, (k - first_out) * dimension + f, vector, left)

@@ -1,4 +1,5 @@
-"""The engine with compiled client rounds (`engine = "numba"`): it works on the federation's own rows, uncopied.
+"""The engine with compiled client rounds (`engine = "numba"`): it works on the federation's own rows, uncopied,
+but for small runs of ridge regression (`numba_orthogonal`).
 
 Clients that the kernels do not know (an objective of your own, the norm-constrained ridge, far more rows than
 features) are computed as in the NumPy engine, server by server.
@@ -19,12 +20,16 @@ from pgfl.core import metrics
 from pgfl.core.algorithms import PGFL, ServerState
 from pgfl.core.client_rules import ClientRule, GradientSteps, LinearisedStep
 from pgfl.core.server_rules import NeighbourhoodAverage
+from pgfl.privacy.noise import SeededNoise
 from pgfl.simulate import numba_kernels as compiled
 from pgfl.simulate.engine import CLIENTS_AT_A_TIME, Engine, Part, State, Turnout
 from pgfl.simulate.flat_layout import Layout
+from pgfl.simulate.memory import turned_width
 from pgfl.simulate.neighbourhoods import NeighbourhoodOfPairs
 from pgfl.simulate.numba_blocks import PAGE, CompiledBlock, aligned
 from pgfl.simulate.numba_coordinates import Coordinates, coordinate_phase, no_coordinates, packed, unpacked, written_out
+from pgfl.simulate.numba_orthogonal import Turned, orthogonal_phase, turned
+from pgfl.simulate.numba_releases import release_and_average
 from pgfl.simulate.numba_servers import averaged_and_learned
 
 
@@ -52,7 +57,7 @@ class FastEngine(Engine):
             return super().client_phase(part, number)
         state, bounds = self.state, part.mean.indptr
         who, fields, averaged = (part.flat, bounds, block.pairs.start), tuple(block.problems), self.noise is None
-        means = (np.empty if averaged else np.zeros)((len(bounds) - 1, state.duals.shape[1]), dtype=self.dtype)
+        means = np.empty((len(bounds) - 1, state.duals.shape[1]), dtype=self.dtype)
         results = (means, part.shares, averaged)
         if not self.algorithm.client_rule.solves:
             lengths = _reach_records_steps(self.algorithm.client_rule)
@@ -62,19 +67,33 @@ class FastEngine(Engine):
         else:
             errors = np.empty(len(part.flat), dtype=self.dtype)
             if (kept := self._coordinates) is not None:
-                coordinate_phase(*who, fields, tuple(kept), state.server_models, errors, means, part.shares)
+                given = (*who, fields, tuple(kept), state.server_models, errors, means, part.shares)
+                if isinstance(kept, Turned):
+                    orthogonal_phase(*given, kept.registers)
+                else:
+                    coordinate_phase(*given)
             else:
                 models = (state.server_models, state.duals, state.models)
                 compiled.client_phase(*who, fields, *models, errors, *results, "dual" in state.late, block.kept)
             self.check_solved(errors, lambda: self._solved(part), part)
-        if self.noise is not None:
+        if self.noise is not None and not self._release_simulated(part, number, means):
             released = self.noise.release(pick(state.model, part.index), part.sigma, part.flat, number)
             put(state.released, slice(None) if part.index is None else part.index, released)
+            means[:] = 0.0
             compiled.sum_contributions(part.flat, bounds, state.released, state.dual, means)
             means *= part.shares
         if self.pair_noise is not None:
             return self.released_means(part, pick(state.model, part.index), means, number)
         return means
+
+    def _release_simulated(self, part: Part, number: int, means: Array) -> bool:
+        """Release with seeded noise, compiled, and average what was released; False if the plain way is to do it."""
+        if type(self.noise) is not SeededNoise:
+            return False
+        state, bounds = self.state, part.mean.indptr
+        normals = self.noise.normals(part.flat, number, (len(part.flat), means.shape[1]))
+        vectors = (state.model, state.dual, part.shares, state.released, means)
+        return release_and_average(part.flat, bounds, part.sigma, normals, *vectors)
 
     def server_phase(self, turnout: Turnout, means: list[Array], tau: float) -> ServerState:
         """As `Engine.server_phase`; the client phase has settled what was put off."""
@@ -140,7 +159,7 @@ class FastEngine(Engine):
         """Go on from coordinates; without them, the duals are what the next round starts from."""
         self._kept = (self.state.models, self.state.duals)
         if self._coordinates is not None:
-            self._coordinates = unpacked(beside, self._coordinates, self.layout.counts) if beside else None
+            self._coordinates = unpacked(beside, self._coordinates, self.layout.counts)
 
     @cached_property
     def _always_everyone(self) -> bool:
@@ -153,15 +172,23 @@ class FastEngine(Engine):
         clean = self.noise is None and self.pair_noise is None
         return clean and getattr(self.scheduler, "everyone_always", False)
 
-    def _first_coordinates(self) -> Coordinates | None:
-        """Those of the clients that the kernels know, where everyone takes part, is solved, and has the same ridge."""
+    def _first_coordinates(self) -> Coordinates | Turned | None:
+        """Those of the clients that the kernels know, where everyone takes part, is solved, and has the same ridge.
+
+        Whether a run's rows are turned depends on the run alone, so no bit depends on its batch or on its processes.
+        """
         rule, blocks = self.algorithm.client_rule, [block for block in self.blocks if isinstance(block, CompiledBlock)]
         if not (rule.solves and self.algorithm.has_dual and self._everyone_cleanly and blocks and blocks[0].ridge):
             return None
-        problems, shrinkage = blocks[0].problems, np.zeros(self.layout.pairs, dtype=self.dtype)
-        shrinkage[self.layout.client_pair] = problems.ridge_penalty / problems.modulus
-        rows = (problems.first, problems.counts, problems.targets)
-        return no_coordinates(*rows, shrinkage, np.asarray(self.state.server_models))
+        layout, problems, shrinkage = self.layout, blocks[0].problems, np.zeros(self.layout.pairs, dtype=self.dtype)
+        shrinkage[layout.client_pair] = problems.ridge_penalty / problems.modulus
+        pairs, item = (shrinkage, np.asarray(self.state.server_models)), shrinkage.itemsize
+        width = turned_width(max(run.whole.rows for run in layout.runs), layout.model_length, item)
+        if not width:
+            rows = (problems.first, problems.counts, problems.targets)
+            return no_coordinates(*rows, *pairs, layout.pair_server)
+        known = np.concatenate([np.arange(block.clients.start, block.clients.stop) for block in blocks])
+        return turned(problems, known, aligned((int(layout.counts.sum()), width), self.dtype), *pairs)
 
     def _write_models(self) -> None:
         kept = self._coordinates
@@ -179,20 +206,25 @@ class FastEngine(Engine):
         self._over_blocks(lambda part: self._write_part(part, shared, own, out), known)
 
     def _write_part(self, part: Part, shared: Array, own: Array, out: Array) -> None:
-        assert self._coordinates is not None and isinstance(part.block, CompiledBlock)
-        first, fields = self._coordinates.first, tuple(part.block.problems)
-        written_out(part.flat, self.layout.client_pair, fields, first, shared, own, out, 0)
+        self._write_some(part, part.flat, shared, own, out, 0)
+
+    def _write_some(self, part: Part, clients: Array, shared: Array, own: Array, out: Array, first_out: int) -> None:
+        kept, counts = self._coordinates, self.layout.counts
+        assert kept is not None and isinstance(part.block, CompiledBlock)
+        problems = part.block.problems
+        rows = (kept.rows, kept.first) if isinstance(kept, Turned) else (problems.features, problems.first)
+        written_out(clients, self.layout.client_pair, *rows, counts, kept.first, shared, own, out, first_out)
 
     def _dual_sizes(self, part: Part, shared: Array, out: Array) -> None:
         if not isinstance(part.block, CompiledBlock):
             out[part.flat] = metrics.squared_norm(pick(self.state.duals, part.index))
             return
         assert self._coordinates is not None
-        kept, fields, dimension = self._coordinates, tuple(part.block.problems), shared.shape[1]
+        kept, dimension = self._coordinates, shared.shape[1]
         for at in range(0, len(part.flat), CLIENTS_AT_A_TIME):
             some = part.flat[at : at + CLIENTS_AT_A_TIME]
             duals = np.empty((len(some), dimension), dtype=self.dtype)
-            written_out(some, self.layout.client_pair, fields, kept.first, shared, kept.dual, duals, int(some[0]))
+            self._write_some(part, some, shared, kept.dual, duals, int(some[0]))
             out[some] = metrics.squared_norm(duals)
 
     def _solved(self, part: Part) -> Array:

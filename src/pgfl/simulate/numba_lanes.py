@@ -24,11 +24,11 @@ _INDEX = ir.IntType(64)
 
 
 class Lanes(types.Type):
-    """As many numbers as fit."""
+    """As many numbers as fit into a register, or into several that are worked on as one."""
 
-    def __init__(self, scalar: types.Float) -> None:
-        self.scalar, self.count = scalar, BYTES * 8 // scalar.bitwidth
-        super().__init__(name=f"Lanes({scalar})")
+    def __init__(self, scalar: types.Float, registers: int = 1) -> None:
+        self.scalar, self.count = scalar, registers * BYTES * 8 // scalar.bitwidth
+        super().__init__(name=f"Lanes({scalar}, {registers})")
 
 
 @register_model(Lanes)
@@ -36,6 +36,13 @@ class _LanesModel(models.PrimitiveModel):
     def __init__(self, manager, lanes) -> None:
         number = manager.lookup(lanes.scalar).get_value_type()
         super().__init__(manager, lanes, ir.VectorType(number, lanes.count))
+
+
+@intrinsic
+def lanes_of(typing, array):
+    """How many numbers of an array a register holds: for the compiler a constant, which `itemsize` is not."""
+    count = Lanes(array.dtype).count
+    return types.intp(array), lambda context, builder, signature, given: ir.Constant(_INDEX, count)
 
 
 @intrinsic
@@ -48,6 +55,33 @@ def load(typing, array, at):
         return builder.load(place, align=array.dtype.bitwidth // 8)
 
     return lanes(array, types.intp), code
+
+
+@intrinsic
+def load_first(typing, array, at, count):
+    """array[at : at + count] in the first lanes, and zeros beyond, which is not read."""
+    lanes = Lanes(array.dtype)
+
+    def code(context, builder, signature, given):
+        vector = context.get_value_type(lanes)
+        place = _place(context, builder, array, given, vector)
+        return _masked(builder, "load", lanes, place, given[2], ir.Constant(vector, [0.0] * lanes.count))
+
+    return lanes(array, types.intp, types.intp), code
+
+
+@intrinsic
+def look_at(typing, array, at):
+    """Read array[at] for nothing but to have the numbers around it in the cache, which the compiler would leave out."""
+
+    def code(context, builder, signature, given):
+        number = context.get_value_type(array.dtype)
+        bits = ir.IntType(array.dtype.bitwidth)
+        place = builder.bitcast(_place(context, builder, array, given, number), bits.as_pointer())
+        builder.asm(ir.FunctionType(ir.VoidType(), [bits]), "", "r", [builder.load(place)], side_effect=True)
+        return context.get_dummy_value()
+
+    return types.none(array, types.intp), code
 
 
 @intrinsic
@@ -70,6 +104,38 @@ def spread(typing, number):
         return _repeated(builder, context.get_value_type(lanes), given[0])
 
     return lanes(number), code
+
+
+@intrinsic
+def load_like(typing, lanes, array, at):
+    """As `load`, as many numbers as some other lanes have."""
+
+    def code(context, builder, signature, given):
+        place = _place(context, builder, array, given[1:], context.get_value_type(lanes))
+        return builder.load(place, align=array.dtype.bitwidth // 8)
+
+    return lanes(lanes, array, types.intp), code
+
+
+@intrinsic
+def spread_like(typing, lanes, number):
+    """As `spread`, as many numbers as some other lanes have."""
+
+    def code(context, builder, signature, given):
+        return _repeated(builder, context.get_value_type(lanes), given[1])
+
+    return lanes(lanes, lanes.scalar), code
+
+
+@intrinsic
+def nothing_in(typing, registers, array):
+    """Zeros of an array's type in several registers: as many as `registers`, a tuple, has places."""
+    lanes = Lanes(array.dtype, len(registers))
+
+    def code(context, builder, signature, given):
+        return ir.Constant(context.get_value_type(lanes), [0.0] * lanes.count)
+
+    return lanes(registers, array), code
 
 
 @intrinsic
@@ -110,13 +176,8 @@ def store_first(typing, array, at, lanes, count):
     """The first `count` lanes to array[at : at + count], and nothing beyond."""
 
     def code(context, builder, signature, given):
-        vector = context.get_value_type(lanes)
-        place = _place(context, builder, array, given, vector)
-        kind = ir.FunctionType(ir.VoidType(), [vector, place.type, _WORD, ir.VectorType(ir.IntType(1), lanes.count)])
-        name = f"llvm.masked.store.v{lanes.count}f{lanes.scalar.bitwidth}.p0"
-        size = ir.Constant(_WORD, lanes.scalar.bitwidth // 8)
-        function = cgutils.get_or_insert_function(builder.module, kind, name)
-        builder.call(function, [given[2], place, size, _compared(builder, "<", lanes, given[3])])
+        place = _place(context, builder, array, given, context.get_value_type(lanes))
+        _masked(builder, "store", lanes, place, given[3], given[2])
         return context.get_dummy_value()
 
     return types.none(array, types.intp, lanes, types.intp), code
@@ -216,6 +277,16 @@ def _place(context, builder, array, given, vector):
 
 def _put(context, builder, array, given, vector) -> None:
     builder.store(vector, _place(context, builder, array, given, vector.type), align=array.dtype.bitwidth // 8)
+
+
+def _masked(builder, work, lanes, place, count, vector):
+    """A masked "load" or "store" of the first `count` lanes; of a load, `vector` has the other lanes."""
+    mask = _compared(builder, "<", lanes, count)
+    size = ir.Constant(_WORD, lanes.scalar.bitwidth // 8)
+    given = [place, size, mask, vector] if work == "load" else [vector, place, size, mask]
+    kind = ir.FunctionType(vector.type if work == "load" else ir.VoidType(), [one.type for one in given])
+    name = f"llvm.masked.{work}.v{lanes.count}f{lanes.scalar.bitwidth}.p0"
+    return builder.call(cgutils.get_or_insert_function(builder.module, kind, name), given)
 
 
 def _compared(builder, sign, lanes, place):

@@ -26,14 +26,33 @@ AHEAD = 64  # words that are made together: several blocks of four keep the proc
 POSITION, COUNT = AHEAD, AHEAD + 1  # where a stream's state has its next word, and the number of its last block
 
 
+class RoundByRound:
+    """The streams of (key, server, block), which the rounds of a block share, drawn for one round after the other.
+
+    So a round's numbers are few, and used while they are still in the nearest cache.
+    """
+
+    def __init__(self, keys: Array, servers: Array, shape: tuple[int, int]) -> None:
+        self._keys, self._servers, self._shape = keys, servers, shape
+        self._states = np.empty((len(servers), COUNT + 1), np.uint64)
+        self._at, self._drawn = (-1, -1), np.empty(0)
+
+    def drawn(self, block: int, within: int) -> Array:
+        """(server, participant, d) numbers for a round of a block; a round before the last one begins anew."""
+        while self._at != (block, within):
+            last = self._at[1] if self._at[0] == block and self._at[1] < within else -1
+            if last < 0:
+                self._states[:, POSITION:] = AHEAD, 0
+            self._at, self._drawn = (block, last + 1), np.empty((len(self._servers), *self._shape))
+            fill_next(self._keys, self._servers, block, self._states, self._drawn.reshape(len(self._servers), -1))
+        return self._drawn
+
+
 @compiled
-def fill_rounds(keys: Array, servers: Array, block: int, out: Array) -> None:
-    """out[:, s] = the beginning of the stream of (key, server, block) of every s."""
-    state = np.empty(COUNT + 1, np.uint64)
+def fill_next(keys: Array, servers: Array, block: int, states: Array, out: Array) -> None:
+    """out[s] = the next numbers of the stream of (key, server, block) of every s."""
     for s in range(len(servers)):
-        _begin(state)
-        for r in range(out.shape[0]):
-            _fill(out[r, s].reshape(-1), state, keys[s, 0], keys[s, 1], servers[s], np.uint64(block))
+        _fill(out[s], states[s], keys[s, 0], keys[s, 1], servers[s], np.uint64(block))
 
 
 @compiled

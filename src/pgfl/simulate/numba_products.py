@@ -14,7 +14,6 @@ from pgfl.array_types import Array
 from pgfl.simulate.numba_compiled import inlined
 from pgfl.simulate.numba_lanes import (
     AT_ONCE,
-    BYTES,
     earlier,
     later,
     load,
@@ -24,12 +23,7 @@ from pgfl.simulate.numba_lanes import (
     store_sums,
     total,
 )
-
-
-@inlined
-def lanes_of(values: Array) -> int:
-    """How many numbers of this array a register holds."""
-    return BYTES // values.itemsize
+from pgfl.simulate.numba_lanes import lanes_of as lanes_of
 
 
 @inlined

@@ -96,7 +96,7 @@ class Simulator:
         private = self._privacy()
         self.plan = private.plan if private else None
         self.engine = self._engine(private, replay)
-        self._foreseen: tuple[int, Bools] | None = None
+        self._foreseen: tuple[int, Bools | None] | None = None
         self.ended_by: EndedBy | None = None
         self.spent_at: list[int | None] = [None] * len(self.layout.runs)
 
@@ -157,11 +157,12 @@ class Simulator:
         round, runs = self.state.round, self.layout.runs
         if self.plan is None or round >= self.options.rounds:
             return
-        spent = self.plan.spent(round + 1)
+        spent = self.plan.spent_if_any(round + 1)
         self._foreseen = (round + 1, spent)
-        if self.communicator.size == 1 and not spent.any():
+        if self.communicator.size == 1 and spent is None:
             return
-        left = self.communicator.added([np.count_nonzero(~spent[run.clients]) for run in runs])
+        able = np.ones(self.layout.clients, dtype=bool) if spent is None else ~spent
+        left = self.communicator.added([np.count_nonzero(able[run.clients]) for run in runs])
         for number, clients in enumerate(left.tolist()):
             if not clients and self.spent_at[number] is None:
                 self.spent_at[number] = round
@@ -171,11 +172,11 @@ class Simulator:
         elif over.any():
             self.engine.frozen = np.repeat(over, [run.pairs.stop - run.pairs.start for run in runs])
 
-    def _spent_from(self, round: int) -> Bools:
-        """Who can never contribute again from a round on; usually seen already when the last round ended."""
+    def _spent_from(self, round: int) -> Bools | None:
+        """Who can never contribute again from a round on, if anyone; usually seen when the last round ended."""
         assert self.plan is not None
         foreseen, self._foreseen = self._foreseen, None
-        return foreseen[1] if foreseen is not None and foreseen[0] == round else self.plan.spent(round)
+        return foreseen[1] if foreseen is not None and foreseen[0] == round else self.plan.spent_if_any(round)
 
     def close(self) -> None:
         """Free what only further rounds need; models and accounts stay."""

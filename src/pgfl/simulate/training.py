@@ -94,9 +94,9 @@ def train(
     federation has them, and with what every client has already spent. The budget stays that of the first run unless
     `privacy` states a larger epsilon.
 
-    Engines differ in speed, not in results: "numpy" needs nothing else, "numba" is fastest on CPUs and copies no data,
-    "jax" runs on accelerators; "auto" is Numba where it is installed and pays off, else NumPy, and `result.engine` says
-    which it was. `threads` is as many as pay off unless given; results do not depend on it.
+    Engines differ in speed, not in results: "numpy" needs nothing else, "numba" is fastest on CPUs and copies no large
+    data, "jax" runs on accelerators; "auto" is Numba where it is installed and pays off, else NumPy, and
+    `result.engine` says which it was. `threads` is as many as pay off unless given; results do not depend on it.
 
     With `stop="converged"` a single run without privacy ends once its models have converged. `result.verdict` says
     whether they have; a single run that diverges is always stopped.

@@ -77,7 +77,6 @@ def coupled(tape):
         for owner, name, value in (
             (primitives, "secrets", SimpleNamespace(token_bytes=lambda size: tape("bytes", lambda: bytes_of(size)))),
             (primitives, "split", lambda *given: tape("shares", lambda: split(*given))),
-            (preparation, "Ed25519PrivateKey", keys(preparation.Ed25519PrivateKey)),
             (preparation, "X25519PrivateKey", keys(preparation.X25519PrivateKey)),
             (preparation, "identity_signature", lambda *given: tape("signature", lambda: signature(*given))),
             (lattice, "with_noise", lambda points, sigma: tape.noise(with_noise, points, sigma)),

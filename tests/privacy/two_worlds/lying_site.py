@@ -282,7 +282,7 @@ class LyingSite:
         usual = lists[1] if once_more else usual
         first = [str(name) for name in self.chance.permutation(self.honest)[: len(self.honest) // 2]]
         without = [name for name in contributed if name != first[0]]
-        self.signed = {}
+        self.agreed = {}
         for client in self.honest:
             shown = [self.one_of(lists) if two and self.happens(0.5) else usual]
             if halves:  # one half is told that somebody of the other half is gone
@@ -292,7 +292,8 @@ class LyingSite:
             for survivors in shown:
                 header = self.ask(client, encode(masked.Survivors(round=self.round, survivors=survivors)))
                 if header is not None:
-                    self.signed.setdefault(tuple(survivors), {})[client] = bytes.fromhex(header.signature)
+                    others = sorted(set(survivors) - {client})
+                    self.agreed.setdefault(tuple(survivors), {})[client] = masked.tags_of(header, others)
         self.said["two lists"] += two or halves
 
     def _takes_part(self, batch, name):
@@ -302,22 +303,25 @@ class LyingSite:
         )
 
     def reveal(self):
-        """To everyone all signatures of some list, and the colluder's under whatever that client was told."""
+        """To everyone all consents to some list, and the colluder's under whatever that client was told."""
         for client in self.honest:
-            for survivors in [*self.signed, *([next(iter(self.signed))] if self.signed and self.happens(0.2) else [])]:
-                self._reveal_to(client, survivors, dict(self.signed[survivors]))
+            for survivors in [*self.agreed, *([next(iter(self.agreed))] if self.agreed and self.happens(0.2) else [])]:
+                consents = {name: tags[client] for name, tags in self.agreed[survivors].items() if client in tags}
+                self._reveal_to(client, survivors, consents)
 
-    def _reveal_to(self, client, survivors, signatures):
+    def _reveal_to(self, client, survivors, consents):
         terms = self.told_terms.get(client)
         if terms is not None:
             for batch in self.batches.values():
-                if terms.cohort in {cohort.digest for cohort in batch["told"].values()}:
+                if (cohort := batch["told"][client]).digest == terms.cohort:
                     for name, own in batch["own"].items():
-                        signatures[name] = primitives.signed(own.signing, terms.list_digest(survivors))
-        if self.happens(0.2):
-            signatures |= {name: self.one_of(list(signatures.values())) for name in survivors if self.happens(0.3)}
-        frame = encode(masked.Signatures(round=self.round, signatures=masked.hex_by_name(signatures)))
-        header = self.ask(client, frame)
+                        key = own._transport_key(cohort, cohort.by_name[client], "consent")
+                        consents[name] = primitives.tag(key, name, terms.list_digest(survivors))
+        if self.happens(0.2):  # of anybody, for anybody, as somebody else's
+            given = [tag for tags in self.agreed[survivors].values() for tag in tags.values()]
+            consents |= {name: self.one_of(given) for name in survivors if self.happens(0.3)}
+        tags = masked.joined_tags(consents, sorted(set(survivors) - {client}))
+        header = self.ask(client, encode(masked.Consents(round=self.round, tags=tags)))
         if isinstance(header, masked.Reveal):
             self.said["revealed"] += 1
             given = masked.revealed_of(header)

@@ -29,6 +29,7 @@ from pgfl.masking.member import Member
 from pgfl.masking.primitives import Words
 from pgfl.objectives import Bounds
 from pgfl.privacy import lattice
+from pgfl.privacy.lattice import Points
 from pgfl.privacy.trust import sum_sigma
 
 log = logging.getLogger(__name__)
@@ -45,7 +46,10 @@ class MaskedRounds:
     cluster: str
     bounds: Bounds
     server_clients: int = 1  # |C_s|, as the last request had it
+    noised: Callable[[Floats, RoundTerms], Points] = noised_update
     _dimension: int = field(init=False)
+    _plain_sensitivity: dict[int, float] = field(default_factory=dict)  # by |C_s|; nothing else of it changes
+    _prices: dict[int, float] = field(default_factory=dict)  # of the next release, by how many were made
 
     def __post_init__(self) -> None:
         self._dimension = len(self.rounds.role.dual)
@@ -65,9 +69,8 @@ class MaskedRounds:
                 return self._declining(round, lambda: self._answer(frame, header))
             case masked.Survivors(round=round, survivors=survivors):
                 return self._declining(round, lambda: self._consent(round, survivors))
-            case masked.Signatures(round=round):
-                given = masked.signatures_of(header)
-                return self._declining(round, lambda: masked.reveal_frame(round, self.member.reveal(round, given)))
+            case masked.Consents(round=round):
+                return self._declining(round, lambda: self._reveal(header))
         return None
 
     def _prepared(self, header: masked.Prepare | masked.CohortKeys | masked.Delivery) -> bytes:
@@ -95,7 +98,12 @@ class MaskedRounds:
             return decline(round, Refusal.UNBOUNDED)
 
     def _consent(self, round: int, survivors: list[str]) -> bytes:
-        return encode(masked.Consent(round=round, signature=self.member.consent(round, survivors).hex()))
+        tags = self.member.consent(round, survivors)
+        return encode(masked.Consent(round=round, tags=masked.joined_tags(tags, self.member.others(round))))
+
+    def _reveal(self, header: masked.Consents) -> bytes:
+        consents = masked.tags_of(header, self.member.others(header.round))
+        return masked.reveal_frame(header.round, self.member.reveal(header.round, consents))
 
     # One contribution -------------------------------------------------------------------------------------------------
 
@@ -149,7 +157,7 @@ class MaskedRounds:
             with self.account.reserve_masked(key, sensitivity, terms.sigma) as slot:
 
                 def release(model: Floats) -> Floats:
-                    noised = noised_update(model - centre, terms)
+                    noised = self.noised(model - centre, terms)
                     self.account.record(slot.number, model, centre + lattice.from_lattice(noised))
                     made.append(self.member.contribute(batch, terms, noised))
                     return centre  # the noise of one share protects nothing, so what was noised is kept nowhere
@@ -177,15 +185,23 @@ class MaskedRounds:
 
     def _sensitivity(self, server_clients: int, centre: Floats, bound: float) -> float:
         """Δ of an update on the lattice; that it is a difference and clipped can round it a little further."""
-        plain = self.account.sensitivity(self.rounds.role, server_clients)
+        plain = self._sensitivity_of_model(server_clients)
         return plain + 16.0 * EPS * (float(np.linalg.norm(centre)) + bound)
 
+    def _sensitivity_of_model(self, server_clients: int) -> float:
+        if server_clients not in self._plain_sensitivity:
+            self._plain_sensitivity = {server_clients: self.account.sensitivity(self.rounds.role, server_clients)}
+        return self._plain_sensitivity[server_clients]
+
     def _needed_sigma(self, sensitivity: float) -> float:
-        return float(sum_sigma(sensitivity, self.account.ledger.next_phi))
+        made = self.account.releases
+        if made not in self._prices:
+            self._prices = {made: self.account.ledger.next_phi}
+        return float(sum_sigma(sensitivity, self._prices[made]))
 
     def _next_sigma(self) -> float | None:
         """The σ that the next release needs, with a margin for rounding; None if the budget is spent."""
         try:
-            return self._needed_sigma(self.account.sensitivity(self.rounds.role, self.server_clients)) * (1.0 + MARGIN)
+            return self._needed_sigma(self._sensitivity_of_model(self.server_clients)) * (1.0 + MARGIN)
         except BudgetSpent:
             return None

@@ -322,12 +322,12 @@ class MaskedPairs:
         return collector.contributed(client, words)
 
     def heard(self, client: str, frame: Frame) -> Effects:
-        """A signature, or what a client reveals."""
+        """A consent, or what a client reveals."""
         header, collector = frame.header, self._collector(client)
         assert isinstance(header, masked.Consent | masked.Reveal)
         if collector is not None and header.round == collector.terms.round:
             if isinstance(header, masked.Consent):
-                collector.consented(client, bytes.fromhex(header.signature))
+                collector.consented(client, masked.tags_of(header, _others(collector.survivors, client)))
             else:
                 collector.revealed(client, masked.revealed_of(header))
         return []
@@ -355,13 +355,14 @@ class MaskedPairs:
             if collector is None or not (over or collector.pending.isdisjoint(connected)):
                 continue
             stage = collector.close()
-            send = partial(_to_all, collector.survivors)
+            round, survivors = collector.terms.round, collector.survivors
             if stage is Stage.CONSENTING:
-                survivors = list(collector.survivors)
-                effects += send(encode(masked.Survivors(round=collector.terms.round, survivors=survivors)))
+                frame = encode(masked.Survivors(round=round, survivors=list(survivors)))
+                effects += [Send(client, frame) for client in survivors]
             elif stage is Stage.REVEALING:
-                signed = masked.hex_by_name(collector.signatures)
-                effects += send(encode(masked.Signatures(round=collector.terms.round, signatures=signed)))
+                for client in survivors:
+                    tags = masked.joined_tags(collector.consents_for(client), _others(survivors, client))
+                    effects.append(Send(client, encode(masked.Consents(round=round, tags=tags))))
             else:
                 effects += self._ended(name, pair, collector)
         return effects
@@ -391,5 +392,5 @@ class MaskedPairs:
         return dict(found)
 
 
-def _to_all(clients: Iterable[str], frame: bytes) -> Effects:
-    return [Send(client, frame) for client in clients]
+def _others(names: Iterable[str], name: str) -> list[str]:
+    return [each for each in names if each != name]

@@ -93,5 +93,10 @@ def clipped_publication(own: Publication, theirs: Publication, radius: float) ->
     return replace(theirs, models=models), changed
 
 
+def claiming_at_most(most: Mapping[str, int], theirs: Publication) -> Publication:
+    """A neighbour's publication with no more clients than the agreed training has; else it could outweigh everybody."""
+    return replace(theirs, clients={q: min(clients, most.get(q, clients)) for q, clients in theirs.clients.items()})
+
+
 def _projected(model: Floats, domain: float | None) -> Floats:
     return model if domain is None else Ball(np.zeros_like(model), domain).clipped(model)

@@ -14,7 +14,7 @@ from pgfl.core.metrics import disagreement
 from pgfl.core.roles import Accepted, Answer, Publication, RoundRequest, Server
 from pgfl.deploy.site.masked_pairs import MaskedPairs
 from pgfl.deploy.site.movement import Movement
-from pgfl.deploy.site.public_bounds import REFUSED_RADII, Ball, ClientBound, clipped_publication
+from pgfl.deploy.site.public_bounds import REFUSED_RADII, Ball, ClientBound, claiming_at_most, clipped_publication
 from pgfl.deploy.site.round_terms import Members
 from pgfl.deploy.site.trustee import Contribution, Trustee
 
@@ -35,7 +35,7 @@ class SiteRole:
 
     server: Server
     clients: Mapping[str, str]
-    most_clients: Mapping[str, int] = field(default_factory=dict)  # pgfl-exact: max over sites of |C_{s,(q)}|
+    most_clients: Mapping[str, int] = field(default_factory=dict)  # as agreed: max over sites of |C_{s,(q)}|
     bound: ClientBound | None = None
     neighbour_radius: float | None = None
     trustee: Trustee | None = None
@@ -219,6 +219,7 @@ class SiteRole:
         self._kept = {key: model for key, model in self._kept.items() if key in needed}
 
     def _near(self, name: str, publication: Publication) -> Publication:
+        publication = claiming_at_most(self.most_clients, publication)
         if self.neighbour_radius is None or self._sent is None:
             return publication
         near, changed = clipped_publication(self._sent, publication, self.neighbour_radius)

@@ -1,0 +1,57 @@
+"""Simulated releases and what servers make of them, in one pass. Twin of `SeededNoise.release`, bit by bit."""
+
+# mypy: disable-error-code="no-any-return"
+from __future__ import annotations
+
+import math
+
+from pgfl.array_types import Array
+from pgfl.simulate.numba_compiled import compiled, rounded
+from pgfl.simulate.numba_lanes import lanes_of, load, nothing, spread, total
+
+
+@rounded
+def release_and_average(
+    clients: Array,
+    bounds: Array,
+    sigma: Array,
+    normals: Array,
+    model: Array,
+    dual: Array,
+    shares: Array,
+    released: Array,
+    means: Array,
+) -> bool:
+    """w̃_k = w_k + σ_k z_k of those who take part, and the mean of their w̃_k − φ_k/ρ for every pair.
+
+    The participants of the i-th pair are `clients[bounds[i] : bounds[i + 1]]`. False is a refusal: something is not as
+    `SeededNoise.release` wants it, and nothing was written; it says what.
+    """
+    if not (len(sigma) == len(clients) == len(normals) and _all_fit(clients, sigma, model)):
+        return False
+    for place in range(len(bounds) - 1):
+        mean = means[place]
+        mean[:] = 0.0
+        for i in range(bounds[place], bounds[place + 1]):
+            k, scale = clients[i], sigma[i]
+            for f in range(means.shape[1]):
+                released[k, f] = model[k, f] + normals[i, f] * scale
+                mean[f] += released[k, f] - dual[k, f]
+        mean *= shares[place, 0]
+    return True
+
+
+@compiled
+def _all_fit(clients: Array, sigma: Array, model: Array) -> bool:
+    """Whether all models are finite (0·w is 0 of no other number), and all deviations finite and above 0."""
+    dimension, lanes, models = model.shape[1], lanes_of(model), model.reshape(-1)
+    fits, zeros, zero = True, nothing(models), spread(model.dtype.type(0.0))
+    for i in range(len(clients)):
+        at, fits = clients[i] * dimension, fits and 0.0 < sigma[i] < math.inf
+        if dimension < lanes:
+            for f in range(at, at + dimension):
+                fits &= 0.0 * models[f] == 0.0
+        else:
+            for b in range(0, dimension, lanes):
+                zeros = zeros + zero * load(models, at + min(b, dimension - lanes))
+    return fits and total(zeros) == 0.0

@@ -1,0 +1,44 @@
+"""Plans for real tables, beside what runs reach: bounds hold nearly all records, and the target's mean is stated.
+
+Four of the tables were not looked at before the twin was finished. docs/affordable-privacy.md has more, and says
+why numbers cannot be predicted to three points from public facts.
+"""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+TWO_LABELS = ("breast cancer", "fair", "election", "journeys")
+NUMBERS = ("diabetes", "schools", "wine")
+
+
+@pytest.fixture(scope="module")
+def outcomes():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(Path(__file__).parents[2] / "benchmarks")
+        import plans
+
+        studies = {name: plans.AT_HAND[name] for name in TWO_LABELS + NUMBERS}
+        return list(plans.outcomes(studies, plans.QUICK_BUDGETS, plans.QUICK_RUNS))
+
+
+def distance(outcomes, names):
+    """The mean one, in points; nothing is foretold to be hopeless."""
+    some = [each for each in outcomes if each.name in names]
+    assert len(some) == 2 * len(names) and not any(each.hopeless for each in some)
+    return np.mean([each.distance for each in some])
+
+
+def test_how_often_a_model_is_right_is_foretold_to_three_points(outcomes):
+    assert distance(outcomes, TWO_LABELS) < 3.0
+    assert distance(outcomes, ("election", "journeys")) < 3.0, "the design of the twin had not seen them"
+
+
+def test_what_is_explained_of_numbers_is_foretold_to_ten_points(outcomes):
+    """Of small tables: a client has 9 to 18 records. It was 8 when this was written, most of it the wine's."""
+    assert distance(outcomes, NUMBERS) < 10.0
+
+
+def test_nine_runs_out_of_ten_are_in_the_interval(outcomes):
+    assert np.mean([each.held for each in outcomes]) >= 0.9

@@ -1,0 +1,87 @@
+"""Compiled releases are those of `SeededNoise`, bit by bit, and refuse what it refuses."""
+
+import numpy as np
+import pytest
+
+from pgfl import PGFL, Huber, Privacy, synthetic_regression
+from pgfl.core import equations as eq
+from pgfl.errors import PrivacyError
+from pgfl.privacy.noise import SeededNoise
+from pgfl.simulate.numba_releases import release_and_average
+from pgfl.simulate.simulator import Simulator
+from pgfl.simulate.training_options import TrainingOptions
+
+CLIENTS, BOUNDS = np.array([0, 2, 3, 5, 8]), np.array([0, 2, 2, 5])
+SHARES = np.array([[1 / 2], [1.0], [1 / 3]])
+
+
+def given(dimension, dtype=np.float64):
+    random = np.random.default_rng(dimension)
+    model, dual = random.standard_normal((2, 9, dimension)).astype(dtype)
+    return model, dual, random.standard_normal((5, dimension)).astype(dtype), random.uniform(0.1, 2.0, 5)
+
+
+def released(model, dual, normals, sigma):
+    out, means = np.full_like(model, 7.0), np.full((3, model.shape[1]), 7.0, dtype=model.dtype)
+    shares = SHARES.astype(model.dtype)
+    done = release_and_average(CLIENTS, BOUNDS, sigma, normals, model, dual, shares, out, means)
+    return done, out, means
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("dimension", [1, 7, 8, 60, 67])
+def test_a_compiled_release_is_the_plain_one_bit_by_bit(dimension, dtype):
+    model, dual, normals, sigma = given(dimension, dtype)
+    done, out, means = released(model, dual, normals, sigma)
+    plain = np.full_like(model, 7.0)
+    plain[CLIENTS] = SeededNoise(lambda clients, round, d: normals).release(model[CLIENTS], sigma, CLIENTS, 1)
+    contributions = eq.contribution(plain[CLIENTS], dual[CLIENTS])
+    expected = np.zeros_like(means)
+    for pair, client in zip([0, 0, 2, 2, 2], contributions, strict=True):
+        expected[pair] += client
+    assert done
+    np.testing.assert_array_equal(out, plain)
+    np.testing.assert_array_equal(means, expected * SHARES.astype(dtype))
+
+
+@pytest.mark.parametrize("dimension", [3, 60])
+@pytest.mark.parametrize("wrong", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("what", ["model", "last", "sigma"])
+def test_what_the_plain_release_refuses_is_not_released(dimension, wrong, what):
+    model, dual, normals, sigma = given(dimension)
+    if what == "sigma":
+        sigma[3] = wrong
+    else:
+        model[8, -1 if what == "last" else 0] = wrong
+    done, out, means = released(model, dual, normals, sigma)
+    assert not done
+    assert (out == 7.0).all() and (means == 7.0).all()
+    with pytest.raises(PrivacyError):
+        SeededNoise(lambda clients, round, d: normals).release(model[CLIENTS], sigma, CLIENTS, 1)
+
+
+@pytest.mark.parametrize("sigma", [np.zeros(5), -np.ones(5), np.ones(4), np.ones(6)], ids=str)
+def test_every_client_needs_a_deviation_above_zero(sigma):
+    model, dual, normals, _ = given(60)
+    assert not released(model, dual, normals, sigma)[0]
+
+
+def test_those_who_do_not_take_part_may_have_any_model():
+    model, dual, normals, sigma = given(60)
+    model[1] = np.nan
+    assert released(model, dual, normals, sigma)[0]
+
+
+def test_an_engine_whose_noise_is_wrong_releases_nothing():
+    made = synthetic_regression(servers=3, clients_per_server=4, dimension=9, samples=(2, 5), graph="ring", seed=1)
+    options = TrainingOptions(20, 2, Privacy(x_norm=1.0, phi0=1e-3), engine="numba")
+    simulator = Simulator([made], PGFL(), Huber(), options)
+    simulator.play()
+    engine, before = simulator.engine, simulator.state.released.copy()
+    assert engine._release_simulated(engine._turnout(2).parts[0], 2, np.empty((9, 9))), "the compiled way is taken"
+    after = simulator.state.released.copy()
+    assert (after != before).any()
+    simulator.plan.sensitivity = -simulator.plan.sensitivity
+    with pytest.raises(PrivacyError, match="sigma must be a positive number"):
+        simulator.play()
+    np.testing.assert_array_equal(simulator.state.released, after)
