@@ -177,7 +177,7 @@ def _recovered(members: dict[str, Member], batch: str, before: int, after: int) 
         collector.consented(name, members[name].consent(terms.round, collector.survivors))
     collector.close()
     for name in collector.survivors[after:]:
-        collector.revealed(name, members[name].reveal(terms.round, collector.signatures))
+        collector.revealed(name, members[name].reveal(terms.round, collector.consents_for(name)))
     began = time.process_time()
     collector.close()
     took = time.process_time() - began

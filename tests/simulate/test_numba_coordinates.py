@@ -20,6 +20,7 @@ SHAPES = {
     "the paper's": {"dimension": 60, "samples": (2, 9)},
     "shorter than a register": {"dimension": 5, "samples": (1, 9)},
     "as long as registers": {"dimension": 16, "samples": (8, 17)},
+    "longer than registers hold at once": {"dimension": 100, "samples": (1, 9)},
     "more rows than the kernels know": {"dimension": 9, "samples": (1, 20)},
 }
 
@@ -91,7 +92,7 @@ def test_a_checkpoint_goes_on_with_the_same_bits(tmp_path):
 def test_a_checkpoint_of_the_other_kernel_goes_on_from_its_duals(tmp_path, monkeypatch, rows):
     data = federation(**SHAPES["the paper's"])
     whole, first = (simulator(data, "numba") for _ in range(2))
-    monkeypatch.setattr(memory, "COPIED", 2**26 if rows == "in place" else 0)
+    monkeypatch.setattr(memory, "COPIED", 2**28 if rows == "in place" else 0)
     second = simulator(data, "numba")
     assert type(second.engine._coordinates) is not type(first.engine._coordinates)
     whole.run(20)

@@ -19,7 +19,7 @@ from pgfl.simulate.mpi.launcher import ALIASES
 INTERPRETER = 2**28  # Python and the libraries
 COMPILER = 2**26  # Numba while it compiles
 PER_CLIENT = 150  # indices, names, accounts
-COPIED = 2**26  # bytes up to which the kernels keep a turned copy of a run's rows (`numba_orthogonal`)
+COPIED = 2**28  # bytes up to which the kernels keep a turned copy of a run's rows (`numba_orthogonal`)
 MOST_REGISTERS = 16  # of such a row: longer ones do not stay in registers
 REGISTER = 64  # bytes; those of `numba_lanes`, which only Numba can import
 CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")

@@ -185,10 +185,10 @@ class FastEngine(Engine):
         pairs, item = (shrinkage, np.asarray(self.state.server_models)), shrinkage.itemsize
         width = turned_width(max(run.whole.rows for run in layout.runs), layout.model_length, item)
         if not width:
-            rows = (problems.first, problems.counts, problems.targets)
-            return no_coordinates(*rows, *pairs, layout.pair_server)
-        known = np.concatenate([np.arange(block.clients.start, block.clients.stop) for block in blocks])
-        return turned(problems, known, aligned((int(layout.counts.sum()), width), self.dtype), *pairs)
+            return no_coordinates(problems.first, problems.counts, problems.targets, *pairs, layout.pair_server)
+        known = [np.arange(block.clients.start, block.clients.stop) for block in blocks]
+        rows = aligned((int(layout.counts.sum()), width), self.dtype)
+        return turned(problems, known, rows, *pairs, self._pool.map if self._pool else map)
 
     def _write_models(self) -> None:
         kept = self._coordinates

@@ -9,6 +9,7 @@ registers. The coordinates are those of the turned rows, of which the kernel nee
 # mypy: disable-error-code="no-any-return"
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -60,15 +61,22 @@ class Turned(NamedTuple):
         return (0,) * (self.rows.shape[1] * self.rows.itemsize // BYTES)
 
 
-def turned(problems: Problems, clients: Array, rows: Array, shrinkage: Array, server_models: Array) -> Turned:
-    """The turned rows of some clients, in `rows` of zeros, and the coordinates of zero duals and models.
+def turned(
+    problems: Problems,
+    blocks: list[Array],
+    rows: Array,
+    shrinkage: Array,
+    server_models: Array,
+    each: Callable[..., Iterator[None]] = map,
+) -> Turned:
+    """The turned rows of all clients of some blocks, in `rows` of zeros, and the coordinates of zero duals and models.
 
-    The certificate of `problems` then counts what the turned rows get wrong, too.
+    The certificate of `problems` then counts what the turned rows get wrong, too. `each` goes through the blocks.
     """
     dtype, room = server_models.dtype, BYTES // server_models.itemsize
     first = np.cumsum(problems.counts) - problems.counts
     target, size, gain, square, b, e = (aligned((len(rows) + room,), dtype, PAGE // 8 * i) for i in range(1, 7))
-    turn(clients, tuple(problems), first, rows, target, size, gain)
+    list(each(lambda clients: turn(clients, tuple(problems), first, rows, target, size, gain), blocks))
     drift = np.zeros(len(problems.counts), dtype)
     pairs = (shrinkage, -server_models, np.zeros_like(server_models))
     return Turned(first, rows, target, size, gain, square, b, e, drift, *pairs)

@@ -50,7 +50,7 @@ def _all_fit(clients: Array, sigma: Array, model: Array) -> bool:
         at, fits = clients[i] * dimension, fits and 0.0 < sigma[i] < math.inf
         if dimension < lanes:
             for f in range(at, at + dimension):
-                fits &= 0.0 * models[f] == 0.0
+                fits &= abs(models[f]) < math.inf
         else:
             for b in range(0, dimension, lanes):
                 zeros = zeros + zero * load(models, at + min(b, dimension - lanes))
