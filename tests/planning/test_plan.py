@@ -146,7 +146,7 @@ def test_what_is_predicted_is_what_runs_on_other_federations_achieve(planned):
 
 def test_a_plan_says_what_more_privacy_and_more_data_would_do(planned):
     curve = list(planned.by_epsilon.values())
-    assert curve[0] > curve[1] > curve[-1] >= planned.limit - 1.0
+    assert curve[0] > curve[1] > curve[-1] >= planned.limit
     assert planned.helps["twice the records per client"] > 0
     assert planned.predicted.low < planned.predicted.value < planned.predicted.high
     assert "explain about" in planned.verdict
@@ -175,6 +175,14 @@ def test_more_trust_is_never_planned_worse(planned):
         assert local >= masked >= site
     for (trust, level), instead in planned.instead.items():
         assert planned.by_trust[trust][level] == planned.by_trust[instead][level]
+
+
+def test_nothing_private_is_planned_better_than_the_limit_without_privacy():
+    curves = {"local": {1.0: -8.0, 16.0: -33.8}, "site": {16.0: -35.8}}
+    assert planner.limit_beside(curves, SMALL, -34.5) == -35.8
+    assert planner.limit_beside(curves, SMALL, -36.0) == -36.0
+    accuracies = {"local": {1.0: 60.0, 16.0: 91.0}}
+    assert planner.limit_beside(accuracies, replace(SMALL, task="classification"), 90.0) == 91.0
 
 
 def test_trust_helps_where_many_clients_share_a_cluster():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -77,10 +77,10 @@ def plan(source: Config | Facts, *, tries: int = TRIES, progress: Progress | Non
         reached = typical(other, soon_found(other, settings))
         helps[name] = (-1.0 if small.by_truth else 1.0) * (reached - here)
         tell(name)
-    limit = shown(small, np.array([without_privacy(small, JUDGING_SEEDS[0])]))[0]
+    limit = limit_beside(curves, small, shown(small, np.array([without_privacy(small, JUDGING_SEEDS[0])]))[0])
     made = configured(source, stated, settings) if isinstance(source, Config) else None
     predicted = forecast(found, small)
-    return Plan(stated, settings, predicted, float(limit), curves, helps, instead, made)
+    return Plan(stated, settings, predicted, limit, curves, helps, instead, made)
 
 
 def best_found(facts: Facts, tries: int, tried: Callable[[], None] = lambda: None) -> Settings:
@@ -115,6 +115,12 @@ def typical(facts: Facts, settings: Settings) -> float:
     if facts.rows is None:
         return float(judged(facts, settings, FEW_SEEDS).mean())
     return float(np.median(judged(facts, settings, FEW_TABLE_SEEDS)))
+
+
+def limit_beside(curves: Mapping[Level, Mapping[float, float]], facts: Facts, found: float) -> float:
+    """What is reached without privacy: what was found, or what is reached in spite of noise, if that is better."""
+    best = min if facts.by_truth else max
+    return best(float(found), *(reached for curve in curves.values() for reached in curve.values()))
 
 
 def shown(facts: Facts, found: Floats) -> Floats:
