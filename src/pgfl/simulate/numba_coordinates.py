@@ -75,23 +75,23 @@ def no_coordinates(
     return Coordinates(ends - counts, row, target, b, image, e, drift, *pairs)
 
 
-def packed(kept: Any, counts: Ints, most: int) -> dict[str, Array]:
+def packed(kept: Mapping[str, Array], counts: Ints, most: int) -> dict[str, Array]:
     """Arrays of one row per pair or client, for a checkpoint; a client's numbers of `most` rows lie side by side."""
     inside, numbers = np.arange(most) < counts[:, None], _per_row(kept)
-    rows = np.zeros((len(numbers), *inside.shape), kept.dual.dtype)
+    rows = np.zeros((len(numbers), *inside.shape), kept["dual"].dtype)
     for own, values in zip(rows, numbers, strict=True):
         own[inside] = values[: int(counts.sum())]
     return {
-        "pairs_lag": kept.lag,
-        "pairs_centre": kept.centre,
+        "pairs_lag": kept["lag"],
+        "pairs_centre": kept["centre"],
         "clients_rows": np.moveaxis(rows, 0, 1),
-        "clients_drift": kept.drift,
+        "clients_drift": kept["drift"],
     }
 
 
 def unpacked(arrays: Mapping[str, Array], like: Kept, counts: Ints) -> Kept | None:
     """The coordinates of `packed`; None if there are none, or those of another kernel."""
-    rows, numbers = np.moveaxis(arrays.get("clients_rows", np.zeros((0, 0, 0))), 1, 0), _per_row(like)
+    rows, numbers = np.moveaxis(arrays.get("clients_rows", np.zeros((0, 0, 0))), 1, 0), _per_row(like._asdict())
     if len(rows) != len(numbers):
         return None
     inside = np.arange(rows.shape[2]) < counts[:, None]
@@ -100,8 +100,8 @@ def unpacked(arrays: Mapping[str, Array], like: Kept, counts: Ints) -> Kept | No
     return like._replace(lag=arrays["pairs_lag"], centre=arrays["pairs_centre"], drift=arrays["clients_drift"])
 
 
-def _per_row(kept: Any) -> list[Array]:
-    return [getattr(kept, name) for name in PER_ROW if name in kept._fields]
+def _per_row(kept: Mapping[str, Array]) -> list[Array]:
+    return [kept[name] for name in PER_ROW if name in kept]
 
 
 @compiled

@@ -153,7 +153,7 @@ class FastEngine(Engine):
     def beside(self) -> dict[str, Array]:
         """The coordinates, if they are what the next round starts from."""
         kept = self._coordinates
-        return {} if kept is None else packed(kept, self.layout.counts, self._most_rows)
+        return {} if kept is None else packed(kept._asdict(), self.layout.counts, self._most_rows)
 
     def restore(self, beside: Mapping[str, Array]) -> None:
         """Go on from coordinates; without them, the duals are what the next round starts from."""
