@@ -17,7 +17,7 @@ app = typer.Typer(add_completion=False)
 
 @app.command()
 def audit(
-    quick: Annotated[bool, typer.Option("--quick", help="About a minute instead of five, with wider bounds.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="About a minute instead of 20, with wider bounds.")] = False,
     seed: Annotated[int, typer.Option(min=0, help="The seed of the simulated noise.")] = 0,
     as_json: Json = False,
 ) -> None:
