@@ -1,7 +1,7 @@
 """Plans for real tables, beside what runs reach: bounds hold nearly all records, and the target's mean is stated.
 
 Four of the tables were not looked at before the twin was finished. docs/affordable-privacy.md has more, and says
-why numbers cannot be predicted to three points from public facts.
+what predictions of numbers lack.
 """
 
 from pathlib import Path
