@@ -13,7 +13,7 @@ from scipy.special import ndtri, stdtrit
 from pgfl.array_types import Floats
 from pgfl.config import Config, parse, to_toml
 from pgfl.planning.facts import Facts
-from pgfl.planning.settings import LAM, Settings
+from pgfl.planning.settings import LAM, MIXING, Settings
 from pgfl.privacy.trust import Level
 
 if TYPE_CHECKING:
@@ -203,7 +203,7 @@ def configured(config: Config, facts: Facts, settings: Settings) -> Config:
         {
             **given,
             "rounds": settings.rounds,
-            "graph": given["graph"] | {"mixing": "metropolis"},
+            "graph": given["graph"] | {"mixing": MIXING},
             "objective": loss | {"lam": LAM},
             "algorithm": algorithm,
             "privacy": kept | privacy,

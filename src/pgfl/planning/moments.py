@@ -12,20 +12,24 @@ A federation serves to say what H, w* and the places of clients are. It is a mad
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from scipy.special import erf
 
 from pgfl.array_types import AnyFloats, AnyInts, Floats, Ints
 from pgfl.core.federation import Federation
+from pgfl.core.topology import Graph
 from pgfl.objectives import Bounds, Huber, Logistic
 from pgfl.planning.facts import Facts
+from pgfl.planning.modes import Modes
 from pgfl.privacy.accounting import exact_rho
 from pgfl.privacy.sensitivity import clip_rows
 
 MOST_DIRECTIONS = 6  # groups of directions of about the same curvature
 SINGLE_DIRECTIONS = 4  # of a table's rows: the steepest ones, each by itself
 MOST_MODES = 5  # groups of modes of the network of about the same eigenvalue
+MODES_KEPT = 8  # of clusters of a twin
 HUGE = 1e9
 COIN = 0.25  # the variance of a label that is 0 or 1
 
@@ -83,9 +87,7 @@ class Moments:
             bend = 2.0 * share if share is not None else COIN / np.sqrt(1.0 + np.pi / 8.0 * scatter[some])
             pull = (bend if regression else np.ones_like(bend))[:, None] / tried.rho[some, None] * step
             kept = 1.0 - bend[:, None] / tried.rho[some, None] * step
-            added = (
-                sensitivity[some] ** 2 * self._noise_share / (2.0 * first[some] * tried.zeta[some] ** -float(number))
-            )
+            added = sensitivity[some] ** 2 / (2.0 * first[some] * tried.zeta[some] ** -float(number))
             mixed = self._mixed(tried.tau[some] * tried.tau_decay[some] ** number)
             learned[some] = mixed[:, None, :] * (kept[:, :, None] * learned[some] + pull[:, :, None])
             both = self._modes[:, None, None] * mixed[:, None, None, :]
@@ -107,9 +109,9 @@ class Moments:
 
     def _variance(self, noise: Floats, displaced: Floats) -> Floats:
         """Of the models around their mean, by direction: noise, and what a server's few records lead astray."""
-        astray = displaced**2 * self._astray[:, None]
-        by_cluster_mode = np.einsum("cmdq,m->cdq", noise + astray, self._mode_share)
-        return np.asarray(by_cluster_mode @ np.array([1.0, self._clusters - 1.0]) / self._clusters)
+        felt = np.einsum("cmdq,m->cdq", noise, self._noise_share)
+        felt += np.einsum("cmdq,m->cdq", displaced**2, self._astray_share) * self._astray[:, None]
+        return np.asarray(felt @ np.array([1.0, self._clusters - 1.0]) / self._clusters)
 
     def _scatter(self, learned: Floats, noise: Floats, displaced: Floats) -> Floats:
         """The variance of residuals, or for two labels of margins."""
@@ -138,21 +140,33 @@ class Moments:
         return np.asarray(1.0 - np.sign(along) * along**2 / (own * around) + shift / own)
 
     def _places(self, made: Federation) -> None:
-        """From who is where: mean step and noise of pairs, and the eigenvalues of the servers' mixing."""
-        trust, pairs = self._facts.trusted, made.graph.size * self._clusters
-        pair = made.client_server * self._clusters + made.client_cluster
-        clients = np.bincount(pair, minlength=pairs)
-        steps = np.bincount(pair, weights=np.minimum(1.0, made.counts / self._full), minlength=pairs)
-        present = np.flatnonzero([size > 0 and trust.takes_part(int(size)) for size in clients])
-        sizes = clients[present].astype(float)
-        excess = np.array([trust.excess(int(size)) if trust.aggregates else size for size in clients[present]])
-        self._step = float((steps[present] / sizes).sum()) / pairs
-        self._noise_share = float((excess / sizes**2).sum()) / pairs
-        records = np.bincount(pair, weights=made.counts, minlength=pairs)
+        """From who is where: the step that servers agree on, and how noise and chance reach clients along each mode."""
+        trust, shape = self._facts.trusted, (made.graph.size, self._clusters)
+
+        def by_pair(weights: Floats) -> Floats:
+            """One row per cluster, one column per server."""
+            pair = made.client_server * self._clusters + made.client_cluster
+            counted = np.bincount(pair, weights, minlength=shape[0] * shape[1])
+            return np.asarray(counted.reshape(shape).T, dtype=float)
+
+        clients, records = by_pair(np.ones(len(made.counts))), by_pair(made.counts.astype(float))
+        contributing = np.zeros(clients.shape)  # a pair that sits out adds neither step nor noise
+        noise = np.zeros(clients.shape)
+        for size in map(int, np.unique(clients)):
+            if size and trust.takes_part(size):
+                contributing[clients == size] = 1.0
+                noise[clients == size] = (trust.excess(size) if trust.aggregates else size) / size**2
+        steps = contributing * by_pair(np.minimum(1.0, made.counts / self._full)) / np.maximum(clients, 1.0)
         self._pair_records = float(records[records > 0].mean())
-        weights = made.graph.weights("metropolis").toarray()
-        self._modes, self._mode_share = _grouped(np.linalg.eigvalsh(weights), MOST_MODES)
         self._nearby = 1.0 + 2.0 * len(made.graph.edges) / made.graph.size
+        chance = contributing * self._pair_records / np.maximum(records, 1.0)
+        modes = [_modes(made.graph, tuple(map(int, own))) for own in clients]
+        self._step = float(np.mean([each.agreed @ own for each, own in zip(modes, steps, strict=True)]))
+        self._modes, self._noise_share, self._astray_share = _grouped(
+            np.concatenate([each.values for each in modes]),
+            np.concatenate([each.felt(own) for each, own in zip(modes, noise, strict=True)]) / self._clusters,
+            np.concatenate([each.felt(own) for each, own in zip(modes, chance, strict=True)]) / self._clusters,
+        )
 
     def _rows(self, made: Federation, x_norm: float) -> None:
         """From rows and labels: curvatures, the best models along them, and what these leave unexplained."""
@@ -186,6 +200,12 @@ class Moments:
         self._residual = self._residual if self._facts.task == "regression" else 0.0
 
 
+@lru_cache(maxsize=MODES_KEPT)
+def _modes(graph: Graph, clients: tuple[int, ...]) -> Modes:
+    """Kept, because the same twin serves for every ε and trust, and a thousand servers take a second."""
+    return Modes.of(graph, np.array(clients))
+
+
 def _loss(facts: Facts) -> Huber | Logistic:
     return Huber(0.0, kappa=1.0) if facts.task == "regression" else Logistic(0.0)
 
@@ -213,9 +233,10 @@ def _groups(count: int, single: int) -> list[Ints]:
     return [part for part in (*np.array_split(rest, MOST_DIRECTIONS), *last[:, None]) if len(part)]
 
 
-def _grouped(values: Floats, most: int) -> tuple[Floats, Floats]:
-    """Values in groups of about the same size, the largest one alone: means and shares."""
-    ordered = np.sort(values)
-    groups = [ordered[-1:], *(part for part in np.array_split(ordered[:-1], most - 1) if len(part))]
-    means = np.array([float(np.sqrt(np.mean(part**2))) for part in groups])
-    return means, np.array([len(part) / len(ordered) for part in groups])
+def _grouped(values: Floats, *shares: Floats) -> list[Floats]:
+    """Modes in groups: those of eigenvalue 1, and others of about the same size; their means, and sums of shares."""
+    order = np.argsort(-values, kind="stable")
+    whole = int(np.count_nonzero(values > 1.0 - 1e-9))
+    groups = [order[:whole], *(part for part in np.array_split(order[whole:], MOST_MODES - 1) if len(part))]
+    means = np.array([float(np.sqrt(np.mean(values[part] ** 2))) for part in groups])
+    return [means, *(np.array([float(share[part].sum()) for part in groups]) for share in shares)]

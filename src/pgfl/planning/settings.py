@@ -6,9 +6,11 @@ from dataclasses import dataclass
 
 from pgfl.core.algorithms import PGFL
 from pgfl.core.schedules import Decaying
+from pgfl.core.topology import Mixing
 from pgfl.objectives import Huber, Logistic
 
 LAM = 0.001
+MIXING: Mixing = "clients"
 
 
 @dataclass(frozen=True)
@@ -33,7 +35,7 @@ class Settings:
     def algorithm(self) -> PGFL:
         """PGFL with linearised steps."""
         tau = self.tau if self.tau_decay == 1.0 or self.tau == 0.0 else Decaying(self.tau, self.tau_decay)
-        return PGFL(self.rho, tau, "metropolis", "gradient", self.full_records)
+        return PGFL(self.rho, tau, MIXING, "gradient", self.full_records)
 
     @property
     def objective(self) -> Huber | Logistic:

@@ -18,7 +18,7 @@ from pgfl.errors import Diverged
 from pgfl.objectives import Huber, Logistic
 from pgfl.planning.facts import Facts
 from pgfl.planning.search import MOST_RELEASES, MOST_TAU
-from pgfl.planning.settings import LAM, Settings
+from pgfl.planning.settings import LAM, MIXING, Settings
 from pgfl.planning.twin import twin
 from pgfl.privacy.request import Privacy
 from pgfl.results.result import Result
@@ -89,7 +89,7 @@ def without_privacy(facts: Facts, seed: int) -> float:
     objective = Logistic(LAM) if kappa is None else Huber(LAM, kappa=kappa)
     made, found, rounds = twin(facts, seed), [], 150 if facts.rows is None else 600
     for tau in LIMIT_TAUS if facts.clusters > 1 else (0.0,):
-        algorithm = PGFL(rho, tau, "metropolis", "gradient", facts.records[1])
+        algorithm = PGFL(rho, tau, MIXING, "gradient", facts.records[1])
         result = train(
             made, algorithm, objective, rounds=rounds, metrics=(metric,), record_every=rounds, engine=_engine()
         )
