@@ -15,7 +15,7 @@ from pgfl.planning.facts import MOST_NUMBERS, facts_of
 from pgfl.planning.picture import NAMES
 from pgfl.planning.search import best_foreseen
 from pgfl.planning.settings import Settings
-from pgfl.planning.tuning import error, tuned
+from pgfl.planning.trials import errors
 from pgfl.planning.twin import twin
 from tests.command_line import run
 
@@ -58,7 +58,7 @@ def test_scrambled_records_leave_the_plan_as_it_is(tmp_path, monkeypatch):
         columns = {name: {"bounds": [-5, 5]} for name in "aby"}
         settings = config.model_dump(exclude_none=True)
         settings["data"] |= {"columns": columns, "intercept": True}
-        found.append(plan(parse(settings, tmp_path / str(seed)), tries=2))
+        found.append(plan(parse(settings, tmp_path / str(seed))))
     assert found[0] == found[1]
     assert found[0].described() == found[1].described()
     assert found[0].facts.rows is not None and found[0].measure == "R²"
@@ -109,19 +109,9 @@ def test_a_twin_of_a_classification_is_right_as_often_as_expected():
     assert set(made.targets) == {0.0, 1.0}
 
 
-def test_tuning_keeps_what_is_better():
-    def score(settings):
-        return abs(np.log(settings.rho)) + abs(settings.releases - 50) / 50
-
-    start = Settings(rho=0.1, zeta=0.9, releases=20, tau=0.0)
-    found = tuned(score, start, 60)
-    assert score(found) < 0.5 * score(start)
-    assert tuned(score, start, 1) == start
-
-
 @pytest.fixture(scope="module")
 def planned():
-    return plan(SMALL, tries=8)
+    return plan(SMALL)
 
 
 def test_what_is_predicted_is_what_runs_on_other_federations_achieve(planned):
@@ -198,7 +188,7 @@ def test_trust_helps_where_many_clients_share_a_cluster():
 def test_what_is_predicted_for_shared_noise_is_what_runs_on_other_federations_achieve(trust):
     """With more columns than `SMALL` has, so that the length of a cluster's true model depends less on chance."""
     facts = replace(SMALL, trust=trust, clients_per_server=12, columns=24)
-    settings = tuned(lambda tried: error(facts, tried, 1), best_foreseen(facts, (1,)), 4)
+    settings = best_foreseen(facts, (1,))
     predicted = planner.judged(facts, settings, range(11, 17)).mean()
     reached = []
     for seed in range(50, 56):
@@ -219,7 +209,7 @@ def test_what_is_predicted_for_shared_noise_is_what_runs_on_other_federations_ac
 
 def test_a_trust_that_clients_are_too_few_for_is_refused_or_left_out():
     with pytest.raises(ConfigError, match=r"privacy\.contributors"):
-        plan(replace(SMALL, trust="site", contributors=9), tries=1)
+        plan(replace(SMALL, trust="site", contributors=9))
     alone = replace(SMALL, clusters=6)
     assert not alone.trusted.aggregates and alone.per_pair == 1
     assert [planner.possible(replace(alone, trust=trust)) for trust in planner.TRUSTS] == [True, False, False]
@@ -241,7 +231,7 @@ def test_noise_that_will_drown_the_signal_is_said_so():
     )
     assert hopeless.drowned
     assert "drown" in hopeless.verdict and "twice the records" in hopeless.verdict
-    assert decibels(error(facts, SETTINGS, 1)) > forecast.DROWNED_DB
+    assert decibels(errors(facts, SETTINGS, [1])[0]) > forecast.DROWNED_DB
 
 
 def test_the_command_writes_a_config_that_can_be_run(tmp_path):
@@ -253,7 +243,7 @@ def test_the_command_writes_a_config_that_can_be_run(tmp_path):
 
     source.write_text(to_toml(base))
     picture = tmp_path / "plan.svg"
-    options = ["--tries", "2", "--json", "--out", str(out), "--picture", str(picture)]
+    options = ["--json", "--out", str(out), "--picture", str(picture)]
     code, printed, _ = run("plan", str(source), *options)
     assert code == 0
     drawn = picture.read_text("utf-8")

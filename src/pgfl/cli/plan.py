@@ -51,7 +51,6 @@ def plan(
     trust: Annotated[
         str | None, typer.Option(help="Whom clients trust: local, site or masked; else the config's.")
     ] = None,
-    tries: Annotated[int, typer.Option(min=1, max=1000, help="How many settings are tried on made-up data.")] = 16,
     out: Annotated[Path | None, typer.Option("--out", help="Write the config that carries the plan out.")] = None,
     picture: Annotated[
         Path | None,
@@ -77,7 +76,7 @@ def plan(
     config = configs.load(source, overrides)
     with bar(None, "planning", shown=not as_json) as progress:
         stated = {"expected": expect, "label_mean": label_mean, "label_scale": label_scale, "spread": spread}
-        found = work_out(config, tries=tries, progress=progress, **stated)
+        found = work_out(config, progress=progress, **stated)
     if out is not None:
         write_text(out, found.to_toml())
     if picture is not None:

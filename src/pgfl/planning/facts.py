@@ -17,6 +17,7 @@ Task = Literal["regression", "classification"]
 EXPECTED: dict[Task, float] = {"regression": 0.8, "classification": 0.9}
 SPREAD_IN_BOUNDS = 0.4  # standard deviation of a target that is scaled from its bounds to [−1, 1], as a guess
 TABLE_GAMMA = 0.3  # how much coefficients of a table's clusters differ at most, relative to themselves
+LEAST_MISSED = 0.005  # of the variance: no linear model of a table is taken to explain more than the rest
 LOOSE = 0.7  # a spread that is less than this part of the usual one shows that bounds are wide
 PIXELS = 784
 MOST_NUMBERS = 3_000_000  # of made-up features: what a twin may hold so that a plan takes a minute
@@ -34,10 +35,10 @@ class Placement:
 class Facts:
     """Nothing here depends on a record: a plan is the same whatever the records say.
 
-    `expected` is how well the user expects to predict without privacy: the share of the labels' variance that is
-    explained, or the accuracy. `label_scale` is the labels' standard deviation, as the user expects it; `label_mean` is
-    their mean, of two labels the share of the second one. `rows` are the kinds of a table's columns; without it rows
-    have the norm `x_norm` and point in all directions alike.
+    `expected` is how well linear models of the clusters can predict without privacy and with endless data: the share of
+    the labels' variance that they explain, or their accuracy. `label_scale` is the labels' standard deviation, as the
+    user expects it; `label_mean` is their mean, of two labels the share of the second one. `rows` are the kinds of a
+    table's columns; without it rows have the norm `x_norm` and point in all directions alike.
     """
 
     servers: int
@@ -226,7 +227,22 @@ def facts_of(config: Config, **changes: Any) -> Facts:
         if known[name] is None:
             raise ConfigError(f"`{key}` is missing; a plan needs the target ε and the bound on a row's norm.")
     known["label_stated"] = changes.get("label_scale") is not None
-    return Facts(**known)
+    facts = Facts(**known)
+    return replace(facts, expected=with_endless_data(facts))
+
+
+def with_endless_data(facts: Facts) -> float:
+    """What could be explained with endless data, where `expected` is what a cluster's own records allow.
+
+    A user knows, or has read, what a model explains that was fitted to some records. Of new records, least squares with
+    d columns and n records misses (n − 1)/(n − d − 1) times what the best linear model misses. With two labels the
+    difference is small.
+    """
+    if facts.rows is None or facts.task == "classification" or facts.placement is None:
+        return facts.expected
+    records = sum(records for _, _, records in facts.placement.clients) / facts.clusters
+    missed = (1.0 - facts.expected) * max(records - facts.columns - 1.0, 1.0) / max(records - 1.0, 1.0)
+    return float(1.0 - max(missed, LEAST_MISSED))
 
 
 def _table(config: Config, data: TableData, spread: float | None) -> dict[str, Any]:

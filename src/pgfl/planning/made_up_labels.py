@@ -16,29 +16,35 @@ from pgfl.planning.row_shapes import FURTHEST, LOW_MIDDLE, LOW_MIDDLES_VARY, MID
 LABELS_VARY = 0.2  # the deviation of the logarithm of a target's deviation
 MOST_OF_ONE_LABEL = 0.75
 LEAST_SHARE, MOST_SHARE = 1e-4, 0.999
+LOGISTIC_VARIANCE = math.pi**2 / 3.0
 FLATTEST, STEEPEST = 1e-3, 200.0  # slopes of logistic models that hardly know anything, and that hardly err
 
-Labels = Callable[[Floats, np.random.Generator], Floats]
+Labels = Callable[[Floats, Floats, np.random.Generator], Floats]
+"""Labels of margins whose clusters' labels are moved by so many of their deviations."""
 
 
-def numbers(facts: Facts, typical: Floats, rng: np.random.Generator) -> Labels:
-    """Numbers within their bounds, of which margins like the typical ones explain as much as is expected."""
+def numbers(facts: Facts, typical: Floats, moved: Floats, rng: np.random.Generator) -> Labels:
+    """Numbers within their bounds, of which margins like the typical ones explain as much as is expected.
+
+    Those of clusters are `moved`; the stated deviation is that of all of them together.
+    """
     middle, varies = (LOW_MIDDLE, LOW_MIDDLES_VARY) if facts.target_from_zero else (MIDDLE, MIDDLES_VARY)
     guessed = float(np.clip(middle + varies * rng.standard_normal(), -FURTHEST, FURTHEST))
     mean = guessed if facts.label_mean is None else facts.label_mean
     deviation = facts.label_scale * (1.0 if facts.label_stated else math.exp(LABELS_VARY * rng.standard_normal()))
+    deviation /= math.sqrt(1.0 + float(moved.var()))
 
-    def labelled(margins: Floats, normal: Floats, share: float) -> Floats:
-        noise = skewed(normal, mean, deviation)
-        return np.clip(mean + deviation * (math.sqrt(share) * margins + math.sqrt(1.0 - share) * noise), -1.0, 1.0)
+    def labelled(margins: Floats, moved: Floats | float, normal: Floats, share: float) -> Floats:
+        around = math.sqrt(share) * margins + math.sqrt(1.0 - share) * skewed(normal, mean, deviation)
+        return np.clip(mean + deviation * (around + moved), -1.0, 1.0)
 
     normal = rng.standard_normal(len(typical))
 
     def beyond(share: float) -> float:
-        return float(np.corrcoef(typical, labelled(typical, normal, share))[0, 1]) ** 2 - facts.expected
+        return float(np.corrcoef(typical, labelled(typical, 0.0, normal, share))[0, 1]) ** 2 - facts.expected
 
     share = _zero(beyond, LEAST_SHARE, MOST_SHARE)
-    return lambda margins, rng: labelled(margins, rng.standard_normal(len(margins)), share)
+    return lambda margins, moved, rng: labelled(margins, moved, rng.standard_normal(len(margins)), share)
 
 
 def two_labels(facts: Facts, typical: Floats, rng: np.random.Generator) -> Labels:
@@ -56,8 +62,12 @@ def two_labels(facts: Facts, typical: Floats, rng: np.random.Generator) -> Label
         return float(np.maximum(chances, 1.0 - chances).mean()) - facts.expected
 
     slope = _zero(beyond, FLATTEST, STEEPEST)
-    at = threshold(slope)
-    return lambda margins, rng: (rng.random(len(margins)) < expit(slope * margins + at)).astype(float)
+    at, deviation = threshold(slope), math.sqrt(slope**2 + LOGISTIC_VARIANCE)
+
+    def labelled(margins: Floats, moved: Floats, rng: np.random.Generator) -> Floats:
+        return (rng.random(len(margins)) < expit(slope * margins + deviation * moved + at)).astype(float)
+
+    return labelled
 
 
 def _zero(rising: Callable[[float], float], low: float, high: float) -> float:

@@ -11,11 +11,12 @@ A federation serves to say what H, w* and the places of clients are. It is a mad
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-from scipy.special import erf
+from scipy.special import erf, ndtr, ndtri
 
 from pgfl.array_types import AnyFloats, AnyInts, Floats, Ints
 from pgfl.core.federation import Federation
@@ -32,6 +33,9 @@ MOST_MODES = 5  # groups of modes of the network of about the same eigenvalue
 MODES_KEPT = 8  # of clusters of a twin
 HUGE = 1e9
 COIN = 0.25  # the variance of a label that is 0 or 1
+RAREST = 0.001  # label
+CLOSEST = 0.99  # correlation of margins with what is behind a label
+NODES, WEIGHTS = np.polynomial.legendre.leggauss(12)  # of integrals over [−1, 1]
 
 
 @dataclass(frozen=True)
@@ -62,11 +66,7 @@ class Moments:
         self._rows(made, x_norm)
 
     def errors(self, tried: Candidates) -> Floats:
-        """One per candidate: the NMSD; 1 − R²; for two labels what margins miss.
-
-        That is 1 − (correlation with the best margins)², and the squared distance between the two thresholds over the
-        margins' variance.
-        """
+        """One per candidate: the NMSD; 1 − R²; for two labels the share of wrong ones."""
         order = np.argsort(-tried.releases, kind="stable")
         found = np.empty(len(order))
         found[order] = self._played(tried[order])
@@ -131,13 +131,11 @@ class Moments:
         if self._facts.task == "regression":
             return scatter / self._total
         best = float(self._middle.sum())  # the mean of the best margins
+        spread = math.sqrt(max(self._signal - best**2, 1e-12))
         mean = learned[:, :, 0] @ self._middle
-        own = np.maximum(scatter - mean**2, 1e-300)
-        around = max(self._signal - best**2, 1e-12)
+        own = np.sqrt(np.maximum(scatter - mean**2, 1e-300))
         along = (learned * self._energy).sum(axis=2) @ self._curvature - mean * best
-        shift = (mean - along / around * best) ** 2
-        shift += self._variance(noise, displaced) @ (self._count * self._middle_energy)
-        return np.asarray(1.0 - np.sign(along) * along**2 / (own * around) + shift / own)
+        return _wrong(best, spread, mean / own, along / (own * spread))
 
     def _places(self, made: Federation) -> None:
         """From who is where: the step that servers agree on, and how noise and chance reach clients along each mode."""
@@ -191,7 +189,6 @@ class Moments:
         apart = ((along - common) ** 2).mean(axis=0)
         self._energy = np.array([[(common[group] ** 2).sum(), apart[group].sum()] for group in groups])
         self._middle = np.array([float(common[group] @ middle[group]) for group in groups])
-        self._middle_energy = np.array([float((middle[group] ** 2).mean()) for group in groups])
         self._signal = float(self._energy.sum(axis=1) @ self._curvature)
         self._total = float(labels.var())
         fitted = np.einsum("ij,ij->i", features, truth[cluster])
@@ -208,6 +205,21 @@ def _modes(graph: Graph, clients: tuple[int, ...]) -> Modes:
 
 def _loss(facts: Facts) -> Huber | Logistic:
     return Huber(0.0, kappa=1.0) if facts.task == "regression" else Logistic(0.0)
+
+
+def _wrong(best: float, spread: float, mean: Floats, correlation: Floats) -> Floats:
+    """How often labels are wrong whose margins have this mean, in their deviations, and correlation with the best ones.
+
+    The best margins fit labels of −½ and ½, with the mean `best` and the deviation `spread`. A label is taken to be the
+    sign of a normal number, and to be wrong if the margin has the other sign: an integral over two normal numbers.
+    """
+    usual = float(ndtri(np.clip(0.5 + best, RAREST, 1.0 - RAREST)))
+    density = math.exp(-(usual**2) / 2.0) / math.sqrt(2.0 * math.pi)
+    angle = np.arcsin(np.clip(min(spread / density, 1.0) * correlation, -CLOSEST, CLOSEST))
+    angles, other = angle[:, None] * (NODES + 1.0) / 2.0, mean[:, None]
+    heights = np.exp(-(usual**2 + other**2 - 2.0 * usual * other * np.sin(angles)) / (2.0 * np.cos(angles) ** 2))
+    both = ndtr(usual) * ndtr(mean) + heights @ WEIGHTS * angle / (4.0 * np.pi)
+    return np.asarray(ndtr(usual) + ndtr(mean) - 2.0 * both)
 
 
 def _geometric(zeta: Floats, releases: Floats) -> Floats:

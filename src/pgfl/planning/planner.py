@@ -1,4 +1,4 @@
-"""Makes a plan: tunes settings on some twins, judges them on others, and asks what would change with other facts."""
+"""Makes a plan: settings for some twins, judged on others, and what would change with other facts."""
 
 from __future__ import annotations
 
@@ -14,24 +14,21 @@ from pgfl.config import Config
 from pgfl.errors import ConfigError
 from pgfl.planning.facts import Facts, facts_of
 from pgfl.planning.forecast import Plan, configured, forecast
-from pgfl.planning.search import best_foreseen, steadied
+from pgfl.planning.search import best_foreseen
 from pgfl.planning.settings import Settings
-from pgfl.planning.tuning import Trials, errors, tuned, without_privacy
+from pgfl.planning.trials import errors, without_privacy
 from pgfl.privacy.trust import Level
 
-TRIES = 16  # on twins, of settings near those that theory finds best
-TUNING_SEEDS = (1, 2)
-JUDGING_SEEDS = (11, 12, 13, 14, 15, 16)
-TABLE_TUNING_SEEDS = tuple(range(1, 7))  # twins of a table differ more from each other
-FORESEEN, FEW_TABLES = 2, 3  # twins of a table on which theory is asked, and two settings are compared
-TABLE_SEEDS = tuple(range(11, 75))
-FEW_SEEDS, FEW_TUNING_SEEDS, FEW_TABLE_SEEDS = JUDGING_SEEDS[:2], TUNING_SEEDS[:1], TABLE_SEEDS[:24]
+SEEDS, JUDGING_SEEDS = (1, 2), (11, 12, 13, 14, 15, 16)
+TABLE_SEEDS, TABLE_JUDGING_SEEDS = tuple(range(1, 7)), tuple(range(11, 75))  # its twins differ more from each other
+FEW_SEEDS, FEW_JUDGING_SEEDS = SEEDS[:1], JUDGING_SEEDS[:2]
+FEW_TABLE_SEEDS, FEW_TABLE_JUDGING_SEEDS = TABLE_SEEDS[:3], TABLE_JUDGING_SEEDS[:24]
 LEVELS = (0.25, 1.0, 4.0, 16.0)
 TRUSTS: tuple[Level, ...] = ("local", "masked", "site")  # the weaker the assumption, the earlier
 Progress = Callable[[int, int, str], None]
 
 
-def plan(source: Config | Facts, *, tries: int = TRIES, progress: Progress | None = None, **facts: Any) -> Plan:
+def plan(source: Config | Facts, *, progress: Progress | None = None, **facts: Any) -> Plan:
     """Plan a private training from public facts: no record is read and nothing is spent.
 
     `source` is a config, of whose table only the columns' names and who is where are read, or `Facts`. Facts that a
@@ -44,7 +41,7 @@ def plan(source: Config | Facts, *, tries: int = TRIES, progress: Progress | Non
     points = {(trust, level): replace(small, trust=trust, epsilon=level) for trust in TRUSTS for level in LEVELS}
     points = {key: other for key, other in points.items() if possible(other)}
     variants = {name: other for name, other in _variants(small).items() if possible(other)}
-    work, done = tries + len(points) + len(variants), 0
+    work, done = 1 + len(points) + len(variants), 0
 
     def tell(what: str) -> None:
         nonlocal done
@@ -52,8 +49,9 @@ def plan(source: Config | Facts, *, tries: int = TRIES, progress: Progress | Non
         if progress:
             progress(done, work, what)
 
-    settings = best_found(small, tries, lambda: tell("trying settings"))
+    settings = best_found(small)
     found, known = judged(small, settings), {small: settings}
+    tell("settings")
 
     def nearest(other: Facts) -> Settings:
         """The settings that were found for the facts whose noise is most alike."""
@@ -83,21 +81,14 @@ def plan(source: Config | Facts, *, tries: int = TRIES, progress: Progress | Non
     return Plan(stated, settings, predicted, limit, curves, helps, instead, made)
 
 
-def best_found(facts: Facts, tries: int, tried: Callable[[], None] = lambda: None) -> Settings:
-    """The settings that theory finds best, and then those among their neighbours that do best on twins."""
-    if facts.rows is None:
-        return tuned(Trials(facts, TUNING_SEEDS, tried), best_foreseen(facts, TUNING_SEEDS), tries)
-    start, score = best_foreseen(facts, TABLE_TUNING_SEEDS[:FORESEEN]), Trials(facts, TABLE_TUNING_SEEDS, tried)
-    return steadied(facts, tuned(lambda near: score(steadied(facts, near)), start, tries, facts.x_norm))
+def best_found(facts: Facts) -> Settings:
+    """The settings of which theory expects most, on a few twins."""
+    return best_foreseen(facts, SEEDS if facts.rows is None else TABLE_SEEDS)
 
 
 def soon_found(facts: Facts, start: Settings) -> Settings:
-    """Good settings for other facts than those of `start`: what theory finds, if on a table's twins it is better."""
-    found = best_foreseen(facts, FEW_TUNING_SEEDS, start)
-    if facts.rows is None:
-        return found
-    here = steadied(facts, replace(start, full_records=found.full_records))
-    return min((found, here), key=Trials(facts, TABLE_TUNING_SEEDS[:FEW_TABLES]))
+    """Good settings for other facts than those of `start`, in a shorter search on fewer twins."""
+    return best_foreseen(facts, FEW_SEEDS if facts.rows is None else FEW_TABLE_SEEDS, start)
 
 
 def possible(facts: Facts) -> bool:
@@ -106,15 +97,16 @@ def possible(facts: Facts) -> bool:
 
 
 def judged(facts: Facts, settings: Settings, seeds: Sequence[int] | None = None) -> Floats:
-    """What the settings reach on twins that tuning has not seen, one number per twin."""
-    return shown(facts, errors(facts, settings, seeds or (JUDGING_SEEDS if facts.rows is None else TABLE_SEEDS)))
+    """What the settings reach on twins that the search has not seen, one number per twin."""
+    usual = JUDGING_SEEDS if facts.rows is None else TABLE_JUDGING_SEEDS
+    return shown(facts, errors(facts, settings, seeds or usual))
 
 
 def typical(facts: Facts, settings: Settings) -> float:
     """What the settings reach on a few of these twins: the mean, or of tables, which differ more, the median."""
     if facts.rows is None:
-        return float(judged(facts, settings, FEW_SEEDS).mean())
-    return float(np.median(judged(facts, settings, FEW_TABLE_SEEDS)))
+        return float(judged(facts, settings, FEW_JUDGING_SEEDS).mean())
+    return float(np.median(judged(facts, settings, FEW_TABLE_JUDGING_SEEDS)))
 
 
 def limit_beside(curves: Mapping[Level, Mapping[float, float]], facts: Facts, found: float) -> float:

@@ -25,11 +25,11 @@ MIDDLE, MIDDLES_VARY = -0.05, 0.27  # mean of a number within its bounds, and ho
 LOW_MIDDLE, LOW_MIDDLES_VARY = -0.37, 0.37  # the same of a quantity from 0 upwards
 FURTHEST = 0.85  # of a mean from the middle of its bounds
 LOW = 0.1  # a quantity's lower bound is less than this part of its upper one, and not negative
-DECAY, DECAYS_VARY = (0.6, 1.5), 0.45
+DECAY, DECAYS_VARY = (0.75, 2.0), 0.45
 """The i-th direction has a variance in proportion to i^−decay, the steeper the better labels can be predicted: columns
 that say much about one label have much in common. The second number is the deviation of its logarithm."""
 
-COMMON, ALONG, SIGNAL_VARIES = 0.3, 1.2, 0.2
+COMMON, ALONG, SIGNAL_VARIES = 0.3, 1.6, 0.2
 """Coefficients along a direction are in proportion to its variance to a power. It is about 0 up to a share of explained
 variance of `COMMON`, and rises beyond: what can be predicted well is what columns have in common."""
 

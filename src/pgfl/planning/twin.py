@@ -20,9 +20,9 @@ from pgfl.planning.row_shapes import RowShape
 
 TEST_SAMPLES = 400
 REFERENCE = 2000  # rows by which a made-up table's labels are scaled
-CLUSTERS_DIFFER, DIFFERENCES_VARY = 0.2, 0.7
-"""How far apart clusters are in the means of what is behind the columns, in their deviations, and how the logarithm of
-that differs between tables."""
+CLUSTERS_DIFFER, LABELS_DIFFER, DIFFERENCES_VARY = 0.3, 0.2, 0.7
+"""How far apart clusters are in the means of what is behind the columns and of labels, in their deviations, and how the
+logarithm of that differs between tables."""
 
 TWINS_KEPT = 32
 PLAIN: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-5, "trust": "local"}
@@ -78,20 +78,21 @@ def _table(facts: Facts, rows: RowShape, seed: int) -> Federation:
     table = rows.table(rng, facts.explained)
     truth = table.coefficients(rng, facts.explained)
     truth = truth * (1.0 + rng.uniform(-facts.gamma, facts.gamma, (clusters, rows.columns)))
-    apart = np.zeros((clusters, table.size))
-    if clusters > 1:
-        far = CLUSTERS_DIFFER * math.exp(DIFFERENCES_VARY * rng.standard_normal())
-        apart = far * rng.standard_normal(apart.shape)
+    far = math.exp(DIFFERENCES_VARY * rng.standard_normal()) if clusters > 1 else 0.0
+    apart = far * CLUSTERS_DIFFER * rng.standard_normal((clusters, table.size))
+    moved = far * LABELS_DIFFER * rng.standard_normal(clusters)
+    moved -= moved.mean()  # a stated mean is that of all clusters
     owners = rng.integers(0, clusters, REFERENCE)
     reference = np.einsum("ij,ij->i", table.rows(REFERENCE, rng, apart[owners]), truth[owners])
     middles = np.bincount(owners, reference, clusters) / np.maximum(np.bincount(owners, minlength=clusters), 1)
     within = reference - middles[owners]  # a run is measured by every cluster's own test records
     middle, scale = float(reference.mean()), max(float(within.std()), 1e-12)
-    label = (numbers if facts.task == "regression" else two_labels)(facts, within / scale, rng)
+    typical, regression = within / scale, facts.task == "regression"
+    label = numbers(facts, typical, moved, rng) if regression else two_labels(facts, typical, rng)
 
     def drawn(count: int, owner: Ints) -> tuple[Floats, Floats]:
         features = table.rows(count, rng, apart[owner])
-        return features, label((np.einsum("ij,ij->i", features, truth[owner]) - middle) / scale, rng)
+        return features, label((np.einsum("ij,ij->i", features, truth[owner]) - middle) / scale, moved[owner], rng)
 
     features, targets = drawn(int(counts.sum()), np.repeat(cluster, counts))
     names = tuple(numbered("cluster", q, clusters) for q in range(clusters))
