@@ -13,6 +13,7 @@ from pgfl.config import load, parse
 from pgfl.data.configured import federations
 from pgfl.errors import ConfigError
 from pgfl.planning import planner
+from pgfl.planning import twin as twins
 from pgfl.planning.facts import SPREAD_IN_BOUNDS, Facts, facts_of
 from pgfl.planning.forecast import Forecast, Plan, forecast
 from pgfl.planning.row_shapes import SPREAD, RowShape
@@ -149,6 +150,39 @@ def test_labels_of_a_made_up_table_are_as_predictable_as_expected(expected):
     found = np.mean([explained(twin(facts, seed)) for seed in range(1, 9)])
     assert found == pytest.approx(expected, abs=0.04)
     assert all(np.abs(pooled(twin(facts, seed))[1]).max() <= 1.0 for seed in range(1, 9))
+
+
+def by_cluster(made):
+    """Features, labels and test set of each cluster."""
+    cluster = np.repeat(made.client_cluster, made.counts)
+    for number, name in enumerate(made.cluster_ids):
+        yield made.features[cluster == number], made.targets[cluster == number], made.tests[name]
+
+
+@pytest.mark.parametrize("expected", [0.3, 0.6])
+def test_models_of_a_twin_explain_what_was_expected_of_as_few_records(tmp_path, expected):
+    """36 records and 9 columns: a user who has read of 60 % has read of a model that was fitted to some records."""
+    rows = [f"c{k % 12},s{k % 3},q{k % 2}" + 9 * ",0.5" for k in range(72)]
+    (tmp_path / "clients.csv").write_text("\n".join(["client,server,cluster,y,a,b,c,d,e,f,g,h", *rows]) + "\n")
+    columns = {name: {"bounds": [-1, 1]} for name in "yabcdefgh"}
+    data = {"kind": "table", "clients": "clients.csv", "target": "y", "columns": columns, "intercept": True}
+    settings = {"data": data, "objective": {"kind": "huber"}, "privacy": {"epsilon": 1.0}}
+    facts, found = facts_of(parse(settings, tmp_path), expected=expected), []
+    for seed in range(1, 21):
+        for features, labels, test in by_cluster(twin(facts, seed)):
+            model = np.linalg.lstsq(features, labels, rcond=None)[0]
+            found.append(1.0 - np.mean((test.targets - test.features @ model) ** 2) / test.targets.var())
+    assert np.mean(found) == pytest.approx(expected, abs=0.06)
+
+
+@pytest.mark.parametrize("facts", [REGRESSION, LABELS])
+def test_labels_of_clusters_differ_even_where_their_rows_do_not(facts, monkeypatch):
+    monkeypatch.setattr(twins, "CLUSTERS_DIFFER", 0.0)
+    apart = []
+    for seed in range(2001, 2013):
+        labels = [labels for _, labels, _ in by_cluster(twin(facts, seed))]
+        apart.append(np.std([own.mean() for own in labels]) / np.mean([own.std() for own in labels]))
+    assert np.mean(apart) == pytest.approx(0.14, abs=0.07)
 
 
 def test_two_labels_of_a_made_up_table_are_as_predictable_as_expected():
