@@ -5,9 +5,12 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from pgfl.array_types import Array
 from pgfl.simulate.numba_compiled import compiled, rounded
 from pgfl.simulate.numba_lanes import lanes_of, load, nothing, spread, total
+from pgfl.simulate.numba_normals import ServerStreams, draw_next, draw_rest, stand_before
 
 
 @rounded
@@ -33,12 +36,57 @@ def release_and_average(
         mean = means[place]
         mean[:] = 0.0
         for i in range(bounds[place], bounds[place + 1]):
-            k, scale = clients[i], sigma[i]
-            for f in range(means.shape[1]):
-                released[k, f] = model[k, f] + normals[i, f] * scale
-                mean[f] += released[k, f] - dual[k, f]
+            _release(clients[i], sigma[i], normals[i], model, dual, released, mean)
         mean *= shares[place, 0]
     return True
+
+
+@rounded
+def draw_release_and_average(
+    clients: Array,
+    bounds: Array,
+    sigma: Array,
+    servers: Array,
+    streams: ServerStreams,
+    place: tuple[int, int, int],
+    model: Array,
+    dual: Array,
+    shares: Array,
+    released: Array,
+    means: Array,
+) -> bool:
+    """As `release_and_average`, with normal numbers that are drawn when they are needed, from each server's stream.
+
+    `servers` has the server of every client. `place` is the round as `ServerNormals.place` has it: a block, the round
+    within it, and how many vectors a server's stream has for it. The j-th participant of a server gets the j-th.
+    """
+    block, within, rows = place
+    if not (len(sigma) == len(clients) and _all_fit(clients, sigma, model)):
+        return False
+    normals, server, drawn = np.empty(means.shape[1]), -1, 0
+    for pair in range(len(bounds) - 1):
+        mean = means[pair]
+        mean[:] = 0.0
+        for i in range(bounds[pair], bounds[pair + 1]):
+            if servers[clients[i]] != server:
+                if server >= 0:
+                    draw_rest(streams, server, drawn, normals, rows)
+                server, drawn = servers[clients[i]], 0
+                stand_before(streams, server, block, within, normals, rows)
+            draw_next(streams, server, normals)
+            drawn += 1
+            _release(clients[i], sigma[i], normals, model, dual, released, mean)
+        mean *= shares[pair, 0]
+    if server >= 0:
+        draw_rest(streams, server, drawn, normals, rows)
+    return True
+
+
+@rounded
+def _release(k: int, scale: float, normals: Array, model: Array, dual: Array, released: Array, mean: Array) -> None:
+    for f in range(len(mean)):
+        released[k, f] = model[k, f] + normals[f] * scale
+        mean[f] += released[k, f] - dual[k, f]
 
 
 @compiled
