@@ -127,7 +127,7 @@ class Budget:
         Where the round decides, it is one number for all. `clients` selects some of many accounts.
         """
         if self.index == "round":
-            return float(self._prices[-1] if self._over(round) else self._prices[round - 1])
+            return float(self._prices[-1 if self._over(round) else round - 1])
         made = _of(releases, clients)
         return float(self.phi(made + 1)) if self.last is None else np.asarray(self._prices[made], dtype=np.float64)
 

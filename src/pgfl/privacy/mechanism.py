@@ -130,6 +130,8 @@ class Plan:
 
         Where noise is shared, these must be the clients of `sigma`: what the noise of a pair hides is what they pay.
         """
+        if not _all(self._affordable(clients, round)):
+            raise BudgetSpent(f"A client of round {round} has spent its privacy budget; ask admit before a release.")
         self._charge(clients, round, self._price(clients, round))
 
     def spent_if_any(self, round: int) -> Bools | None:
@@ -222,8 +224,7 @@ class Plan:
         return sigma_for(sensitivity, price)
 
     def _charge(self, clients: AnyInts, round: int, price: Floats | float) -> None:
-        if not _all(self._affordable(clients, round)):
-            raise BudgetSpent(f"A client of round {round} has spent its privacy budget; ask admit before a release.")
+        """Charge clients that can pay."""
         if np.count_nonzero(clients[1:] <= clients[:-1]) and len(np.unique(clients)) != len(clients):
             raise PrivacyError(f"A client would release twice in round {round}; a retry must resend what was released.")
         if self.shared is not None:

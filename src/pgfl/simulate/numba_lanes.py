@@ -237,11 +237,11 @@ def power_of_two(typing, exponent):
     return types.float64(types.int64), code
 
 
-def _operation(name: str):
+def _operation(name: str, flags=_FLAGS):
     @intrinsic
     def operation(typing, left, right):
         def code(context, builder, signature, given):
-            return getattr(builder, name)(*given, flags=_FLAGS)
+            return getattr(builder, name)(*given, flags=flags)
 
         return left(left, right), code
 
@@ -249,6 +249,8 @@ def _operation(name: str):
 
 
 _added, _subtracted, _multiplied = _operation("fadd"), _operation("fsub"), _operation("fmul")
+product_rounded = _operation("fmul", ())
+"""a·b, rounded before anything is added to it."""
 
 
 def _are_lanes(*values) -> bool:

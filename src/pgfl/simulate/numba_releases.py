@@ -9,7 +9,7 @@ import numpy as np
 
 from pgfl.array_types import Array
 from pgfl.simulate.numba_compiled import compiled, rounded
-from pgfl.simulate.numba_lanes import lanes_of, load, nothing, spread, total
+from pgfl.simulate.numba_lanes import lanes_of, load, load_first, nothing, product_rounded, spread, store_first, total
 from pgfl.simulate.numba_normals import ServerStreams, draw_next, draw_rest, stand_before
 
 
@@ -36,7 +36,10 @@ def release_and_average(
         mean = means[place]
         mean[:] = 0.0
         for i in range(bounds[place], bounds[place + 1]):
-            _release(clients[i], sigma[i], normals[i], model, dual, released, mean)
+            k, scale = clients[i], sigma[i]
+            for f in range(means.shape[1]):
+                released[k, f] = model[k, f] + normals[i, f] * scale
+                mean[f] += released[k, f] - dual[k, f]
         mean *= shares[place, 0]
     return True
 
@@ -63,11 +66,15 @@ def draw_release_and_average(
     block, within, rows = place
     if not (len(sigma) == len(clients) and _all_fit(clients, sigma, model)):
         return False
-    normals, server, drawn = np.empty(means.shape[1]), -1, 0
+    dimension, lanes, one = means.shape[1], lanes_of(means), means.dtype.type(1.0)
+    models, duals, made, sums = model.reshape(-1), dual.reshape(-1), released.reshape(-1), means.reshape(-1)
+    room, server, drawn = np.empty(dimension + lanes), -1, 0
+    normals = room[:dimension]
     for pair in range(len(bounds) - 1):
-        mean = means[pair]
-        mean[:] = 0.0
-        for i in range(bounds[pair], bounds[pair + 1]):
+        start, last = bounds[pair], bounds[pair + 1] - 1
+        if start > last:
+            means[pair] = 0.0
+        for i in range(start, last + 1):
             if servers[clients[i]] != server:
                 if server >= 0:
                     draw_rest(streams, server, drawn, normals, rows)
@@ -75,18 +82,17 @@ def draw_release_and_average(
                 stand_before(streams, server, block, within, normals, rows)
             draw_next(streams, server, normals)
             drawn += 1
-            _release(clients[i], sigma[i], normals, model, dual, released, mean)
-        mean *= shares[pair, 0]
+            at, scale, share = clients[i] * dimension, spread(sigma[i]), spread(shares[pair, 0] if i == last else one)
+            for f in range(0, dimension, lanes):
+                left, mean = dimension - f, pair * dimension + f
+                release = load_first(models, at + f, left) + product_rounded(load(room, f), scale)
+                store_first(made, at + f, release, left)
+                before = load_first(sums, mean, left if i > start else 0)
+                contributed = before + (release - load_first(duals, at + f, left))
+                store_first(sums, mean, product_rounded(contributed, share), left)
     if server >= 0:
         draw_rest(streams, server, drawn, normals, rows)
     return True
-
-
-@rounded
-def _release(k: int, scale: float, normals: Array, model: Array, dual: Array, released: Array, mean: Array) -> None:
-    for f in range(len(mean)):
-        released[k, f] = model[k, f] + normals[f] * scale
-        mean[f] += released[k, f] - dual[k, f]
 
 
 @compiled
