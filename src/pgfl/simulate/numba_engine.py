@@ -63,7 +63,7 @@ class FastEngine(Engine):
         if not self.algorithm.client_rule.solves:
             lengths = _reach_records_steps(self.algorithm.client_rule)
             compiled.gradient_client_phase(
-                *who, fields, state.server_models, state.models, *results, *lengths, block.kept
+                *who, fields, state.server_models, state.models, *results, *lengths, block.forms
             )
         else:
             errors = np.empty(len(part.flat), dtype=self.dtype)
@@ -75,7 +75,7 @@ class FastEngine(Engine):
                     coordinate_phase(*given)
             else:
                 models = (state.server_models, state.duals, state.models)
-                compiled.client_phase(*who, fields, *models, errors, *results, "dual" in state.late, block.kept)
+                compiled.client_phase(*who, fields, *models, errors, *results, "dual" in state.late, block.forms)
             self.check_solved(errors, lambda: self._solved(part), part)
         if self.noise is not None and not self._release_simulated(part, number, means):
             released = self.noise.release(pick(state.model, part.index), part.sigma, part.flat, number)

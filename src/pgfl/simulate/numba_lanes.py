@@ -58,6 +58,19 @@ def load(typing, array, at):
 
 
 @intrinsic
+def load_bytes(typing, like, array, at):
+    """array[at : at + lanes] of bytes, as numbers of another array's type."""
+    lanes = Lanes(like.dtype)
+
+    def code(context, builder, signature, given):
+        place = _place(context, builder, array, given[1:], ir.VectorType(ir.IntType(8), lanes.count))
+        words = builder.zext(builder.load(place, align=1), ir.VectorType(_WORD, lanes.count))
+        return builder.sitofp(words, context.get_value_type(lanes))
+
+    return lanes(like, array, types.intp), code
+
+
+@intrinsic
 def load_first(typing, array, at, count):
     """array[at : at + count] in the first lanes, and zeros beyond, which is not read."""
     lanes = Lanes(array.dtype)
