@@ -26,10 +26,10 @@ class Host:
     def __init__(self, folder, key, questions=0):
         self.certificate = identity.create_site(folder, "north", [])
         self.allowed, self.questions, self.answers, self.gone = key, questions, [], []
-        pem = (folder / identity.SITE_KEY).read_bytes()
         self.streams = ClientStreams(
-            "north", self.certificate.pem, pem, LIMITS, self.who, self.opened, self.frame, self.gone.append
-        )
+            "north", folder / identity.SITE_CERTIFICATE, folder / identity.SITE_KEY, LIMITS, self.who, self.opened,
+            self.frame, self.gone.append,
+        )  # fmt: skip
 
     def __enter__(self):
         self.loop = asyncio.new_event_loop()
