@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Final, Self
 
-from pgfl.deploy.tls_frames import CHUNK, PULSE, SIGN_OF_LIFE, BadConnection, Pulse, TlsFrames
+from pgfl.deploy.tls_frames import CHUNK, HUNG_UP, PULSE, SIGN_OF_LIFE, UNFINISHED, BadConnection, Pulse, TlsFrames
 
 CONNECT_SECONDS: Final = 20.0  # with the handshake; enough for a round trip of half a second and lost packets
 
@@ -70,7 +70,7 @@ class FrameCall:
         try:
             return self._socket.recv(CHUNK)
         except TimeoutError as error:
-            raise BadConnection(f"nothing was heard of it for {self._pulse.silent:g} s") from error
+            raise BadConnection(self._pulse.unheard if self._frames.ready else UNFINISHED) from error
         except OSError as error:
             raise BadConnection.because(error) from error
 
@@ -91,7 +91,7 @@ class FrameCall:
                 while data:
                     data = data[self._socket.send(data) :]
             except TimeoutError as error:
-                raise BadConnection(f"it took nothing for {self._pulse.silent:g} s") from error
+                raise BadConnection(self._pulse.untaken) from error
             except OSError as error:
                 raise BadConnection.because(error) from error
 
@@ -133,4 +133,4 @@ class FrameCall:
             if self._over.is_set():
                 raise BadConnection("it was closed here")
             if not self._frames.ready and not (data := self._read()):
-                raise BadConnection("it hung up in the TLS handshake")
+                raise BadConnection(f"{HUNG_UP} in the TLS handshake")

@@ -15,10 +15,18 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from pgfl.deploy.guarded_listener import ConnectionLimits, Listener
-from pgfl.deploy.tls_frames import CHUNK, PULSE, SIGN_OF_LIFE, BadConnection, Pulse, TlsFrames
+from pgfl.deploy.tls_frames import (
+    CHUNK,
+    HUNG_UP,
+    PULSE,
+    SIGN_OF_LIFE,
+    UNFINISHED,
+    BadConnection,
+    Pulse,
+    TlsFrames,
+)
 
 _LAST_SECONDS: Final = 1.0  # for what waits to be sent when a port is closed
-HUNG_UP: Final = "it hung up"
 _EARLY: Final = "it hung up in the TLS handshake, as one that does not trust this site's certificate does"
 
 
@@ -86,6 +94,7 @@ class FrameConnection(asyncio.BufferedProtocol):
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         transport.set_write_buffer_limits(high=self._outbox_bytes)
+        transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._timer = self._loop.call_later(self._patience, self._late)
         self._receive(b"")
 
@@ -140,7 +149,7 @@ class FrameConnection(asyncio.BufferedProtocol):
     # signs of life ----------------------------------------------------------------------------------------------------
 
     def _late(self) -> None:
-        self._give_up("it did not finish the TLS handshake")
+        self._give_up(UNFINISHED)
 
     def _beat(self) -> None:
         now, waiting = self._loop.time(), self._transport.get_write_buffer_size()
@@ -149,9 +158,7 @@ class FrameConnection(asyncio.BufferedProtocol):
         self._gone = self._sent - waiting
         left = min(self._heard, self._moved) + self._pulse.silent - now
         if left <= 0.0:
-            silent = f"for {self._pulse.silent:g} s"
-            heard = self._heard > self._moved
-            self._give_up(f"it took nothing {silent}" if heard else f"nothing was heard of it {silent}")
+            self._give_up(self._pulse.untaken if self._heard > self._moved else self._pulse.unheard)
         else:
             self.send(SIGN_OF_LIFE)
             self._timer = self._loop.call_later(min(self._pulse.beat, left), self._beat)

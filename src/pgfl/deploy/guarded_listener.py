@@ -94,7 +94,6 @@ class Listener:
                 self.refused["connections"] += 1
                 self._sparing.warning(host, f"a connection from {host} is refused: {self._open[host]} are open already")
                 continue
-            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self._open[host] += 1
             self._keep(self._visited(connection, host))
 

@@ -21,11 +21,11 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from pgfl.deploy import masked_messages, messages, pinned_tls
 from pgfl.deploy.frame_call import FrameCall
-from pgfl.deploy.frame_connection import HUNG_UP, FrameConnection, FramePort
+from pgfl.deploy.frame_connection import FrameConnection, FramePort
 from pgfl.deploy.guarded_listener import LIMITS, ConnectionLimits
 from pgfl.deploy.identity import SiteCertificate, public_key_of, sign_challenge
 from pgfl.deploy.sparing_log import SparingLog
-from pgfl.deploy.tls_frames import PULSE, BadConnection, Pulse, TlsFrames
+from pgfl.deploy.tls_frames import HUNG_UP, PULSE, BadConnection, Pulse, TlsFrames
 from pgfl.deploy.wire import Expected, Frame, Limits, Malformed, decode, encode
 
 log = logging.getLogger(__name__)

@@ -17,6 +17,8 @@ from pgfl.deploy.pinned_tls import PROTOCOL, in_words
 
 CHUNK: Final = 1 << 16  # bytes read at a time; more than a TLS record holds
 SIGN_OF_LIFE: Final = b""
+HUNG_UP: Final = "it hung up"
+UNFINISHED: Final = "it did not finish the TLS handshake"
 _LENGTH: Final = struct.Struct("<I")
 
 
@@ -35,6 +37,16 @@ class Pulse:
 
     beat: float = 15.0
     silent: float = 35.0  # a site with a thousand streams on a busy machine may be slow
+
+    @property
+    def unheard(self) -> str:
+        """What an end is given up for that says nothing."""
+        return f"nothing was heard of it for {self.silent:g} s"
+
+    @property
+    def untaken(self) -> str:
+        """What an end is given up for that takes nothing."""
+        return f"it took nothing for {self.silent:g} s"
 
 
 PULSE: Final = Pulse()
@@ -67,7 +79,7 @@ class TlsFrames:
         except ssl.SSLWantReadError:
             return []
         except ssl.SSLZeroReturnError:
-            raise BadConnection("it hung up") from None
+            raise BadConnection(HUNG_UP) from None
         except ssl.SSLError as error:
             raise BadConnection(in_words(error, caller=self._caller)) from error
 

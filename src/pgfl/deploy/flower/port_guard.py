@@ -46,6 +46,7 @@ class PortGuard:
         passing = _Passing(self.limits, handshake, loop.create_future())
         outer, inner = _End(passing, handshake), _End(passing)
         outer.other, inner.other = inner, outer
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         with closing(connection):
             service, _ = await loop.create_connection(lambda: inner, "127.0.0.1", self._inside)
             port = service.get_extra_info("sockname")[1]

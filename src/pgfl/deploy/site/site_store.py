@@ -159,7 +159,7 @@ class SiteStore:
         It is one row for all clients: to write so many rows in every round would take longer than all else.
         """
         row = self._db.execute("SELECT clients FROM progress").fetchone()
-        return {} if row is None else {name: (releases, round) for name, (releases, round) in json.loads(row[0]).items()}
+        return {} if row is None else {name: tuple(both) for name, both in json.loads(row[0]).items()}
 
     def _keep_releases(self, name: str) -> None:
         """Remember how many releases were made under a client's present key, should it come back."""
