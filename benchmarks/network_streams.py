@@ -84,11 +84,9 @@ class Crowd:
         self._answer = b""
 
     async def join(self, client: str) -> None:
-        """Connect a client, as soon as the site listens."""
-        frames = TlsFrames(self._tls, LIMITS.frame_bytes, self.site.tls_name)
-        connection = FrameConnection(
-            frames, SimulatedClient(self, client), PATIENCE, LIMITS.frame_bytes, PULSE, self._chunk
-        )
+        """Connect a client, as soon as the site listens; one after the other, as they would come from many machines."""
+        frames, simulated = TlsFrames(self._tls, LIMITS.frame_bytes, self.site.tls_name), SimulatedClient(self, client)
+        connection = FrameConnection(frames, simulated, PATIENCE, LIMITS.frame_bytes, PULSE, self._chunk)
         loop, until = asyncio.get_running_loop(), time.monotonic() + PATIENCE
         while True:
             try:
@@ -98,6 +96,7 @@ class Crowd:
                 if time.monotonic() > until:
                     raise
                 await asyncio.sleep(0.1)
+        await simulated.ready.wait()
         self._connections.append(connection)
 
     async def until_round(self, round: int) -> None:
@@ -129,12 +128,13 @@ class SimulatedClient:
     """A client without arithmetic."""
 
     def __init__(self, crowd: Crowd, client: str) -> None:
-        self._crowd, self._client = crowd, client
+        self._crowd, self._client, self.ready = crowd, client, asyncio.Event()
         self._key = identity.read_client_key(crowd.network.home(client) / identity.CLIENT_KEY)
 
     def opened(self, connection: FrameConnection) -> None:
         """The site says something first."""
         self._connection = connection
+        self.ready.set()
 
     def heard(self, frame: bytes) -> None:
         """Answer at once."""

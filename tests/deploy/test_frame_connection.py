@@ -6,6 +6,7 @@ import asyncio
 import socket
 import ssl
 import struct
+import threading
 import time
 from collections import Counter
 from contextlib import asynccontextmanager, suppress
@@ -172,6 +173,30 @@ def test_a_handshake_must_be_finished_in_time_however_many_bytes_come(site):
             assert everyone[0].why == "it did not finish the TLS handshake"
             assert 0.4 < time.monotonic() - began < PATIENCE
             writer.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_handshake_holds_up_nobody_who_is_connected(site, monkeypatch):
+    """It is arithmetic that any stranger may ask for."""
+    done, begun, shake_hands = threading.Event(), [], TlsFrames._shake_hands
+
+    def for_long(frames):
+        if frames._incoming.pending:  # the site's end; the caller begins with nothing
+            begun.append(frames)
+            done.wait(PATIENCE)
+        shake_hands(frames)
+
+    async def scenario():
+        async with port(site) as (number, everyone):
+            good = await call(site, number)
+            await until(lambda: everyone[0].connection)
+            monkeypatch.setattr(TlsFrames, "_shake_hands", for_long)
+            coming = asyncio.create_task(call(site, number))
+            await until(lambda: begun)
+            assert await echoed(good)
+            done.set()
+            assert await echoed(await coming)
 
     asyncio.run(scenario())
 

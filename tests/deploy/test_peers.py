@@ -12,6 +12,7 @@ from pgfl.core.roles import Publication
 from pgfl.deploy import identity, pinned_tls
 from pgfl.deploy.frame_call import FrameCall
 from pgfl.deploy.messages import Acknowledged, PeerHello, encode_publication, read_publication
+from pgfl.deploy.site import peer_links
 from pgfl.deploy.site.members import Neighbour
 from pgfl.deploy.site.peer_links import PeerLink, PeerService, Refused
 from pgfl.deploy.tls_frames import BadConnection, TlsFrames
@@ -295,6 +296,70 @@ def test_a_neighbour_linked_while_running_gets_in(pair):
 
     asyncio.run(scenario())
     assert south.inbox[0][0] == "north"
+
+
+def test_a_neighbour_that_is_unlinked_while_it_is_connected_is_heard_no_more(pair, caplog):
+    north, south = pair
+
+    async def scenario():
+        await south.listen()
+        north.knows(south)
+        south.neighbours["north"] = Neighbour(north.certificate, "127.0.0.1:1")
+        link = north.link("south")
+        link.start()
+        await until(lambda: north.replies)
+        del south.neighbours["north"]
+        heard = len(south.inbox)
+        link.publish(7, encode_publication("north", TRAINING, Publication(7, 2, {"a": np.zeros(4)})))
+        await until(lambda: north.down)
+        assert len(south.inbox) == heard
+        await link.stop()
+        await south.service.stop()
+
+    asyncio.run(scenario())
+    assert north.down[0][1] == "it refuses: its certificate names 'north' and is not the one that is linked"
+    assert "site north: refused, its certificate names 'north' and is not the one that is linked" in caplog.text
+
+
+def test_a_neighbour_that_does_not_reply_is_called_again(pair, monkeypatch):
+    """It takes frames and gives signs of life, and says nothing."""
+    north, south = pair
+    monkeypatch.setattr(peer_links, "REPLY_SECONDS", 0.3)
+
+    async def scenario():
+        await south.listen()
+        north.knows(south)
+        south.neighbours["north"] = Neighbour(north.certificate, "127.0.0.1:1")
+        monkeypatch.setattr(peer_links._Caller, "heard", lambda caller, frame: None)
+        link = north.link("south")
+        link.start()
+        await until(lambda: len(north.down) > 1)
+        monkeypatch.undo()
+        await until(lambda: north.replies)
+        await link.stop()
+        await south.service.stop()
+
+    asyncio.run(scenario())
+    assert north.down[0][1] == "it did not reply in 0.3 s"
+
+
+def test_a_neighbour_that_says_what_was_not_asked_is_called_again(pair, monkeypatch):
+    north, south = pair
+    real = peer_links._Caller.opened
+
+    def opened(caller, connection):
+        real(caller, connection)
+        connection.send(south.greeting())
+
+    async def scenario():
+        await south.listen()
+        north.knows(south)
+        south.neighbours["north"] = Neighbour(north.certificate, "127.0.0.1:1")
+        monkeypatch.setattr(peer_links._Caller, "opened", opened)
+        await call(north, south, lambda: north.down)
+
+    asyncio.run(scenario())
+    assert "malformed" in north.down[0][1] or "what was not asked" in north.down[0][1]
 
 
 def test_one_context_serves_all_connections_until_the_links_change(pair):

@@ -12,6 +12,8 @@ import socket
 import ssl
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from typing import Final, Protocol
 
 from pgfl.deploy.guarded_listener import ConnectionLimits, Listener
@@ -26,6 +28,7 @@ from pgfl.deploy.tls_frames import (
     TlsFrames,
 )
 
+_HANDSHAKES: Final = ThreadPoolExecutor(1, "handshakes")
 _LAST_SECONDS: Final = 1.0  # for what waits to be sent when a port is closed
 _EARLY: Final = "it hung up in the TLS handshake, as one that does not trust this site's certificate does"
 
@@ -96,7 +99,8 @@ class FrameConnection(asyncio.BufferedProtocol):
         transport.set_write_buffer_limits(high=self._outbox_bytes)
         transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._timer = self._loop.call_later(self._patience, self._late)
-        self._receive(b"")
+        self.frames.receive(b"")
+        self._flush()
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Where to put what comes."""
@@ -105,25 +109,47 @@ class FrameConnection(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         """So many bytes came."""
         self._heard = self._loop.time()
-        self._receive(self._chunk[:nbytes])
-
-    def _receive(self, data: bytes | memoryview) -> None:
-        ready = self.frames.ready
+        if not self.frames.ready:
+            self._shake_hands(bytes(self._chunk[:nbytes]))
+            return
         try:
-            frames = self.frames.receive(data)
+            frames = self.frames.receive(self._chunk[:nbytes])
         except BadConnection as error:
-            self._why = str(error)
-            self._flush()
-            self.close()
+            self._refuse(error)
             return
         self._flush()
-        if self.frames.ready is not ready:
+        self._pass_on(frames)
+
+    def _shake_hands(self, data: bytes) -> None:
+        """One step, in another thread: it takes a millisecond, and strangers may ask for as many as they like."""
+        self._transport.pause_reading()
+        self._loop.run_in_executor(_HANDSHAKES, self.frames.receive, data).add_done_callback(self._shook_hands)
+
+    def _shook_hands(self, step: asyncio.Future[list[bytes]]) -> None:
+        error = step.exception()
+        if self.over.done():
+            return
+        if error is not None:
+            self._refuse(error)
+            return
+        self._flush()
+        self._transport.resume_reading()
+        if self.frames.ready and not self._closing:
             self._timer.cancel()
             self._timer = self._loop.call_later(self._pulse.beat, self._beat)
             self._conversation.opened(self)
+            self._pass_on(step.result())
+
+    def _pass_on(self, frames: list[bytes]) -> None:
         for frame in frames:
             if frame and not self._closing:
                 self._conversation.heard(frame)
+
+    def _refuse(self, error: BaseException) -> None:
+        """Hang up, after TLS has told the other end why."""
+        self._why = self._why or str(error)
+        self._flush()
+        self.close()
 
     def _flush(self) -> None:
         if data := self.frames.outgoing():
@@ -197,14 +223,15 @@ class FramePort:
         await self._listener.close()
 
     async def _visit(self, accepted: socket.socket, host: str) -> None:
-        connection = FrameConnection(
-            TlsFrames(self._tls(), self._longest), self._converse(host), self._limits.handshake, self._outbox_bytes,
-            self._pulse, self._chunk,
-        )  # fmt: skip
-        await asyncio.get_running_loop().connect_accepted_socket(lambda: connection, accepted)
-        self._connections.add(connection)
-        try:
-            await asyncio.shield(connection.over)
-        finally:
-            self._connections.discard(connection)
-            connection.abort()
+        with closing(accepted):
+            connection = FrameConnection(
+                TlsFrames(self._tls(), self._longest), self._converse(host), self._limits.handshake,
+                self._outbox_bytes, self._pulse, self._chunk,
+            )  # fmt: skip
+            await asyncio.get_running_loop().connect_accepted_socket(lambda: connection, accepted)
+            self._connections.add(connection)
+            try:
+                await asyncio.shield(connection.over)
+            finally:
+                self._connections.discard(connection)
+                connection.abort()

@@ -15,11 +15,12 @@ from typing import Final, Self
 
 from pgfl.deploy.pinned_tls import PROTOCOL, in_words
 
-CHUNK: Final = 1 << 16  # bytes read at a time; more than a TLS record holds
+CHUNK: Final = 1 << 16  # bytes read from a connection at a time
 SIGN_OF_LIFE: Final = b""
 HUNG_UP: Final = "it hung up"
 UNFINISHED: Final = "it did not finish the TLS handshake"
 _LENGTH: Final = struct.Struct("<I")
+_RECORD: Final = 1 << 14  # the most that a TLS record holds
 
 
 class BadConnection(Exception):
@@ -101,7 +102,7 @@ class TlsFrames:
         frames: list[bytes] = []
         while self._incoming.pending:
             try:
-                data = self._tls.read(CHUNK)
+                data = self._tls.read(_RECORD)
             except ssl.SSLWantReadError:
                 break
             frames += self._cut(data)
