@@ -16,12 +16,12 @@ import pytest
 from pgfl.deploy import pinned_tls
 from pgfl.deploy.frame_connection import FrameConnection, FramePort
 from pgfl.deploy.guarded_listener import ConnectionLimits
-from pgfl.deploy.tls_frames import Pulse, TlsFrames
+from pgfl.deploy.tls_frames import PULSE, Pulse, TlsFrames
 from tests.deploy.test_tls_frames import Site
 
 LONGEST, OUTBOX = 1 << 20, 1 << 21
 PATIENCE = 60.0
-QUICK, DEAD = Pulse(beat=0.1, silent=0.5), Pulse(beat=PATIENCE, silent=PATIENCE)
+QUICK, DEAD = Pulse(beat=0.1, silent=1.5), Pulse(beat=PATIENCE, silent=PATIENCE)
 PATIENT = ConnectionLimits(handshake=PATIENCE)
 
 
@@ -60,7 +60,7 @@ class Said(Echo):
 
 
 @asynccontextmanager
-async def port(site, limits=PATIENT, pulse=QUICK, outbox=OUTBOX):
+async def port(site, limits=PATIENT, pulse=PULSE, outbox=OUTBOX):
     """A port that echoes; yields its number and its conversations."""
     everyone, tls = [], pinned_tls.listening(*site.files)
     opened = FramePort(lambda: tls, LONGEST, lambda host: Echo(everyone), outbox, Counter(), limits, pulse)
@@ -71,7 +71,7 @@ async def port(site, limits=PATIENT, pulse=QUICK, outbox=OUTBOX):
         await opened.close()
 
 
-async def call(site, number, pulse=QUICK, receives=None):
+async def call(site, number, pulse=PULSE, receives=None):
     """A connection to it; its system keeps `receives` bytes for it at the most."""
     said = Said()
     frames = TlsFrames(pinned_tls.calling(site.certificate.pem), LONGEST, "north.pgfl")
@@ -114,8 +114,8 @@ def test_a_conversation_and_its_end(site):
 
 def test_what_waits_is_sent_before_this_end_hangs_up(site):
     async def scenario():
-        async with port(site, pulse=Pulse()) as (number, everyone):
-            said = await call(site, number, Pulse())
+        async with port(site) as (number, everyone):
+            said = await call(site, number)
             await until(lambda: everyone and everyone[0].connection)
             everyone[0].connection.send(b"y" * LONGEST)
             everyone[0].connection.close()
@@ -128,9 +128,9 @@ def test_what_waits_is_sent_before_this_end_hangs_up(site):
 
 def test_ends_that_say_nothing_stay_connected_by_signs_of_life(site):
     async def scenario():
-        async with port(site) as (number, everyone):
-            said = await call(site, number)
-            await asyncio.sleep(6 * QUICK.silent)
+        async with port(site, pulse=QUICK) as (number, everyone):
+            said = await call(site, number, QUICK)
+            await asyncio.sleep(3 * QUICK.silent)
             assert await echoed(said)
             assert said.received == everyone[0].received == [b"hello"], "signs of life are nobody's frames"
 
@@ -141,15 +141,15 @@ def test_an_end_that_is_silent_is_given_up_by_each_of_both(site):
     """A machine that vanished, a process that is stopped: the connection stands and no byte comes."""
 
     async def scenario():
-        async with port(site) as (number, everyone):
+        async with port(site, pulse=QUICK) as (number, everyone):
             dead = await call(site, number, DEAD)
             await until(lambda: everyone[0].why != "it goes on")
-            assert everyone[0].why == "nothing was heard of it for 0.5 s"
+            assert everyone[0].why == "nothing was heard of it for 1.5 s"
             assert dead.why in ("it goes on", "it hung up")
         async with port(site, pulse=DEAD) as (number, everyone):
-            alive = await call(site, number)
+            alive = await call(site, number, QUICK)
             await until(lambda: alive.why != "it goes on")
-            assert alive.why == "nothing was heard of it for 0.5 s"
+            assert alive.why == "nothing was heard of it for 1.5 s"
 
     asyncio.run(scenario())
 
@@ -205,12 +205,12 @@ def test_a_frame_that_stops_in_the_middle_ends_its_connection(site):
     """One byte a minute is no sign of life."""
 
     async def scenario():
-        async with port(site) as (number, everyone):
+        async with port(site, pulse=QUICK) as (number, everyone):
             said = await call(site, number, DEAD)
             said.connection.frames._tls.write(struct.pack("<I", 1000) + b"begun")
             said.connection._flush()
             await until(lambda: everyone[0].why != "it goes on")
-            assert everyone[0].why == "nothing was heard of it for 0.5 s"
+            assert everyone[0].why == "nothing was heard of it for 1.5 s"
             assert not everyone[0].received
 
     asyncio.run(scenario())
@@ -220,8 +220,8 @@ def test_who_takes_nothing_of_much_is_hung_up_on_and_holds_nobody_up(site):
     """No more than the outbox waits for it, whatever signs of life it gives."""
 
     async def scenario():
-        async with port(site, pulse=Pulse()) as (number, everyone):
-            stuck, other = await call(site, number, QUICK, receives=4096), await call(site, number)
+        async with port(site) as (number, everyone):
+            stuck, other = await call(site, number, receives=4096), await call(site, number)
             stuck.connection._transport.pause_reading()
             most, sent = 0, 0
             while everyone[0].why == "it goes on":
@@ -242,7 +242,7 @@ def test_who_takes_nothing_of_little_is_hung_up_on_in_time(site):
     """As long as something waits for it, it must take some of it now and then."""
 
     async def scenario():
-        async with port(site, pulse=Pulse(beat=0.1, silent=1.0), outbox=100 * OUTBOX) as (number, everyone):
+        async with port(site, pulse=QUICK, outbox=100 * OUTBOX) as (number, everyone):
             stuck = await call(site, number, DEAD, receives=4096)
             stuck.connection._transport.pause_reading()
             await until(lambda: everyone and everyone[0].connection)
@@ -250,7 +250,7 @@ def test_who_takes_nothing_of_little_is_hung_up_on_in_time(site):
             while not everyone[0].connection._transport.get_write_buffer_size():
                 everyone[0].connection.send(bytes(LONGEST))
             await until(lambda: everyone[0].why != "it goes on")
-            assert everyone[0].why == "it took nothing for 1 s"
+            assert everyone[0].why == "it took nothing for 1.5 s"
             beating.cancel()
 
     async def beat(said):
@@ -276,11 +276,11 @@ def test_who_takes_much_slowly_is_waited_for(site):
             slow.connection._chunk = slow.connection._chunk[:20_000]
             slow.connection.buffer_updated = take_and_rest
             await until(lambda: everyone and everyone[0].connection)
-            frames, began = 3, time.monotonic()
+            frames, began = 2, time.monotonic()
             for _ in range(frames):
                 everyone[0].connection.send(bytes(LONGEST))
             while len(slow.received) < frames:
-                await asyncio.sleep(0.02)
+                await asyncio.sleep(0.03)
                 assert (everyone[0].why, slow.why) == ("it goes on", "it goes on")
                 transport.resume_reading()
             assert time.monotonic() - began > 2 * QUICK.silent, "it was too quick to show anything"
@@ -315,8 +315,8 @@ def test_a_stranger_hurts_nobody(site):
 
 def test_a_port_closes_soon_whoever_takes_nothing(site):
     async def scenario():
-        async with port(site, pulse=Pulse()) as (number, everyone):
-            stuck = await call(site, number, Pulse(), receives=4096)
+        async with port(site) as (number, everyone):
+            stuck = await call(site, number, receives=4096)
             stuck.connection._transport.pause_reading()
             silent, _ = await asyncio.open_connection("127.0.0.1", number)
             await until(lambda: len(everyone) == 2 and everyone[0].connection)
