@@ -242,8 +242,10 @@ def test_who_does_not_say_hello_is_told_so_and_hung_up_on(tmp_path, key, monkeyp
     """Signs of life are no hello."""
     monkeypatch.setattr(round_streams, "_HELLO_SECONDS", 0.5)
     with Host(tmp_path / "n", identity.public_key_of(key)) as host, call(host, Pulse(beat=0.05)) as stranger:
-        threading.Timer(20.0, stranger.close).start()  # by then it is over
+        in_vain = threading.Timer(20.0, stranger.close)
+        in_vain.start()
         said = [decode(frame, LIMITS, BETWEEN_SITE_AND_CLIENT).header for frame in stranger.frames()]
+        in_vain.cancel()
         assert [type(header) for header in said] == [Challenge, Refused]
         assert said[1].reason == "no hello came"
         assert host.streams.refused["stream"] == 1
