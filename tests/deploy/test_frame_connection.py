@@ -276,6 +276,8 @@ def test_who_takes_much_slowly_is_waited_for(site):
             slow.connection._chunk = slow.connection._chunk[:20_000]
             slow.connection.buffer_updated = take_and_rest
             await until(lambda: everyone and everyone[0].connection)
+            raw = everyone[0].connection._transport.get_extra_info("socket")
+            raw.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 16)  # the rest waits at the site
             frames, began = 2, time.monotonic()
             for _ in range(frames):
                 everyone[0].connection.send(bytes(LONGEST))

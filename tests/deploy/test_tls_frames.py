@@ -152,6 +152,16 @@ def test_a_caller_that_shows_the_certificate_of_a_neighbour_is_known_by_it(north
     assert ssl.DER_cert_to_PEM_cert(caller.certificate).encode() == north.certificate.pem
 
 
+def test_nothing_is_sent_after_tls_has_ended(north):
+    caller, listener = connected(north)
+    with pytest.raises(BadConnection, match="TLS failed"):
+        listener.receive(b"\x17\x03\x03\x00\x20" + bytes(32))
+    with pytest.raises(BadConnection, match="TLS failed"):
+        listener.send(b"more")
+    with pytest.raises(BadConnection, match="TLS failed"):
+        caller.receive(listener.outgoing())
+
+
 def test_an_older_tls_is_refused(north):
     older = ssl.create_default_context(cadata=north.certificate.pem.decode())
     older.maximum_version = ssl.TLSVersion.TLSv1_2

@@ -11,7 +11,7 @@ FAULTS: tuple[Mutant, ...] = (
         "connecting-in-a-hurry",
         "an attempt to connect is given up after 200 ms",
         "At a round trip of 120 ms nobody connects.",
-        "deploy/frame_call.py",
+        "deploy/tls_frames.py",
         "CONNECT_SECONDS: Final = 20.0",
         "CONNECT_SECONDS: Final = 0.2",
         ("tests/deploy/test_long_links.py",),

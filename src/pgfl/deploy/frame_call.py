@@ -12,11 +12,19 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import Final, Self
+from typing import Self
 
-from pgfl.deploy.tls_frames import CHUNK, HUNG_UP, PULSE, SIGN_OF_LIFE, UNFINISHED, BadConnection, Pulse, TlsFrames
-
-CONNECT_SECONDS: Final = 20.0  # with the handshake; enough for a round trip of half a second and lost packets
+from pgfl.deploy.tls_frames import (
+    CHUNK,
+    CONNECT_SECONDS,
+    HUNG_UP,
+    PULSE,
+    SIGN_OF_LIFE,
+    UNFINISHED,
+    BadConnection,
+    Pulse,
+    TlsFrames,
+)
 
 
 class FrameCall:

@@ -76,8 +76,13 @@ class FrameConnection(asyncio.BufferedProtocol):
 
     def send(self, frame: bytes) -> None:
         """Send a frame; nothing happens if this end has hung up."""
-        if not self._closing:
+        if self._closing:
+            return
+        try:
             self.frames.send(frame)
+        except BadConnection as error:
+            self._refuse(error)
+        else:
             self._flush()
 
     def close(self) -> None:

@@ -109,7 +109,7 @@ class ClientStreams:
     def left(self, client: str, connection: FrameConnection, why: str | None) -> None:
         """A client's connection is over."""
         if why is not None and why != HUNG_UP:
-            log.warning("the stream of client %s ended: %s", client, why)
+            self._sparing.warning(f"{client} {why}", f"the stream of client {client} ended: {why}")
         if self._open.get(client) is connection:
             del self._open[client]
             self.on_close(client)

@@ -15,6 +15,7 @@ from typing import Final, Self
 
 from pgfl.deploy.pinned_tls import PROTOCOL, in_words
 
+CONNECT_SECONDS: Final = 20.0  # with the handshake; enough for a round trip of half a second and lost packets
 CHUNK: Final = 1 << 16  # bytes read from a connection at a time
 SIGN_OF_LIFE: Final = b""
 HUNG_UP: Final = "it hung up"
@@ -85,8 +86,11 @@ class TlsFrames:
             raise BadConnection(in_words(error, caller=self._caller)) from error
 
     def send(self, frame: bytes) -> None:
-        """A frame for the other end."""
-        self._tls.write(_LENGTH.pack(len(frame)) + frame)
+        """A frame for the other end. Raises `BadConnection` where TLS has ended."""
+        try:
+            self._tls.write(_LENGTH.pack(len(frame)) + frame)
+        except ssl.SSLError as error:
+            raise BadConnection(in_words(error, caller=self._caller)) from error
 
     def outgoing(self) -> bytes:
         """Bytes for the other end, due after every other call, also after a failed one: they say why."""

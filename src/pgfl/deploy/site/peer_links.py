@@ -18,13 +18,12 @@ from pathlib import Path
 from typing import Final
 
 from pgfl.deploy import messages, pinned_tls
-from pgfl.deploy.frame_call import CONNECT_SECONDS
 from pgfl.deploy.frame_connection import FrameConnection, FramePort
 from pgfl.deploy.guarded_listener import LIMITS, ConnectionLimits
 from pgfl.deploy.identity import SiteCertificate
 from pgfl.deploy.site.members import Neighbour
 from pgfl.deploy.sparing_log import SparingLog
-from pgfl.deploy.tls_frames import PULSE, BadConnection, Pulse, TlsFrames
+from pgfl.deploy.tls_frames import CONNECT_SECONDS, PULSE, BadConnection, Pulse, TlsFrames
 from pgfl.deploy.wire import Expected, Frame, Limits, Malformed, decode, encode
 
 log = logging.getLogger(__name__)
