@@ -226,8 +226,9 @@ def test_a_site_whose_process_is_stopped_is_lost_soon_and_found_again(tmp_path, 
     with Host(tmp_path / "n", identity.public_key_of(key), questions=1) as host:
         goes_on = threading.Event()
         mute = stream(host, key, lambda frame: host.loop.call_soon_threadsafe(goes_on.wait, 60.0) and None, pulse=QUICK)
-        ended = mute.run(f"127.0.0.1:{host.port}", TOKEN)
-        assert (ended.how, ended.reason) == ("lost", "nothing was heard of it for 1.5 s")
+        with running(host, mute) as ends:
+            until(lambda: ends)
+            assert (ends[0].how, ends[0].reason) == ("lost", "nothing was heard of it for 1.5 s")
         goes_on.set()
         assert stream(host, key, echo).run(f"127.0.0.1:{host.port}", TOKEN).how == "stopped"
 
