@@ -11,9 +11,9 @@ from collections import Counter
 import pytest
 
 from pgfl.deploy import identity
+from pgfl.deploy.flower.port_guard import PortGuard, _Handshake
 from pgfl.deploy.flower.superlink import BodyLimit
-from pgfl.deploy.guarded_listener import ConnectionLimits, PortGuard, _Handshake
-from pgfl.deploy.mtls_proxy import MtlsProxy
+from pgfl.deploy.guarded_listener import ConnectionLimits
 from pgfl.deploy.round_streams import SiteStream
 from tests.command_line import wait_for
 from tests.deploy.test_streams import LIMITS, TOKEN, Host
@@ -118,17 +118,6 @@ def test_a_handshake_is_over_with_the_first_record_of_application_data_however_i
             assert not handshake.done
         handshake.saw(whole[place:])
         assert handshake.done
-
-
-def test_one_context_serves_all_connections_until_the_links_change(site):
-    other = site[0].read_bytes()
-    trusted = [b""]
-    proxy = MtlsProxy(*site, lambda: trusted[0], Counter())
-    first = proxy._tls()
-    assert proxy._tls() is first
-    trusted[0] = other
-    assert proxy._tls() is not first
-    assert proxy._tls() is proxy._tls()
 
 
 @pytest.mark.parametrize("stated", [True, False])
