@@ -14,6 +14,7 @@ from tests.mutants.planted_masks import MASKS
 from tests.mutants.planted_sites import SITES
 from tests.mutants.planted_slips import SLIPS
 from tests.mutants.planted_tables import TABLES
+from tests.mutants.planted_transport import TRANSPORT
 from tests.mutants.planted_trust import OF_TRUST
 from tests.mutants.planted_trustee import TRUSTEES
 from tests.mutants.planted_world import WORLD
@@ -551,4 +552,4 @@ MECHANISM: tuple[Mutant, ...] = (
 
 SIMULATED = (*MECHANISM, *CHARGES, *LINEARISED)
 PRIVACY = (*SIMULATED, *DEVICES, *LEDGERS, *SLIPS, *ENDINGS, *LATER, *SITES, *TRUSTEES, *MASKS, *OF_TRUST)
-PLANTED = (*PRIVACY, *TABLES, *WORLD, *FAULTS)
+PLANTED = (*PRIVACY, *TABLES, *WORLD, *FAULTS, *TRANSPORT)
