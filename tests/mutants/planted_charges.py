@@ -1,4 +1,4 @@
-"""Planted bugs in what rounds of a simulation note down and draw: charges that are put off, compiled releases."""
+"""Planted bugs in what rounds of a simulation note down, draw and compute with: charges, compiled releases, bytes."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ EVERY = "tests/privacy/test_account.py::test_every_charge_is_there_whenever_some
 INTERRUPTED = "tests/privacy/test_account.py::test_interrupted_while_it_adds_up_an_account_has_lost_nothing"
 RELEASES = "tests/simulate/test_numba_releases.py::"
 STREAMS = RELEASES + "test_numbers_that_are_drawn_where_they_are_needed_are_those_of_every_servers_stream"
+BYTES = "tests/simulate/test_numba_bytes.py::test_bytes_are_the_rows_and_never_more"
 
 CHARGES: tuple[Mutant, ...] = (
     Mutant(
@@ -127,5 +128,14 @@ CHARGES: tuple[Mutant, ...] = (
         "if not (len(sigma) == len(clients) and _all_fit(clients, sigma, model)):",
         "if len(sigma) != len(clients):",
         (RELEASES + "test_nothing_is_drawn_for_a_release_that_is_refused",),
+    ),
+    Mutant(
+        "bytes-longer-than-rows",
+        "rows that are kept as bytes may be longer than the client's own rows",
+        "A bound on a row's norm, from which the noise follows, would not hold for what is computed with.",
+        "simulate/numba_bytes.py",
+        "            return least * (1.0 - tiny)\n",
+        "            return unit\n",
+        (BYTES,),
     ),
 )

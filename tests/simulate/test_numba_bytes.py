@@ -3,11 +3,13 @@
 import numpy as np
 import pytest
 
-from pgfl import PGFL, Huber, Logistic, Ridge, mnist_federation, synthetic_regression
+from pgfl import PGFL, Huber, Logistic, Privacy, Ridge, mnist_federation, synthetic_regression, train
 from pgfl.simulate import numba_products as products
 from pgfl.simulate import numba_rows
+from pgfl.simulate.memory import Shape
 from pgfl.simulate.numba_bytes import as_bytes
 from pgfl.simulate.numba_compiled import compiled
+from pgfl.simulate.numba_zeros import WORTH
 from pgfl.simulate.simulator import Simulator
 from pgfl.simulate.training_options import TrainingOptions
 
@@ -107,6 +109,16 @@ def test_rows_of_zeros_and_clients_without_rows_are_bytes():
     assert whose.tolist() == [True, True, True] and begins[2] == 0 < begins[3]
 
 
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_bytes_take_no_more_memory_than_is_counted_before_a_training(dtype):
+    x = images(500, 784, share=0.06, dtype=dtype)
+    found = as_bytes(x, np.arange(0, 500, 10), np.full(50, 10))
+    assert found[0].all() and found[1][-1] > 0.3 * 500 * x[0].nbytes / 64, "nearly as many as are ever kept"
+    shape = {"clients": 50, "rows": 500, "dimension": 784, "pairs": 4, "dtype": np.dtype(dtype).name, "engine": "numba"}
+    counted = Shape(**shape, kept=WORTH).beside - Shape(**shape).beside
+    assert sum(part.nbytes for part in found) < 0.5 * counted
+
+
 def federation(run=0, dimension=300, spoilt=()):
     """Clients with images; those of `spoilt` have rows that no bytes stand for."""
     shape = {"servers": 4, "clients_per_server": 6, "dimension": dimension, "samples": (3, 12)}
@@ -142,6 +154,17 @@ def test_digits_are_bytes():
     found, expected = (played([data], engine=engine) for engine in ("numba", "numpy"))
     assert found.engine.blocks[0].forms[1][0].all()
     np.testing.assert_allclose(found.state.model, expected.state.model, rtol=0, atol=1e-12)
+
+
+def test_private_rounds_on_bytes_charge_and_release_as_those_of_numpy():
+    privacy, data = Privacy(x_norm=1.0, phi0=1e-2, zeta=0.99), federation(spoilt=(7,))
+    numba, numpy = (
+        train(data, PGFL(), Logistic(), rounds=8, participants=2, privacy=privacy, engine=engine)
+        for engine in ("numba", "numpy")
+    )
+    np.testing.assert_allclose(numba.models[0].released, numpy.models[0].released, rtol=0, atol=1e-9)
+    for column in ("rho", "releases", "sensitivity"):
+        np.testing.assert_array_equal(numba.privacy[0][column], numpy.privacy[0][column])
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])

@@ -6,7 +6,7 @@ in `numba_zeros`. Twins of `rows_times` and `add_rows`:
 
     X v = diag(s) (B v),    Xᵀ a = Bᵀ (s a).
 
-They equal the products with whole rows up to rounding. So whose rows are kept as bytes depends on the client's own rows
+They equal the products with whole rows up to rounding, so whose rows are kept as bytes depends on the client's own rows
 alone: no bit of a result depends on other clients, on the batch or on the processes.
 """
 
@@ -47,20 +47,21 @@ def as_bytes(features: Array, first: Array, counts: Array) -> InBytes | None:
 
 @compiled
 def _look(features: Array, first: Array, counts: Array, lanes: int, whose: Array, begins: Array, scale: Array) -> None:
-    """Decide for each client; note s and the number of registers of each of its rows."""
+    """Decide for each client, up to its first row that is no bytes; note s and the number of registers of each row."""
     dimension = features.shape[1]
     most, numbers = WORTH * ((dimension + lanes - 1) // lanes), np.empty(dimension, features.dtype)
     for k in range(len(counts)):
-        start, stop, kept = first[k], first[k] + counts[k], 0
+        start, stop, kept, suited = first[k], first[k] + counts[k], 0, True
         for row in range(start, stop):
-            kept += registers_of(features, row, lanes)
-        whose[k] = kept <= most * counts[k]
-        for row in range(start, stop):
-            if whose[k]:
-                scale[row] = _scale(features[row], numbers)
-                whose[k] = scale[row] > 0.0
-        for row in range(start, stop):
-            begins[row + 1] = registers_of(features, row, lanes) if whose[k] else 0
+            scale[row] = _scale(features[row], numbers)
+            suited = scale[row] > 0.0
+            if not suited:
+                break
+            begins[row + 1] = registers_of(features, row, lanes)
+            kept += begins[row + 1]
+        whose[k] = suited and kept <= most * counts[k]
+        if not whose[k]:
+            begins[start + 1 : stop + 1] = 0
 
 
 @inlined
@@ -101,27 +102,20 @@ def _copy(features: Array, begins: Array, scale: Array, lanes: int, places: Arra
 @inlined
 def byte_rows_times(kept: InBytes, start: int, rows: int, vector: Array, lanes: int, out: Array) -> None:
     """out = X v of the rows from `start` on, and of a spaced v whose repeated numbers are zeros."""
-    _, begins, places, values, scale = kept
-    last = start + rows - 1
+    scale, last = kept[4], start + rows - 1
     for r in range(0, rows, AT_ONCE):
-        one, two, three = start + r, min(start + r + 1, last), min(start + r + 2, last)
-        four = min(start + r + 3, last)
-        a, b = (
-            _row_times(begins, places, values, one, vector, lanes),
-            _row_times(begins, places, values, two, vector, lanes),
-        )
-        c, d = (
-            _row_times(begins, places, values, three, vector, lanes),
-            _row_times(begins, places, values, four, vector, lanes),
-        )
+        one = start + r
+        a, b = _row_times(kept, one, vector, lanes), _row_times(kept, min(one + 1, last), vector, lanes)
+        c, d = _row_times(kept, min(one + 2, last), vector, lanes), _row_times(kept, min(one + 3, last), vector, lanes)
         store_sums(out, r, a, b, c, d)
     for r in range(rows):
         out[r] *= scale[start + r]
 
 
 @inlined
-def _row_times(begins: Array, places: Array, values: Array, row: int, vector: Array, lanes: int) -> Array:
+def _row_times(kept: InBytes, row: int, vector: Array, lanes: int) -> Array:
     """The products of one row, register by register, not yet added up: four sums, or each would wait for the last."""
+    _, begins, places, values, _ = kept
     start, stop = begins[row], begins[row + 1]
     whole = stop - (stop - start) % AT_ONCE
     t, u, v, w = nothing(vector), nothing(vector), nothing(vector), nothing(vector)
