@@ -99,8 +99,8 @@ def test_other_rows_stay_as_they_are(x):
     assert as_bytes(x, np.array([0]), np.array([6])) is None
     if x.shape[1] == 300:
         beside = np.vstack([images(2, 300, seed=3), x])
-        whose = as_bytes(beside, np.array([0, 2]), np.array([2, 6]))[0]
-        assert whose.tolist() == [True, False]
+        whose, begins, *_ = as_bytes(beside, np.array([0, 2]), np.array([2, 6]))
+        assert whose.tolist() == [True, False] and begins[2] == begins[-1], "of the other nothing is kept"
 
 
 def test_rows_of_zeros_and_clients_without_rows_are_bytes():

@@ -1,8 +1,7 @@
 """Rows of whole numbers up to 255 times one number per row, such as images: an eighth of the memory.
 
-A client's rows are read from memory in every round in which it takes part, which takes longer than to multiply them. As
-bytes they stay in the nearest cache from the first product to the second. Registers without a number are left out, as
-in `numba_zeros`. Twins of `rows_times` and `add_rows`:
+A client's rows are read from memory in every round in which it takes part, which takes longer than to multiply them.
+Registers without a number are left out, as in `numba_zeros`. Twins of `rows_times` and `add_rows`:
 
     X v = diag(s) (B v),    Xᵀ a = Bᵀ (s a).
 
