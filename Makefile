@@ -3,7 +3,8 @@
 # `make install` and all other targets install everything (requirements.lock).
 SHELL := /bin/bash
 .DELETE_ON_ERROR:
-.PHONY: install run quick test two-worlds mutants chaos check docs screenshots bench bench-peers bench-network clean
+.PHONY: install run quick test two-worlds mutants chaos check types-of-package types-of-examples docs screenshots bench bench-peers bench-network clean
+unexport PYTHONDONTWRITEBYTECODE  # tests start hundreds of processes, and each would compile all that it imports
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -54,8 +55,13 @@ two-worlds: install
 check: install
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
+	@$(MAKE) --no-print-directory --jobs 2 --output-sync types-of-package types-of-examples
+
+types-of-package: install
 	$(BIN)/mypy
-	$(BIN)/mypy --config-file= --cache-dir=.mypy_cache/examples --strict --untyped-calls-exclude=jax examples  # as code that uses the installed package
+
+types-of-examples: install  # as code that uses the installed package
+	$(BIN)/mypy --config-file= --cache-dir=.mypy_cache/examples --strict --untyped-calls-exclude=jax examples
 
 docs: install
 	$(BIN)/sphinx-build -W --keep-going -q -j auto -b html docs docs/_build/html

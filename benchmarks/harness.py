@@ -158,7 +158,7 @@ def main(
     The cases `apart` are measured only when they are named; their rows are kept until then.
     """
     parser = argparse.ArgumentParser(description=about)
-    parser.add_argument("--only", choices=cases, nargs="+", help="measure some of the cases anew")
+    parser.add_argument("--only", choices=cases, nargs="+", action="extend", help="measure some of the cases anew")
     parser.add_argument("--json", action="store_true", help="figures for machines")
     parser.add_argument(
         "--quick", action="store_true", help="fewer cases and turns, beside the committed figures; nothing is written"

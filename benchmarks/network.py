@@ -12,10 +12,11 @@ import network_distance
 import network_links
 import network_masked
 import network_rounds
+import network_streams
 
 CASES: harness.Cases = {
     "peers": network_links.peers,
-    "streams": network_links.streams,
+    "streams": network_streams.streams,
     "echo": bare_streams.bare,
     "crowd": network_crowd.crowd,
     "memory": network_rounds.memory,
@@ -35,14 +36,11 @@ REMARKS = [
     "of their own, on two cores that all share. Rounds are prepared ahead, shown apart.",
     "Memory is proportional set size: pages of libraries are divided among the processes that use them. For one client "
     "these are its own and its site's, whatever else the machine runs; bare Flower's figure is the kernel's. A client "
-    "takes 55 MB of its own and has 59 MB of libraries in memory, most of them OpenDP's, gRPC's and cryptography's. "
+    "takes 51 MB of its own; most of the libraries in memory are OpenDP's and cryptography's. "
     "It reads its table in a process that ends: with polars in it, it took 108 MB. The 200 clients were measured "
     "before that.",
-    "A simulated stream answers at once, from this benchmark's own process, which "
-    "needs about as much processor time for an answer as the site; 10,000 answers a second leave the site 100 µs each.",
-    "The echo shows what binds a site with many streams: gRPC in Python takes more than 100 µs to receive and send a "
-    "frame of an answer's size, with nothing behind it, and the guard in front of the port passes every byte on once "
-    "more. So 10,000 answers a second are out of reach over gRPC on two cores; bare TLS would leave room for them.",
+    "A simulated stream answers at once, from this benchmark's own process. 10,000 answers a second leave the site 100 "
+    "µs each. The echo shows how much of that the transport takes: TLS, frames and nothing behind them.",
     "The start is that of processes whose modules have bytecode, as is usual; without it (PYTHONDONTWRITEBYTECODE) "
     "Python compiles all of Flower anew in each SuperLink.",
     "Distances are measured with both sites, all clients and the cables in one process, over pairs of rounds. They are "

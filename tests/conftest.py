@@ -79,7 +79,7 @@ QUICK = {
     "privacy/test_calibration.py": (),
     "privacy/test_docs.py": (),
     "privacy/test_hostile_messages.py": (),
-    "privacy/test_mechanism.py": ("test_a_million_clients_over_three_hundred_rounds_in_seconds",),
+    "privacy/test_mechanism.py": (),
     "privacy/test_noise.py": (),
     "privacy/test_rules.py": (),
     "sklearn/test_fits_account.py": (),

@@ -35,7 +35,7 @@ def test_github_tests_the_oldest_python_that_is_supported():
 def test_the_hooks_run_the_programs_of_make_check():
     (repository,) = yaml.safe_load(read(".pre-commit-config.yaml"))["repos"]
     assert repository["repo"] == "local"
-    checked = " ".join(recipe("check"))
+    checked = " ".join([*recipe("check"), *recipe("types-of-package")])
     for hook in repository["hooks"]:
         program = hook["entry"].removesuffix(" --fix")
         assert hook["language"] == "system"

@@ -10,6 +10,7 @@ from tests.documented import blocks, printed_as_commented
 PAGE = "docs/predicting.md"
 
 
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize("code", blocks(PAGE, "python"))
 def test_python_runs_and_prints_what_its_comments_say(code, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)

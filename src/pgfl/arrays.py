@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -80,10 +80,7 @@ def _products(matrix: Array) -> tuple[Product, Product]:
         return lambda vector, out: np.copyto(out, kept @ vector), lambda a, out: np.copyto(out, turned @ a)
     rows, columns = matrix.shape
     parts = kept.indptr, kept.indices, kept.data
-    return (
-        lambda vector, out: csr_matvec(rows, columns, *parts, vector, out),
-        lambda a, out: csc_matvec(columns, rows, *parts, a, out),
-    )
+    return partial(csr_matvec, rows, columns, *parts), partial(csc_matvec, columns, rows, *parts)
 
 
 def own_rows(matrices: Array, counts: Array) -> Array | OwnRows:

@@ -8,12 +8,10 @@ from scipy.stats import binomtest
 from pgfl.audit import findings as report
 from pgfl.audit import planted_bugs as bugs
 from pgfl.audit.cases import (
-    DEPLOYED_MU,
     MU,
     ROUNDS,
     Welsch,
     cases,
-    deployed_cases,
     huber,
     linearised_huber,
     masked,
@@ -157,22 +155,7 @@ def test_float_safe_noise_and_ledgers_are_attacked_too():
     assert found.false_alarms + found.misses < 10
 
 
-# --- a real client ---------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("case", deployed_cases(), ids=lambda case: case.name)
-def test_a_deployed_client_is_attacked_by_its_bytes_and_keeps_its_ledger_s_claim(case):
-    found = attack(case, "deployed", 60, ALPHA)
-    assert found.verdict == "holds"
-    assert found.claimed_mu == pytest.approx(DEPLOYED_MU)
-    assert found.false_alarms + found.misses < 0.47 * 120, "the attack sees something"
-
-
-@pytest.mark.parametrize("bug", bugs.IN_THE_FIELD)
-def test_a_bug_in_a_deployed_client_is_found(bug):
-    found = attack(scattered(), "deployed", 60, ALPHA, bug=bug)
-    assert found.verdict == "flagged"
-    assert bug != "last coordinate clean" or found.by in ("coordinate 3", "nearest")
+# --- a real client is attacked by the quick audit, in tests/cli/test_audit.py -----------------------------------------
 
 
 def test_the_deployed_bugs_are_these():

@@ -25,8 +25,9 @@ def test_the_quick_audit_passes_and_lists_everything():
     for entry in reported["objectives"]:
         assert entry["verdict"] == "holds"
         assert entry["confidence"] > 0.999
-        claimed = DEPLOYED_MU if entry["path"] == "deployed" else MU
+        claimed, mistakes = DEPLOYED_MU if entry["path"] == "deployed" else MU, entry["false_alarms"] + entry["misses"]
         assert 0 <= entry["mu_lower"] <= entry["claimed_mu"] == pytest.approx(claimed)
+        assert mistakes < 0.47 * 2 * entry["trials"], "the attack sees something"
     reached = {entry["subject"] for entry in reported["objectives"] if entry["ratio"] >= 0.9}
     assert reached == {case.name for case in (*cases(), site()) if case.attained}
     assert {(entry["bug"], entry["path"]) for entry in reported["planted_bugs"]} == {
@@ -39,6 +40,8 @@ def test_the_quick_audit_passes_and_lists_everything():
     for entry in reported["planted_bugs"]:
         assert entry["verdict"] == "flagged"
         assert entry["mu_lower"] > entry["claimed_mu"]
+        if (entry["bug"], entry["path"]) == ("last coordinate clean", "deployed"):
+            assert entry["by"] in ("coordinate 3", "nearest")
 
 
 TINY = report.Scale("quick", {"simulator": 200}, bugs=200)

@@ -35,6 +35,7 @@ clientapp = "evil:client"
 
 
 PROTOBUF = {"content-type": "application/protobuf"}
+pytestmark = pytest.mark.filterwarnings("ignore:GitWildMatchPattern:DeprecationWarning")  # Flower's own
 
 
 def wait(condition, seconds=400.0):

@@ -7,14 +7,14 @@ import logging
 import random
 from collections import Counter, deque
 from contextlib import suppress
+from types import SimpleNamespace
 
-import grpc
 import numpy as np
 import pytest
 
 from pgfl.deploy import identity, masked_messages
-from pgfl.deploy.messages import Answer, Challenge, Decline, Publication, Refused, Request, Stop, Welcome
-from pgfl.deploy.round_streams import ClientStreams, SiteStream
+from pgfl.deploy.messages import Answer, Challenge, Decline, PeerHello, Publication, Refused, Request, Stop, Welcome
+from pgfl.deploy.round_streams import ClientStreams, SiteStream, _ClientStream
 from pgfl.deploy.site.members import Neighbour
 from pgfl.deploy.site.peer_links import PeerService
 from pgfl.deploy.wire import Kind, Malformed, decode, encode
@@ -91,26 +91,6 @@ def converse_by_hand(batch, malformed):
     return "lost", refused, handled
 
 
-class Aborted(Exception):
-    pass
-
-
-class FakeContext:
-    """A gRPC context of a caller that came through the proxy."""
-
-    port = 1
-
-    def __init__(self):
-        self.codes = []
-
-    def peer(self):
-        return f"ipv4:127.0.0.1:{self.port}"
-
-    async def abort(self, code, details):
-        self.codes.append(code)
-        raise Aborted
-
-
 def test_the_peer_service_survives(tmp_path):
     certificate = identity.create_site(tmp_path, "north", [])
     taken = []
@@ -120,45 +100,51 @@ def test_the_peer_service_survives(tmp_path):
         return b"ok"
 
     service = PeerService(tmp_path, tmp_path, lambda: {"north": Neighbour(certificate, "x")}, LIMITS, receive)
-    context = FakeContext()
-    service.proxy._certificates[FakeContext.port] = certificate
-
-    async def scenario():
-        for data in hostile(1):
-            try:
-                await service._publish(data, context)
-            except Aborted:
-                continue
-
-    asyncio.run(scenario())
-    expected = refused_by_hand(hostile(1), (Publication,))
+    replies = [service.reply(certificate, data) for data in hostile(1)]
+    expected = refused_by_hand(hostile(1), (PeerHello, Publication))
     assert service.refused["malformed"] == expected > 0.9 * MESSAGES
     assert len(taken) + sum(service.refused.values()) == MESSAGES
-    assert set(context.codes) <= {grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.FAILED_PRECONDITION}
+    assert {decode(reply, LIMITS, ALL).kind for reply, accepted in replies if not accepted} == {Kind.REFUSED}
+    assert [reply for reply, accepted in replies if accepted] == [b"ok"] * len(taken)
     assert all(frame.header.site == "north" and np.isfinite(frame.vectors).all() for frame in taken)
 
 
 def test_a_sites_end_of_a_stream_survives():
     frames, kept = deque(hostile(2)), []
-    streams = ClientStreams("north", b"", b"", LIMITS, None, None, lambda client, frame: kept.append(frame), None)
-
-    class Reading:
-        async def read(self):
-            return frames.popleft() if frames else grpc.aio.EOF
-
-    async def scenario():
-        rounds = 0
-        while frames:
-            await streams._read("eve", Reading())
-            rounds += 1
-        return rounds
-
-    hung_up = asyncio.run(scenario())
+    streams = ClientStreams(
+        "north", None, None, LIMITS, lambda hello, nonce: "eve", lambda client: None,
+        lambda client, frame: kept.append(frame), lambda client: None,
+    )  # fmt: skip
+    hung_up = 0
+    while frames:
+        connection = Connection()
+        asyncio.run(connection.hear(_ClientStream(streams, "there"), frames))
+        hung_up += 1
     refused = refused_by_hand(hostile(2), TO_SITE)
     assert streams.refused["malformed"] == refused
     assert hung_up == -(-refused // 20), "twenty malformed frames close a stream"
     assert [frame.kind for frame in kept] == [frame.kind for frame in valid(hostile(2), TO_SITE)]
     assert len(kept) == MESSAGES - refused > 0
+
+
+class Connection:
+    """In the place of a real one: passes frames on until it is closed."""
+
+    def __init__(self):
+        self.frames, self.closed = SimpleNamespace(longest=0), False
+
+    async def hear(self, conversation, frames):
+        conversation.opened(self)
+        conversation.heard(good(Kind.HELLO))
+        while frames and not self.closed:
+            conversation.heard(frames.popleft())
+        conversation.ended(None)
+
+    def send(self, frame):
+        decode(frame, LIMITS, ALL)
+
+    def close(self):
+        self.closed = True
 
 
 def test_a_client_survives(tmp_path):
@@ -170,10 +156,6 @@ def test_a_client_survives(tmp_path):
     challenge = encode(Challenge(site="north", nonce="00" * 32))
     frames, ends = deque(hostile(5)), []
 
-    class Outbox:
-        def put(self, data):
-            decode(data, LIMITS, ALL)
-
     expected, malformed, passed = Counter(), 0, []
     while frames:
         batch = [frames.popleft() for _ in range(min(50, len(frames)))]
@@ -181,7 +163,7 @@ def test_a_client_survives(tmp_path):
         expected[how] += 1
         malformed += refused
         passed += taken
-        ends.append(stream.converse(iter([challenge, *batch]), "t", Outbox()).how)
+        ends.append(stream.converse(iter([challenge, *batch]), "t", lambda data: decode(data, LIMITS, ALL)).how)
     assert stream.refused["malformed"] == malformed > 0.3 * MESSAGES
     assert Counter(ends) == expected
     assert set(expected) == {"lost", "stopped", "refused"}

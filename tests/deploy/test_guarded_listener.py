@@ -11,9 +11,9 @@ from collections import Counter
 import pytest
 
 from pgfl.deploy import identity
+from pgfl.deploy.flower.port_guard import PortGuard, _Handshake
 from pgfl.deploy.flower.superlink import BodyLimit
-from pgfl.deploy.guarded_listener import ConnectionLimits, PortGuard, _Handshake
-from pgfl.deploy.mtls_proxy import MtlsProxy
+from pgfl.deploy.guarded_listener import ConnectionLimits
 from pgfl.deploy.round_streams import SiteStream
 from tests.command_line import wait_for
 from tests.deploy.test_streams import LIMITS, TOKEN, Host
@@ -77,10 +77,10 @@ def test_connections_of_one_address_are_limited_and_the_silent_ones_make_room_so
             try:
                 assert await echoed(site, port) == b"hello"
                 return
-            except OSError:
+            except (OSError, asyncio.IncompleteReadError):
                 await asyncio.sleep(0.05)
 
-    guarded(site, ConnectionLimits(per_address=3, handshake=0.5), scenario)
+    guarded(site, ConnectionLimits(per_address=3, handshake=1.0), scenario)
 
 
 def test_what_is_passed_on_is_whole_and_outlives_the_time_for_handshakes(site):
@@ -96,7 +96,7 @@ def test_what_is_passed_on_is_whole_and_outlives_the_time_for_handshakes(site):
         assert guard.caller(next(iter(guard._addresses))) == "127.0.0.1"
         writer.close()
 
-    guarded(site, ConnectionLimits(handshake=0.3), scenario)
+    guarded(site, ConnectionLimits(handshake=1.0), scenario)
 
 
 def test_a_connection_that_stays_idle_after_its_handshake_is_closed(site):
@@ -104,7 +104,7 @@ def test_a_connection_that_stays_idle_after_its_handshake_is_closed(site):
         reader, _ = await connected(site, port)
         assert await reader.read() == b""
 
-    guarded(site, ConnectionLimits(handshake=0.2, idle=0.2), scenario)
+    guarded(site, ConnectionLimits(idle=0.2), scenario)
 
 
 def test_a_handshake_is_over_with_the_first_record_of_application_data_however_it_is_cut():
@@ -118,17 +118,6 @@ def test_a_handshake_is_over_with_the_first_record_of_application_data_however_i
             assert not handshake.done
         handshake.saw(whole[place:])
         assert handshake.done
-
-
-def test_one_context_serves_all_connections_until_the_links_change(site):
-    other = site[0].read_bytes()
-    trusted = [b""]
-    proxy = MtlsProxy(*site, lambda: trusted[0], Counter())
-    first = proxy._tls()
-    assert proxy._tls() is first
-    trusted[0] = other
-    assert proxy._tls() is not first
-    assert proxy._tls() is proxy._tls()
 
 
 @pytest.mark.parametrize("stated", [True, False])

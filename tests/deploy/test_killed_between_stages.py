@@ -31,7 +31,7 @@ class Fused:
         federation = demo_federation(1, CLIENTS, "huber", seed=4, trust=trust)
         agreed = demo_training(federation, "huber", rounds, trust).model_dump()
         agreed["privacy"] |= {"dropouts": 0.3} if trust == "masked" else {}
-        timing = {"start": 120.0, "answers": 6.0, "exchange": 6.0}
+        timing = {"start": 120.0, "answers": 60.0, "exchange": 6.0}  # whoever is killed is back by then
         self.network = LocalNetwork(
             folder, federation, Training.model_validate(agreed), demo_privacy("huber", 20.0, rounds, trust), timing,
             record_noise=True,

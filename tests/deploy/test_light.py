@@ -10,7 +10,7 @@ from pathlib import Path
 import pgfl.deploy
 from tests.deploy.client_folders import client_folder
 
-HEAVY = ("flwr", "jax", "polars", "pgfl.simulate", "matplotlib", "ray", "scipy.stats")
+HEAVY = ("flwr", "grpc", "jax", "polars", "pgfl.simulate", "matplotlib", "ray", "scipy.stats")
 MEASURE = f"""
 import sys
 print(sum(int(line.split()[1]) for line in open("/proc/self/smaps_rollup") if line.startswith("Anonymous:")) // 1024)

@@ -29,7 +29,7 @@ def test_every_line_is_one_json_object_also_with_an_exception_and_line_breaks(tm
     start_logging(LogSettings(format="json", file="site.log"), tmp_path)
     LOG.info("client %s is connected", "ann\nbob")
     LOG.debug("nobody wants to know")
-    logging.getLogger("grpc").info("nor this")
+    logging.getLogger("asyncio").info("nor this")
     try:
         raise KeyError("planted")
     except KeyError:

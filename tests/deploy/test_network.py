@@ -233,8 +233,8 @@ def copied(sources, targets):
 
 
 def test_a_site_that_is_not_linked_is_refused(network, tmp_path):
-    stranger = identity.create_site(tmp_path, "server-9", [])
-    key = (tmp_path / identity.SITE_KEY).read_bytes()
+    identity.create_site(tmp_path, "server-9", [])
+    shown = tmp_path / identity.SITE_CERTIFICATE, tmp_path / identity.SITE_KEY
     store = SiteStore(network.home(SOUTH) / STORE)
     neighbour = store.neighbours()[NORTH]
     store.close()
@@ -244,7 +244,7 @@ def test_a_site_that_is_not_linked_is_refused(network, tmp_path):
     async def call():
         hello = PeerHello(site="server-9", training=network.training.digest, round=0, degree=1, heard=0)
         link = PeerLink(
-            NORTH, neighbour, stranger.pem, key, Limits(5), lambda: encode(hello),
+            NORTH, neighbour, *shown, Limits(5), lambda: encode(hello),
             lambda *reply: replies.append(reply), lambda *reason: down.append(reason),
         )  # fmt: skip
         link.start()

@@ -5,16 +5,17 @@ from __future__ import annotations
 import asyncio
 import logging
 
-import grpc
-import grpc.aio
 import numpy as np
 import pytest
 
 from pgfl.core.roles import Publication
-from pgfl.deploy import identity
+from pgfl.deploy import identity, pinned_tls
+from pgfl.deploy.frame_call import FrameCall
 from pgfl.deploy.messages import Acknowledged, PeerHello, encode_publication, read_publication
+from pgfl.deploy.site import peer_links
 from pgfl.deploy.site.members import Neighbour
-from pgfl.deploy.site.peer_links import SERVICE, PeerLink, PeerService, Refused
+from pgfl.deploy.site.peer_links import PeerLink, PeerService, Refused
+from pgfl.deploy.tls_frames import BadConnection, TlsFrames
 from pgfl.deploy.wire import Kind, Limits, encode
 from tests.deploy.wires import Cable
 
@@ -28,14 +29,11 @@ class Place:
     def __init__(self, folder, name):
         self.name = name
         self.certificate = identity.create_site(folder, name, [])
-        self.key = (folder / identity.SITE_KEY).read_bytes()
+        self.shown = folder / identity.SITE_CERTIFICATE, folder / identity.SITE_KEY
         self.neighbours = {}
         self.inbox, self.replies, self.down = [], [], []
         self.refuse = None
-        self.service = PeerService(
-            folder / identity.SITE_CERTIFICATE, folder / identity.SITE_KEY, lambda: self.neighbours, LIMITS,
-            self.receive,
-        )  # fmt: skip
+        self.service = PeerService(*self.shown, lambda: self.neighbours, LIMITS, self.receive)
 
     async def listen(self):
         self.port = await self.service.start("127.0.0.1:0")
@@ -50,11 +48,10 @@ class Place:
         self.inbox.append((peer, frame))
         return encode(Acknowledged(site=self.name, training=TRAINING, round=3, degree=1, finished=False))
 
-    def link(self, other, **changes):
+    def link(self, other, shown=None):
         return PeerLink(
-            other, changes.get("neighbour", self.neighbours[other]), changes.get("certificate", self.certificate.pem),
-            changes.get("key", self.key), LIMITS, self.greeting, lambda p, f: self.replies.append((p, f)),
-            lambda p, why: self.down.append((p, why)),
+            other, self.neighbours[other], *(shown or self.shown), LIMITS, self.greeting,
+            lambda p, f: self.replies.append((p, f)), lambda p, why: self.down.append((p, why)),
         )  # fmt: skip
 
     def greeting(self):
@@ -69,9 +66,9 @@ async def until(condition, seconds=120.0):
     raise AssertionError("waited in vain")
 
 
-async def call(north, south, happened, **shown):
+async def call(north, south, happened, shown=None):
     """North calls, showing its own certificate or another, until something has happened; then both are done."""
-    link = north.link("south", **shown)
+    link = north.link("south", shown)
     link.start()
     await until(happened)
     await link.stop()
@@ -147,22 +144,21 @@ def test_a_neighbour_far_away_is_reached(pair):
     assert south.inbox[0][0] == "north"
 
 
-def impostor(tmp_path, name):
-    certificate = identity.create_site(tmp_path / "impostor", name, [])
-    return certificate.pem, (tmp_path / "impostor" / identity.SITE_KEY).read_bytes()
+def impostor(folder, name):
+    """The certificate of another site of this name, and where it and its key are."""
+    certificate = identity.create_site(folder / "impostor", name, [])
+    return certificate, (folder / "impostor" / identity.SITE_CERTIFICATE, folder / "impostor" / identity.SITE_KEY)
 
 
 def test_a_caller_with_a_certificate_that_is_not_linked_is_refused(pair, tmp_path, caplog):
     north, south = pair
-    pem, key = impostor(tmp_path, "north")
+    _, shown = impostor(tmp_path, "north")
 
     async def scenario():
         await south.listen()
         north.knows(south)
         south.neighbours["north"] = Neighbour(north.certificate, "127.0.0.1:1")
-        await call(
-            north, south, lambda: south.service.refused["certificate"] > 2 and north.down, certificate=pem, key=key
-        )
+        await call(north, south, lambda: south.service.refused["certificate"] > 2 and north.down, shown)
 
     with caplog.at_level(logging.WARNING):
         asyncio.run(scenario())
@@ -176,27 +172,25 @@ def test_a_caller_with_a_certificate_that_is_not_linked_is_refused(pair, tmp_pat
 
 def test_a_server_with_another_certificate_than_the_pinned_is_refused(pair, tmp_path):
     north, south = pair
-    pem, _ = impostor(tmp_path, "south")
+    other, _ = impostor(tmp_path, "south")
 
     async def scenario():
         await south.listen()
-        north.knows(south, certificate=identity.SiteCertificate("south", pem))
+        north.knows(south, certificate=other)
         south.neighbours["north"] = Neighbour(north.certificate, "127.0.0.1:1")
         await call(north, south, lambda: north.down)
 
     asyncio.run(scenario())
     assert not south.inbox
-    assert "CERTIFICATE_VERIFY_FAILED" in north.down[0][1] or "UNAVAILABLE" in north.down[0][1]
+    assert north.down[0][1] == "the certificate that it shows is not the pinned one, or not valid today"
 
 
-async def call_without_certificate(south, trusted):
-    """What becomes of a greeting from somebody who shows no certificate and trusts `trusted`."""
-    credentials = grpc.ssl_channel_credentials(trusted)
-    options = [("grpc.ssl_target_name_override", south.certificate.tls_name)]
-    async with grpc.aio.secure_channel(f"127.0.0.1:{south.port}", credentials, options=options) as channel:
-        with pytest.raises(grpc.aio.AioRpcError) as refusal:
-            await channel.unary_unary(f"/{SERVICE}/Greet")(south.greeting(), timeout=60)
-    return refusal.value.code()
+def greet_without_certificate(south, trusted):
+    """The replies to a greeting from somebody who shows no certificate and trusts `trusted`."""
+    frames = TlsFrames(pinned_tls.calling(trusted.pem), LIMITS.frame_bytes, south.certificate.tls_name)
+    with FrameCall(f"127.0.0.1:{south.port}", frames) as call:
+        call.send(south.greeting())
+        return list(call.frames())
 
 
 def test_a_caller_without_a_certificate_is_refused(pair, caplog):
@@ -205,12 +199,12 @@ def test_a_caller_without_a_certificate_is_refused(pair, caplog):
     async def scenario():
         await south.listen()
         south.neighbours["north"] = Neighbour(north.certificate, "127.0.0.1:1")
-        code = await call_without_certificate(south, south.certificate.pem)
+        with pytest.raises(BadConnection, match="it wants to see a certificate"):
+            await asyncio.to_thread(greet_without_certificate, south, south.certificate)
         await south.service.stop()
-        return code
 
     with caplog.at_level(logging.WARNING):
-        assert asyncio.run(scenario()) is grpc.StatusCode.UNAVAILABLE
+        asyncio.run(scenario())
     assert not south.inbox
     assert "a site that calls from 127.0.0.1 is refused: it shows no certificate" in caplog.text
 
@@ -220,12 +214,14 @@ def test_a_caller_that_does_not_trust_the_site_is_told_of(pair, tmp_path, caplog
 
     async def scenario():
         await south.listen()
-        await call_without_certificate(south, impostor(tmp_path, "south")[0])
+        with pytest.raises(BadConnection, match="is not the pinned one"):
+            await asyncio.to_thread(greet_without_certificate, south, impostor(tmp_path, "south")[0])
+        await until(lambda: south.service.refused["certificate"])
         await south.service.stop()
 
     with caplog.at_level(logging.WARNING):
         asyncio.run(scenario())
-    assert "127.0.0.1 is refused: it hung up in the TLS handshake, as one that does not trust" in caplog.text
+    assert "127.0.0.1 is refused: it does not trust the certificate of this site" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -252,24 +248,6 @@ def test_what_is_no_tls_is_refused_and_hurts_nobody(pair, caplog, said, why):
     assert why in caplog.text
 
 
-def test_behind_the_proxy_only_proxied_connections_are_accepted(pair, caplog):
-    north, south = pair
-
-    async def scenario():
-        await south.listen()
-        south.neighbours["north"] = Neighbour(north.certificate, "127.0.0.1:1")
-        async with grpc.aio.insecure_channel(f"127.0.0.1:{south.service.proxy._inside}") as channel:
-            with pytest.raises(grpc.aio.AioRpcError) as refusal:
-                await channel.unary_unary(f"/{SERVICE}/Greet")(north.greeting(), timeout=60)
-        await south.service.stop()
-        return refusal.value.code()
-
-    with caplog.at_level(logging.WARNING):
-        assert asyncio.run(scenario()) is grpc.StatusCode.FAILED_PRECONDITION
-    assert not south.inbox
-    assert "only proxied connections are accepted" in caplog.text
-
-
 def test_a_linked_site_cannot_speak_for_another(pair, caplog):
     north, south = pair
 
@@ -282,7 +260,7 @@ def test_a_linked_site_cannot_speak_for_another(pair, caplog):
 
     with caplog.at_level(logging.WARNING):
         asyncio.run(scenario())
-    assert "FAILED_PRECONDITION" in north.down[0][1]
+    assert north.down[0][1] == "it refuses: it calls itself 'east'"
     assert "site north: refused, it calls itself 'east'" in caplog.text
 
 
@@ -318,3 +296,79 @@ def test_a_neighbour_linked_while_running_gets_in(pair):
 
     asyncio.run(scenario())
     assert south.inbox[0][0] == "north"
+
+
+def test_a_neighbour_that_is_unlinked_while_it_is_connected_is_heard_no_more(pair, caplog):
+    north, south = pair
+
+    async def scenario():
+        await south.listen()
+        north.knows(south)
+        south.neighbours["north"] = Neighbour(north.certificate, "127.0.0.1:1")
+        link = north.link("south")
+        link.start()
+        await until(lambda: north.replies)
+        del south.neighbours["north"]
+        heard = len(south.inbox)
+        link.publish(7, encode_publication("north", TRAINING, Publication(7, 2, {"a": np.zeros(4)})))
+        await until(lambda: north.down)
+        assert len(south.inbox) == heard
+        await link.stop()
+        await south.service.stop()
+
+    asyncio.run(scenario())
+    assert north.down[0][1] == "it refuses: its certificate names 'north' and is not the one that is linked"
+    assert "site north: refused, its certificate names 'north' and is not the one that is linked" in caplog.text
+
+
+def test_a_neighbour_that_does_not_reply_is_called_again(pair, monkeypatch):
+    """It takes frames and gives signs of life, and says nothing."""
+    north, south = pair
+    monkeypatch.setattr(peer_links, "REPLY_SECONDS", 0.3)
+
+    async def scenario():
+        await south.listen()
+        north.knows(south)
+        south.neighbours["north"] = Neighbour(north.certificate, "127.0.0.1:1")
+        monkeypatch.setattr(peer_links._Caller, "heard", lambda caller, frame: None)
+        link = north.link("south")
+        link.start()
+        await until(lambda: len(north.down) > 1)
+        monkeypatch.undo()
+        await until(lambda: north.replies)
+        await link.stop()
+        await south.service.stop()
+
+    asyncio.run(scenario())
+    assert north.down[0][1] == "it did not reply in 0.3 s"
+
+
+def test_a_neighbour_that_says_what_was_not_asked_is_called_again(pair, monkeypatch):
+    north, south = pair
+    real = peer_links._Caller.opened
+
+    def opened(caller, connection):
+        real(caller, connection)
+        connection.send(south.greeting())
+
+    async def scenario():
+        await south.listen()
+        north.knows(south)
+        south.neighbours["north"] = Neighbour(north.certificate, "127.0.0.1:1")
+        monkeypatch.setattr(peer_links._Caller, "opened", opened)
+        await call(north, south, lambda: north.down)
+
+    asyncio.run(scenario())
+    assert "malformed" in north.down[0][1] or "what was not asked" in north.down[0][1]
+
+
+def test_one_context_serves_all_connections_until_the_links_change(pair):
+    north, south = pair
+    first = south.service.tls()
+    assert south.service.tls() is first
+    south.neighbours["north"] = Neighbour(north.certificate, "127.0.0.1:1")
+    second = south.service.tls()
+    assert second is not first
+    assert south.service.tls() is second
+    south.service.renew()
+    assert south.service.tls() is not second

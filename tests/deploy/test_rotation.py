@@ -60,7 +60,7 @@ def test_a_site_and_a_client_rotate_while_training_runs(tmp_path):
             await until(lambda: sites[0].parts.shown.certificate == certificate(network, here) != before)
             await until(lambda: sites[1].peers.neighbours[here].coming is None)
             await more_rounds()
-            ends.devices[client].stream._call.cancel()  # the link breaks, and the client comes back
+            ends.devices[client].stream._call.close()  # the link breaks, and the client comes back
             await until(lambda: not next_of(device / identity.CLIENT_KEY).exists() and not next_of(own_pin).exists())
             await more_rounds()
             assert not ends, "nobody ended"

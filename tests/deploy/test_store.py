@@ -93,6 +93,29 @@ def test_the_largest_release_number_is_remembered_whatever_became_of_it(store, t
     again.close()
 
 
+def test_a_release_that_is_saved_with_a_round_counts_like_any_other(store, tmp_path):
+    """Accepted or not, and after an expulsion or with a new key; a smaller number that comes later changes nothing."""
+    keys = {name: key(tmp_path, name) for name in ("ann", "bob", "cem")}
+    for name, own in keys.items():
+        store.admit(name, own, "a")
+    store.save_round(1, {}, ["ann"], {}, {"ann": 7, "bob": 4})
+    store.save_round(2, {}, ["bob"], {}, {"ann": 5, "bob": 3})
+    store.saw_release("bob", 2)
+    again = SiteStore(store.path)
+    assert {name: (client.releases, client.accepted) for name, client in again.clients().items()} == {
+        "ann": (7, 1), "bob": (4, 2), "cem": (0, None),
+    }  # fmt: skip
+    again.expel("ann")
+    again.admit("anna", keys["ann"], "b")
+    assert again.clients()["anna"].releases == 7, "an expulsion is no way to spend again"
+    again.rekey(keys["bob"], key(tmp_path, "bobby"))
+    assert again.clients()["bob"].releases == 4
+    again.expel("bob")
+    again.admit("robert", keys["bob"], "b")
+    assert again.clients()["robert"].releases == 4, "nor is an older key"
+    again.close()
+
+
 def test_only_what_a_round_makes_durable_goes_without_a_sync(store, tmp_path):
     store.admit("ann", key(tmp_path, "ann"), "a")
     levels = []

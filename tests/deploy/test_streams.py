@@ -5,31 +5,39 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from collections import Counter
+from contextlib import contextmanager, suppress
 
 import numpy as np
 import pytest
 
 from pgfl.core.roles import RoundRequest
-from pgfl.deploy import identity
-from pgfl.deploy.messages import Answer, Stop, encode_request
+from pgfl.deploy import identity, pinned_tls, round_streams
+from pgfl.deploy.frame_call import FrameCall
+from pgfl.deploy.frame_connection import FrameConnection
+from pgfl.deploy.guarded_listener import ConnectionLimits
+from pgfl.deploy.messages import BETWEEN_SITE_AND_CLIENT, Answer, Challenge, Hello, Refused, Stop, encode_request
 from pgfl.deploy.round_streams import ClientStreams, SiteStream, Unwelcome
-from pgfl.deploy.wire import Limits, encode
+from pgfl.deploy.tls_frames import PULSE, BadConnection, Pulse, TlsFrames
+from pgfl.deploy.wire import Limits, decode, encode
+from tests.deploy.test_tls_frames import Site
 from tests.deploy.wires import Cable
 
-LIMITS = Limits(dimension=3)
+LIMITS, WIDE = Limits(dimension=3), Limits(dimension=500)
 TOKEN = "t" * 40
+QUICK, DEAD = Pulse(beat=0.1, silent=1.5), Pulse(beat=60.0, silent=60.0)
 
 
 class Host:
     """A site's end in its own thread and loop: welcomes one key, asks `questions`, then stops."""
 
-    def __init__(self, folder, key, questions=0):
+    def __init__(self, folder, key, questions=0, pulse=PULSE):
         self.certificate = identity.create_site(folder, "north", [])
         self.allowed, self.questions, self.answers, self.gone = key, questions, [], []
-        pem = (folder / identity.SITE_KEY).read_bytes()
         self.streams = ClientStreams(
-            "north", self.certificate.pem, pem, LIMITS, self.who, self.opened, self.frame, self.gone.append
-        )
+            "north", folder / identity.SITE_CERTIFICATE, folder / identity.SITE_KEY, LIMITS, self.who, self.opened,
+            self.frame, self.gone.append, pulse=pulse,
+        )  # fmt: skip
 
     def __enter__(self):
         self.loop = asyncio.new_event_loop()
@@ -72,8 +80,22 @@ class Host:
         self.ask(client)
 
 
-def stream(host, key, handle=lambda frame: None, certificate=None):
-    return SiteStream(certificate or host.certificate, key, LIMITS, lambda: 0, handle)
+def stream(host, key, handle=lambda frame: None, certificate=None, pulse=PULSE):
+    return SiteStream(certificate or host.certificate, key, LIMITS, lambda: 0, handle, pulse=pulse)
+
+
+@contextmanager
+def running(host, open_stream):
+    """The stream in a thread of its own; yields how it ended, when it has."""
+    ends = []
+    thread = threading.Thread(target=lambda: ends.append(open_stream.run(f"127.0.0.1:{host.port}", TOKEN)))
+    thread.start()
+    try:
+        yield ends
+    finally:
+        open_stream.close()
+        thread.join(60)
+        assert not thread.is_alive()
 
 
 @pytest.fixture
@@ -145,20 +167,15 @@ def test_a_signature_for_one_site_is_worth_nothing_at_another(key):
 
 
 def test_a_second_stream_replaces_the_first(tmp_path, key):
-    with Host(tmp_path / "n", identity.public_key_of(key), questions=10**9) as host:
-        first, second = (stream(host, key) for _ in range(2))
-        ends = []
-        thread = threading.Thread(target=lambda: ends.append(first.run(f"127.0.0.1:{host.port}", TOKEN)))
-        thread.start()
+    site = Host(tmp_path / "n", identity.public_key_of(key), questions=10**9)
+    with site as host, running(host, stream(host, key)) as first:
         until(lambda: "ann" in host.streams)
-        other = threading.Thread(target=lambda: second.run(f"127.0.0.1:{host.port}", TOKEN))
-        other.start()
-        thread.join(60)
-        assert [ended.how for ended in ends] == ["lost"]
-        assert "ann" in host.streams, "the second stream is open"
-        second.close()
-        other.join(60)
-        assert not other.is_alive()
+        with running(host, stream(host, key)) as second:
+            until(lambda: first)
+            assert [ended.how for ended in first] == ["lost"]
+            assert "ann" in host.streams, "the second stream is open"
+            assert not second
+            assert not host.gone, "the client was there all the time"
 
 
 def test_closing_from_another_thread_ends_the_stream(tmp_path, key):
@@ -171,3 +188,174 @@ def test_closing_from_another_thread_ends_the_stream(tmp_path, key):
 def test_nobody_there_is_lost_not_fatal(tmp_path, key):
     pinned = identity.create_site(tmp_path / "n", "north", [])
     assert stream(None, key, certificate=pinned).run("127.0.0.1:1", TOKEN).how == "lost"
+
+
+def test_a_failure_of_the_client_is_no_lost_stream(tmp_path, key):
+    """A full disk is not mended by another stream."""
+
+    def fail(frame):
+        raise OSError(28, "No space left on device")
+
+    with Host(tmp_path / "n", identity.public_key_of(key), questions=1) as host:
+        with pytest.raises(OSError, match="No space left"):
+            stream(host, key, fail).run(f"127.0.0.1:{host.port}", TOKEN)
+        until(lambda: host.gone == ["ann"])
+
+
+def test_a_client_whose_process_is_stopped_is_gone_soon(tmp_path, key):
+    with Host(tmp_path / "n", identity.public_key_of(key), questions=10**9, pulse=QUICK) as host:
+        dead = stream(host, key, lambda frame: None, pulse=DEAD)
+        with running(host, dead):
+            until(lambda: host.gone == ["ann"])
+            assert "ann" not in host.streams
+
+
+def test_a_client_that_computes_for_long_is_not_gone(tmp_path, key):
+    def ponder(frame):
+        if not isinstance(frame.header, Stop):
+            time.sleep(2 * QUICK.silent)
+        return echo(frame)
+
+    with Host(tmp_path / "n", identity.public_key_of(key), questions=1, pulse=QUICK) as host:
+        ended = stream(host, key, ponder, pulse=QUICK).run(f"127.0.0.1:{host.port}", TOKEN)
+    assert ended.how == "stopped"
+    assert len(host.answers) == 1
+
+
+def test_a_site_whose_process_is_stopped_is_lost_soon_and_found_again(tmp_path, key):
+    with Host(tmp_path / "n", identity.public_key_of(key), questions=1) as host:
+        goes_on = threading.Event()
+        mute = stream(host, key, lambda frame: host.loop.call_soon_threadsafe(goes_on.wait, 60.0) and None, pulse=QUICK)
+        with running(host, mute) as ends:
+            until(lambda: ends)
+            assert (ends[0].how, ends[0].reason) == ("lost", "nothing was heard of it for 1.5 s")
+        goes_on.set()
+        assert stream(host, key, echo).run(f"127.0.0.1:{host.port}", TOKEN).how == "stopped"
+
+
+def call(host, pulse=PULSE):
+    """Somebody who speaks frames, and has not said hello."""
+    frames = TlsFrames(pinned_tls.calling(host.certificate.pem), LIMITS.frame_bytes, host.certificate.tls_name)
+    return FrameCall(f"127.0.0.1:{host.port}", frames, pulse)
+
+
+def test_who_does_not_say_hello_is_told_so_and_hung_up_on(tmp_path, key, monkeypatch):
+    """Signs of life are no hello."""
+    monkeypatch.setattr(round_streams, "_HELLO_SECONDS", 0.5)
+    with Host(tmp_path / "n", identity.public_key_of(key)) as host, call(host, Pulse(beat=0.05)) as stranger:
+        in_vain = threading.Timer(20.0, stranger.close)
+        in_vain.start()
+        said = [decode(frame, LIMITS, BETWEEN_SITE_AND_CLIENT).header for frame in stranger.frames()]
+        in_vain.cancel()
+        assert [type(header) for header in said] == [Challenge, Refused]
+        assert said[1].reason == "no hello came"
+        assert host.streams.refused["stream"] == 1
+
+
+def test_a_stranger_may_send_no_more_than_a_hello(tmp_path, key, caplog):
+    """A client may send a frame as long as its models; before it is known who it is, much less is kept."""
+    length = (1 << 16) + 1
+    with Host(tmp_path / "n", identity.public_key_of(key)) as host:
+        assert length < LIMITS.frame_bytes
+        with call(host) as stranger, suppress(BadConnection):
+            stranger.send(bytes(length))
+            assert len(list(stranger.frames())) <= 1, "a challenge and no more"
+        until(lambda: host.streams.refused["stream"] == 1)
+    assert f"a stream from 127.0.0.1 was refused: it sends a frame of {length} bytes" in caplog.text
+
+
+def test_a_client_that_is_known_may_send_a_frame_as_long_as_its_models(tmp_path, key):
+    site = Host(tmp_path / "n", identity.public_key_of(key), questions=1)
+    with site as host, running(host, stream(host, key, lambda frame: bytes(LIMITS.frame_bytes))) as ends:
+        until(lambda: host.streams.refused["malformed"] == 1)
+        assert "ann" in host.streams
+        assert not ends
+
+
+def test_a_new_certificate_is_shown_to_new_streams_while_the_old_ones_go_on(tmp_path, key):
+    asked = []
+
+    def later(frame):
+        asked.append(frame)
+        return echo(frame) if len(asked) > 1 else None
+
+    with Host(tmp_path / "n", identity.public_key_of(key), questions=10**9) as host:
+        with running(host, stream(host, key, later)):
+            until(lambda: asked)
+            old, new = host.certificate, identity.create_site(tmp_path / "new", "north", [])
+            for name in (identity.SITE_CERTIFICATE, identity.SITE_KEY):
+                (tmp_path / "n" / name).write_bytes((tmp_path / "new" / name).read_bytes())
+            host.certificate = new
+            host.loop.call_soon_threadsafe(host.streams.renew)
+            until(lambda: stream(host, key, certificate=old).run(f"127.0.0.1:{host.port}", TOKEN).how == "lost")
+            host.loop.call_soon_threadsafe(host.ask, "ann")
+            until(lambda: len(host.answers) > 3)
+        answered = len(host.answers)
+        with running(host, stream(host, key, echo)):
+            until(lambda: len(host.answers) > answered + 3)
+
+
+class Answering:
+    """A client without arithmetic, in the site's own loop; its token is its name."""
+
+    def __init__(self, name, answered):
+        self.name, self.answered, self.connection = name, answered, None
+
+    def opened(self, connection):
+        self.connection = connection
+
+    def heard(self, frame):
+        header = decode(frame, WIDE, BETWEEN_SITE_AND_CLIENT).header
+        if isinstance(header, Challenge):
+            self.connection.send(encode(Hello(key="", token=self.name, signature="", releases=0)))
+        else:
+            self.answered[self.name] += 1
+            answer = Answer(round=header.round, release=1, clean=False)
+            self.connection.send(encode(answer, np.zeros((2, WIDE.dimension))))
+
+    def ended(self, why):
+        pass
+
+
+def test_a_thousand_streams_hold_and_some_that_take_nothing_hold_nobody_up(tmp_path):
+    """All are asked at once, again and again; those that never read are the only ones that are hung up on."""
+    site, crowd, stuck, rounds = Site(tmp_path, "north"), 1000, {"client-3", "client-77", "client-901"}, 3
+    asked, answered, came, gone = Counter(), Counter(), [], []
+    streams = ClientStreams(
+        "north", *site.files, WIDE, lambda hello, nonce: hello.token, came.append,
+        lambda client, frame: asked.subtract([client]), gone.append,
+        ConnectionLimits(per_address=2 * crowd, handshake=60.0),
+    )  # fmt: skip
+    request = encode_request(RoundRequest(1, crowd, np.zeros(WIDE.dimension)))
+
+    async def scenario():
+        port, tls = await streams.start("127.0.0.1:0"), pinned_tls.calling(site.certificate.pem)
+        loop, chunk = asyncio.get_running_loop(), memoryview(bytearray(1 << 16))
+        clients = {}
+        for number, name in enumerate(f"client-{number}" for number in range(crowd)):
+            clients[name] = FrameConnection(
+                TlsFrames(tls, WIDE.frame_bytes, "north.pgfl"), Answering(name, answered), 60.0, 1 << 30, PULSE, chunk
+            )
+            await loop.create_connection(lambda name=name: clients[name], "127.0.0.1", port)
+            while len(came) <= number:
+                await asyncio.sleep(0.001)
+        async with asyncio.timeout(200.0):
+            for name in stuck:
+                clients[name]._transport.pause_reading()
+            for _ in range(rounds):
+                for name in clients:
+                    asked[name] += 1
+                    streams.send(name, request)
+                while any(asked[name] for name in clients.keys() - stuck):
+                    await asyncio.sleep(0.01)
+            filler = bytes(WIDE.frame_bytes)
+            for _ in range(100):
+                for name in stuck:
+                    streams.send(name, filler)
+                await asyncio.sleep(0)
+            assert set(gone) == stuck
+            assert all(name in streams for name in clients.keys() - stuck)
+            assert all(answered[name] == rounds for name in clients.keys() - stuck)
+        await streams.stop()
+
+    asyncio.run(scenario())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
+from tests.mutants.planted_charges import CHARGES
 from tests.mutants.planted_devices import DEVICES
 from tests.mutants.planted_endings import ENDINGS
 from tests.mutants.planted_faults import FAULTS
@@ -13,6 +14,7 @@ from tests.mutants.planted_masks import MASKS
 from tests.mutants.planted_sites import SITES
 from tests.mutants.planted_slips import SLIPS
 from tests.mutants.planted_tables import TABLES
+from tests.mutants.planted_transport import TRANSPORT
 from tests.mutants.planted_trust import OF_TRUST
 from tests.mutants.planted_trustee import TRUSTEES
 from tests.mutants.planted_world import WORLD
@@ -23,7 +25,6 @@ SEARCH = "tests/privacy/test_sensitivity.py::test_no_replaced_record_and_no_mess
 SOFTMAX = "tests/objectives/test_softmax.py::test_{}"
 CLIPPED = "tests/privacy/test_sensitivity.py::test_clipped_rows_are_within_the_bound_exactly_and_as_computed"
 LOOKS = "tests/privacy/test_mechanism.py::test_accounts_are_those_of_a_loop_that_looks_at_every_client_in_every_round"
-RELEASES = "tests/simulate/test_numba_releases.py::"
 
 
 MECHANISM: tuple[Mutant, ...] = (
@@ -355,8 +356,8 @@ MECHANISM: tuple[Mutant, ...] = (
         "σ² = Δ²/(4φ)",
         "Twice the φ that is charged.",
         "privacy/budget.py",
-        "doubled = 2.0 * (phi",
-        "doubled = 4.0 * (phi",
+        "math.sqrt(2.0 * phi) if isinstance(phi, float) else np.sqrt(2.0 * np.asarray(phi))",
+        "math.sqrt(4.0 * phi) if isinstance(phi, float) else np.sqrt(4.0 * np.asarray(phi))",
         ("tests/privacy/test_mechanism.py::test_calibration_is_theorem_three",),
         ("huber/simulator",),
     ),
@@ -365,8 +366,8 @@ MECHANISM: tuple[Mutant, ...] = (
         "σ is multiplied by ζ every round, where σ² should be",
         "Late releases leak more than is charged.",
         "privacy/mechanism.py",
-        "        return sigma_for(self.sensitivity[clients], price)\n",
-        "        return sigma_for(self.sensitivity[clients], price) * self.budget.zeta ** (0.5 * round)\n",
+        "        sigma = self._sigma(clients, price)\n",
+        "        sigma = self._sigma(clients, price) * self.budget.zeta ** (0.5 * round)\n",
         ("tests/privacy/test_mechanism.py::test_by_round_the_round_decides",),
         ("huber/simulator",),
     ),
@@ -375,8 +376,8 @@ MECHANISM: tuple[Mutant, ...] = (
         "a simulated release has the σ of the next one",
         "It leaks the φ of the next and is charged its own.",
         "privacy/mechanism.py",
-        "        price = self.budget.price(self.releases, round, clients)\n        if",
-        "        price = self.budget.price(self.releases, round + 1, clients)\n        if",
+        "        sigma = self._sigma(clients, price)\n",
+        "        sigma = self._sigma(clients, self._price(clients, min(round + 1, self.budget.last)))\n",
         ("tests/privacy/test_mechanism.py::test_by_round_the_round_decides",),
         ("huber/simulator",),
     ),
@@ -442,54 +443,9 @@ MECHANISM: tuple[Mutant, ...] = (
         "what a look ahead found is kept when an account is restored",
         "The restored account may be much nearer to its limits.",
         "privacy/mechanism.py",
-        "        self.rho = rho.astype(np.float64)\n        self._sure = _Sure()\n",
-        "        self.rho = rho.astype(np.float64)\n",
+        "        self.refusals = refusals.astype(np.int32)\n        self._sure = _Sure()\n",
+        "        self.refusals = refusals.astype(np.int32)\n",
         ("tests/privacy/test_mechanism.py::test_a_restored_account_is_looked_at_anew",),
-    ),
-    Mutant(
-        "compiled-noise-unscaled",
-        "the compiled release adds normal numbers that are not multiplied by σ",
-        "The noise is that of another budget.",
-        "simulate/numba_releases.py",
-        "normals[i, f] * scale",
-        "normals[i, f]",
-        (RELEASES + "test_a_compiled_release_is_the_plain_one_bit_by_bit",),
-    ),
-    Mutant(
-        "compiled-release-unchecked",
-        "the compiled release takes a σ of 0, and models that are not finite",
-        "A model would leave without noise.",
-        "simulate/numba_releases.py",
-        "len(sigma) == len(clients) == len(normals) and _all_fit(clients, sigma, model)",
-        "len(sigma) == len(clients) == len(normals)",
-        (RELEASES + "test_what_the_plain_release_refuses_is_not_released",),
-    ),
-    Mutant(
-        "compiled-clean-mean",
-        "the compiled release averages clean models",
-        "The servers' models are not functions of the releases.",
-        "simulate/numba_releases.py",
-        "mean[f] += released[k, f] - dual[k, f]",
-        "mean[f] += model[k, f] - dual[k, f]",
-        (RELEASES + "test_a_compiled_release_is_the_plain_one_bit_by_bit",),
-    ),
-    Mutant(
-        "compiled-noise-reused",
-        "the rounds of a block share their compiled draw",
-        "Two releases subtracted give the models' difference without noise.",
-        "simulate/numba_normals.py",
-        "while self._at != (block, within):",
-        "while self._at[0] != block:",
-        ("tests/simulate/test_numba_normals.py",),
-    ),
-    Mutant(
-        "releases-not-counted",
-        "a release is paid for but not counted",
-        "max_releases never ends, and by release every one has the first one's noise.",
-        "privacy/mechanism.py",
-        "        self.releases[clients] += 1\n",
-        "",
-        ("tests/privacy/test_mechanism.py",),
     ),
     Mutant(
         "resume-forgets-the-account",
@@ -505,8 +461,8 @@ MECHANISM: tuple[Mutant, ...] = (
         "a resumed run counts releases but forgets ρ",
         "A budget in ρ begins anew.",
         "privacy/mechanism.py",
-        "        self.rho = rho.astype(np.float64)\n",
-        "",
+        "Account(releases.astype(np.int32), rho.astype(np.float64))",
+        "Account(releases.astype(np.int32), self.rho)",
         ("tests/privacy/test_mechanism.py",),
     ),
     Mutant(
@@ -594,5 +550,6 @@ MECHANISM: tuple[Mutant, ...] = (
     ),
 )
 
-PRIVACY = (*MECHANISM, *LINEARISED, *DEVICES, *LEDGERS, *SLIPS, *ENDINGS, *LATER, *SITES, *TRUSTEES, *MASKS, *OF_TRUST)
-PLANTED = (*PRIVACY, *TABLES, *WORLD, *FAULTS)
+SIMULATED = (*MECHANISM, *CHARGES, *LINEARISED)
+PRIVACY = (*SIMULATED, *DEVICES, *LEDGERS, *SLIPS, *ENDINGS, *LATER, *SITES, *TRUSTEES, *MASKS, *OF_TRUST)
+PLANTED = (*PRIVACY, *TABLES, *WORLD, *FAULTS, *TRANSPORT)

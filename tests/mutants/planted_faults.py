@@ -11,9 +11,9 @@ FAULTS: tuple[Mutant, ...] = (
         "connecting-in-a-hurry",
         "an attempt to connect is given up after 200 ms",
         "At a round trip of 120 ms nobody connects.",
-        "deploy/grpc_options.py",
-        '("grpc.min_reconnect_backoff_ms", 20_000)',
-        '("grpc.min_reconnect_backoff_ms", 200)',
+        "deploy/tls_frames.py",
+        "CONNECT_SECONDS: Final = 20.0",
+        "CONNECT_SECONDS: Final = 0.2",
         ("tests/deploy/test_long_links.py",),
     ),
     Mutant(
@@ -21,9 +21,9 @@ FAULTS: tuple[Mutant, ...] = (
         "a site that is stopped tells its clients that training is over",
         "They end with exit code 0 and stay down.",
         "deploy/round_streams.py",
-        "        for client in self._queues:\n            self.close(client)\n",
-        '        for client in self._queues:\n            self.send(client, encode(messages.Stop(reason="stopped")))\n'
-        "            self.close(client)\n",
+        "        await self._port.close()\n",
+        '        for client in self._open:\n            self.send(client, encode(messages.Stop(reason="stopped")))\n'
+        "        await self._port.close()\n",
         (ALIVE + "test_a_site_that_is_stopped_is_not_the_end_of_training_and_its_clients_come_back",),
     ),
     Mutant(
@@ -69,10 +69,10 @@ FAULTS: tuple[Mutant, ...] = (
         "context-per-connection",
         "every connection to the port of neighbours gets a TLS context of its own",
         "Strangers fill the memory.",
-        "deploy/mtls_proxy.py",
-        "if self._context is None or self._context[0] != trusted:",
+        "deploy/site/peer_links.py",
+        "if self._tls is None or self._tls[0] != pinned:",
         "if True:",
-        ("tests/deploy/test_guarded_listener.py::test_one_context_serves_all_connections_until_the_links_change",),
+        ("tests/deploy/test_peers.py::test_one_context_serves_all_connections_until_the_links_change",),
     ),
     Mutant(
         "superlink-imports-from-here",

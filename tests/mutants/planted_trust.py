@@ -65,8 +65,8 @@ OF_TRUST: tuple[Mutant, ...] = (
         "pairs release, and nobody is charged",
         "The account stays empty.",
         "privacy/mechanism.py",
-        "            charged = self.shared.charges(clients, self.sensitivity[clients], charged)\n",
-        "            charged = 0.0 * self.shared.charges(clients, self.sensitivity[clients], charged)\n",
+        "            price = self.shared.charges(clients, self.sensitivity[clients], price)\n",
+        "            price = 0.0 * self.shared.charges(clients, self.sensitivity[clients], price)\n",
         (LOOPS, WORLDS),
     ),
     Mutant(

@@ -83,9 +83,9 @@ WORLD = (
     ),
     Mutant(
         "handshakes-for-ever",
-        "a caller may take any time for its handshake",
+        "a caller of Flower's port may take any time for its handshake",
         "A thousand silent connections lock everybody else out.",
-        LISTENER,
+        "deploy/flower/port_guard.py",
         "if self.over.done() or not (self.handshake.done and self.moved):",
         "if self.over.done():",
         (GUARD + "test_connections_of_one_address_are_limited_and_the_silent_ones_make_room_soon",),

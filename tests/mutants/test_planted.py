@@ -4,6 +4,7 @@ import ast
 import re
 from collections import Counter
 from dataclasses import replace
+from functools import cache
 
 import pytest
 
@@ -13,6 +14,7 @@ from tests.mutants import run
 from tests.mutants.planted import PLANTED
 
 SOURCE = run.REPOSITORY / "src" / "pgfl"
+ATTACKED = {case.name for case in [*cases(), *deployed_cases()]}
 WORST = [mutant for mutant in PLANTED if mutant.worst]
 HARMLESS = replace(
     PLANTED[0], name="harmless", new=f"{PLANTED[0].old}  # as it was", tests=("tests/core/test_streams.py",),
@@ -33,13 +35,18 @@ def test_an_edit_fits_exactly_once_and_leaves_python(mutant):
 def test_who_must_notice_exists(mutant):
     for test in mutant.tests:
         file, _, name = test.partition("[")[0].partition("::")
-        tree = ast.parse((run.REPOSITORY / file).read_text("utf-8"))
-        assert not name or name in {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
-    known = {case.name for case in [*cases(), *deployed_cases()]}
+        found = functions_of(file)
+        assert not name or name in found
     for attack in mutant.attacks:
         subject, _, path = attack.partition("/")
-        assert subject in known
+        assert subject in ATTACKED
         assert path in PLAY
+
+
+@cache
+def functions_of(file):
+    tree = ast.parse((run.REPOSITORY / file).read_text("utf-8"))
+    return {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
 
 
 def test_names_are_unique_and_ten_are_the_worst():

@@ -3,6 +3,8 @@
 Two ways to be killed. By SIGKILL before or after any system call, which a parent counts with ptrace (Linux): that is
 between any two writes, syncs and unlinks of creation, opening, charge, anchor, payload and closing. And by `os._exit`
 in the middle of an SQL statement, at any step of SQLite's virtual machine (everywhere).
+
+Clients are forked from a process that does nothing else: one that has run other tests is large, and has threads.
 """
 
 import ctypes
@@ -11,6 +13,7 @@ import shutil
 import signal
 import sys
 import tempfile
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -20,6 +23,7 @@ from pgfl.privacy import accounting
 from pgfl.privacy import ledger_anchor as anchor
 from pgfl.privacy.ledger import Ledger
 from pgfl.privacy.ledger_policy import Policy
+from tests.command_line import finish, start
 
 POLICY = Policy(phi0=1e-3, zeta=0.9, delta=1e-5, max_releases=9)
 ROUNDS = ("r1", "r2")
@@ -101,8 +105,8 @@ def read_wire(wire):
     """The first message sent for each round; a later one must be the same bytes."""
     raw, size, sent = wire.read_bytes(), 482, {}
     assert len(raw) % size == 0
-    for start in range(0, len(raw), size):
-        key, payload = raw[start : start + 2].decode(), raw[start + 2 : start + size]
+    for place in range(0, len(raw), size):
+        key, payload = raw[place : place + 2].decode(), raw[place + 2 : place + size]
         assert sent.setdefault(key, payload) == payload, "two different releases for one round"
     return sent
 
@@ -112,8 +116,8 @@ def spaced(points, among):
     return sorted({round(i * among / (points - 1)) for i in range(points)})
 
 
-@pytest.fixture
-def scene():
+@contextmanager
+def scenes():
     """A fresh place a time: a path without a ledger, and an empty wire. In memory: a process dies here, not a disk."""
     with tempfile.TemporaryDirectory(dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None) as folder:
         place = Path(folder) / "scene"
@@ -125,6 +129,18 @@ def scene():
             return place / "ann.ledger", place / "wire"
 
         yield fresh
+
+
+@pytest.fixture
+def scene():
+    with scenes() as fresh:
+        yield fresh
+
+
+def alone(killing):
+    """Call a function of this file in a process of its own."""
+    done = finish(start(sys.executable, "-c", f"from {__name__} import {killing.__name__} as killing; killing()"))
+    assert done.returncode == 0, done.stderr
 
 
 # By system call ------------------------------------------------------------------------------------------------------
@@ -167,22 +183,27 @@ def killed_at_call(path, wire, stops):
     return None
 
 
-if sys.platform == "linux":
-
-    def test_killed_at_any_system_call(scene):
+def kill_at_system_calls():
+    moments, states, unhurt = set(), set(), 0
+    with scenes() as scene:
         total = killed_at_call(*scene(), stops=None)
         assert total > 300
-        moments, states, unhurt = set(), set(), 0
         for stops in spaced(200, total - 1):
             path, wire = scene()
             unhurt += killed_at_call(path, wire, stops) is not None  # a call for memory more or less
             moments.add((len(read_wire(wire)), os.path.exists(f"{path}-wal")))
             behind = anchored(path)
             states.add((*check(path, wire), behind))
-        assert moments == {(0, False), (0, True), (1, True), (2, True), (2, False)}
-        assert {state[:3] for state in states} == STATES
-        assert {(0, 1, 0, 0), (1, 2, 1, 1)} & states, "none was killed between a charge and its anchor"
-        assert unhurt <= 3
+    assert moments == {(0, False), (0, True), (1, True), (2, True), (2, False)}, moments
+    assert {state[:3] for state in states} == STATES, states
+    assert {(0, 1, 0, 0), (1, 2, 1, 1)} & states, "none was killed between a charge and its anchor"
+    assert unhurt <= 3, unhurt
+
+
+if sys.platform == "linux":
+
+    def test_killed_at_any_system_call():
+        alone(kill_at_system_calls)
 
 
 def anchored(path):
@@ -225,15 +246,20 @@ def killed_at_step(path, wire, steps):
     return int(answer) if answer else None
 
 
-def test_killed_in_the_middle_of_a_statement(scene):
-    total = killed_at_step(*scene(), steps=None)
-    assert total > 200
+def kill_in_statements():
     states = set()
-    for steps in spaced(140, total - 1):
-        path, wire = scene()
-        assert killed_at_step(path, wire, steps) is None
-        states.add(check(path, wire))
-    assert states >= {(0, 0, 0), (0, 1, 0), (1, 1, 1), (1, 2, 1), (2, 2, 2)}
+    with scenes() as scene:
+        total = killed_at_step(*scene(), steps=None)
+        assert total > 200
+        for steps in spaced(140, total - 1):
+            path, wire = scene()
+            assert killed_at_step(path, wire, steps) is None
+            states.add(check(path, wire))
+    assert states >= {(0, 0, 0), (0, 1, 0), (1, 1, 1), (1, 2, 1), (2, 2, 2)}, states
+
+
+def test_killed_in_the_middle_of_a_statement():
+    alone(kill_in_statements)
 
 
 # The check can fail --------------------------------------------------------------------------------------------------

@@ -75,8 +75,8 @@ def test_the_estimate_knows_what_kernels_keep_beside_the_rows(monkeypatch, dtype
     monkeypatch.setattr(memory, "check", lambda shape, **more: checked.append(shape))
     train(made, PGFL(), rounds=1, engine="numba", dtype=np.dtype(dtype))
     played = Simulator([made], PGFL(), Ridge(), TrainingOptions(1, engine="numba", dtype=np.dtype(dtype))).engine
-    kept = played.blocks[0].kept
-    assert (kept is not None) == zeros
+    kept, in_bytes = played.blocks[0].forms
+    assert (kept is not None) == zeros and in_bytes is None
     used = sum(values.nbytes for values in (*played._coordinates, *(kept or ())))
     (shape,) = checked
     known, whole = shape.beside, shape.total

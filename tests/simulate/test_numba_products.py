@@ -76,7 +76,7 @@ def _symmetric(matrix, rows, vector, targets, image, out):
     return products.residual(targets, 0, rows, image, lanes)
 
 
-@pytest.mark.parametrize("rows", [1, 2, 7, 8, 9, 16, 21])
+@pytest.mark.parametrize("rows", [1, 2, 7, 8, 9, 16, 17, 21, 32, 33, 70])
 def test_the_product_with_the_factor_and_the_residual_ignore_what_lies_behind(rows):
     rng = np.random.default_rng(rows)
     half, vector, targets, image = (rng.normal(size=shape) for shape in ((rows, rows), rows, rows, rows))

@@ -7,7 +7,9 @@ from pgfl import PGFL, Huber, Privacy, synthetic_regression
 from pgfl.core import equations as eq
 from pgfl.errors import PrivacyError
 from pgfl.privacy.noise import SeededNoise
-from pgfl.simulate.numba_releases import release_and_average
+from pgfl.simulate.draws import ServerNormals
+from pgfl.simulate.flat_layout import lay_out
+from pgfl.simulate.numba_releases import draw_release_and_average, release_and_average
 from pgfl.simulate.simulator import Simulator
 from pgfl.simulate.training_options import TrainingOptions
 
@@ -70,6 +72,45 @@ def test_those_who_do_not_take_part_may_have_any_model():
     model, dual, normals, sigma = given(60)
     model[1] = np.nan
     assert released(model, dual, normals, sigma)[0]
+
+
+@pytest.mark.parametrize("participants", ["all", 2, 40])
+def test_numbers_that_are_drawn_where_they_are_needed_are_those_of_every_servers_stream(participants):
+    """In any order of rounds, whoever of a server takes part, and though others' rounds come in between."""
+    shape = {"servers": 4, "clients_per_server": 6, "dimension": 7, "samples": (2, 3)}
+    layout = lay_out([synthetic_regression(**shape, seed=run, run=run) for run in range(2)])
+    plain, compiled = (ServerNormals(layout, participants, 5, compiled=chosen) for chosen in (False, True))
+    random, first_two = np.random.default_rng(0), np.arange(layout.clients) % 6 < 2
+    model, dual = random.standard_normal((2, layout.clients, 7))
+    for round in (1, 2, 3, 3, 40, 65, 33, 34, 35, 2, 41, 64, 65):
+        for taking_part in (random.random(layout.clients) < 0.5, layout.client_server == 5, layout.client_server != 5):
+            clients = np.flatnonzero(taking_part & (first_two | (participants != 2)))
+            bounds = np.searchsorted(layout.client_pair[clients], np.arange(layout.pairs + 1))
+            shares = 1.0 / np.maximum(np.diff(bounds), 1)[:, None]
+            sigma, results = random.uniform(0.1, 1.0, len(clients)), []
+            vectors = (model, dual, shares)
+            for _ in range(2):
+                results += [np.zeros_like(model), np.zeros((layout.pairs, 7))]
+            normals = plain(clients, round, 7)
+            assert release_and_average(clients, bounds, sigma, normals, *vectors, *results[:2])
+            drawn = (layout.client_server, compiled.streams, compiled.place(round))
+            assert draw_release_and_average(clients, bounds, sigma, *drawn, *vectors, *results[2:])
+            np.testing.assert_array_equal(results[2], results[0])
+            np.testing.assert_array_equal(results[3], results[1])
+            noise = (results[2] - model)[clients] / sigma[:, None]
+            assert len(np.unique(noise.round(9))) == noise.size
+
+
+def test_nothing_is_drawn_for_a_release_that_is_refused():
+    layout = lay_out([synthetic_regression(servers=4, clients_per_server=3, dimension=4, samples=(2, 3))])
+    normals, everyone = ServerNormals(layout, 3, 5, compiled=True), np.arange(12)
+    before = [part.copy() for part in normals.streams]
+    given = (everyone, np.arange(13), 1.0 * (everyone != 5), layout.client_server, normals.streams)
+    out = np.full((12, 4), 7.0)
+    assert not draw_release_and_average(*given, normals.place(1), np.ones((12, 4)), out, np.ones((12, 1)), out, out)
+    assert (out == 7.0).all()
+    for part, kept in zip(normals.streams, before, strict=True):
+        np.testing.assert_array_equal(part, kept)
 
 
 def test_an_engine_whose_noise_is_wrong_releases_nothing():

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from pgfl import PGFL, Huber, Logistic, synthetic_regression
-from pgfl.simulate import numba_blocks
+from pgfl.simulate import numba_rows
 from pgfl.simulate.numba_compiled import compiled
 from pgfl.simulate.numba_margins import _chance, _chance_in_lanes
 from pgfl.simulate.numba_zeros import without_zeros
@@ -33,7 +33,7 @@ def test_leaving_out_zeros_changes_no_bit(monkeypatch, dimension, dtype, client)
     data = federation(dimension)
     kept = played(data, Logistic(), "numba", client, dtype)
     used = []
-    monkeypatch.setattr(numba_blocks, "without_zeros", lambda rows: used.append(without_zeros(rows)))
+    monkeypatch.setattr(numba_rows, "without_zeros", lambda rows: used.append(without_zeros(rows)))
     whole = played(data, Logistic(), "numba", client, dtype)
     assert (used[0] is None) == (dimension == 8 and dtype is np.float32), "shorter than a register"
     for name in ("model", "dual", "server_models"):

@@ -29,6 +29,7 @@ from pgfl.privacy.accounting import exact_epsilon, exact_rho
 from pgfl.sklearn import PGFLClassifier, PGFLRegressor, PrivacyAccount
 
 ROWS, VALUES = [[0.0], [1.0]], [0.0, 1.0]
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")  # most fits here are short
 
 
 @pytest.mark.parametrize(

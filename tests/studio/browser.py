@@ -15,26 +15,27 @@ START = 180.0
 
 
 class Server:
-    """A running studio, its folder and its address."""
+    """A running studio, its folder, where it keeps what is temporary, and its address."""
 
-    def __init__(self, folder, address):
-        self.folder, self.address = folder, address
+    def __init__(self, folder, temporary, address):
+        self.folder, self.temporary, self.address = folder, temporary, address
         self.base, _, self.token = address.partition("/?token=")
 
 
 @contextmanager
 def studio(folder):
     """`pgfl studio` as a process of its own, as a user starts it."""
-    folder.mkdir(parents=True, exist_ok=True)
+    temporary = folder / "temporary"
+    temporary.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-P", "-c", "from pgfl.cli import main; main()", "studio", "results"]
     log = folder / "studio.log"
     with log.open("wb") as output:
         process = subprocess.Popen(
             [*command, "--no-open", "--port", "0"], cwd=folder, stdout=output, stderr=subprocess.STDOUT,
-            env={**os.environ, "PYTHONUNBUFFERED": "1"},
+            env={**os.environ, "PYTHONUNBUFFERED": "1", "TMPDIR": str(temporary)},
         )  # fmt: skip
     try:
-        yield Server(folder, _address(process, log))
+        yield Server(folder, temporary, _address(process, log))
     finally:
         process.terminate()
         try:

@@ -58,7 +58,7 @@ def test_a_view_is_reached_by_keyboard_fits_a_laptop_and_can_be_read_in_the_dark
     assert not page.evaluate(LUMINANCE)
     page.get_by_role("button", name="Dark or light").click()
     page.wait_for_selector("body.body--dark")
-    page.wait_for_timeout(400)  # Quasar fades colours
+    page.wait_for_function("() => !document.getAnimations().some(one => one instanceof CSSTransition)")  # colours fade
     assert not page.evaluate(LUMINANCE)
     assert page.evaluate("document.documentElement.scrollWidth") <= 1280
     assert not page.errors

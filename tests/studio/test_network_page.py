@@ -1,8 +1,6 @@
 """Network in a real browser: a client is killed and brought back, and a site is watched."""
 
 import re
-import tempfile
-from pathlib import Path
 
 from tests.studio.browser import open_page
 
@@ -23,12 +21,11 @@ def test_the_demo_network_runs_on_without_a_killed_client_and_takes_it_back(serv
     )
     page.get_by_role("button", name=f"Bring back {name}").click()
     page.get_by_role("button", name=f"Kill {name}").wait_for()
-    home = max(
-        Path(tempfile.gettempdir()).glob("pgfl-studio-network-*/**/site.toml"), key=lambda p: p.stat().st_mtime
-    ).parent
+    (home,) = (path.parent for path in server.temporary.glob("pgfl-studio-network-*/**/site.toml"))
     page.get_by_label("the site's folder").fill(str(home))
     page.get_by_role("button", name="Watch").click()
-    row = page.locator("section", has_text="A site of yours").last.get_by_role("row").filter(has_text=name)
+    rows = page.locator("section", has_text="A site of yours").last.get_by_role("row")
+    row = rows.filter(has=page.get_by_role("cell", name=name, exact=True))
     row.wait_for()
     page.wait_for_function("() => [...document.querySelectorAll('th')].some(cell => cell.innerText === 'ε left')")
     assert 0 < float(row.locator("td").last.inner_text()) < 20

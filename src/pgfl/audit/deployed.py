@@ -77,7 +77,7 @@ def _talk(participant: Participant, site: _Site, rounds: Iterable[int], mechanis
         assert isinstance(account, PrivateAccount)
         account.noise = mechanism.disturb(account.noise)
         outbox: SimpleQueue[bytes | None] = SimpleQueue()
-        ended = participant.stream.converse(site.frames(rounds, outbox), TOKEN, outbox)
+        ended = participant.stream.converse(site.frames(rounds, outbox), TOKEN, outbox.put)
     finally:
         account.close()
     if ended.how != "stopped":

@@ -83,8 +83,8 @@ class Scale:
 
 QUICK = Scale(
     "quick",
-    {"simulator": 20_000, "compiled": 20_000, "device": 1_000, "safe-noise": 1_000, "deployed": 100},
-    bugs=1_000,
+    {"simulator": 10_000, "compiled": 10_000, "device": 1_000, "safe-noise": 1_000, "deployed": 80},
+    bugs=800,
 )
 FULL = Scale(
     "full",

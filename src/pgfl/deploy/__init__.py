@@ -1,1 +1,1 @@
-"""The real network: sites and clients as separate processes. Flower for membership, gRPC streams for rounds."""
+"""The real network: sites and clients as separate processes. Flower for membership, frames over TLS for rounds."""

@@ -28,8 +28,9 @@ if sys.platform == "linux":
 if os.getppid() != int(sys.argv[1]):
     sys.exit(1)
 os.execvp(sys.argv[2], sys.argv[2:])
-"""  # run in the child, because Python code between fork and exec can hang where gRPC has threads
+"""  # run in the child, because Python code between fork and exec can hang where there are threads
 _PORTS = (20_000, 32_000)  # below 32768, where Linux begins with the ports of outgoing connections
+_BACKLOG = 1024  # connections that wait to be accepted, as when all clients of a site come back at once
 _given_ports: set[int] = set()
 _children: set[subprocess.Popen[bytes]] = set()
 
@@ -37,7 +38,7 @@ _children: set[subprocess.Popen[bytes]] = set()
 def listen(host: str, port: int) -> socket.socket:
     """A listening socket; raises `OSError` where one cannot listen."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    return socket.create_server((host.strip("[]"), port), family=family)
+    return socket.create_server((host.strip("[]"), port), family=family, backlog=_BACKLOG)
 
 
 def free_port(host: str = "127.0.0.1") -> int:

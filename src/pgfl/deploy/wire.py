@@ -14,9 +14,10 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
+from functools import cache, cached_property
 from typing import Any, ClassVar, Final, NoReturn, TypeAlias
 
 import numpy as np
@@ -27,10 +28,12 @@ from pgfl.array_types import Floats
 
 Words: TypeAlias = NDArray[np.uint64]
 MAGIC: Final = b"PGFL"
-VERSION = 5  # one more whenever a message changes; a test compares it with the messages
+VERSION = 6  # one more whenever a message changes; a test compares it with the messages
 _PREFIX: Final = struct.Struct("<4sBBI")
 _FLOAT: Final = np.dtype("<f8")
 _WORD: Final = np.dtype("<u8")
+_NO_VECTORS: Final[Floats] = np.empty((0, 0))
+_NO_WORDS: Final[Words] = np.empty((0, 0), dtype=np.uint64)
 
 
 class Malformed(Exception):
@@ -82,7 +85,7 @@ class Header(BaseModel):
         return ()
 
 
-Expected: TypeAlias = Collection[type[Header]]
+Expected: TypeAlias = tuple[type[Header], ...]
 """The messages that a receiver accepts now."""
 
 
@@ -96,7 +99,7 @@ class Limits:
     header_bytes: int = 1 << 20
     vectors: int = 2
 
-    @property
+    @cached_property
     def frame_bytes(self) -> int:
         """The length of the longest frame that could be accepted."""
         most = max(self.vectors, len(self.clusters))
@@ -108,8 +111,8 @@ class Frame:
     """A decoded frame: its header, and its vectors as the rows of an n × d array."""
 
     header: Header
-    vectors: Floats = field(default_factory=lambda: np.empty((0, 0)))
-    words: Words = field(default_factory=lambda: np.empty((0, 0), dtype=np.uint64))
+    vectors: Floats = field(default_factory=lambda: _NO_VECTORS)
+    words: Words = field(default_factory=lambda: _NO_WORDS)
 
     @property
     def kind(self) -> Kind:
@@ -136,19 +139,30 @@ def decode(data: bytes, limits: Limits, expected: Expected) -> Frame:
         raise Malformed("what is not a pgfl frame")
     if version != VERSION:
         raise Malformed(_other_version(version))
-    message = next((message for message in expected if message.kind == number), None)
+    message = _by_number(expected).get(number)
     if message is None:
         raise Malformed(f"a frame of kind {number}, which is not expected here")
     start = _PREFIX.size + length
     if length > limits.header_bytes or start > len(data):
         raise Malformed("a header longer than allowed or than the frame")
     header = _validated(message, _fields(data[_PREFIX.size : start]))
-    unknown = set(header.named_clusters()) - limits.clusters
-    if unknown:
-        raise Malformed(f"{len(unknown)} unknown clusters, the first is {min(unknown)!r}")
+    if named := header.named_clusters():
+        unknown = set(named) - limits.clusters
+        if unknown:
+            raise Malformed(f"{len(unknown)} unknown clusters, the first is {min(unknown)!r}")
     if header.masked:
-        return Frame(header, words=_words(data[start:], header.vector_count(), limits))
-    return Frame(header, _vectors(data[start:], header.vector_count(), limits))
+        return Frame(header, words=_words(data, start, header.vector_count(), limits))
+    return Frame(header, _vectors(data, start, header.vector_count(), limits))
+
+
+@cache
+def _by_number(expected: Expected) -> Mapping[int, type[Header]]:
+    return {message.kind: message for message in expected}
+
+
+@cache
+def _names_of_fields(message: type[Header]) -> frozenset[str]:
+    return frozenset(message.model_fields)
 
 
 def _other_version(version: int) -> str:
@@ -182,35 +196,35 @@ _READER: Final = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_no_
 
 
 def _validated(message: type[Header], fields: dict[str, Any]) -> Header:
-    name, wanted = message.kind.name, message.model_fields
-    if fields.keys() != wanted.keys():
-        raise Malformed(f"a {name} header with the fields {sorted(fields)} instead of {sorted(wanted)}"[:500])
+    wanted = _names_of_fields(message)
+    if fields.keys() != wanted:
+        named = f"{sorted(fields)} instead of {sorted(wanted)}"
+        raise Malformed(f"a {message.kind.name} header with the fields {named}"[:500])
     try:
         return message.model_validate(fields)
     except ValidationError as error:
         wrong = error.errors(include_url=False, include_context=False, include_input=False)[0]["loc"][0]
-    raise Malformed(f"a {name} header whose field {wrong!r} is out of range")
+    raise Malformed(f"a {message.kind.name} header whose field {wrong!r} is out of range")
 
 
-def _words(payload: bytes, count: int, limits: Limits) -> Words:
-    _check_length(payload, count, limits)
-    return np.frombuffer(payload, dtype=_WORD).astype(np.uint64).reshape(count, limits.dimension)
+def _words(data: bytes, start: int, count: int, limits: Limits) -> Words:
+    _check_length(len(data) - start, count, limits)
+    return np.frombuffer(data, _WORD, offset=start).astype(np.uint64).reshape(count, limits.dimension)
 
 
-def _check_length(payload: bytes, count: int, limits: Limits) -> None:
-    if len(payload) != count * limits.dimension * _FLOAT.itemsize:
-        raise Malformed(f"a payload of {len(payload)} bytes instead of {count} vectors of dimension {limits.dimension}")
+def _check_length(payload: int, count: int, limits: Limits) -> None:
+    if payload != count * limits.dimension * _FLOAT.itemsize:
+        raise Malformed(f"a payload of {payload} bytes instead of {count} vectors of dimension {limits.dimension}")
 
 
-def _vectors(payload: bytes, count: int, limits: Limits) -> Floats:
-    _check_length(payload, count, limits)
+def _vectors(data: bytes, start: int, count: int, limits: Limits) -> Floats:
+    _check_length(len(data) - start, count, limits)
     if not count:
         return np.empty((0, limits.dimension))
-    vectors = np.frombuffer(payload, dtype=_FLOAT).astype(np.float64).reshape(count, limits.dimension)
-    flat = vectors.ravel()
-    with np.errstate(all="ignore"):
-        if flat @ flat <= limits.norm**2:  # all vectors together, so each of them; False if anything is not finite
-            return vectors
+    numbers = np.frombuffer(data, _FLOAT, offset=start).astype(np.float64)
+    vectors = numbers.reshape(count, limits.dimension)
+    if np.vdot(numbers, numbers) <= limits.norm**2:  # all vectors together, so each of them; False if one is not finite
+        return vectors
     if not np.isfinite(vectors).all():
         raise Malformed("a vector with a value that is not a finite number")
     if np.abs(vectors).max() > limits.norm or np.linalg.norm(vectors, axis=1).max() > limits.norm:

@@ -20,9 +20,8 @@ Guarantee = Literal["required", "none"]
 
 def sigma_for(sensitivity: ArrayLike, phi: ArrayLike) -> Floats:
     """σ = Δ/√(2φ), Theorem III. (The proof's last line, Δ/(2δ²), is a slip: it is not free of units.)"""
-    doubled = 2.0 * (phi if isinstance(phi, float) else np.asarray(phi))
-    root = math.sqrt(doubled) if isinstance(doubled, float) else np.sqrt(doubled)
-    return np.asarray(np.asarray(sensitivity, dtype=np.float64) / root, dtype=np.float64)
+    root = math.sqrt(2.0 * phi) if isinstance(phi, float) else np.sqrt(2.0 * np.asarray(phi))
+    return np.asarray(np.asarray(sensitivity, dtype=np.float64) / root)
 
 
 @dataclass(frozen=True)
@@ -128,7 +127,7 @@ class Budget:
         Where the round decides, it is one number for all. `clients` selects some of many accounts.
         """
         if self.index == "round":
-            return float(self._prices[-1] if self._over(round) else self._prices[round - 1])
+            return float(self._prices[-1 if self._over(round) else round - 1])
         made = _of(releases, clients)
         return float(self.phi(made + 1)) if self.last is None else np.asarray(self._prices[made], dtype=np.float64)
 

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from pgfl.array_types import AnyArray, AnyInts, Bools, Floats, Ints
 from pgfl.errors import BudgetSpent, PrivacyError
 from pgfl.privacy import accounting
+from pgfl.privacy.account import Account
 from pgfl.privacy.budget import Budget, Guarantee, sigma_for
 from pgfl.privacy.shared_noise import SharedNoise
 from pgfl.privacy.trust import Trust
@@ -39,8 +40,7 @@ class Plan:
     guarantee: Guarantee = "required"
     reason: str = ""
     shared: SharedNoise | None = None  # where only the noised sums of pairs are released
-    releases: NDArray[np.int32] = field(init=False)
-    rho: Floats = field(init=False)
+    account: Account = field(init=False)
     refusals: NDArray[np.int32] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -56,9 +56,8 @@ class Plan:
         if self.guarantee == "none" and not self.reason:
             raise PrivacyError("A plan without a guarantee must say why it has none.")
         clients = len(self.sensitivity)
-        self.releases = np.zeros(clients, dtype=np.int32)
+        self.account = Account.empty(clients)
         self.refusals = np.zeros(clients, dtype=np.int32)
-        self.rho = np.zeros(clients)
         self._sure = _Sure()
 
     @property
@@ -72,6 +71,16 @@ class Plan:
         return Trust() if self.shared is None else self.shared.trust
 
     @property
+    def releases(self) -> NDArray[np.int32]:
+        """How often every client has released."""
+        return self.account.releases
+
+    @property
+    def rho(self) -> Floats:
+        """What every client has spent."""
+        return self.account.rho
+
+    @property
     def delta(self) -> float:
         """δ of every stated ε."""
         return self.budget.delta
@@ -80,8 +89,9 @@ class Plan:
         """Who of `clients` releases in this round, and with which deviation; they have been charged for it."""
         if self.shared is not None or not self._everyone_can_pay(round):
             clients = clients[self.admit(clients, round)]
-        sigma = self.sigma(clients, round)
-        self.spend(clients, round)
+        price = self._price(clients, round)
+        sigma = self._sigma(clients, price)
+        self._charge(clients, round, price)
         return clients, sigma
 
     def admit(self, clients: AnyInts, round: int) -> Bools:
@@ -99,12 +109,7 @@ class Plan:
 
     def sigma(self, clients: AnyInts, round: int) -> Floats:
         """The standard deviation of each client's next release, or of its pair's sum. Ask before `spend`."""
-        price = self.budget.price(self.releases, round, clients)
-        if not (math.isfinite(price) if isinstance(price, float) else np.isfinite(price).all()):
-            raise BudgetSpent(f"The noise schedule ends at {self.budget.index} {self.budget.last}.")
-        if self.shared is not None:
-            return self.shared.sigma(clients, self.sensitivity[clients], price)
-        return sigma_for(self.sensitivity[clients], price)
+        return self._sigma(clients, self._price(clients, round))
 
     @property
     def least_sigma(self) -> float:
@@ -127,14 +132,7 @@ class Plan:
         """
         if not _all(self._affordable(clients, round)):
             raise BudgetSpent(f"A client of round {round} has spent its privacy budget; ask admit before a release.")
-        if np.count_nonzero(clients[1:] <= clients[:-1]) and len(np.unique(clients)) != len(clients):
-            raise PrivacyError(f"A client would release twice in round {round}; a retry must resend what was released.")
-        charged = self.budget.price(self.releases, round, clients)
-        if self.shared is not None:
-            charged = self.shared.charges(clients, self.sensitivity[clients], charged)
-        self.rho[clients] += charged
-        self.releases[clients] += 1
-        self._sure.releases -= 1
+        self._charge(clients, round, self._price(clients, round))
 
     def spent_if_any(self, round: int) -> Bools | None:
         """`spent`, or None if nobody is: mostly known without a look at every client."""
@@ -163,9 +161,8 @@ class Plan:
             raise PrivacyError(
                 "The checkpoint's privacy account has spent less than is already spent; nothing is undone."
             )
-        self.releases = releases.astype(np.int32)
+        self.account = Account(releases.astype(np.int32), rho.astype(np.float64))
         self.refusals = refusals.astype(np.int32)
-        self.rho = rho.astype(np.float64)
         self._sure = _Sure()
 
     def table(self, round: int | None = None) -> dict[str, AnyArray]:
@@ -211,6 +208,29 @@ class Plan:
         trust = self.trust
         numbers = ("contributors", "colluders", "dropouts") if trust.level == "masked" else ("contributors",)
         return {"trust": trust.level} | {name: getattr(trust, name) for name in numbers if trust.aggregates}
+
+    def _price(self, clients: AnyInts, round: int) -> Floats | float:
+        """φ of each client's next release. Where the round decides, no account is looked at."""
+        made = 0 if self.budget.index == "round" else self.releases
+        price = self.budget.price(made, round, clients)
+        if not (math.isfinite(price) if isinstance(price, float) else np.isfinite(price).all()):
+            raise BudgetSpent(f"The noise schedule ends at {self.budget.index} {self.budget.last}.")
+        return price
+
+    def _sigma(self, clients: AnyInts, price: Floats | float) -> Floats:
+        sensitivity = self.sensitivity.take(clients)
+        if self.shared is not None:
+            return self.shared.sigma(clients, sensitivity, price)
+        return sigma_for(sensitivity, price)
+
+    def _charge(self, clients: AnyInts, round: int, price: Floats | float) -> None:
+        """Charge clients that can pay."""
+        if np.count_nonzero(clients[1:] <= clients[:-1]) and len(np.unique(clients)) != len(clients):
+            raise PrivacyError(f"A client would release twice in round {round}; a retry must resend what was released.")
+        if self.shared is not None:
+            price = self.shared.charges(clients, self.sensitivity[clients], price)
+        self.account.charge(clients, price)
+        self._sure.releases -= 1
 
     def _affordable(self, clients: AnyInts, round: int) -> Bools | bool:
         return self._everyone_can_pay(round) or self.budget.affordable(self.rho, self.releases, round, clients)

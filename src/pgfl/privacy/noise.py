@@ -45,7 +45,7 @@ class SeededNoise:
     label = "seeded"
 
     def __init__(self, normals: Normals) -> None:
-        self._normals = normals
+        self.normals = normals
 
     def widen(self, sensitivity: ArrayLike) -> Floats:
         """Δ as it is."""
@@ -58,12 +58,12 @@ class SeededNoise:
     def release(self, models: ArrayLike, sigma: ArrayLike, clients: AnyInts, round: int) -> Floats:
         """Add ξ_k ~ N(0, σ_k² I) to every model."""
         clean, scale = _checked(models, sigma)
-        scaled: Floats = self.normals(clients, round, clean.shape) * scale[:, None]
+        scaled: Floats = self.drawn(clients, round, clean.shape) * scale[:, None]
         return np.asarray(eq.privacy_noise_addition(clean, scaled))
 
-    def normals(self, clients: AnyInts, round: int, shape: tuple[int, ...]) -> AnyFloats:
+    def drawn(self, clients: AnyInts, round: int, shape: tuple[int, ...]) -> AnyFloats:
         """z_k of every client, for models of this shape."""
-        noise = self._normals(clients, round, shape[1])
+        noise = self.normals(clients, round, shape[1])
         if noise.shape != shape:
             raise PrivacyError(f"The noise has shape {noise.shape} and the models {shape}; nothing was released.")
         return noise

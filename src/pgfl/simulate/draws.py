@@ -14,7 +14,7 @@ from pgfl.core.streams import Purpose, Streams, key_of
 from pgfl.simulate.flat_layout import Layout
 
 if TYPE_CHECKING:
-    from pgfl.simulate.numba_normals import RoundByRound
+    from pgfl.simulate.numba_normals import ServerStreams
 
 ROWS_AHEAD = 64  # starting a stream costs as much as drawing some hundred numbers, so several rounds share one
 
@@ -43,7 +43,6 @@ class ServerNormals:
         self._rows = None if participants == "all" else participants
         self._rounds = 1 if self._rows is None else max(1, ROWS_AHEAD // self._rows)
         self._cached: tuple[int, AnyFloats] | None = None
-        self._streams: RoundByRound | None = None
         self._compiled = compiled and np.dtype(dtype) == np.float64
         self._lock = Lock()
 
@@ -65,6 +64,22 @@ class ServerNormals:
         rank = np.arange(len(clients)) - server.searchsorted(server)
         return np.asarray(drawn[server, rank])
 
+    @cached_property
+    def streams(self) -> ServerStreams | None:
+        """For kernels that draw where they need it: every server's stream; None if it is not to be compiled."""
+        if not self._compiled:
+            return None
+        from pgfl.simulate.numba_normals import streams_of
+
+        return streams_of(self._keys, self._servers)
+
+    def place(self, round: int) -> tuple[int, int, int]:
+        """The block of rounds that share streams, a round's number within it, and how many rows it has for a server.
+
+        0 rows are as many as take part.
+        """
+        return (round, 0, 0) if self._rounds == 1 else (*divmod(round - 1, self._rounds), self._rows or 0)
+
     def _directly(self, server: Ints, bounds: Ints, round: int, dimension: int) -> AnyFloats:
         out = np.empty((len(server), dimension), dtype=self._dtype)
         if self._compiled:
@@ -79,12 +94,6 @@ class ServerNormals:
 
     def _of_round(self, block: int, within: int, dimension: int) -> AnyFloats:
         """(server, participant, d) for a round of a block."""
-        if self._compiled:
-            if self._streams is None:
-                from pgfl.simulate.numba_normals import RoundByRound
-
-                self._streams = RoundByRound(self._keys, self._servers, (self._rows or 0, dimension))
-            return np.asarray(self._streams.drawn(block, within))
         if self._cached is None or self._cached[0] != block:
             self._cached = (block, self._drawn(block, dimension))
         return np.asarray(self._cached[1][within])

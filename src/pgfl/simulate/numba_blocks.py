@@ -20,7 +20,7 @@ from pgfl.simulate.flat_layout import Layout
 from pgfl.simulate.numba_factors import Problems, factor
 from pgfl.simulate.numba_lanes import BYTES
 from pgfl.simulate.numba_margins import HINGE, HUBER, LOGISTIC, RIDGE
-from pgfl.simulate.numba_zeros import Kept, without_zeros
+from pgfl.simulate.numba_rows import Forms, forms_of
 from pgfl.simulate.problems import Block, Objectives, block_of, objective_of, pairs_of
 
 KINDS: dict[type[Objective], int] = {Ridge: RIDGE, Huber: HUBER, Logistic: LOGISTIC, Hinge: HINGE}
@@ -37,7 +37,7 @@ class CompiledBlock:
     tolerance: Floats
     strictest: float
     problems: Problems
-    kept: Kept | None  # the rows without their zeros, if that pays off
+    forms: Forms  # in which rows are kept beside the whole ones
     ridge: bool  # whether all clients of the training have ridge problems with the same λ
 
     def objective_values(self, models: Array) -> Array:
@@ -63,14 +63,14 @@ def prepare(
     if solved:
         known &= layout.counts <= ROWS_PER_FEATURE * dimension
     problems = _problems(layout, kind, lam, kappa, tolerance, known & solved, rho, dtype)
-    ridge, kept = _one_ridge(layout, objectives), without_zeros(problems.features)
+    ridge, forms = _one_ridge(layout, objectives), forms_of(problems.features, problems.first, problems.counts)
     blocks: list[CompiledBlock | Block] = []
     for start, stop in _cuts(layout, known, BLOCKS_PER_THREAD * threads if threads > 1 else 1):
         clients = slice(start, stop)
         if known[clients].all():
             own = tolerance[clients]
             blocks.append(
-                CompiledBlock(clients, pairs_of(layout, clients), own, float(own.min()), problems, kept, ridge)
+                CompiledBlock(clients, pairs_of(layout, clients), own, float(own.min()), problems, forms, ridge)
             )
         else:
             blocks.append(block_of(layout, clients, objectives, rho, dtype, np, update_norm, solved))

@@ -22,6 +22,7 @@ from pgfl.core.client_rules import ClientRule, GradientSteps, LinearisedStep
 from pgfl.core.server_rules import NeighbourhoodAverage
 from pgfl.privacy.noise import SeededNoise
 from pgfl.simulate import numba_kernels as compiled
+from pgfl.simulate.draws import ServerNormals
 from pgfl.simulate.engine import CLIENTS_AT_A_TIME, Engine, Part, State, Turnout
 from pgfl.simulate.flat_layout import Layout
 from pgfl.simulate.memory import turned_width
@@ -29,7 +30,7 @@ from pgfl.simulate.neighbourhoods import NeighbourhoodOfPairs
 from pgfl.simulate.numba_blocks import PAGE, CompiledBlock, aligned
 from pgfl.simulate.numba_coordinates import Coordinates, coordinate_phase, no_coordinates, packed, unpacked, written_out
 from pgfl.simulate.numba_orthogonal import Turned, orthogonal_phase, turned
-from pgfl.simulate.numba_releases import release_and_average
+from pgfl.simulate.numba_releases import draw_release_and_average, release_and_average
 from pgfl.simulate.numba_servers import averaged_and_learned
 
 
@@ -62,7 +63,7 @@ class FastEngine(Engine):
         if not self.algorithm.client_rule.solves:
             lengths = _reach_records_steps(self.algorithm.client_rule)
             compiled.gradient_client_phase(
-                *who, fields, state.server_models, state.models, *results, *lengths, block.kept
+                *who, fields, state.server_models, state.models, *results, *lengths, block.forms
             )
         else:
             errors = np.empty(len(part.flat), dtype=self.dtype)
@@ -74,7 +75,7 @@ class FastEngine(Engine):
                     coordinate_phase(*given)
             else:
                 models = (state.server_models, state.duals, state.models)
-                compiled.client_phase(*who, fields, *models, errors, *results, "dual" in state.late, block.kept)
+                compiled.client_phase(*who, fields, *models, errors, *results, "dual" in state.late, block.forms)
             self.check_solved(errors, lambda: self._solved(part), part)
         if self.noise is not None and not self._release_simulated(part, number, means):
             released = self.noise.release(pick(state.model, part.index), part.sigma, part.flat, number)
@@ -90,10 +91,13 @@ class FastEngine(Engine):
         """Release with seeded noise, compiled, and average what was released; False if the plain way is to do it."""
         if type(self.noise) is not SeededNoise:
             return False
-        state, bounds = self.state, part.mean.indptr
-        normals = self.noise.normals(part.flat, number, (len(part.flat), means.shape[1]))
-        vectors = (state.model, state.dual, part.shares, state.released, means)
-        return release_and_average(part.flat, bounds, part.sigma, normals, *vectors)
+        state, who, normals = self.state, (part.flat, part.mean.indptr, part.sigma), self.noise.normals
+        vectors = (state.models, state.duals, part.shares, state.released_models, means)
+        if isinstance(normals, ServerNormals) and normals.streams is not None:
+            place, servers = normals.place(number), self.layout.client_server
+            return draw_release_and_average(*who, servers, normals.streams, place, *vectors)
+        drawn = self.noise.drawn(part.flat, number, (len(part.flat), means.shape[1]))
+        return release_and_average(*who, drawn, *vectors)
 
     def server_phase(self, turnout: Turnout, means: list[Array], tau: float) -> ServerState:
         """As `Engine.server_phase`; the client phase has settled what was put off."""

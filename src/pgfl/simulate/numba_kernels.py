@@ -28,7 +28,7 @@ from pgfl.simulate.numba_products import (
     symmetric_times,
     unspaced,
 )
-from pgfl.simulate.numba_zeros import Kept, add_products_with, products_with
+from pgfl.simulate.numba_rows import Forms, add_products_with, products_with
 
 
 @compiled
@@ -45,14 +45,14 @@ def client_phase(
     shares: Array,
     averaged: bool,
     unsettled: bool,
-    kept: Kept | None,
+    forms: Forms,
 ) -> None:
     """ClientPrimalUpdate of those who take part and, if `averaged`, the mean of their w_k − φ_k/ρ for every pair.
 
     w_k = c + Xᵀa with c = (w_{q,s} + φ_k/ρ)·ρ/m; the objective decides a from Xc. If `unsettled`, the dual update of
     the round before comes first: the same numbers are at hand. The participants of the block's i-th
     pair are `clients[bounds[i] : bounds[i + 1]]`. `fields` are those of `Problems` as a plain tuple, whose type Numba
-    finds faster. `kept` are the rows without their zeros, if that pays off.
+    finds faster. `forms` are those of `numba_rows`.
     """
     problems = Problems(*fields)
     x, dimension, targets = problems.features.reshape(-1), problems.features.shape[1], problems.targets
@@ -74,7 +74,7 @@ def client_phase(
                 settled_centre(models, own, duals, at_dual, own_models, scale, dimension, lanes, vector)
             else:
                 spaced_centre(models, own, duals, at_dual, scale, dimension, lanes, vector)
-            products_with(x, kept, start, rows, vector, once, dimension, lanes, image)
+            products_with(x, forms, k, start, rows, vector, once, dimension, lanes, image)
             if problems.kind[k] == RIDGE:
                 errors[i] = problems.slack[k] * np.sqrt(residual(targets, start, rows, image, lanes))
                 symmetric_times(problems.factors, at, rows, image, lanes, moves)
@@ -91,7 +91,7 @@ def client_phase(
                     eps, gram = np.finfo(x.dtype).eps, problems.factors[at : at + rows * rows]
                     errors[i] = newton(*loss_of, gram, y, rows, modulus, goal, margin, z, work, matrix, eps)
                 moves[:rows] = z[:rows]
-            add_products_with(x, kept, start, rows, moves, dimension, lanes, vector)
+            add_products_with(x, forms, k, start, rows, moves, dimension, lanes, vector)
             if averaged:
                 add_contribution(vector, duals, at_dual, dimension, lanes, sums)
             unspaced(vector, one, dimension, lanes, own_models, at_dual)
@@ -113,7 +113,7 @@ def gradient_client_phase(
     full_reach: float,
     full_records: int,
     steps: int,
-    kept: Kept | None,
+    forms: Forms,
 ) -> None:
     """Gradient steps of those who take part from their server's model and, if `averaged`, the mean for every pair.
 
@@ -138,13 +138,13 @@ def gradient_client_phase(
             reach = full_reach * rows / max(rows, full_records)
             spaced(models, own, one, dimension, lanes, new)
             for _ in range(steps):
-                products_with(x, kept, start, rows, new, once, dimension, lanes, moves)
+                products_with(x, forms, k, start, rows, new, once, dimension, lanes, moves)
                 scale = -reach / rows
                 for r in range(rows):
                     margin, target = moves[r], targets[start + r]
                     moves[r] = scale * (2.0 * (margin - target) if ridge else slope(kind[k], kappa[k], margin, target))
                 scaled(new, problems.rho.dtype.type(1.0 - reach * penalty[k]), lanes)
-                add_products_with(x, kept, start, rows, moves, dimension, lanes, new)
+                add_products_with(x, forms, k, start, rows, moves, dimension, lanes, new)
             unspaced(new, one, dimension, lanes, own_models, k * dimension)
             if averaged:
                 add_spaced(new, dimension, lanes, sums)

@@ -58,6 +58,19 @@ def load(typing, array, at):
 
 
 @intrinsic
+def load_bytes(typing, like, array, at):
+    """array[at : at + lanes] of bytes, as numbers of another array's type."""
+    lanes = Lanes(like.dtype)
+
+    def code(context, builder, signature, given):
+        place = _place(context, builder, array, given[1:], ir.VectorType(ir.IntType(8), lanes.count))
+        words = builder.zext(builder.load(place, align=1), ir.VectorType(_WORD, lanes.count))
+        return builder.sitofp(words, context.get_value_type(lanes))
+
+    return lanes(like, array, types.intp), code
+
+
+@intrinsic
 def load_first(typing, array, at, count):
     """array[at : at + count] in the first lanes, and zeros beyond, which is not read."""
     lanes = Lanes(array.dtype)
@@ -237,11 +250,11 @@ def power_of_two(typing, exponent):
     return types.float64(types.int64), code
 
 
-def _operation(name: str):
+def _operation(name: str, flags=_FLAGS):
     @intrinsic
     def operation(typing, left, right):
         def code(context, builder, signature, given):
-            return getattr(builder, name)(*given, flags=_FLAGS)
+            return getattr(builder, name)(*given, flags=flags)
 
         return left(left, right), code
 
@@ -249,6 +262,8 @@ def _operation(name: str):
 
 
 _added, _subtracted, _multiplied = _operation("fadd"), _operation("fsub"), _operation("fmul")
+product_rounded = _operation("fmul", ())
+"""a·b, rounded before anything is added to it."""
 
 
 def _are_lanes(*values) -> bool:

@@ -12,8 +12,8 @@ from pgfl.objectives import Hinge, Huber, Logistic
 from pgfl.objectives.margin_solver import FIXED_STEPS
 from pgfl.objectives.solving import HALVINGS, NEWTON_STEPS, ROUNDING, SUFFICIENT_DECREASE
 from pgfl.simulate.numba_compiled import compiled, inlined
-from pgfl.simulate.numba_lanes import power_of_two
-from pgfl.simulate.numba_products import lanes_of, rows_times, spaced, spaced_length, symmetric_times
+from pgfl.simulate.numba_lanes import lanes_of, power_of_two
+from pgfl.simulate.numba_products import symmetric_times
 
 RIDGE, HUBER, LOGISTIC, HINGE = 0, 1, 2, 3
 BOUND = (2.0, *(float(loss.curvature_bound or 0.0) for loss in (Huber(), Logistic(), Hinge())))
@@ -127,26 +127,20 @@ def fixed_steps(
 
     The client's matrix begins at `at`. All arrays but `targets` have room for one register more.
     """
-    e, spaced_e, lanes = work[0], np.zeros(spaced_length(rows, lanes_of(factors)), factors.dtype), lanes_of(factors)
-    bend, error, one = FIXED[kind], 0.0, factors.dtype.type(1.0)
+    e, given, lanes = work[0], np.empty(rows, factors.dtype), lanes_of(factors)
+    per_bend, error = 1.0 / FIXED[kind], 0.0
     for i in range(rows):
         z[i] = 0.0
     for attempt in range(FIXED_STEPS + 1):
         error = reach * np.sqrt(_slopes(kind, kappa, margin, targets, rows, z, e))
         if not error > goal or attempt == FIXED_STEPS:
             break
-        if rows < lanes:
-            for i in range(rows):
-                spaced_e[i] = e[i]
-            symmetric_times(factors, at, rows, spaced_e, lanes, moves)
-        else:
-            for i in range(rows):
-                moves[i] = e[i]
-            spaced(moves, 0, one, rows, lanes, spaced_e)
-            rows_times(factors, at, rows, spaced_e, rows, lanes, moves)
+        for i in range(rows):
+            given[i] = e[i]
+        symmetric_times(factors, at, rows, given, lanes, moves)
         for i in range(rows):
             z[i] -= moves[i]
-            margin[i] -= (e[i] - moves[i]) / bend
+            margin[i] -= (e[i] - moves[i]) * per_bend
     for i in range(rows):
         z[i] /= modulus * rows
     return error

@@ -23,36 +23,50 @@ LAYERS, MAGNITUDE = np.uint64(0xFF), np.uint64(0x000FFFFFFFFFFFFF)
 ONE, EIGHT, ELEVEN = np.uint64(1), np.uint64(8), np.uint64(11)
 UNIT = 1.0 / 2**53
 AHEAD = 64  # words that are made together: several blocks of four keep the processor busy
-POSITION, COUNT = AHEAD, AHEAD + 1  # where a stream's state has its next word, and the number of its last block
+POSITION, COUNT = AHEAD, AHEAD + 1  # where a stream's state has its next word, and the number of its last four words
+BLOCK, WITHIN = AHEAD + 2, AHEAD + 3  # and, where rounds share it, which block of rounds it is and the round it is at
+NOWHERE = np.uint64(2**64 - 1)
+
+ServerStreams = tuple[Array, Array, Array]
+"""The key, the number and the state of every server's stream."""
 
 
-class RoundByRound:
-    """The streams of (key, server, block), which the rounds of a block share, drawn for one round after the other.
+def streams_of(keys: Array, servers: Array) -> ServerStreams:
+    """The streams of (key, server, block) of all servers, before they are drawn from."""
+    states = np.zeros((len(servers), WITHIN + 1), np.uint64)
+    states[:, BLOCK] = NOWHERE
+    return keys, servers, states
 
-    So a round's numbers are few, and used while they are still in the nearest cache.
+
+@inlined
+def stand_before(streams: ServerStreams, server: int, block: int, within: int, out: Array, rows: int) -> None:
+    """Bring a server's stream to where a round of a block begins; mostly it stands there. `out` is written over.
+
+    A block's rounds share the stream, and each of them has `rows` vectors as long as `out`. A round before the one at
+    which the stream stands begins anew.
     """
-
-    def __init__(self, keys: Array, servers: Array, shape: tuple[int, int]) -> None:
-        self._keys, self._servers, self._shape = keys, servers, shape
-        self._states = np.empty((len(servers), COUNT + 1), np.uint64)
-        self._at, self._drawn = (-1, -1), np.empty(0)
-
-    def drawn(self, block: int, within: int) -> Array:
-        """(server, participant, d) numbers for a round of a block; a round before the last one begins anew."""
-        while self._at != (block, within):
-            last = self._at[1] if self._at[0] == block and self._at[1] < within else -1
-            if last < 0:
-                self._states[:, POSITION:] = AHEAD, 0
-            self._at, self._drawn = (block, last + 1), np.empty((len(self._servers), *self._shape))
-            fill_next(self._keys, self._servers, block, self._states, self._drawn.reshape(len(self._servers), -1))
-        return self._drawn
+    state = streams[2][server]
+    if state[BLOCK] != np.uint64(block) or state[WITHIN] > np.uint64(within):
+        _begin(state)
+        state[BLOCK], state[WITHIN] = np.uint64(block), np.uint64(0)
+    while state[WITHIN] < np.uint64(within):
+        draw_rest(streams, server, 0, out, rows)
 
 
-@compiled
-def fill_next(keys: Array, servers: Array, block: int, states: Array, out: Array) -> None:
-    """out[s] = the next numbers of the stream of (key, server, block) of every s."""
-    for s in range(len(servers)):
-        _fill(out[s], states[s], keys[s, 0], keys[s, 1], servers[s], np.uint64(block))
+@inlined
+def draw_next(streams: ServerStreams, server: int, out: Array) -> None:
+    """out = the next numbers of a server's stream."""
+    keys, servers, states = streams
+    state = states[server]
+    _fill(out, state, keys[server, 0], keys[server, 1], servers[server], state[BLOCK])
+
+
+@inlined
+def draw_rest(streams: ServerStreams, server: int, drawn: int, out: Array, rows: int) -> None:
+    """Draw what is left of a round of which some vectors are `drawn`, for nothing but to stand before the next one."""
+    for _ in range(drawn, rows):
+        draw_next(streams, server, out)
+    streams[2][server, WITHIN] += ONE
 
 
 @compiled

@@ -14,6 +14,7 @@ from pgfl.array_types import Array
 from pgfl.simulate.numba_compiled import inlined
 from pgfl.simulate.numba_lanes import (
     AT_ONCE,
+    BYTES,
     earlier,
     later,
     load,
@@ -35,8 +36,11 @@ def spaced_length(dimension: int, lanes: int) -> int:
 
 @inlined
 def spaced_zeros(like: Array, dimension: int, lanes: int) -> Array:
-    """A spaced vector of zeros."""
-    return np.zeros(spaced_length(dimension, lanes), like.dtype)
+    """A spaced vector of zeros that begins with a line of the cache; else each register would lie in two of them."""
+    length = spaced_length(dimension, lanes)
+    room = np.zeros(length + lanes, like.dtype)
+    skipped = -room.ctypes.data % BYTES // room.itemsize
+    return room[skipped : skipped + length]
 
 
 @inlined
@@ -223,15 +227,30 @@ def add_chosen_rows(
 
 @inlined
 def symmetric_times(matrix: Array, at: int, rows: int, vector: Array, lanes: int, out: Array) -> None:
-    """out = A v of a symmetric A, whose j-th row is weighted by v_j.
+    """out = A v of a symmetric A, whose j-th row is weighted by v_j; of long rows, four registers at a time.
 
     A register may reach past the end of its row: both arrays need room for one register more.
     """
-    for r in range(0, rows, lanes):
-        total = load(matrix, at + r) * spread(vector[0])
-        for j in range(1, rows):
-            total = total + load(matrix, at + j * rows + r) * spread(vector[j])
-        store(out, r, total)
+    if rows <= 2 * lanes:
+        for r in range(0, rows, lanes):
+            total = load(matrix, at + r) * spread(vector[0])
+            for j in range(1, rows):
+                total = total + load(matrix, at + j * rows + r) * spread(vector[j])
+            store(out, r, total)
+        return
+    last = rows - lanes
+    for b in range(0, rows, AT_ONCE * lanes):
+        one, two = min(b, last), min(b + lanes, last)
+        three, four = min(b + 2 * lanes, last), min(b + 3 * lanes, last)
+        u, v, w, z = nothing(matrix), nothing(matrix), nothing(matrix), nothing(matrix)
+        for j in range(rows):
+            a, row = spread(vector[j]), at + j * rows
+            u, v = u + load(matrix, row + one) * a, v + load(matrix, row + two) * a
+            w, z = w + load(matrix, row + three) * a, z + load(matrix, row + four) * a
+        store(out, one, u)
+        store(out, two, v)
+        store(out, three, w)
+        store(out, four, z)
 
 
 @inlined

@@ -11,8 +11,7 @@ import numpy as np
 
 from pgfl.array_types import Array
 from pgfl.simulate.numba_compiled import compiled, inlined
-from pgfl.simulate.numba_lanes import AT_ONCE, BYTES, later, load, nothing, spread, store, store_sums
-from pgfl.simulate.numba_products import add_rows, rows_times
+from pgfl.simulate.numba_lanes import AT_ONCE, BYTES, load, nothing, spread, store, store_sums
 
 WORTH = 0.5  # share of registers that hold a number below which leaving out the others pays off
 LOOKED_AT = 1000  # rows that decide whether the others are looked at
@@ -49,12 +48,8 @@ def _begins(features: Array) -> Array | None:
 
 @compiled
 def _count(features: Array, lanes: int, begins: Array) -> None:
-    dimension = features.shape[1]
     for row in range(len(features)):
-        found = 0
-        for b in range(0, dimension, lanes):
-            found += _holds_a_number(features, row, min(b, dimension - lanes), lanes)
-        begins[row + 1] = begins[row] + found
+        begins[row + 1] = begins[row] + registers_of(features, row, lanes)
 
 
 @compiled
@@ -63,52 +58,28 @@ def _copy(features: Array, lanes: int, places: Array, values: Array) -> None:
     for row in range(len(features)):
         for b in range(0, dimension, lanes):
             f = min(b, dimension - lanes)
-            if _holds_a_number(features, row, f, lanes):
+            if holds_a_number(features, row, f, lanes):
                 places[found] = b
                 values[found * lanes : (found + 1) * lanes] = features[row, f : f + lanes]
                 found += 1
 
 
 @inlined
-def _holds_a_number(features: Array, row: int, f: int, lanes: int) -> bool:
-    found = False
-    for lane in range(f, f + lanes):
-        found |= features[row, lane] != 0.0
+def registers_of(features: Array, row: int, lanes: int) -> int:
+    """How many registers of a row hold a number."""
+    dimension, found = features.shape[1], 0
+    for b in range(0, dimension, lanes):
+        found += holds_a_number(features, row, min(b, dimension - lanes), lanes)
     return found
 
 
 @inlined
-def products_with(
-    x: Array,
-    kept: Kept | None,
-    start: int,
-    rows: int,
-    vector: Array,
-    once: Array,
-    dimension: int,
-    lanes: int,
-    out: Array,
-) -> None:
-    """out = X v of a spaced v, by whole rows or by kept registers; `once` gets v without the numbers it repeats."""
-    if kept is None:
-        rows_times(x, start * dimension, rows, vector, dimension, lanes, out)
-    else:
-        whole = dimension - dimension % lanes
-        once[:] = vector
-        if whole < dimension:
-            store(once, whole, later(load(vector, whole), whole - dimension + lanes))
-        kept_rows_times(kept, start, rows, once, lanes, out)
-
-
-@inlined
-def add_products_with(
-    x: Array, kept: Kept | None, start: int, rows: int, moves: Array, dimension: int, lanes: int, vector: Array
-) -> None:
-    """v += Xᵀ a of a spaced v, by whole rows or by kept registers."""
-    if kept is None:
-        add_rows(x, start * dimension, rows, moves, dimension, lanes, vector)
-    else:
-        add_kept_rows(kept, start, rows, moves, lanes, vector)
+def holds_a_number(features: Array, row: int, f: int, lanes: int) -> bool:
+    """Whether the register that begins with the number f of a row is not all zeros."""
+    found = False
+    for lane in range(f, f + lanes):
+        found |= features[row, lane] != 0.0
+    return found
 
 
 @inlined

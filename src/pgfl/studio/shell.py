@@ -120,10 +120,12 @@ def redraw(drawn: ui.echart, options: dict[str, Any]) -> None:
 def redraw_curves(drawn: ui.echart, options: dict[str, Any]) -> None:
     """The same picture with other curves, sent to the chart itself: quicker than through the page's elements.
 
-    Tooltips and zoom stay as `redraw` has drawn them.
+    Sent through both, it would come twice, and the first time with curves that are to go away. Tooltips and zoom stay
+    as `redraw` has drawn them.
     """
-    drawn.options.clear()
-    drawn.options.update(options)
+    with drawn.props.suspend_updates():
+        drawn.options.clear()
+        drawn.options.update(options)
     sent = page_json.dumps({key: value for key, value in options.items() if key not in ("tooltip", "dataZoom")})
     drawn.client.run_javascript(
         f"(() => {{ const draw = () => {{ const found = getElement({drawn.id}); if (!found) return; "

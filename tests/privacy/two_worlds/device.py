@@ -104,7 +104,7 @@ def live(read, streams, trace):
 
     def run(address, token):
         for frames in streams:
-            ended = participant.stream.converse(frames, token, trace)
+            ended = participant.stream.converse(frames, token, trace.put)
             trace.end(ended.how, ended.reason)
             if ended.how == "stopped":
                 return ended

@@ -28,7 +28,8 @@ from typing import Any
 
 from pgfl.deploy import processes
 from pgfl.deploy.flower.node_inviter import NodeInviter
-from pgfl.deploy.guarded_listener import LIMITS, ConnectionLimits, PortGuard
+from pgfl.deploy.flower.port_guard import PortGuard
+from pgfl.deploy.guarded_listener import LIMITS, ConnectionLimits
 from pgfl.deploy.identity import ClientKey
 from pgfl.deploy.sparing_log import SparingLog
 

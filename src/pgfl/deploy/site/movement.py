@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -65,7 +65,7 @@ class Movement:
     def snapshot(self) -> dict[str, AnyArray]:
         """Arrays for the store."""
         about = {"length": self.length, "next": self.next, "clusters": self.clusters}
-        about["windows"] = [asdict(window) for window in self.windows]
+        about["windows"] = [vars(window) for window in self.windows]
         arrays: dict[str, AnyArray] = {f"{_PREFIX}{name}": getattr(self, name) for name in _ARRAYS}
         return arrays | {f"{_PREFIX}about": np.array(json.dumps(about))}
 

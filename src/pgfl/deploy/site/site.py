@@ -24,7 +24,7 @@ from pgfl.errors import NetworkError
 
 log = logging.getLogger(__name__)
 LOCK = "site.lock"
-_LIVE_SECONDS = 0.2  # after a client comes or goes, until the status says so
+_LIVE_SECONDS = 0.2  # after a round, or when a client comes or goes, until the status says so
 _LOOK_SECONDS = 1.0  # how often new admissions and links are looked for
 
 
@@ -144,7 +144,7 @@ class Site:
         self.store.save_round(done.round, done.snapshot, done.accepted, row, self.clients.seen)
         self.clients.seen.clear()
         self.reports.log_round(done)
-        self._write_live()
+        self._write_live_soon()
 
     def _retire_spent(self) -> None:
         """Clients that trust this site and whose accounts here are spent are not asked any more."""
@@ -174,7 +174,7 @@ class Site:
         while True:
             await asyncio.sleep(_LOOK_SECONDS)
             self._look_for_changes()
-            await self._look_for_certificate()
+            self._look_for_certificate()
             self._write_live()
 
     def _look_for_changes(self) -> None:
@@ -192,10 +192,10 @@ class Site:
                 rollback = Rollback(self.store.past(coming.rollbacks[-1]), coming.rollbacks)
             self._handle(lambda: self.rounds.change(members, time.monotonic(), rollback))
 
-    async def _look_for_certificate(self) -> None:
+    def _look_for_certificate(self) -> None:
         """Take over a certificate to which the operator has switched; open streams go on."""
         if self.parts.shown.switched():
-            await self.clients.streams.renew(self.parts.shown.pem, self.parts.shown.key)
+            self.clients.streams.renew()
             self.peers.show_new_certificate()
 
     def _members_changed(self, changed: Changed) -> None:
@@ -215,7 +215,7 @@ class Site:
     # the file for the status ------------------------------------------------------------------------------------------
 
     def _write_live_soon(self) -> None:
-        """Once for many clients that come or go at a time."""
+        """Once for many rounds, and for many clients that come or go at a time."""
         if self._writing is None:
             self._writing = self.life.loop.call_later(_LIVE_SECONDS, lambda: self._handle(self._live_effects))
 

@@ -38,7 +38,7 @@ class SiteClients:
         self._parts, self._life, self._handle, self._on_change = parts, life, handle, on_change
         self._rounds, self._store, self._masked = parts.rounds, parts.store, parts.masked
         self.streams = ClientStreams(
-            parts.settings.name, parts.shown.pem, parts.shown.key, parts.limits, self._authenticate,
+            parts.settings.name, parts.shown.certificate_file, parts.shown.key_file, parts.limits, self._authenticate,
             self._stream_opened, self._frame, self._stream_closed, parts.settings.listen.limits(),
         )  # fmt: skip
         self.budgets: dict[str, SharedBudget | None] = {}

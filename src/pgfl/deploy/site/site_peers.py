@@ -59,7 +59,7 @@ class SitePeers:
 
     def show_new_certificate(self) -> None:
         """Call everyone anew, with the certificate that this site shows now."""
-        self.service.proxy.renew()
+        self.service.renew()
         for name in self.neighbours:
             self._unlink(name)
             self._link(name)
@@ -69,7 +69,7 @@ class SitePeers:
     def _link(self, name: str) -> None:
         shown = self._parts.shown
         link = self._links[name] = PeerLink(
-            name, self.neighbours[name], shown.pem, shown.key, self._parts.limits,
+            name, self.neighbours[name], shown.certificate_file, shown.key_file, self._parts.limits,
             lambda: self._greeting(name), self._replied, self._down,
         )  # fmt: skip
         self._life.keep(link.start())

@@ -32,7 +32,7 @@ from pgfl.sqlite_files import configure, connect, snapshot, writing
 
 STORE = "site.db"  # in a site's folder
 _KEPT_ROUNDS = 1000
-_TABLES = ("facts", "clients", "expelled", "names", "neighbours", "state", "past", "rounds", "noised")
+_TABLES = ("facts", "clients", "progress", "expelled", "names", "neighbours", "state", "past", "rounds", "noised")
 _SAW_RELEASE = "UPDATE clients SET releases = ? WHERE name = ? AND releases < ?"
 _PAST_EVERY, _PAST_KEPT = 10, 20  # models of every tenth round can be taken back, of the last twenty such rounds
 _SCHEMA = """
@@ -40,6 +40,7 @@ CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value TEXT NOT NULL, se
 CREATE TABLE IF NOT EXISTS clients (
     name TEXT PRIMARY KEY, key TEXT NOT NULL UNIQUE, cluster TEXT NOT NULL, admitted REAL NOT NULL,
     token TEXT, invited TEXT, releases INTEGER NOT NULL DEFAULT 0, accepted INTEGER, seal TEXT);
+CREATE TABLE IF NOT EXISTS progress (only INTEGER PRIMARY KEY CHECK (only = 1), clients TEXT NOT NULL, seal TEXT);
 CREATE TABLE IF NOT EXISTS expelled (key TEXT PRIMARY KEY, releases INTEGER NOT NULL, seal TEXT);
 CREATE TABLE IF NOT EXISTS names (name TEXT PRIMARY KEY, key TEXT NOT NULL, seal TEXT);
 CREATE TABLE IF NOT EXISTS neighbours (name TEXT PRIMARY KEY, pem BLOB NOT NULL, address TEXT NOT NULL, seal TEXT);
@@ -134,10 +135,7 @@ class SiteStore:
     def expel(self, name: str) -> int:
         """A client takes no part any more; what it released is remembered, should it come back."""
         with self._change() as number:
-            self._db.execute(
-                "INSERT OR REPLACE INTO expelled (key, releases) SELECT key, releases FROM clients WHERE name = ?",
-                (name,),
-            )
+            self._keep_releases(name)
             if not self._db.execute("DELETE FROM clients WHERE name = ?", (name,)).rowcount:
                 raise NetworkError(f"No client {name} is admitted here.")
         return number
@@ -148,7 +146,28 @@ class SiteStore:
             rows = self._db.execute(
                 "SELECT name, key, cluster, releases, accepted FROM clients ORDER BY name"
             ).fetchall()
-        return {row[0]: Admitted(row[0], ClientKey(row[1]), *row[2:]) for row in rows}
+            progress = self._progress()
+        known = {}
+        for name, key, cluster, releases, accepted in rows:
+            released, round = progress.get(name, (0, accepted))
+            known[name] = Admitted(name, ClientKey(key), cluster, max(releases, released), round)
+        return known
+
+    def _progress(self) -> dict[str, tuple[int, int | None]]:
+        """As of the last round, by client: the largest number of a release, and the last accepted round.
+
+        It is one row for all clients: to write so many rows in every round would take longer than all else.
+        """
+        row = self._db.execute("SELECT clients FROM progress").fetchone()
+        return {} if row is None else {name: tuple(both) for name, both in json.loads(row[0]).items()}
+
+    def _keep_releases(self, name: str) -> None:
+        """Remember how many releases were made under a client's present key, should it come back."""
+        known = self.clients().get(name)
+        if known is not None:
+            self._db.execute(
+                "INSERT OR REPLACE INTO expelled (key, releases) VALUES (?, ?)", (known.key.line, known.releases)
+            )
 
     def saw_release(self, client: str, number: int) -> None:
         """The same for one client."""
@@ -203,10 +222,7 @@ class SiteStore:
                 raise NetworkError(f"No client with the key {old.fingerprint[:16]}… is admitted here.")
             if self._db.execute("SELECT name FROM names WHERE key = ? AND name != ?", (new.line, name)).fetchone():
                 raise NetworkError("The new key belongs to another client already; its owner must make another one.")
-            self._db.execute(
-                "INSERT OR REPLACE INTO expelled (key, releases) SELECT key, releases FROM clients WHERE name = ?",
-                (name,),
-            )
+            self._keep_releases(name)
             self._db.execute("UPDATE clients SET key = ? WHERE name = ?", (new.line, name))
             self._db.execute("UPDATE names SET key = ? WHERE name = ?", (new.line, name))
         return name, number
@@ -278,9 +294,9 @@ class SiteStore:
         releases: Mapping[str, int] | None = None,
     ) -> None:
         """A completed round, and the `releases` that were seen meanwhile, all of it or nothing."""
-        seen = dict(releases or {})
         with self._transaction():
             self._save_state(round, state)
+            self._save_progress(round, accepted, releases or {})
             if round % _PAST_EVERY == 0:
                 models = {name: array for name, array in state.items() if name.startswith("state.") or name == "about"}
                 self._db.execute("INSERT OR REPLACE INTO past (round, arrays) VALUES (?, ?)", (round, pack(models)))
@@ -288,11 +304,6 @@ class SiteStore:
                     "DELETE FROM past WHERE round NOT IN (SELECT round FROM past ORDER BY round DESC LIMIT ?)",
                     (_PAST_KEPT,),
                 )
-            self._db.executemany(
-                "UPDATE clients SET accepted = ?, releases = max(releases, ?) WHERE name = ?",
-                [(round, seen.pop(client, 0), client) for client in accepted],
-            )
-            self._db.executemany(_SAW_RELEASE, [(number, client, number) for client, number in seen.items()])
             self._db.execute(
                 "INSERT OR REPLACE INTO rounds (round, finished, figures) VALUES (?, ?, ?)",
                 (round, time.time(), json.dumps(dict(figures))),
@@ -327,6 +338,14 @@ class SiteStore:
             "ON CONFLICT (only) DO UPDATE SET round = excluded.round, arrays = excluded.arrays",
             (round, pack(state)),
         )
+
+    def _save_progress(self, round: int, accepted: Iterable[str], seen: Mapping[str, int]) -> None:
+        progress = self._progress()
+        for client, number in seen.items():
+            releases, last = progress.get(client, (0, None))
+            progress[client] = max(releases, number), last
+        progress |= {client: (progress.get(client, (0, None))[0], round) for client in accepted}
+        self._db.execute("INSERT OR REPLACE INTO progress (only, clients) VALUES (1, ?)", (json.dumps(progress),))
 
     def roll_back(self, round: int) -> tuple[int, int]:
         """Ask for the models of a round, or the newest that are kept before it; returns the change and their round."""
