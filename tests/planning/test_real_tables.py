@@ -1,7 +1,7 @@
 """Plans for real tables, beside what runs reach: bounds hold nearly all records, and the target's mean is stated.
 
-The twin was designed on three of these and on others; all had been run before it was finished. docs/affordable-privacy.md
-judges plans on 43 tables that were kept for that.
+The twin was designed on three of these and on others; all had been run before it was finished.
+docs/affordable-privacy.md judges plans on 43 tables that were kept for that.
 """
 
 from pathlib import Path
