@@ -13,6 +13,7 @@ DUAL = TRUST + "test_a_dual_is_refused_in_python_and_in_a_config"
 LEVELS = "tests/simulate/test_trust_levels.py::"
 LOOPS = LEVELS + "test_noise_and_charges_are_those_of_plain_loops"
 LATTICE = LEVELS + "test_float_safe_sums_are_exact_on_the_lattice_and_have_the_noise_that_is_stated"
+SHARED = "tests/privacy/test_mechanism.py::test_where_noise_is_shared_pairs_sit_out_and_end_as_in_a_loop"
 SITTING = LEVELS + "test_pairs_with_too_few_contributors_sit_out_and_nobody_is_charged"
 CLEAN = LEVELS + "test_no_clean_model_and_no_clean_mean_is_left_outside_simulation_only"
 KEPT = LEVELS + "test_a_continuation_keeps_its_trust"
@@ -45,9 +46,9 @@ OF_TRUST: tuple[Mutant, ...] = (
         "a pair has the least σ that one of its contributors asks for",
         "The others' records are hidden by too little noise.",
         "privacy/shared_noise.py",
-        "        largest = np.zeros(int(self.pair.max()) + 1)\n        np.maximum.at(largest, pair, asked)\n"
+        "        largest = np.zeros(self._pairs)\n        np.maximum.at(largest, pair, asked)\n"
         "        return np.asarray(largest[pair])",
-        "        largest = np.full(int(self.pair.max()) + 1, np.inf)\n        np.minimum.at(largest, pair, asked)\n"
+        "        largest = np.full(self._pairs, np.inf)\n        np.minimum.at(largest, pair, asked)\n"
         "        return np.asarray(largest[pair])",
         (LOOPS,),
     ),
@@ -56,8 +57,8 @@ OF_TRUST: tuple[Mutant, ...] = (
         "a contributor is charged for an average Δ",
         "Those with fewer records spend more than their account says.",
         "privacy/shared_noise.py",
-        "return charge(sensitivity, self.sigma(clients, sensitivity, price), self.slack)",
-        "return charge(np.full(len(sensitivity), sensitivity.mean()), self.sigma(clients, sensitivity, price), 0.0)",
+        "return charge(sensitivity, sigma, self.slack)",
+        "return charge(np.full(len(sensitivity), sensitivity.mean()), sigma, 0.0)",
         (LOOPS,),
     ),
     Mutant(
@@ -65,8 +66,8 @@ OF_TRUST: tuple[Mutant, ...] = (
         "pairs release, and nobody is charged",
         "The account stays empty.",
         "privacy/mechanism.py",
-        "            price = self.shared.charges(clients, self.sensitivity[clients], price)\n",
-        "            price = 0.0 * self.shared.charges(clients, self.sensitivity[clients], price)\n",
+        "            price = self.shared.charges(clients, self.sensitivity[clients], sigma)\n",
+        "            price = 0.0 * self.shared.charges(clients, self.sensitivity[clients], sigma)\n",
         (LOOPS, WORLDS),
     ),
     Mutant(
@@ -107,12 +108,21 @@ OF_TRUST: tuple[Mutant, ...] = (
     ),
     Mutant(
         "trust-small-pairs-take-part",
-        "a pair takes part however few its contributors are",
+        "a pair takes part however few its contributors are, once an account can meet a limit",
         "The sum of one is that client's own model.",
         "privacy/mechanism.py",
         "            admitted[admitted] = self.shared.able(clients[admitted])\n",
         "            pass\n",
-        (SITTING,),
+        (SHARED,),
+    ),
+    Mutant(
+        "trust-small-pairs-take-part-while-all-can-pay",
+        "a pair takes part however few its contributors are, as long as no account meets a limit",
+        "The sum of one is that client's own model.",
+        "privacy/mechanism.py",
+        "            clients = clients[self.shared.able(clients)]\n",
+        "            pass\n",
+        (SHARED, SITTING),
     ),
     Mutant(
         "trust-lattice-slack-forgotten",

@@ -5,6 +5,8 @@ from pgfl.errors import BudgetSpent, PrivacyError
 from pgfl.privacy import accounting
 from pgfl.privacy.budget import Budget, sigma_for
 from pgfl.privacy.mechanism import Plan
+from pgfl.privacy.shared_noise import SharedNoise
+from pgfl.privacy.trust import Trust
 from tests.counted_calls import python_calls
 
 PAPER = {"phi0": 1e-3, "zeta": 0.9, "rounds": 20, "delta": 1e-5}
@@ -209,6 +211,34 @@ def test_accounts_are_those_of_a_loop_that_looks_at_every_client_in_every_round(
         np.testing.assert_array_equal(values, getattr(loop, name))
     if limit or index == "release" or order == "ascending":
         assert sum(loop.refusals) > 0, "a limit was met"
+
+
+@pytest.mark.parametrize("level", ["site", "masked"])
+def test_where_noise_is_shared_pairs_sit_out_and_end_as_in_a_loop(level):
+    """Before, while and after clients meet their limit: the last pair is too small from the beginning."""
+    random, rounds, most = np.random.default_rng(5), 120, 70
+    pair = np.repeat([0, 1, 2], [5, 4, 1])
+    budget = Budget.from_schedule(phi0=1e-4, zeta=0.999, rounds=rounds, delta=1e-5, index="round", max_releases=most)
+    trust = Trust(level)
+    plan = Plan(np.linspace(0.1, 1.0, 10), budget, shared=SharedNoise(trust, pair))
+    made, sat_out = np.zeros(10, dtype=int), 0
+
+    def together(clients):
+        return [k for k in clients if trust.takes_part(sum(pair[other] == pair[k] for other in clients))]
+
+    for round in range(1, rounds + 1):
+        left = together([k for k in range(10) if made[k] < most])
+        spent = plan.spent_if_any(round)
+        assert np.flatnonzero(~spent).tolist() == left
+        assert spent.tolist() == plan.spent(round).tolist()
+        asked = np.flatnonzero(random.random(10) < 0.85)
+        expected = together([k for k in asked if made[k] < most])
+        sat_out += sum(made[k] < most for k in asked) - len(expected)
+        if expected:
+            assert plan.charged(asked, round)[0].tolist() == expected
+            made[expected] += 1
+    np.testing.assert_array_equal(plan.releases, made)
+    assert sat_out > 0 and not left, "both ends were met"
 
 
 def test_a_restored_account_is_looked_at_anew():

@@ -50,8 +50,7 @@ class _Bare:
 class _AnothersSensitivity(SharedNoise):
     """Charges everybody of a pair as if it had the least sensitivity of them all."""
 
-    def charges(self, clients: AnyInts, sensitivity: Floats, price: Floats | float) -> Floats:
-        sigma = self.sigma(clients, sensitivity, price)
+    def charges(self, clients: AnyInts, sensitivity: Floats, sigma: Floats) -> Floats:
         least = np.full(int(self.pair.max()) + 1, np.inf)
         np.minimum.at(least, self.pair[clients], sensitivity)
         return np.asarray(0.5 * (least[self.pair[clients]] / sigma) ** 2)

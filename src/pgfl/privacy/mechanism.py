@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -87,11 +88,13 @@ class Plan:
 
     def charged(self, clients: Ints, round: int) -> tuple[Ints, Floats]:
         """Who of `clients` releases in this round, and with which deviation; they have been charged for it."""
-        if self.shared is not None or not self._everyone_can_pay(round):
+        if not self._everyone_can_pay(round):
             clients = clients[self.admit(clients, round)]
+        elif self.shared is not None:
+            clients = clients[self.shared.able(clients)]
         price = self._price(clients, round)
         sigma = self._sigma(clients, price)
-        self._charge(clients, round, price)
+        self._charge(clients, round, price, sigma)
         return clients, sigma
 
     def admit(self, clients: AnyInts, round: int) -> Bools:
@@ -132,12 +135,13 @@ class Plan:
         """
         if not _all(self._affordable(clients, round)):
             raise BudgetSpent(f"A client of round {round} has spent its privacy budget; ask admit before a release.")
-        self._charge(clients, round, self._price(clients, round))
+        price = self._price(clients, round)
+        self._charge(clients, round, price, self._sigma(clients, price))
 
     def spent_if_any(self, round: int) -> Bools | None:
         """`spent`, or None if nobody is: mostly known without a look at every client."""
-        if self.shared is None and self._everyone_can_pay(round):
-            return None
+        if self._everyone_can_pay(round):
+            return self._never_able
         spent = self.spent(round)
         return spent if spent.any() else None
 
@@ -145,6 +149,12 @@ class Plan:
         """Which clients can never release again, from this round on; it follows from public numbers."""
         spent = np.broadcast_to(self.budget.spent(self.rho, self.releases, round), self.releases.shape)
         return spent if self.shared is None else ~self.shared.ever_able(~spent)
+
+    @cached_property
+    def _never_able(self) -> Bools | None:
+        """Clients whose pair is too small even if all of it can pay, or None."""
+        spent = None if self.shared is None else ~self.shared.ever_able(np.ones(len(self.sensitivity), dtype=bool))
+        return None if spent is None or not spent.any() else spent
 
     def state(self) -> dict[str, AnyArray]:
         """What a checkpoint must hold."""
@@ -223,12 +233,12 @@ class Plan:
             return self.shared.sigma(clients, sensitivity, price)
         return sigma_for(sensitivity, price)
 
-    def _charge(self, clients: AnyInts, round: int, price: Floats | float) -> None:
-        """Charge clients that can pay."""
+    def _charge(self, clients: AnyInts, round: int, price: Floats | float, sigma: Floats) -> None:
+        """Charge clients that can pay. Where noise is shared, σ decides, which may be larger than a client asks for."""
         if np.count_nonzero(clients[1:] <= clients[:-1]) and len(np.unique(clients)) != len(clients):
             raise PrivacyError(f"A client would release twice in round {round}; a retry must resend what was released.")
         if self.shared is not None:
-            price = self.shared.charges(clients, self.sensitivity[clients], price)
+            price = self.shared.charges(clients, self.sensitivity[clients], sigma)
         self.account.charge(clients, price)
         self._sure.releases -= 1
 

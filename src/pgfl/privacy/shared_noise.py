@@ -43,7 +43,7 @@ class SharedNoise:
 
     def ever_able(self, left: Bools) -> Bools:
         """Which clients belong to a pair that can take part again, given who can still pay."""
-        counts = np.bincount(self.pair[left], minlength=int(self.pair.max()) + 1)
+        counts = np.bincount(self.pair[left], minlength=self._pairs)
         return np.asarray(
             left & self._takes_part[counts if self.most is None else np.minimum(counts, self.most)][self.pair]
         )
@@ -51,17 +51,17 @@ class SharedNoise:
     def sigma(self, clients: AnyInts, sensitivity: Floats, price: Floats | float) -> Floats:
         """σ of the sum of each client's pair: the largest that one of its contributors asks for."""
         pair, asked = self.pair[clients], sum_sigma(sensitivity, price, self.slack)
-        largest = np.zeros(int(self.pair.max()) + 1)
+        largest = np.zeros(self._pairs)
         np.maximum.at(largest, pair, asked)
         return np.asarray(largest[pair])
 
-    def charges(self, clients: AnyInts, sensitivity: Floats, price: Floats | float) -> Floats:
+    def charges(self, clients: AnyInts, sensitivity: Floats, sigma: Floats) -> Floats:
         """What each client is charged, with its own Δ and its pair's σ."""
-        return charge(sensitivity, self.sigma(clients, sensitivity, price), self.slack)
+        return charge(sensitivity, sigma, self.slack)
 
     def variance_of_means(self, clients: AnyInts, asked: Floats, share: Floats) -> Floats:
         """Each contributor's part of the variance of its pair's mean, given the deviations that they ask for."""
-        largest, pair = np.zeros(int(self.pair.max()) + 1), self.pair[clients]
+        largest, pair = np.zeros(self._pairs), self.pair[clients]
         np.maximum.at(largest, pair, asked)
         sizes, place = np.unique(np.rint(1.0 / share).astype(np.int64), return_inverse=True)
         excess = np.array([self.trust.excess(size) for size in sizes.tolist()])[place]
@@ -82,6 +82,10 @@ class SharedNoise:
     def _largest_honest(self) -> int:
         invited = range(1, self._largest + 1)
         return max([1, *(self.trust.honest(n) for n in invited if self.trust.takes_part(n))])
+
+    @cached_property
+    def _pairs(self) -> int:
+        return int(self.pair.max()) + 1
 
     @cached_property
     def _largest(self) -> int:
@@ -175,4 +179,6 @@ class LatticePairNoise:
 
 def _contributors(starts: AnyInts, total: int) -> Ints:
     """How many contributors each pair has."""
-    return np.diff(np.append(starts, total))
+    ends = np.full(len(starts), total, dtype=np.int64)
+    ends[:-1] = starts[1:]
+    return ends - starts

@@ -50,8 +50,7 @@ class ServerNormals:
         """(A, d) numbers for the clients (ascending flat places) that take part in a round."""
         if self._rounds == 1:
             server = self._server_of[clients]
-            first = np.flatnonzero(np.diff(server, prepend=-1))
-            return self._directly(server, np.append(first, len(clients)), round, dimension)
+            return self._directly(server, _runs(server), round, dimension)
         block, within = divmod(round - 1, self._rounds)
         with self._lock:
             drawn = self._of_round(block, within, dimension)
@@ -121,3 +120,10 @@ class ServerNormals:
         streams: Streams = self._own.streams
         run, own = self._layout.server_keys[server]
         return streams.at(run, own, round)
+
+
+def _runs(values: Ints) -> Ints:
+    """Where each run of equal values begins, and the end."""
+    begins = np.ones(len(values) + 1, dtype=bool)
+    np.not_equal(values[1:], values[:-1], out=begins[1:-1])
+    return np.flatnonzero(begins) if len(values) else np.zeros(1, dtype=np.int64)
