@@ -158,6 +158,14 @@ def test_a_plan_shows_every_level_of_trust(planned):
     assert set(planned.described()["by_trust"]["site"]) == {"0.25", "1", "4", "16"}
 
 
+def test_the_table_has_the_same_figure_for_the_plan_itself(monkeypatch):
+    monkeypatch.setattr(planner, "LEVELS", (1.0, SMALL.epsilon))
+    monkeypatch.setattr(planner, "TRUSTS", ("local",))
+    monkeypatch.setattr(planner, "_variants", lambda facts: {})
+    made = plan(SMALL)
+    assert made.by_trust["local"][SMALL.epsilon] == made.predicted.value < made.by_trust["local"][1.0]
+
+
 def test_more_trust_is_never_planned_worse(planned):
     """Who trusts more can still do what needs less trust; where that is better, the plan says so."""
     for level in planner.LEVELS:

@@ -21,7 +21,7 @@ from pgfl.privacy.trust import Level
 
 SEEDS, JUDGING_SEEDS = (1, 2), (11, 12, 13, 14, 15, 16)
 TABLE_SEEDS, TABLE_JUDGING_SEEDS = tuple(range(1, 7)), tuple(range(11, 75))  # its twins differ more from each other
-FEW_SEEDS, FEW_JUDGING_SEEDS = SEEDS[:1], JUDGING_SEEDS[:2]
+FEW_SEEDS, FEW_JUDGING_SEEDS = SEEDS[:1], JUDGING_SEEDS[:3]
 FEW_TABLE_SEEDS, FEW_TABLE_JUDGING_SEEDS = TABLE_SEEDS[:3], TABLE_JUDGING_SEEDS[:24]
 LEVELS = (0.25, 1.0, 4.0, 16.0)
 TRUSTS: tuple[Level, ...] = ("local", "masked", "site")  # the weaker the assumption, the earlier
@@ -50,7 +50,7 @@ def plan(source: Config | Facts, *, progress: Progress | None = None, **facts: A
             progress(done, work, what)
 
     settings = best_found(small)
-    found, known = judged(small, settings), {small: settings}
+    predicted, known = forecast(judged(small, settings), small), {small: settings}
     tell("settings")
 
     def nearest(other: Facts) -> Settings:
@@ -61,8 +61,11 @@ def plan(source: Config | Facts, *, progress: Progress | None = None, **facts: A
     chosen: dict[float, tuple[Level, float]] = {}
     instead: dict[tuple[Level, float], Level] = {}
     for (trust, level), other in points.items():
-        known[other] = best = soon_found(other, nearest(other))
-        reached = typical(other, best)
+        if other == small:
+            reached = predicted.value
+        else:
+            known[other] = best = soon_found(other, nearest(other))
+            reached = typical(other, best)
         weaker = chosen.get(level)
         if weaker is None or _better(small, reached, weaker[1]):
             chosen[level] = (trust, reached)
@@ -77,7 +80,6 @@ def plan(source: Config | Facts, *, progress: Progress | None = None, **facts: A
         tell(name)
     limit = limit_beside(curves, small, shown(small, np.array([without_privacy(small, JUDGING_SEEDS[0])]))[0])
     made = configured(source, stated, settings) if isinstance(source, Config) else None
-    predicted = forecast(found, small)
     return Plan(stated, settings, predicted, limit, curves, helps, instead, made)
 
 
