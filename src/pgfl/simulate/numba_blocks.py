@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
@@ -18,6 +19,7 @@ from pgfl.simulate import numba_kernels as compiled
 from pgfl.simulate.engine_choice import ROWS_PER_FEATURE
 from pgfl.simulate.flat_layout import Layout
 from pgfl.simulate.numba_factors import Problems, factor
+from pgfl.simulate.numba_gradients import registers_of
 from pgfl.simulate.numba_lanes import BYTES
 from pgfl.simulate.numba_margins import HINGE, HUBER, LOGISTIC, RIDGE
 from pgfl.simulate.numba_rows import Forms, forms_of
@@ -39,6 +41,11 @@ class CompiledBlock:
     problems: Problems
     forms: Forms  # in which rows are kept beside the whole ones
     ridge: bool  # whether all clients of the training have ridge problems with the same λ
+
+    @cached_property
+    def registers(self) -> tuple[int, ...] | None:
+        """Those of a row, where gradient steps are to be taken on whole rows in registers."""
+        return registers_of(self.problems.features) if self.forms == (None, None) else None
 
     def objective_values(self, models: Array) -> Array:
         """f_k of every client at its model."""

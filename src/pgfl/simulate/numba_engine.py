@@ -18,7 +18,7 @@ from pgfl.arrays import Linear, pick, put
 from pgfl.core import equations as eq
 from pgfl.core import metrics
 from pgfl.core.algorithms import PGFL, ServerState
-from pgfl.core.client_rules import ClientRule, GradientSteps, LinearisedStep
+from pgfl.core.client_rules import GradientSteps, LinearisedStep
 from pgfl.core.server_rules import NeighbourhoodAverage
 from pgfl.privacy.noise import SeededNoise
 from pgfl.simulate import numba_kernels as compiled
@@ -29,6 +29,7 @@ from pgfl.simulate.memory import turned_width
 from pgfl.simulate.neighbourhoods import NeighbourhoodOfPairs
 from pgfl.simulate.numba_blocks import PAGE, CompiledBlock, aligned
 from pgfl.simulate.numba_coordinates import Coordinates, coordinate_phase, no_coordinates, packed, unpacked, written_out
+from pgfl.simulate.numba_gradients import gradient_phase, gradient_phase_in_registers
 from pgfl.simulate.numba_orthogonal import Turned, orthogonal_phase, turned
 from pgfl.simulate.numba_releases import draw_release_and_average, release_and_average
 from pgfl.simulate.numba_servers import averaged_and_learned
@@ -61,10 +62,11 @@ class FastEngine(Engine):
         means = np.empty((len(bounds) - 1, state.duals.shape[1]), dtype=self.dtype)
         results = (means, part.shares, averaged)
         if not self.algorithm.client_rule.solves:
-            lengths = _reach_records_steps(self.algorithm.client_rule)
-            compiled.gradient_client_phase(
-                *who, fields, state.server_models, state.models, *results, *lengths, block.forms
-            )
+            given = (*who, fields, state.server_models, state.models, *results, *self._reach_records_steps)
+            if block.registers is None:
+                gradient_phase(*given, block.forms)
+            else:
+                gradient_phase_in_registers(*given, block.registers)
         else:
             errors = np.empty(len(part.flat), dtype=self.dtype)
             if (kept := self._coordinates) is not None:
@@ -170,6 +172,15 @@ class FastEngine(Engine):
         """Whether the next round has the same participants, all of them known to the kernels."""
         return self._everyone_cleanly and all(isinstance(block, CompiledBlock) for block in self.blocks)
 
+    @cached_property
+    def _reach_records_steps(self) -> tuple[float, int, int]:
+        """The length of the client rule's gradient steps, from how many records on they have it, and their number."""
+        rule = self.algorithm.client_rule
+        if isinstance(rule, GradientSteps):
+            return rule.step_size, 1, rule.local_steps
+        assert isinstance(rule, LinearisedStep)
+        return eq.linearised_reach(rule.rho), rule.full_records, 1
+
     @property
     def _everyone_cleanly(self) -> bool:
         """Whether everyone takes part in every round, without noise."""
@@ -249,11 +260,3 @@ class FastEngine(Engine):
 
 def _parts_of(operator: Linear) -> tuple[Array, Array, Array]:
     return operator.indptr, operator.columns, operator.values
-
-
-def _reach_records_steps(rule: ClientRule) -> tuple[float, int, int]:
-    """The length of a rule's gradient steps, from how many records on they have it, and their number."""
-    if isinstance(rule, GradientSteps):
-        return rule.step_size, 1, rule.local_steps
-    assert isinstance(rule, LinearisedStep)
-    return eq.linearised_reach(rule.rho), rule.full_records, 1

@@ -12,15 +12,13 @@ import numpy as np
 from pgfl.array_types import Array
 from pgfl.simulate.numba_compiled import compiled, inlined
 from pgfl.simulate.numba_factors import Problems
-from pgfl.simulate.numba_margins import RIDGE, fixed_steps, loss, newton, slope
+from pgfl.simulate.numba_margins import RIDGE, fixed_steps, loss, newton
 from pgfl.simulate.numba_products import (
     add_contribution,
     add_difference,
-    add_spaced,
     lanes_of,
     residual,
     rows_times,
-    scaled,
     settled_centre,
     spaced,
     spaced_centre,
@@ -95,59 +93,6 @@ def client_phase(
             if averaged:
                 add_contribution(vector, duals, at_dual, dimension, lanes, sums)
             unspaced(vector, one, dimension, lanes, own_models, at_dual)
-        if averaged:
-            unspaced(sums, shares[place, 0], dimension, lanes, pair_means, place * dimension)
-
-
-@compiled
-def gradient_client_phase(
-    clients: Array,
-    bounds: Array,
-    first_pair: int,
-    fields: tuple[Array, ...],
-    server_models: Array,
-    model: Array,
-    means: Array,
-    shares: Array,
-    averaged: bool,
-    full_reach: float,
-    full_records: int,
-    steps: int,
-    forms: Forms,
-) -> None:
-    """Gradient steps of those who take part from their server's model and, if `averaged`, the mean for every pair.
-
-    A step of length η is w ← (1 − 2ηλ/|C_s|) w − η Xᵀℓ′/D_k; with fewer than `full_records` it is shorter, as
-    `rho_by_records` says. Twins: `gradient_step` and, with one step of length 1/ρ, `linearised_client_step`. The
-    participants of the block's i-th pair are `clients[bounds[i] : bounds[i + 1]]`.
-    """
-    problems = Problems(*fields)
-    x, dimension, targets = problems.features.reshape(-1), problems.features.shape[1], problems.targets
-    models, own_models, pair_means = server_models.reshape(-1), model.reshape(-1), means.reshape(-1)
-    kind, kappa, penalty = problems.kind, problems.kappa, problems.ridge_penalty
-    lanes, one = lanes_of(x), problems.rho.dtype.type(1.0)
-    new, sums = spaced_zeros(x, dimension, lanes), spaced_zeros(x, dimension, lanes)
-    once = spaced_zeros(x, dimension, lanes)
-    moves = np.empty(_most(problems.counts, clients) + lanes, x.dtype)
-    for place in range(len(bounds) - 1):
-        own = (first_pair + place) * dimension
-        sums[:] = 0.0
-        for i in range(bounds[place], bounds[place + 1]):
-            k = clients[i]
-            start, rows, ridge = problems.first[k], problems.counts[k], kind[k] == RIDGE
-            reach = full_reach * rows / max(rows, full_records)
-            spaced(models, own, one, dimension, lanes, new)
-            for _ in range(steps):
-                products_with(x, forms, k, start, rows, new, once, dimension, lanes, moves)
-                scale = -reach / rows
-                for r in range(rows):
-                    margin, target = moves[r], targets[start + r]
-                    moves[r] = scale * (2.0 * (margin - target) if ridge else slope(kind[k], kappa[k], margin, target))
-                scaled(new, problems.rho.dtype.type(1.0 - reach * penalty[k]), lanes)
-                add_products_with(x, forms, k, start, rows, moves, dimension, lanes, new)
-            unspaced(new, one, dimension, lanes, own_models, k * dimension)
-            if averaged:
-                add_spaced(new, dimension, lanes, sums)
         if averaged:
             unspaced(sums, shares[place, 0], dimension, lanes, pair_means, place * dimension)
 

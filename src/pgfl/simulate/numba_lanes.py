@@ -197,6 +197,54 @@ def store_first(typing, array, at, lanes, count):
 
 
 @intrinsic
+def load_spaced(typing, lanes, array, at, dimension):
+    """array[at : at + d] in as many registers as some other lanes have; those past the last d − lanes repeat it.
+
+    A register holds no more than d numbers.
+    """
+
+    def code(context, builder, signature, given):
+        register = context.get_value_type(Lanes(array.dtype))
+        size = array.dtype.bitwidth // 8
+        loaded = [
+            builder.load(_place(context, builder, array, (given[1], place), register), align=size)
+            for place in _spaced_places(builder, lanes, given[2], given[3])
+        ]
+        return _side_by_side(builder, loaded)
+
+    return lanes(lanes, array, types.intp, types.intp), code
+
+
+@intrinsic
+def store_spaced(typing, array, at, lanes, dimension):
+    """array[at : at + d] = lanes that `load_spaced` has loaded, or what was made of them lane by lane."""
+
+    def code(context, builder, signature, given):
+        count = Lanes(array.dtype).count
+        for i, place in enumerate(_spaced_places(builder, lanes, given[1], given[3])):
+            lane = ir.Constant(ir.VectorType(_WORD, count), list(range(i * count, (i + 1) * count)))
+            _put(context, builder, array, (given[0], place), builder.shuffle_vector(given[2], given[2], lane))
+        return context.get_dummy_value()
+
+    return types.none(array, types.intp, lanes, types.intp), code
+
+
+@intrinsic
+def without_repeats(typing, lanes, dimension):
+    """Lanes that `load_spaced` has loaded, with zeros for the numbers that they repeat."""
+    count = Lanes(lanes.scalar).count
+
+    def code(context, builder, signature, given):
+        index = ir.VectorType(_INDEX, lanes.count)
+        ahead = ir.Constant(index, [place - 2 * (place % count) for place in range(lanes.count)])
+        last = builder.sub(given[1], ir.Constant(_INDEX, count))
+        kept = builder.icmp_signed("<=", ahead, _repeated(builder, index, last))
+        return builder.select(kept, given[0], ir.Constant(context.get_value_type(lanes), [0.0] * lanes.count))
+
+    return lanes(lanes, types.intp), code
+
+
+@intrinsic
 def total(typing, lanes):
     """The sum of all lanes."""
 
@@ -288,6 +336,27 @@ def _multiply(left, right):
 def _place(context, builder, array, given, vector):
     numbers = context.make_array(array)(context, builder, given[0]).data
     return builder.bitcast(builder.gep(numbers, [given[1]]), vector.as_pointer())
+
+
+def _spaced_places(builder, lanes, at, dimension):
+    """Where each register of spaced lanes lies: d − lanes is the last place of all."""
+    count = Lanes(lanes.scalar).count
+    last = builder.sub(dimension, ir.Constant(_INDEX, count))
+    for first in range(0, lanes.count, count):
+        start = ir.Constant(_INDEX, first)
+        yield builder.add(at, builder.select(builder.icmp_signed("<", start, last), start, last))
+
+
+def _side_by_side(builder, registers):
+    """Two, four, eight, … registers as one vector."""
+    while len(registers) > 1:
+        size = registers[0].type.count
+        places = ir.Constant(ir.VectorType(_WORD, 2 * size), list(range(2 * size)))
+        registers = [
+            builder.shuffle_vector(left, right, places)
+            for left, right in zip(registers[::2], registers[1::2], strict=True)
+        ]
+    return registers[0]
 
 
 def _put(context, builder, array, given, vector) -> None:
