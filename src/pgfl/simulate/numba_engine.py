@@ -62,11 +62,11 @@ class FastEngine(Engine):
         means = np.empty((len(bounds) - 1, state.duals.shape[1]), dtype=self.dtype)
         results = (means, part.shares, averaged)
         if not self.algorithm.client_rule.solves:
-            given = (*who, fields, state.server_models, state.models, *results, *self._reach_records_steps)
+            stepped = (*who, fields, state.server_models, state.models, *results, *self._reach_records_steps)
             if block.registers is None:
-                gradient_phase(*given, block.forms)
+                gradient_phase(*stepped, block.forms)
             else:
-                gradient_phase_in_registers(*given, block.registers)
+                gradient_phase_in_registers(*stepped, block.registers)
         else:
             errors = np.empty(len(part.flat), dtype=self.dtype)
             if (kept := self._coordinates) is not None:
