@@ -20,6 +20,7 @@ BY_RECORDS = "tests/simulate/test_full_records.py::test_engines_and_devices_take
 RECORDED = (
     "tests/simulate/test_numba_engine.py::test_linearised_steps_agree_in_every_shape_with_scheduling_noise_and_threads"
 )
+IN_REGISTERS = "tests/simulate/test_numba_gradients.py::test_steps_in_registers_are_plain_ones"
 OF_RIDGE = "ridge, bounded, linearised"
 
 LINEARISED: tuple[Mutant, ...] = (
@@ -64,9 +65,9 @@ LINEARISED: tuple[Mutant, ...] = (
         "linearised-few-records-in-full-compiled",
         "the compiled step of a client with few records is a whole one",
         "As above, in the compiled engine alone.",
-        "simulate/numba_kernels.py",
-        "reach = full_reach * rows / max(rows, full_records)",
-        "reach = full_reach",
+        "simulate/numba_gradients.py",
+        "return full_reach * rows / max(rows, full_records)",
+        "return full_reach",
         (BY_RECORDS,),
     ),
     Mutant(
@@ -133,10 +134,28 @@ LINEARISED: tuple[Mutant, ...] = (
         "linearised-regulariser-forgotten",
         "the compiled linearised step has no regulariser",
         "The model that is released is not that of the equations.",
-        "simulate/numba_kernels.py",
-        "scaled(new, problems.rho.dtype.type(1.0 - reach * penalty[k]), lanes)",
-        "scaled(new, one, lanes)",
+        "simulate/numba_gradients.py",
+        "1.0 - reach * problems.ridge_penalty[k]",
+        "1.0",
         ("tests/simulate/test_numba_engine.py::test_linearised_steps_agree_with_plain_loops",),
+    ),
+    Mutant(
+        "linearised-gradients-not-averaged",
+        "the compiled linearised step adds the gradients of a client's records up instead of averaging them",
+        "One record moves the step D_k times as far as Δ says.",
+        "simulate/numba_gradients.py",
+        "-reach / problems.counts[k] * bend",
+        "-reach * bend",
+        (IN_REGISTERS,),
+    ),
+    Mutant(
+        "linearised-numbers-repeated",
+        "the compiled step in registers counts the numbers twice that two registers share",
+        "The gradient is taken at another margin than the model's.",
+        "simulate/numba_gradients.py",
+        "once = without_repeats(new, dimension)",
+        "once = new",
+        (IN_REGISTERS,),
     ),
     Mutant(
         "linearised-clean-sum",
