@@ -7,7 +7,7 @@ from pgfl import synthetic_regression
 from pgfl.core.streams import Purpose, stream
 from pgfl.simulate.draws import ServerNormals
 from pgfl.simulate.flat_layout import lay_out
-from pgfl.simulate.numba_normals import fill_rows
+from pgfl.simulate.numba_normals import fill_rows, streams_of
 
 
 def test_a_million_numbers_are_numpys():
@@ -15,7 +15,7 @@ def test_a_million_numbers_are_numpys():
     out = np.empty((2 * rows, 40))
     servers = np.array([0, 2**40], dtype=np.uint64)
     keys = np.array([(7, (3 << 8) | Purpose.PRIVACY_NOISE), (2**63 - 1, Purpose.PRIVACY_NOISE)], dtype=np.uint64)
-    fill_rows(keys, servers, np.array([0, rows, 2 * rows]), 11, out)
+    fill_rows(streams_of(keys, servers), np.arange(2), np.array([0, rows, 2 * rows]), 11, out)
     for half, (seed, run, server) in zip((out[:rows], out[rows:]), [(7, 3, 0), (2**63 - 1, 0, 2**40)], strict=True):
         expected = stream(seed, run, Purpose.PRIVACY_NOISE, server, 11).standard_normal(half.shape)
         np.testing.assert_array_equal(half, expected)

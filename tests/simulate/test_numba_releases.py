@@ -93,7 +93,8 @@ def test_numbers_that_are_drawn_where_they_are_needed_are_those_of_every_servers
                 results += [np.zeros_like(model), np.zeros((layout.pairs, 7))]
             normals = plain(clients, round, 7)
             assert release_and_average(clients, bounds, sigma, normals, *vectors, *results[:2])
-            drawn = (layout.client_server, compiled.streams, compiled.place(round))
+            np.testing.assert_array_equal(compiled(clients, round, 7), normals)
+            drawn = (layout.client_server, compiled.streams, *compiled.place(round))
             assert draw_release_and_average(clients, bounds, sigma, *drawn, *vectors, *results[2:])
             np.testing.assert_array_equal(results[2], results[0])
             np.testing.assert_array_equal(results[3], results[1])
@@ -104,13 +105,12 @@ def test_numbers_that_are_drawn_where_they_are_needed_are_those_of_every_servers
 def test_nothing_is_drawn_for_a_release_that_is_refused():
     layout = lay_out([synthetic_regression(servers=4, clients_per_server=3, dimension=4, samples=(2, 3))])
     normals, everyone = ServerNormals(layout, 3, 5, compiled=True), np.arange(12)
-    before = [part.copy() for part in normals.streams]
+    before = normals.streams.copy()
     given = (everyone, np.arange(13), 1.0 * (everyone != 5), layout.client_server, normals.streams)
     out = np.full((12, 4), 7.0)
-    assert not draw_release_and_average(*given, normals.place(1), np.ones((12, 4)), out, np.ones((12, 1)), out, out)
+    assert not draw_release_and_average(*given, *normals.place(1), np.ones((12, 4)), out, np.ones((12, 1)), out, out)
     assert (out == 7.0).all()
-    for part, kept in zip(normals.streams, before, strict=True):
-        np.testing.assert_array_equal(part, kept)
+    np.testing.assert_array_equal(normals.streams, before)
 
 
 def test_an_engine_whose_noise_is_wrong_releases_nothing():

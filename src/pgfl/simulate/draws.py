@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cached_property
 from threading import Lock, local
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -12,9 +12,6 @@ from pgfl.array_types import AnyArray, AnyFloats, DTypeLike, Ints
 from pgfl.core.schedules import Participants
 from pgfl.core.streams import Purpose, Streams, key_of
 from pgfl.simulate.flat_layout import Layout
-
-if TYPE_CHECKING:
-    from pgfl.simulate.numba_normals import ServerStreams
 
 ROWS_AHEAD = 64  # starting a stream costs as much as drawing some hundred numbers, so several rounds share one
 
@@ -64,13 +61,16 @@ class ServerNormals:
         return np.asarray(drawn[server, rank])
 
     @cached_property
-    def streams(self) -> ServerStreams | None:
+    def streams(self) -> AnyArray | None:
         """For kernels that draw where they need it: every server's stream; None if it is not to be compiled."""
         if not self._compiled:
             return None
         from pgfl.simulate.numba_normals import streams_of
 
-        return streams_of(self._keys, self._servers)
+        keys = [key_of(self._seed, run, Purpose.PRIVACY_NOISE) for run, _ in self._layout.server_keys]
+        servers = [server for _, server in self._layout.server_keys]
+        states: AnyArray = streams_of(np.array(keys, dtype=np.uint64), np.array(servers, dtype=np.uint64))
+        return states
 
     def place(self, round: int) -> tuple[int, int, int]:
         """The block of rounds that share streams, a round's number within it, and how many rows it has for a server.
@@ -84,8 +84,7 @@ class ServerNormals:
         if self._compiled:
             from pgfl.simulate.numba_normals import fill_rows
 
-            own = server[bounds[:-1]]
-            fill_rows(self._keys[own], self._servers[own], bounds, round, out)
+            fill_rows(self.streams, server[bounds[:-1]], bounds, round, out)
             return out
         for start, stop in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
             self._stream(int(server[start]), round).standard_normal(out=out[start:stop], dtype=self._dtype)
@@ -104,15 +103,6 @@ class ServerNormals:
         for server in range(self._layout.servers):
             out[:, server] = self._stream(server, block).standard_normal(shape, dtype=self._dtype)
         return out
-
-    @cached_property
-    def _keys(self) -> AnyArray:
-        keys = [key_of(self._seed, run, Purpose.PRIVACY_NOISE) for run, _ in self._layout.server_keys]
-        return np.array(keys, dtype=np.uint64)
-
-    @cached_property
-    def _servers(self) -> AnyArray:
-        return np.array([server for _, server in self._layout.server_keys], dtype=np.uint64)
 
     def _stream(self, server: int, round: int) -> np.random.Generator:
         if not hasattr(self._own, "streams"):

@@ -96,8 +96,8 @@ class FastEngine(Engine):
         state, who, normals = self.state, (part.flat, part.mean.indptr, part.sigma), self.noise.normals
         vectors = (state.models, state.duals, part.shares, state.released_models, means)
         if isinstance(normals, ServerNormals) and normals.streams is not None:
-            place, servers = normals.place(number), self.layout.client_server
-            return draw_release_and_average(*who, servers, normals.streams, place, *vectors)
+            servers, place = self.layout.client_server, normals.place(number)
+            return draw_release_and_average(*who, servers, normals.streams, *place, *vectors)
         drawn = self.noise.drawn(part.flat, number, (len(part.flat), means.shape[1]))
         return release_and_average(*who, drawn, *vectors)
 

@@ -9,8 +9,18 @@ import numpy as np
 
 from pgfl.array_types import Array
 from pgfl.simulate.numba_compiled import compiled, rounded
-from pgfl.simulate.numba_lanes import lanes_of, load, load_first, nothing, product_rounded, spread, store_first, total
-from pgfl.simulate.numba_normals import ServerStreams, draw_next, draw_rest, stand_before
+from pgfl.simulate.numba_lanes import (
+    lanes_of,
+    load,
+    load_first,
+    nothing,
+    product_rounded,
+    spread,
+    store,
+    store_first,
+    total,
+)
+from pgfl.simulate.numba_normals import draw_next, draw_rest, stand_before
 
 
 @rounded
@@ -50,8 +60,10 @@ def draw_release_and_average(
     bounds: Array,
     sigma: Array,
     servers: Array,
-    streams: ServerStreams,
-    place: tuple[int, int, int],
+    streams: Array,
+    block: int,
+    within: int,
+    rows: int,
     model: Array,
     dual: Array,
     shares: Array,
@@ -60,38 +72,40 @@ def draw_release_and_average(
 ) -> bool:
     """As `release_and_average`, with normal numbers that are drawn when they are needed, from each server's stream.
 
-    `servers` has the server of every client. `place` is the round as `ServerNormals.place` has it: a block, the round
-    within it, and how many vectors a server's stream has for it. The j-th participant of a server gets the j-th.
+    `servers` has the server of every client. `block`, `within` and `rows` are the round as `ServerNormals.place` has
+    it: a block, the round within it, and how many vectors a server's stream has for it. The j-th participant of a
+    server gets the j-th.
     """
-    block, within, rows = place
     if not (len(sigma) == len(clients) and _all_fit(clients, sigma, model)):
         return False
     dimension, lanes, one = means.shape[1], lanes_of(means), means.dtype.type(1.0)
     models, duals, made, sums = model.reshape(-1), dual.reshape(-1), released.reshape(-1), means.reshape(-1)
     room, server, drawn = np.empty(dimension + lanes), -1, 0
-    normals = room[:dimension]
+    normals, whole, left = room[:dimension], dimension - dimension % lanes, dimension % lanes
     for pair in range(len(bounds) - 1):
-        start, last = bounds[pair], bounds[pair + 1] - 1
-        if start > last:
-            means[pair] = 0.0
-        for i in range(start, last + 1):
+        means[pair] = 0.0
+        for i in range(bounds[pair], bounds[pair + 1]):
             if servers[clients[i]] != server:
                 if server >= 0:
-                    draw_rest(streams, server, drawn, normals, rows)
+                    draw_rest(streams[server], drawn, normals, rows)
                 server, drawn = servers[clients[i]], 0
-                stand_before(streams, server, block, within, normals, rows)
-            draw_next(streams, server, normals)
+                stand_before(streams[server], block, within, normals, rows)
+            draw_next(streams[server], normals)
             drawn += 1
-            at, scale, share = clients[i] * dimension, spread(sigma[i]), spread(shares[pair, 0] if i == last else one)
-            for f in range(0, dimension, lanes):
-                left, mean = dimension - f, pair * dimension + f
-                release = load_first(models, at + f, left) + product_rounded(load(room, f), scale)
-                store_first(made, at + f, release, left)
-                before = load_first(sums, mean, left if i > start else 0)
-                contributed = before + (release - load_first(duals, at + f, left))
-                store_first(sums, mean, product_rounded(contributed, share), left)
+            own, mean, last = clients[i] * dimension, pair * dimension, i == bounds[pair + 1] - 1
+            scale, share = spread(sigma[i]), spread(shares[pair, 0] if last else one)
+            for f in range(0, whole, lanes):
+                release = load(models, own + f) + product_rounded(load(room, f), scale)
+                contributed = load(sums, mean + f) + (release - load(duals, own + f))
+                store(made, own + f, release)
+                store(sums, mean + f, product_rounded(contributed, share))
+            if left:
+                release = load_first(models, own + whole, left) + product_rounded(load(room, whole), scale)
+                contributed = load_first(sums, mean + whole, left) + (release - load_first(duals, own + whole, left))
+                store_first(made, own + whole, release, left)
+                store_first(sums, mean + whole, product_rounded(contributed, share), left)
     if server >= 0:
-        draw_rest(streams, server, drawn, normals, rows)
+        draw_rest(streams[server], drawn, normals, rows)
     return True
 
 
