@@ -89,8 +89,8 @@ CHARGES: tuple[Mutant, ...] = (
         "the compiled release that draws does not multiply by σ",
         "As above.",
         "simulate/numba_releases.py",
-        "product_rounded(load(room, f), scale)",
-        "load(room, f)",
+        "product_rounded(load(made, own + f), scale)",
+        "load(made, own + f)",
         (STREAMS,),
     ),
     Mutant(
@@ -116,8 +116,8 @@ CHARGES: tuple[Mutant, ...] = (
         "a compiled stream that is looked for within its block begins anew",
         "A resumed run draws noise again; two releases subtracted give the models' difference without it.",
         "simulate/numba_normals.py",
-        "state[BLOCK], state[WITHIN] = np.uint64(block), np.uint64(0)",
-        "state[BLOCK], state[WITHIN] = np.uint64(block), np.uint64(within)",
+        "    while stream[WITHIN] < np.uint64(within):\n        draw_rest(stream, 0, out, rows)\n",
+        "    stream[WITHIN] = np.uint64(within)\n",
         (STREAMS,),
     ),
     Mutant(
@@ -125,8 +125,8 @@ CHARGES: tuple[Mutant, ...] = (
         "all participants of a server get the same compiled noise",
         "As above.",
         "simulate/numba_releases.py",
-        "            draw_next(streams, server, normals)\n",
-        "            if drawn == 0:\n                draw_next(streams, server, normals)\n",
+        "        draw_next(streams[server], released[k])\n",
+        "        if drawn == 0:\n            draw_next(streams[server], unused)\n        released[k] = unused\n",
         (STREAMS,),
     ),
     Mutant(

@@ -75,13 +75,14 @@ def test_those_who_do_not_take_part_may_have_any_model():
 
 
 @pytest.mark.parametrize("participants", ["all", 2, 40])
-def test_numbers_that_are_drawn_where_they_are_needed_are_those_of_every_servers_stream(participants):
+@pytest.mark.parametrize("dimension", [7, 8, 20])
+def test_numbers_that_are_drawn_where_they_are_needed_are_those_of_every_servers_stream(participants, dimension):
     """In any order of rounds, whoever of a server takes part, and though others' rounds come in between."""
-    shape = {"servers": 4, "clients_per_server": 6, "dimension": 7, "samples": (2, 3)}
+    shape = {"servers": 4, "clients_per_server": 6, "dimension": dimension, "samples": (2, 3)}
     layout = lay_out([synthetic_regression(**shape, seed=run, run=run) for run in range(2)])
     plain, compiled = (ServerNormals(layout, participants, 5, compiled=chosen) for chosen in (False, True))
     random, first_two = np.random.default_rng(0), np.arange(layout.clients) % 6 < 2
-    model, dual = random.standard_normal((2, layout.clients, 7))
+    model, dual = random.standard_normal((2, layout.clients, dimension))
     for round in (1, 2, 3, 3, 40, 65, 33, 34, 35, 2, 41, 64, 65):
         for taking_part in (random.random(layout.clients) < 0.5, layout.client_server == 5, layout.client_server != 5):
             clients = np.flatnonzero(taking_part & (first_two | (participants != 2)))
@@ -90,10 +91,10 @@ def test_numbers_that_are_drawn_where_they_are_needed_are_those_of_every_servers
             sigma, results = random.uniform(0.1, 1.0, len(clients)), []
             vectors = (model, dual, shares)
             for _ in range(2):
-                results += [np.zeros_like(model), np.zeros((layout.pairs, 7))]
-            normals = plain(clients, round, 7)
+                results += [np.zeros_like(model), np.zeros((layout.pairs, dimension))]
+            normals = plain(clients, round, dimension)
             assert release_and_average(clients, bounds, sigma, normals, *vectors, *results[:2])
-            np.testing.assert_array_equal(compiled(clients, round, 7), normals)
+            np.testing.assert_array_equal(compiled(clients, round, dimension), normals)
             drawn = (layout.client_server, compiled.streams, *compiled.place(round))
             assert draw_release_and_average(clients, bounds, sigma, *drawn, *vectors, *results[2:])
             np.testing.assert_array_equal(results[2], results[0])

@@ -78,35 +78,45 @@ def draw_release_and_average(
     """
     if not (len(sigma) == len(clients) and _all_fit(clients, sigma, model)):
         return False
+    unused, server, drawn = np.empty(means.shape[1]), -1, 0
+    for k in clients:
+        if servers[k] != server:
+            if server >= 0:
+                draw_rest(streams[server], drawn, unused, rows)
+            server, drawn = servers[k], 0
+            stand_before(streams[server], block, within, unused, rows)
+        draw_next(streams[server], released[k])
+        drawn += 1
+    if server >= 0:
+        draw_rest(streams[server], drawn, unused, rows)
+    _add_to_models_and_average(clients, bounds, sigma, model, dual, shares, released, means)
+    return True
+
+
+@rounded
+def _add_to_models_and_average(
+    clients: Array, bounds: Array, sigma: Array, model: Array, dual: Array, shares: Array, released: Array, means: Array
+) -> None:
+    """As `release_and_average`, in lanes, with each client's normal numbers where its release is to be."""
     dimension, lanes, one = means.shape[1], lanes_of(means), means.dtype.type(1.0)
     models, duals, made, sums = model.reshape(-1), dual.reshape(-1), released.reshape(-1), means.reshape(-1)
-    room, server, drawn = np.empty(dimension + lanes), -1, 0
-    normals, whole, left = room[:dimension], dimension - dimension % lanes, dimension % lanes
+    whole, left = dimension - dimension % lanes, dimension % lanes
     for pair in range(len(bounds) - 1):
         means[pair] = 0.0
         for i in range(bounds[pair], bounds[pair + 1]):
-            if servers[clients[i]] != server:
-                if server >= 0:
-                    draw_rest(streams[server], drawn, normals, rows)
-                server, drawn = servers[clients[i]], 0
-                stand_before(streams[server], block, within, normals, rows)
-            draw_next(streams[server], normals)
-            drawn += 1
             own, mean, last = clients[i] * dimension, pair * dimension, i == bounds[pair + 1] - 1
             scale, share = spread(sigma[i]), spread(shares[pair, 0] if last else one)
             for f in range(0, whole, lanes):
-                release = load(models, own + f) + product_rounded(load(room, f), scale)
+                release = load(models, own + f) + product_rounded(load(made, own + f), scale)
                 contributed = load(sums, mean + f) + (release - load(duals, own + f))
                 store(made, own + f, release)
                 store(sums, mean + f, product_rounded(contributed, share))
             if left:
-                release = load_first(models, own + whole, left) + product_rounded(load(room, whole), scale)
-                contributed = load_first(sums, mean + whole, left) + (release - load_first(duals, own + whole, left))
-                store_first(made, own + whole, release, left)
-                store_first(sums, mean + whole, product_rounded(contributed, share), left)
-    if server >= 0:
-        draw_rest(streams[server], drawn, normals, rows)
-    return True
+                own, mean = own + whole, mean + whole
+                release = load_first(models, own, left) + product_rounded(load_first(made, own, left), scale)
+                contributed = load_first(sums, mean, left) + (release - load_first(duals, own, left))
+                store_first(made, own, release, left)
+                store_first(sums, mean, product_rounded(contributed, share), left)
 
 
 @compiled
