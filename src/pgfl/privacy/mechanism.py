@@ -228,7 +228,7 @@ class Plan:
         return price
 
     def _sigma(self, clients: AnyInts, price: Floats | float) -> Floats:
-        sensitivity = self.sensitivity.take(clients)
+        sensitivity = self.sensitivity[clients]
         if self.shared is not None:
             return self.shared.sigma(clients, sensitivity, price)
         return sigma_for(sensitivity, price)

@@ -85,7 +85,7 @@ class Network:
         """This round's neighbourhood, given which pairs have a participant; what is known then spreads."""
         self.rested = resting = self._resting()
         key = b"all" if self.complete else self.known.tobytes() + contributing.tobytes()
-        key += resting.tobytes() if resting.any() else b""
+        key += resting.tobytes() if np.count_nonzero(resting) else b""
         if self._cached is None or self._cached[0] != key:
             self._cached = (key, *self._work_out(contributing, resting))
         _, neighbourhood, known = self._cached
@@ -117,7 +117,7 @@ class Network:
             self.known = _replaced(self.known, pairs, status & 1 > 0)
 
     def _resting(self) -> Bools:
-        if not self.exhausted.any():
+        if not np.count_nonzero(self.exhausted):
             return self.exhausted
         return rests(self._anywhere_near(self.able), self._anywhere_near(self.exhausted))
 

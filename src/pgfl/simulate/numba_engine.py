@@ -93,13 +93,15 @@ class FastEngine(Engine):
         """Release with seeded noise, compiled, and average what was released; False if the plain way is to do it."""
         if type(self.noise) is not SeededNoise:
             return False
-        state, who, normals = self.state, (part.flat, part.mean.indptr, part.sigma), self.noise.normals
-        vectors = (state.models, state.duals, part.shares, state.released_models, means)
-        if isinstance(normals, ServerNormals) and normals.streams is not None:
-            servers, place = self.layout.client_server, normals.place(number)
-            return draw_release_and_average(*who, servers, normals.streams, *place, *vectors)
-        drawn = self.noise.drawn(part.flat, number, (len(part.flat), means.shape[1]))
-        return release_and_average(*who, drawn, *vectors)
+        state, normals, flat, bounds, sigma = self.state, self.noise.normals, part.flat, part.mean.indptr, part.sigma
+        models, duals, shares, released = state.models, state.duals, part.shares, state.released_models
+        if isinstance(normals, ServerNormals) and (streams := normals.streams) is not None:
+            servers, (block, within, rows) = self.layout.client_server, normals.place(number)
+            return draw_release_and_average(
+                flat, bounds, sigma, servers, streams, block, within, rows, models, duals, shares, released, means
+            )
+        drawn = self.noise.drawn(flat, number, (len(flat), means.shape[1]))
+        return release_and_average(flat, bounds, sigma, drawn, models, duals, shares, released, means)
 
     def server_phase(self, turnout: Turnout, means: list[Array], tau: float) -> ServerState:
         """As `Engine.server_phase`; the client phase has settled what was put off."""
