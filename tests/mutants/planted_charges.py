@@ -9,6 +9,7 @@ EVERY = "tests/privacy/test_account.py::test_every_charge_is_there_whenever_some
 INTERRUPTED = "tests/privacy/test_account.py::test_interrupted_while_it_adds_up_an_account_has_lost_nothing"
 RELEASES = "tests/simulate/test_numba_releases.py::"
 STREAMS = RELEASES + "test_numbers_that_are_drawn_where_they_are_needed_are_those_of_every_servers_stream"
+MEANS = RELEASES + "test_compiled_noise_of_means_is_the_plain_one_bit_by_bit"
 BYTES = "tests/simulate/test_numba_bytes.py::test_bytes_are_the_rows_and_never_more"
 
 CHARGES: tuple[Mutant, ...] = (
@@ -137,6 +138,33 @@ CHARGES: tuple[Mutant, ...] = (
         "if not (len(sigma) == len(clients) and _all_fit(clients, sigma, model)):",
         "if len(sigma) != len(clients):",
         (RELEASES + "test_nothing_is_drawn_for_a_release_that_is_refused",),
+    ),
+    Mutant(
+        "compiled-means-noise-unscaled",
+        "the compiled noise of a pair's mean is not multiplied by its deviation",
+        "The noise is that of another budget.",
+        "simulate/numba_releases.py",
+        "mean[f] += noise[f] * deviations[j]",
+        "mean[f] += noise[f]",
+        (MEANS,),
+    ),
+    Mutant(
+        "compiled-means-noise-shared",
+        "all pairs of a server get the same compiled noise",
+        "Two released means subtracted give the clean ones' difference.",
+        "simulate/numba_releases.py",
+        "        draw_next(streams[server], noise)\n",
+        "        if drawn == 0:\n            draw_next(streams[server], noise)\n",
+        (MEANS,),
+    ),
+    Mutant(
+        "compiled-means-of-fewer-clean",
+        "the compiled noise of a mean is left out for the last pair",
+        "A mean leaves as it is.",
+        "simulate/numba_releases.py",
+        "for j in range(len(places)):",
+        "for j in range(len(places) - 1):",
+        (MEANS,),
     ),
     Mutant(
         "bytes-longer-than-rows",

@@ -7,9 +7,11 @@ from pgfl import PGFL, Huber, Privacy, synthetic_regression
 from pgfl.core import equations as eq
 from pgfl.errors import PrivacyError
 from pgfl.privacy.noise import SeededNoise
+from pgfl.privacy.shared_noise import SeededPairNoise
+from pgfl.privacy.trust import Trust
 from pgfl.simulate.draws import ServerNormals
 from pgfl.simulate.flat_layout import lay_out
-from pgfl.simulate.numba_releases import draw_release_and_average, release_and_average
+from pgfl.simulate.numba_releases import add_to_means_and_share, draw_release_and_average, release_and_average
 from pgfl.simulate.simulator import Simulator
 from pgfl.simulate.training_options import TrainingOptions
 
@@ -101,6 +103,55 @@ def test_numbers_that_are_drawn_where_they_are_needed_are_those_of_every_servers
             np.testing.assert_array_equal(results[3], results[1])
             noise = (results[2] - model)[clients] / sigma[:, None]
             assert len(np.unique(noise.round(9))) == noise.size
+
+
+@pytest.mark.parametrize("level", ["masked", "site"])
+@pytest.mark.parametrize("dimension", [7, 20])
+def test_compiled_noise_of_means_is_the_plain_one_bit_by_bit(level, dimension):
+    """In any order of rounds, for whichever pairs have contributors, who are told what their pair released."""
+    shape = {"servers": 4, "clients_per_server": 9, "dimension": dimension, "samples": (2, 3)}
+    layout = lay_out([synthetic_regression(**shape, seed=run, run=run) for run in range(2)])
+    plain, compiled = (
+        SeededPairNoise(Trust(level), ServerNormals(layout, "all", 5, server_of=layout.pair_server, compiled=chosen))
+        for chosen in (False, True)
+    )
+    random = np.random.default_rng(0)
+    for round in (1, 2, 3, 3, 40, 2, 41):
+        clients = np.flatnonzero(np.isin(layout.client_pair, random.permutation(layout.pairs)[: layout.pairs // 2]))
+        bounds = np.searchsorted(layout.client_pair[clients], np.arange(layout.pairs + 1))
+        places = np.flatnonzero(np.diff(bounds))
+        starts, sigma, means = (
+            bounds[places],
+            random.uniform(0.1, 1.0, len(places)),
+            np.zeros((layout.pairs, dimension)),
+        )
+        means[places] = random.standard_normal((len(places), dimension))
+        models = random.standard_normal((len(clients), dimension))
+        expected = plain.release(models, means[places], starts, sigma, places, round)
+        released = np.full((layout.clients, dimension), 7.0)
+        deviations, place = compiled.deviations(sigma, np.diff(bounds)[places]), compiled.normals.place(round)
+        drawn_from = (layout.pair_server, compiled.normals.streams, *place)
+        add_to_means_and_share(clients, bounds, places, deviations, *drawn_from, means, released)
+        np.testing.assert_array_equal(means[places], expected)
+        assert (np.delete(means, places, axis=0) == 0.0).all() and (np.delete(released, clients, axis=0) == 7.0).all()
+        np.testing.assert_array_equal(released[clients], means[layout.client_pair[clients]])
+
+
+@pytest.mark.parametrize("trust", ["masked", "site"])
+def test_engines_release_the_same_means_and_count_the_same_charges(trust):
+    made = synthetic_regression(servers=3, clients_per_server=12, dimension=9, samples=(20, 30), graph="ring", seed=1)
+    privacy = Privacy(x_norm=1.0, phi0=1e-3, trust=trust, contributors=3)
+    results = [
+        Simulator([made], PGFL(0.5, client="gradient"), Huber(), TrainingOptions(20, 8, privacy, engine=engine))
+        for engine in ("numpy", "numba")
+    ]
+    for simulator in results:
+        simulator.run()
+    one, other = results
+    assert one.state.released.any()
+    for name in ("released", "server_models"):
+        np.testing.assert_allclose(getattr(other.state, name), getattr(one.state, name), rtol=0, atol=1e-10)
+    np.testing.assert_array_equal(other.plan.rho, one.plan.rho)
 
 
 def test_nothing_is_drawn_for_a_release_that_is_refused():

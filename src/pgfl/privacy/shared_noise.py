@@ -116,7 +116,7 @@ class SeededPairNoise:
     """Reproducible noise on the mean, all shares drawn at once: for simulations only."""
 
     def __init__(self, trust: Trust, normals: Normals) -> None:
-        self._trust, self._normals = trust, normals
+        self._trust, self.normals = trust, normals
         self._excess: Floats = np.empty(0)  # by the number of contributors, as far as it was needed
 
     def check(self, sigma: float) -> None:
@@ -126,12 +126,14 @@ class SeededPairNoise:
         self, models: AnyFloats, means: AnyFloats, starts: AnyInts, sigma: Floats, pairs: AnyInts, round: int
     ) -> Floats:
         """Add N(0, excess · σ²/n² I) to every mean."""
-        counts = _contributors(starts, len(models))
-        excess = self._excess_of(counts)
-        noise = self._normals(pairs, round, means.shape[1])
+        noise = self.normals(pairs, round, means.shape[1])
         if noise.shape != means.shape:
             raise PrivacyError(f"The noise has shape {noise.shape} and the means {means.shape}; nothing was released.")
-        return np.asarray(means + noise * (sigma * np.sqrt(excess) / counts)[:, None])
+        return np.asarray(means + noise * self.deviations(sigma, _contributors(starts, len(models)))[:, None])
+
+    def deviations(self, sigma: Floats, counts: Ints) -> Floats:
+        """√excess · σ/n: the deviation of each pair's mean, given that of its sum and its number of contributors."""
+        return np.asarray(sigma * np.sqrt(self._excess_of(counts)) / counts)
 
     def _excess_of(self, counts: Ints) -> Floats:
         most = int(counts.max(initial=0))

@@ -70,6 +70,8 @@ class Network:
         self.share = self._column(layout.shares)
         self.able = self._has_clients = layout.pair_members > 0
         self.exhausted = self.rested = np.zeros(layout.pairs, dtype=bool)
+        self._noted: tuple[Bools | None, Bools] = (None, self.rested)  # what is able and exhausted was made from
+        self._resting_of: tuple[Bools, Bools, Bools] | None = None
         self._cached: tuple[bytes, NeighbourhoodOfPairs, Bools] | None = None
 
     @property
@@ -99,10 +101,13 @@ class Network:
 
     def note_spent(self, spent: Bools | None) -> None:
         """Note, before a round, which clients can never contribute again, if any."""
+        if spent is self._noted[0] and self.rested is self._noted[1]:
+            return
+        self._noted = (spent, self.rested)
         if (spent is not None and spent.any()) or np.count_nonzero(self.rested):
             left = self.layout.client_pair if spent is None else self.layout.client_pair[~spent]
-            self.able = np.bincount(left, minlength=self.layout.pairs) > 0
-            self.exhausted = exhausted(self._has_clients, self.able, self.rested)
+            self.able = _kept_if_equal(self.able, np.bincount(left, minlength=self.layout.pairs) > 0)
+            self.exhausted = _kept_if_equal(self.exhausted, exhausted(self._has_clients, self.able, self.rested))
 
     def status(self, contributing: Bools) -> Ints:
         """What other processes must know of each pair, as bits: it has a model to send, is able, is exhausted."""
@@ -119,7 +124,10 @@ class Network:
     def _resting(self) -> Bools:
         if not np.count_nonzero(self.exhausted):
             return self.exhausted
-        return rests(self._anywhere_near(self.able), self._anywhere_near(self.exhausted))
+        if (of := self._resting_of) is None or of[0] is not self.able or of[1] is not self.exhausted:
+            resting = rests(self._anywhere_near(self.able), self._anywhere_near(self.exhausted))
+            self._resting_of = of = (self.able, self.exhausted, resting)
+        return of[2]
 
     def _anywhere_near(self, flags: Bools) -> Bools:
         """Where a flag is set at a server of the closed neighbourhood."""
@@ -168,6 +176,11 @@ class Network:
 
     def _column(self, values: AnyArray) -> Column:
         return column(np.asarray(values, dtype=self.dtype), self.xp)
+
+
+def _kept_if_equal(flags: Bools, new: Bools) -> Bools:
+    """The old array where nothing has changed, so that what follows from it need not be worked out again."""
+    return flags if np.array_equal(flags, new) else new
 
 
 def _replaced(flags: Bools, places: Ints, values: Bools) -> Bools:

@@ -21,6 +21,7 @@ from pgfl.core.algorithms import PGFL, ServerState
 from pgfl.core.client_rules import GradientSteps, LinearisedStep
 from pgfl.core.server_rules import NeighbourhoodAverage
 from pgfl.privacy.noise import SeededNoise
+from pgfl.privacy.shared_noise import SeededPairNoise
 from pgfl.simulate import numba_kernels as compiled
 from pgfl.simulate.draws import ServerNormals
 from pgfl.simulate.engine import CLIENTS_AT_A_TIME, Engine, Part, State, Turnout
@@ -31,7 +32,11 @@ from pgfl.simulate.numba_blocks import PAGE, CompiledBlock, aligned
 from pgfl.simulate.numba_coordinates import Coordinates, coordinate_phase, no_coordinates, packed, unpacked, written_out
 from pgfl.simulate.numba_gradients import gradient_phase, gradient_phase_in_registers
 from pgfl.simulate.numba_orthogonal import Turned, orthogonal_phase, turned
-from pgfl.simulate.numba_releases import draw_release_and_average, release_and_average
+from pgfl.simulate.numba_releases import (
+    add_to_means_and_share,
+    draw_release_and_average,
+    release_and_average,
+)
 from pgfl.simulate.numba_servers import averaged_and_learned
 
 
@@ -85,7 +90,7 @@ class FastEngine(Engine):
             means[:] = 0.0
             compiled.sum_contributions(part.flat, bounds, state.released, state.dual, means)
             means *= part.shares
-        if self.pair_noise is not None:
+        if self.pair_noise is not None and not self._release_simulated_means(part, number, means):
             return self.released_means(part, pick(state.model, part.index), means, number)
         return means
 
@@ -102,6 +107,23 @@ class FastEngine(Engine):
             )
         drawn = self.noise.drawn(flat, number, (len(flat), means.shape[1]))
         return release_and_average(flat, bounds, sigma, drawn, models, duals, shares, released, means)
+
+    def _release_simulated_means(self, part: Part, number: int, means: Array) -> bool:
+        """As `_release_simulated`, of means whose contributors share their noise."""
+        noise, released = self.pair_noise, self.state.released_models
+        if type(noise) is not SeededPairNoise or part.sigma is None or released is None:
+            return False
+        normals, bounds = noise.normals, part.mean.indptr
+        if not isinstance(normals, ServerNormals) or (streams := normals.streams) is None:
+            return False
+        places = part.contributing.nonzero()[0]
+        starts = bounds[places]
+        deviations = noise.deviations(part.sigma[starts], bounds[places + 1] - starts)
+        servers, (block, within, rows) = self.layout.pair_server[part.block.pairs], normals.place(number)
+        add_to_means_and_share(
+            part.flat, bounds, places, deviations, servers, streams, block, within, rows, means, released
+        )
+        return True
 
     def server_phase(self, turnout: Turnout, means: list[Array], tau: float) -> ServerState:
         """As `Engine.server_phase`; the client phase has settled what was put off."""

@@ -119,6 +119,43 @@ def _add_to_models_and_average(
                 store_first(sums, mean, product_rounded(contributed, share), left)
 
 
+@rounded
+def add_to_means_and_share(
+    clients: Array,
+    bounds: Array,
+    places: Array,
+    deviations: Array,
+    servers: Array,
+    streams: Array,
+    block: int,
+    within: int,
+    rows: int,
+    means: Array,
+    released: Array,
+) -> None:
+    """Add noise to the means of the pairs at some `places`, and tell their contributors. Twin of `SeededPairNoise`.
+
+    `servers` has the server of every pair; the rest is as in `draw_release_and_average`, for pairs.
+    """
+    noise, server, drawn = np.empty(means.shape[1]), -1, 0
+    for j in range(len(places)):
+        pair = places[j]
+        if servers[pair] != server:
+            if server >= 0:
+                draw_rest(streams[server], drawn, noise, rows)
+            server, drawn = servers[pair], 0
+            stand_before(streams[server], block, within, noise, rows)
+        draw_next(streams[server], noise)
+        drawn += 1
+        mean = means[pair]
+        for f in range(len(mean)):
+            mean[f] += noise[f] * deviations[j]
+        for i in range(bounds[pair], bounds[pair + 1]):
+            released[clients[i]] = mean
+    if server >= 0:
+        draw_rest(streams[server], drawn, noise, rows)
+
+
 @compiled
 def _all_fit(clients: Array, sigma: Array, model: Array) -> bool:
     """Whether all models are finite (0·w is 0 of no other number), and all deviations finite and above 0."""

@@ -97,6 +97,7 @@ class Simulator:
         self.plan = private.plan if private else None
         self.engine = self._engine(private, replay)
         self._foreseen: tuple[int, Bools | None] | None = None
+        self._spent_seen: Bools | None = None
         self.ended_by: EndedBy | None = None
         self.spent_at: list[int | None] = [None] * len(self.layout.runs)
 
@@ -138,6 +139,7 @@ class Simulator:
     def run(self, rounds: int | None = None) -> State:
         """Play until a round is reached (the options' last one unless another is given), or training ends before."""
         last, state = self.options.rounds if rounds is None else rounds, self.state
+        self._spent_seen = None
         self._look_for_end()
         while state.round < last and self.ended_by is None:
             state = self.play()
@@ -159,8 +161,9 @@ class Simulator:
             return
         spent = self.plan.spent_if_any(round + 1)
         self._foreseen = (round + 1, spent)
-        if self.communicator.size == 1 and spent is None:
+        if self.communicator.size == 1 and spent is self._spent_seen:
             return
+        self._spent_seen = spent
         able = np.ones(self.layout.clients, dtype=bool) if spent is None else ~spent
         left = self.communicator.added([np.count_nonzero(able[run.clients]) for run in runs])
         for number, clients in enumerate(left.tolist()):
