@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import pgfl
-from pgfl import PGFL, Huber, OneStep, Privacy
+from pgfl import PGFL, ClientData, Federation, Huber, OneStep, Privacy
 from pgfl.simulate.simulator import Simulator
 from pgfl.simulate.training_options import TrainingOptions
 from tests import bridges, oracle
@@ -150,3 +150,21 @@ def test_what_rests_can_still_be_learnt_from():
     expected = oracle.run(problem, 2, *draws)[-1]
     np.testing.assert_array_equal(after[0], resting)
     np.testing.assert_allclose(after[1], 0.6 * expected.mixed["s0", "b"] + 0.4 * resting, atol=1e-12)
+
+
+@pytest.mark.parametrize("engine", ["numpy", "numba"])
+def test_rest_spreads_from_a_pair_that_is_too_small_from_the_start(engine):
+    """Nothing about accounts changes from round to round, and still rest goes one server further in each."""
+    rng = np.random.default_rng(0)
+    places = [("ann", 0, "a"), *((f"bob{i}", 4, "b") for i in range(4))]
+    names = [f"s{number}" for number in range(5)]
+    clients = {name: ClientData(names[s], q, rng.normal(size=(9, 2)), rng.normal(size=9)) for name, s, q in places}
+    federation = Federation.from_clients(clients, edges=list(pairwise(names)), servers=names)
+    privacy = Privacy(x_norm=1.0, phi0=1e-3, trust="masked", contributors=3)
+    options = TrainingOptions(10, "all", privacy, engine=engine)
+    simulator = Simulator([federation], PGFL(1.0, tau=0.3, client="gradient"), Huber(), options)
+    found = []
+    for _ in range(6):
+        simulator.play()
+        found.append(np.count_nonzero(simulator.network.rested))
+    assert found == [2, 3, 4, 5, 5, 5]
