@@ -38,47 +38,50 @@ class OwnRows:
     """
 
     shape: tuple[int, int, int]
-    counts: list[int]
     products: list[tuple[Product, Product]]  # with the matrix and with its transpose
 
     @classmethod
     def of(cls, matrices: Array, counts: Array) -> OwnRows:
         """From (n, D, d) matrices; rows past a client's `counts` are padding."""
         rows = counts.astype(int).tolist()
-        own = [matrix[:count] for matrix, count in zip(matrices, rows, strict=True)]
-        return cls(matrices.shape, rows, [_products(matrix) for matrix in own])
+        own = [_products(matrix, count) for matrix, count in zip(matrices, rows, strict=True)]
+        return cls(matrices.shape, own)
 
     def times(self, vectors: Array, index: Array | None) -> Array:
         """X_k v_k."""
         out = np.zeros((len(vectors), self.shape[1]), dtype=vectors.dtype)
-        for row, client in self._places(index):
-            self.products[client][0](vectors[row], out[row, : self.counts[client]])
+        for (product, _), vector, made in zip(self._chosen(index), vectors, out, strict=True):
+            product(vector, made)
         return out
 
     def transposed_times(self, coefficients: Array, index: Array | None) -> Array:
         """X_kᵀ a_k, in reverse order: the rows read last by the previous product are still in the cache."""
         out = np.zeros((len(coefficients), self.shape[2]), dtype=coefficients.dtype)
-        for row, client in reversed(self._places(index)):
-            self.products[client][1](coefficients[row, : self.counts[client]], out[row])
+        for (_, product), a, made in zip(self._chosen(index)[::-1], coefficients[::-1], out[::-1], strict=True):
+            product(a, made)
         return out
 
-    def _places(self, index: Array | None) -> list[tuple[int, int]]:
-        return list(enumerate(range(self.shape[0]) if index is None else index.tolist()))
+    def _chosen(self, index: Array | None) -> list[tuple[Product, Product]]:
+        return self.products if index is None else [self.products[client] for client in index.tolist()]
 
 
-def _products(matrix: Array) -> tuple[Product, Product]:
-    """X v and Xᵀ a for one client, skipping zeros if most elements are."""
+def _products(padded: Array, count: int) -> tuple[Product, Product]:
+    """X v and Xᵀ a for one client, skipping zeros if most elements of its `count` rows are."""
+    matrix = padded[:count]
     if np.count_nonzero(matrix) > SPARSE * matrix.size:
-        return lambda vector, out: np.dot(matrix, vector, out=out), lambda a, out: np.dot(a, matrix, out=out)
+        return (
+            lambda vector, out: np.dot(matrix, vector, out=out[:count]),
+            lambda a, out: np.dot(a[:count], matrix, out=out),
+        )
     from scipy import sparse
 
-    kept = sparse.csr_array(matrix)
+    kept = sparse.csr_array(padded)
     try:
         from scipy.sparse._sparsetools import csc_matvec, csr_matvec
     except ImportError:
         turned = kept.T
         return lambda vector, out: np.copyto(out, kept @ vector), lambda a, out: np.copyto(out, turned @ a)
-    rows, columns = matrix.shape
+    rows, columns = padded.shape
     parts = kept.indptr, kept.indices, kept.data
     return partial(csr_matvec, rows, columns, *parts), partial(csc_matvec, columns, rows, *parts)
 

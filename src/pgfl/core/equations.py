@@ -120,7 +120,9 @@ def inter_server_aggregation(aggregates: Array, neighbourhood_average: Operator)
 
 def inter_cluster_learning(own: Array, others: Array, tau: Array) -> Array:
     r"""w_{q,s} = (1 − τ) ŵ_{q,s} + τ · (mean of ŵ_{r,s} over r ≠ q), \label{inter-clusterLearning} (10)."""
-    return (1.0 - tau) * own + tau * others
+    learned = tau * others
+    learned += (1.0 - tau) * own
+    return learned
 
 
 def server_primal(

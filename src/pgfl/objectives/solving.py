@@ -8,7 +8,6 @@ assumed. A solver handles a batch of clients with equally many (possibly zero-pa
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import fields, replace
 from typing import Protocol, Self
 
 from pgfl.array_types import Array, DTypeLike, Namespace
@@ -80,6 +79,10 @@ class Batch:
         """The same problems for some of the clients, with all features."""
         if index is None:
             return self
-        values = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "features"}  # type: ignore[arg-type]
-        picked = {name: pick(value, index) for name, value in values.items() if hasattr(value, "shape")}
-        return replace(self, **picked)  # type: ignore[type-var]
+        values = {name: getattr(self, name) for name in self.__dataclass_fields__}  # type: ignore[attr-defined]
+        return type(self)(
+            **{
+                name: pick(value, index) if name != "features" and hasattr(value, "shape") else value
+                for name, value in values.items()
+            }
+        )
