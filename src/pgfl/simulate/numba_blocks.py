@@ -19,9 +19,9 @@ from pgfl.simulate import numba_kernels as compiled
 from pgfl.simulate.engine_choice import ROWS_PER_FEATURE
 from pgfl.simulate.flat_layout import Layout
 from pgfl.simulate.numba_factors import Problems, factor
-from pgfl.simulate.numba_gradients import registers_of
 from pgfl.simulate.numba_lanes import BYTES
 from pgfl.simulate.numba_margins import HINGE, HUBER, LOGISTIC, RIDGE
+from pgfl.simulate.numba_products import registers_of
 from pgfl.simulate.numba_rows import Forms, forms_of
 from pgfl.simulate.problems import Block, Objectives, block_of, objective_of, pairs_of
 
@@ -44,7 +44,7 @@ class CompiledBlock:
 
     @cached_property
     def registers(self) -> tuple[int, ...] | None:
-        """Those of a row, where gradient steps are to be taken on whole rows in registers."""
+        """Those of a row, for kernels that keep it there; None where rows are kept in another form or do not fit."""
         return registers_of(self.problems.features) if self.forms == (None, None) else None
 
     def objective_values(self, models: Array) -> Array:

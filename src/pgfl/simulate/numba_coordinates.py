@@ -29,12 +29,17 @@ from pgfl.simulate.numba_lanes import (
     lanes_of,
     load,
     load_first,
+    load_like,
+    load_spaced,
     look_at,
     nothing,
+    nothing_in,
     spread,
+    spread_like,
     store,
     store_first,
     total,
+    without_repeats,
 )
 from pgfl.simulate.numba_products import add_chosen_rows, chosen_rows_times, spaced, spaced_zeros
 
@@ -115,6 +120,7 @@ def coordinate_phase(
     errors: Array,
     means: Array,
     shares: Array,
+    registers: tuple[int, ...] | None,
 ) -> None:
     """ClientPrimalUpdate of everyone, and the mean of w_k − φ_k/ρ for every pair; the dual update but for w_{q,s}.
 
@@ -155,12 +161,12 @@ def coordinate_phase(
             while stop < bounds[place + 1] and rows + counts[clients[stop]] <= together:
                 rows += counts[clients[stop]]
                 stop += 1
-            chosen_rows_times(x, own.row, at, rows, received, dimension, lanes, image)
+            _products(x, own.row, at, rows, received, dimension, lanes, registers, image)
             _residuals(own, at, rows, keep, lanes, image, away)
             for i in range(start, stop):
                 _solve(problems, own, clients[i], at, lose, lanes, away, move, image, errors, i)
             _move_rows(own, at, rows, keep, lose, lanes, move, image)
-            add_chosen_rows(x, own.row, at, rows, own.dual, dimension, lanes, sums)
+            _add_products(x, own.row, at, rows, own.dual, dimension, lanes, registers, sums)
             start = stop
         _mean_of_pair(sums, -shares[place, 0], lags, pair * dimension, dimension, lanes, pair_means, place * dimension)
 
@@ -182,6 +188,35 @@ def _look_at_server(problems: Problems, servers: Array, pair: int, clients: Arra
     if end - begin == rows and rows * dimension * x.itemsize <= NEAR:
         for f in range(begin * dimension, end * dimension, lanes_of(x)):
             look_at(x, f)
+
+
+@inlined
+def _products(
+    x: Array, chosen: Array, at: int, rows: int, vector: Array, dimension: int, lanes: int,
+    registers: tuple[int, ...] | None, out: Array,
+) -> None:  # fmt: skip
+    """out = X v of the rows chosen[at : at + rows] and a spaced v, which stays in registers if it fits into them."""
+    if registers is None:
+        chosen_rows_times(x, chosen, at, rows, vector, dimension, lanes, out)
+    else:
+        centre = without_repeats(load_like(nothing_in(registers, x), vector, 0), dimension)
+        for r in range(rows):
+            out[r] = total(load_spaced(centre, x, chosen[at + r] * dimension, dimension) * centre)
+
+
+@inlined
+def _add_products(
+    x: Array, chosen: Array, at: int, rows: int, moves: Array, dimension: int, lanes: int,
+    registers: tuple[int, ...] | None, vector: Array,
+) -> None:  # fmt: skip
+    """v += Xᵀ a of the same rows and the numbers moves[at : at + rows]."""
+    if registers is None:
+        add_chosen_rows(x, chosen, at, rows, moves, dimension, lanes, vector)
+    else:
+        added = load_like(nothing_in(registers, x), vector, 0)
+        for r in range(at, at + rows):
+            added = added + load_spaced(added, x, chosen[r] * dimension, dimension) * spread_like(added, moves[r])
+        store(vector, 0, added)
 
 
 @inlined

@@ -79,7 +79,7 @@ class FastEngine(Engine):
                 if isinstance(kept, Turned):
                     orthogonal_phase(*given, kept.registers)
                 else:
-                    coordinate_phase(*given)
+                    coordinate_phase(*given, block.registers)
             else:
                 models = (state.server_models, state.duals, state.models)
                 compiled.client_phase(*who, fields, *models, errors, *results, "dual" in state.late, block.forms)

@@ -14,7 +14,6 @@ from pgfl.array_types import Array
 from pgfl.simulate.numba_compiled import compiled, inlined
 from pgfl.simulate.numba_factors import Problems
 from pgfl.simulate.numba_lanes import (
-    BYTES,
     lanes_of,
     load_spaced,
     nothing_in,
@@ -26,16 +25,6 @@ from pgfl.simulate.numba_lanes import (
 from pgfl.simulate.numba_margins import RIDGE, slope
 from pgfl.simulate.numba_products import add_spaced, scaled, spaced, spaced_zeros, unspaced
 from pgfl.simulate.numba_rows import Forms, add_products_with, products_with
-
-MOST_REGISTERS = 8  # of a row: with it, the model and the step must stay in 32 registers
-
-
-def registers_of(features: Array) -> tuple[int, ...] | None:
-    """As many places as a row has registers, 1, 2, 4 or 8, for the compiler; None if it does not fill or fit them."""
-    dimension, lanes, registers = features.shape[1], BYTES // features.itemsize, 1
-    while registers * lanes < dimension:
-        registers *= 2
-    return (0,) * registers if lanes <= dimension and registers <= MOST_REGISTERS else None
 
 
 @compiled

@@ -26,6 +26,16 @@ from pgfl.simulate.numba_lanes import (
 )
 from pgfl.simulate.numba_lanes import lanes_of as lanes_of
 
+MOST_REGISTERS = 8  # of a row: with it, the model and the step must stay in 32 registers
+
+
+def registers_of(features: Array) -> tuple[int, ...] | None:
+    """As many places as a row has registers, 1, 2, 4 or 8, for the compiler; None if it does not fill or fit them."""
+    dimension, lanes, registers = features.shape[1], BYTES // features.itemsize, 1
+    while registers * lanes < dimension:
+        registers *= 2
+    return (0,) * registers if lanes <= dimension and registers <= MOST_REGISTERS else None
+
 
 @inlined
 def spaced_length(dimension: int, lanes: int) -> int:
