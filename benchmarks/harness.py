@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
 import os
 import platform
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -142,7 +144,8 @@ TITLES: dict[Part, str] = {
     "network": "The real network, beside bare Flower",
 }
 COMMANDS: dict[Part, str] = {"bench": "make bench", "peers": "make bench-peers", "network": "make bench-network"}
-Cases = Mapping[str, Callable[[], Iterator[Row]]]
+Case = Callable[[], Iterator[Row]]
+Cases = Mapping[str, Case]
 
 
 def main(
@@ -153,7 +156,7 @@ def main(
     quick: Sequence[str] = (),
     apart: Sequence[str] = (),
 ) -> int:
-    """Measure all cases or those after `--only`, showing each row as it comes; 1 if a goal was missed.
+    """Measure all cases or those after `--only`, each in a process of its own; 1 if a goal was missed.
 
     The cases `apart` are measured only when they are named; their rows are kept until then.
     """
@@ -165,13 +168,11 @@ def main(
     )
     chosen = parser.parse_args()
     if chosen.quick:
-        return compared(part, [row for name in chosen.only or quick for row in _quickly(cases[name])])
+        return compared(part, [row for name in chosen.only or quick for row in _rows(cases[name], quick=True)])
     rows, figures = [], {}
     for name in chosen.only or [name for name in cases if name not in apart]:
         sys.stderr.write(f"{name} …\n")
-        load = round(os.getloadavg()[0], 1)
-        for row in cases[name]():
-            row.load = load
+        for row in _rows(cases[name]):
             rows.append(row)
             sys.stderr.write(f"{row.name:24s} {row.ratio:10.3g} ({row.low:.3g}–{row.high:.3g})  goal {row.goal}\n")
         figures = publish(part, rows, remarks, keep=True)
@@ -180,13 +181,23 @@ def main(
     return show(part, figures, chosen.json)
 
 
-def _quickly(case: Callable[[], Iterator[Row]]) -> Iterator[Row]:
-    global _quick
-    _quick = True
-    for row in case():
+def _rows(case: Case, quick: bool = False) -> list[Row]:
+    """What a case finds in a process of its own: no row depends on what was measured before it."""
+    load = round(os.getloadavg()[0], 1)
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as alone:
+        rows = alone.submit(_measured, case, quick).result()
+    for row in rows:
+        row.load = load
+    if quick:
         sys.stderr.write(".")
         sys.stderr.flush()
-        yield row
+    return rows
+
+
+def _measured(case: Case, quick: bool) -> list[Row]:
+    global _quick
+    _quick = quick
+    return list(case())
 
 
 def compared(part: Part, rows: Sequence[Row]) -> int:
