@@ -27,6 +27,15 @@ ENDINGS: tuple[Mutant, ...] = (
         (RESTING + "test_rest_spreads_over_servers_that_only_relay",),
     ),
     Mutant(
+        "rest-noted-with-accounts-only",
+        "what rests is looked at anew only when an account changes",
+        "Rest that comes from pairs too small from the start never spreads.",
+        "simulate/neighbourhoods.py",
+        "if spent is self._noted[0] and self.rested is self._noted[1]:",
+        "if spent is self._noted[0]:",
+        (RESTING + "test_rest_spreads_from_a_pair_that_is_too_small_from_the_start",),
+    ),
+    Mutant(
         "absence-taken-for-the-end",
         "a simulated client that sits out a round counts as spent",
         "The paper's figures would change.",

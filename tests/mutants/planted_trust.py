@@ -75,8 +75,8 @@ OF_TRUST: tuple[Mutant, ...] = (
         "the noise of a mean is divided by n²",
         "A sum's noise is divided by n, as the sum is.",
         "privacy/shared_noise.py",
-        "(sigma * np.sqrt(excess) / counts)[:, None]",
-        "(sigma * np.sqrt(excess) / counts**2)[:, None]",
+        "np.sqrt(self._excess_of(counts)) / counts)",
+        "np.sqrt(self._excess_of(counts)) / counts**2)",
         (LOOPS,),
     ),
     Mutant(

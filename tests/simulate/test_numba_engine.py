@@ -67,13 +67,18 @@ def same_bits(one, other):
 @pytest.mark.parametrize("objective", [Ridge(), Huber()])
 @pytest.mark.parametrize("participants", ["all", 3])
 @pytest.mark.parametrize("client", ["admm", "gradient"])
-def test_batches_and_threads_change_no_bit(monkeypatch, engine, objective, participants, client):
+@pytest.mark.parametrize("dimension", [6, 60])
+def test_batches_and_threads_change_no_bit(monkeypatch, engine, objective, participants, client, dimension):
     settings = {"rounds": 20, "runs": 3, "participants": participants, "engine": engine}
     algorithm = PGFL(rho=40.0, tau=0.2, client=client)
-    whole = train(federation, algorithm, objective, **settings)
+
+    def made(run):
+        return federation(run, dimension=dimension)
+
+    whole = train(made, algorithm, objective, **settings)
     monkeypatch.setattr(training, "BATCH_ELEMENTS", 1)
     monkeypatch.setattr("pgfl.simulate.problems.BLOCK_ELEMENTS", 200)
-    same_bits(whole, train(federation, algorithm, objective, threads=2, **settings))
+    same_bits(whole, train(made, algorithm, objective, threads=2, **settings))
 
 
 @pytest.mark.parametrize("client", ["admm", "gradient"])

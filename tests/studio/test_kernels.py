@@ -16,14 +16,17 @@ from tests.studio.test_play_state import TINY
 
 COUNTED = """
 from contextlib import nullcontext
+from importlib import import_module
+from pkgutil import iter_modules
 from numba.core.registry import CPUDispatcher
 from pgfl import experiment
-from pgfl.simulate import numba_blocks, numba_coordinates, numba_kernels, numba_normals, numba_servers
+from pgfl import simulate
 from pgfl.studio import kernels
 from pgfl.studio.play_state import PlayState, beside
 
 def at_hand():
-    modules = (numba_blocks, numba_coordinates, numba_kernels, numba_normals, numba_servers)
+    names = [one.name for one in iter_modules(simulate.__path__) if one.name.startswith("numba_")]
+    modules = [import_module(f"pgfl.simulate.{name}") for name in names]
     found = {value for module in modules for value in vars(module).values() if isinstance(value, CPUDispatcher)}
     return {one.__name__: len(one.signatures) for one in found}
 
@@ -36,6 +39,10 @@ for preset in ("fig1", "fig2", "fig3", "fig3-guaranteed", "private-huber"):
     for one in (config, *beside(config).values()):
         assert experiment.run(one, kernels_loaded=True).engine == "numba", preset
         assert at_hand() == before, (preset, one.algorithm.kind)
+for trust in ("masked", "site"):
+    changes = (("rounds", "2"), ("privacy.trust", repr(trust)))
+    experiment.run(PlayState("private-huber", changes).config(), kernels_loaded=True)
+    assert at_hand() == before, trust
 """
 
 

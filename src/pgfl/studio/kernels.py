@@ -1,7 +1,7 @@
 """Compiled rounds for the page: loaded behind the first trainings, and used by all that follow.
 
-Until then, and without Numba, trainings run on NumPy. Compiling takes some 20 seconds, once on a machine; loading what
-was compiled takes about two.
+Until then, and without Numba, trainings run on NumPy. Compiling takes about half a minute, once on a machine; loading
+what was compiled takes about a second.
 """
 
 from __future__ import annotations
@@ -13,15 +13,18 @@ from typing import Any
 from pgfl.simulate.engine_choice import installed
 
 _loaded = threading.Event()
-_TINY: dict[str, Any] = {"servers": 2, "clients_per_server": 3, "dimension": 8, "clusters": 2, "samples": [2, 4]}
-_NOISE = {"phi0": 1e-3, "zeta": 0.99, "guarantee": "none"}
+_TINY: dict[str, Any] = {"servers": 2, "clients_per_server": 8, "dimension": 60, "clusters": 2, "samples": [2, 4]}
+_NOISE = {"phi0": 1e-3, "zeta": 0.99, "x_norm": 1.0}
+_HUBER = {"kind": "huber"}
 _KINDS: tuple[dict[str, Any], ...] = (
     {"algorithm": {"tau": 0.5}},
     {"algorithm": {"participants": 1}},
-    {"algorithm": {"participants": 1}, "privacy": _NOISE},
-    {"algorithm": {"client": "gradient"}, "privacy": _NOISE},
+    {"algorithm": {"participants": 1}, "objective": _HUBER, "privacy": _NOISE},
+    {"algorithm": {"client": "gradient"}, "objective": _HUBER, "privacy": _NOISE},
+    {"algorithm": {"client": "gradient"}, "objective": _HUBER, "privacy": {**_NOISE, "trust": "site"}},
 )
-"""Trainings that call every kernel between them: all or some take part, with or without noise, exactly or by a step."""
+"""Trainings that call every kernel of the page between them: all or some take part; without noise, with each client's
+or with that of a pair; exactly or by a step. Kernels depend on how many registers a row fills; rows are the paper's."""
 
 
 def loaded() -> bool:
