@@ -38,7 +38,18 @@ CASES: harness.Cases = {
     "parquet": scale.parquet,
     "mpi": mpi_scaling.scaling,
 }
-QUICK = ("start-up", "bounds", "paper", "batched", "linearised", "private", "digits")
+QUICK = (
+    "start-up",
+    "compiled-start",
+    "bounds",
+    "paper",
+    "batched",
+    "linearised",
+    "private",
+    "trust",
+    "digits",
+    "million",
+)
 APART = ("ten-million",)  # 13 GB on disk and ten minutes: only when named after --only
 REMARKS = [
     "BLAS runs in one thread throughout; rows with the clock “wall” use all cores on both sides.",
