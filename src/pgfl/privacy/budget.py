@@ -20,8 +20,8 @@ Guarantee = Literal["required", "none"]
 
 def sigma_for(sensitivity: ArrayLike, phi: ArrayLike) -> Floats:
     """σ = Δ/√(2φ), Theorem III. (The proof's last line, Δ/(2δ²), is a slip: it is not free of units.)"""
-    delta = np.asarray(sensitivity, dtype=np.float64)
-    return np.asarray(delta / (math.sqrt(2.0 * phi) if isinstance(phi, float) else np.sqrt(2.0 * np.asarray(phi))))
+    root = math.sqrt(2.0 * phi) if isinstance(phi, float) else np.sqrt(2.0 * np.asarray(phi))
+    return np.asarray(np.asarray(sensitivity, dtype=np.float64) / root)
 
 
 @dataclass(frozen=True)
