@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -21,8 +22,9 @@ def launch(ranks: int, *command: object, **more: str) -> subprocess.CompletedPro
 
 
 def sentences(done: subprocess.CompletedProcess) -> list[str]:
-    """What pgfl said on stderr, without what the launcher says."""
-    return [line for line in done.stderr.splitlines() if line.startswith("pgfl: ")]
+    """What pgfl said on stderr, without what the launcher says and how far a slow run has come."""
+    lines = [line for line in done.stderr.splitlines() if line.startswith("pgfl: ")]
+    return [line for line in lines if not re.match(r"pgfl: [^,]+, [\d:]+ left", line)]
 
 
 def kill_rank(rank: int, mark: str) -> None:
