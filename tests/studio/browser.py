@@ -72,10 +72,11 @@ def open_page(context, server, path="/"):
 
 def copied(page, name):
     """What a button puts on the clipboard, by way of the window that it opens; the context must allow clipboards."""
+    page.evaluate("navigator.clipboard.writeText('')")
     page.get_by_role("button", name=name, exact=True).first.click()
     page.get_by_role("button", name="Copy", exact=True).click()
     page.get_by_text(f"Copied {name}").wait_for()
-    text = page.evaluate("navigator.clipboard.readText()")
+    text = page.wait_for_function("() => navigator.clipboard.readText()").json_value()
     page.get_by_role("button", name="Close").click()
     page.locator("pre.code").wait_for(state="hidden")
     return text
