@@ -70,7 +70,7 @@ def draw_release_and_average(
     released: Array,
     means: Array,
 ) -> bool:
-    """As `release_and_average`, with normal numbers that are drawn from each server's stream, to where releases will be.
+    """As `release_and_average`, with normal numbers drawn from each server's stream, to where releases will be.
 
     `servers` has the server of every client. `block`, `within` and `rows` are the round as `ServerNormals.place` has
     it: a block, the round within it, and how many vectors a server's stream has for it. The j-th participant of a
