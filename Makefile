@@ -3,10 +3,10 @@
 # `make install` and all other targets install everything (requirements.lock).
 SHELL := /bin/bash
 .DELETE_ON_ERROR:
-.PHONY: install run quick test two-worlds mutants chaos check types-of-package types-of-examples docs screenshots bench bench-peers bench-network clean
+.PHONY: install run quick test proofs versions two-worlds mutants chaos check types-of-package types-of-examples docs screenshots bench bench-peers bench-network clean
 unexport PYTHONDONTWRITEBYTECODE  # tests start hundreds of processes, and each would compile all that it imports
 
-VENV := .venv
+VENV := $(or $(PGFL_VENV),.venv)
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 RUN_STAMP := $(VENV)/.installed-run
@@ -47,7 +47,14 @@ quick: install
 
 test: install
 	@$(BIN)/python -m tests.browser
-	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not proof"
+
+proofs: install  # slow tests: the documentation site, whole networks, planted bugs, the wheel
+	@$(BIN)/python -m tests.browser
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m proof tests
+
+versions: install  # lowest and highest versions, and every Python that is found
+	@$(BIN)/python -m tests.versions $(ARGS)
 
 two-worlds: install
 	PGFL_TWO_WORLDS=12000 $(BIN)/python -m pytest -s tests/privacy/test_two_worlds.py tests/privacy/test_two_worlds_of_masks.py tests/privacy/test_two_worlds_of_sites.py
@@ -87,5 +94,5 @@ bench-network: install
 	@$(BIN)/python benchmarks/network.py $(ARGS)
 
 clean:
-	rm -rf $(VENV) .venv-peers* results dist docs/_build docs/reference/generated .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv .venv-peers* results dist docs/_build docs/reference/generated .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -141,7 +141,7 @@ Part = Literal["bench", "peers", "network"]
 TITLES: dict[Part, str] = {
     "bench": "Beside plain loops, limits and itself",
     "peers": "Beside other federated-learning simulators",
-    "network": "The real network, beside bare Flower",
+    "network": "The real network",
 }
 COMMANDS: dict[Part, str] = {"bench": "make bench", "peers": "make bench-peers", "network": "make bench-network"}
 Case = Callable[[], Iterator[Row]]

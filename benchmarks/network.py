@@ -1,4 +1,4 @@
-"""`make bench-network`: the real network on this machine, beside bare Flower. Takes about a quarter of an hour."""
+"""`make bench-network`: the real network on this machine. Takes about a quarter of an hour."""
 
 from __future__ import annotations
 
@@ -22,27 +22,23 @@ CASES: harness.Cases = {
     "memory": network_rounds.memory,
     "start": network_rounds.start,
     "distance": network_distance.distance,
-    **{f"clients-{size}": partial(network_rounds.beside_flower, size) for size in (1, 5, 10)},
+    **{f"clients-{size}": partial(network_rounds.rounds, size) for size in (1, 5, 10)},
     **{f"masked-{size}": partial(network_masked.masked_round, size) for size in network_masked.SIZES},
 }
 REMARKS = [
-    "Everything runs on one machine, on loopback, with TLS and node authentication on both sides; d = 60 unless said.",
-    "A round of bare Flower is one message and one reply a node with the same arrays and no arithmetic; ours solves, "
-    "perturbs, and writes the ledger. The ratio's spread is that of our rounds over the median of theirs.",
-    "The start counts from the first process to the end of the first round; on both sides the keys are registered "
-    "before.",
+    "Everything runs on one machine, on loopback, with TLS and authenticated clients; d = 60 unless said.",
+    "The start counts from the first process to the end of the first round; the keys are registered before.",
     "A masked round and a plain one (linearised steps, one cluster) run over TLS streams, and nobody drops out. CPU "
     "time is that of the site and all clients together, in one process; wall time is with the clients in two processes "
     "of their own, on two cores that all share. Rounds are prepared ahead, shown apart.",
     "Memory is proportional set size: pages of libraries are divided among the processes that use them. For one client "
-    "these are its own and its site's, whatever else the machine runs; bare Flower's figure is the kernel's. A client "
+    "these are its own and its site's, whatever else the machine runs. A client "
     "takes 51 MB of its own; most of the libraries in memory are OpenDP's and cryptography's. "
     "It reads its table in a process that ends: with polars in it, it took 108 MB. The 200 clients were measured "
     "before that.",
     "A simulated stream answers at once, from this benchmark's own process. 10,000 answers a second leave the site 100 "
     "µs each. The echo shows how much of that the transport takes: TLS, frames and nothing behind them.",
-    "The start is that of processes whose modules have bytecode, as is usual; without it (PYTHONDONTWRITEBYTECODE) "
-    "Python compiles all of Flower anew in each SuperLink.",
+    "The start is that of processes whose modules have bytecode, as is usual (no PYTHONDONTWRITEBYTECODE).",
     "Distances are measured with both sites, all clients and the cables in one process, over pairs of rounds. They are "
     "delays alone, except in the row that states losses: there every packet is lost with that chance and "
     "comes again after two round trips, which a retransmission of TCP takes at the end of a message.",

@@ -9,9 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
-import bare_flower
 from harness import Row, quartiles, seconds
-from network_rounds import SITE, cached_bytecode, one_site
+from network_rounds import SITE, cached_bytecode, one_site, proportional_megabytes, tree
 
 CROWD, WARM_UP, ROUNDS = 200, 3, 13
 
@@ -28,7 +27,7 @@ def crowd() -> Iterator[Row]:
                 time.sleep(0.2)  # so that they do not all import at once
             network.wait(lambda: network.round_of(SITE) >= ROUNDS, 400, f"round {ROUNDS}")
             clients = [network.running[client].pid for client in network.federation.client_ids]
-            each = np.array([sum(map(bare_flower.proportional_megabytes, bare_flower.tree(pid))) for pid in clients])
+            each = np.array([sum(map(proportional_megabytes, tree(pid))) for pid in clients])
             history = network.history(SITE)
         finally:
             network.stop()

@@ -62,7 +62,7 @@ def _round_seconds(round_trip: float, far_clients: bool, loss: float = 0.0) -> n
         def cable(port: int) -> int:
             return int(LongCable(port, round_trip, loss=loss, seed=port).port) if round_trip else port
 
-        network.prepare(lambda here, there: f"127.0.0.1:{cable(network.ports[there][2])}")
+        network.prepare(lambda here, there: f"127.0.0.1:{cable(network.ports[there])}")
         lead = cable if far_clients else lambda port: port
         devices = [participant(network, client, lead) for client in federation.client_ids]
         threads = [threading.Thread(target=device.take_part, daemon=True) for device in devices]

@@ -16,6 +16,7 @@ from pgfl.deploy import identity, messages
 from pgfl.deploy.messages import encode_publication
 from pgfl.deploy.site.members import Neighbour
 from pgfl.deploy.site.peer_links import PeerLink, PeerService
+from pgfl.deploy.site.site_port import SitePort
 from pgfl.deploy.wire import Limits, encode
 
 EXCHANGES = 300
@@ -39,15 +40,17 @@ async def _exchange(dimension: int) -> np.ndarray:
     with tempfile.TemporaryDirectory() as folder:
         homes = [Path(folder) / name for name in ("north", "south")]
         north, south = (identity.create_site(home, home.name, []) for home in homes)
-        service = PeerService(
-            homes[1] / identity.SITE_CERTIFICATE, homes[1] / identity.SITE_KEY,
-            lambda: {"north": Neighbour(north, "")}, limits, lambda peer, frame: encode(reply),
+        called = PeerService(lambda: {"north": Neighbour(north, "")}, limits, lambda peer, frame: encode(reply))
+        caller = PeerService(lambda: {"south": Neighbour(south, "")}, limits, lambda peer, frame: encode(reply))
+        service = SitePort(
+            homes[1] / identity.SITE_CERTIFICATE, homes[1] / identity.SITE_KEY, limits.frame_bytes,
+            called.conversation, called.conversation, called.trusted,
         )  # fmt: skip
         port = await service.start("127.0.0.1:0")
         replied = asyncio.Event()
         link = PeerLink(
-            "south", Neighbour(south, f"127.0.0.1:{port}"), homes[0] / identity.SITE_CERTIFICATE,
-            homes[0] / identity.SITE_KEY, limits, lambda: encode(hello), lambda *_: replied.set(), print,
+            "north", "south", Neighbour(south, f"127.0.0.1:{port}"), homes[0] / identity.SITE_CERTIFICATE,
+            homes[0] / identity.SITE_KEY, caller, lambda: encode(hello), lambda *_: replied.set(), print,
         )  # fmt: skip
         link.start()
         await replied.wait()

@@ -15,7 +15,6 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -28,12 +27,10 @@ from pgfl.deploy.agreed_training import Training
 from pgfl.deploy.client.client import Participant
 from pgfl.deploy.client.client_samples import load_samples
 from pgfl.deploy.client.client_settings import load_client
-from pgfl.deploy.invitations import Invitation
 from pgfl.deploy.local import LocalNetwork
 from pgfl.deploy.site.masked_pairs import slots_for
 from pgfl.deploy.site.site import Site
 from pgfl.deploy.site.site_settings import load_site
-from pgfl.deploy.site.site_store import STORE, SiteStore
 from pgfl.masking.masked_terms import Demands, RoundTerms
 from pgfl.masking.member import Member
 from pgfl.masking.rosters import Roster, identity_line
@@ -67,13 +64,9 @@ def trained(clients: int, trust: str, rounds: int, apart: bool = False) -> tuple
         network = _network(Path(folder), clients, trust, rounds)
         network.prepare()
         homes = [str(network.home(client)) for client in network.federation.client_ids]
-        address = f"127.0.0.1:{network.ports[SITE][1]}"
-        with closing(SiteStore(network.home(SITE) / STORE)) as store:
-            for client in network.federation.client_ids:
-                store.give_token(client, f"token of {client}")
         cores = os.cpu_count() or 1 if apart else 1
         begin = multiprocessing.get_context("spawn").Process if apart else threading.Thread
-        groups = [begin(target=take_part, args=(homes[k::cores], address), daemon=True) for k in range(cores)]
+        groups = [begin(target=take_part, args=(homes[k::cores],), daemon=True) for k in range(cores)]
         moments: list[tuple[float, float]] = []
 
         async def train() -> None:
@@ -114,13 +107,12 @@ def _network(folder: Path, clients: int, trust: str, rounds: int) -> LocalNetwor
     return LocalNetwork(folder, federation, training, policy, {"start": 600.0, "answers": 600.0})
 
 
-def take_part(homes: list[str], address: str) -> None:
+def take_part(homes: list[str]) -> None:
     """Some clients, each in a thread, until the training is over."""
     joining = []
     for home in homes:
         settings = load_client(Path(home) / "client.toml")
         joining.append(Participant(settings, load_samples(settings)))
-        joining[-1].session.save(Invitation(address, f"token of {settings.name}"))
     threads = [threading.Thread(target=each.take_part, daemon=True) for each in joining]
     for thread in threads:
         thread.start()

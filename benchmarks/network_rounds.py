@@ -1,9 +1,10 @@
-"""A site and its clients as real processes, beside bare Flower: a round, the start, memory."""
+"""A site and its clients as real processes: a round, the start, memory."""
 
 from __future__ import annotations
 
 import mmap
 import os
+import subprocess
 import tempfile
 import time
 from collections import Counter
@@ -13,7 +14,6 @@ from pathlib import Path
 
 import numpy as np
 
-import bare_flower
 from harness import Row, quartiles, seconds
 from pgfl.core.topology import empty
 from pgfl.data.synthetic import synthetic_regression
@@ -22,7 +22,7 @@ from pgfl.deploy.agreed_training import Training
 from pgfl.deploy.local import LocalNetwork
 
 DIMENSION, ENDLESS, SITE = 60, 10**6, "server-0"
-BARE_ROUNDS, WARM_UP, ROUNDS, STARTS = 3, 20, 220, 3
+WARM_UP, ROUNDS, STARTS = 20, 220, 3
 POLICIES = {
     "private": {"enabled": True, "phi0": 1e-7, "zeta": 1.0, "max_releases": ENDLESS, "x_norm": 8.0},
     "without noise": {"enabled": False},
@@ -56,10 +56,8 @@ def training_site(clients: int, policy: str, rounds: int) -> Iterator[tuple[Loca
             network.stop()
 
 
-def beside_flower(clients: int) -> Iterator[Row]:
-    """Ours and bare Flower one after the other, in one run."""
-    bare = bare_flower.run(clients, BARE_ROUNDS)
-    their_round = float(np.median(bare.rounds))
+def rounds(clients: int) -> Iterator[Row]:
+    """A round, and the start."""
     crowd = f"{clients} client{'s' if clients > 1 else ''}"
     for policy in POLICIES:
         with training_site(clients, policy, ROUNDS) as (network, began):
@@ -68,28 +66,26 @@ def beside_flower(clients: int) -> Iterator[Row]:
         start = next(row["finished"] for row in history if row["round"] == 1) - began
         ours = f"{seconds(float(np.median(own)))}, p95 {seconds(float(np.quantile(own, 0.95)))}"
         yield Row(
-            f"round-{clients}-{policy}", f"a round with {crowd}, {policy}", "a bare Flower round of the same shape",
-            "≥ 500×" if clients == 10 else "—", *quartiles(their_round / own), ours,
-            seconds(their_round), clock="wall",
+            f"round-{clients}-{policy}", f"a round with {crowd}, {policy}: seconds", "—", "—", *quartiles(own), ours,
+            "—", clock="wall",
         )  # fmt: skip
         yield Row(
-            f"start-{clients}-{policy}", f"from start to first round with {crowd}, {policy}", "bare Flower", "≤ 1.2×",
-            *[start / bare.start] * 3, seconds(start), seconds(bare.start), clock="wall",
+            f"start-{clients}-{policy}", f"from start to first round with {crowd}, {policy}: seconds", "—", "—",
+            *[start] * 3, seconds(start), "—", clock="wall",
         )  # fmt: skip
 
 
 def memory() -> Iterator[Row]:
-    """A client that trains, beside a node of bare Flower."""
-    bare = bare_flower.run(1, 2).node_megabytes
+    """A client that trains."""
     with training_site(1, "private", 100) as (network, _):
         client = network.running["client-0"].pid
-        everyone = [int(process) for child in network.running.values() for process in bare_flower.tree(child.pid)]
-        whole = sum(megabytes_among(int(process), everyone) for process in bare_flower.tree(client))
+        everyone = [int(process) for child in network.running.values() for process in tree(child.pid)]
+        whole = sum(megabytes_among(int(process), everyone) for process in tree(client))
         if "jaxlib" in Path(f"/proc/{client}/maps").read_text():
             raise AssertionError("a client has loaded JAX")
     yield Row(
-        "memory-client", "memory of a client, all its processes: MB", "a node of bare Flower at rest", "≤ 100 MB",
-        *[whole] * 3, f"{whole:.0f} MB", f"{bare:.0f} MB",
+        "memory-client", "memory of a client, all its processes: MB", "—", "≤ 100 MB",
+        *[whole] * 3, f"{whole:.0f} MB", "—",
     )  # fmt: skip
 
 
@@ -127,7 +123,7 @@ def start() -> Iterator[Row]:
         *quartiles(lasted), seconds(float(np.median(lasted))), "—", clock="wall",
     )  # fmt: skip
     yield Row(
-        "start-3x2-cpu", "processor time of that start, all 12 processes: seconds", "—", "—",
+        "start-3x2-cpu", "processor time of that start, all 9 processes: seconds", "—", "—",
         *quartiles(processor), seconds(float(np.median(processor))), "—", clock="CPU",
     )  # fmt: skip
 
@@ -144,7 +140,7 @@ def _started() -> tuple[float, float]:
         try:
             network.start()
             network.wait(lambda: all(network.round_of(s) for s in federation.server_ids), 600, "the first round")
-            running = [process for child in network.running.values() for process in bare_flower.tree(child.pid)]
+            running = [process for child in network.running.values() for process in tree(child.pid)]
             processor = sum(map(processor_seconds, running))
             return max(network.history(s)[0]["finished"] for s in federation.server_ids) - began, processor
         finally:
@@ -169,3 +165,18 @@ def processor_seconds(process: int) -> float:
     """What a process has used of the processor."""
     fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def tree(pid: int) -> list[int]:
+    """A process and all that descend from it."""
+    children = subprocess.run(["pgrep", "-P", str(pid)], capture_output=True, text=True, check=False).stdout.split()
+    return [pid, *(each for child in children for each in tree(int(child)))]
+
+
+def proportional_megabytes(pid: int) -> float:
+    """Memory of a process, shared pages divided among those who share them."""
+    try:
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    except OSError:
+        return 0.0  # it is over
+    return sum(int(line.split()[1]) for line in lines if line.startswith("Pss:")) / 1024

@@ -17,7 +17,6 @@ from pgfl.deploy import identity, messages, pinned_tls, processes
 from pgfl.deploy.frame_connection import FrameConnection
 from pgfl.deploy.guarded_listener import allow_many_files
 from pgfl.deploy.local import LocalNetwork
-from pgfl.deploy.site.site_store import STORE, SiteStore
 from pgfl.deploy.tls_frames import CHUNK, PULSE, TlsFrames
 from pgfl.deploy.wire import Kind, Limits, decode, encode
 
@@ -37,10 +36,6 @@ def streams() -> Iterator[Row]:
             home = network.home(SITE)
             settings = home / "site.toml"
             settings.write_text(settings.read_text().replace("[listen]", f"[listen]\nper_address = {2 * size}"))
-            store = SiteStore(home / STORE)
-            for client in network.federation.client_ids:
-                store.give_token(client, client)
-            store.close()
             allow_many_files()
             child = processes.start([sys.executable, "-c", SERVE, str(settings)], home / "log.txt")
             try:
@@ -90,7 +85,7 @@ class Crowd:
         loop, until = asyncio.get_running_loop(), time.monotonic() + PATIENCE
         while True:
             try:
-                await loop.create_connection(lambda: connection, "127.0.0.1", self.network.ports[SITE][1])
+                await loop.create_connection(lambda: connection, "127.0.0.1", self.network.ports[SITE])
                 break
             except OSError:
                 if time.monotonic() > until:
@@ -128,7 +123,7 @@ class SimulatedClient:
     """A client without arithmetic."""
 
     def __init__(self, crowd: Crowd, client: str) -> None:
-        self._crowd, self._client, self.ready = crowd, client, asyncio.Event()
+        self._crowd, self.ready = crowd, asyncio.Event()
         self._key = identity.read_client_key(crowd.network.home(client) / identity.CLIENT_KEY)
 
     def opened(self, connection: FrameConnection) -> None:
@@ -146,7 +141,7 @@ class SimulatedClient:
             nonce = bytes.fromhex(challenge.nonce)
             proof = identity.sign_challenge(self._key, self._crowd.site.fingerprint, nonce).hex()
             line = identity.public_key_of(self._key).line
-            self._connection.send(encode(messages.Hello(key=line, token=self._client, signature=proof, releases=0)))
+            self._connection.send(encode(messages.Hello(key=line, signature=proof, releases=0)))
 
     def ended(self, why: str | None) -> None:
         """Whether it should have is looked at in the end."""

@@ -5,15 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.hermetic import pytest_sessionfinish, pytest_unconfigure  # noqa: F401 - a new home, and nothing left behind
+
 TESTS = Path(__file__).parent
-
-
-@pytest.fixture(autouse=True, scope="session")
-def own_state(tmp_path_factory):
-    """What pgfl keeps with the user is kept for the tests only."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
-        yield
 
 
 QUICK = {
@@ -29,7 +23,7 @@ QUICK = {
     "drawing/test_drawing.py": (),
     "objectives/test_margins.py": (),
     "simulate/test_memory.py": ("test_the_estimate_covers_what_a_run_takes",),
-    "test_packaging.py": (),
+    "test_packaging.py": ("test_make_run_installs_what_a_run_needs_and_no_more",),  # of the locked versions alone
     "test_quick.py": (),
     "test_readme.py": (),
     "results/test_result.py": (),
@@ -69,8 +63,10 @@ QUICK = {
     "mpi/test_partition.py": ("test_every_part_has_clients_and_no_part_is_overloaded",),
     "mutants/test_planted.py": (
         "test_the_worst_are_caught_by_those_who_must_notice",
-        "test_who_must_notice_exists",
-        "test_an_edit_that_changes_nothing_survives_and_the_work_tree_is_not_touched",
+        "test_an_attack_that_measures_no_more_than_is_claimed_is_no_catch",
+        "test_an_edit_that_no_longer_fits_is_said_so",
+        "test_an_edit_that_changes_nothing_survives_and_nothing_stays_of_it",
+        "test_what_was_compiled_of_a_bug_is_not_used_afterwards",
         "test_a_test_that_fails_anyway_is_no_catch",
     ),
     "paper/test_experiments.py": ("test_processes_change_nothing_and_every_run_counts",),
@@ -93,11 +89,27 @@ QUICK = {
 """The files that `make quick` runs, each with those of its tests that are too slow for it."""
 
 
-LONGEST = "test_site.py"
+LONGEST = (
+    "test_site.py",
+    "mpi/test_jobs.py",
+    "core/test_array_libraries.py",
+    "mpi/test_same_bits.py",
+    "planning/test_tables.py",
+    "audit/test_audit.py",
+    "cli/test_end_to_end.py",
+    "paper/test_items.py",
+    "deploy/test_network.py",
+    "privacy/test_two_worlds.py",
+    "audit/test_audit_masked_clients.py",
+    "cli/test_continue.py",
+    "privacy/test_leaks.py",
+)
+"""Files that take longest, in this order: they run first, or one process would be left alone with them at the end."""
 
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "quick: runs in `make quick`, which covers every room in under 30 seconds")
+    config.addinivalue_line("markers", "proof: takes long; runs in `make proofs`, not in `make test`")
 
 
 def pytest_ignore_collect(collection_path, config):
@@ -109,9 +121,11 @@ def pytest_ignore_collect(collection_path, config):
 
 
 def pytest_collection_modifyitems(items):
-    items.sort(key=lambda item: _name(item.path) != LONGEST)  # else it would run alone, when all others are over
+    order = {name: place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: order.get(_name(item.path), len(order)))
     for item in items:
-        if _name(item.path) in QUICK and getattr(item, "originalname", None) not in QUICK[_name(item.path)]:
+        slow = getattr(item, "originalname", None) in QUICK.get(_name(item.path), ())
+        if _name(item.path) in QUICK and not slow and not item.get_closest_marker("proof"):
             item.add_marker(pytest.mark.quick)
 
 

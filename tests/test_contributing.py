@@ -1,5 +1,6 @@
 """The skeletons in CONTRIBUTING.md run, and its commands exist."""
 
+import re
 import shlex
 
 import pytest
@@ -25,8 +26,7 @@ def test_commands_exist():
 
 def test_files_that_are_named_exist():
     text = (ROOT / PAGE).read_text("utf-8")
-    named = [word.strip("`.,;:()") for word in text.split() if word.strip(".,;:()").startswith("`")]
-    paths = [name for name in named if "/" in name]
+    paths = re.findall(r"`([^`\s]*/[^`\s]*)`", text)
     assert paths
     for name in paths:
-        assert (ROOT / name).exists() or (ROOT / "src/pgfl" / name).exists(), name
+        assert any(list(folder.glob(name.rstrip("/"))) for folder in (ROOT, ROOT / "src/pgfl")), name

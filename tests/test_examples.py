@@ -15,6 +15,7 @@ def load(name):
     return module
 
 
+@pytest.mark.proof
 def test_own_objective_learns_with_and_without_privacy():
     without, private, epsilon = load("own_objective").main()
     assert without < private < 0.3

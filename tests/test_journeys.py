@@ -73,22 +73,26 @@ def test_no_room_is_entered_twice(title):
     assert len(rooms) == len(set(rooms)), rooms
 
 
+@pytest.mark.proof
 def test_pgfl_run(tmp_path):
     found = visited(tmp_path, *PGFL, "run", "--set", "rounds=2", "--out", tmp_path / "out")
     assert set(journey("pgfl run")) <= found
 
 
+@pytest.mark.proof
 def test_mpiexec_pgfl_run(tmp_path):
     command = (*PGFL, "run", "paper-fig1", "--engine", "numba", "--set", "rounds=2", "--out", tmp_path / "out")
     found = visited(tmp_path, MPIEXEC, "-n", 2, *command)
     assert set(journey("mpiexec -n 4 pgfl run --engine numba")) <= found
 
 
+@pytest.mark.proof
 def test_pgfl_reproduce(tmp_path):
     found = visited(tmp_path, *PGFL, "reproduce", "fig1", "--quick", "--runs", 2, "--out", tmp_path / "out")
     assert set(journey("pgfl reproduce fig1")) <= found
 
 
+@pytest.mark.proof
 def test_pgfl_client_join(tmp_path):
     demo = (*PGFL, "network", "demo", "--sites", 1, "--clients", 1, "--rounds", 2, "--json")
     assert set(journey("pgfl client join")) <= visited(tmp_path, *demo, of="client join")

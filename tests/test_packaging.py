@@ -79,8 +79,8 @@ def test_the_core_needs_these_packages_and_no_others():
     """Anything heavier belongs into an extra, and is imported when it is used."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     assert {Requirement(text).name for text in project["dependencies"]} == {
-        "numpy", "scipy", "networkx", "polars", "pydantic", "typer", "rich", "matplotlib", "jinja2", "tomli-w",
-        "opendp",
+        "numpy", "scipy", "networkx", "polars", "pydantic", "typer", "rich", "matplotlib", "jinja2", "markupsafe",
+        "tomli-w", "opendp",
     }  # fmt: skip
 
 

@@ -12,7 +12,7 @@ import pgfl
 
 SOURCE = Path(pgfl.__file__).parent
 FLOORS = (
-    ("errors", "did_you_mean", "usage", "atomic_files", "sqlite_files", "array_types", "arrays"),
+    ("errors", "extras", "signals", "did_you_mean", "usage", "atomic_files", "sqlite_files", "array_types", "arrays"),
     ("objectives", "drawing"),
     ("core",),
     ("privacy",),

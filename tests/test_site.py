@@ -2,6 +2,7 @@
 
 import html
 import re
+import shutil
 import subprocess
 import sys
 from html.parser import HTMLParser
@@ -13,16 +14,19 @@ import pytest
 from tests.browser import browser, watched
 from tests.documented import ROOT
 
+pytestmark = pytest.mark.proof
 NAVIGATION = ("index", "search", "next", "prev", "author")
 TUTORIALS = sorted(path.stem for path in (ROOT / "docs" / "tutorials").glob("*.md"))
 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
-    """The site, built once; a warning is an error."""
-    folder = tmp_path_factory.mktemp("site") / "html"
+    """The site, built once, from a copy of its sources: building writes pages of the reference beside them."""
+    tree, left_out = tmp_path_factory.mktemp("site") / "tree", (".*", "__pycache__", "_build", "generated", "results")
+    shutil.copytree(ROOT, tree, ignore=shutil.ignore_patterns(*left_out))
+    folder = tree.parent / "html"
     build = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-j", "2", "-b", "html"]
-    ran = subprocess.run([*build, ROOT / "docs", folder], capture_output=True, text=True)
+    ran = subprocess.run([*build, tree / "docs", folder], capture_output=True, text=True)
     assert ran.returncode == 0, ran.stderr[-4000:]
     return folder
 

@@ -53,6 +53,10 @@ class MissingExtra(PgflError):
     """A feature needs an optional library that is not installed."""
 
 
+class KernelError(PgflError):
+    """The compiled kernels cannot be imported, compiled or loaded on this machine."""
+
+
 class SolverError(PgflError):
     """A primal problem was not solved to its stated tolerance."""
 

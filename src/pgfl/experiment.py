@@ -19,6 +19,7 @@ from pgfl.core.training_defaults import Library
 from pgfl.data.configured import federations, shapes
 from pgfl.data.fingerprint import fingerprint
 from pgfl.errors import ConfigError
+from pgfl.privacy.carried_accounts import Statement
 from pgfl.results.folder import checkpoint_folder
 from pgfl.results.result import Result
 from pgfl.simulate import memory
@@ -77,6 +78,7 @@ def run(
         owners_of=owners_of,
         folder=out,
         start=start,
+        stated=Statement(config.new_clients, config.moved_records),
         observers=[*observers, *([LiveHistory(out)] if out is not None and communicator.first else [])],
     )
     result.config, result.intercept = config, getattr(config.data, "intercept", False)
@@ -107,6 +109,8 @@ def _options(config: Config, communicator: Communicator) -> TrainingOptions:
 def _start(config: Config) -> Result | None:
     """The result that the config goes on from."""
     if config.continues is None:
+        if config.new_clients or config.moved_records is not None:
+            raise ConfigError("`new_clients` and `moved_records` are about a run that is continued; give --continue.")
         return None
     start = Result.load(config.continues)
     if start.private and not config.privacy.enabled:

@@ -1,10 +1,13 @@
 """The audit itself: its bound is a bound, and it fails when it should."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy.special import ndtr
 from scipy.stats import binomtest
 
+from pgfl import PGFL
 from pgfl.audit import findings as report
 from pgfl.audit import planted_bugs as bugs
 from pgfl.audit.cases import (
@@ -67,6 +70,25 @@ def test_the_canary_moves_a_model_by_the_sensitivity_that_is_claimed(case):
     ratio = np.linalg.norm(apart) / delta
     assert ratio <= 1.0
     assert ratio > (0.99 if case.attained else 0.85)
+
+
+def test_bounded_ridge_attains_its_sensitivity_where_labels_may_be_large():
+    """Y ≫ BW: the same row with opposite labels. At Y = BW, as in the case above, 0.87 is the most that was found."""
+    row, bounds = np.eye(4)[0], {"x_norm": 1.0, "y_bound": 1e6, "w_norm": 1.0}
+    ridge = next(case for case in cases() if case.name == "ridge, bounded")
+    case = replace(
+        ridge,
+        algorithm=PGFL(rho=1e8),  # within the ball ‖w‖ ≤ W the solution moves as far as it would without it
+        privacy=replace(ridge.privacy, **bounds),
+        shared=(np.zeros((3, 4)), np.zeros(3)),
+        canaries=((row, -1e6), (row, 1e6)),
+        centre=np.zeros(4),
+    )
+    mechanism = Mechanism.shipped(case)
+    data = mechanism.privacy.bounded(case.federation(np.array([0])))
+    delta = mechanism.sensitivity(mechanism.client(*data.rows(0)), data.counts)[0]
+    ratio = np.linalg.norm(np.subtract(*clean_models(case, mechanism, SERVER_CLIENTS))) / delta
+    assert 0.99999 < ratio <= 1.0
 
 
 @pytest.mark.parametrize("case", [*cases(), scattered()], ids=lambda case: case.name)

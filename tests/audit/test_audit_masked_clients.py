@@ -58,6 +58,7 @@ def test_a_site_and_its_colluders_learn_no_more_of_a_record_than_the_ledger_says
     assert noise_of(server, clean) == pytest.approx([1.0] * ROUNDS, abs=0.2)
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize(
     ("bug", "left"),
     [("shares too small", 0.5**0.5), ("count as claimed", 0.4**0.5), ("second list agreed to", 0.5**0.5)],

@@ -99,7 +99,7 @@ def test_people_get_a_table():
         (["--target-epsilon", "1e-300", "--delta", "1e-300", "--rounds", "3"], "leaves nothing to spend"),
         (["--target-epsilon", "1", "--rounds", "900", "--zeta", "0.4"], "underflows"),
         (["--target-epsilon", "1", "--rounds", "3", "--index", "year"], "'year' is not one of"),
-        (["--phi0", "much", "--rounds", "3"], "'much' is not a valid"),
+        (["--phi0", "much", "--rounds", "3"], "Invalid value for '--phi0'"),
     ],
 )
 def test_wrong_input_is_one_sentence(arguments, words):

@@ -12,6 +12,7 @@ from pgfl.audit.planted_in_pairs import AT_A_SITE, UNDER_MASKS
 from tests.command_line import refused, run
 
 
+@pytest.mark.proof
 def test_the_quick_audit_passes_and_lists_everything():
     code, out, err = run("audit", "--quick", "--json")
     assert (code, err) == (0, "")

@@ -98,14 +98,17 @@ def test_an_interrupted_continuation_is_resumed_with_its_start(place, monkeypatc
 def test_new_clients_and_rows_come_with_the_table_and_accounts_go_on(place):
     ran(place / "private.toml", "--set", "algorithm.participants=all", "--out", place / "first")
     write_table(place / "clients.csv", "abcdef", rows=12)
-    summary = ran(
-        *("--continue", place / "first", "--set", "privacy.epsilon=3.0", "--rounds", 5, "--out", place / "second")
-    )
+    more = ("--continue", place / "first", "--set", "privacy.epsilon=3.0", "--rounds", 5)
+    summary = ran(*more, "--set", "new_clients=['e']", "--out", place / "second")
     table = Result.load(place / "second").privacy[0]
     assert dict(zip(table["client"].tolist(), table["releases"].tolist(), strict=True)) == {
-        **dict.fromkeys("abcd", 11),
-        **dict.fromkeys("ef", 5),
+        **dict.fromkeys("abcdf", 11),
+        "e": 5,
     }
+    assert summary["inherited"] == ["f"]
+    assert load(place / "second" / "config.toml").new_clients == ("e",)
+    third = ran("--continue", place / "second", "--set", "privacy.epsilon=4.0", "--rounds", 1, "--out", place / "third")
+    assert third["inherited"] == ["f"]  # and e, who is not new any more, was not refused
     assert 2.0 < summary["privacy"]["epsilon"]["worst"] <= 3.0 * (1 + 1e-9)
 
 
@@ -178,19 +181,36 @@ def test_without_its_state_a_run_does_not_go_on(spent):
     assert "keeps no state to go on with" in refused("run", "--continue", spent / "first", *MORE)
 
 
-def test_a_client_under_another_name_is_asked_about(spent):
+def test_a_client_under_another_name_keeps_what_it_has_spent(spent):
     text = (spent / "clients.csv").read_text()
     (spent / "clients.csv").write_text(text.replace("\na,", "\nann,"))
     summary = ran("--continue", spent / "first", *MORE, "--out", spent / "second")
-    (warning,) = (text for text in summary["warnings"] if "renamed" in text)
-    assert "(a) and 1 are new (ann)" in warning
-    write_table(spent / "clients.csv", "abcdef")
-    later = ran("--continue", spent / "second", "--set", "privacy.epsilon=5.0", "--out", spent / "third", "--rounds", 1)
-    table = Result.load(spent / "third").privacy[0]
-    assert (
-        dict(zip(table["client"].tolist(), table["releases"].tolist(), strict=True))["a"] == 3
-    )  # its account was kept
-    assert any("renamed" in text for text in later["warnings"])  # ann has left, e and f are new
+    assert summary["inherited"] == ["ann"]
+    assert Result.load(spent / "second").privacy[0]["releases"].tolist() == [4] * 4
+    (note,) = (text for text in summary["notes"] if "inherited" in text)
+    assert note.endswith("ann.")
+
+
+def test_moved_rows_are_refused_until_the_owner_states_it(spent):
+    lines = (spent / "clients.csv").read_text().splitlines()
+    lines[1:8] = [line.replace("a,", "new,", 1) for line in lines[1:8]]
+    (spent / "clients.csv").write_text("\n".join(lines))
+    more = ("--continue", spent / "first", *MORE)
+    assert "Client 'a' had 8 records and has 1: state moved_records = false if" in refused("run", *more)
+    assert "were with other clients before (7)" in refused(
+        "run", *more, "--set", "new_clients=['new']", "--set", "moved_records=false"
+    )
+    assert not (spent / "first" / "continued.txt").exists()  # what is refused has spent nothing
+    ran(*more, "--set", "moved_records=true", "--out", spent / "second")
+    assert Result.load(spent / "second").privacy[0]["releases"].tolist() == [4] * 5
+    again = ran("--continue", spent / "second", "--set", "privacy.epsilon=5.0", "--rounds", 1, "--out", spent / "third")
+    assert load(spent / "third" / "config.toml").moved_records is None
+    assert again["privacy"]["releases"]["worst"] == 5
+
+
+def test_statements_about_records_need_a_run_to_continue(place):
+    for change in ("new_clients=['a']", "moved_records=true"):
+        assert "give --continue" in refused("run", place / "private.toml", "--set", change, "--out", place / "x")
 
 
 def test_other_rows_of_a_client_do_not_reset_its_account(spent):

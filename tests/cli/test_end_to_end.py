@@ -48,7 +48,12 @@ def study(tmp_path):
     return write
 
 
-@pytest.mark.parametrize("preset", presets())
+SLOW = ("million-clients",)
+
+
+@pytest.mark.parametrize(
+    "preset", [pytest.param(name, marks=pytest.mark.proof) if name in SLOW else name for name in presets()]
+)
 def test_every_preset_runs_and_leaves_a_whole_folder(preset, tmp_path):
     small = ("rounds=4", "runs=2", "record_every=1", "data.servers=4", "data.clients_per_server=6")
     settings = [word for key in small for word in ("--set", key)]
@@ -167,7 +172,9 @@ def uninterrupted(tmp_path_factory):
     return content(folder)
 
 
-@pytest.mark.parametrize("patience", [0.0, 0.15, 0.4])
+@pytest.mark.parametrize(
+    "patience", [pytest.param(0.0, marks=pytest.mark.proof), 0.15, pytest.param(0.4, marks=pytest.mark.proof)]
+)
 def test_a_killed_run_goes_on_to_the_same_bits(patience, uninterrupted, tmp_path):
     folder = tmp_path / "o"
     checkpoint = folder / "simulation_only" / "checkpoint"

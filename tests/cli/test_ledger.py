@@ -137,9 +137,10 @@ def test_verify_accepts_a_whole_ledger(ledger):
         ("UPDATE head SET releases = 2", "missing"),
     ],
 )
-def test_verify_finds_tampering(ledger, statement, words):
+@pytest.mark.parametrize("command", ["show", "verify"])
+def test_tampering_is_found(ledger, statement, words, command):
     altered(ledger, statement)
-    assert words in refused("ledger", "verify", ledger)
+    assert words in refused("ledger", command, ledger)
 
 
 @pytest.mark.parametrize("command", ["show", "verify"])

@@ -1,5 +1,6 @@
 """The promised accuracy holds for all data within the bounds, and what is refused is refused on public grounds."""
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -215,6 +216,27 @@ def test_the_rounding_of_a_gradient_is_within_its_bound(kind):
             exact = mean_gradient(objective, X, targets.tolist(), [mpf(v) for v in model.tolist()])
             off = float(mp.norm([mpf(a) - b for a, b in zip(found.tolist(), exact, strict=True)]))
         assert 0 < off <= Magnitudes.of(objective, BOUNDS, 40, length).gradient_rounding(float(np.linalg.norm(model)))
+
+
+def lost_by_adding_in_order(count):
+    """The relative error of a sum of equal numbers, each of which is rounded down in the last half of the sum."""
+    ulp = np.spacing(count / 2.0)
+    numbers = np.full(count, 1.0 + 0.49 * ulp)
+    exact = math.fsum(numbers)
+    return (exact - float(np.cumsum(numbers)[-1])) / exact
+
+
+@pytest.mark.parametrize("kind", ["huber", "logistic"])
+def test_the_bound_on_rounding_holds_in_whatever_order_a_library_adds(kind):
+    """Sums of d products and of D slopes lose as many units in the last place as they have terms, at worst."""
+    objective, many = OBJECTIVES[kind], 1 << 12
+    lost = lost_by_adding_in_order(many)
+    assert lost > 100 * np.finfo(float).eps
+    of_records = Magnitudes.of(objective, BOUNDS, many, 2)
+    assert of_records.gradient_rounding(0.0) >= lost * of_records.gradient
+    of_columns = Magnitudes.of(objective, BOUNDS, 1, many)
+    grown = of_columns.gradient_rounding(1e3) - of_columns.gradient_rounding(0.0)
+    assert grown >= lost * of_columns.smoothness * 1e3
 
 
 @pytest.mark.parametrize("kind", ["huber", "logistic", "softmax"])

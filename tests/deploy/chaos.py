@@ -16,7 +16,7 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
-from contextlib import closing, suppress
+from contextlib import closing
 from pathlib import Path
 
 from pgfl.demo.scenario import CLIENTS, demo_federation, demo_training
@@ -50,14 +50,13 @@ class Campaign:
             "SIGTERM a client": lambda: self.terminated(self.clients),
             "stop a site for a while": lambda: self.stopped(self.sites),
             "stop a client for a while": lambda: self.stopped(self.clients),
-            "kill -9 a SuperLink": lambda: self.orphaned(self.sites, "superlink"),
             "cut the sites apart": self.cut,
             "damage live.json": self.damaged,
             "expel and admit a client": self.expelled,
         }
 
     def _over_a_cable(self, here, there):
-        self.cables.append(Cable(self.network.ports[there][2]))
+        self.cables.append(Cable(self.network.ports[there]))
         return f"127.0.0.1:{self.cables[-1].port}"
 
     # faults -----------------------------------------------------------------------------------------------------------
@@ -79,13 +78,6 @@ class Campaign:
         os.kill(process, signal.SIGSTOP)
         self.pause()
         os.kill(process, signal.SIGCONT)
-
-    def orphaned(self, names, what):
-        parent = self.network.running[self.chance.choice(names)].pid
-        for process in children_of(parent, what):
-            with suppress(ProcessLookupError):
-                os.kill(process, signal.SIGKILL)
-        self.pause()
 
     def cut(self):
         for cable in self.cables:
@@ -156,17 +148,6 @@ class Campaign:
             self.network.stop()
         self.accounts_are_right()
         return seconds
-
-
-def children_of(parent, what):
-    """The processes below this one whose command line names something."""
-    found = []
-    for folder in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError, IndexError, ValueError):
-            above = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
-            if above == parent and what in (folder / "cmdline").read_text():
-                found.append(int(folder.name))
-    return found
 
 
 def main():

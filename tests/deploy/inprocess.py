@@ -1,4 +1,4 @@
-"""Sites and clients in this process, without Flower: real TLS sockets, real stores and ledgers, quick to start."""
+"""Sites and clients in this process: real TLS sockets, real stores and ledgers, quick to start."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from pathlib import Path
 from pgfl.deploy.client.client import Participant
 from pgfl.deploy.client.client_samples import load_samples
 from pgfl.deploy.client.client_settings import load_client
-from pgfl.deploy.invitations import Invitation
+from pgfl.deploy.identity import SITE_CERTIFICATE, SiteCertificate
 from pgfl.deploy.site.site import Site
 from pgfl.deploy.site.site_settings import load_site
-from pgfl.deploy.site.site_store import STORE, SiteStore
 
 
 def train_in_process(network, seconds=400.0, peer_address=None, client_port=lambda port: port):
@@ -46,12 +45,11 @@ def train_in_process(network, seconds=400.0, peer_address=None, client_port=lamb
 
 
 def participant(network, client, client_port=lambda port: port):
-    """A client that holds the token of an invitation."""
+    """A client; `client_port(port)` leads its stream another way."""
     settings = load_client(Path(network.home(client)) / "client.toml")
-    joining = Participant(settings, load_samples(settings))
-    site = next(site for site in network.federation.server_ids if client in network.clients_of(site))
-    store = SiteStore(network.home(site) / STORE)
-    store.give_token(client, f"token of {client}")
-    store.close()
-    joining.session.save(Invitation(f"127.0.0.1:{client_port(network.ports[site][1])}", f"token of {client}"))
+    host, _, port = settings.site.address.rpartition(":")
+    site = settings.site.model_copy(update={"address": f"{host}:{client_port(int(port))}"})
+    joining = Participant(settings.model_copy(update={"site": site}), load_samples(settings))
+    home = next(network.home(site) for site in network.federation.server_ids if client in network.clients_of(site))
+    joining.stream.shown = SiteCertificate.read(home / SITE_CERTIFICATE)  # for tests without a stream
     return joining

@@ -11,6 +11,7 @@ from pgfl.deploy.client.acceptance import Offer
 from pgfl.deploy.client.client import Participant
 from pgfl.deploy.client.client_samples import load_samples
 from pgfl.deploy.client.client_settings import TrainingLimits, load_client
+from pgfl.deploy.identity import SITE_CERTIFICATE, SiteCertificate
 from pgfl.deploy.messages import Welcome
 from pgfl.deploy.wire import Frame
 from pgfl.errors import DataError, NetworkError
@@ -33,6 +34,7 @@ def joined(tmp_path):
     path = client_folder(tmp_path)
     settings = load_client(path)
     participant = Participant(settings, load_samples(settings))
+    participant.stream.shown = SiteCertificate.read(tmp_path / "site" / SITE_CERTIFICATE)
     yield participant
     participant.account.close()
 

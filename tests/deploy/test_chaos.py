@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.deploy.chaos import Campaign
 
 
+@pytest.mark.proof
 def test_everyone_takes_part_again_after_each_fault_and_nobody_is_charged_twice(tmp_path):
     campaign = Campaign(tmp_path, seed=11)
     campaign.faults = {name: campaign.faults[name] for name in ("kill -9 a site", "expel and admit a client")}

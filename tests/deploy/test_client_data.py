@@ -10,7 +10,7 @@ from pgfl.deploy.client.client_samples import load_samples
 from pgfl.deploy.client.client_settings import ClientSettings
 from pgfl.errors import DataError
 
-SITE = {"certificate": "x", "superlink": "x"}
+SITE = {"address": "x:1", "fingerprint": "00" * 32}
 
 
 def settings(path, **changes):

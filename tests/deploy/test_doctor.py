@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import json
 import socket
-import ssl
 import threading
-import time
 from contextlib import closing, suppress
-from email.utils import formatdate
 
 import pytest
 
-from pgfl.deploy import identity, processes
-from pgfl.deploy.doctor import FLOWER, _clock, examine_client, examine_site
+from pgfl.deploy import identity, pinned_tls
+from pgfl.deploy.doctor import _shown, examine_client, examine_site
 from pgfl.deploy.site.site_settings import load_site
 from pgfl.deploy.site.site_store import STORE, SiteStore
 from tests.command_line import run
@@ -46,10 +43,10 @@ def test_a_site_in_order_with_a_neighbour_that_does_not_run(site):
 def test_a_site_out_of_order(site):
     settings = load_site(site / "site.toml")
     (site / "site.key").chmod(0o644)
-    with socket.create_server(("127.0.0.1", settings.listen.peers)):
+    with socket.create_server(("127.0.0.1", settings.listen.port)):
         found = advice(examine_site(settings.model_copy(update={"name": "west"})))
     assert f"chmod 600 {site / 'site.key'}" in found.values()
-    assert any("change listen.peers" in say for say in found.values())
+    assert any("change listen.port" in say for say in found.values())
     assert any("calls this site west" in say for say in found.values())
     with closing(SiteStore(site / STORE)) as store:
         store._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
@@ -75,34 +72,23 @@ def test_a_client_in_order_but_for_its_site(tmp_path):
     assert any("z" in say for what, say in found.items() if what == "data")
 
 
-@pytest.mark.parametrize(("shift", "fine"), [(0, True), (-3, True), (3600, False), (-3600, False)])
-def test_a_clock_that_flower_would_refuse_is_named(tmp_path, shift, fine):
-    """By the date that the site's port says, over TLS with the pinned certificate."""
+@pytest.mark.parametrize("pinned", [True, False])
+def test_a_site_that_shows_another_certificate_is_named(tmp_path, pinned):
     from pgfl.deploy.client.client_settings import load_client
 
     settings = load_client(client_folder(tmp_path))
-    identity.create_site(tmp_path / "north", "north", [])
-    certificate = tmp_path / "north" / identity.SITE_CERTIFICATE
-    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    tls.load_cert_chain(certificate, tmp_path / "north" / identity.SITE_KEY)
+    folder = tmp_path / ("site" if pinned else "other")
+    if not pinned:
+        identity.create_site(folder, "north", [])
+    tls = pinned_tls.listening(folder / identity.SITE_CERTIFICATE, folder / identity.SITE_KEY)
     with socket.create_server(("127.0.0.1", 0)) as listening:
 
         def answer():
             with suppress(OSError), tls.wrap_socket(listening.accept()[0], server_side=True) as caller:
-                caller.recv(1000)
-                date = formatdate(time.time() - shift, usegmt=True)
-                caller.sendall(f"HTTP/1.1 404 Not Found\r\nDate: {date}\r\n\r\n".encode())
+                caller.recv(1)
 
         threading.Thread(target=answer, daemon=True).start()
-        place = {"certificate": str(certificate), "superlink": f"127.0.0.1:{listening.getsockname()[1]}"}
-        site = settings.site.model_copy(update=place)
-        (finding,) = _clock(settings.model_copy(update={"site": site}))
-    assert "s from the site's" in finding.what
-    assert finding.good is fine
-
-
-def test_the_pinned_flower_is_the_one_that_is_looked_for():
-    from tests.command_line import ROOT
-
-    assert f"flwr=={FLOWER}" in (ROOT / "pyproject.toml").read_text()
-    assert processes.free_port()
+        site = settings.site.model_copy(update={"address": f"127.0.0.1:{listening.getsockname()[1]}"})
+        (finding,) = _shown(settings.model_copy(update={"site": site}))
+    assert finding.good is pinned
+    assert "certificate" in finding.what

@@ -12,9 +12,6 @@ from pathlib import Path
 import pytest
 
 from pgfl.deploy import ending
-from pgfl.deploy.client.client import SESSION
-from pgfl.deploy.client.session import Session
-from pgfl.deploy.invitations import Invitation
 from tests.deploy.client_folders import client_folder
 
 PATIENCE = 60.0  # seconds: far more than it takes, far less than a client that waits for its site would live
@@ -24,11 +21,7 @@ import os, signal, threading
 from pgfl.deploy.client.client import Participant
 stop = Participant.stop
 def stop_told_again(self):
-    condition = self._over._cond
-    def told_again():  # while the lock of the event is held
-        os.kill(os.getpid(), signal.SIGTERM)
-        threading.Condition.notify_all(condition)
-    condition.notify_all = told_again
+    os.kill(os.getpid(), signal.SIGTERM)
     stop(self)
 Participant.stop = stop_told_again
 """
@@ -47,14 +40,6 @@ time.sleep(600)
 DEAF = "import signal; signal.signal = lambda *_: None; signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])\n"
 
 
-def waiting(folder, invited=True):
-    """The settings of a client that will wait for a site that is not there."""
-    settings = client_folder(folder)
-    if invited:
-        Session(folder / SESSION).save(Invitation("127.0.0.1:1", "token"))
-    return settings
-
-
 def until(condition):
     end = time.monotonic() + PATIENCE
     while not condition():
@@ -69,12 +54,11 @@ def lives(pid):
         return False
 
 
-@pytest.mark.parametrize("invited", [False, True])
-def test_a_client_without_its_site_ends_when_it_is_told_to_while_it_is_told_to(tmp_path, invited):
+def test_a_client_without_its_site_ends_when_it_is_told_to_while_it_is_told_to(tmp_path):
     """A handler of signals that took a lock would wait for itself, for ever."""
-    command = [sys.executable, "-P", "-c", TOLD_AGAIN + JOIN, "client", "join", str(waiting(tmp_path, invited))]
+    command = [sys.executable, "-P", "-c", TOLD_AGAIN + JOIN, "client", "join", str(client_folder(tmp_path))]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as client:
-        next(line for line in client.stderr if "no invitation" in line or "the stream to" in line)
+        next(line for line in client.stderr if "the stream to" in line)
         client.terminate()
         try:
             said, _ = client.communicate(timeout=PATIENCE)
@@ -86,7 +70,7 @@ def test_a_client_without_its_site_ends_when_it_is_told_to_while_it_is_told_to(t
 
 @pytest.mark.parametrize("before", ["", DEAF], ids=["by signals", "by the pipe alone"])
 def test_a_client_does_not_outlive_what_started_it(tmp_path, before):
-    waiting(tmp_path)
+    client_folder(tmp_path)
     command = [sys.executable, "-c", PARENT, str(tmp_path), before + JOIN]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as parent:
         client = int(parent.stdout.readline())

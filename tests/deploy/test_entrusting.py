@@ -13,6 +13,7 @@ from pgfl.deploy.client.client import Participant
 from pgfl.deploy.client.client_samples import load_samples
 from pgfl.deploy.client.client_settings import load_client
 from pgfl.deploy.entrusting import SiteTerms
+from pgfl.deploy.identity import SITE_CERTIFICATE, SiteCertificate
 from pgfl.deploy.messages import Answer, Decline, Welcome, encode_request, read_answer
 from pgfl.deploy.round_streams import _TO_CLIENT
 from pgfl.deploy.wire import Frame, Limits, decode
@@ -48,6 +49,7 @@ def joining(tmp_path):
         settings = load_client(path)
         participant = Participant(settings, load_samples(settings))
         made.append(participant)
+        participant.stream.shown = SiteCertificate.read(tmp_path / "site" / SITE_CERTIFICATE)
         participant._handle(Frame(Welcome(client="ann", cluster="a", training=training.text, releases=0, round=0)))
         return participant
 

@@ -29,6 +29,21 @@ def test_the_network_is_the_simulator_given_the_noise(tmp_path, objective):
     assert not any(row["clipped"] for site in federation.server_ids for row in network.history(site))
 
 
+def test_a_site_that_cannot_be_called_takes_part_by_calling(tmp_path):
+    """As behind a router: nobody knows an address of the first site, and the last one knows none of the others."""
+    federation = demo_federation(3, 1, "huber", seed=2)
+    network = LocalNetwork(tmp_path, federation, demo_training(federation, "huber", ROUNDS), {"enabled": False})
+    first, *_, last = federation.server_ids
+
+    def address(here, there):
+        return "" if there == first or here == last else f"127.0.0.1:{network.ports[there]}"
+
+    ends = train_in_process(network, peer_address=address)
+    assert set(ends.values()) == {"all rounds are done"}
+    assert all(not row["absent"] for site in federation.server_ids for row in network.history(site))
+    assert largest_difference(network) <= 1e-10
+
+
 def test_clients_that_sit_out_still_close_their_duals(tmp_path):
     """One client of each site a round, as the sites drew them: the simulator with the same participants agrees."""
     federation = demo_federation(2, 3, "huber", seed=5)

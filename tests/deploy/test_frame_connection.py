@@ -16,11 +16,12 @@ import pytest
 from pgfl.deploy import pinned_tls
 from pgfl.deploy.frame_connection import FrameConnection, FramePort
 from pgfl.deploy.guarded_listener import ConnectionLimits
-from pgfl.deploy.tls_frames import PULSE, Pulse, TlsFrames
+from pgfl.deploy.tls_frames import PULSE, BadConnection, Pulse, TlsFrames
 from tests.deploy.test_tls_frames import Site
 
 LONGEST, OUTBOX = 1 << 20, 1 << 21
 PATIENCE = 60.0
+UNHANDLED = "what it sent could not be handled here"
 QUICK, DEAD = Pulse(beat=0.1, silent=1.5), Pulse(beat=PATIENCE, silent=PATIENCE)
 PATIENT = ConnectionLimits(handshake=PATIENCE)
 
@@ -308,9 +309,108 @@ def test_a_stranger_hurts_nobody(site):
             await until(lambda: len(everyone) == 4 and everyone[3].why.startswith("it does not speak pgfl's frames"))
             failing = await call(site, number)
             failing.connection.send(b"fail")
-            await until(lambda: everyone[4].why == "it hung up")
+            await until(lambda: everyone[4].why == UNHANDLED)
             assert await echoed(good)
             writer.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_frame_that_is_refused_with_the_end_of_the_handshake_is_the_conversations(site):
+    """TLS is done: who called is known by then, and its conversation hears why it ended."""
+    caller = TlsFrames(pinned_tls.calling(site.certificate.pem), LONGEST, "north.pgfl")
+    caller.receive(b"")
+
+    async def scenario():
+        async with port(site) as (number, everyone):
+            reader, writer = await asyncio.open_connection("127.0.0.1", number)
+            writer.write(caller.outgoing())
+            while not caller.ready:
+                caller.receive(await reader.read(1 << 16))
+            caller._tls.write(b"\xff\xff\xff\xff")
+            writer.write(caller.outgoing())
+            await until(lambda: everyone[0].why != "it goes on")
+            assert everyone[0].why.startswith("it sends a frame of 4294967295 bytes")
+            assert everyone[0].connection is not None
+            writer.close()
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("together", [True, False], ids=["with the handshake", "after it"])
+def test_a_conversation_that_fails_ends_its_connection_whenever_its_frame_comes(site, together):
+    """The first frame may come in one read with the caller's last bytes of the handshake, or in a later one."""
+    caller = TlsFrames(pinned_tls.calling(site.certificate.pem), LONGEST, "north.pgfl")
+    caller.receive(b"")
+
+    async def scenario():
+        async with port(site) as (number, everyone):
+            reader, writer = await asyncio.open_connection("127.0.0.1", number)
+            writer.write(caller.outgoing())
+            while not caller.ready:
+                caller.receive(await reader.read(1 << 16))
+            if not together:
+                writer.write(caller.outgoing())
+                await until(lambda: everyone[0].connection)
+            caller.send(b"fail")
+            writer.write(caller.outgoing())
+            assert await asyncio.wait_for(reader.read(), PATIENCE) == b"", "the connection is not closed"
+            assert everyone[0].why == UNHANDLED
+            writer.close()
+
+    failures = []
+    with asyncio.Runner() as runner:
+        runner.get_loop().set_exception_handler(lambda loop, context: failures.append(context["exception"]))
+        runner.run(scenario())
+    assert [str(error) for error in failures] == ["'planted'"], "its own log has the traceback"
+
+
+def test_the_first_reason_is_the_one_that_is_told(site):
+    """What is given up for one reason stays given up for it: no full outbox and no late timer replaces it."""
+
+    async def scenario():
+        async with port(site) as (number, everyone):
+            stuck = await call(site, number, receives=4096)
+            await until(lambda: everyone[0].connection)
+            stuck.connection._transport.pause_reading()
+            connection = everyone[0].connection
+            while not connection._transport.get_write_buffer_size():
+                connection.send(bytes(1 << 16))
+            stuck.connection.frames._tls.write(b"\xff\xff\xff\xff")
+            stuck.connection._flush()
+            await until(lambda: connection._why)
+            connection.pause_writing()  # as the loop does where the alert does not fit into the outbox
+            await until(lambda: everyone[0].why != "it goes on")
+            assert everyone[0].why.startswith("it sends a frame of 4294967295 bytes")
+
+    asyncio.run(scenario())
+
+
+def test_what_the_other_end_said_last_is_read_even_if_a_write_fails_first(site, tmp_path):
+    """A site refuses this end's certificate and hangs up; this end, busy meanwhile, writes before it reads that."""
+    refusing, stranger = TlsFrames(pinned_tls.listening(*site.files), LONGEST), Site(tmp_path, "stranger")
+
+    async def scenario():
+        loop, said = asyncio.get_running_loop(), Said()
+        frames = TlsFrames(pinned_tls.calling(site.certificate.pem, *stranger.files), LONGEST, "north.pgfl")
+        with socket.create_server(("127.0.0.1", 0)) as listening:
+            listening.setblocking(False)
+            connection = FrameConnection(frames, said, PATIENCE, OUTBOX)
+            await loop.create_connection(lambda: connection, *listening.getsockname())
+            raw, _ = await loop.sock_accept(listening)
+            with raw:
+                while said.connection is None:
+                    refusing.receive(await loop.sock_recv(raw, 1 << 16))
+                    await loop.sock_sendall(raw, refusing.outgoing())
+                    await asyncio.sleep(0.01)
+                connection._transport.pause_reading()  # it is busy
+                with pytest.raises(BadConnection):
+                    refusing.receive(await loop.sock_recv(raw, 1 << 16))
+                await loop.sock_sendall(raw, refusing.outgoing())
+            while said.why == "it goes on":
+                connection.send(b"are you there?")
+                await asyncio.sleep(0.01)
+        assert "certificate" in said.why
 
     asyncio.run(scenario())
 

@@ -99,7 +99,7 @@ def test_the_peer_service_survives(tmp_path):
         taken.append(frame)
         return b"ok"
 
-    service = PeerService(tmp_path, tmp_path, lambda: {"north": Neighbour(certificate, "x")}, LIMITS, receive)
+    service = PeerService(lambda: {"north": Neighbour(certificate, "x")}, LIMITS, receive)
     replies = [service.reply(certificate, data) for data in hostile(1)]
     expected = refused_by_hand(hostile(1), (PeerHello, Publication))
     assert service.refused["malformed"] == expected > 0.9 * MESSAGES
@@ -112,7 +112,7 @@ def test_the_peer_service_survives(tmp_path):
 def test_a_sites_end_of_a_stream_survives():
     frames, kept = deque(hostile(2)), []
     streams = ClientStreams(
-        "north", None, None, LIMITS, lambda hello, nonce: "eve", lambda client: None,
+        "north", LIMITS, lambda hello, nonce: "eve", lambda client: None,
         lambda client, frame: kept.append(frame), lambda client: None,
     )  # fmt: skip
     hung_up = 0
@@ -152,7 +152,7 @@ def test_a_client_survives(tmp_path):
     identity.create_client(tmp_path / "ann", "ann")
     key = identity.read_client_key(tmp_path / "ann" / identity.CLIENT_KEY)
     handled = []
-    stream = SiteStream(certificate, key, LIMITS, lambda: 0, handled.append)
+    stream = SiteStream(set, key, LIMITS, lambda: 0, handled.append)
     challenge = encode(Challenge(site="north", nonce="00" * 32))
     frames, ends = deque(hostile(5)), []
 
@@ -163,7 +163,7 @@ def test_a_client_survives(tmp_path):
         expected[how] += 1
         malformed += refused
         passed += taken
-        ends.append(stream.converse(iter([challenge, *batch]), "t", lambda data: decode(data, LIMITS, ALL)).how)
+        ends.append(stream.converse(iter([challenge, *batch]), certificate, lambda data: decode(data, LIMITS, ALL)).how)
     assert stream.refused["malformed"] == malformed > 0.3 * MESSAGES
     assert Counter(ends) == expected
     assert set(expected) == {"lost", "stopped", "refused"}
@@ -174,5 +174,5 @@ def test_a_client_survives(tmp_path):
 @pytest.mark.parametrize("first", list(MALFORMED.values())[:8])
 def test_a_malformed_challenge_gets_no_signature(tmp_path, first):
     certificate = identity.create_site(tmp_path / "n", "north", [])
-    stream = SiteStream(certificate, None, LIMITS, lambda: 0, None)
-    assert stream.converse(iter([first]), "t", None).how == "lost"
+    stream = SiteStream(set, None, LIMITS, lambda: 0, None)
+    assert stream.converse(iter([first]), certificate, None).how == "lost"

@@ -27,7 +27,7 @@ def link(network, here, there, port=None):
     """What `pgfl site link` does."""
     store = SiteStore(network.home(here) / STORE)
     certificate = identity.SiteCertificate.read(network.home(there) / identity.SITE_CERTIFICATE)
-    store.link(certificate, f"127.0.0.1:{port or network.ports[there][2]}")
+    store.link(certificate, f"127.0.0.1:{port or network.ports[there]}")
     store.close()
 
 

@@ -20,6 +20,7 @@ from pgfl.deploy.site.site_store import STORE, SiteStore
 from pgfl.privacy.ledger import Ledger
 from tests.command_line import process
 
+pytestmark = pytest.mark.proof
 SITE, PATIENCE, CLIENTS = "server-0", 400.0, 5
 REPOSITORY = Path(__file__).resolve().parents[2]
 

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 import logging
-import subprocess
-import sys
 
 import pytest
 
-from pgfl.deploy.log_settings import LogSettings, rotate_in_place, start_logging
+from pgfl.deploy.log_settings import LogSettings, start_logging
 
 LOG = logging.getLogger("pgfl.deploy.site.site")
 
@@ -56,33 +54,3 @@ def test_a_file_is_private_and_rotated_and_only_so_many_are_kept(tmp_path):
     assert [path.name for path in files] == ["site.log", "site.log.1", "site.log.2"]
     assert all(path.stat().st_size <= 0.001 * 2**20 and path.stat().st_mode & 0o077 == 0 for path in files)
     assert "line 199" in files[0].read_text()
-
-
-def test_the_log_of_a_running_child_is_cut_and_loses_nothing_that_is_written_later(tmp_path):
-    path = tmp_path / "superlink.log"
-    code = (
-        "import sys\nfor line in sys.stdin: print(line.strip() * 1000, flush=True); "
-        "print('done', file=sys.stderr, flush=True)"
-    )
-    with path.open("ab") as output:
-        child = subprocess.Popen(
-            [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=output, stderr=subprocess.PIPE, text=True
-        )
-    settings = LogSettings(megabytes=0.002, keep=2)
-
-    def write(letter):
-        child.stdin.write(f"{letter}\n")
-        child.stdin.flush()
-        child.stderr.readline()
-
-    for letter in "abc":
-        write(letter)
-    assert rotate_in_place(path, settings)
-    assert not rotate_in_place(path, settings)
-    write("d")
-    child.stdin.close()
-    child.wait(60)
-    child.stderr.close()
-    assert path.read_text() == "d" * 1000 + "\n"
-    assert (tmp_path / "superlink.log.1").read_text().startswith("a" * 1000 + "\n" + "b")
-    assert (tmp_path / "superlink.log.1").stat().st_mode & 0o077 == 0

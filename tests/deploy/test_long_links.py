@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 
+import pytest
+
 from pgfl.demo.replay import largest_difference
 from pgfl.demo.scenario import demo_federation, demo_training
 from pgfl.deploy.local import LocalNetwork
@@ -13,6 +15,7 @@ from tests.deploy.wires import LongCable
 ROUNDS = 5
 
 
+@pytest.mark.proof
 def test_half_a_second_and_lost_packets_keep_nobody_out_of_any_round(tmp_path, caplog):
     """With the default deadlines: every link and stream holds, everyone takes part, and it is the simulator."""
     federation = demo_federation(2, 2, "huber", seed=4)
@@ -27,7 +30,7 @@ def test_half_a_second_and_lost_packets_keep_nobody_out_of_any_round(tmp_path, c
         ends = train_in_process(
             network,
             seconds=240.0,
-            peer_address=lambda here, there: f"127.0.0.1:{over_a_long_cable(network.ports[there][2])}",
+            peer_address=lambda here, there: f"127.0.0.1:{over_a_long_cable(network.ports[there])}",
             client_port=over_a_long_cable,
         )
     assert set(ends.values()) == {"all rounds are done"}

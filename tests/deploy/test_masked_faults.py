@@ -5,13 +5,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from pgfl.core import equations as eq
 from pgfl.deploy import masked_messages as masked
 from pgfl.deploy.client.client_rounds import STATE
-from pgfl.deploy.site.masked_pairs import slots_for
-from pgfl.deploy.wire import Malformed
+from pgfl.deploy.site.masked_pairs import _Gathering, slots_for
+from pgfl.deploy.wire import Frame, Malformed, decode, encode
 from pgfl.masking.masked_terms import Reason
+from pgfl.masking.rosters import Roster
+from pgfl.masking.sum_collector import CohortGathering
+from pgfl.privacy import lattice
 from pgfl.privacy.trust import charge
-from tests.deploy.masked_site import MaskedSite, training_of
+from tests.deploy.masked_site import LIMITS, TO_SITE, MaskedSite, training_of
 
 
 @pytest.fixture
@@ -309,3 +313,115 @@ def test_nothing_that_only_a_share_of_the_noise_protects_is_kept_on_the_device(m
     for vector in (clean, noised, noised - clean):
         for value in np.asarray(vector, dtype="<f8"):
             assert value.tobytes() not in stored
+
+
+def test_rounding_of_clipped_updates_is_part_of_what_is_charged(made):
+    """Updates that are clipped to a large bound come further apart by rounding than the models they come from."""
+    site, bound = made(2), 2.0**20
+    device, random = site.devices["c00"].masked, np.random.default_rng(5)
+    farthest = 0.0
+    for _ in range(50):
+        one = random.normal(size=4)
+        one *= 1.0001 * bound / np.linalg.norm(one)
+        other = one + random.normal(size=4) * 5e-10
+        apart = float(np.linalg.norm(one - other))
+        plain = float(lattice.widened(apart, 4))
+        device._plain_sensitivity = {2: plain}
+        clipped = [lattice.to_lattice(eq.clip_update(each, np.zeros(4), bound)) for each in (one, other)]
+        moved = float(np.linalg.norm((clipped[0] - clipped[1]).astype(float))) * lattice.STEP
+        assert moved <= device._sensitivity(2, np.zeros(4), bound)
+        farthest = max(farthest, moved / plain)
+    assert farthest > 1.0, "else this test could not tell"
+
+
+# one bad member -------------------------------------------------------------------------------------------------------
+
+
+def sealing_badly(device, *receivers):
+    """It seals shares for these receivers that they cannot open."""
+    member = device.masked.member
+    real = member.share
+    member.share = lambda cohort: {name: b"?" * 60 if name in receivers else box for name, box in real(cohort).items()}
+
+
+def sealing_for_few(device, *receivers):
+    """It seals shares for these receivers only."""
+    member = device.masked.member
+    real = member.share
+    member.share = lambda cohort: {name: box for name, box in real(cohort).items() if name in receivers}
+
+
+def complaining(device, *about):
+    """It says that it could not open the shares of these, although it could."""
+    real = device.reply
+
+    def reply(data):
+        said = real(data)
+        header = None if said is None else decode(said, LIMITS, TO_SITE).header
+        return encode(header.model_copy(update={"unopened": list(about)})) if isinstance(header, masked.Ready) else said
+
+    device.reply = reply
+
+
+OTHERS = ("c00", "c01", "c03", "c04")
+
+
+@pytest.mark.parametrize(
+    ("badly", "to", "out"),
+    [
+        (sealing_badly, OTHERS, "c02"),
+        (sealing_badly, ("c00", "c04"), "c02"),
+        (sealing_badly, ("c00",), "c00"),
+        (sealing_for_few, ("c00",), "c02"),
+        (complaining, OTHERS, "c02"),
+        (complaining, ("c00",), "c02"),
+        (complaining, ("nobody", "c02"), None),
+    ],
+)
+def test_a_member_with_bad_shares_or_false_complaints_costs_one_client_at_most_and_is_named(made, badly, to, out):
+    """A client contributes only with those who sealed shares for it; that must not let one of them stop the others.
+
+    One bad member could always stop its pair, unseen: with a vector that is too long in every round. Here it costs the
+    pair itself, or one other client, and the log names both.
+    """
+    site = made()
+    badly(site.devices["c02"], *to)
+    site.connect()
+    for round in (1, 2):
+        done = site.until(round)
+        assert set(done.accepted) == set(site.names) - {out}
+        assert np.allclose(model(site), site.expected(done.accepted), rtol=0.0, atol=1e-12)
+    assert {name for name, device in site.devices.items() if not device.ledger} == {out} - {None}
+    if badly is not sealing_for_few and out is not None:
+        assert any("could not open the shares of" in note and "c02" in note for note in site.notes)
+        assert f"client {out} is not asked for these masked rounds" in site.notes
+
+
+@pytest.mark.parametrize("lie", [{"epsilon": 1e-4}, {"x_norm": 300.0, "epsilon": None, "phi0": 7e3}])
+def test_a_member_that_asks_for_too_much_sits_out_is_named_and_the_others_go_on(made, lie):
+    """Noise or bounds beyond the modulus of sums made everybody decline, in every round."""
+    site = made(privacy={"c02": lie})
+    site.connect()
+    for round in (1, 2):
+        done = site.until(round)
+        assert set(done.accepted) == {*OTHERS}
+        assert site.masked.over_cap == {"c02"}
+        assert np.allclose(model(site), site.expected(OTHERS), rtol=0.0, atol=1e-12)
+    assert not site.devices["c02"].ledger
+
+
+def test_keys_that_come_again_are_not_checked_again(made, monkeypatch):
+    site = made()
+    site.connect()
+    keys = []
+    site.lost = lambda client, header: isinstance(header, masked.AnnouncedKeys) and keys.append((client, header))
+    checked = []
+    monkeypatch.setattr("pgfl.deploy.site.masked_pairs.Roster", lambda known: checked.append(known) or Roster(known))
+    site.until(1)
+    under_way = site.masked._pairs["q"]
+    assert len(checked) == len(site.names)
+    gathering = CohortGathering(frozenset(site.names), 1, 32, keys[0][1].batch)
+    under_way.gathering = _Gathering(gathering, 1e9)
+    for client, header in keys * 20:
+        assert site.masked.gathered(client, Frame(header)) == []
+    assert len(checked) == 2 * len(site.names)

@@ -15,7 +15,7 @@ from pgfl.deploy import identity
 from pgfl.deploy.local import LocalNetwork
 from pgfl.deploy.messages import PeerHello
 from pgfl.deploy.settings_files import toml_of
-from pgfl.deploy.site.peer_links import PeerLink
+from pgfl.deploy.site.peer_links import PeerLink, PeerService
 from pgfl.deploy.site.site_store import STORE, SiteStore
 from pgfl.deploy.wire import Limits, encode
 from pgfl.privacy.ledger import Ledger
@@ -51,7 +51,7 @@ def prepared(tmp_path_factory):
     network.cables = {}
 
     def over_a_cable(here, there):
-        network.cables[here, there] = Cable(network.ports[there][2])
+        network.cables[here, there] = Cable(network.ports[there])
         return f"127.0.0.1:{network.cables[here, there].port}"
 
     network.prepare(over_a_cable)
@@ -158,26 +158,17 @@ def test_a_site_that_is_stopped_keeps_its_clients(network):
 
 
 def test_a_client_admitted_while_training_runs_takes_part(network):
-    """And before that, as a stranger, it is refused by Flower and by the stream, with its name in the log."""
+    """And before that, as a stranger, it is refused, with the fingerprint of its key in the log."""
     home, name = network.home("newcomer"), "newcomer"
     key = identity.create_client(home, name)
     (home / "data.csv").write_text((network.home(network.clients_of(SOUTH)[0]) / "data.csv").read_text())
-    certificate = network.home(SOUTH) / identity.SITE_CERTIFICATE
-    site = {"certificate": str(certificate), "superlink": f"127.0.0.1:{network.ports[SOUTH][0]}"}
+    certificate = identity.SiteCertificate.read(network.home(SOUTH) / identity.SITE_CERTIFICATE)
+    site = {"address": f"127.0.0.1:{network.ports[SOUTH]}", "fingerprint": certificate.fingerprint}
     (home / "client.toml").write_text(toml_of({"name": name, "data": "data.csv", "site": site, "privacy": POLICY}))
-    (home / "session.json").write_text(
-        json.dumps({"address": f"127.0.0.1:{network.ports[SOUTH][1]}", "token": "guess"})
-    )
     network.start(name)
     network.wait(lambda: "is not admitted" in network.log(SOUTH), PATIENCE, "the stream to be refused")
     assert key.fingerprint[:16] in network.log(SOUTH)
-    network.wait(
-        lambda: "no invitation: the site has not admitted this client" in network.log(name),
-        PATIENCE,
-        "Flower to refuse it",
-    )
-    flower_said = (network.home(SOUTH) / "superlink.log").read_text()
-    assert f"{key.fingerprint[:16]}… is refused: it is not admitted" in flower_said
+    network.wait(lambda: "refused: the key with fingerprint" in network.log(name), PATIENCE, "it to be told so")
     assert not any(name in row["accepted"] for row in network.history(SOUTH))
     admitted = process("site", "admit", home / "client.pub", "--cluster", "cluster-1", "--home", network.home(SOUTH))
     assert "newcomer is admitted" in admitted.stdout
@@ -238,17 +229,18 @@ def test_a_site_that_is_not_linked_is_refused(network, tmp_path):
     store = SiteStore(network.home(SOUTH) / STORE)
     neighbour = store.neighbours()[NORTH]
     store.close()
-    neighbour = type(neighbour)(neighbour.certificate, f"127.0.0.1:{network.ports[NORTH][2]}")
+    neighbour = type(neighbour)(neighbour.certificate, f"127.0.0.1:{network.ports[NORTH]}")
     replies, down = [], []
 
     async def call():
         hello = PeerHello(site="server-9", training=network.training.digest, round=0, degree=1, heard=0)
+        service = PeerService(dict, Limits(5), lambda peer, frame: b"")
         link = PeerLink(
-            NORTH, neighbour, *shown, Limits(5), lambda: encode(hello),
+            "server-9", NORTH, neighbour, *shown, service, lambda: encode(hello),
             lambda *reply: replies.append(reply), lambda *reason: down.append(reason),
         )  # fmt: skip
         link.start()
-        refused = "127.0.0.1 is refused: the certificate that it shows is not linked"
+        refused = "127.0.0.1 was refused: the certificate that it shows is not linked"
         await asyncio.to_thread(network.wait, lambda: down and refused in network.log(NORTH), PATIENCE, "the refusal")
         await link.stop()
 

@@ -11,7 +11,6 @@ import sys
 from contextlib import closing
 from pathlib import Path
 
-import pytest
 import yaml
 from cryptography import x509
 
@@ -86,14 +85,13 @@ def test_the_three_sites_are_started_with_commands_and_ports_that_exist():
         assert service["volumes"] == [f"./sites/{site}:/srv/pgfl"]
         assert service["restart"].startswith("on-failure:"), "0 is the end of training, and 2 does not mend itself"
         published += [port.split(":")[0] for port in service["ports"]]
-        assert [port.split(":")[1] for port in service["ports"]] == ["9092", "9093"], "as listen of site.toml"
+        assert [port.split(":")[1] for port in service["ports"]] == ["9094"], "as listen of site.toml"
     assert len(set(published)) == len(published)
 
 
-@pytest.mark.parametrize("outside", ["", "host.example.org"])
-def test_the_set_up_makes_three_sites_that_are_linked_and_healthy_to_be_asked(tmp_path, outside):
+def test_the_set_up_makes_three_sites_that_are_linked_and_healthy_to_be_asked(tmp_path):
     command = Path(sys.executable).parent
-    environment = {**os.environ, "PATH": f"{command}:{os.environ['PATH']}", "PGFL_HOST": outside}
+    environment = {**os.environ, "PATH": f"{command}:{os.environ['PATH']}"}
     script = EXAMPLES / "docker" / "set-up"
     done = subprocess.run(["sh", script, tmp_path], capture_output=True, text=True, env=environment, check=False)
     assert done.returncode == 0, done.stderr
@@ -101,11 +99,9 @@ def test_the_set_up_makes_three_sites_that_are_linked_and_healthy_to_be_asked(tm
         settings = load_site(tmp_path / site / "site.toml")
         asked = COMPOSE["services"][site]["healthcheck"]["test"][-1]
         assert f"http://{settings.listen.metrics}/health" in asked
-        mapped = COMPOSE["services"][site]["ports"][1].split(":")[0]
-        assert settings.listen.invited_to == (f"{outside}:{mapped}" if outside else f"{site}:9093")
         shown = x509.load_pem_x509_certificate((tmp_path / site / SITE_CERTIFICATE).read_bytes())
         names = shown.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-        assert {site, outside or site} <= set(names.get_values_for_type(x509.DNSName))
+        assert site in set(names.get_values_for_type(x509.DNSName))
         with closing(SiteStore(tmp_path / site / STORE)) as store:
             assert {name: near.address for name, near in store.neighbours().items()} == {
                 other: f"{other}:9094" for other in SITES if other != site
@@ -128,10 +124,8 @@ def test_the_chart_runs_one_site_with_the_ports_and_the_probe_of_its_settings():
     (container,) = chart["StatefulSet"]["spec"]["template"]["spec"]["containers"]
     assert chart["StatefulSet"]["spec"]["replicas"] == 1, "two processes never serve one folder"
     assert run(*container["args"][:2], "--help").code == 0
-    ports = {port["name"]: port["port"] for port in chart["Service"]["spec"]["ports"]}
-    defaults = Listening()
-    assert ports == {name: getattr(defaults, name) for name in ("flower", "clients", "peers")}
-    assert [port["containerPort"] for port in container["ports"]] == sorted(ports.values())
+    assert [port["port"] for port in chart["Service"]["spec"]["ports"]] == [Listening().port]
+    assert [port["containerPort"] for port in container["ports"]] == [Listening().port]
     assert chart["Service"]["spec"]["selector"] == chart["StatefulSet"]["spec"]["selector"]["matchLabels"]
     asked = container["readinessProbe"]["exec"]["command"][-1]
     assert COMPOSE["services"]["north"]["healthcheck"]["test"][-1].split("/health")[0] in asked

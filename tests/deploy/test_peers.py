@@ -10,17 +10,39 @@ import pytest
 
 from pgfl.core.roles import Publication
 from pgfl.deploy import identity, pinned_tls
-from pgfl.deploy.frame_call import FrameCall
 from pgfl.deploy.messages import Acknowledged, PeerHello, encode_publication, read_publication
 from pgfl.deploy.site import peer_links
 from pgfl.deploy.site.members import Neighbour
-from pgfl.deploy.site.peer_links import PeerLink, PeerService, Refused
+from pgfl.deploy.site.peer_links import PeerLink, PeerService, PeerTalk, Refused
+from pgfl.deploy.site.site_port import SitePort
 from pgfl.deploy.tls_frames import BadConnection, TlsFrames
 from pgfl.deploy.wire import Kind, Limits, encode
+from tests.deploy.calls import Call
 from tests.deploy.wires import Cable
 
 LIMITS = Limits(dimension=4, clusters=frozenset({"a", "b"}), norm=1e6)
 TRAINING = "00" * 32
+
+
+class Stranger:
+    """Somebody without a certificate, who may be a client; what it says is kept."""
+
+    def __init__(self, said):
+        self.said = said
+
+    def __call__(self, host):
+        return self
+
+    def opened(self, connection):
+        self.said.append("opened")
+        self.connection = connection
+
+    def heard(self, frame):
+        self.said.append(frame)
+        self.connection.close()
+
+    def ended(self, why):
+        pass
 
 
 class Place:
@@ -32,11 +54,18 @@ class Place:
         self.shown = folder / identity.SITE_CERTIFICATE, folder / identity.SITE_KEY
         self.neighbours = {}
         self.inbox, self.replies, self.down = [], [], []
-        self.refuse = None
-        self.service = PeerService(*self.shown, lambda: self.neighbours, LIMITS, self.receive)
+        self.refuse, self.links, self.strangers = None, {}, []
+        self.service = PeerService(lambda: self.neighbours, LIMITS, self.receive, on_call=self.called)
+        self.door = SitePort(
+            *self.shown, LIMITS.frame_bytes, Stranger(self.strangers), self.service.conversation, self.service.trusted
+        )
 
-    async def listen(self):
-        self.port = await self.service.start("127.0.0.1:0")
+    async def listen(self, port=0):
+        self.port = await self.door.start(f"127.0.0.1:{port}")
+
+    def called(self, peer, talk):
+        if peer in self.links:
+            self.links[peer].called(talk)
 
     def knows(self, other, certificate=None, port=None):
         address = f"127.0.0.1:{port or other.port}"
@@ -49,10 +78,11 @@ class Place:
         return encode(Acknowledged(site=self.name, training=TRAINING, round=3, degree=1, finished=False))
 
     def link(self, other, shown=None):
-        return PeerLink(
-            other, self.neighbours[other], *(shown or self.shown), LIMITS, self.greeting,
+        self.links[other] = PeerLink(
+            self.name, other, self.neighbours[other], *(shown or self.shown), self.service, self.greeting,
             lambda p, f: self.replies.append((p, f)), lambda p, why: self.down.append((p, why)),
         )  # fmt: skip
+        return self.links[other]
 
     def greeting(self):
         return encode(PeerHello(site=self.name, training=TRAINING, round=0, degree=1, heard=0))
@@ -72,7 +102,7 @@ async def call(north, south, happened, shown=None):
     link.start()
     await until(happened)
     await link.stop()
-    await south.service.stop()
+    await south.door.stop()
 
 
 @pytest.fixture
@@ -95,8 +125,8 @@ def test_a_publication_arrives_as_it_was_sent(pair):
         link.publish(7, encode_publication("north", TRAINING, Publication(7, 2, models)))
         await until(lambda: link.drained)
         await link.stop()
-        await north.service.stop()
-        await south.service.stop()
+        await north.door.stop()
+        await south.door.stop()
         return models
 
     models = asyncio.run(scenario())
@@ -114,16 +144,16 @@ def test_a_neighbour_that_comes_back_gets_what_waited(pair):
         await south.listen()
         north.knows(south)
         south.neighbours["north"] = Neighbour(north.certificate, "127.0.0.1:1")
-        await south.service.stop()
+        await south.door.stop()
         link = north.link("south")
         link.start()
         for round in (1, 2, 3, 4, 5):
             link.publish(round, encode_publication("north", TRAINING, Publication(round, 1, {"a": np.zeros(4)})))
         await until(lambda: north.down)
-        await south.service.start(f"127.0.0.1:{south.port}")
+        await south.listen(south.port)
         await until(lambda: link.drained)
         await link.stop()
-        await south.service.stop()
+        await south.door.stop()
 
     asyncio.run(scenario())
     rounds = [frame.header.round for _, frame in south.inbox if frame.kind is Kind.PUBLICATION]
@@ -158,15 +188,13 @@ def test_a_caller_with_a_certificate_that_is_not_linked_is_refused(pair, tmp_pat
         await south.listen()
         north.knows(south)
         south.neighbours["north"] = Neighbour(north.certificate, "127.0.0.1:1")
-        await call(north, south, lambda: south.service.refused["certificate"] > 2 and north.down, shown)
+        await call(north, south, lambda: south.door.refused["handshake"] > 2 and north.down, shown)
 
     with caplog.at_level(logging.WARNING):
         asyncio.run(scenario())
     assert not south.inbox
     assert not north.replies
-    refusal = (
-        "a site that calls from 127.0.0.1 is refused: the certificate that it shows is not linked, or not valid today"
-    )
+    refusal = "a connection from 127.0.0.1 was refused: the certificate that it shows is not linked, or not valid today"
     assert caplog.messages.count(refusal) == 1, "logged once, however often it tries"
 
 
@@ -188,25 +216,23 @@ def test_a_server_with_another_certificate_than_the_pinned_is_refused(pair, tmp_
 def greet_without_certificate(south, trusted):
     """The replies to a greeting from somebody who shows no certificate and trusts `trusted`."""
     frames = TlsFrames(pinned_tls.calling(trusted.pem), LIMITS.frame_bytes, south.certificate.tls_name)
-    with FrameCall(f"127.0.0.1:{south.port}", frames) as call:
+    with Call(south.port, frames) as call:
         call.send(south.greeting())
         return list(call.frames())
 
 
-def test_a_caller_without_a_certificate_is_refused(pair, caplog):
+def test_a_caller_without_a_certificate_is_no_neighbour(pair):
     north, south = pair
 
     async def scenario():
         await south.listen()
         south.neighbours["north"] = Neighbour(north.certificate, "127.0.0.1:1")
-        with pytest.raises(BadConnection, match="it wants to see a certificate"):
-            await asyncio.to_thread(greet_without_certificate, south, south.certificate)
-        await south.service.stop()
+        assert await asyncio.to_thread(greet_without_certificate, south, south.certificate) == []
+        await south.door.stop()
 
-    with caplog.at_level(logging.WARNING):
-        asyncio.run(scenario())
+    asyncio.run(scenario())
     assert not south.inbox
-    assert "a site that calls from 127.0.0.1 is refused: it shows no certificate" in caplog.text
+    assert south.strangers == ["opened", south.greeting()], "it is taken for a client"
 
 
 def test_a_caller_that_does_not_trust_the_site_is_told_of(pair, tmp_path, caplog):
@@ -216,12 +242,12 @@ def test_a_caller_that_does_not_trust_the_site_is_told_of(pair, tmp_path, caplog
         await south.listen()
         with pytest.raises(BadConnection, match="is not the pinned one"):
             await asyncio.to_thread(greet_without_certificate, south, impostor(tmp_path, "south")[0])
-        await until(lambda: south.service.refused["certificate"])
-        await south.service.stop()
+        await until(lambda: south.door.refused["handshake"])
+        await south.door.stop()
 
     with caplog.at_level(logging.WARNING):
         asyncio.run(scenario())
-    assert "127.0.0.1 is refused: it does not trust the certificate of this site" in caplog.text
+    assert "127.0.0.1 was refused: it does not trust the certificate of this site" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -236,7 +262,7 @@ def test_what_is_no_tls_is_refused_and_hurts_nobody(pair, caplog, said, why):
         _, writer = await asyncio.open_connection("127.0.0.1", south.port)
         writer.write(said)
         writer.write_eof()
-        await until(lambda: south.service.refused["certificate"])
+        await until(lambda: south.door.refused["handshake"])
         writer.close()
         north.knows(south)
         south.neighbours["north"] = Neighbour(north.certificate, "127.0.0.1:1")
@@ -244,7 +270,7 @@ def test_what_is_no_tls_is_refused_and_hurts_nobody(pair, caplog, said, why):
 
     with caplog.at_level(logging.WARNING):
         asyncio.run(scenario())
-    assert "a site that calls from 127.0.0.1 is refused" in caplog.text
+    assert "a connection from 127.0.0.1 was refused" in caplog.text
     assert why in caplog.text
 
 
@@ -292,7 +318,7 @@ def test_a_neighbour_linked_while_running_gets_in(pair):
         south.neighbours["north"] = Neighbour(north.certificate, "127.0.0.1:1")
         await until(lambda: north.replies)
         await link.stop()
-        await south.service.stop()
+        await south.door.stop()
 
     asyncio.run(scenario())
     assert south.inbox[0][0] == "north"
@@ -314,7 +340,7 @@ def test_a_neighbour_that_is_unlinked_while_it_is_connected_is_heard_no_more(pai
         await until(lambda: north.down)
         assert len(south.inbox) == heard
         await link.stop()
-        await south.service.stop()
+        await south.door.stop()
 
     asyncio.run(scenario())
     assert north.down[0][1] == "it refuses: its certificate names 'north' and is not the one that is linked"
@@ -330,14 +356,14 @@ def test_a_neighbour_that_does_not_reply_is_called_again(pair, monkeypatch):
         await south.listen()
         north.knows(south)
         south.neighbours["north"] = Neighbour(north.certificate, "127.0.0.1:1")
-        monkeypatch.setattr(peer_links._Caller, "heard", lambda caller, frame: None)
+        monkeypatch.setattr(PeerTalk, "heard", lambda talk, frame: None)
         link = north.link("south")
         link.start()
         await until(lambda: len(north.down) > 1)
         monkeypatch.undo()
         await until(lambda: north.replies)
         await link.stop()
-        await south.service.stop()
+        await south.door.stop()
 
     asyncio.run(scenario())
     assert north.down[0][1] == "it did not reply in 0.3 s"
@@ -345,30 +371,105 @@ def test_a_neighbour_that_does_not_reply_is_called_again(pair, monkeypatch):
 
 def test_a_neighbour_that_says_what_was_not_asked_is_called_again(pair, monkeypatch):
     north, south = pair
-    real = peer_links._Caller.opened
+    real = PeerTalk.opened
 
-    def opened(caller, connection):
-        real(caller, connection)
-        connection.send(south.greeting())
+    def opened(talk, connection):
+        real(talk, connection)
+        if talk._calls:  # at south
+            connection.send(encode(Acknowledged(site="south", training=TRAINING, round=3, degree=1, finished=False)))
+            connection.send(encode(Acknowledged(site="south", training=TRAINING, round=3, degree=1, finished=False)))
 
     async def scenario():
         await south.listen()
         north.knows(south)
         south.neighbours["north"] = Neighbour(north.certificate, "127.0.0.1:1")
-        monkeypatch.setattr(peer_links._Caller, "opened", opened)
+        monkeypatch.setattr(PeerTalk, "opened", opened)
         await call(north, south, lambda: north.down)
 
     asyncio.run(scenario())
-    assert "malformed" in north.down[0][1] or "what was not asked" in north.down[0][1]
+    assert "what was not asked" in north.down[0][1]
 
 
 def test_one_context_serves_all_connections_until_the_links_change(pair):
     north, south = pair
-    first = south.service.tls()
-    assert south.service.tls() is first
+    first = south.door.tls()
+    assert south.door.tls() is first
     south.neighbours["north"] = Neighbour(north.certificate, "127.0.0.1:1")
-    second = south.service.tls()
+    second = south.door.tls()
     assert second is not first
-    assert south.service.tls() is second
-    south.service.renew()
-    assert south.service.tls() is not second
+    assert south.door.tls() is second
+    south.door.renew()
+    assert south.door.tls() is not second
+
+
+def connections(place):
+    """How many connections to a site stand."""
+    return len(place.door._port._connections)
+
+
+@pytest.mark.parametrize("addresses", ["both", "north's", "south's"])
+def test_one_connection_carries_both_directions(pair, addresses):
+    """Also where one of the two cannot be called, as behind a router."""
+    north, south = pair
+
+    async def scenario():
+        await north.listen()
+        await south.listen()
+        north.neighbours["south"] = Neighbour(south.certificate, f"127.0.0.1:{south.port}" * (addresses != "north's"))
+        south.neighbours["north"] = Neighbour(north.certificate, f"127.0.0.1:{north.port}" * (addresses != "south's"))
+        links = north.link("south"), south.link("north")
+        for link in links:
+            link.start()
+        await until(lambda: north.replies and south.replies)
+        for place, link in zip(pair, links, strict=True):
+            link.publish(7, encode_publication(place.name, TRAINING, Publication(7, 1, {"a": np.zeros(4)})))
+        await until(lambda: all(link.drained for link in links))
+        await until(lambda: connections(north) + connections(south) == 1)
+        for link in links:
+            await link.stop()
+        for place in pair:
+            await place.door.stop()
+
+    asyncio.run(scenario())
+    for place in pair:
+        assert [frame.kind for _, frame in place.inbox].count(Kind.PUBLICATION) == 1
+
+
+def test_a_neighbour_that_calls_anew_is_believed(pair):
+    """Its last connection is dead, and this site has not noticed."""
+    north, south = pair
+
+    async def scenario():
+        await south.listen()
+        north.knows(south)
+        south.neighbours["north"] = Neighbour(north.certificate, "")
+        answering = south.link("north")
+        answering.start()
+        first = north.link("south")
+        first.start()
+        await until(lambda: north.replies and south.replies)
+        again = north.link("south")
+        again.start()
+        await until(lambda: connections(south) == 1 and answering._theirs.alive)
+        answering.publish(7, encode_publication("south", TRAINING, Publication(7, 1, {"a": np.zeros(4)})))
+        await until(lambda: answering.drained)
+        for link in (first, again, answering):
+            await link.stop()
+        await south.door.stop()
+
+    asyncio.run(scenario())
+    assert any(frame.kind is Kind.PUBLICATION for _, frame in north.inbox)
+
+
+def test_a_neighbour_without_an_address_is_waited_for(pair):
+    north, south = pair
+
+    async def scenario():
+        north.neighbours["south"] = Neighbour(south.certificate, "")
+        link = north.link("south")
+        link.start()
+        await until(lambda: north.down)
+        await link.stop()
+
+    asyncio.run(scenario())
+    assert north.down == [("south", "it has not called, and no address of it is known here")]

@@ -9,7 +9,8 @@ import pytest
 
 from pgfl.deploy import identity
 from pgfl.deploy.identity import SiteCertificate
-from pgfl.deploy.rotation import TwoFiles, next_of, prepare_site, switch_site
+from pgfl.deploy.rotation import PINS, SitePins, TwoFiles, next_of, prepare_site, switch_site
+from pgfl.errors import NetworkError
 from tests.command_line import run
 from tests.deploy.test_site_alive import SITE, network_of, site_of, taking_part, until
 
@@ -31,9 +32,7 @@ def test_a_site_and_a_client_rotate_while_training_runs(tmp_path):
     home, device = network.home(here), network.home(client)
     settings = device / "client.toml"
     before, key = certificate(network, here), (device / identity.CLIENT_KEY).read_bytes()
-    own_pin = device / "site.crt"
-    own_pin.write_bytes(before.pem)
-    settings.write_text(settings.read_text().replace(str((home / identity.SITE_CERTIFICATE).resolve()), "site.crt"))
+    pins = SitePins(device / PINS, before.fingerprint)
 
     def rotate():
         assert "hand it out" in said("site", "rotate", "--home", home)
@@ -60,8 +59,10 @@ def test_a_site_and_a_client_rotate_while_training_runs(tmp_path):
             await until(lambda: sites[0].parts.shown.certificate == certificate(network, here) != before)
             await until(lambda: sites[1].peers.neighbours[here].coming is None)
             await more_rounds()
-            ends.devices[client].stream._call.close()  # the link breaks, and the client comes back
-            await until(lambda: not next_of(device / identity.CLIENT_KEY).exists() and not next_of(own_pin).exists())
+            sites[0].clients.streams.close(client)  # the link breaks, and the client comes back
+            await until(
+                lambda: not next_of(device / identity.CLIENT_KEY).exists() and before.fingerprint not in pins.accepted()
+            )
             await more_rounds()
             assert not ends, "nobody ended"
         for site in sites:
@@ -70,7 +71,7 @@ def test_a_site_and_a_client_rotate_while_training_runs(tmp_path):
         return sites
 
     sites = asyncio.run(scenario())
-    assert own_pin.read_bytes() == certificate(network, here).pem != before.pem
+    assert pins.accepted() == {certificate(network, here).fingerprint}
     assert (device / identity.CLIENT_KEY).read_bytes() != key
     assert sites[1].peers.neighbours[here].certificate == certificate(network, here)
     assert set(network.history(here)[-1]["accepted"]) == set(network.clients_of(here))
@@ -96,14 +97,39 @@ def test_a_key_that_the_present_one_did_not_sign_is_refused(tmp_path):
     assert "No client with the key" in said("site", "rekey", path, "--home", home, code=2)
 
 
-def test_a_client_trusts_only_its_own_sites_next_certificate(tmp_path):
+def test_only_the_next_certificate_of_a_linked_site_is_trusted(tmp_path):
     network = network_of(tmp_path)
-    other = identity.create_site(tmp_path / "other", "other", [])
-    settings = network.home(network.clients_of(SITE)[0]) / "client.toml"
-    assert other.name in said("client", "trust", settings, tmp_path / "other" / "site.crt", code=2)
+    identity.create_site(tmp_path / "other", "other", [])
     assert "No site other is linked" in said(
         "site", "trust", tmp_path / "other" / "site.crt", "--home", network.home(SITE), code=2
     )
+
+
+OLD, NEW, NEWER = "aa" * 32, "bb" * 32, "cc" * 32
+
+
+def test_a_client_accepts_the_next_fingerprint_beside_the_present_until_it_is_shown(tmp_path):
+    pins = SitePins(tmp_path / "pins", OLD)
+    assert pins.accepted() == {OLD}
+    assert not pins.saw(OLD)
+    pins.trust(NEW)
+    assert pins.accepted() == {OLD, NEW}
+    assert not pins.saw(OLD), "it has not switched yet"
+    assert pins.saw(NEW)
+    assert pins.accepted() == {NEW}, "the one before is trusted no more"
+    assert not pins.saw(NEW)
+    pins.trust(NEWER)
+    assert pins.accepted() == {NEW, NEWER}
+    assert pins.saw(NEWER)
+    assert SitePins(tmp_path / "pins", OLD).accepted() == {NEWER}, "kept"
+    assert SitePins(tmp_path / "pins", NEW).accepted() == {NEW}, "what the owner writes into client.toml counts"
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", f'{{"written": "{OLD}"}}'])
+def test_a_damaged_file_of_pins_is_one_sentence(tmp_path, text):
+    (tmp_path / "pins").write_text(text)
+    with pytest.raises(NetworkError, match="delete it and write"):
+        SitePins(tmp_path / "pins", OLD).accepted()
 
 
 def test_a_switch_that_was_interrupted_is_finished_by_another(tmp_path):

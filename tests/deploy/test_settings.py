@@ -15,7 +15,7 @@ SITE = {"name": "north", "training": {"rounds": 3, "dimension": 2, "clusters": [
 CLIENT = {
     "name": "ann",
     "data": "ann.csv",
-    "site": {"certificate": "north.crt", "superlink": "north:9092"},
+    "site": {"address": "north:9094", "fingerprint": "ab" * 32},
     "privacy": {"enabled": True, "epsilon": 2.0, "max_releases": 10, "x_norm": 1.0},
 }
 
@@ -30,7 +30,6 @@ def test_paths_are_relative_to_the_file(tmp_path):
     assert load_site(written(tmp_path, SITE)).home == str(tmp_path)
     client = load_client(written(tmp_path, CLIENT))
     assert client.data == str(tmp_path / "ann.csv")
-    assert client.site.certificate == str(tmp_path / "north.crt")
 
 
 def test_the_hash_is_of_the_meaning_and_survives_the_wire(tmp_path):
@@ -49,8 +48,10 @@ def test_the_hash_is_of_the_meaning_and_survives_the_wire(tmp_path):
         ({"training": {**SITE["training"], "clusters": ["a", "a"]}}, "twice"),
         ({"training": {**SITE["training"], "algorithm": {"kind": "pgfl-exact"}}}, "most_clients"),
         ({"training": {**SITE["training"], "mixing": "clients"}}, "most_clients"),
-        ({"listen": {"flower": 99999}}, "listen.flower"),
-        ({"listn": {"flower": 1}}, "listen"),
+        ({"listen": {"port": 99999}}, "listen.port"),
+        ({"listn": {"port": 1}}, "listen"),
+        ({"listen": {"flower": 9092, "clients": 9093}}, r"`listen.flower`, `listen.clients` .* write `port`"),
+        ({"listen": {"public": "north"}}, r"`listen.public` .* write `port`"),
     ],
 )
 def test_a_wrong_site_file_is_one_sentence(tmp_path, change, words):
@@ -71,6 +72,21 @@ def test_a_wrong_site_file_is_one_sentence(tmp_path, change, words):
 def test_a_wrong_client_file_is_one_sentence(tmp_path, change, words):
     with pytest.raises(ConfigError, match=words):
         load_client(written(tmp_path, {**CLIENT, "privacy": {**CLIENT["privacy"], **change}}))
+
+
+@pytest.mark.parametrize(
+    ("site", "words"),
+    [
+        ({"superlink": "north:9092", "certificate": "site.crt"}, r"older pgfl; write `address` .* and `fingerprint`"),
+        ({"address": "north:9094", "certificate": "site.crt"}, "`fingerprint`"),
+        ({"address": "north", "fingerprint": "ab" * 32}, "site.address"),
+        ({"address": "north:1", "fingerprint": "AB" * 32}, "site.fingerprint"),
+    ],
+)
+def test_a_wrong_or_old_address_is_one_sentence(tmp_path, site, words):
+    with pytest.raises(ConfigError, match=words) as refused:
+        load_client(written(tmp_path, {**CLIENT, "site": site}))
+    assert str(refused.value).count("\n") == 0
 
 
 def test_a_stated_budget_is_on_unless_the_owner_switches_it_off(tmp_path):

@@ -1,4 +1,4 @@
-"""A site is alive or it has ended with a reason: real sockets and stores in this process, without Flower."""
+"""A site is alive or it has ended with a reason: real sockets and stores in this process."""
 
 from __future__ import annotations
 
@@ -59,6 +59,7 @@ def taking_part(network, *clients):
             device.stop()
         for thread in threads:
             thread.join(PATIENCE)
+        assert not any(thread.is_alive() for thread in threads), "a client that is told to end ends"
 
 
 def broken(*_, **__):

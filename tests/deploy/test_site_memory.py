@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import struct
 from types import SimpleNamespace
 
 import numpy as np
@@ -11,11 +12,12 @@ import pytest
 from pgfl.core.roles import RoundRequest
 from pgfl.demo.scenario import demo_federation, demo_training
 from pgfl.deploy.local import LocalNetwork
-from pgfl.deploy.messages import BETWEEN_SITE_AND_CLIENT, encode_request
+from pgfl.deploy.messages import BETWEEN_SITE_AND_CLIENT, Answer, encode_request
+from pgfl.deploy.round_streams import _ClientStream, _Talk
 from pgfl.deploy.site.site_clients import SiteClients
 from pgfl.deploy.site.site_parts import SiteParts
 from pgfl.deploy.site.site_settings import load_site
-from pgfl.deploy.wire import Limits, decode
+from pgfl.deploy.wire import MAGIC, VERSION, Limits, decode, encode
 from pgfl.errors import LedgerError, NetworkError
 from tests.deploy.inprocess import participant
 
@@ -32,6 +34,7 @@ class Quiet:
         self.store, self.rounds = parts.store, parts.rounds
         life = SimpleNamespace(loop=SimpleNamespace(call_later=lambda seconds, work: None), fail=self.failed.append)
         self.clients = SiteClients(parts, life, handle=lambda event: event(), on_change=lambda: None)
+        self.streams = self.clients.streams
         self.clients.streams = SimpleNamespace(send=lambda client, data: self.sent.append(data))
 
     def welcome(self, client):
@@ -99,13 +102,50 @@ def test_an_answer_that_is_not_accepted_is_remembered_and_an_older_ledger_stops(
     device.account.close()
 
 
+@pytest.mark.parametrize("damage", ["not a number", "too long", "a vector less", "another field"])
+def test_the_release_behind_a_malformed_answer_is_remembered_and_an_older_ledger_stops(network, site, client, damage):
+    device = participant(network, client)
+    device.stream.handle(read(network, site.welcome(client)))
+    frame = asked(network, device, 1)
+    device.account.close()
+    vectors = {"not a number": frame.vectors * np.nan, "too long": 1e300 * (frame.vectors + 1.0)}
+    data = encode(frame.header, vectors.get(damage, frame.vectors))
+    data = {"a vector less": data[:-8], "another field": data.replace(b'"clean"', b'"cleaN"')}.get(damage, data)
+    stream = _ClientStream(site.streams, "192.0.2.1")
+    stream._client = client
+    stream.heard(data)
+    assert site.streams.refused == {"malformed": 1}
+    again = Quiet(load_site(network.home(SITE) / "site.toml"))  # the first was killed: nothing was closed or saved
+    welcome = read(network, again.welcome(client))
+    again.store.close()
+    assert welcome.header.releases == 1
+    for name in FILES:
+        (network.home(client) / name).unlink()
+    device = participant(network, client)
+    with pytest.raises(LedgerError, match=r"has 0 releases but the site has received 1"):
+        device.stream.handle(welcome)
+    device.account.close()
+
+
+def test_a_number_that_no_release_can_have_is_not_remembered(network, site, client):
+    """Nor is one of a frame whose header cannot be read: nobody knows what it says."""
+    stream = _ClientStream(site.streams, "192.0.2.1")
+    stream._client = client
+    for release in ("-1", "true", "2.0", "null", '"7"', str(2**53)):
+        text = f'{{"round":1,"release":{release},"clean":false}}'.encode()
+        stream.heard(struct.pack("<4sBBI", MAGIC, VERSION, Answer.kind, len(text)) + text)
+    stream.heard(struct.pack("<4sBBI", MAGIC, VERSION, Answer.kind, 14) + b'{"release": 7,')
+    assert site.streams.refused == {"malformed": 7}
+    assert site.store.clients()[client].releases == 0
+
+
 def test_what_a_client_reports_in_its_hello_is_remembered(network, site, client):
     """An answer may be lost on the way, or refused as malformed; the next hello reports it."""
     device = participant(network, client)
     device.stream.handle(read(network, site.welcome(client)))
     asked(network, device, 1)
     nonce = bytes(32)
-    hello = read(network, device.stream._hello(nonce, f"token of {client}")).header
+    hello = read(network, _Talk(device.stream, device.site)._hello(nonce)).header
     assert site.clients._authenticate(hello, nonce) == client
     assert read(network, site.welcome(client)).header.releases == 1
     device.account.close()

@@ -32,7 +32,8 @@ trust = "site"
 """
 FIGURES = {
     "late": ["<b>bob</b>"], "neighbours": ["south"], "absent": [], "retired": [], "clipped": ["cem"],
-    "sat_out": {"b": "only 1 can contribute"}, "disagreement": 0.01, "seconds": 0.5, "refused": {"bound": 3},
+    "sat_out": {"b": "only 1 can contribute"}, "over_cap": ["dee"], "disagreement": 0.01, "seconds": 0.5,
+    "refused": {"bound": 3},
 }  # fmt: skip
 
 
@@ -57,6 +58,7 @@ def home(tmp_path):
 
 def test_the_page_shows_rounds_clients_refusals_and_budgets(home, tmp_path):
     out = tmp_path / "site.html"
+    assert "noise_cap, sits out: dee" in run("site", "status", "--home", home).out
     assert run("site", "page", home / "site.toml", out).code == 0
     page = out.read_text()
     assert "http://" not in page.replace("http://www.w3.org", "")
@@ -71,6 +73,7 @@ def test_the_page_shows_rounds_clients_refusals_and_budgets(home, tmp_path):
         "trust site",
         "bound 3",
         "only 1 can contribute",
+        "Client dee sits out: it asks for more noise",
     ):
         assert part in text
     assert re.search(r"bob a 0 4 site 2 \(spent\)", text)

@@ -13,6 +13,7 @@ from pgfl.deploy import identity
 from pgfl.deploy.processes import only_one
 from pgfl.deploy.site.site_store import SiteStore
 from pgfl.errors import NetworkError
+from tests.contest import Contest
 
 
 @pytest.fixture
@@ -35,6 +36,48 @@ def test_a_round_is_saved_whole_and_found_by_the_next_start(store, tmp_path):
     assert again.clients()["ann"].accepted == 3
     assert again.history()[-1]["round"] == 3
     again.close()
+
+
+def test_what_a_thread_saves_waits_for_what_another_one_is_saving(store, tmp_path):
+    for name in ("ann", "bob"):
+        store.admit(name, key(tmp_path, name), "a")
+    contest, inside = Contest(store._lock, lambda: store.saw_release("bob", 5)), store._save_progress
+    store._lock = contest
+    store._save_progress = lambda *given: (contest.begin(), inside(*given))[1]
+    store.save_round(1, {"w": np.zeros(2)}, ["ann"], {})
+    contest.finish()
+    assert store.last_round() == 1
+    assert (store.clients()["ann"].accepted, store.clients()["bob"].releases) == (1, 5)
+
+
+@pytest.mark.parametrize("also", [(), ("-wal", "-shm")], ids=["file", "file and log"])
+def test_a_deleted_record_is_refused_and_the_sentence_says_the_way_out(tmp_path, also):
+    """An empty one in its place would welcome clients with 0 releases."""
+    path = tmp_path / "site.db"
+    with closing(SiteStore(path)) as store:
+        store.admit("ann", key(tmp_path, "ann"), "a")
+        store.saw_release("ann", 7)
+    for ending in ("", *also):
+        path.with_name(path.name + ending).unlink(missing_ok=True)
+    for _ in range(2):
+        with pytest.raises(
+            NetworkError, match=r"site\.db is missing.*backup.*new home folder.*remove .*site\.db\.made"
+        ):
+            SiteStore(path)
+        assert not path.exists(), "nothing is begun in its place"
+    (tmp_path / "site.db.made").unlink()
+    with closing(SiteStore(path)) as store:
+        assert not store.clients()
+
+
+def test_a_record_of_an_older_pgfl_is_marked_when_it_is_opened(tmp_path):
+    path = tmp_path / "site.db"
+    SiteStore(path).close()
+    (tmp_path / "site.db.made").unlink()
+    SiteStore(path).close()
+    path.unlink()
+    with pytest.raises(NetworkError, match="is missing"):
+        SiteStore(path)
 
 
 def test_a_save_that_fails_half_way_changes_nothing(store, tmp_path):
@@ -131,21 +174,6 @@ def test_only_what_a_round_makes_durable_goes_without_a_sync(store, tmp_path):
     assert levels == [1, 2], "NORMAL for the number, FULL for the round"
 
 
-def test_tokens_are_stored_as_digests_and_replaced(store, tmp_path):
-    store.admit("ann", key(tmp_path, "ann"), "a")
-    assert not store.takes_token("ann", "")
-    store.give_token("ann", "one")
-    assert store.takes_token("ann", "one")
-    assert store.takes_token("ann", "one"), "again, after a break"
-    assert not store.takes_token("ann", "two")
-    assert not store.takes_token("nobody", "one")
-    assert b"one" not in store.path.read_bytes()
-    store.give_token("ann", "two")
-    assert store.takes_token("ann", "one"), "an invitation that did not arrive must not lock the client out"
-    assert store.takes_token("ann", "two")
-    assert not store.takes_token("ann", "one")
-
-
 def test_another_training_configuration_does_not_continue_this_one(store):
     store.bind_training("aa")
     store.bind_training("bb")
@@ -222,7 +250,6 @@ def test_a_bit_that_changes_on_the_disk_is_noticed_or_harmless(store, tmp_path):
     store.expel("bob")
     store.link(certificate, "10.0.0.7:9094")
     store.bind_training("aa", ["a"])
-    store.give_token("ann", "one")
     for round in range(1, 4):
         store.save_round(round, {"w": np.arange(40.0), "about": np.array("{}")}, ["ann"], {"neighbours": ["south"]})
     store.close()

@@ -3,29 +3,36 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 import threading
 import time
 from collections import Counter
 from contextlib import contextmanager, suppress
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from pgfl.core.roles import RoundRequest
 from pgfl.deploy import identity, pinned_tls, round_streams
-from pgfl.deploy.frame_call import FrameCall
 from pgfl.deploy.frame_connection import FrameConnection
 from pgfl.deploy.guarded_listener import ConnectionLimits
 from pgfl.deploy.messages import BETWEEN_SITE_AND_CLIENT, Answer, Challenge, Hello, Refused, Stop, encode_request
-from pgfl.deploy.round_streams import ClientStreams, SiteStream, Unwelcome
-from pgfl.deploy.tls_frames import PULSE, BadConnection, Pulse, TlsFrames
+from pgfl.deploy.round_streams import ClientStreams, SiteStream, Unwelcome, _Inbox
+from pgfl.deploy.site.site_port import SitePort
+from pgfl.deploy.tls_frames import PULSE, SIGN_OF_LIFE, BadConnection, Pulse, TlsFrames
 from pgfl.deploy.wire import Limits, decode, encode
+from tests.deploy.calls import Call
 from tests.deploy.test_tls_frames import Site
 from tests.deploy.wires import Cable
 
 LIMITS, WIDE = Limits(dimension=3), Limits(dimension=500)
-TOKEN = "t" * 40
 QUICK, DEAD = Pulse(beat=0.1, silent=1.5), Pulse(beat=60.0, silent=60.0)
+
+
+def port_of(streams, *files, **options):
+    """A port for clients alone."""
+    return SitePort(*files, streams.limits.frame_bytes, streams.conversation, None, **options)
 
 
 class Host:
@@ -34,20 +41,19 @@ class Host:
     def __init__(self, folder, key, questions=0, pulse=PULSE):
         self.certificate = identity.create_site(folder, "north", [])
         self.allowed, self.questions, self.answers, self.gone = key, questions, [], []
-        self.streams = ClientStreams(
-            "north", folder / identity.SITE_CERTIFICATE, folder / identity.SITE_KEY, LIMITS, self.who, self.opened,
-            self.frame, self.gone.append, pulse=pulse,
-        )  # fmt: skip
+        self.streams = ClientStreams("north", LIMITS, self.who, self.opened, self.frame, self.gone.append)
+        files = folder / identity.SITE_CERTIFICATE, folder / identity.SITE_KEY
+        self.site_port = port_of(self.streams, *files, pulse=pulse)
 
     def __enter__(self):
         self.loop = asyncio.new_event_loop()
         self.thread = threading.Thread(target=self.loop.run_forever, daemon=True)
         self.thread.start()
-        self.port = self.call(self.streams.start("127.0.0.1:0"))
+        self.port = self.call(self.site_port.start("127.0.0.1:0"))
         return self
 
     def __exit__(self, *_):
-        self.call(self.streams.stop())
+        self.call(self.site_port.stop())
         self.loop.call_soon_threadsafe(self.loop.stop)
         self.thread.join(5)
         self.loop.close()
@@ -61,8 +67,6 @@ class Host:
             raise Unwelcome("not admitted")
         if not key.verifies(bytes.fromhex(hello.signature), self.certificate.fingerprint, nonce):
             raise Unwelcome("wrong signature")
-        if hello.token != TOKEN:
-            raise Unwelcome("wrong token")
         return "ann"
 
     def opened(self, client):
@@ -81,19 +85,39 @@ class Host:
 
 
 def stream(host, key, handle=lambda frame: None, certificate=None, pulse=PULSE):
-    return SiteStream(certificate or host.certificate, key, LIMITS, lambda: 0, handle, pulse=pulse)
+    pinned = certificate or host.certificate
+    return SiteStream(lambda: {pinned.fingerprint}, key, LIMITS, lambda: 0, handle, pulse=pulse)
+
+
+def ended(open_stream, port):
+    """How a stream to this port ends."""
+    try:
+        return asyncio.run(open_stream.run(f"127.0.0.1:{port}"))
+    finally:
+        open_stream.computing.shutdown()
 
 
 @contextmanager
 def running(host, open_stream):
-    """The stream in a thread of its own; yields how it ended, when it has."""
-    ends = []
-    thread = threading.Thread(target=lambda: ends.append(open_stream.run(f"127.0.0.1:{host.port}", TOKEN)))
+    """The stream in a thread and a loop of its own; yields how it ended, when it has."""
+    ends, tasks = [], []
+
+    async def run():
+        tasks.append((asyncio.get_running_loop(), asyncio.current_task()))
+        ends.append(await open_stream.run(f"127.0.0.1:{host.port}"))
+
+    def in_thread():
+        with suppress(asyncio.CancelledError):
+            asyncio.run(run())
+        open_stream.computing.shutdown()
+
+    thread = threading.Thread(target=in_thread)
     thread.start()
     try:
         yield ends
     finally:
-        open_stream.close()
+        with suppress(RuntimeError):  # it has ended
+            tasks[0][0].call_soon_threadsafe(tasks[0][1].cancel)
         thread.join(60)
         assert not thread.is_alive()
 
@@ -120,8 +144,8 @@ def echo(frame):
 
 def test_a_conversation(tmp_path, key):
     with Host(tmp_path / "n", identity.public_key_of(key), questions=5) as host:
-        ended = stream(host, key, echo).run(f"127.0.0.1:{host.port}", TOKEN)
-    assert (ended.how, ended.reason) == ("stopped", "done")
+        end = ended(stream(host, key, echo), host.port)
+    assert (end.how, end.reason) == ("stopped", "done")
     assert [frame.vectors[1, 0] for frame in host.answers] == [1, 2, 3, 4, 5]
     assert host.gone == ["ann"]
 
@@ -130,29 +154,24 @@ def test_a_site_far_away_is_reached(tmp_path, key):
     """Half a second there and back, which a TLS handshake takes three times."""
     with Host(tmp_path / "n", identity.public_key_of(key), questions=2) as host:
         cable = Cable(host.port, delay=0.25)
-        ended = stream(host, key, echo).run(f"127.0.0.1:{cable.port}", TOKEN)
-    assert (ended.how, ended.reason) == ("stopped", "done")
+        end = ended(stream(host, key, echo), cable.port)
+    assert (end.how, end.reason) == ("stopped", "done")
     assert [frame.vectors[1, 0] for frame in host.answers] == [1, 2]
 
 
 def test_a_key_that_is_not_admitted_is_refused(tmp_path, key):
     other = identity.create_client(tmp_path / "bob", "bob")
     with Host(tmp_path / "n", other) as host:
-        ended = stream(host, key).run(f"127.0.0.1:{host.port}", TOKEN)
-    assert (ended.how, ended.reason) == ("refused", "not admitted")
+        end = ended(stream(host, key), host.port)
+    assert (end.how, end.reason) == ("refused", "not admitted")
     assert host.streams.refused["stream"] == 1
-
-
-def test_the_token_of_another_invitation_is_refused(tmp_path, key):
-    with Host(tmp_path / "n", identity.public_key_of(key)) as host:
-        assert stream(host, key).run(f"127.0.0.1:{host.port}", "x").reason == "wrong token"
 
 
 def test_a_site_with_another_certificate_is_never_spoken_to(tmp_path, key):
     pinned = identity.create_site(tmp_path / "other", "north", [])
     with Host(tmp_path / "n", identity.public_key_of(key), questions=1) as host:
-        ended = stream(host, key, echo, pinned).run(f"127.0.0.1:{host.port}", TOKEN)
-    assert ended.how == "lost"
+        end = ended(stream(host, key, echo, pinned), host.port)
+    assert end.how == "lost"
     assert not host.answers
 
 
@@ -172,22 +191,32 @@ def test_a_second_stream_replaces_the_first(tmp_path, key):
         until(lambda: "ann" in host.streams)
         with running(host, stream(host, key)) as second:
             until(lambda: first)
-            assert [ended.how for ended in first] == ["lost"]
+            assert [end.how for end in first] == ["lost"]
             assert "ann" in host.streams, "the second stream is open"
             assert not second
             assert not host.gone, "the client was there all the time"
 
 
-def test_closing_from_another_thread_ends_the_stream(tmp_path, key):
+def test_what_is_being_computed_is_finished_when_a_stream_is_cancelled(tmp_path, key):
+    begun, goes_on, done = threading.Event(), threading.Event(), []
+
+    def ponder(frame):
+        begun.set()
+        goes_on.wait(60)
+        done.append(frame)
+
     with Host(tmp_path / "n", identity.public_key_of(key), questions=1) as host:
-        open_stream = stream(host, key)
-        threading.Timer(0.5, open_stream.close).start()
-        assert open_stream.run(f"127.0.0.1:{host.port}", TOKEN).how == "stopped"
+        with running(host, stream(host, key, ponder)) as ends:
+            assert begun.wait(60)
+            threading.Timer(0.2, goes_on.set).start()
+        assert done, "the thread that computes has ended"
+        assert not ends
+        until(lambda: host.gone == ["ann"])
 
 
 def test_nobody_there_is_lost_not_fatal(tmp_path, key):
     pinned = identity.create_site(tmp_path / "n", "north", [])
-    assert stream(None, key, certificate=pinned).run("127.0.0.1:1", TOKEN).how == "lost"
+    assert ended(stream(None, key, certificate=pinned), 1).how == "lost"
 
 
 def test_a_failure_of_the_client_is_no_lost_stream(tmp_path, key):
@@ -198,7 +227,7 @@ def test_a_failure_of_the_client_is_no_lost_stream(tmp_path, key):
 
     with Host(tmp_path / "n", identity.public_key_of(key), questions=1) as host:
         with pytest.raises(OSError, match="No space left"):
-            stream(host, key, fail).run(f"127.0.0.1:{host.port}", TOKEN)
+            ended(stream(host, key, fail), host.port)
         until(lambda: host.gone == ["ann"])
 
 
@@ -217,9 +246,41 @@ def test_a_client_that_computes_for_long_is_not_gone(tmp_path, key):
         return echo(frame)
 
     with Host(tmp_path / "n", identity.public_key_of(key), questions=1, pulse=QUICK) as host:
-        ended = stream(host, key, ponder, pulse=QUICK).run(f"127.0.0.1:{host.port}", TOKEN)
-    assert ended.how == "stopped"
+        end = ended(stream(host, key, ponder, pulse=QUICK), host.port)
+    assert end.how == "stopped"
     assert len(host.answers) == 1
+
+
+def test_what_a_busy_client_is_sent_waits_at_the_site(tmp_path):
+    class Connection:
+        reads = True
+
+        def pause(self):
+            self.reads = False
+
+        def resume(self):
+            self.reads = True
+
+    async def scenario():
+        inbox, connection = _Inbox(), Connection()
+        shown = identity.create_site(tmp_path, "north", []).pem.decode()
+        connection.frames = SimpleNamespace(certificate=ssl.PEM_cert_to_DER_cert(shown))
+        inbox.opened(connection)
+        for frame in (b"first", b"second"):
+            asking = asyncio.create_task(inbox.next())
+            await asyncio.sleep(0)
+            assert connection.reads
+            inbox.heard(frame)
+            assert not connection.reads
+            assert await asking == frame
+        assert not connection.reads, "while the frame is being answered"
+        inbox.heard(b"third")
+        inbox.ended(None)
+        assert await inbox.next() == b"third"
+        with pytest.raises(BadConnection, match="closed here"):
+            await inbox.next()
+
+    asyncio.run(scenario())
 
 
 def test_a_site_whose_process_is_stopped_is_lost_soon_and_found_again(tmp_path, key):
@@ -230,23 +291,21 @@ def test_a_site_whose_process_is_stopped_is_lost_soon_and_found_again(tmp_path, 
             until(lambda: ends)
             assert (ends[0].how, ends[0].reason) == ("lost", "nothing was heard of it for 1.5 s")
         goes_on.set()
-        assert stream(host, key, echo).run(f"127.0.0.1:{host.port}", TOKEN).how == "stopped"
+        assert ended(stream(host, key, echo), host.port).how == "stopped"
 
 
-def call(host, pulse=PULSE):
+def call(host):
     """Somebody who speaks frames, and has not said hello."""
     frames = TlsFrames(pinned_tls.calling(host.certificate.pem), LIMITS.frame_bytes, host.certificate.tls_name)
-    return FrameCall(f"127.0.0.1:{host.port}", frames, pulse)
+    return Call(host.port, frames)
 
 
 def test_who_does_not_say_hello_is_told_so_and_hung_up_on(tmp_path, key, monkeypatch):
     """Signs of life are no hello."""
     monkeypatch.setattr(round_streams, "_HELLO_SECONDS", 0.5)
-    with Host(tmp_path / "n", identity.public_key_of(key)) as host, call(host, Pulse(beat=0.05)) as stranger:
-        in_vain = threading.Timer(20.0, stranger.close)
-        in_vain.start()
+    with Host(tmp_path / "n", identity.public_key_of(key)) as host, call(host) as stranger:
+        stranger.send(SIGN_OF_LIFE)
         said = [decode(frame, LIMITS, BETWEEN_SITE_AND_CLIENT).header for frame in stranger.frames()]
-        in_vain.cancel()
         assert [type(header) for header in said] == [Challenge, Refused]
         assert said[1].reason == "no hello came"
         assert host.streams.refused["stream"] == 1
@@ -286,8 +345,8 @@ def test_a_new_certificate_is_shown_to_new_streams_while_the_old_ones_go_on(tmp_
             for name in (identity.SITE_CERTIFICATE, identity.SITE_KEY):
                 (tmp_path / "n" / name).write_bytes((tmp_path / "new" / name).read_bytes())
             host.certificate = new
-            host.loop.call_soon_threadsafe(host.streams.renew)
-            until(lambda: stream(host, key, certificate=old).run(f"127.0.0.1:{host.port}", TOKEN).how == "lost")
+            host.loop.call_soon_threadsafe(host.site_port.renew)
+            until(lambda: ended(stream(host, key, certificate=old), host.port).how == "lost")
             host.loop.call_soon_threadsafe(host.ask, "ann")
             until(lambda: len(host.answers) > 3)
         answered = len(host.answers)
@@ -296,7 +355,7 @@ def test_a_new_certificate_is_shown_to_new_streams_while_the_old_ones_go_on(tmp_
 
 
 class Answering:
-    """A client without arithmetic, in the site's own loop; its token is its name."""
+    """A client without arithmetic, in the site's own loop; its key is its name."""
 
     def __init__(self, name, answered):
         self.name, self.answered, self.connection = name, answered, None
@@ -307,7 +366,7 @@ class Answering:
     def heard(self, frame):
         header = decode(frame, WIDE, BETWEEN_SITE_AND_CLIENT).header
         if isinstance(header, Challenge):
-            self.connection.send(encode(Hello(key="", token=self.name, signature="", releases=0)))
+            self.connection.send(encode(Hello(key=self.name, signature="", releases=0)))
         else:
             self.answered[self.name] += 1
             answer = Answer(round=header.round, release=1, clean=False)
@@ -317,19 +376,20 @@ class Answering:
         pass
 
 
+@pytest.mark.proof
 def test_a_thousand_streams_hold_and_some_that_take_nothing_hold_nobody_up(tmp_path):
     """All are asked at once, again and again; those that never read are the only ones that are hung up on."""
     site, crowd, stuck, rounds = Site(tmp_path, "north"), 1000, {"client-3", "client-77", "client-901"}, 3
     asked, answered, came, gone = Counter(), Counter(), [], []
     streams = ClientStreams(
-        "north", *site.files, WIDE, lambda hello, nonce: hello.token, came.append,
+        "north", WIDE, lambda hello, nonce: hello.key, came.append,
         lambda client, frame: asked.subtract([client]), gone.append,
-        ConnectionLimits(per_address=2 * crowd, handshake=60.0),
     )  # fmt: skip
+    site_port = port_of(streams, *site.files, connections=ConnectionLimits(per_address=2 * crowd, handshake=60.0))
     request = encode_request(RoundRequest(1, crowd, np.zeros(WIDE.dimension)))
 
     async def scenario():
-        port, tls = await streams.start("127.0.0.1:0"), pinned_tls.calling(site.certificate.pem)
+        port, tls = await site_port.start("127.0.0.1:0"), pinned_tls.calling(site.certificate.pem)
         loop, chunk = asyncio.get_running_loop(), memoryview(bytearray(1 << 16))
         clients = {}
         for number, name in enumerate(f"client-{number}" for number in range(crowd)):
@@ -356,6 +416,6 @@ def test_a_thousand_streams_hold_and_some_that_take_nothing_hold_nobody_up(tmp_p
             assert set(gone) == stuck
             assert all(name in streams for name in clients.keys() - stuck)
             assert all(answered[name] == rounds for name in clients.keys() - stuck)
-        await streams.stop()
+        await site_port.stop()
 
     asyncio.run(scenario())

@@ -128,24 +128,48 @@ def test_a_site_is_refused_under_another_name(north):
     assert not caller.ready
 
 
-@pytest.mark.parametrize("shows", ["nothing", "another"])
-def test_a_caller_must_show_a_certificate_where_one_is_wanted(north, other, shows):
-    shown = () if shows == "nothing" else other.files
+@pytest.mark.parametrize("linked", [True, False])
+def test_a_caller_that_shows_a_certificate_must_show_that_of_a_neighbour(north, other, linked):
     caller, listener = ends(
         north,
-        pinned_tls.calling(north.certificate.pem, *shown),
-        pinned_tls.listening(*north.files, callers=north.certificate.pem),
+        pinned_tls.calling(north.certificate.pem, *other.files),
+        pinned_tls.listening(*north.files, north.certificate.pem if linked else b""),
     )
-    with pytest.raises(BadConnection, match="it shows no certificate" if shows == "nothing" else "is not linked"):
+    with pytest.raises(BadConnection, match="is not linked"):
         exchange(caller, listener)
     assert not listener.ready
+
+
+def test_a_caller_that_shows_nothing_is_nobody(north):
+    caller, listener = ends(north, listening=pinned_tls.listening(*north.files, north.certificate.pem))
+    exchange(caller, listener)
+    assert listener.ready
+    assert listener.certificate is None
+
+
+def test_a_site_is_known_by_its_fingerprint_alone(north, other):
+    listener = TlsFrames(pinned_tls.listening(*north.files), LONGEST)
+    pins = {other.certificate.fingerprint, north.certificate.fingerprint}
+    caller = TlsFrames(pinned_tls.calling_by_fingerprint(), LONGEST, pins=pins)
+    exchange(caller, listener)
+    assert caller.ready
+    assert ssl.DER_cert_to_PEM_cert(caller.certificate).encode() == north.certificate.pem
+
+
+@pytest.mark.parametrize("pins", [(), ("00" * 32,), ("",)])
+def test_a_site_with_another_fingerprint_is_refused_before_anything_is_sent(north, pins):
+    listener = TlsFrames(pinned_tls.listening(*north.files), LONGEST)
+    caller = TlsFrames(pinned_tls.calling_by_fingerprint(), LONGEST, pins=pins)
+    with pytest.raises(BadConnection, match="is not the pinned one"):
+        exchange(caller, listener)
+    assert not caller.ready
 
 
 def test_a_caller_that_shows_the_certificate_of_a_neighbour_is_known_by_it(north, other):
     caller, listener = ends(
         north,
         pinned_tls.calling(north.certificate.pem, *other.files),
-        pinned_tls.listening(*north.files, callers=other.certificate.pem),
+        pinned_tls.listening(*north.files, other.certificate.pem),
     )
     exchange(caller, listener)
     assert ssl.DER_cert_to_PEM_cert(listener.certificate).encode() == other.certificate.pem

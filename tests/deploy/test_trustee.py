@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from pgfl.core.roles import Answer
+from pgfl.deploy.agreed_training import Training
 from pgfl.deploy.entrusting import SiteTerms
+from pgfl.deploy.site.round_effects import Completed
+from pgfl.deploy.site.site_reports import SiteReports
 from pgfl.deploy.site.site_role import SiteRole
+from pgfl.deploy.site.trustee import Contribution
 from pgfl.errors import LedgerError, PrivacyError
 from pgfl.privacy import lattice
 from pgfl.privacy.ledger import Ledger
@@ -206,6 +212,78 @@ def test_a_liar_moves_the_sum_by_its_public_ball_at_most_and_words_about_it_are_
     published = site.role.aggregate(1, answers | {"bob": far[9]}).models["a"]
     assert site.role.clipped == {"bob"}
     assert np.linalg.norm(published - honest) <= 2 * ball.radius / 3 * (1 + 1e-9)
+
+
+def test_contributions_are_added_on_the_lattice_where_order_and_rounding_do_not_matter(site):
+    """Added as floats and then rounded, one record could move the sum by another client's rounding as well."""
+    drawn, ball = [], site.trustee.ball("bob", "a", None, 3)
+    site.trustee.noise = lambda points, sigma: drawn.append(np.array(points)) or points
+    models = [np.array([0.1, -0.2, 0.3]) + 0.4 * lattice.STEP * place for place in (1, 1, 1)]
+    models[1][0], models[2][0] = 0.4 * lattice.STEP, 0.4 * lattice.STEP
+    clean = {name: Contribution("a", model, ball) for name, model in zip(CLIENTS, models, strict=True)}
+    site.trustee.noised_sum(1, "a", clean, 3)
+    exact = np.sum([lattice.to_lattice(model) for model in models], axis=0)
+    np.testing.assert_array_equal(drawn[0], exact)
+    assert (lattice.to_lattice(np.sum(models, axis=0)) != exact).any(), "else this test could not tell"
+
+
+LIARS = {
+    "budget": replace(TERMS["bob"], policy=Privacy(epsilon=1e-6, max_releases=4, zeta=0.9, x_norm=2.0).policy()),
+    "records": replace(TERMS["bob"], records=1),
+    "bounds": SiteTerms(10**9, Privacy(epsilon=2.0, max_releases=4, zeta=0.9, x_norm=1e6).policy()),
+}
+
+
+@pytest.mark.parametrize("lie", LIARS)
+def test_a_client_that_states_too_much_sits_out_is_named_and_the_others_go_on(tmp_path, lie):
+    """An ε of 1e-6 drowned the model of all in noise; bounds of 1e6 let one contribution move it anywhere."""
+    site = TrustedSite(tmp_path, terms=TERMS | {"bob": LIARS[lie]})
+    answers = site.answers(1)
+    answers["bob"] = replace(answers["bob"], model=np.full(D, 1e4))
+    honest = np.mean([answers[name].model for name in ("ann", "cem")], axis=0)
+    published = site.role.aggregate(1, answers).models["a"]
+    assert np.linalg.norm(published - honest) < 3.0
+    assert site.trustee.over_cap == {"bob"}
+    assert site.role.used == ["ann", "cem"]
+    assert site.charged() == {"ann": 1, "bob": 0, "cem": 1}
+    assert site.trustee.worth_asking(CLIENTS, dict.fromkeys(CLIENTS, "a")) == ["ann", "cem"]
+    site.trustee.close()
+
+
+def test_the_log_and_the_record_name_who_states_too_much(tmp_path, caplog):
+    site = TrustedSite(tmp_path, terms=TERMS | {"bob": LIARS["budget"]})
+    site.play(1)
+    parts = SimpleNamespace(rounds=None, role=site.role, trustee=site.trustee, masked=None, training=site.training)
+    nobody = SimpleNamespace(refused=Counter())
+    parts.rounds = nobody
+    reports = SiteReports(parts, SimpleNamespace(streams=nobody), SimpleNamespace(service=nobody), nobody)
+    done = Completed(1, site.role.snapshot(), ("ann", "cem"), (), (), (), ())
+    assert reports.round_row(done)["over_cap"] == ["bob"]
+    with caplog.at_level("INFO"):
+        reports.log_round(done)
+    assert "client bob sits out: it asks for more than 10 times the noise" in caplog.text
+    site.trustee.close()
+
+
+def test_the_cap_is_that_of_the_agreed_training(tmp_path):
+    wide = agreed()
+    wide = wide.model_copy(update={"privacy": wide.privacy.model_copy(update={"noise_cap": 100.0})})
+    site = TrustedSite(tmp_path, wide, terms=TERMS | {"bob": LIARS["records"]})
+    site.play(1)
+    assert (site.trustee.over_cap, site.role.used) == (set(), [*CLIENTS])
+    site.trustee.close()
+
+
+def test_a_cap_that_nobody_stated_leaves_a_training_as_it_was():
+    """Sites that upgrade go on with the training that they have begun."""
+    training, stated = agreed(), agreed().privacy.model_copy(update={"noise_cap": 7.0})
+    assert "noise_cap" not in training.text
+    other = training.model_copy(update={"privacy": stated})
+    assert '"noise_cap":7.0' in other.text
+    assert training.digest != other.digest
+    assert Training.parse(other.text).privacy.noise_cap == 7.0
+    with pytest.raises(ValueError, match="noise_cap"):
+        Training.model_validate(training.model_dump() | {"privacy": {"trust": "site", "noise_cap": 0.5}})
 
 
 def test_a_client_past_its_budget_is_not_asked_and_the_others_go_on(tmp_path):

@@ -19,7 +19,7 @@ from pgfl.masking.masked_terms import Declined, Demands, Reason
 from pgfl.masking.member import Member, signed_mask
 from pgfl.masking.preparation import Batch, Cohort, pairwise_key
 from pgfl.masking.rosters import Roster, identity_line, identity_signature, read_roster, roster_text
-from pgfl.masking.sum_collector import CohortGathering, Stage
+from pgfl.masking.sum_collector import CohortGathering, Stage, disputed
 from tests.masking.masked_group import DIMENSION, Group, exact_sum, identity, names_of, roster_of
 
 
@@ -254,8 +254,10 @@ def test_whoever_copies_a_key_in_another_spelling_shares_no_mask_with_anybody():
     anyone, keys = X25519PrivateKey.generate(), (own[0].masks[0], cohort.by_name["c04"].masks[0])
     assert len(set(keys)) == 2
     assert len({anyone.exchange(X25519PublicKey.from_public_bytes(key)) for key in keys}) == 1
+    boxes = {member.name: member.share(cohort) for member in members[:4]}
+    boxes["c04"] = members[4]._batches["b"]._share_out(cohort)
     for member in members[:4]:
-        member.share(cohort)
+        member.receive("b", {sender: sent[member.name] for sender, sent in boxes.items() if sender != member.name})
     secrets = {member.name: member._batches["b"].slots[0] for member in members[:4]}
     for name in ("c01", "c02", "c03"):
         assert secrets[name].pairwise["c00"] != secrets[name].pairwise["c04"]
@@ -270,16 +272,32 @@ def test_whoever_copies_a_key_in_another_spelling_shares_no_mask_with_anybody():
 
 def test_a_server_leaves_out_whoever_announces_keys_that_all_others_would_refuse():
     group, batch = members_of(5), "b" * 32
-    gathering = CohortGathering(frozenset(names_of(5)), 1, 1, batch)
-    for member in group[:4]:
-        gathering.announced(member.name, member.announce(batch, 1))
     copied = announcing_copies(group[4].announce(batch, 1), group[0].announce(batch, 1), bytes)
     fixed = announcing_copies(group[4].announce(batch, 1), group[0].announce(batch, 1), lambda key: bytes(32))
-    for bad in (copied, fixed):
-        gathering.announced("c04", bad)
-        assert gathering.silent == {"c04"}
-    gathering.announced("c04", group[4].announce(batch, 1))
-    assert gathering.silent == frozenset()
+    for last, taken in ((copied, False), (fixed, False), (group[4].announce(batch, 1), True)):
+        gathering = CohortGathering(frozenset(names_of(5)), 1, 1, batch)
+        for member in group[:4]:
+            gathering.announced(member.name, member.announce(batch, 1))
+        gathering.announced("c04", last)
+        assert gathering.silent == frozenset()
+        assert ("c04" in gathering.settle().names) is taken
+
+
+def test_a_server_looks_at_the_first_keys_of_a_client_only(monkeypatch):
+    """Checking keys takes a while, so a client that repeats them, good or bad, must not keep a server busy."""
+    group, batch, looked_at = members_of(3), "b" * 32, []
+    real = primitives.is_agreeable
+    monkeypatch.setattr(primitives, "is_agreeable", lambda key: looked_at.append(key) or real(key))
+    gathering = CohortGathering(frozenset(names_of(3)), 1, 2, batch)
+    good, bad = group[0].announce(batch, 2), replace(group[1].announce(batch, 2), transport=bytes(32))
+    for _ in range(5):
+        gathering.announced("c00", good)
+        gathering.announced("c01", bad)
+        gathering.announced("stranger", good)
+    assert len(looked_at) <= 6  # three keys each
+    assert (gathering.silent, gathering.settle().names) == ({"c02"}, ("c00",))
+    gathering.announced("c02", group[2].announce(batch, 2))
+    assert len(looked_at) <= 6
 
 
 def test_shares_before_a_cohort_are_declined():
@@ -363,6 +381,19 @@ def certificate_of(key):
     made = x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())
     made = made.serial_number(1).not_valid_before(now).not_valid_after(now + timedelta(days=9))
     return made.sign(key, hashes.SHA384()).public_bytes(serialization.Encoding.PEM)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.data(), st.integers(3, 9), st.integers(0, 2))
+def test_complaints_of_liars_cost_no_more_honest_clients_than_there_are_liars(data, count, liars):
+    """Whatever liars say about others, and whichever of their shares cannot be opened."""
+    names = names_of(count)
+    lying, honest = names[:liars], names[liars:]
+    unopened = {name: data.draw(st.sets(st.sampled_from(names))) - {name} for name in lying}
+    unopened |= {name: data.draw(st.sets(st.sampled_from(lying))) if lying else set() for name in honest}
+    out = disputed(unopened)
+    assert len(out & set(honest)) <= liars
+    assert not any(one not in out and other not in out for one in unopened for other in unopened[one])
 
 
 # What was agreed ------------------------------------------------------------------------------------------------------

@@ -14,11 +14,13 @@ from tests.command_line import finish, start
 HERE = Path(__file__).parent
 MPIEXEC = Path(sys.executable).with_name("mpiexec")
 MARK = "PGFL_TEST_JOB"
+YIELDING = {"MPIR_CVAR_ENABLE_HEAVY_YIELD": "1", "MPIR_CVAR_POLLS_BEFORE_YIELD": "10"}
+"""Ranks that wait leave the processor to others: there are more ranks than cores, and other tests beside them."""
 
 
 def launch(ranks: int, *command: object, **more: str) -> subprocess.CompletedProcess:
     """`mpiexec -n ranks command …`, to its end."""
-    return finish(start(MPIEXEC, "-n", ranks, *command, **more))
+    return finish(start(MPIEXEC, "-n", ranks, *command, **YIELDING, **more))
 
 
 def sentences(done: subprocess.CompletedProcess) -> list[str]:

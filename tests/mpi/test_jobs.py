@@ -77,7 +77,7 @@ def test_an_interrupt_says_how_to_go_on(tmp_path):
     assert f"Interrupted; go on with `mpiexec -n 2 pgfl run --engine mpi --resume --out {out}`." in sentence
 
 
-@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.parametrize("count", [pytest.param(1, marks=pytest.mark.proof), 2])
 def test_a_killed_run_goes_on_with_another_number_of_ranks_as_if_nothing_had_happened(
     count, killed, uninterrupted, tmp_path
 ):
@@ -115,7 +115,9 @@ def test_an_error_on_one_rank_ends_all_with_its_sentence(tmp_path):
 @pytest.mark.parametrize(
     ("count", "options", "sentence"),
     [
-        (8, [], "8 ranks are more than the 7 servers that have clients; start at most 7."),
+        pytest.param(
+            8, [], "8 ranks are more than the 7 servers that have clients; start at most 7.", marks=pytest.mark.proof
+        ),
         (2, ["--engine", "jax"], "2 ranks were started, but the jax engine runs in one process; add --engine numba"),
         (2, ["--set", "algorithm.roh=3"], "Unknown key `algorithm.roh`"),
         (2, ["--set", 'metrics=["distance"]'], 'The metric "distance" needs all data in one place'),
@@ -129,6 +131,7 @@ def test_what_cannot_be_run_is_said_once(count, options, sentence, tmp_path):
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.proof
 def test_a_run_that_diverges_ends_early_with_its_verdict(tmp_path):
     diverging = ("--set", "algorithm.kind=fedavg", "--set", "algorithm.step=50")
     done = launch(2, *RUN, written(tmp_path, "ridge", rounds=200), "--out", tmp_path / "out", *diverging)
@@ -138,7 +141,10 @@ def test_a_run_that_diverges_ends_early_with_its_verdict(tmp_path):
     assert sentences(done) == []
 
 
-@pytest.mark.parametrize("engine", ["numpy", "numba", "mpi-numba"])
+@pytest.mark.parametrize(
+    "engine",
+    [pytest.param("numpy", marks=pytest.mark.proof), pytest.param("numba", marks=pytest.mark.proof), "mpi-numba"],
+)
 def test_any_engine_runs_on_ranks_as_in_one_process(engine, tmp_path):
     path = written(tmp_path, "huber", engine="numpy" if engine == "numpy" else "numba")
     done = launch(2, *PGFL, "run", path, "--engine", engine, "--json", "--out", tmp_path / "out")

@@ -14,12 +14,18 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
+from importlib.util import cache_from_source
 from pathlib import Path
+from queue import SimpleQueue
 
 from tests.mutants.mutant import NOT_KEPT, Mutant
 from tests.mutants.planted import PLANTED
+from tests.mutants.syntax import DoesNotFit, Package, edited
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 COPIED = ("src", "tests", "docs", "examples", "benchmarks", "pyproject.toml", "README.md", "Makefile", "CHANGELOG.md")
@@ -41,7 +47,7 @@ FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+?)(?:\[| |$)", flags=re.MULTILINE)
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one mutant: `caught`, `caught elsewhere`, `survived`, `does not fit` or `hung`."""
+    """What became of one mutant: `caught`, `caught elsewhere`, `survived`, `does not fit: …` or `hung`."""
 
     mutant: Mutant
     verdict: str
@@ -55,33 +61,41 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Copy:
-    """A copy of the repository, in which commands run."""
+    """A copy of the repository, in which one bug after the other is planted and commands run."""
 
     folder: Path
 
     @classmethod
     def made_in(cls, folder: Path) -> Copy:
         folder.mkdir(parents=True)
-        ignored = shutil.ignore_patterns("__pycache__", "*.pyc", "reproduction")
-        for name in COPIED:
+        for (
+            name
+        ) in COPIED:  # with what is compiled already: a process that compiles everything takes three times as long
             source = REPOSITORY / name
             if source.is_dir():
-                shutil.copytree(source, folder / name, ignore=ignored)
+                shutil.copytree(source, folder / name, ignore=shutil.ignore_patterns("reproduction", "_build"))
             elif source.exists():
-                shutil.copy(source, folder / name)
+                shutil.copy2(source, folder / name)
         return cls(folder)
 
-    def plant(self, mutant: Mutant) -> bool:
-        """Edit the copy; False if the text does not stand there exactly once."""
-        path = self.folder / "src" / "pgfl" / mutant.file
-        edited = planted_text(mutant, path)
-        if edited is not None:
-            path.write_text(edited, "utf-8")
-        return edited is not None
+    @cached_property
+    def package(self) -> Package:
+        return Package.at(self.folder / "src" / "pgfl")
 
-    def failures(self, *tests: str, few: bool = False) -> tuple[str, ...]:
-        """The tests that fail; a run that cannot even collect them fails as a whole."""
-        options = ("-q", "--tb=no", "-rfE", "-n0", *(("--maxfail=3",) if few else ()))
+    @contextmanager
+    def planted(self, mutant: Mutant) -> Iterator[None]:
+        """Edit the copy for a while."""
+        path, text = planted_text(mutant, self.package)
+        original = path.read_text("utf-8")
+        _replace(path, text)
+        try:
+            yield
+        finally:
+            _replace(path, original)
+
+    def failures(self, *tests: str, most: int = 0, jobs: int = 0) -> tuple[str, ...]:
+        """The tests that fail, `most` at most; a run that cannot even collect them fails as a whole."""
+        options = ("-q", "--tb=no", "-rfE", f"--maxfail={most}", f"-n{jobs}", "--dist=loadfile")
         done = self._python("-m", "pytest", *options, *tests)
         found = tuple(dict.fromkeys(FAILED.findall(done.stdout)))
         return found or (("pytest itself",) if done.returncode else ())
@@ -96,7 +110,8 @@ class Copy:
         return tuple(f"audit {attack}{ending}" for attack, ending in crashed.items())
 
     def _python(self, *command: str) -> subprocess.CompletedProcess[str]:
-        environment = {k: v for k, v in os.environ.items() if not k.startswith(("PYTEST_", "COV_"))}
+        left_out = ("PYTEST_", "COV_", "PYTHONDONTWRITEBYTECODE", "PYTHONPYCACHEPREFIX")
+        environment = {k: v for k, v in os.environ.items() if not k.startswith(left_out)}
         environment["PYTHONPATH"] = os.pathsep.join([str(self.folder / "src"), str(self.folder)])
         environment.setdefault("OMP_NUM_THREADS", "1")
         return subprocess.run(
@@ -105,63 +120,63 @@ class Copy:
         )  # fmt: skip
 
 
+def _replace(path: Path, text: str) -> None:
+    """Write a module, and forget what was compiled of it: Python would compare whole seconds and the length only."""
+    path.write_text(text, "utf-8")
+    Path(cache_from_source(str(path))).unlink(missing_ok=True)
+
+
 def trials_of(attack: str) -> int:
     """How many trials a world an attack has."""
     return DEPLOYED_TRIALS if attack.endswith("/deployed") else TRIALS
 
 
-def planted_text(mutant: Mutant, path: Path) -> str | None:
-    """The edited source, or None if the edit does not fit exactly once."""
-    text = path.read_text("utf-8") if path.exists() else ""
-    return text.replace(mutant.old, mutant.new) if text.count(mutant.old) == 1 else None
+def planted_text(mutant: Mutant, package: Package) -> tuple[Path, str]:
+    """The file that a mutant edits, and its edited source."""
+    module, definitions = package.find(mutant.where)
+    return module.path, edited(module.text, definitions, mutant.old, mutant.new, mutant.at)
 
 
-def caught_by_named(copy: Copy, mutant: Mutant) -> tuple[str, ...]:
-    """Those of the named tests and attacks that notice."""
-    failed = copy.failures(*mutant.tests) if mutant.tests else ()
-    return failed + copy.leaks(*mutant.attacks)
+def caught_by_named(copy: Copy, mutant: Mutant, *, everyone: bool) -> tuple[str, ...]:
+    """The first of the named tests and attacks that notices, or all that do."""
+    failed = copy.failures(*mutant.tests, most=0 if everyone else 1) if mutant.tests else ()
+    return failed if failed and not everyone else failed + copy.leaks(*mutant.attacks)
 
 
-def judged(mutant: Mutant, folder: Path, *, wider: tuple[str, ...] = WIDER) -> Outcome:
-    """Plant one mutant in a fresh copy under `folder` and look for who notices."""
-    began, copy = time.monotonic(), Copy.made_in(folder / mutant.name)
+def judged(mutant: Mutant, copy: Copy, *, wider: tuple[str, ...] = WIDER, everyone: bool = False) -> Outcome:
+    """Plant one mutant in a copy and look for who notices."""
+    began = time.monotonic()
     try:
-        if not copy.plant(mutant):
-            return Outcome(mutant, "does not fit")
-        if by := caught_by_named(copy, mutant):
+        with copy.planted(mutant):
+            by = caught_by_named(copy, mutant, everyone=everyone)
+        if by:
             return Outcome(mutant, "caught", by, time.monotonic() - began)
         for tests in wider:
-            failed = copy.failures(tests, few=True)
-            if by := tuple(test for test in failed if not unchanged(folder).failures(test)):
+            with copy.planted(mutant):
+                failed = copy.failures(tests, most=3)
+            if by := tuple(test for test in failed if not copy.failures(test)):
                 return Outcome(mutant, "caught elsewhere", by, time.monotonic() - began)
         return Outcome(mutant, "survived", (), time.monotonic() - began)
+    except DoesNotFit as reason:
+        return Outcome(mutant, f"does not fit: {reason}")
     except subprocess.TimeoutExpired:
         return Outcome(mutant, "hung", (), time.monotonic() - began)
-    finally:
-        shutil.rmtree(copy.folder, ignore_errors=True)
 
 
-def unchanged(folder: Path) -> Copy:
-    """A copy without any bug."""
-    place = folder / "unchanged"
-    return Copy(place) if place.exists() else Copy.made_in(place)
-
-
-def failing_anyway(mutants: list[Mutant], folder: Path) -> tuple[str, ...]:
+def failing_anyway(mutants: list[Mutant], copy: Copy, jobs: int = 0) -> tuple[str, ...]:
     """The named tests and attacks that fail on an unchanged copy."""
-    copy = unchanged(folder)
     tests = tuple(dict.fromkeys(test for mutant in mutants for test in mutant.tests))
     attacks = dict.fromkeys(attack for mutant in mutants for attack in mutant.attacks)
-    failed = copy.failures(*tests) if tests else ()
+    failed = copy.failures(*tests, jobs=jobs if len(tests) > 1 else 0) if tests else ()
     return failed + copy.leaks(*attacks)
 
 
 def table(outcomes: list[Outcome]) -> str:
     """Who caught what, as Markdown."""
-    lines = ["| name | planted bug | file | caught by |", "|---|---|---|---|"]
+    lines = ["| name | planted bug | where | caught by |", "|---|---|---|---|"]
     for outcome in outcomes:
         mutant, title = outcome.mutant, outcome.mutant.title.replace("|", "\\|")
-        lines.append(f"| {mutant.name} | {title} | `{mutant.file}` | {reported(outcome)} |")
+        lines.append(f"| {mutant.name} | {title} | `{mutant.where}` | {reported(outcome)} |")
     return "\n".join(lines) + "\n"
 
 
@@ -187,7 +202,7 @@ def page(outcomes: list[Outcome]) -> str:
         "account claims.\n\n"
         f"{caught} of {len(outcomes)} planted bugs were caught.\n\n"
         "The bugs are listed in `tests/mutants`. `make mutants` plants all of them, `make mutants ARGS='--only NAME'`\n"
-        "plants one, and `make mutants ARGS=--write` writes this page. `make test` plants the ten worst.\n\n"
+        "plants one, and `make mutants ARGS=--write` writes this page. `make proofs` plants the ten worst.\n\n"
         f"{table(outcomes)}"
     )
 
@@ -199,14 +214,27 @@ def chosen(names: list[str] | None) -> list[Mutant]:
     return [known[name] for name in names] if names else list(PLANTED)
 
 
-def run(mutants: list[Mutant], jobs: int) -> list[Outcome]:
+def run(mutants: list[Mutant], jobs: int, *, everyone: bool) -> list[Outcome]:
     """All outcomes, in the order of the list; progress on the way."""
     outcomes: dict[str, Outcome] = {}
+    copies: SimpleQueue[Copy] = SimpleQueue()
+
+    def judged_in_a_free_copy(mutant: Mutant) -> Outcome:
+        copy = copies.get()
+        try:
+            return judged(mutant, copy, everyone=everyone)
+        finally:
+            copies.put(copy)
+
     with tempfile.TemporaryDirectory(prefix="pgfl-mutants-") as folder, ThreadPoolExecutor(jobs) as pool:
-        if failing := failing_anyway(mutants, Path(folder)):
+        for number in range(jobs):
+            copies.put(Copy.made_in(Path(folder) / str(number)))
+        unchanged = copies.get()
+        if failing := failing_anyway(mutants, unchanged, jobs):
             raise SystemExit(f"These fail without any bug planted: {', '.join(failing)}; mend them first.")
+        copies.put(unchanged)
         print(f"All named tests and attacks pass on the unchanged source; {len(mutants)} bugs to plant.", flush=True)
-        waiting = [pool.submit(judged, mutant, Path(folder)) for mutant in mutants]
+        waiting = [pool.submit(judged_in_a_free_copy, mutant) for mutant in mutants]
         for done in as_completed(waiting):
             outcome = done.result()
             outcomes[outcome.mutant.name] = outcome
@@ -219,18 +247,20 @@ def run(mutants: list[Mutant], jobs: int) -> list[Outcome]:
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="make mutants", description=__doc__)
     parser.add_argument("--only", action="append", metavar="NAME", help="plant this one; may be given several times")
-    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="how many to judge at the same time")
+    parser.add_argument("--jobs", type=int, default=2, metavar="N", help="how many to judge at the same time (2)")
     parser.add_argument("--list", action="store_true", help="name all planted bugs and end")
-    parser.add_argument("--write", action="store_true", help="write the table to docs/mutants.md")
+    parser.add_argument(
+        "--write", action="store_true", help="write docs/mutants.md, with all who notice instead of the first"
+    )
     options = parser.parse_args(arguments)
     mutants = chosen(options.only)
     if options.write and options.only:
         raise SystemExit("--write writes the page of all planted bugs; leave out --only.")
     if options.list:
         for mutant in mutants:
-            print(f"{mutant.name}: {mutant.title} ({mutant.file})")
+            print(f"{mutant.name}: {mutant.title} ({mutant.where})")
         return 0
-    outcomes = run(mutants, max(1, options.jobs))
+    outcomes = run(mutants, max(1, options.jobs), everyone=options.write)
     print(f"\n{table(outcomes)}")
     if options.write:
         (REPOSITORY / "docs" / "mutants.md").write_text(page(outcomes), "utf-8")

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+pytestmark = pytest.mark.proof
 TWO_LABELS = ("breast cancer", "fair", "election", "journeys")
 NUMBERS = ("diabetes", "schools", "wine")
 

@@ -306,6 +306,13 @@ def table_config(path, labels, noise="secure", rows_of_c1=3, **settings):
     )
 
 
+@pytest.fixture(autouse=True)
+def one_run_id(monkeypatch):
+    """The id of a run is random, and so the same in both worlds with the same probability."""
+    monkeypatch.setattr("pgfl.simulate.checkpoint.Checkpoints._run_id", lambda self, simulator: "run")
+    monkeypatch.setattr("pgfl.simulate.checkpoint.note_checkpoint", lambda *noted, **stops: None)  # one world at a time
+
+
 @pytest.fixture
 def cut_short(monkeypatch):
     """Runs a config until round 4, with releases that depend on the client and the round alone; its folder is left."""

@@ -15,6 +15,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from pgfl.errors import BudgetSpent, LedgerError, PrivacyError
 from pgfl.privacy import accounting
@@ -24,6 +26,7 @@ from pgfl.privacy.ledger import BUDGET_SPENT, Ledger
 from pgfl.privacy.ledger_anchor import Anchor
 from pgfl.privacy.ledger_policy import Policy
 from pgfl.privacy.ledger_rows import digest_of
+from tests.contest import Contest
 
 POLICY = Policy(phi0=1e-3, zeta=0.9, delta=1e-5, max_releases=5, bounds={"x_norm": 1.0, "y_bound": None})
 OPENINGS = (Ledger.open, Ledger.open_or_create, lambda path, *_: Ledger.read(path))
@@ -448,6 +451,9 @@ TAMPERINGS = {
     "protected": ["UPDATE releases SET phi = 1e-3, sigma = 1.0, sensitivity = 0.2 WHERE number = 6"],
     "spent less": ["UPDATE releases SET rho = 1.0 WHERE number = 6"],
     "count of bytes": ["UPDATE head SET filled = 6"],
+    "count that is text": ["UPDATE head SET releases = 'four'"],
+    "format that is text": ["UPDATE about SET format = 'three'"],
+    "client that is no text": ["UPDATE about SET client = CAST(x'ff' AS TEXT)"],
 }
 
 
@@ -537,6 +543,25 @@ def test_damage_anywhere_in_the_file_is_found_or_harms_nothing(filled, tmp_path)
         try:
             with Ledger.open(damaged, "ann") as ledger:
                 assert (ledger.rows(), ledger.rho) == (rows, rho)
+        except LedgerError as refusal:
+            refusals.append(str(refusal))
+    assert len(refusals) > 20
+    assert not any("\n" in refusal for refusal in refusals)
+
+
+def test_a_byte_that_no_text_has_is_damage_wherever_it_stands(filled, tmp_path):
+    """In the name of a table, in a column, in a number: one sentence, or every figure still as it was."""
+    whole = filled.read_bytes()
+    damaged = copied(filled, tmp_path / "damaged", ".anchor")
+    with Ledger.read(damaged) as ledger:
+        summary, rows = ledger.summary(), ledger.rows()
+    refusals = []
+    for place in [place for place, byte in enumerate(whole) if byte not in (0, 0xFF)][::7]:
+        damaged.write_bytes(whole[:place] + b"\xff" + whole[place + 1 :])
+        try:
+            with Ledger.read(damaged) as ledger:
+                ledger.verify()
+                assert (ledger.summary(), ledger.rows()) == (summary, rows)
         except LedgerError as refusal:
             refusals.append(str(refusal))
     assert len(refusals) > 20
@@ -874,6 +899,39 @@ def test_threads_of_one_process_release_one_after_the_other(path):
         assert (ledger.count, ledger.summary()["void"]) == (20, 0)
         ledger.verify()
         assert anchor.read(path).releases == 20
+
+
+@pytest.mark.parametrize("at", ["_head", "_write_state"], ids=["charged", "filled"])
+def test_a_release_waits_while_another_is_being_written(path, at):
+    """Both write through one connection: a second thread does not get into the first one's transaction."""
+    policy = Policy(phi0=1e-3, zeta=1.0, delta=1e-5, max_releases=40)
+    with Ledger.create(path, "ann", policy) as ledger:
+        contest = Contest(ledger._one_thread, lambda: release(ledger, "second"))
+        ledger._one_thread = contest
+        inside = getattr(ledger, at)
+        setattr(ledger, at, lambda *given: (contest.begin(), inside(*given))[1])
+        release(ledger, "first")
+        contest.finish()
+        assert (ledger.count, ledger.summary()["void"]) == (2, 0)
+        ledger.verify()
+        assert anchor.read(path).releases == 2
+
+
+@settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+@given(st.lists(st.tuples(st.sets(st.integers(0, 5), min_size=1), st.integers(0, 3)), min_size=1, max_size=4))
+def test_no_record_of_a_device_has_lost_more_than_its_ledger_says(tmp_path_factory, trainings):
+    """The table changes between trainings: records come, go and come back, and the ledger stays."""
+    path, lost = tmp_path_factory.mktemp("device") / "ledger.db", dict.fromkeys(range(6), 0.0)
+    policy = Policy(phi0=1e-3, zeta=0.9, delta=1e-5, max_releases=40)
+    number = 0
+    for table, rounds in trainings:
+        with Ledger.open_or_create(path, "ann", policy) as ledger:
+            for _ in range(rounds):
+                number += 1
+                release(ledger, f"r{number}")
+                for record in table:
+                    lost[record] += 1e-3 / 0.9**number
+            assert max(lost.values()) <= ledger.summary()["rho"] * (1 + 1e-9)
 
 
 def test_a_full_disk_is_one_sentence_and_the_charge_stays(filled):

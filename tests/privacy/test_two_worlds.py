@@ -26,6 +26,7 @@ from tests.privacy.two_worlds.tables import WIDE, Config, Table
 from tests.privacy.two_worlds.worlds import Harness
 
 SEQUENCES = int(os.environ.get("PGFL_TWO_WORLDS", "1200"))
+FEW = 150  # of them in `make test`; too few to reach every branch
 
 
 @pytest.fixture
@@ -36,14 +37,15 @@ def harness():
     logging.disable(logging.NOTSET)
 
 
-def test_one_record_changes_nothing_but_releases_and_those_by_delta_at_most(harness):
+@pytest.mark.parametrize("sequences", [FEW, pytest.param(SEQUENCES, marks=pytest.mark.proof)])
+def test_one_record_changes_nothing_but_releases_and_those_by_delta_at_most(harness, sequences):
     survey = Survey()
-    for number in range(SEQUENCES):
+    for number in range(sequences):
         _, (first, second) = harness.hostile_pair(number)
         survey.add(number, first, second)
     print("\n" + survey.text)
     assert not survey.found, survey.text
-    assert not survey.missing, survey.text
+    assert sequences == FEW or not survey.missing, survey.text
 
 
 # attacks that were found by hand --------------------------------------------------------------------------------------
@@ -180,7 +182,7 @@ def answers_in_one_world(reply, client):
 
 
 def says_more_in_one_world(reply, client):
-    extra = frame(Kind.HELLO, {"key": "", "token": "", "signature": "", "releases": 0})
+    extra = frame(Kind.HELLO, {"key": "", "signature": "", "releases": 0})
     return extra if reply is None and client.samples.targets[0] > 0 else reply
 
 

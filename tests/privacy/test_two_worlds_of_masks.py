@@ -117,8 +117,8 @@ def quiet():
 
 REASONS = set(Reason) - {Reason.TOO_TRUSTING, Reason.REPEATED, Reason.NOT_ME}
 REQUIRED = (
-    *REASONS, "restart", "invented", "copied key", "two cohorts", "two lists", "asked again", "asked plainly",
-    "revealed", "opened sums", "moved by the record",
+    *REASONS, "restart", "evicted", "replayed", "invented", "copied key", "two cohorts", "two lists", "asked again",
+    "asked plainly", "revealed", "opened sums", "moved by the record",
 )  # fmt: skip
 
 
@@ -249,14 +249,21 @@ def a_refusal_depends_on_a_record():
     return mock.patch.object(masked_rounds.MaskedRounds, "_check", check)
 
 
+def old_announcements_are_taken_for_fresh_ones():
+    def lax(holds, reason):
+        masked_terms.insist(holds or reason is Reason.UNSHARED, reason)
+
+    return mock.patch.object(member, "insist", lax)
+
+
 PLANTED = {
-    both_halves_are_revealed: (OPENED_EARLY, 0),
-    a_second_list_is_agreed_to: (OPENED_EARLY, 45),
-    the_threshold_is_off_by_one: (OPENED_EARLY, 18),
-    few_survivors_are_enough: (OPENED_EARLY, 1),
-    shares_of_noise_are_too_small: (OPENED_EARLY, 0),
-    self_masks_repeat: (REPEATED, 2),
-    slots_are_used_again: (REPEATED, 40),
+    both_halves_are_revealed: (OPENED_EARLY, 1),
+    a_second_list_is_agreed_to: (OPENED_EARLY, 87),
+    the_threshold_is_off_by_one: (OPENED_EARLY, 14),
+    few_survivors_are_enough: (OPENED_EARLY, 0),
+    shares_of_noise_are_too_small: (OPENED_EARLY, 1),
+    self_masks_repeat: (REPEATED, 0),
+    slots_are_used_again: (REPEATED, 76),
     participants_are_not_on_the_roster: (OPENED_EARLY, 2),
     masks_do_not_depend_on_whose_they_are: (OPENED_EARLY, 4),
     the_noise_is_not_part_of_what_is_agreed_to: (OPENED_EARLY, 1),
@@ -264,6 +271,7 @@ PLANTED = {
     a_restarted_client_forgets_what_it_has_agreed_to: (OPENED_EARLY, 5),
     less_is_charged_than_a_record_does: (BEYOND_DELTA, 0),
     a_refusal_depends_on_a_record: (DIFFERS, 0),
+    old_announcements_are_taken_for_fresh_ones: (OPENED_EARLY, 13),
 }
 ENOUGH = 200  # sequences in which a planted bug must show, if it does not in the one that is named
 

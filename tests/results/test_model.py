@@ -1,5 +1,6 @@
 """The model: what is done to a row in training is done in prediction, and one file holds all of it."""
 
+import io
 import json
 import zipfile
 from contextlib import suppress
@@ -337,6 +338,28 @@ def test_a_foreign_or_contradictory_file_is_refused(tmp_path, changes, sentence)
     changed(tmp_path / "model.pgfl", **changes)
     with pytest.raises(ResultError, match=sentence):
         Model.load(tmp_path / "model.pgfl")
+
+
+def with_huge_shape(path, name):
+    """Claim 2⁵⁸ numbers in one array of an archive."""
+    with zipfile.ZipFile(path) as archive:
+        parts = {entry: archive.read(entry) for entry in archive.namelist()}
+    header = io.BytesIO()
+    np.lib.format.write_array_header_1_0(header, {"descr": "<f8", "fortran_order": False, "shape": (2**29, 2**29)})
+    parts[name] = header.getvalue() + bytes(64)
+    with zipfile.ZipFile(path, "w") as archive:
+        for entry, content in parts.items():
+            archive.writestr(entry, content)
+
+
+def test_a_huge_shape_in_a_strangers_file_is_one_sentence(tmp_path):
+    sample_result().save(tmp_path / "run")
+    for file in ("models.npz", "model.pgfl"):
+        with_huge_shape(tmp_path / "run" / file, "clusters.npy" if file == "model.pgfl" else "clients.npy")
+    with pytest.raises(ResultError, match=r"model file .* damaged or no model file \(Unable to allocate"):
+        Model.load(tmp_path / "run" / "model.pgfl")
+    with pytest.raises(ResultError, match="is damaged: Unable to allocate"):
+        Result.load(tmp_path / "run")
 
 
 def test_what_is_no_model_is_refused(tmp_path):

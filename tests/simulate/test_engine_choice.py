@@ -1,12 +1,14 @@
 """`engine = "auto"`: Numba where it is installed and pays off, NumPy otherwise, and the result says which."""
 
 import json
+import sys
 
 import numpy as np
 import pytest
 
-from pgfl import PGFL, FedAvg, Huber, Privacy, Result, Ridge, Softmax, synthetic_regression, train
-from pgfl.simulate import engine_choice
+from pgfl import PGFL, FedAvg, Huber, Privacy, Result, Ridge, Softmax, simulate, synthetic_regression, train
+from pgfl.errors import KernelError
+from pgfl.simulate import engine_choice, numba_compiled, numba_kernels
 from pgfl.simulate.engine_choice import with_engine
 from pgfl.simulate.numba_engine import FastEngine
 from pgfl.simulate.simulator import Simulator
@@ -41,6 +43,42 @@ def test_what_a_round_saves_depends_on_who_takes_part_and_on_what_they_compute()
 def test_numpy_where_numba_is_missing(monkeypatch):
     monkeypatch.setattr(engine_choice, "find_spec", lambda name: None)
     assert chosen() == "numpy"
+
+
+@pytest.fixture(params=["import", "compilation"])
+def broken(request, monkeypatch):
+    """Numba is installed, but its kernels cannot be imported, or not be compiled."""
+    if request.param == "import":
+        monkeypatch.setitem(sys.modules, "pgfl.simulate.numba_engine", None)
+        monkeypatch.delattr(simulate, "numba_engine")
+    else:
+        kernel = numba_compiled.compiled(numba_kernels.settle.py_func)
+        kernel._cache.disable()
+        monkeypatch.setattr(numba_kernels, "settle", kernel)
+        monkeypatch.setattr(numba_compiled._KernelLibrary, "_optimize_final_module", _no_longer_there)
+    engine_choice.failure.cache_clear()
+    yield {"import": "ModuleNotFoundError", "compilation": "KernelError"}[request.param]
+    engine_choice.failure.cache_clear()
+
+
+def _no_longer_there(library):
+    raise AttributeError("Numba has changed.")
+
+
+def test_numpy_and_one_sentence_where_kernels_fail(broken, monkeypatch):
+    monkeypatch.setattr(engine_choice, "START", 0.0)
+    result = train(SMALL, PGFL(), Ridge(), rounds=3)
+    (said,) = (warning for warning in result.warnings if "kernels" in warning)
+    assert result.engine == "numpy"
+    assert said.startswith(f"The compiled kernels cannot be used ({broken}: ")
+    assert said.endswith("), so NumPy computes, more slowly.") and "\n" not in said
+
+
+def test_an_error_of_one_sentence_where_kernels_fail_that_were_asked_for(broken):
+    with pytest.raises(
+        KernelError, match=rf"^The compiled kernels cannot be used \({broken}: .*\); choose the engine numpy"
+    ):
+        train(SMALL, PGFL(), Ridge(), rounds=3, engine="numba")
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,21 @@
-"""Machine code outlives the install that made it, never lies in the package, and can do without a place to lie."""
+"""Bits do not depend on what is in the cache, and machine code outlives the install that made it.
 
+It never lies in the package, and can do without a place to lie.
+"""
+
+import json
 import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
+import pytest
+
 import pgfl
+from pgfl.simulate import numba_compiled, numba_kernels, numba_margins
 
 SCRIPT = """
 import numpy as np
@@ -17,34 +26,89 @@ assert (dual == 0.75).all()
 print(sum(settle.stats.cache_hits.values()), sum(settle.stats.cache_misses.values()))
 """
 
-TRAININGS = """
-import hashlib, sys
-import numpy as np
-from pgfl import PGFL, FedAvg, Huber, Logistic, Privacy, Ridge, synthetic_regression, train
-
-made = synthetic_regression(servers=3, clients_per_server=3, dimension=24, samples=(2, 9), graph="ring", x_norm=1.0)
-images = made.replace(features=np.where(np.arange(24) < 8, made.features, 0.0), targets=np.sign(made.targets) / 2 + 0.5)
-private = Privacy(x_norm=1.0, phi0=1e-3)
-played = [
-    train(data, algorithm, objective, rounds=3, engine="numba", participants=participants, privacy=privacy)
-    for data, algorithm, objective, participants, privacy in (
-        (made, PGFL(), Ridge(), "all", None), (made, PGFL(), Ridge(), 2, None), (images, PGFL(), Logistic(), 2, None),
-        (made, PGFL(rho=0.01), Huber(), "all", None), (made, PGFL(rho=40.0, client="gradient"), Huber(), 2, private),
-        (made, PGFL(), Huber(), "all", private), (made, FedAvg(step=0.01), Ridge(), "all", None),
-    )
-]
-models = b"".join(result.models[0].clients.tobytes() for result in played)
-print(hashlib.sha256(models).hexdigest(), "numba.misc.gdb_hook" in sys.modules)
+LOADED = """
+import runpy, sys
+print(runpy.run_path(sys.argv[1])["digest"]("factors"), "numba.misc.gdb_hook" in sys.modules)
 """
+FAMILIES = Path(__file__).with_name("kernel_families.py")
 
 
-def test_loaded_kernels_need_nothing_that_compiles_and_have_the_same_bits():
-    """The first process compiles what is not there yet, the second loads all of it; `gdb_hook` is there to compile."""
-    (first, _), (second, compiles) = (
-        subprocess.run([sys.executable, "-c", TRAININGS], capture_output=True, text=True, check=True).stdout.split()
-        for _ in range(2)
-    )
-    assert (second, compiles) == (first, "False")
+def started(cache: Path, *names: str) -> subprocess.Popen[str]:
+    """A process with a cache of its own that trains; without names, one that factors."""
+    inherited = {name: value for name, value in os.environ.items() if name != "NUMBA_CACHE_DIR"}
+    own = {"XDG_CACHE_HOME": str(cache), "HOME": str(cache)}
+    command = [str(FAMILIES), *names] if names else ["-c", LOADED, str(FAMILIES)]
+    return subprocess.Popen([sys.executable, *command], env=inherited | own, stdout=subprocess.PIPE, text=True)
+
+
+def trained(cache: Path, *orders: Sequence[str]) -> list[dict[str, str]]:
+    """The digests of trainings in so many orders, each in a process of its own that is started with the others."""
+    processes = [started(cache, *order) for order in orders]
+    outputs = [process.communicate()[0] for process in processes]
+    assert [process.returncode for process in processes] == [0] * len(orders)
+    return [json.loads(output) for output in outputs]
+
+
+def test_one_process_that_loads_has_the_bits_of_two_that_compile_at_once_and_compiles_nothing(tmp_path):
+    """`gdb_hook` is there to compile; half of the start went there."""
+    at_once = [started(tmp_path) for _ in range(2)]
+    bits = {process.communicate()[0].split()[0] for process in at_once}
+    loaded, compiles = started(tmp_path).communicate()[0].split()
+    assert (bits, compiles) == ({loaded}, "False")
+
+
+@pytest.mark.proof
+def test_bits_of_every_family_depend_neither_on_the_cache_nor_on_other_processes(tmp_path):
+    """Two processes that compile at once, in opposite orders; one that finds a part; one that finds everything."""
+    names = list(json.loads(subprocess.check_output([sys.executable, FAMILIES, "--names"], text=True)))
+    at_once = trained(tmp_path / "at once", names, names[::-1])
+    assert at_once[0] == at_once[1]
+    assert trained(tmp_path / "at once", names) == at_once[:1], "all loaded"
+    trained(tmp_path / "in part", names[1::2])
+    assert trained(tmp_path / "in part", names[::-1]) == at_once[:1], "half of them loaded"
+
+
+def _solve(matrix, vector, size):
+    numba_margins.cholesky(matrix, size)
+    numba_margins.substitute(matrix, vector, size)
+
+
+def test_a_kernel_shares_nothing_with_another():
+    """A function that it shared by name would be replaced by another kernel's copy, if that is loaded first."""
+    matrix, vector, kernel = np.diag([4.0, 9.0]).reshape(-1), np.array([8.0, 27.0]), numba_compiled.compiled(_solve)
+    kernel._cache.disable()  # what is loaded cannot be looked at
+    kernel(matrix, vector, 2)
+    assert vector.tolist() == [2.0, 3.0]
+    (found,) = kernel.overloads.values()
+    shared = [one.name for one in found.library.get_defined_functions() if one.linkage.name != "internal"]
+    assert len(shared) == 2 and all("_solve" in name for name in shared), "it and what Python calls"
+
+
+def test_python_cannot_call_a_part():
+    with pytest.raises(TypeError):
+        numba_margins._short(0.5, 1.0)
+
+
+@pytest.mark.parametrize("damage", [lambda kept: kept[:-9], lambda kept: kept[:99] + b"?" + kept[100:], lambda _: b""])
+def test_a_damaged_file_is_compiled_again_and_replaced(damage, tmp_path, monkeypatch):
+    monkeypatch.setattr(numba_compiled, "folder", lambda: str(tmp_path))
+    (tmp_path / "tag").touch()
+    (file,) = _settled(tmp_path, hits=0)
+    intact = file.read_bytes()
+    file.write_bytes(damage(intact))
+    assert _settled(tmp_path, hits=0) == [file]
+    assert len(file.read_bytes()) > 1000
+    assert _settled(tmp_path, hits=1) == [file]
+
+
+def _settled(folder: Path, hits: int) -> list[Path]:
+    """Call a small kernel as a new process would; returns the files of kernels."""
+    kernel = numba_compiled.compiled(numba_kernels.settle.py_func)
+    models, dual = np.ones((1, 3)), np.zeros((1, 3))
+    kernel(np.arange(1), np.array([0, 1]), 0, models, models * 0.25, dual)
+    assert (dual == 0.75).all()
+    assert sum(kernel.stats.cache_hits.values()) == hits
+    return [path for path in folder.iterdir() if path.name != "tag"]
 
 
 def installed(folder: Path) -> Path:

@@ -1,5 +1,6 @@
 """A studio of one's own for a test, and what its pages show."""
 
+import http.client
 import os
 import re
 import subprocess
@@ -20,6 +21,18 @@ class Server:
     def __init__(self, folder, temporary, address):
         self.folder, self.temporary, self.address = folder, temporary, address
         self.base, _, self.token = address.partition("/?token=")
+        self.cookie = _enter(address)
+
+
+def _enter(address):
+    """The cookie that the token of an address is exchanged for; the token is used up."""
+    host, _, path = address.removeprefix("http://").partition("/")
+    connection = http.client.HTTPConnection(host, timeout=START)
+    connection.request("GET", f"/{path}")
+    answer = connection.getresponse()
+    connection.close()
+    assert answer.status == 303
+    return answer.getheader("set-cookie").split(";")[0]
 
 
 @contextmanager
@@ -57,15 +70,16 @@ def _address(process, log):
 
 
 def open_page(context, server, path="/"):
-    """A page that has entered with the token; `page.hosts` collects every host that it talks to."""
+    """A page that has the cookie; `page.hosts` collects every host that it talks to."""
     page = context.new_page()
     page.set_default_timeout(PATIENCE)
     page.hosts, page.errors = set(), []
     page.on("request", lambda request: page.hosts.add(_host(request.url)))
     page.on("websocket", lambda socket: page.hosts.add(_host(socket.url)))
     page.on("pageerror", lambda error: page.errors.append(str(error)))
-    mark = "&" if "?" in path else "?"
-    page.goto(f"{server.base}{path}{mark}token={server.token}")
+    name, _, value = server.cookie.partition("=")
+    context.add_cookies([{"name": name, "value": value, "url": server.base, "httpOnly": True, "sameSite": "Lax"}])
+    page.goto(f"{server.base}{path}")
     page.wait_for_selector(".studio-bar")
     return page
 

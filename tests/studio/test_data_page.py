@@ -80,18 +80,19 @@ def test_a_run_is_stopped_goes_on_and_ends_as_if_it_had_not_been_stopped(server,
     text = page.locator("textarea").first
     page.wait_for_function("() => document.querySelector('textarea').value.includes('kind')")
     settings = re.sub(r"(?m)^rounds = .*$", "", text.input_value())
-    text.fill('rounds = 6000\nstop = "never"\n' + re.sub(r"(?m)^stop = .*$", "", settings))
+    text.fill('rounds = 40000\nstop = "never"\n' + re.sub(r"(?m)^stop = .*$", "", settings))
     page.get_by_role("button", name="Run", exact=True).click()
-    page.get_by_text(re.compile(r"^round [1-9]\d* of 6000")).wait_for()
+    page.get_by_text(re.compile(r"^round [1-9]\d* of 40000")).wait_for()
     page.get_by_role("button", name="Stop").first.click()
     page.get_by_text(re.compile("stopped; .* keeps a checkpoint")).wait_for()
     assert not page.locator("#verdict").is_visible()
     page.get_by_role("button", name="Go on").click()
     page.locator("#verdict", has_text=re.compile(".")).wait_for()
-    page.get_by_text(re.compile("^6000 rounds in ")).wait_for()
+    page.get_by_text(re.compile("^40000 rounds in ")).wait_for()
     assert not page.errors
 
 
+@pytest.mark.proof
 def test_a_plan_is_drawn_stopped_and_taken_over(server, context, table):
     page = open_page(context, server, f"/data?table={table}&epsilon=8&bounds=age%3D18:90&bounds=y%3D0:60")
     plan = page.get_by_role("button", name="Plan", exact=True)

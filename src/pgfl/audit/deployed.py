@@ -39,7 +39,7 @@ from pgfl.errors import PrivacyError
 from pgfl.objectives import Huber
 from pgfl.privacy.ledger import Ledger
 
-CLIENT, SITE, CLUSTER, TOKEN = "ann", "north", "q", "an invitation"
+CLIENT, SITE, CLUSTER = "ann", "north", "q"
 MOST_ANSWERS = 2 * (ROUNDS + 1)
 IN_MEMORY = Path("/dev/shm")  # a disk whose syncs cost nothing, so that thousands of ledgers can be written
 
@@ -77,7 +77,7 @@ def _talk(participant: Participant, site: _Site, rounds: Iterable[int], mechanis
         assert isinstance(account, PrivateAccount)
         account.noise = mechanism.disturb(account.noise)
         outbox: SimpleQueue[bytes | None] = SimpleQueue()
-        ended = participant.stream.converse(site.frames(rounds, outbox), TOKEN, outbox.put)
+        ended = participant.stream.converse(site.frames(rounds, outbox), site.shared.certificate, outbox.put)
     finally:
         account.close()
     if ended.how != "stopped":
@@ -89,24 +89,24 @@ class _Shared:
     """What all trials have in common: the site's certificate, the client's key, the training, the tables."""
 
     case: Case
-    certificate: Path
+    certificate: identity.SiteCertificate
     key: bytes
     training: Training
     tables: tuple[str, str]
 
     @classmethod
     def made_in(cls, folder: Path, case: Case) -> _Shared:
-        identity.create_site(folder / SITE, SITE, ["localhost"])
+        certificate = identity.create_site(folder / SITE, SITE, ["localhost"])
         identity.create_client(folder / CLIENT, CLIENT)
         key = (folder / CLIENT / identity.CLIENT_KEY).read_bytes()
         tables = tuple(_table(case, world) for world in (0, 1))
-        return cls(case, folder / SITE / identity.SITE_CERTIFICATE, key, training_of(case), (tables[0], tables[1]))
+        return cls(case, certificate, key, training_of(case), (tables[0], tables[1]))
 
     def client_home(self, home: Path, world: int) -> Path:
         """A new client's folder in one of the worlds."""
         home.mkdir()
         (home / "data.csv").write_text(self.tables[world])
-        (home / "client.toml").write_text(toml_of(_client_settings(self.case, self.certificate)))
+        (home / "client.toml").write_text(toml_of(_client_settings(self.case, self.certificate.fingerprint)))
         with os.fdopen(os.open(home / identity.CLIENT_KEY, os.O_WRONLY | os.O_CREAT, 0o600), "wb") as file:
             file.write(self.key)
         return home
@@ -191,14 +191,14 @@ def training_of(case: Case) -> Training:
     )
 
 
-def _client_settings(case: Case, certificate: Path) -> dict[str, Any]:
+def _client_settings(case: Case, fingerprint: str) -> dict[str, Any]:
     privacy = case.privacy
     return {
         "name": CLIENT,
         "data": "data.csv",
         "intercept": case.intercept,
         "task": TASK_OF[case.objective.kind],
-        "site": {"certificate": str(certificate), "superlink": "localhost:1"},
+        "site": {"address": "localhost:1", "fingerprint": fingerprint},
         "privacy": {
             "enabled": True,
             "phi1": privacy.phi1,

@@ -31,6 +31,7 @@ from pgfl.audit.planted_bugs import IN_THE_FIELD, PLANTED
 from pgfl.audit.planted_in_pairs import AT_A_SITE, IN_MASKED_CLIENTS, UNDER_MASKS
 from pgfl.audit.scores import scores
 from pgfl.audit.subjects import Mechanism, Played
+from pgfl.extras import require
 
 Path = Literal["simulator", "compiled", "device", "safe-noise", "ledger", "deployed"]
 Progress = Callable[[int, int, str], None]
@@ -176,6 +177,7 @@ class Report:
 
 def audit(scale: Scale = QUICK, *, seed: int = 0, progress: Progress | None = None) -> Report:
     """Attack everything. A correct mechanism is reported to leak with probability at most `FALSE_ALARM`."""
+    require("The audit also attacks the network, which needs cryptography", "network", "cryptography")
     jobs = _jobs(scale)
     alpha = FALSE_ALARM / sum(bug is None for _, _, bug in jobs)
     findings = []
@@ -242,7 +244,7 @@ def _jobs(scale: Scale) -> list[tuple[Case, Path, str | None]]:
     jobs += [(case, "compiled", None) for case in kernels] if find_spec("numba") else []
     jobs += [(huber(), "safe-noise", None), (linearised_huber(), "safe-noise", None), (huber(), "ledger", None)]
     jobs += _pair_jobs()
-    networked = find_spec("flwr") is not None
+    networked = find_spec("cryptography") is not None and find_spec("Crypto") is not None
     jobs += (
         [(case, "deployed", None) for case in (*deployed_cases(), deployed_site(), deployed_masked())]
         if networked

@@ -6,16 +6,18 @@ import errno
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import click
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from pgfl import __version__
 from pgfl.did_you_mean import nearest
 from pgfl.errors import PgflError
 from pgfl.simulate.mpi.launcher import launched_rank
+
+if TYPE_CHECKING:
+    from click import Command, Context, HelpFormatter
 
 COMMANDS = {
     "describe": ("pgfl.cli.describe", "What a table holds: columns, clients, servers, clusters, and what looks wrong."),
@@ -37,6 +39,8 @@ COMMANDS = {
 """Command → (module whose `app` it is, one line of help)."""
 
 INTERRUPTED = 130
+_ParserError: type[Any] = typer.BadParameter.__mro__[2]
+"""ClickException: of click, or of the copy of click that newer versions of Typer contain."""
 
 
 class LazyGroup(TyperGroup):
@@ -44,30 +48,28 @@ class LazyGroup(TyperGroup):
 
     _listing = False
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
+    def list_commands(self, ctx: Context) -> list[str]:
         """All commands, in the table's order."""
         return list(COMMANDS)
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+    def get_command(self, ctx: Context, cmd_name: str) -> Command | None:
         """The command, imported unless only its one-liner is wanted."""
         if cmd_name not in COMMANDS:
             return None
         module, help_line = COMMANDS[cmd_name]
         if self._listing:
-            return click.Command(cmd_name, help=help_line)
+            return TyperCommand(cmd_name, help=help_line)
         command = typer.main.get_command(import_module(module).app)
         command.name = cmd_name
         return command
 
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
+    def resolve_command(self, ctx: Context, args: list[str]) -> tuple[str | None, Command | None, list[str]]:
         """As click does, with a suggestion for a name that is not known."""
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
             ctx.fail(f"There is no command {args[0]!r}{nearest(args[0], COMMANDS)}")
         return super().resolve_command(ctx, args)
 
-    def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+    def format_help(self, ctx: Context, formatter: HelpFormatter) -> None:
         """The help page, without importing any command."""
         self._listing = True
         super().format_help(ctx, formatter)
@@ -101,22 +103,27 @@ def execute(arguments: Sequence[str] | None = None) -> int:
             args=None if arguments is None else list(arguments), prog_name="pgfl", standalone_mode=False
         )
         return outcome if isinstance(outcome, int) else 0
-    except click.exceptions.NoArgsIsHelpError as error:
-        typer.echo(error.format_message(), err=True)
-        return 2
-    except click.ClickException as error:
+    except _ParserError as error:
+        if type(error).__name__ == "NoArgsIsHelpError":
+            typer.echo(error.format_message(), err=True)
+            return 2
         return _fail(f"{error.format_message().rstrip('.')}; see {_help_of(error)}.", 2)
     except PgflError as error:
         return _fail(str(error), error.exit_code)
-    except (KeyboardInterrupt, click.Abort):
+    except (KeyboardInterrupt, typer.Abort):
         return _fail("Interrupted; a run that has a checkpoint goes on with --resume --out FOLDER.", INTERRUPTED)
+    except ModuleNotFoundError as error:
+        library = str(error.name).partition(".")[0]
+        if library in ("None", "pgfl"):
+            raise
+        return _fail(f"{library} is missing; install it with pip install {library}.", 2)
     except OSError as error:
         return _fail(_why(error), 2)
     except MemoryError:
         return _fail("There is not enough memory for this; take fewer runs, clients or threads, or float32.", 1)
 
 
-def _help_of(error: click.ClickException) -> str:
+def _help_of(error: Exception) -> str:
     context = getattr(error, "ctx", None)
     return f"`{context.command_path if context else 'pgfl'} --help`"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Annotated
 
@@ -18,6 +19,10 @@ app = typer.Typer(no_args_is_help=True, help="A client: its key, its own privacy
 def init(
     name: Annotated[str, typer.Argument(help="The client's name, as its site will know it.")],
     home: Annotated[Path, typer.Option("--home", help="The client's folder.")] = Path("."),
+    address: Annotated[str, typer.Option("--address", help="host:port of the site.")] = "north.example.org:9094",
+    fingerprint: Annotated[
+        str, typer.Option("--fingerprint", help="Fingerprint of the site's certificate, from its operator.")
+    ] = "0" * 64,
 ) -> None:
     """Make the client's key; the public half goes to the site's operator."""
     from pgfl.deploy.identity import CLIENT_PUBLIC, create_client
@@ -26,7 +31,7 @@ def init(
     key = create_client(home, name)
     typer.echo(f"{home / CLIENT_PUBLIC} is the public key of {name}; hand it to the operator of the site.")
     typer.echo(f"fingerprint {key.fingerprint}")
-    if write_once(home / "client.toml", CLIENT.format(name=name)):
+    if write_once(home / "client.toml", CLIENT.format(name=name, address=address, fingerprint=fingerprint)):
         typer.echo(f"{home / 'client.toml'} is where to begin; the policy in it is yours alone.")
 
 
@@ -37,7 +42,6 @@ def join(settings: Annotated[Path, typer.Argument(help="client.toml")]) -> None:
     from pgfl.deploy.client.client_settings import load_client
     from pgfl.deploy.client.samples_apart import load_samples_apart
     from pgfl.deploy.ending import when_parent_is_gone, when_told_to_end
-    from pgfl.deploy.flower.flower_client import invitations_of
     from pgfl.deploy.log_settings import start_logging
     from pgfl.deploy.processes import make_private, only_one, private_files
     from pgfl.privacy.rules import off_although_written
@@ -52,7 +56,7 @@ def join(settings: Annotated[Path, typer.Argument(help="client.toml")]) -> None:
         participant = Participant(loaded, load_samples_apart(loaded))
         when_told_to_end(participant.stop)
         when_parent_is_gone(participant.stop)
-        reason = participant.run(invitations_of(loaded))
+        reason = participant.run()
     typer.echo(f"Client {loaded.name} ended: {reason}.")
 
 
@@ -80,14 +84,18 @@ def roster(
 @app.command()
 def trust(
     settings: Annotated[Path, typer.Argument(help="client.toml")],
-    certificate: Annotated[Path, typer.Argument(help="The site's next certificate, from its operator.")],
+    certificate: Annotated[str, typer.Argument(help="The site's next certificate (a file), or its fingerprint.")],
 ) -> None:
     """Trust the certificate that the site will switch to, beside its present one. Works while the client runs."""
     from pgfl.deploy.client.client_settings import load_client
-    from pgfl.deploy.rotation import trust_next
+    from pgfl.deploy.identity import SiteCertificate
+    from pgfl.deploy.rotation import PINS, SitePins
 
-    coming = trust_next(Path(load_client(settings).site.certificate), certificate)
-    typer.echo(f"{coming.name} may switch to its next certificate (fingerprint {coming.fingerprint}).")
+    loaded = load_client(settings)
+    given = re.fullmatch(r"[0-9a-f]{64}", certificate)
+    fingerprint = certificate if given else SiteCertificate.read(Path(certificate)).fingerprint
+    SitePins(Path(loaded.home) / PINS, loaded.site.fingerprint).trust(fingerprint)
+    typer.echo(f"The site may switch to its next certificate (fingerprint {fingerprint}).")
 
 
 @app.command()
@@ -187,6 +195,7 @@ def status(settings: Annotated[Path, typer.Argument(help="client.toml")], as_jso
         )
         return
     with Ledger.read(Path(loaded.ledger)) as ledger:
+        ledger.verify()
         summary = ledger.summary()
     if as_json:
         typer.echo(strict_json(noted(summary, UNPROTECTED), indent=None))

@@ -31,6 +31,7 @@ def show(file: File, client: Client = None, as_json: Json = False) -> None:
 
     with Ledger.read(file) as ledger:
         _check_owner(ledger, client)
+        ledger.verify()
         summary = ledger.summary()
         rows = [row.described() for row in ledger.rows()]
     if as_json:

@@ -143,7 +143,10 @@ def _continued(
     if source is None and earlier.config is None:
         raise ResultError(f"{finished} has no config; go on with it in Python: train(…, start=Result.load(folder)).")
     config = load(source or str(finished / CONFIG), overrides, seed, folds)
-    played = int(earlier.rounds[-1])
+    played, stated = int(earlier.rounds[-1]), {override.partition("=")[0].strip() for override in overrides}
+    if source is None:  # what the folder's config says about records was about the run before it
+        unstated = [name for name in ("new_clients", "moved_records") if name not in stated]
+        config = config.model_copy(update={name: type(config).model_fields[name].default for name in unstated})
     return config.model_copy(
         update={
             "continues": str(finished.resolve()),

@@ -37,16 +37,18 @@ def init(
     from pgfl.deploy.templates import SITE, write_once
 
     certificate = create_site(home, name, host or [])
-    typer.echo(f"{home / SITE_CERTIFICATE} is the certificate of {name}; hand it to neighbours and clients.")
-    typer.echo(f"fingerprint {certificate.fingerprint}")
-    if write_once(home / "site.toml", SITE.format(name=name, public=(host or ["127.0.0.1"])[0])):
+    typer.echo(f"{home / SITE_CERTIFICATE} is the certificate of {name}; hand it to neighbours.")
+    typer.echo(f"fingerprint {certificate.fingerprint}, for clients")
+    if write_once(home / "site.toml", SITE.format(name=name)):
         typer.echo(f"{home / 'site.toml'} is where to begin; all sites of a network share its [training].")
 
 
 @app.command()
 def link(
     certificate: Annotated[Path, typer.Argument(help="The neighbour's certificate, from its operator.")],
-    address: Annotated[str, typer.Option("--address", help="host:port of the neighbour's peer service.")],
+    address: Annotated[
+        str | None, typer.Option("--address", help="host:port of the neighbour; without one, it calls this site.")
+    ] = None,
     home: Home = Path("."),
     wait: Wait = WAIT_SECONDS,
 ) -> None:
@@ -54,10 +56,10 @@ def link(
     from pgfl.deploy.identity import SiteCertificate
 
     neighbour = SiteCertificate.read(certificate)
-    if ":" not in address:
+    if address is not None and ":" not in address:
         raise NetworkError(f"--address is host:port, as in north.example.org:9094; got {address!r}.")
     with _store(home) as store:
-        change = store.link(neighbour, address)
+        change = store.link(neighbour, address or "")
     _applied(f"{neighbour.name} is a neighbour (fingerprint {neighbour.fingerprint})", home, change, wait)
 
 
@@ -171,7 +173,6 @@ def rollback(
 def serve(settings: Annotated[Path, typer.Argument(help="site.toml")]) -> None:
     """Run the site until the last round is done; started again, it goes on from the last completed round."""
     from pgfl.deploy.ending import when_parent_is_gone
-    from pgfl.deploy.flower.flower_site import inviter_of
     from pgfl.deploy.log_settings import start_logging
     from pgfl.deploy.processes import only_one, private_files
     from pgfl.deploy.site.site import LOCK, Site
@@ -182,7 +183,7 @@ def serve(settings: Annotated[Path, typer.Argument(help="site.toml")]) -> None:
     check_not_moved(Path(loaded.home))
     start_logging(loaded.log, Path(loaded.home))
     with private_files(), only_one(Path(loaded.home) / LOCK, f"Site {loaded.name}"):
-        site = Site(loaded, inviter_of(loaded))
+        site = Site(loaded)
 
         async def run() -> str:
             loop = asyncio.get_running_loop()
@@ -292,9 +293,12 @@ def status(home: Home = Path("."), as_json: Json = False) -> None:
             "—" if client["epsilon_left"] is None else f"{client['epsilon_left']:.3g}",
         )
     console.print(table)
+    if over_cap := (figures["last"] or {}).get("over_cap"):
+        console.print(f"over training.privacy.noise_cap, sits out: {', '.join(over_cap)}", highlight=False)
     for neighbour in figures["neighbours"]:
         state = "there" if neighbour["name"] in figures["up"] else "not reached"
-        console.print(f"neighbour {neighbour['name']} at {neighbour['address']}: {state}", highlight=False)
+        where = f"at {neighbour['address']}" if neighbour["address"] else "(it calls)"
+        console.print(f"neighbour {neighbour['name']} {where}: {state}", highlight=False)
     if figures["refused"]:
         console.print("refused: " + ", ".join(f"{n} {why}" for why, n in figures["refused"].items()), highlight=False)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
@@ -22,14 +21,16 @@ def studio(
     no_open: Annotated[bool, typer.Option("--no-open", help="Print the address, but open no browser.")] = False,
 ) -> None:
     """Open a local page: play with trainings, train on your own table, compare runs, watch a network."""
-    from pgfl.errors import MissingExtra
+    from pgfl.extras import require
 
-    if find_spec("nicegui") is None:
-        raise MissingExtra("The studio needs NiceGUI; install it with pip install 'pgfl[studio]'.")
+    require("The studio needs NiceGUI", "studio", "nicegui")
     from pgfl.studio.serving import Wanted, serve
 
     serve(Wanted(results, port, not no_open), _say)
 
 
-def _say(address: str) -> None:
-    typer.echo(f"pgfl studio: {address}\nOnly this machine can open it. Ctrl-C ends it.")
+def _say(address: str, entrance: Path) -> None:
+    typer.echo(
+        f"pgfl studio: {address}\nThe address works once; another browser of yours can open {entrance}.\n"
+        "Only this machine can open it. Ctrl-C ends it."
+    )

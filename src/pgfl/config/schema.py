@@ -367,6 +367,8 @@ class Config(Section):
     engine: Literal["auto", "numpy", "numba", "jax", "mpi", "mpi-numba"] = training_defaults.ENGINE
     threads: Count | None = training_defaults.THREADS
     continues: str | None = None
+    new_clients: tuple[str, ...] = ()
+    moved_records: bool | None = None
     data: Annotated[
         Annotated[SyntheticData, Tag("<synthetic-regression>")]
         | Annotated[MnistData, Tag("<mnist>")]

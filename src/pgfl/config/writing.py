@@ -20,4 +20,6 @@ def to_toml(config: Config) -> str:
     for section, key in (("objective", "clusters"), ("data", "columns"), ("data", "ignore")):
         if not settings[section].get(key, True):
             del settings[section][key]
+    if not settings["new_clients"]:
+        del settings["new_clients"]
     return tomli_w.dumps(settings)

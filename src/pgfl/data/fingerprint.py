@@ -25,6 +25,8 @@ def fingerprint(config: Config, *, of_records: bool = True) -> str:
         del settings["privacy"]
     if settings.pop("continues") is not None:
         settings["continues"] = _content_digest(Path(str(config.continues)) / "state.npz")
+    else:
+        del settings["new_clients"], settings["moved_records"]  # statements about what is continued
     for section, key in PATH_KEYS:
         if isinstance(path := settings[section].get(key), str):
             public_only = section == "data" and not of_records

@@ -14,11 +14,11 @@ import numpy as np
 
 from pgfl.demo.replay import largest_difference
 from pgfl.demo.scenario import START_SECONDS
-from pgfl.deploy.ending import ended_like_ctrl_c
 from pgfl.deploy.local import LEDGER, LocalNetwork
 from pgfl.errors import LedgerError, NetworkError
 from pgfl.privacy.ledger import Ledger
 from pgfl.privacy.trust import Level
+from pgfl.signals import ended_like_ctrl_c
 
 AGREEMENT = 1e-10
 _ROUND_SECONDS, _END_SECONDS = 30.0, 60.0

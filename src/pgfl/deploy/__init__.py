@@ -1,1 +1,5 @@
-"""The real network: sites and clients as separate processes. Flower for membership, frames over TLS for rounds."""
+"""The real network: sites and clients as separate processes that exchange frames over TLS."""
+
+from pgfl.extras import require
+
+require("The network needs cryptography and PyCryptodome", "network", "cryptography", "Crypto")

@@ -17,7 +17,7 @@ from pgfl.core.assured import LEAST_TOLERANCE
 from pgfl.core.topology import Mixing
 from pgfl.errors import NetworkError, PrivacyError
 from pgfl.objectives import BatchedObjective, Ridge
-from pgfl.privacy.trust import Level, Trust
+from pgfl.privacy.trust import NOISE_CAP, Level, Trust
 
 Name = Annotated[str, Field(min_length=1, max_length=63)]
 Task = Literal["regression", "classification"]
@@ -36,6 +36,7 @@ class AgreedPrivacy(PrivacyKeys):
     contributors: int = Trust.contributors
     colluders: int = Trust.colluders
     dropouts: float = Trust.dropouts
+    noise_cap: float = NOISE_CAP  # on what a member may state, over the median of its pair
 
     @property
     def level(self) -> Trust:
@@ -82,8 +83,14 @@ class Training(Section):
 
     @property
     def text(self) -> str:
-        """One spelling, so that equal configurations are equal text."""
-        return self.model_copy(update={"clusters": tuple(sorted(self.clusters))}).model_dump_json()
+        """One spelling, so that equal configurations are equal text.
+
+        A cap that is the default is left out: trainings that were begun before there was one go on.
+        """
+        sorted_copy = self.model_copy(update={"clusters": tuple(sorted(self.clusters))})
+        return sorted_copy.model_dump_json(
+            exclude={"privacy": {"noise_cap"}} if self.privacy.noise_cap == NOISE_CAP else None
+        )
 
     @property
     def digest(self) -> str:

@@ -3,41 +3,38 @@
 from __future__ import annotations
 
 import datetime
+import hashlib
 import os
 import shutil
 import socket
-import ssl
 import stat
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
-from email.utils import parsedate_to_datetime
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from cryptography import x509
 
 from pgfl import __version__
-from pgfl.deploy import identity, processes
+from pgfl.deploy import identity, pinned_tls, processes
 from pgfl.deploy.client.acceptance import accepted
 from pgfl.deploy.client.client_samples import load_samples
 from pgfl.deploy.client.client_settings import ClientSettings
 from pgfl.deploy.guarded_listener import allow_many_files
 from pgfl.deploy.identity import SiteCertificate
+from pgfl.deploy.rotation import PINS, SitePins
 from pgfl.deploy.site.site_settings import SiteSettings
 from pgfl.deploy.site.site_status import is_running
 from pgfl.deploy.site.site_store import STORE, SiteStore
 from pgfl.errors import PgflError
 from pgfl.privacy.ledger import Ledger
 
-FLOWER = "1.41.0"
 _LEAST_DISK_BYTES = 1 << 30
 _LEAST_FILES = 1024
 _SOON = datetime.timedelta(days=60)
 _CONNECT_SECONDS, _REPLY_SECONDS = 10.0, 3.0
 _FAR_SECONDS = 0.5
-_MOST_AHEAD_SECONDS, _MOST_BEHIND_SECONDS = 5.0, 300.0  # what Flower takes
 
 
 @dataclass(frozen=True)
@@ -57,10 +54,10 @@ def examine_site(settings: SiteSettings) -> list[Finding]:
     """Everything that a site needs."""
     home = Path(settings.home)
     return [
-        *_versions(),
+        _version(),
         _private(home / identity.SITE_KEY),
         *_certificate(home / identity.SITE_CERTIFICATE, settings.name),
-        *_ports(settings, is_running(home)),
+        _port(settings, is_running(home)),
         *_tried("record", lambda: list(_record(settings))),
         _disk(home),
         _files(),
@@ -71,11 +68,10 @@ def examine_client(settings: ClientSettings) -> list[Finding]:
     """Everything that a client needs."""
     home = Path(settings.home)
     return [
-        *_versions(),
+        _version(),
         _private(home / identity.CLIENT_KEY),
-        *_certificate(Path(settings.site.certificate), None),
-        _reached("the site's Flower", settings.site.superlink),
-        *_clock(settings),
+        _reached("the site", settings.site.address),
+        *_tried("certificate", lambda: list(_shown(settings))),
         *_tried("data", lambda: [_samples(settings)]),
         *_tried("ledger", lambda: list(_ledger(settings))),
         *_tried("training", lambda: [_training(home)]),
@@ -83,14 +79,8 @@ def examine_client(settings: ClientSettings) -> list[Finding]:
     ]
 
 
-def _versions() -> Iterator[Finding]:
-    yield Finding(f"pgfl {__version__}; all machines of a network must run the same version")
-    try:
-        found = version("flwr")
-    except PackageNotFoundError:
-        found = None
-    good = found == FLOWER
-    yield Finding(f"Flower {found or 'is missing'}", None if good else "install pgfl with its extra 'network'")
+def _version() -> Finding:
+    return Finding(f"pgfl {__version__}; all machines of a network must run the same version")
 
 
 def _private(path: Path) -> Finding:
@@ -101,7 +91,7 @@ def _private(path: Path) -> Finding:
     return Finding(f"{path} is private")
 
 
-def _certificate(path: Path, name: str | None) -> Iterator[Finding]:
+def _certificate(path: Path, name: str) -> Iterator[Finding]:
     try:
         certificate = SiteCertificate.read(path)
     except PgflError as error:
@@ -111,7 +101,7 @@ def _certificate(path: Path, name: str | None) -> Iterator[Finding]:
     begins = x509.load_pem_x509_certificate(certificate.pem).not_valid_before_utc
     now = datetime.datetime.now(datetime.UTC)
     advice = None
-    if name is not None and certificate.name != name:
+    if certificate.name != name:
         advice = f"site.toml calls this site {name}, its certificate {certificate.name}; use one name"
     elif now < begins:
         advice = "it is not valid yet: set this machine's clock"
@@ -123,18 +113,15 @@ def _certificate(path: Path, name: str | None) -> Iterator[Finding]:
     yield Finding(f"certificate of {certificate.name} until {ends:%Y-%m-%d}, fingerprint {shown}…", advice)
 
 
-def _ports(settings: SiteSettings, running: bool) -> Iterator[Finding]:
-    listen = settings.listen
-    for name in ("flower", "clients", "peers"):
-        port = getattr(listen, name)
-        if running:
-            yield _reached(f"own port {name}", f"{_local(listen.host)}:{port}")
-            continue
-        try:
-            processes.listen(listen.host, port).close()
-            yield Finding(f"port {port} ({name}) is free")
-        except OSError as error:
-            yield Finding(f"port {port} ({name}): {error.strerror}", f"free it, or change listen.{name}")
+def _port(settings: SiteSettings, running: bool) -> Finding:
+    host, port = settings.listen.host, settings.listen.port
+    if running:
+        return _reached("own port", f"{_local(host)}:{port}")
+    try:
+        processes.listen(host, port).close()
+    except OSError as error:
+        return Finding(f"port {port}: {error.strerror}", "free it, or change listen.port")
+    return Finding(f"port {port} is free")
 
 
 def _local(host: str) -> str:
@@ -154,26 +141,19 @@ def _reached(what: str, address: str) -> Finding:
     return Finding(f"{what} at {address}: connected in {1000 * seconds:.0f} ms", advice)
 
 
-def _clock(settings: ClientSettings) -> Iterator[Finding]:
-    """How far this machine's clock is from the site's, by the date in its reply; nothing if it cannot be asked."""
-    host, _, port = settings.site.superlink.rpartition(":")
+def _shown(settings: ClientSettings) -> Iterator[Finding]:
+    """Whether the site shows a certificate that this client accepts; nothing if it cannot be asked."""
+    host, _, port = settings.site.address.rpartition(":")
     try:
-        site = SiteCertificate.read(Path(settings.site.certificate))
-        tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        tls.load_verify_locations(cadata=site.pem.decode())
         plain = socket.create_connection((host.strip("[]"), int(port)), timeout=_REPLY_SECONDS)
-        with closing(plain), closing(tls.wrap_socket(plain, server_hostname=site.tls_name)) as secure:
-            secure.sendall(f"HEAD / HTTP/1.1\r\nHost: {site.tls_name}\r\nConnection: close\r\n\r\n".encode())
-            reply = secure.recv(1 << 14).decode("latin-1").splitlines()
-        theirs = parsedate_to_datetime(next(line[5:] for line in reply if line.lower().startswith("date:")).strip())
-    except ssl.SSLCertVerificationError:
-        yield Finding("the site shows another certificate than the one here", "ask its operator for the present one")
+        with closing(plain), closing(pinned_tls.calling_by_fingerprint().wrap_socket(plain)) as secure:
+            shown = hashlib.sha256(secure.getpeercert(binary_form=True) or b"").hexdigest()
+    except (OSError, ValueError):
         return
-    except (OSError, ValueError, StopIteration, PgflError):
-        return
-    ahead = (datetime.datetime.now(datetime.UTC) - theirs).total_seconds()
-    good = -_MOST_BEHIND_SECONDS < ahead < _MOST_AHEAD_SECONDS
-    yield Finding(f"the clock is {ahead:+.0f} s from the site's", None if good else "set it: Flower refuses the client")
+    if shown in SitePins(Path(settings.home) / PINS, settings.site.fingerprint).accepted():
+        yield Finding(f"the site shows the pinned certificate, fingerprint {shown[:16]}…")
+    else:
+        yield Finding(f"the site shows another certificate, fingerprint {shown[:16]}…", "ask its operator")
 
 
 def _record(settings: SiteSettings) -> Iterator[Finding]:
@@ -187,7 +167,10 @@ def _record(settings: SiteSettings) -> Iterator[Finding]:
     if not clients:
         yield Finding("no client is admitted", "admit one with `pgfl site admit`")
     for name, neighbour in neighbours.items():
-        yield _reached(f"neighbour {name}", neighbour.address)
+        if neighbour.address:
+            yield _reached(f"neighbour {name}", neighbour.address)
+        else:
+            yield Finding(f"neighbour {name} calls this site; no address of it is known here")
 
 
 def _samples(settings: ClientSettings) -> Finding:

@@ -7,8 +7,7 @@ import queue
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import cache
 
 _PIPE = "PGFL_PARENTS_PIPE"
@@ -61,17 +60,3 @@ def parents_pipe() -> tuple[int, dict[str, str]]:
 def _pipe(_process: int) -> tuple[int, int]:
     """One for all children of a process; a fork has its own."""
     return os.pipe()
-
-
-@contextmanager
-def ended_like_ctrl_c() -> Iterator[None]:
-    """Inside, SIGTERM and a closed terminal end this process as Ctrl-C does, so that it can clean up."""
-    term, hang_up = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGHUP)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    if hang_up is signal.SIG_DFL:  # nohup ignores it
-        signal.signal(signal.SIGHUP, lambda *_: signal.raise_signal(signal.SIGTERM))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, term)
-        signal.signal(signal.SIGHUP, hang_up)

@@ -14,11 +14,12 @@ from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from pgfl.deploy.guarded_listener import ConnectionLimits, Listener
 from pgfl.deploy.tls_frames import (
     CHUNK,
+    CONNECT_SECONDS,
     HUNG_UP,
     PULSE,
     SIGN_OF_LIFE,
@@ -30,7 +31,8 @@ from pgfl.deploy.tls_frames import (
 
 _HANDSHAKES: Final = ThreadPoolExecutor(1, "handshakes")
 _LAST_SECONDS: Final = 1.0  # for what waits to be sent when a port is closed
-_EARLY: Final = "it hung up in the TLS handshake, as one that does not trust this site's certificate does"
+_UNHANDLED: Final = "what it sent could not be handled here"
+_EARLY: Final = "it hung up in the TLS handshake"
 
 
 class Conversation(Protocol):
@@ -69,6 +71,7 @@ class FrameConnection(asyncio.BufferedProtocol):
         self.over: asyncio.Future[None] = self._loop.create_future()
         self._closing = False  # this end hangs up
         self._why: str | None = None  # what the other end did wrong
+        self._paused = False
         self._heard = self._moved = self._loop.time()
         self._sent = self._gone = 0  # bytes handed to the system to send, and those of them that it has sent
 
@@ -84,6 +87,17 @@ class FrameConnection(asyncio.BufferedProtocol):
             self._refuse(error)
         else:
             self._flush()
+
+    def pause(self) -> None:
+        """Read no more for now: what the other end sends waits there."""
+        self._paused = True
+        self._transport.pause_reading()
+
+    def resume(self) -> None:
+        """Read on."""
+        if self._paused:
+            self._paused, self._heard = False, self._loop.time()
+            self._transport.resume_reading()
 
     def close(self) -> None:
         """Hang up after what waits to be sent; nothing more is heard."""
@@ -134,7 +148,7 @@ class FrameConnection(asyncio.BufferedProtocol):
         error = step.exception()
         if self.over.done():
             return
-        if error is not None:
+        if error is not None and not self.frames.ready:
             self._refuse(error)
             return
         self._flush()
@@ -142,17 +156,33 @@ class FrameConnection(asyncio.BufferedProtocol):
         if self.frames.ready and not self._closing:
             self._timer.cancel()
             self._timer = self._loop.call_later(self._pulse.beat, self._beat)
-            self._conversation.opened(self)
-            self._pass_on(step.result())
+            self._converse(self._conversation.opened, self)
+            if error is not None:  # the handshake is done: what came with its last bytes is at fault
+                self._refuse(error)
+            else:
+                self._pass_on(step.result())
 
     def _pass_on(self, frames: list[bytes]) -> None:
         for frame in frames:
             if frame and not self._closing:
-                self._conversation.heard(frame)
+                self._converse(self._conversation.heard, frame)
+
+    def _converse(self, handle: Callable[[Any], None], argument: object) -> None:
+        """Let the conversation handle something; if it fails, only this connection ends.
+
+        asyncio would end it for a failure in `buffer_updated`, but not in a callback: the first frame may come with the
+        last bytes of the handshake, and then it is handled in one.
+        """
+        try:
+            handle(argument)
+        except Exception as error:
+            self._loop.call_exception_handler({"message": _UNHANDLED, "exception": error, "protocol": self})
+            self._give_up(_UNHANDLED)
 
     def _refuse(self, error: BaseException) -> None:
         """Hang up, after TLS has told the other end why."""
-        self._why = self._why or str(error)
+        if not self._closing:
+            self._why, self._closing = str(error), True
         self._flush()
         self.close()
 
@@ -169,12 +199,25 @@ class FrameConnection(asyncio.BufferedProtocol):
         """It is over."""
         self._timer.cancel()
         if not self._closing:
-            self._why = HUNG_UP if self.frames.ready else _EARLY
+            self._why = self._last_words() or (HUNG_UP if self.frames.ready else _EARLY)
         self._conversation.ended(self._why)
         self.over.set_result(None)
 
+    def _last_words(self) -> str | None:
+        """Why TLS at the other end gave up, where a failed write ended the connection before that was read."""
+        try:
+            with self._transport.get_extra_info("socket").dup() as unread:
+                self.frames.receive(unread.recv(CHUNK))
+        except BadConnection as error:
+            return str(error)
+        except OSError:
+            pass
+        return None
+
     def _give_up(self, why: str) -> None:
-        self._why = why
+        """Hang up at once; the first reason is the one that counts."""
+        if not self._closing:
+            self._why = why
         self.abort()
 
     # signs of life ----------------------------------------------------------------------------------------------------
@@ -184,6 +227,8 @@ class FrameConnection(asyncio.BufferedProtocol):
 
     def _beat(self) -> None:
         now, waiting = self._loop.time(), self._transport.get_write_buffer_size()
+        if self._paused:
+            self._heard = now
         if not waiting or self._sent - waiting > self._gone:
             self._moved = now
         self._gone = self._sent - waiting
@@ -193,6 +238,20 @@ class FrameConnection(asyncio.BufferedProtocol):
         else:
             self.send(SIGN_OF_LIFE)
             self._timer = self._loop.call_later(min(self._pulse.beat, left), self._beat)
+
+
+async def call(
+    address: str, frames: TlsFrames, conversation: Conversation, outbox_bytes: int, pulse: Pulse = PULSE
+) -> FrameConnection:
+    """Call an address (host:port); the handshake follows. Raises `BadConnection`."""
+    host, _, port = address.rpartition(":")
+    connection = FrameConnection(frames, conversation, CONNECT_SECONDS, outbox_bytes, pulse)
+    try:
+        async with asyncio.timeout(CONNECT_SECONDS):
+            await asyncio.get_running_loop().create_connection(lambda: connection, host.strip("[]"), int(port))
+    except (OSError, ValueError) as error:
+        raise BadConnection.because(error) from error
+    return connection
 
 
 class FramePort:

@@ -1,4 +1,7 @@
-"""A port with limits: so many connections at a time and per address; each one is handed to a coroutine."""
+"""A port with limits: so many connections at a time and per address; each one is handed to a coroutine.
+
+An IPv6 address counts as its /64: that is what one caller is given, so that it could call from 2⁶⁴ addresses.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass, field
+from ipaddress import IPv4Address, IPv6Network, ip_address
 from typing import Any
 
 from pgfl.deploy import processes
@@ -42,12 +46,20 @@ def allow_many_files() -> int:
     return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 
 
+def counted_address(address: str) -> str:
+    """Return what an address is counted and logged as: itself if it is IPv4, else its /64."""
+    found = ip_address(address)
+    if isinstance(found, IPv4Address):
+        return str(found)
+    return str(found.ipv4_mapped or IPv6Network((int(found), 64), strict=False))
+
+
 Visit = Callable[[socket.socket, str], Coroutine[Any, Any, None]]
 
 
 @dataclass
 class Listener:
-    """A listening socket whose connections are counted; `visit` gets each one with the caller's address."""
+    """A listening socket whose connections are counted; `visit` gets each one with the caller's address as counted."""
 
     visit: Visit
     refused: Counter[str]
@@ -88,7 +100,7 @@ class Listener:
                 self._sparing.warning("accept", f"a connection cannot be accepted ({error})")
                 await asyncio.sleep(1.0)
                 continue
-            host = str(address[0])
+            host = counted_address(address[0])
             if self._open[host] >= self.limits.per_address or self._open.total() >= self._together:
                 connection.close()
                 self.refused["connections"] += 1

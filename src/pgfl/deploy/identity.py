@@ -1,7 +1,6 @@
 """Who is who: a site's key and self-signed certificate, a client's key. Trust is pinned, there is no authority.
 
-A site is known by its certificate, byte for byte. A client is known by its public key (ECDSA, P-384), which is also its
-key for Flower's node authentication.
+A site is known by its certificate, byte for byte. A client is known by its public key (ECDSA, P-384).
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ class LocalNetwork:
     bounds: dict[str, Any] = field(default_factory=dict)
     record_noise: bool = False
     own_privacy: dict[str, dict[str, Any]] = field(default_factory=dict)  # of clients that deviate from `privacy`
-    ports: dict[str, tuple[int, int, int]] = field(default_factory=dict)
+    ports: dict[str, int] = field(default_factory=dict)
     running: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
     # set-up, as operators and owners would do it ---------------------------------------------------------------------
@@ -51,12 +51,12 @@ class LocalNetwork:
     def prepare(self, peer_address: Callable[[str, str], str] | None = None) -> None:
         """Make keys, links, admissions, settings and data; `peer_address(from, to)` overrides an address."""
         for site in self.federation.server_ids:
-            self.ports[site] = tuple(processes.free_port() for _ in range(3))  # type: ignore[assignment]
+            self.ports[site] = processes.free_port()
             identity.create_site(self.home(site), site, [])
             self._write_site(site)
         for first, second in self.edges():
             for here, there in ((first, second), (second, first)):
-                address = peer_address(here, there) if peer_address else f"127.0.0.1:{self.ports[there][2]}"
+                address = peer_address(here, there) if peer_address else f"127.0.0.1:{self.ports[there]}"
                 certificate = identity.SiteCertificate.read(self.home(there) / identity.SITE_CERTIFICATE)
                 self._with_store(here, partial(_link, certificate, address))
         for client in self.federation.client_ids:
@@ -74,8 +74,8 @@ class LocalNetwork:
             "name": client, "data": "data.csv", "task": TASK_OF[self.training.objective.of(cluster).kind],
             "record_noise": NOISE if self.record_noise else None,
             "site": {
-                "certificate": str((self.home(site) / identity.SITE_CERTIFICATE).resolve()),
-                "superlink": f"127.0.0.1:{self.ports[site][0]}",
+                "address": f"127.0.0.1:{self.ports[site]}",
+                "fingerprint": identity.SiteCertificate.read(self.home(site) / identity.SITE_CERTIFICATE).fingerprint,
             },
             "privacy": self.privacy | self.own_privacy.get(client, {}),
         }  # fmt: skip
@@ -178,10 +178,9 @@ class LocalNetwork:
             return use(store)
 
     def _write_site(self, site: str) -> None:
-        flower, clients, peers = self.ports[site]
         settings = {
             "name": site,
-            "listen": {"host": "127.0.0.1", "flower": flower, "clients": clients, "peers": peers},
+            "listen": {"host": "127.0.0.1", "port": self.ports[site]},
             "timing": {"pace": 0.0, **self.timing},
             "quorum": self.quorum,
             "bounds": self.bounds,

@@ -6,7 +6,6 @@ import datetime
 import json
 import logging
 import os
-import shutil
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import Annotated, Literal
@@ -25,7 +24,7 @@ class LogSettings(Section):
     level: Literal["debug", "info", "warning", "error"] = "info"
     format: Literal["text", "json"] = "text"
     file: str | None = None
-    megabytes: Positive = 10.0  # then the file is rotated, and so are the logs of Flower
+    megabytes: Positive = 10.0  # then the file is rotated
     keep: Annotated[int, Field(ge=1, le=1000)] = 5  # rotated files
 
 
@@ -64,18 +63,3 @@ class _PrivateRotatingFile(RotatingFileHandler):
     def _open(self):  # type: ignore[no-untyped-def]
         Path(self.baseFilename).parent.mkdir(parents=True, exist_ok=True)
         return open(os.open(self.baseFilename, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "a", encoding="utf-8")
-
-
-def rotate_in_place(path: Path, settings: LogSettings) -> bool:
-    """Rotate a file that another process appends to: it is copied and cut, so that the process need not know."""
-    if not path.exists() or path.stat().st_size < settings.megabytes * _MEGABYTE:
-        return False
-    for number in range(settings.keep - 1, 0, -1):
-        older = path.with_name(f"{path.name}.{number}")
-        if older.exists():
-            older.replace(path.with_name(f"{path.name}.{number + 1}"))
-    newest = path.with_name(f"{path.name}.1")
-    os.close(os.open(newest, os.O_WRONLY | os.O_CREAT, 0o600))
-    shutil.copyfile(path, newest)
-    os.truncate(path, 0)
-    return True

@@ -90,9 +90,13 @@ class Delivery(WithBoxes):
 
 
 class Ready(OfBatch):
-    """A client has its shares; it states the σ that its next release needs, and how far a loss can move an update."""
+    """A client has its shares; it states the σ that its next release needs, and how far a loss can move an update.
+
+    Together with those whose shares it could not open it would not contribute.
+    """
 
     kind = Kind.READY
+    unopened: Names
     sigma: Positive
     reach: Positive
 

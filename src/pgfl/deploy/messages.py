@@ -12,13 +12,12 @@ import numpy as np
 from pydantic import AfterValidator, FailFast, Field, model_validator
 
 from pgfl.core import roles
-from pgfl.deploy.wire import Expected, Frame, Header, Kind, encode
+from pgfl.deploy.wire import LARGEST, Expected, Frame, Header, Kind, encode
 
-_LARGEST: Final = 2**53
 _HEX: Final = "^(?:[0-9a-f]{2})*$"
 
-Count = Annotated[int, Field(ge=0, lt=_LARGEST)]
-Round = Annotated[int, Field(gt=0, lt=_LARGEST)]
+Count = Annotated[int, Field(ge=0, lt=LARGEST)]
+Round = Annotated[int, Field(gt=0, lt=LARGEST)]
 Clients = Annotated[int, Field(gt=0, le=10**9)]
 SiteName = Annotated[str, Field(max_length=63)]
 Name = Annotated[str, Field(max_length=256)]
@@ -60,7 +59,6 @@ class Hello(Header):
 
     kind = Kind.HELLO
     key: Annotated[str, Field(max_length=512)]
-    token: Annotated[str, Field(max_length=128)]
     signature: Annotated[str, Field(max_length=512, pattern=_HEX)]
     releases: Count
     budget: Annotated[str, Field(max_length=500)] | None = None

@@ -8,7 +8,6 @@ from typing import Final
 
 PROTOCOL: Final = "pgfl-frames"  # by ALPN both ends know that the other speaks frames and nothing else
 _LISTENER_SAYS: Final = {
-    "PEER_DID_NOT_RETURN_A_CERTIFICATE": "it shows no certificate",
     "CERTIFICATE_VERIFY_FAILED": "the certificate that it shows is not linked, or not valid today",
     "TLSV1_ALERT_UNKNOWN_CA": "it does not trust the certificate of this site",
     "SSLV3_ALERT_BAD_CERTIFICATE": "it does not trust the certificate of this site",
@@ -24,14 +23,13 @@ _CALLER_SAYS: Final = {
 }
 
 
-def listening(certificate: Path, key: Path, callers: bytes | None = None) -> ssl.SSLContext:
-    """For a site that shows this certificate; with `callers` (PEM), only to those who show one of theirs."""
+def listening(certificate: Path, key: Path, neighbours: bytes = b"") -> ssl.SSLContext:
+    """For a site that shows this certificate. Who shows one, too, must show one of these (PEM)."""
     context = _strict(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate, key)
     context.num_tickets = 0
-    if callers is not None:
-        context.verify_mode = ssl.CERT_REQUIRED
-        _trust(context, callers)
+    context.verify_mode = ssl.CERT_OPTIONAL
+    _trust(context, neighbours)
     return context
 
 
@@ -41,6 +39,14 @@ def calling(pinned: bytes, certificate: Path | None = None, key: Path | None = N
     _trust(context, pinned)
     if certificate is not None:
         context.load_cert_chain(certificate, key)
+    return context
+
+
+def calling_by_fingerprint() -> ssl.SSLContext:
+    """For a call to a site of which one knows the fingerprint: `TlsFrames` compares it before anything is sent."""
+    context = _strict(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
     return context
 
 

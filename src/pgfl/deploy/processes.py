@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import atexit
 import contextlib
 import fcntl
@@ -101,29 +100,15 @@ def make_private(*paths: Path) -> None:
             path.chmod(0o600)
 
 
-async def until_free(host: str, port: int, patience: float) -> None:
-    """Wait until one can listen there; raises `OSError` when patience is over."""
-    until = time.monotonic() + patience
-    while True:
-        try:
-            listen(host, port).close()
-            return
-        except OSError:
-            if time.monotonic() > until:
-                raise
-        await asyncio.sleep(0.1)
-
-
 def start(
     command: Sequence[str],
     log: Path,
     environment: Mapping[str, str] | None = None,
-    keep: socket.socket | None = None,
 ) -> subprocess.Popen[bytes]:
     """Start a child in a group of its own that does not outlive this process, however this one ends.
 
     A site or a client notices by a pipe. On Linux every child also gets SIGTERM when the calling thread ends, sometimes
-    more than once. The child also has the socket to `keep`, under the same number.
+    more than once.
     """
     pipe, told = parents_pipe()
     log.parent.mkdir(parents=True, exist_ok=True)
@@ -135,7 +120,7 @@ def start(
             stderr=subprocess.STDOUT,
             start_new_session=True,
             umask=0o077,
-            pass_fds=(pipe,) if keep is None else (pipe, keep.fileno()),
+            pass_fds=(pipe,),
             env={**os.environ, **(environment or {}), **told},
         )
     _children.add(child)
@@ -160,14 +145,6 @@ def kill(child: subprocess.Popen[bytes]) -> None:
     """kill -9 the child alone, as an accident would."""
     child.kill()
     child.wait()
-
-
-def executable(name: str) -> str:
-    """A command that was installed beside this Python."""
-    beside = Path(sys.executable).with_name(name)
-    if not beside.exists():
-        raise NetworkError(f"{name} is not installed; install pgfl with its extra 'network'.")
-    return str(beside)
 
 
 def _group_lives(group: int) -> bool:

@@ -15,12 +15,14 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from pgfl.atomic_files import write_text
 from pgfl.deploy import identity
 from pgfl.deploy.identity import ClientKey, SiteCertificate
 from pgfl.errors import NetworkError
 
 NEXT = ".next"
 ROTATION = "client.rotation"
+PINS = "site-pins.json"  # in a client's folder
 _KEY_CONTEXT = b"pgfl next client key v1\0"
 
 
@@ -65,13 +67,52 @@ def matching(certificate: SiteCertificate, key: bytes) -> bool:
 # A client's trust in its site -----------------------------------------------------------------------------------------
 
 
-def trust_next(pinned: Path, offered: Path) -> SiteCertificate:
-    """Trust the certificate that the site will switch to, beside the present one."""
-    present, coming = SiteCertificate.read(pinned), SiteCertificate.read(offered)
-    if present.name != coming.name:
-        raise NetworkError(f"{offered} is the certificate of {coming.name}, but this client's site is {present.name}.")
-    next_of(pinned).write_bytes(coming.pem)
-    return coming
+@dataclass(frozen=True)
+class SitePins:
+    """The fingerprints that a client accepts from its site: that in client.toml and, while the site rotates, the next.
+
+    A file in the client's folder keeps the next one, and that it has taken the place of the one in client.toml. It is
+    void once the owner changes client.toml.
+    """
+
+    path: Path
+    written: str  # in client.toml
+
+    def present(self) -> str:
+        """The fingerprint that the site has now, as far as this client knows."""
+        return self._read()[0]
+
+    def accepted(self) -> frozenset[str]:
+        """Those that the site may show."""
+        return frozenset(filter(None, self._read()))
+
+    def trust(self, coming: str) -> None:
+        """Accept the fingerprint to which the site will switch, beside the present one."""
+        self._write(self.present(), coming)
+
+    def saw(self, shown: str) -> bool:
+        """The site proved to be this one; returns whether it is the next, which takes the place of the present."""
+        present, coming = self._read()
+        if shown != coming or shown == present:
+            return False
+        self._write(coming, "")
+        return True
+
+    def _read(self) -> tuple[str, str]:
+        """The present and the next fingerprint; that is empty where there is none."""
+        try:
+            kept = json.loads(self.path.read_text())
+            return (str(kept["present"]), str(kept["next"])) if kept["written"] == self.written else (self.written, "")
+        except FileNotFoundError:
+            return self.written, ""
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise NetworkError(
+                f"{self.path} is damaged; delete it and write the fingerprint of the site's present certificate into "
+                "client.toml."
+            ) from error
+
+    def _write(self, present: str, coming: str) -> None:
+        write_text(self.path, json.dumps({"written": self.written, "present": present, "next": coming}) + "\n")
 
 
 @dataclass

@@ -1,8 +1,8 @@
 """Both ends of the stream between a site and a client: one authenticated connection of frames over TLS per client.
 
-The site sends a challenge. The client answers with its key, the token of its invitation, and a signature over the
-challenge and the site's certificate. Only then do frames flow. A second stream of the same client replaces the first.
-`ClientStreams` is the site's end of all its streams, `SiteStream` the client's end of one.
+The site sends a challenge. The client answers with its key and a signature over the challenge and the fingerprint of
+the site's certificate. Only then do frames flow. A second stream of the same client replaces the first. `ClientStreams`
+is the site's end of all its streams, `SiteStream` the client's end of one.
 """
 
 from __future__ import annotations
@@ -10,19 +10,17 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-import threading
-from collections import Counter
-from collections.abc import Callable, Iterator
+import ssl
+from collections import Counter, deque
+from collections.abc import Callable, Collection, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Final, Literal
 
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from pgfl.deploy import masked_messages, messages, pinned_tls
-from pgfl.deploy.frame_call import FrameCall
-from pgfl.deploy.frame_connection import FrameConnection, FramePort
-from pgfl.deploy.guarded_listener import LIMITS, ConnectionLimits
+from pgfl.deploy.frame_connection import Conversation, FrameConnection, call
 from pgfl.deploy.identity import SiteCertificate, public_key_of, sign_challenge
 from pgfl.deploy.sparing_log import SparingLog
 from pgfl.deploy.tls_frames import HUNG_UP, PULSE, BadConnection, Pulse, TlsFrames
@@ -30,8 +28,8 @@ from pgfl.deploy.wire import Expected, Frame, Limits, Malformed, decode, encode
 
 log = logging.getLogger(__name__)
 _HELLO_SECONDS: Final = 10.0
-_HELLO_BYTES: Final = 1 << 16  # the longest frame of one who is not known yet
-_OUTBOX_FRAMES: Final = 4  # of the longest, that may wait for a client
+_OUTBOX_FRAMES: Final = 4  # of the longest, that may wait for a site
+_LAST_SECONDS: Final = 1.0  # for what waits to be sent when a stream is closed
 _TO_CLIENT_FIRST: Expected = (messages.Challenge, messages.Refused)
 _TO_CLIENT: Expected = (
     messages.Welcome, messages.Request, messages.Stop, messages.Refused, *masked_messages.TO_CLIENT
@@ -53,35 +51,19 @@ class ClientStreams:
     """All open streams. `authenticate(hello, nonce)` names the client or raises `Unwelcome`."""
 
     site: str
-    certificate: Path
-    key: Path
     limits: Limits
     authenticate: Callable[[messages.Hello, bytes], str]
     on_open: Callable[[str], None]
     on_frame: Callable[[str, Frame], None]
     on_close: Callable[[str], None]
-    connections: ConnectionLimits = LIMITS
-    pulse: Pulse = PULSE
+    on_refused_release: Callable[[str, int], None] = lambda client, number: None  # it was in a malformed frame
     refused: Counter[str] = field(default_factory=Counter)
     _open: dict[str, FrameConnection] = field(default_factory=dict)
     _sparing: SparingLog = field(default_factory=lambda: SparingLog(log))
 
-    async def start(self, address: str) -> int:
-        """Listen; returns the port. Raises `OSError` where one cannot listen."""
-        self.renew()
-        self._port = FramePort(
-            lambda: self._tls, _HELLO_BYTES, lambda host: _ClientStream(self, host),
-            _OUTBOX_FRAMES * self.limits.frame_bytes, self.refused, self.connections, self.pulse,
-        )  # fmt: skip
-        return self._port.open(address)
-
-    def renew(self) -> None:
-        """Show those who connect from now on the certificate that is in its file now; streams that are open go on."""
-        self._tls = pinned_tls.listening(self.certificate, self.key)
-
-    async def stop(self) -> None:
-        """Close every stream; clients take it for a break and come back."""
-        await self._port.close()
+    def conversation(self, host: str) -> Conversation:
+        """With somebody who calls from this address and may be a client."""
+        return _ClientStream(self, host)
 
     def send(self, client: str, data: bytes) -> None:
         """Send a client a frame; nothing happens if its stream is gone."""
@@ -120,13 +102,15 @@ class ClientStreams:
         self._sparing.warning(f"{host} {why}", f"a stream from {host} was refused: {why}")
 
     def malformed(self, client: str, why: Malformed) -> None:
-        """Count and log a frame that is refused."""
+        """Count and log a frame that is refused; the release that it states was made all the same."""
         self.refused["malformed"] += 1
         self._sparing.warning(f"{client} malformed", f"client {client}: refused {why}")
+        if why.release is not None:
+            self.on_refused_release(client, why.release)
 
 
 class _ClientStream:
-    """One connection to a site's port for clients: a challenge, a hello, and then a client's frames."""
+    """One connection of a client to its site: a challenge, a hello, and then the client's frames."""
 
     def __init__(self, streams: ClientStreams, host: str) -> None:
         self._streams, self._host = streams, host
@@ -181,12 +165,12 @@ class _ClientStream:
         self._connection.close()
 
 
-# The client's end -----------------------------------------------------------------------------------------------------
+# The client's end ---------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Ended:
-    """How a stream ended: `lost` (try again), `refused` (ask for a new invitation), `stopped` (training is over)."""
+    """How a stream ended: `lost` or `refused` (try again), `stopped` (training is over)."""
 
     how: Literal["lost", "refused", "stopped"]
     reason: str
@@ -194,9 +178,9 @@ class Ended:
 
 @dataclass
 class SiteStream:
-    """A connection to one pinned site. `handle` gets each valid frame and returns the reply, if there is one."""
+    """A client's streams to its site. `handle` gets each valid frame, in `computing`, and returns the reply, if any."""
 
-    site: SiteCertificate
+    pins: Callable[[], Collection[str]]  # fingerprints that the site's certificate may have now
     key: ec.EllipticCurvePrivateKey
     limits: Limits
     releases: Callable[[], int]
@@ -206,74 +190,128 @@ class SiteStream:
     masks: bool = False  # whether it takes part in masked sums
     pulse: Pulse = PULSE
     refused: Counter[str] = field(default_factory=Counter)
-    _call: FrameCall | None = None
-    _closed: bool = False
-    _guard: threading.Lock = field(default_factory=threading.Lock)
+    shown: SiteCertificate | None = None  # by the site, on the newest stream
+    computing: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "computing"))
     _sparing: SparingLog = field(default_factory=lambda: SparingLog(log))
 
-    def close(self) -> None:
-        """Close the stream for good, from any thread."""
-        with self._guard:
-            self._closed = True
-            if self._call is not None:
-                self._call.close()
-
-    def run(self, address: str, token: str) -> Ended:
-        """One stream from its opening to its end."""
-        frames = TlsFrames(pinned_tls.calling(self.site.pem), self.limits.frame_bytes, self.site.tls_name)
-        with self._guard:
-            if self._closed:
-                return Ended("stopped", "closed here")
-            self._call = FrameCall(address, frames, self.pulse)
+    async def run(self, address: str) -> Ended:
+        """One stream from its opening to its end. What `handle` computes goes on if this is cancelled meanwhile."""
+        longest, loop, inbox = self.limits.frame_bytes, asyncio.get_running_loop(), _Inbox()
+        frames = TlsFrames(pinned_tls.calling_by_fingerprint(), longest, pins=self.pins())
         try:
-            with self._call as call:
-                ended = self.converse(call.frames(), token, call.send)
-        except BadConnection as error:
-            ended = Ended("lost", str(error)[:200])
-        return Ended("stopped", "closed here") if self._closed and ended.how == "lost" else ended
-
-    def converse(self, frames: Iterator[bytes], token: str, send: Callable[[bytes], None]) -> Ended:
-        """Answer frames, wherever they come from, until it is over."""
-        first = next(frames, None)
-        if first is None:
-            return Ended("lost", "the site hung up")
-        try:
-            challenge = decode(first, self.limits, _TO_CLIENT_FIRST).header
-        except Malformed as error:
-            return Ended("lost", f"the site's first frame is malformed: {error}")
-        if isinstance(challenge, messages.Refused):
-            return Ended("refused", challenge.reason)
-        assert isinstance(challenge, messages.Challenge)
-        send(self._hello(bytes.fromhex(challenge.nonce), token))
-        for data in frames:
+            connection = await call(address, frames, inbox, _OUTBOX_FRAMES * longest, self.pulse)
             try:
-                frame = decode(data, self.limits, _TO_CLIENT)
-            except Malformed as error:
-                self.refused["malformed"] += 1
-                self._sparing.warning("malformed", f"the site sent {error}: refused")
-                if self.refused["malformed"] % _MALFORMED_ALLOWED == 0:
-                    return Ended("lost", "the site keeps sending malformed frames")
-                continue
-            if isinstance(frame.header, messages.Stop):
-                self.handle(frame)
-                return Ended("stopped", frame.header.reason)
-            if isinstance(frame.header, messages.Refused):
-                return Ended("refused", frame.header.reason)
-            reply = self.handle(frame)
+                talk = _Talk(self, await inbox.certificate)
+                while True:
+                    reply, ended = await loop.run_in_executor(self.computing, talk.answer, await inbox.next())
+                    if reply is not None:
+                        connection.send(reply)
+                    if ended is not None:
+                        return ended
+            finally:
+                connection.close()
+                await asyncio.wait([connection.over], timeout=_LAST_SECONDS)
+                connection.abort()
+        except BadConnection as error:
+            return Ended("lost", str(error)[:200])
+
+    def converse(self, frames: Iterator[bytes], shown: SiteCertificate, send: Callable[[bytes], None]) -> Ended:
+        """Answer frames, wherever they come from, until it is over."""
+        talk = _Talk(self, shown)
+        for data in frames:
+            reply, ended = talk.answer(data)
             if reply is not None:
                 send(reply)
-        return Ended("lost", "the site hung up")
+            if ended is not None:
+                return ended
+        return Ended("lost", HUNG_UP)
 
-    def _hello(self, nonce: bytes, token: str) -> bytes:
-        signature = sign_challenge(self.key, self.site.fingerprint, nonce)
-        key = public_key_of(self.key).line
+
+class _Inbox:
+    """The frames of a connection, one after the other: while one is being answered, the next ones wait at the site."""
+
+    def __init__(self) -> None:
+        self.certificate: asyncio.Future[SiteCertificate] = asyncio.get_running_loop().create_future()
+        self._frames: deque[bytes] = deque()
+        self._wake = asyncio.Event()
+        self._ended: str | None = None
+
+    async def next(self) -> bytes:
+        """The next frame; raises `BadConnection` where none comes any more."""
+        while not self._frames:
+            if self._ended is not None:
+                raise BadConnection(self._ended)
+            self._connection.resume()
+            self._wake.clear()
+            await self._wake.wait()
+        return self._frames.popleft()
+
+    def opened(self, connection: FrameConnection) -> None:
+        self._connection, shown = connection, connection.frames.certificate
+        try:
+            assert shown is not None  # it is pinned
+            self.certificate.set_result(SiteCertificate.parse(ssl.DER_cert_to_PEM_cert(shown).encode()))
+        except ValueError:
+            self.certificate.set_exception(BadConnection("the certificate that it shows is not that of a pgfl site"))
+
+    def heard(self, frame: bytes) -> None:
+        self._frames.append(frame)
+        self._connection.pause()
+        self._wake.set()
+
+    def ended(self, why: str | None) -> None:
+        self._ended = why or "it was closed here"
+        self._wake.set()
+        if not self.certificate.done():
+            self.certificate.set_exception(BadConnection(self._ended))
+
+
+class _Talk:
+    """What a client says on one stream, frame by frame, without I/O."""
+
+    def __init__(self, stream: SiteStream, shown: SiteCertificate) -> None:
+        self._stream, self._limits, self._greeted = stream, stream.limits, False
+        stream.shown = shown
+
+    def answer(self, data: bytes) -> tuple[bytes | None, Ended | None]:
+        """The reply to a frame, and how the stream ended, if it has."""
+        if not self._greeted:
+            return self._first(data)
+        stream = self._stream
+        try:
+            frame = decode(data, self._limits, _TO_CLIENT)
+        except Malformed as error:
+            stream.refused["malformed"] += 1
+            stream._sparing.warning("malformed", f"the site sent {error}: refused")
+            many = stream.refused["malformed"] % _MALFORMED_ALLOWED == 0
+            return None, Ended("lost", "the site keeps sending malformed frames") if many else None
+        if isinstance(frame.header, messages.Refused):
+            return None, Ended("refused", frame.header.reason)
+        reply = stream.handle(frame)
+        if isinstance(frame.header, messages.Stop):
+            return None, Ended("stopped", frame.header.reason)
+        return reply, None
+
+    def _first(self, data: bytes) -> tuple[bytes | None, Ended | None]:
+        try:
+            challenge = decode(data, self._limits, _TO_CLIENT_FIRST).header
+        except Malformed as error:
+            return None, Ended("lost", f"the site's first frame is malformed: {error}")
+        if isinstance(challenge, messages.Refused):
+            return None, Ended("refused", challenge.reason)
+        assert isinstance(challenge, messages.Challenge)
+        self._greeted = True
+        return self._hello(bytes.fromhex(challenge.nonce)), None
+
+    def _hello(self, nonce: bytes) -> bytes:
+        stream = self._stream
+        assert stream.shown is not None
         hello = messages.Hello(
-            key=key,
-            token=token,
-            signature=signature.hex(),
-            releases=self.releases(),
-            budget=self.budget,
-            terms=self.terms(),
-            masks=self.masks,
+            key=public_key_of(stream.key).line,
+            signature=sign_challenge(stream.key, stream.shown.fingerprint, nonce).hex(),
+            releases=stream.releases(),
+            budget=stream.budget,
+            terms=stream.terms(),
+            masks=stream.masks,
         )
         return encode(hello)

@@ -9,11 +9,8 @@ name = "{name}"
 
 [listen]
 host = "0.0.0.0"          # the address to listen on
-public = "{public}"       # how clients reach this machine; with a port if a router maps another one to `clients`
-flower = 9092             # membership, for clients
-clients = 9093            # rounds, for clients
-peers = 9094              # rounds, for neighbouring sites
-# per_address = 256       # connections from one address to a port; raise it for many clients behind one router
+port = 9094               # for clients and neighbouring sites
+# per_address = 256       # connections from one address; raise it for many clients behind one router
 # metrics = "127.0.0.1:9095"  # /metrics for Prometheus and /health; off unless given, anyone who reaches it can read it
 
 [timing]
@@ -38,7 +35,7 @@ apart = 0                 # rounds in a row that may be trained with fewer neigh
 level = "info"            # "debug" | "info" | "warning" | "error"
 format = "text"           # or "json", one object per line
 # file = "site.log"       # in this folder
-megabytes = 10.0          # then a file is rotated, also Flower's superlink.log
+megabytes = 10.0          # then a file is rotated
 keep = 5                  # rotated files
 
 [training]                # the same at every site: neighbours compare its hash
@@ -73,8 +70,8 @@ task = "regression"       # or "classification", with labels 0 and 1
 share_budget = true       # the site may know how many releases your policy allows; it never depends on data
 
 [site]
-certificate = "site.crt"  # from the site's operator; compare its fingerprint by telephone
-superlink = "north.example.org:9092"
+address = "{address}"  # both from the site's operator; compare the fingerprint by telephone
+fingerprint = "{fingerprint}"
 
 [privacy]                 # yours alone: no site can change it
 enabled = true

@@ -3,13 +3,15 @@
     length u32, little-endian | frame
 
 An empty frame is a sign of life. A frame that is longer than the receiver allows is refused by its length, before any
-of it is kept. What reads and writes bytes is `frame_connection` in a loop, and `frame_call` in a thread.
+of it is kept. What reads and writes bytes is `frame_connection`.
 """
 
 from __future__ import annotations
 
+import hashlib
 import ssl
 import struct
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final, Self
 
@@ -57,11 +59,16 @@ PULSE: Final = Pulse()
 class TlsFrames:
     """One end of one connection. It must not be used by two threads at a time."""
 
-    def __init__(self, tls: ssl.SSLContext, longest: int, calls: str | None = None) -> None:
-        """`longest` is for a frame, in bytes; `calls` is the name in the certificate of the site that is called."""
+    def __init__(
+        self, tls: ssl.SSLContext, longest: int, calls: str | None = None, pins: Collection[str] | None = None
+    ) -> None:
+        """`longest` is for a frame, in bytes.
+
+        Who calls a site knows the name in its certificate (`calls`), or the fingerprints that it may have (`pins`).
+        """
         self.longest = longest
         self.ready = False  # the handshake is done
-        self._caller = calls is not None
+        self._caller, self._pins = calls is not None or pins is not None, pins
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = tls.wrap_bio(self._incoming, self._outgoing, not self._caller, calls)
         self._begun = bytearray()  # a frame of which more is to come
@@ -98,6 +105,8 @@ class TlsFrames:
 
     def _shake_hands(self) -> None:
         self._tls.do_handshake()
+        if self._pins is not None and hashlib.sha256(self.certificate or b"").hexdigest() not in self._pins:
+            raise BadConnection("the certificate that it shows is not the pinned one")
         if self._tls.selected_alpn_protocol() != PROTOCOL:
             raise BadConnection("it does not speak pgfl's frames; if it is an older pgfl, upgrade it there")
         self.ready = True

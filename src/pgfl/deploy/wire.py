@@ -28,8 +28,10 @@ from pgfl.array_types import Floats
 
 Words: TypeAlias = NDArray[np.uint64]
 MAGIC: Final = b"PGFL"
-VERSION = 6  # one more whenever a message changes; a test compares it with the messages
+VERSION = 7  # one more whenever a message changes; a test compares it with the messages
+LARGEST: Final = 2**53  # which no count reaches; exact in JSON
 _PREFIX: Final = struct.Struct("<4sBBI")
+_KIND_PLACE: Final = 5
 _FLOAT: Final = np.dtype("<f8")
 _WORD: Final = np.dtype("<u8")
 _NO_VECTORS: Final[Floats] = np.empty((0, 0))
@@ -37,7 +39,12 @@ _NO_WORDS: Final[Words] = np.empty((0, 0), dtype=np.uint64)
 
 
 class Malformed(Exception):
-    """A frame is refused; the text gives the reason and nothing of the payload."""
+    """A frame is refused; the text gives the reason and nothing of the payload.
+
+    `release` is the number that the frame states of a release, if it states one: it was made all the same.
+    """
+
+    release: int | None = None
 
 
 class Kind(IntEnum):
@@ -145,7 +152,16 @@ def decode(data: bytes, limits: Limits, expected: Expected) -> Frame:
     start = _PREFIX.size + length
     if length > limits.header_bytes or start > len(data):
         raise Malformed("a header longer than allowed or than the frame")
-    header = _validated(message, _fields(data[_PREFIX.size : start]))
+    fields = _fields(data[_PREFIX.size : start])
+    try:
+        return _whole(message, fields, data, start, limits)
+    except Malformed as error:
+        error.release = _stated_release(fields)
+        raise
+
+
+def _whole(message: type[Header], fields: dict[str, Any], data: bytes, start: int, limits: Limits) -> Frame:
+    header = _validated(message, fields)
     if named := header.named_clusters():
         unknown = set(named) - limits.clusters
         if unknown:
@@ -153,6 +169,16 @@ def decode(data: bytes, limits: Limits, expected: Expected) -> Frame:
     if header.masked:
         return Frame(header, words=_words(data, start, header.vector_count(), limits))
     return Frame(header, _vectors(data, start, header.vector_count(), limits))
+
+
+def _stated_release(fields: dict[str, Any]) -> int | None:
+    number = fields.get("release")
+    return number if type(number) is int and 0 <= number < LARGEST else None
+
+
+def kind_of(data: bytes) -> int | None:
+    """The number of a frame's kind, before anything of it is checked; None if it is too short to have one."""
+    return data[_KIND_PLACE] if len(data) > _KIND_PLACE else None
 
 
 @cache

@@ -4,3 +4,7 @@ After Bonawitz et al. (2017), with full pairwise masks. Every client adds to its
 and one mask for each other client, which that client subtracts. Seeds of all masks are shared out in advance, so that
 the sum survives clients that drop out. Every secret lives in memory only and serves one round.
 """
+
+from pgfl.extras import require
+
+require("Masked sums need cryptography and PyCryptodome", "network", "cryptography", "Crypto")

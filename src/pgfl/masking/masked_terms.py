@@ -38,6 +38,7 @@ class Reason(StrEnum):
     COPIED = "two participants announce the same key"
     NOT_ME = "this client's own keys are not among those of the round"
     REPEATED = "a participant is listed twice"
+    UNSHARED = "an invited client has sealed no shares for this client in this cohort"
     UNPREPARED = "this client has not prepared such a round, or has used it already"
     TOO_LITTLE_NOISE = "the noise of the sum is less than this client's budget needs"
     OTHER_VIEW = "the terms do not describe what this client was asked"

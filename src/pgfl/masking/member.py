@@ -6,6 +6,11 @@ threshold have consented to the very same terms and list. Of each participant it
 seed or of the key pair's, never both. All of this is in memory: a client that was restarted has no secrets of earlier
 rounds, so nothing can make it reveal the other half.
 
+Announcements are signed, but a signature stays good for ever. A server can show it again, after the key pairs behind it
+were opened to recover a client that dropped out, and the others have forgotten the batch. So a member contributes only
+if everybody who is invited has sealed shares for it *in this cohort*: the key of that box follows from all keys of the
+cohort, this member's fresh ones among them, and from a transport key that never leaves its owner.
+
 A consent is one tag for every other survivor, under a key that only the two of them have. A server can neither make
 one up nor show it to anyone else; and a signature would take fifty times as long to check.
 """
@@ -100,6 +105,7 @@ class Member:
         insist(terms.colluders == cohort.colluders, Reason.OTHER_VIEW)
         insist(cohort.by_name.keys() >= set(terms.invited), Reason.STRANGER)
         insist(self.name in terms.invited, Reason.NOT_ME)
+        insist(self._batches[batch].sealed_by >= set(terms.invited) - {self.name}, Reason.UNSHARED)
         self.demands.check(terms)
 
     def contribute(self, batch: str, terms: RoundTerms, noised: Points) -> Words:

@@ -117,6 +117,7 @@ class Batch:
     slots: list[SlotSecrets | None]
     cohort: Cohort | None = None
     consents: dict[str, bytes] = field(default_factory=dict)  # keys for what this client and another one agree to
+    sealed_by: set[str] = field(default_factory=set)  # whose shares for this very cohort were opened here
     next_slot: int = 0
     _boxes: dict[str, bytes] = field(default_factory=dict)
 
@@ -157,6 +158,7 @@ class Batch:
             if shares is None or len(shares) != _PAIR * self.cohort.slots:
                 unopened.add(sender)
                 continue
+            self.sealed_by.add(sender)
             for number, slot in enumerate(self.slots[: self.cohort.slots]):
                 if slot is not None:
                     pair = shares[number * _PAIR : (number + 1) * _PAIR]

@@ -8,6 +8,7 @@ spoilt by somebody, and is dropped.
 from __future__ import annotations
 
 import secrets
+from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -35,12 +36,20 @@ class CohortGathering:
     _boxes: dict[str, Mapping[str, bytes]] = field(default_factory=dict)
     cohort: Cohort | None = None
 
+    def awaits_keys(self, name: str) -> bool:
+        """Whether a client's keys are waited for: only its first ones are looked at, which takes a while."""
+        return self.cohort is None and name in self.expected and name not in self._announced
+
     def announced(self, name: str, announcement: Announcement) -> None:
-        """A client's keys; the first ones count, and only if they fit the batch."""
+        """Take a client's first keys; if they do not fit the batch, the client takes no part in it."""
+        if not self.awaits_keys(name):
+            return
         fits = (announcement.batch, announcement.name) == (self.batch, name) and len(announcement.masks) == self.slots
         fits = fits and all(len(key) == KEY_BYTES for key in announcement.keys)
-        if fits and name in self.expected and self.cohort is None and not self._would_be_declined(announcement):
-            self._announced.setdefault(name, announcement)
+        if fits and not self._would_be_declined(announcement):
+            self._announced[name] = announcement
+        else:
+            self.without(name)
 
     def _would_be_declined(self, announcement: Announcement) -> bool:
         """Whether other clients would refuse a cohort with these keys, and so one client could keep all from it."""
@@ -69,8 +78,8 @@ class CohortGathering:
         return self.cohort
 
     def shared(self, name: str, boxes: Mapping[str, bytes]) -> None:
-        """A client's sealed shares."""
-        if self.cohort is not None and name in self.cohort.by_name:
+        """A client's sealed shares, for everybody else of the cohort or they are no use."""
+        if self.cohort is not None and name in self.cohort.by_name and boxes.keys() == set(self.cohort.names) - {name}:
             self._boxes.setdefault(name, boxes)
 
     def delivery(self, name: str) -> dict[str, bytes]:
@@ -81,6 +90,26 @@ class CohortGathering:
     def ready(self) -> frozenset[str]:
         """Members whose shares are out: those who drop out can be recovered."""
         return frozenset(self._boxes)
+
+
+def disputed(unopened: Mapping[str, Collection[str]]) -> set[str]:
+    """Whom to leave out so that nobody is left who could not open the shares of somebody else who is left.
+
+    `unopened` names, for each who complains, those whose shares it could not open. Who lies cannot be told, but a liar
+    is party to every complaint, and honest clients have none about each other. So whoever is party to the most goes
+    first: a liar who complains about two clients, or gives two of them bad shares, is alone to go. If there is one
+    complaint, the one who made it goes.
+
+    >>> sorted(disputed({"a": ["mallory"], "b": ["mallory"], "mallory": ["c"]})), disputed({"a": ["b"]})
+    (['mallory'], {'a'})
+    """
+    left_out: set[str] = set()
+    complaints = {(one, other) for one, others in unopened.items() for other in others}
+    while complaints:
+        parties = Counter(name for complaint in sorted(complaints) for name in complaint)
+        left_out.add(parties.most_common(1)[0][0])  # of equals the first, who complains
+        complaints = {each for each in complaints if left_out.isdisjoint(each)}
+    return left_out
 
 
 class Stage(StrEnum):

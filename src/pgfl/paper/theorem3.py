@@ -104,9 +104,9 @@ def _notes() -> list[str]:
     return [
         f"Each search varies all {RECORDS} records, both versions of the one that is replaced, and the model that the "
         f"server sends (norm up to {FAR:g}), with ‖x‖ ≤ 1 and m = {WEIGHT:g}. Huber attains its bound 4κB/(Dm), "
-        "logistic regression comes as near to 2B/(Dm) as one likes; the bound of ridge with |y| ≤ 1 and ‖w‖ ≤ 1 is "
-        "valid but not attained. The paper's own ridge regression has no bound: a server that sends a larger model "
-        "makes the record matter more, so that its noise keeps no promise.",
+        "logistic regression comes as near to 2B/(Dm) as one likes; so does ridge where |y| may be much larger than "
+        "‖w‖, though not with |y| ≤ 1 and ‖w‖ ≤ 1 as here. The paper's own ridge regression has no bound: a server "
+        "that sends a larger model makes the record matter more, so that its noise keeps no promise.",
         "Claimed beside audited: `pgfl audit` attacks the shipped code in two worlds that differ in one record, with "
         "the server's messages chosen to make that record matter most. The bar is a lower bound on the privacy loss, "
         "over the claim; at most 1 is a promise kept, near 1 an attack with power. A right mechanism seems to leak "

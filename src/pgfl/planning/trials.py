@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib.util import find_spec
 
 import numpy as np
 
@@ -19,6 +18,7 @@ from pgfl.planning.settings import LAM, MIXING, Settings
 from pgfl.planning.twin import twin
 from pgfl.privacy.request import Privacy
 from pgfl.results.result import Result
+from pgfl.simulate.engine_choice import failure, installed
 from pgfl.simulate.training import train
 
 USELESS = 1e6
@@ -98,4 +98,4 @@ def _received_nmsd(result: Result, made: Federation) -> float:
 
 
 def _engine() -> Library:
-    return "numba" if find_spec("numba") else "numpy"
+    return "numba" if installed() and failure() is None else "numpy"

@@ -436,7 +436,7 @@ class Ledger:
     def _head(self) -> Head:
         with plain_errors(self.path):
             rows = self._connection.execute("SELECT releases, filled, accepted, kept, digest FROM head").fetchall()
-        if len(rows) != 1:
+        if len(rows) != 1 or not all(isinstance(count, int) for count in rows[0][:-1]):
             raise LedgerError(f"{self.path}: the count of releases was altered; do not release from it.")
         return Head(*rows[0])
 
@@ -521,6 +521,8 @@ def _check_format(connection: sqlite3.Connection, path: Path) -> None:
     if application != ledger_file.APPLICATION or not {"about", "head", "releases", "state"} <= tables:
         raise LedgerError(f"{path} is a database, but not a pgfl ledger; name the right file.")
     for (form,) in connection.execute("SELECT format FROM about"):
+        if not isinstance(form, int):
+            raise LedgerError(f"{path} is damaged: it has no format; put back a whole copy that is not older.")
         if form != FORMAT:
             advice = "use a newer one" if form > FORMAT else "go on with the pgfl that made it, or begin a new ledger"
             raise LedgerError(f"{path} has ledger format {form} and this pgfl knows only {FORMAT}; {advice}.")

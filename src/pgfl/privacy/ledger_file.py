@@ -151,7 +151,7 @@ def plain_errors(path: Path) -> Iterator[None]:
         raise LedgerError(f"{path} exists already; open it, or choose another place for a new ledger.") from None
     except OSError as error:
         raise LedgerError(f"{path} cannot be made ({error.strerror}); check its folder and disk.") from None
-    except sqlite3.Error as error:
+    except (sqlite3.Error, UnicodeError) as error:  # also SQLite's own messages quote names that are no text any more
         name = getattr(error, "sqlite_errorname", "")
         if name == "SQLITE_FULL" or name.startswith("SQLITE_IOERR"):
             message = f"{path} could not be written ({error}); nothing was sent; make room on the disk, then try again."

@@ -43,6 +43,7 @@ class Plan:
     shared: SharedNoise | None = None  # where only the noised sums of pairs are released
     account: Account = field(init=False)
     refusals: NDArray[np.int32] = field(init=False)
+    inherited: Bools = field(init=False)  # accounts that began with the largest one of an earlier training
 
     def __post_init__(self) -> None:
         self.sensitivity = np.atleast_1d(np.asarray(self.sensitivity, dtype=np.float64))
@@ -59,6 +60,7 @@ class Plan:
         clients = len(self.sensitivity)
         self.account = Account.empty(clients)
         self.refusals = np.zeros(clients, dtype=np.int32)
+        self.inherited = np.zeros(clients, dtype=bool)
         self._sure = _Sure()
 
     @property
@@ -195,6 +197,7 @@ class Plan:
                 np.where(able, self.budget.price(self.releases, ahead, everyone), np.nan),
             ),
             "refused": self.refusals.copy(),
+            "inherited": self.inherited.copy(),
             "guarantee": np.full(len(everyone), kept),
         }
 

@@ -74,6 +74,7 @@ RULES: Mapping[str, _Number | _Choice] = {
     "contributors": _Number(least=1, most=MOST_RELEASES, whole=True),
     "colluders": _Number(least=0, most=MOST_RELEASES, whole=True),
     "dropouts": _Number(least=0, below=1.0),
+    "noise_cap": _Number(least=1),
 }
 
 

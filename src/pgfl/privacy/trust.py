@@ -14,6 +14,7 @@ Kairouz, Liu and Steinke (2021), Proposition 14, bound what that adds.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -37,6 +38,10 @@ COLLUDERS = 1
 DROPOUTS = 0.1
 """One client in ten may be lost in a round. Noise for the rest costs at most half a decibel, and pairs of ten or more
 clients survive a lost phone; smaller ones sit the round out, as one share of five is too much to make up for."""
+
+
+NOISE_CAP = 10.0
+"""How many times the noise of the median member of its pair a client may ask for."""
 
 
 @dataclass(frozen=True)
@@ -162,6 +167,21 @@ def sum_sigma(sensitivity: ArrayLike, phi: ArrayLike, slack: float = 0.0) -> Flo
     if not (left > 0.0).all():
         raise PrivacyError("The lattice is too coarse for so small a price; spend more in a release.")
     return np.asarray(np.asarray(sensitivity, dtype=np.float64) / left, dtype=np.float64)
+
+
+def over_cap(stated: Mapping[str, float], cap: float) -> set[str]:
+    """Who states more than `cap` times the median, of two in the middle the smaller one.
+
+    The noise of a sum is what its most demanding contributor asks for, on its own word. Without a cap one of them
+    drowns the others.
+
+    >>> over_cap({"ann": 1.0, "bob": 2.0, "mallory": 1e6}, 10.0)
+    {'mallory'}
+    """
+    if not stated:
+        return set()
+    median = sorted(stated.values())[(len(stated) - 1) // 2]
+    return {name for name, value in stated.items() if not value <= cap * median}
 
 
 def charge(sensitivity: ArrayLike, sigma: ArrayLike, slack: float = 0.0) -> Floats:

@@ -6,12 +6,11 @@ outlives the folder, so that a copy of it, or one put back from a backup, is rec
 
 from __future__ import annotations
 
-import hashlib
-import os
 from pathlib import Path
 
 from pgfl.errors import PrivacyError, ResultError
 from pgfl.results.training_state import STATE
+from pgfl.results.user_state import path_for
 
 NOTE = "continued.txt"
 IN_MEMORY = "another training in Python"
@@ -19,7 +18,7 @@ IN_MEMORY = "another training in Python"
 
 def claim(folder: Path, owner: str) -> None:
     """Note that the run in `folder` goes on in `owner`; a second continuation of the same accounts is refused."""
-    for note in (folder / NOTE, _with_the_user(folder / STATE)):
+    for note in (folder / NOTE, path_for("continued", folder / STATE)):
         try:
             note.parent.mkdir(parents=True, exist_ok=True)
             with open(note, "x", encoding="utf-8") as stream:
@@ -40,10 +39,3 @@ def already_continued(what: str, first: str) -> PrivacyError:
     return PrivacyError(
         f"{what} was already continued in {first}, and what is spent there would be forgotten here; go on from there."
     )
-
-
-def _with_the_user(state: Path) -> Path:
-    """The note that is kept with the user's own files, whatever the folder is called."""
-    digest = hashlib.blake2b(state.read_bytes(), digest_size=20).hexdigest()
-    home = os.environ.get("XDG_STATE_HOME")
-    return (Path(home) if home else Path.home() / ".local" / "state") / "pgfl" / "continued" / digest

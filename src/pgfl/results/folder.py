@@ -36,6 +36,7 @@ from pgfl.errors import ConfigError, Interrupted, ResultError
 from pgfl.results import model_file
 from pgfl.results.continued_once import IN_MEMORY, claim
 from pgfl.results.measured import Measured
+from pgfl.results.record_digests import RecordDigests
 from pgfl.results.report import write as write_report
 from pgfl.results.result import Result
 from pgfl.results.result_arrays import (
@@ -177,6 +178,8 @@ def save(result: Result, folder: Path) -> Path:
         result.model(run).save(described)
     for run, state in enumerate(result.states):
         state.save(folder / of_run(STATE, run))
+    if result.digests is not None and result.states:
+        result.digests.save(folder / STATE)
     if result.continued:
         claim(folder, IN_MEMORY)
     for run, table in enumerate(result.privacy):
@@ -211,7 +214,7 @@ def load(folder: Path) -> Result:
         raise ResultError(f"{folder} holds no finished result; give the folder of a run that has ended.")
     try:
         return _load(folder)
-    except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile, ConfigError) as error:
+    except (OSError, ValueError, KeyError, TypeError, EOFError, MemoryError, zipfile.BadZipFile, ConfigError) as error:
         raise ResultError(f"The result in {folder} is damaged: {' '.join(str(error).split())}.") from error
 
 
@@ -250,6 +253,7 @@ def _load(folder: Path) -> Result:
         client_measures=read_if_present(folder / CLIENTS),
         held_out=read_if_present(folder / HELD_OUT),
         folder=folder,
+        digests=RecordDigests.load(folder / STATE) if summary["noise"] == "secure" and states[0].exists() else None,
     )
 
 

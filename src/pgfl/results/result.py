@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from pgfl.objectives.interface import Task
     from pgfl.results.comparison import Comparison
     from pgfl.results.model import Table
+    from pgfl.results.record_digests import RecordDigests
     from pgfl.results.training_state import TrainingState
 
 Columns = dict[str, AnyArray]
@@ -45,6 +46,11 @@ TEST_FIGURES = (
     "Figures of held-out rows are exact functions of those rows, which the guarantee does not protect; hold out "
     "records that may be known."
 )
+INHERITED = (
+    "These clients have inherited the largest account of an earlier training, because their records may have been with "
+    "other clients: {}."
+)
+MOST_LISTED = 8
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,8 +102,8 @@ class Result:
     training ended before the last round; `spent_at` holds, for each run, the last round to which a client could
     contribute, None if that is the last round of all. `measures` compares held-out rows with trivial baselines at the
     end of training; `client_measures` has one row per client of run 0 (without privacy only), `held_out` points of
-    predicted and observed targets. `states` is what further rounds start from, and `continued` says that a training has
-    gone on from here with float-safe noise.
+    predicted and observed targets. `states` is what further rounds start from, `digests` finds records that have moved
+    meanwhile, and `continued` says that a training has gone on from here with float-safe noise.
 
     >>> result = Result(
     ...     client_ids=("ann", "bob"), server_ids=("north",), cluster_ids=("adults",), objectives=("ridge",),
@@ -142,6 +148,7 @@ class Result:
     held_out: Columns | None = None
     folder: Path | None = field(default=None, compare=False)
     continued: bool = field(default=False, compare=False)
+    digests: RecordDigests | None = field(default=None, compare=False)
 
     def __repr__(self) -> str:
         from pgfl.results.report.result_card import summary_line
@@ -197,7 +204,19 @@ class Result:
     def notes(self) -> list[str]:
         """Notes on the figures, where they could be taken for better or more private than they are."""
         unprotected = self.private and any(name in self.metrics for name in MEASURES)
-        return [*useless(self.measures), *few_rows(self.client_measures), *([TEST_FIGURES] if unprotected else [])]
+        inherited = [INHERITED.format(_listed(names))] if (names := self.inherited) else []
+        return [
+            *useless(self.measures),
+            *few_rows(self.client_measures),
+            *([TEST_FIGURES] if unprotected else []),
+            *inherited,
+        ]
+
+    @property
+    def inherited(self) -> list[str]:
+        """The clients whose account began with the largest one of an earlier training, in any run."""
+        tables = [table for table in self.privacy if "inherited" in table]
+        return list(dict.fromkeys(str(name) for table in tables for name in table["client"][table["inherited"]]))
 
     @property
     def feature_names(self) -> tuple[str, ...] | None:
@@ -325,6 +344,7 @@ class Result:
             "ended_by": self.ended_by,
             "spent_at": list(self.spent_at),
             "privacy": self.spending(),
+            "inherited": inherited if len(inherited := self.inherited) <= 100 else len(inherited),
             "notes": self.notes,
             "warnings": list(self.warnings),
         }
@@ -362,6 +382,12 @@ def _look_up(name: str, index: Mapping[str, int], kind: str) -> int:
     if name not in index:
         raise ResultError(unknown_name(kind, name, index))
     return index[name]
+
+
+def _listed(names: Sequence[str]) -> str:
+    """The first names, and how many more there are."""
+    more = f" and {len(names) - MOST_LISTED} more" if len(names) > MOST_LISTED else ""
+    return ", ".join(names[:MOST_LISTED]) + more
 
 
 def _number(value: Any) -> float | None:

@@ -32,8 +32,9 @@ class TrainingState:
     """The state of one run.
 
     `duals` has one row per client of the result; `servers` has the server rule's own arrays, one row per pair of names
-    in `pairs`. Both are None where they were too large to keep. `accounts` holds, under `client`, everyone who ever
-    released something, also those who have left, with what they have spent. `played` lists the seeds that rounds were
+    in `pairs`. Both are None where they were too large to keep. `accounts` holds, under `client`, everyone who was ever
+    in this training, also those who have left, with what they have spent, how many `records` they had last, and whether
+    they `inherited` an account. `played` lists the seeds that rounds were
     drawn with, as (seed, participants, last round). `privacy` and `budget` are those of the run.
     """
 

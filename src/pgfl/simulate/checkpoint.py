@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import secrets
 import signal
 import threading
 import zipfile
@@ -18,6 +19,7 @@ import numpy as np
 from pgfl.array_types import AnyArray
 from pgfl.atomic_files import make_folder, write_atomically
 from pgfl.errors import ResultError
+from pgfl.results.resumed_once import note_checkpoint
 from pgfl.simulate.communicator import ALONE, Arrays, Communicator
 
 if TYPE_CHECKING:
@@ -37,7 +39,8 @@ class Checkpoints:
         self, folder: Path, fingerprint: str, every: int, keep_clean: bool = True, communicator: Communicator = ALONE
     ) -> None:
         self.fingerprint, self.every, self.keep_clean = fingerprint, every, keep_clean
-        self._files, self._interruptible = communicator.checkpoint_files(folder), communicator.size > 1
+        self._files, self._communicator = communicator.checkpoint_files(folder), communicator
+        self._folder, self._run_ids = folder.resolve(), dict[int, str]()
         self._stopping = False
 
     @contextmanager
@@ -46,7 +49,7 @@ class Checkpoints:
 
         On several processes it does not wait: they are not interrupted in the same round.
         """
-        ours = self.every > 0 and not self._interruptible and threading.current_thread() is threading.main_thread()
+        ours = self.every > 0 and self._communicator.size == 1 and threading.current_thread() is threading.main_thread()
         if not ours or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
             yield
             return
@@ -71,6 +74,7 @@ class Checkpoints:
             if simulator.ended_by != "diverging":
                 simulator.engine.check_finite()
             self.save(simulator)
+            self._note(simulator, stops=self._stopping)
             if self._stopping:
                 raise KeyboardInterrupt
 
@@ -79,14 +83,36 @@ class Checkpoints:
         self._files.save(simulator.layout, simulator.state.round, self._packed(simulator))
 
     def restore(self, simulator: Simulator) -> bool:
-        """Go on from the newest checkpoint, if there is one."""
-        pack, fill = partial(self._packed, simulator), partial(self._fill, simulator)
-        return self._files.restore(simulator.layout, pack, self._check, fill)
+        """Go on from the newest checkpoint, if there is one; with float-safe noise in one place only."""
+        self._run_id(simulator)  # agreed on before each process reads files of its own
+        pack, check, fill = (
+            partial(self._packed, simulator),
+            partial(self._check, simulator),
+            partial(self._fill, simulator),
+        )
+        restored = self._files.restore(simulator.layout, pack, check, fill)
+        if restored:
+            self._note(simulator)
+        return restored
+
+    def _note(self, simulator: Simulator, stops: bool = False) -> None:
+        """Note from where rounds are released; seeded noise protects nobody, so they may be played again anywhere."""
+        if simulator.noise == "secure":
+            run_id, round = self._run_id(simulator), simulator.state.round
+            self._communicator.from_first(lambda: note_checkpoint(run_id, round, self._folder, stops=stops))
+
+    def _run_id(self, simulator: Simulator) -> str:
+        """The random id of a batch of runs, which its checkpoints carry from the first one on."""
+        first = simulator.layout.runs[0].number
+        if first not in self._run_ids:
+            self._run_ids[first] = self._communicator.from_first(lambda: secrets.token_hex(16))
+        return self._run_ids[first]
 
     def _packed(self, simulator: Simulator) -> Arrays:
         engine, state, recorder, plan = simulator.engine, simulator.state, simulator.recorder, simulator.plan
         arrays: Arrays = {
             "fingerprint": np.array(self.fingerprint),
+            "run_id": np.array(self._run_id(simulator)),
             "round": np.array(state.round),
             "dual": np.asarray(state.dual),
             "previous_servers": np.asarray(engine.previous_servers),
@@ -104,10 +130,15 @@ class Checkpoints:
         arrays |= {f"servers/{name}": np.asarray(values) for name, values in state.servers.items()}
         return arrays | {f"privacy/{name}": values for name, values in (plan.state() if plan else {}).items()}
 
-    def _check(self, path: Path, arrays: Mapping[str, AnyArray]) -> None:
+    def _check(self, simulator: Simulator, path: Path, arrays: Mapping[str, AnyArray]) -> None:
         if str(arrays["fingerprint"]) != self.fingerprint:
             raise ResultError(
                 f"{path} belongs to another config or other data; resume with the same ones, or choose another --out."
+            )
+        if simulator.noise == "secure" and "run_id" not in arrays:
+            raise ResultError(
+                f"{path} was written by an older version, with which a copy of it could be resumed as well; start a "
+                "new run."
             )
 
     def _fill(self, simulator: Simulator, arrays: Arrays) -> None:
@@ -115,6 +146,8 @@ class Checkpoints:
         xp = engine.xp
         if arrays["dual"].shape != tuple(state.dual.shape):
             raise ValueError("it is for another number of clients")
+        if "run_id" in arrays:
+            self._run_ids[simulator.layout.runs[0].number] = str(arrays["run_id"])
         state.round, state.dual = int(arrays["round"]), xp.asarray(arrays["dual"])
         state.released = xp.asarray(arrays["released"] if "released" in arrays else arrays["model"])
         state.model = xp.asarray(arrays["model"]) if "released" in arrays and self.keep_clean else state.released
@@ -173,5 +206,5 @@ def reading(path: Path) -> Iterator[None]:
     """Within, unreadable files are reported as a damaged checkpoint."""
     try:
         yield
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+    except (OSError, ValueError, KeyError, EOFError, MemoryError, zipfile.BadZipFile) as error:
         raise ResultError(f"The checkpoint {path} is damaged ({error}); remove it to start again.") from error

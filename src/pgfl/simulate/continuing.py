@@ -6,6 +6,7 @@ Clients, servers and clusters are recognised by their ids. Round numbers go on, 
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,6 +15,7 @@ import numpy as np
 
 from pgfl.array_types import AnyArray, AnyFloats, Ints
 from pgfl.errors import ConfigError, PrivacyError, ResultError
+from pgfl.privacy.carried_accounts import Holders, Statement, carried_accounts
 from pgfl.results.continued_once import IN_MEMORY, already_continued, claim
 from pgfl.results.result import Columns, Result
 from pgfl.results.training_state import (
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from pgfl.core.row_encoding import RowEncoding
     from pgfl.privacy.mechanism import Plan
     from pgfl.privacy.request import Privacy
+    from pgfl.results.record_digests import RecordDigests
     from pgfl.simulate.flat_layout import RunLayout
     from pgfl.simulate.simulator import Simulator
     from pgfl.simulate.training_options import TrainingOptions
@@ -38,8 +41,10 @@ WITHOUT_DUALS = "The earlier run kept no duals, so training restarts from its se
 class Continuation:
     """An earlier result as the start of a training."""
 
-    def __init__(self, start: Result, folder: Path | None = None) -> None:
+    def __init__(self, start: Result, folder: Path | None = None, stated: Statement | None = None) -> None:
         self.start, self._owner, self._claimed = start, str(folder.resolve()) if folder else IN_MEMORY, False
+        self._stated = stated or Statement()
+        self._moved: Mapping[str, int] | None = None
         if len(start.states) != len(start.models):
             raise nothing_to_go_on_with(start.folder)
         self.round, self.rho = start.states[0].round, start.rho
@@ -52,6 +57,14 @@ class Continuation:
             raise ConfigError(f"The earlier run ended at round {self.round}; go on to a later one.")
         return replace(options, privacy=self._privacy(options.privacy, options.rounds))
 
+    def compare(self, digests: RecordDigests | None) -> RecordDigests | None:
+        """Compare the records of this training with those of the earlier ones; returns the digests of all of them."""
+        before = self.start.digests
+        if before is None or digests is None:  # what a part of the history says would pass for all of it
+            return None
+        self._moved = before.moved_to(digests)
+        return before.joined(digests)
+
     def apply(self, simulator: Simulator) -> list[str]:
         """Put a simulator where the earlier run ended, before it plays; returns warnings."""
         if simulator.communicator.size > 1:
@@ -62,7 +75,6 @@ class Continuation:
         simulator.state.round = self.round
         if simulator.plan is not None:
             self._restore_accounts(simulator, simulator.plan)
-            warnings += [self._renamed(run) for run in simulator.layout.runs]
         if simulator.noise == "secure" and not self._claimed:
             self._claim()
         return sorted({warning for found in warnings for warning in found})
@@ -107,17 +119,6 @@ class Continuation:
                 f"The earlier run drew {self.start.noise} noise, and one promise covers all rounds; go on with "
                 f'noise = "{self.start.noise}", or start a new run.'
             )
-
-    def _renamed(self, run: RunLayout) -> list[str]:
-        """That accounts are kept by name, where clients have left and others have come."""
-        before, now = set(self.start.client_ids), set(run.federation.client_ids)
-        gone, new = sorted(before - now), sorted(now - before)
-        if not gone or not new:
-            return []
-        return [
-            f"{len(gone)} clients have left ({gone[0]}) and {len(new)} are new ({new[0]}), with budgets of their own; "
-            "if one was only renamed, its records are spent on twice: give it its former name."
-        ]
 
     def _check_streams(self, simulator: Simulator) -> None:
         """Refuse seeded noise from streams that were drawn from: how streams are cut depends on `participants`."""
@@ -189,22 +190,22 @@ class Continuation:
         engine.previous_servers = state.server_models
 
     def _restore_accounts(self, simulator: Simulator, plan: Plan) -> None:
-        """Restore what every client has spent before anything is released; a client that is new has spent nothing."""
+        """Restore what every client has spent before anything is released."""
         restored = plan.state()
         for run in simulator.layout.runs:
-            accounts = self.start.states[run.number].accounts or {}
-            before = {name: number for number, name in enumerate(accounts["client"].tolist())}
-            for place, client in enumerate(run.order.tolist(), start=run.clients.start):
-                number = before.get(run.federation.client_id(client))
-                if number is not None:
-                    for name in ACCOUNT:
-                        restored[name][place] = accounts[name][number]
+            federation, accounts = run.federation, self.start.states[run.number].accounts or {}
+            now = Holders(federation.client_ids, federation.counts, self._moved)
+            carried = carried_accounts(accounts, self.start.client_ids, now, self._stated)
+            for name in ACCOUNT:
+                restored[name][run.clients] = carried[name][run.order]
+            plan.inherited[run.clients] = carried["inherited"][run.order]
         plan.restore(restored)
         everyone = np.arange(len(plan.releases))
         if not np.any(plan.budget.affordable(plan.rho, plan.releases, self.round + 1, everyone)):
             raise PrivacyError(
                 "Every client has spent its privacy budget, so nobody could contribute to another round; state a "
-                "larger privacy.epsilon to go on, and the total will be reported."
+                "larger privacy.epsilon to go on, and the total will be reported; clients whose records are all new "
+                "have a budget of their own if new_clients lists them."
             )
 
 
@@ -265,11 +266,13 @@ def _pair_names(simulator: Simulator, run: RunLayout) -> list[tuple[str, str]]:
 def _accounts(run: RunLayout, plan: Plan, before: TrainingState | None) -> dict[str, AnyArray]:
     """What everyone has spent who ever released something, in this run or before it."""
     spent = {name: values[run.clients][run.position] for name, values in plan.state().items()}
-    table = {"client": np.array(run.federation.client_ids, dtype=np.str_), **spent}
+    spent["inherited"] = plan.inherited[run.clients][run.position]
+    table = {"client": np.array(run.federation.client_ids, dtype=np.str_), "records": run.federation.counts, **spent}
     if before is None or before.accounts is None:
         return table
     gone = ~np.isin(before.accounts["client"], table["client"])
-    return {name: np.concatenate([values, before.accounts[name][gone]]) for name, values in table.items()}
+    earlier = {"records": np.full(len(gone), 0), "inherited": np.zeros(len(gone), dtype=bool), **before.accounts}
+    return {name: np.concatenate([values, earlier[name][gone]]) for name, values in table.items()}
 
 
 def _joined(before: Columns, after: Columns) -> Columns:

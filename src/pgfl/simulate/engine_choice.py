@@ -1,4 +1,4 @@
-"""`engine = "auto"`: compiled where Numba is installed and pays off, NumPy otherwise.
+"""`engine = "auto"`: compiled where Numba is installed, works and pays off, NumPy otherwise.
 
 The choice follows from the training and from what is installed, never from a clock: the same config on the same machine
 has the same engine, and so the same bits. What a round costs was measured once; only its order of magnitude matters.
@@ -7,6 +7,7 @@ has the same engine, and so the same bits. What a round costs was measured once;
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 from importlib.util import find_spec
 
 from pgfl.core.algorithms import Algorithm
@@ -32,14 +33,30 @@ def installed() -> bool:
     return find_spec("numba") is not None
 
 
+@cache
+def failure() -> str | None:
+    """Why kernels cannot be imported, compiled or loaded though Numba is installed; None if they can."""
+    try:
+        from pgfl.simulate import numba_engine, numba_kernels  # noqa: F401
+
+        numba_kernels.try_out()
+    except Exception as error:  # kernels use private parts of Numba, which may fail in any way
+        return f"{type(error).__name__}: {error}".splitlines()[0].rstrip(".")
+    return None
+
+
 def with_engine(
     options: TrainingOptions,
     algorithm: Algorithm,
     objectives: Objectives,
     first: Federation,
     communicator: Communicator = ALONE,
+    notices: list[str] | None = None,
 ) -> TrainingOptions:
-    """The options with an engine that is named, chosen from the first run's federation (or this process's part)."""
+    """The options with an engine that is named, chosen from the first run's federation (or this process's part).
+
+    Where kernels pay off but fail, NumPy is chosen, and `notices` gets a sentence.
+    """
     if options.engine != "auto":
         return options
     rows, clients = communicator.added([len(first.features), first.size]).tolist()
@@ -48,6 +65,10 @@ def with_engine(
     per_round, per_number = SAVED[_work(algorithm, objectives, first)]
     saved = options.rounds * options.runs * (per_round + per_number * taking_part * rows * first.dimension)
     engine: Library = "numba" if known and saved > (0.0 if options.kernels_loaded else START) else "numpy"
+    if engine == "numba" and communicator.largest([failure() is not None])[0]:  # on several processes, all or none
+        engine, reason = "numpy", failure() or "on another rank"
+        if notices is not None:
+            notices.append(f"The compiled kernels cannot be used ({reason}), so NumPy computes, more slowly.")
     return replace(options, engine=engine)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from pgfl.array_types import Array
 from pgfl.objectives.margin_solver import STEADY
-from pgfl.simulate.numba_compiled import compiled
+from pgfl.simulate.numba_compiled import compiled, part
 from pgfl.simulate.numba_margins import BOUND, FIXED, RIDGE, cholesky, substitute
 
 
@@ -32,7 +32,7 @@ class Problems(NamedTuple):
     slack: Array  # ridge: of the stored inverse; others: the reach of steps with fixed curvature
 
 
-@compiled
+@part
 def _gram(features: Array, start: int, rows: int, out: Array) -> None:
     """XXᵀ of one client, row by row."""
     for i in range(rows):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from pgfl.array_types import Array
+from pgfl.errors import KernelError
 from pgfl.simulate.numba_compiled import compiled, inlined
 from pgfl.simulate.numba_factors import Problems
 from pgfl.simulate.numba_margins import RIDGE, fixed_steps, loss, newton
@@ -118,6 +119,14 @@ def settle(clients: Array, bounds: Array, first_pair: int, server_models: Array,
         for i in range(bounds[place], bounds[place + 1]):
             at = clients[i] * dimension
             add_difference(received, own, models, at, dimension, lanes, duals, at)
+
+
+def try_out() -> None:
+    """Call a small kernel: a machine that can compile or load none is noticed before a training begins."""
+    received, released, dual = np.ones((1, 8)), np.full((1, 8), 0.25), np.zeros((1, 8))
+    settle(np.arange(1), np.array([0, 1]), 0, received, released, dual)
+    if not (dual == 0.75).all():
+        raise KernelError("A compiled kernel computes something wrong.")
 
 
 @compiled

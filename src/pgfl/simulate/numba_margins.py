@@ -11,7 +11,7 @@ from pgfl.array_types import Array
 from pgfl.objectives import Hinge, Huber, Logistic
 from pgfl.objectives.margin_solver import FIXED_STEPS
 from pgfl.objectives.solving import HALVINGS, NEWTON_STEPS, ROUNDING, SUFFICIENT_DECREASE
-from pgfl.simulate.numba_compiled import compiled, inlined
+from pgfl.simulate.numba_compiled import inlined, part
 from pgfl.simulate.numba_lanes import lanes_of, power_of_two
 from pgfl.simulate.numba_products import symmetric_times
 
@@ -23,7 +23,7 @@ LARGEST = 700.0  # its e^−t is still a normal number
 TAYLOR = tuple(1.0 / math.factorial(n) for n in range(13, -1, -1))
 
 
-@compiled
+@part
 def cholesky(matrix: Array, size: int) -> None:
     """The lower factor, in place of the lower triangle."""
     for j in range(size):
@@ -34,7 +34,7 @@ def cholesky(matrix: Array, size: int) -> None:
             matrix[i * size + j] = np.sqrt(total) if i == j else total / matrix[j * size + j]
 
 
-@compiled
+@part
 def substitute(lower: Array, vector: Array, size: int) -> None:
     """(L Lᵀ)⁻¹ v, in place."""
     for i in range(size):
@@ -47,7 +47,7 @@ def substitute(lower: Array, vector: Array, size: int) -> None:
         vector[i] /= lower[i * size + i]
 
 
-@compiled
+@part
 def slope(kind: int, kappa: float, margin: float, target: float) -> float:
     """ℓ′ with respect to the margin."""
     if kind == HUBER:
@@ -57,18 +57,18 @@ def slope(kind: int, kappa: float, margin: float, target: float) -> float:
     return _chance(margin) - target
 
 
-@compiled
+@part
 def _short(margin: float, target: float) -> float:
     return 1.0 - (2.0 * target - 1.0) * margin
 
 
-@compiled
+@part
 def _chance(margin: float) -> float:
     shrunk = np.exp(-abs(margin))
     return 1.0 / (1.0 + shrunk) if margin >= 0 else shrunk / (1.0 + shrunk)
 
 
-@compiled
+@part
 def _curvature(kind: int, kappa: float, margin: float, target: float) -> float:
     if kind == HUBER:
         return 2.0 if abs(margin - target) <= kappa else 0.0
@@ -78,7 +78,7 @@ def _curvature(kind: int, kappa: float, margin: float, target: float) -> float:
     return chance * (1.0 - chance)
 
 
-@compiled
+@part
 def loss(kind: int, kappa: float, margin: float, target: float) -> float:
     """ℓ of one row."""
     if kind == RIDGE:
@@ -94,7 +94,7 @@ def loss(kind: int, kappa: float, margin: float, target: float) -> float:
     return max(margin, 0.0) + np.log1p(np.exp(-abs(margin))) - target * margin
 
 
-@compiled
+@part
 def _image(gram: Array, vector: Array, rows: int, out: Array) -> float:
     """out = G v; returns vᵀGv, the squared norm of Xᵀv."""
     square = 0.0
@@ -107,7 +107,7 @@ def _image(gram: Array, vector: Array, rows: int, out: Array) -> float:
     return max(square, 0.0)
 
 
-@compiled
+@part
 def fixed_steps(
     kind: int,
     kappa: float,
@@ -176,7 +176,7 @@ def _chance_in_lanes(margin: float) -> float:
     return (1.0 if margin >= 0 else shrunk) / (1.0 + shrunk)
 
 
-@compiled
+@part
 def newton(
     kind: int,
     kappa: float,

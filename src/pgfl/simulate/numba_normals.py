@@ -16,7 +16,7 @@ from numba.extending import intrinsic
 from numba.np.random._constants import fi_double, ki_double, wi_double, ziggurat_nor_inv_r, ziggurat_nor_r
 
 from pgfl.array_types import Array
-from pgfl.simulate.numba_compiled import compiled, inlined
+from pgfl.simulate.numba_compiled import compiled, inlined, rounded_part
 
 ROUNDS = 10
 FIRST, SECOND = 0xD2E7470EE14C6C93, 0xCA5A826395121157  # multipliers
@@ -81,7 +81,7 @@ def _begin(stream: Array, block: int) -> None:
     stream[BLOCK], stream[WITHIN] = np.uint64(block), np.uint64(0)
 
 
-@compiled
+@rounded_part
 def draw_next(stream: Array, out: Array) -> None:
     """out = the stream's next normal numbers, by rejection from 256 layers; nearly always the first word decides."""
     done, place = np.uint64(0), stream[POSITION]
@@ -118,7 +118,7 @@ def _candidate(word: int) -> tuple[int, int, float]:
     return np.int64(word & LAYERS), size, np.float64(np.int64(size)) * SIGNED_WIDTHS[np.int64(word & SIGNED_LAYERS)]
 
 
-@compiled
+@rounded_part
 def _decided(layer: int, size: int, x: float, stream: Array) -> float:
     """The number itself if it lies below the density, or else one from the following words."""
     while size >= ki_double[layer]:
@@ -131,7 +131,7 @@ def _decided(layer: int, size: int, x: float, stream: Array) -> float:
     return x
 
 
-@compiled
+@rounded_part
 def _tail(stream: Array, size: int) -> float:
     """A normal number beyond the lowest layer."""
     while True:
@@ -156,7 +156,7 @@ def _word(stream: Array) -> int:
     return word
 
 
-@compiled
+@rounded_part
 def _refill(stream: Array) -> None:
     """The stream's next words, from the counters (1, 0, server, block), (2, 0, server, block) and so on."""
     _philox(stream, stream[COUNT], stream[SERVER], stream[BLOCK], stream[KEY], stream[OTHER_KEY])

@@ -8,7 +8,7 @@ import math
 import numpy as np
 
 from pgfl.array_types import Array
-from pgfl.simulate.numba_compiled import compiled, rounded
+from pgfl.simulate.numba_compiled import part, rounded, rounded_part
 from pgfl.simulate.numba_lanes import (
     lanes_of,
     load,
@@ -93,7 +93,7 @@ def draw_release_and_average(
     return True
 
 
-@rounded
+@rounded_part
 def _add_to_models_and_average(
     clients: Array, bounds: Array, sigma: Array, model: Array, dual: Array, shares: Array, released: Array, means: Array
 ) -> None:
@@ -156,7 +156,7 @@ def add_to_means_and_share(
         draw_rest(streams[server], drawn, noise, rows)
 
 
-@compiled
+@part
 def _all_fit(clients: Array, sigma: Array, model: Array) -> bool:
     """Whether all models are finite (0·w is 0 of no other number), and all deviations finite and above 0."""
     dimension, lanes, models = model.shape[1], lanes_of(model), model.reshape(-1)

@@ -16,13 +16,13 @@ from pgfl.core.algorithms import Algorithm
 from pgfl.core.federation import Federation
 from pgfl.core.schedules import Scheduler
 from pgfl.core.training_defaults import Library
-from pgfl.errors import ConfigError, MissingExtra
+from pgfl.errors import ConfigError, KernelError, MissingExtra
 from pgfl.results.result import EndedBy, RunModels
 from pgfl.results.result import Network as Placement
 from pgfl.simulate.calibration import Calibrated, calibrated, constrained
 from pgfl.simulate.communicator import ALONE, Communicator, Gathering
 from pgfl.simulate.engine import AnyBlock, Draw, Engine, NoiseSource, PairNoise, State
-from pgfl.simulate.engine_choice import KNOWN_RULES, with_engine
+from pgfl.simulate.engine_choice import KNOWN_RULES, failure, with_engine
 from pgfl.simulate.flat_layout import Layout, RunLayout, lay_out
 from pgfl.simulate.monitor import Monitor
 from pgfl.simulate.neighbourhoods import Network
@@ -325,6 +325,11 @@ def namespace(engine: Library) -> Namespace:
     if engine == "numba":
         if find_spec("numba") is None:
             raise MissingExtra("The numba engine needs Numba; install it with pip install 'pgfl[fast]'.")
+        if (reason := failure()) is not None:
+            raise KernelError(
+                f"The compiled kernels cannot be used ({reason}); choose the engine numpy, or install a Numba that "
+                "they were tested with: pip install 'pgfl[fast]'."
+            )
         return np
     if engine == "jax":
         try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
 from pgfl.core.algorithms import Algorithm
@@ -78,8 +78,14 @@ def check_privacy(privacy: object) -> None:
     raise UsageError(f"privacy takes a Privacy; got {kind_of(privacy)}: write privacy={example}.")
 
 
-def check_start(start: object) -> None:
-    """Raise unless it is an earlier result or left out."""
+def check_start(start: object, new_clients: object = (), moved_records: object = None) -> None:
+    """Raise unless it is an earlier result or left out; and for statements about it that are none."""
+    if isinstance(new_clients, str) or not isinstance(new_clients, Collection):
+        raise UsageError(f"new_clients takes a list of names; got {kind_of(new_clients)}.")
+    if moved_records is not None and not isinstance(moved_records, bool):
+        raise UsageError(f"moved_records takes True, False or None; got {kind_of(moved_records)}.")
+    if start is None and (new_clients or moved_records is not None):
+        raise UsageError("new_clients and moved_records are about an earlier result; give it as start.")
     if start is None or isinstance(start, Result):
         return
     advice = f": write start=Result.load({str(start)!r})" if isinstance(start, str | Path) else ""

@@ -20,6 +20,7 @@ from pgfl.core.schedules import Participants
 from pgfl.core.stated_rho import stated_rho
 from pgfl.core.training_defaults import Library, Stop
 from pgfl.objectives import Ridge
+from pgfl.privacy.carried_accounts import Statement
 from pgfl.results.measured import ClientFigures, Measured, over_runs
 from pgfl.results.result import EndedBy, Result, RunModels
 from pgfl.results.verdict import Verdict, worst_of_runs
@@ -50,6 +51,7 @@ from pgfl.usage import explained
 
 if TYPE_CHECKING:
     from pgfl.privacy.request import Privacy
+    from pgfl.results.record_digests import RecordDigests
     from pgfl.results.training_state import TrainingState
     from pgfl.simulate.checkpoint import Checkpoints
 
@@ -83,6 +85,8 @@ def train(
     resume: bool = False,
     progress: Progress | Literal[False] | None = None,
     start: Result | None = None,
+    new_clients: Sequence[str] = (),
+    moved_records: bool | None = None,
 ) -> Result:
     """Train a model for every cluster of a federation.
 
@@ -92,7 +96,9 @@ def train(
 
     With `start`, an earlier result, training goes on from it for `rounds` more rounds: with more clients or rows if the
     federation has them, and with what every client has already spent. The budget stays that of the first run unless
-    `privacy` states a larger epsilon.
+    `privacy` states a larger epsilon. A client that was not there before starts with the largest earlier account, since
+    its records may have been elsewhere; `new_clients` lists those of which no record was ever in this training. Where
+    records may have gone from one client to another, `moved_records` has to say whether they have.
 
     Engines differ in speed, not in results: "numpy" needs nothing else, "numba" is fastest on CPUs and copies no large
     data, "jax" runs on accelerators; "auto" is Numba where it is installed and pays off, else NumPy, and
@@ -116,7 +122,7 @@ def train(
     check_algorithm(algorithm)
     check_objective(objective)
     check_privacy(privacy)
-    check_start(start)
+    check_start(start, new_clients, moved_records)
     check_helpers(checkpoints, progress)
     options = TrainingOptions(
         rounds, participants, privacy, seed, runs, record_every, as_metrics(metrics), dtype, threads, engine, stop
@@ -131,6 +137,7 @@ def train(
             resume=resume,
             progress=report,
             start=start,
+            stated=Statement(tuple(new_clients), moved_records),
         )
 
 
@@ -147,16 +154,18 @@ def train_runs(
     owners_of: OwnersOfRun = lambda run: None,
     folder: Path | None = None,
     start: Result | None = None,
+    stated: Statement | None = None,
     observers: Sequence[Observer] = (),
 ) -> Result:
     """Train all runs, some at a time; on several processes, only the first one has the whole result.
 
     There, `federation_of` gives this process's part of a run and `owners_of` the process of every server. Arrays too
     large for one process's memory are put together in files in `folder`. With `start` the rounds go on from an earlier
-    result, and `options.rounds` counts its rounds too. `observers` are called after every round, last of all.
+    result, and `options.rounds` counts its rounds too; `stated` is what the owner says about its records. `observers`
+    are called after every round, last of all.
     """
     began = time.perf_counter()
-    earlier = None if start is None else Continuation(start, folder)
+    earlier = None if start is None else Continuation(start, folder, stated)
     options = options if earlier is None else earlier.options(options)
     communicator.together(lambda: check_engine(options, communicator.size))
     owners_of(0)
@@ -165,13 +174,18 @@ def train_runs(
     communicator.together(lambda: check_spent_once(first, options.privacy, options.runs))
     if options.privacy is not None:
         options = replace(options, privacy=options.privacy.completed(first.encoding))
+    digests = None
+    if options.privacy is not None and options.runs == communicator.size == 1:
+        digests = _digests(first, options.privacy, earlier)
     check_wanted(options.metrics, [objective_of(objectives, name) for name in first.cluster_ids])
     objectives = communicator.together(lambda: with_classes(objectives, first, options.privacy, communicator))
     known = None if earlier is None else earlier.rho
     algorithm = communicator.together(lambda: with_rho(algorithm, objectives, first, options, communicator, known))
-    options = with_engine(options, algorithm, objectives, first, communicator)
+    notices: list[str] = []
+    options = with_engine(options, algorithm, objectives, first, communicator, notices)
     batches = _batches(first, objectives, options, communicator)
-    trained = _Trained(first, objectives, options, warnings(first, algorithm, objectives, options, communicator))
+    notices += warnings(first, algorithm, objectives, options, communicator)
+    trained = _Trained(first, objectives, options, notices)
     watching: list[Observer] = [checkpoints] if checkpoints else []
     watching += [_Reporter(progress)] if progress else []
     watching += observers
@@ -200,7 +214,18 @@ def train_runs(
         simulator.close()
         trained.add(simulator, folder)
     result = trained.result(time.perf_counter() - began)
+    result.digests = digests
     return result if earlier is None else earlier.joined(result)
+
+
+def _digests(first: Federation, privacy: Privacy, earlier: Continuation | None) -> RecordDigests | None:
+    """The digests of all records so far, where noise protects them."""
+    if privacy.noise_for(first) != "secure":
+        return None
+    from pgfl.results.record_digests import RecordDigests
+
+    digests = RecordDigests.of(first, None if earlier is None else earlier.start.digests)
+    return digests if earlier is None else earlier.compare(digests)
 
 
 def _federations(first: Federation, federation_of: FederationOfRun, numbers: range) -> list[Federation]:

@@ -121,7 +121,13 @@ class FederatedEstimator(BaseEstimator, ABC):  # type: ignore[misc]
                 "This private estimator is a copy, as a search or a cross-validation makes them, and what each copy "
                 "spends adds up; pass account=PrivacyAccount(), which all copies share."
             )
-        self.account_ = self.account or getattr(self, "account_", None) or PrivacyAccount(delta=self.delta)
+        before = getattr(self, "account_", None)
+        if before is not None and self.account is not None and self.account is not before:
+            raise PrivacyError(
+                "The earlier fits of this estimator are in another account, and what they spent would be forgotten; "
+                "keep that account, or make a new estimator for other records."
+            )
+        self.account_ = self.account or before or PrivacyAccount(delta=self.delta)
         self.account_.charge(self.epsilon, self.delta)
 
     def _tolerance(self) -> float:

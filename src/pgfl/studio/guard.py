@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hmac
+import secrets
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from http.cookies import CookieError, SimpleCookie
 from typing import Any
 from urllib.parse import parse_qsl, quote, urlencode
@@ -33,20 +34,34 @@ HEADERS = {
 }
 WRONG_HOST = "This page answers at 127.0.0.1 and localhost only."
 WRONG_ORIGIN = "Another page asked for this; open the studio itself."
-NO_TOKEN = "The token is missing or wrong; open the address that `pgfl studio` printed."
+NO_TOKEN = "The token is missing, wrong or used; open the address or the file that `pgfl studio` printed."
 
 
-@dataclass(frozen=True)
+def new_secret() -> str:
+    """Return 192 random bits, as text for an address or a cookie."""
+    return secrets.token_urlsafe(24)
+
+
+@dataclass
 class Guard:
     """An ASGI application that passes on what it should, HTTP and websockets alike.
 
-    The Host is checked against DNS rebinding, the Origin against other pages, and the token against other programs and
-    users of this machine. The address has the token once; then it is in a cookie, so that shared addresses have none.
+    The Host is checked against DNS rebinding, the Origin against other pages, and a token against other programs and
+    users of this machine. A token works once: it is exchanged for a cookie, so that neither a shared address nor one
+    that somebody saw lets anybody in.
     """
 
     app: App
-    token: str
     port: int
+    on_entered: Callable[[], None] = lambda: None
+    _session: str = field(default_factory=new_secret, repr=False)
+    _tokens: set[str] = field(default_factory=set, repr=False)
+
+    def new_token(self) -> str:
+        """Return a token that works once."""
+        token = new_secret()
+        self._tokens.add(token)
+        return token
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer, or refuse."""
@@ -58,16 +73,24 @@ class Guard:
         origin = headers.get("origin")
         if origin is not None and origin != f"http://{headers['host']}":
             return await _refuse(scope, receive, send, WRONG_ORIGIN)
-        if self._is(_cookie(headers.get("cookie", ""), self._cookie_name)):
+        if _equal(_cookie(headers.get("cookie", ""), self._cookie_name), self._session):
             return await self.app(scope, receive, _with_headers(send, HEADERS.items()))
         given = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
-        if not self._is(next((value for name, value in given if name == TOKEN), "")):
+        token = next((value for name, value in given if name == TOKEN), "")
+        if scope["type"] != "http" or scope["method"] != "GET" or not self._takes(token):
             return await _refuse(scope, receive, send, NO_TOKEN)
-        if scope["type"] == "http" and scope["method"] in ("GET", "HEAD"):
-            rest = urlencode([pair for pair in given if pair[0] != TOKEN])
-            path = "/" + quote(str(scope["path"]).lstrip("/"))
-            return await _redirect(send, path + (f"?{rest}" if rest else ""), self._cookie())
-        return await self.app(scope, receive, _with_headers(send, HEADERS.items()))
+        rest = urlencode([pair for pair in given if pair[0] != TOKEN])
+        path = "/" + quote(str(scope["path"]).lstrip("/"))
+        return await _redirect(send, path + (f"?{rest}" if rest else ""), self._cookie())
+
+    def _takes(self, given: str) -> bool:
+        """Use a token up."""
+        for token in tuple(self._tokens):  # another thread may add one
+            if _equal(given, token):
+                self._tokens.remove(token)
+                self.on_entered()
+                return True
+        return False
 
     @property
     def _hosts(self) -> tuple[str, ...]:
@@ -78,10 +101,11 @@ class Guard:
         return f"pgfl-studio-{self.port}"  # cookies do not know ports
 
     def _cookie(self) -> str:
-        return f"{self._cookie_name}={self.token}; Path=/; HttpOnly; SameSite=Lax"
+        return f"{self._cookie_name}={self._session}; Path=/; HttpOnly; SameSite=Lax"
 
-    def _is(self, given: str) -> bool:
-        return hmac.compare_digest(given.encode(), self.token.encode())
+
+def _equal(given: str, secret: str) -> bool:
+    return hmac.compare_digest(given.encode(), secret.encode())
 
 
 def _cookie(header: str, name: str) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -29,7 +28,6 @@ from pgfl.studio.shell import (
 
 BETWEEN_LOOKS = 1.0  # seconds
 MOST = 6
-NO_FLOWER = "A network needs Flower; install it with pip install 'pgfl[network]'."
 
 
 class NetworkView:
@@ -101,9 +99,6 @@ class NetworkView:
             self.site_wrong.text = "Watch a site first: the folder of a site has a site.toml."
 
     def _start(self) -> None:
-        if find_spec("flwr") is None:
-            self.wrong.text = NO_FLOWER
-            return
         sites, clients = (int(min(max(field.value or 1, 1), MOST)) for field in self.sizes)
         self.demo.start(sites, clients)
         self._draw(force=True)
@@ -123,9 +118,9 @@ class NetworkView:
         await self._show_site()
 
     async def _show_site(self) -> None:
-        from pgfl.deploy.site.site_status import status_of
-
         try:
+            from pgfl.deploy.site.site_status import status_of
+
             found = await run.io_bound(status_of, Path(self.site).expanduser())
         except (PgflError, OSError) as error:
             self.site_wrong.text, self.status.content = str(error), ""

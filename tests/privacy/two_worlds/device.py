@@ -26,7 +26,6 @@ from pgfl.deploy.client import acceptance
 from pgfl.deploy.client.client import Participant
 from pgfl.deploy.client.client_samples import load_samples
 from pgfl.deploy.client.client_settings import load_client
-from pgfl.deploy.invitations import Invitation
 from pgfl.deploy.round_streams import Ended
 from pgfl.errors import NetworkError
 from pgfl.objectives import Bounds
@@ -40,7 +39,6 @@ COUNTED = {  # branch → "module:Class.method", called once each time the branc
 }
 COMPUTED = ("pgfl.core.roles:_OneClient.solve", "pgfl.core.roles:_OneClient.gradient")  # where data meets a request
 FAST = "pgfl.core.roles:_OneClient._fast"
-TOKEN = "token"
 NOT_COMPARED = {"data.csv", "ledger.db", "ledger.db-wal", "ledger.db-shm"}  # of the ledger, every row is compared
 
 
@@ -73,7 +71,8 @@ def write_home(home, keys, config, table):
         **{name: bound for name, bound in bounds.items() if bound is not None},
     }  # fmt: skip
     lines = ['name = "ann"', 'data = "data.csv"', f"intercept = {str(config.intercept).lower()}"]
-    lines += [f'task = "{config.task}"', "[site]", 'certificate = "site.crt"', 'superlink = "localhost:1"']
+    pinned = identity.SiteCertificate.parse(keys["site.crt"]).fingerprint
+    lines += [f'task = "{config.task}"', "[site]", 'address = "localhost:1"', f'fingerprint = "{pinned}"']
     lines += ["[privacy]", "enabled = true", *(f"{key} = {value!r}" for key, value in privacy.items())]
     lines += ["[limits]", *(f"{key} = {value!r}" for key, value in config.limits.items())]
     (home / "client.toml").write_text("\n".join(lines) + "\n")
@@ -100,11 +99,11 @@ def read_home(home):
 def live(read, streams, trace):
     """One process of the client, from its start to its end; everything it says goes into the trace."""
     participant = Participant(*read)
-    participant.session.save(Invitation("localhost:1", TOKEN))
+    site = identity.SiteCertificate.read(participant.home / "site.crt")
 
-    def run(address, token):
+    async def run(address):
         for frames in streams:
-            ended = participant.stream.converse(frames, token, trace.put)
+            ended = participant.stream.converse(frames, site, trace.put)
             trace.end(ended.how, ended.reason)
             if ended.how == "stopped":
                 return ended

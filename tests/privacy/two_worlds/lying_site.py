@@ -30,7 +30,7 @@ from tests.privacy.two_worlds.unmasking import Contribution, Knowledge
 
 CLIENTS, ROUNDS, VICTIM = 5, 4, "c01"
 RECORDS = (20, 30)
-THEMES = ("lists", "terms", "keys", "copies", "cohorts", "restarts")
+THEMES = ("lists", "terms", "keys", "copies", "cohorts", "restarts", "replays")
 LIES = ("sigma", "required", "bound", "model", "invited", "slot", "round", "holders", "plain")
 
 
@@ -64,6 +64,7 @@ class LyingSite:
         self.knows, self.seen, self.said = Knowledge(), [], Counter()
         self.batches, self.sigma, self.reach, self.round = {}, {}, {}, 0
         self.told_terms, self.answers = {}, {}
+        self.dropped = {}  # by batch, the clients whose key pairs of its first slot were opened
         self.theme = THEMES[seed[0] % len(THEMES)]
 
     # helpers ----------------------------------------------------------------------------------------------------------
@@ -105,11 +106,16 @@ class LyingSite:
         again = self.happens(0.1, "keys") and self.batches
         name = self.one_of(list(self.batches)) if again else f"{len(self.batches):032x}"
         slots = int(self.chance.integers(1, 4))
+        replayed = {}
+        if self.dropped and self.happens(0.9, "replays"):
+            name, replayed = self._old_announcements()
+            slots = self.batches[name]["slots"]
         announced = {}
         for client in self.honest:
             header = self.ask(client, encode(masked.Prepare(batch=name, slots=slots)))
             if header is not None:
                 announced[client] = masked.announcement_of(name, client, header.announced)
+        announced |= replayed
         own = {self.colluder: Batch.begin(name, self.colluder, identity(self.colluder), slots)}
         announced[self.colluder] = self._announced_by_colluder(own[self.colluder], announced)
         if self.happens(0.5, "keys"):  # somebody invented
@@ -128,12 +134,28 @@ class LyingSite:
             told |= {client: less for client in self.honest if self.happens(0.5)}
         boxes = {client: self._boxes(client, told[client]) for client in self.honest}
         self._colluders_read(own, told, boxes)
-        sealed_by_colluder = self._sealed_by(own, cohort)
+        sealed_by_own = self._sealed_by(own, cohort)
         for client in self.honest:
-            self._deliver(name, client, boxes, sealed_by_colluder)
+            self._deliver(name, client, boxes, sealed_by_own)
         self.restart_somebody(0.2)
-        self.batches[name] = {"cohort": cohort, "told": told, "slot": 0, "own": own, "slots": slots}
+        self.batches[name] = {
+            "cohort": cohort, "told": told, "slot": 0, "own": own, "slots": slots, "replayed": [*replayed]
+        }  # fmt: skip
         return name
+
+    def _old_announcements(self):
+        """Of clients that dropped out of a batch, so that their keys of a slot were opened; the others forget it."""
+        name = self.one_of(list(self.dropped))
+        old, dropped = self.batches[name]["cohort"].by_name, self.dropped.pop(name)
+        self.said["replayed"] += 1
+        for client in self.honest:
+            if self.happens(0.5):
+                self.restart(client)
+            else:  # two later batches make it forget this one
+                for later in range(2):
+                    self.ask(client, encode(masked.Prepare(batch=f"{len(self.seen):030x}e{later}", slots=1)))
+                self.said["evicted"] += 1
+        return name, {client: old[client] for client in dropped if client in old}
 
     def _announced_by_colluder(self, batch, announced):
         """Its own keys, or somebody else's in another spelling."""
@@ -162,21 +184,21 @@ class LyingSite:
                         self.knows.share(kind, sender, told[sender], slot, name, share)
 
     def _sealed_by(self, own, cohort):
-        """What the colluder sends; it may well send nothing."""
-        batch = own[self.colluder]
-        if self.happens(0.3, "cohorts"):
-            return {}
-        batch.cohort = cohort
-        return batch._share_out(cohort)
+        """What the colluder and those who were invented send; they may well send nothing."""
+        sealed = {}
+        for name, batch in own.items():
+            if not self.happens(0.3, "cohorts"):
+                batch.cohort = cohort
+                sealed[name] = batch._share_out(cohort)
+        return sealed
 
-    def _deliver(self, batch, client, boxes, of_colluder):
+    def _deliver(self, batch, client, boxes, of_own):
         sent = {
             sender: each[client]
             for sender, each in boxes.items()
             if client in each and not self.happens(0.1, "cohorts")
         }
-        if client in of_colluder:
-            sent[self.colluder] = of_colluder[client]
+        sent |= {sender: each[client] for sender, each in of_own.items() if client in each}
         if sent and self.happens(0.2, "cohorts"):
             spoilt = self.one_of(sorted(sent))
             sent[spoilt] = sent[spoilt][:-1] + bytes([sent[spoilt][-1] ^ 1])
@@ -189,7 +211,8 @@ class LyingSite:
     def play(self):
         for _ in range(ROUNDS):
             live = [name for name, batch in self.batches.items() if batch["slot"] < batch["slots"]]
-            batch = live[-1] if live and self.happens(0.6) else self.prepare()
+            replays = self.theme == "replays" and self.dropped
+            batch = live[-1] if live and self.happens(0.6) and not replays else self.prepare()
             self.round += 1
             self.request(batch)
             self.restart_somebody(0.3)
@@ -242,9 +265,14 @@ class LyingSite:
         length = update_bound(algorithm, objective, reach, centre, request.server_clients) * (1 + 1e-6)
         return RoundTerms(
             training.digest, SITE, "q", request.round, cohort.digest, len(cohort.names), slot, cohort.names,
-            min(self.one_of([4, 5]), len(cohort.names)), cohort.colluders, max(self.sigma.values(), default=1.0),
+            min(self._required(), len(cohort.names)), cohort.colluders, max(self.sigma.values(), default=1.0),
             length, centre_digest(centre), DIMENSION,
         )  # fmt: skip
+
+    def _required(self):
+        """How many must contribute; where keys are to be opened first, one may be missing."""
+        replayed = any(batch["replayed"] for batch in self.batches.values())
+        return self.one_of([4, 5]) if self.theme != "replays" else 5 if replayed else 4
 
     def _lie(self, true, request):
         """Other terms for one client, or none: it is asked for a plain answer."""
@@ -271,7 +299,12 @@ class LyingSite:
 
     def consent(self, once_more=False):
         """Everyone is shown a list; some another one, and some one after the other."""
-        own = {name for batch in self.batches.values() for name in batch["own"] if self._takes_part(batch, name)}
+        own = {
+            name
+            for batch in self.batches.values()
+            for name in (*batch["own"], *batch["replayed"])
+            if self._takes_part(batch, name)
+        }
         own.add(self.colluder)
         contributed = sorted({*self.answers, *own})
         out = self.one_of(contributed)
@@ -279,7 +312,8 @@ class LyingSite:
         lists = [contributed, [name for name in contributed if name != out], few]
         two, halves = (self.happens(0.4, "lists"), self.happens(0.4, "lists")) if not once_more else (False, False)
         usual = self.one_of(lists) if self.theme in ("lists", "keys") else contributed
-        usual = lists[1] if once_more else usual
+        dropping = self.theme == "replays" and self._required() == 4
+        usual = lists[1] if once_more or dropping else usual
         first = [str(name) for name in self.chance.permutation(self.honest)[: len(self.honest) // 2]]
         without = [name for name in contributed if name != first[0]]
         self.agreed = {}
@@ -331,6 +365,8 @@ class LyingSite:
             for kind, shares in (("self", given.self_shares), ("key", given.key_shares)):
                 for owner, share in shares.items():
                     self.knows.share(kind, owner, latest.cohort, latest.terms.slot, client, share)
+            if latest.terms.slot == 0 and given.key_shares.keys() & set(self.honest):
+                self.dropped[latest.batch] = given.key_shares.keys() & set(self.honest)
 
     # what is under the masks ------------------------------------------------------------------------------------------
 

@@ -1,11 +1,9 @@
-"""A running client: its data, its account, its stream to the site, and the invitations to it."""
+"""A running client: its data, its account, and its stream to the site."""
 
 from __future__ import annotations
 
+import asyncio
 import logging
-import queue
-import threading
-import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -20,13 +18,11 @@ from pgfl.deploy.client.client_rounds import ClientRounds, release_prefix
 from pgfl.deploy.client.client_samples import Samples
 from pgfl.deploy.client.client_settings import ClientSettings
 from pgfl.deploy.client.masked_rounds import MaskedRounds
-from pgfl.deploy.client.session import Session
 from pgfl.deploy.entrusting import SiteTerms
 from pgfl.deploy.identity import SiteCertificate
-from pgfl.deploy.invitations import Invitation, Invitations
 from pgfl.deploy.masked_messages import TO_CLIENT, MaskedRequest
 from pgfl.deploy.messages import read_request
-from pgfl.deploy.rotation import TwoFiles
+from pgfl.deploy.rotation import PINS, SitePins, TwoFiles
 from pgfl.deploy.round_streams import Ended, SiteStream
 from pgfl.deploy.shared_budget import told
 from pgfl.deploy.sparing_log import SparingLog
@@ -38,10 +34,8 @@ from pgfl.masking.rosters import Roster, read_roster
 from pgfl.objectives import Bounds
 
 log = logging.getLogger(__name__)
-SESSION = "session.json"
 __all__ = ["LOCK", "Participant"]
-_LONGEST_PAUSE = 5.0
-_INVITE_ANEW_SECONDS = 30.0  # without a working stream: the site may have moved, so a new invitation is waited for too
+_SHORTEST_PAUSE, _LONGEST_PAUSE = 0.2, 5.0  # between two streams, in seconds
 
 
 class Participant:
@@ -50,95 +44,82 @@ class Participant:
     def __init__(self, settings: ClientSettings, samples: Samples) -> None:
         self.settings, self.samples = settings, samples
         self.home = Path(settings.home)
-        self.session = Session(self.home / SESSION)
         self._keys = TwoFiles(self.home / identity.CLIENT_KEY)
-        self._pins = TwoFiles(Path(settings.site.certificate))
+        self._pins = SitePins(self.home / PINS, settings.site.fingerprint)
         self.key = identity.read_client_key(self._keys.path)
-        self.site = SiteCertificate.read(self._pins.path)
         self.dimension = samples.features.shape[1]
-        self.roster = self._read_roster()
+        self.roster = self._read_roster(None)
         self.account = self._open_account()
         self.rounds: ClientRounds | None = None
         self.masked: MaskedRounds | None = None
         self.answered = 0
-        self.stream_worked, self._worked_at = False, time.monotonic()
-        self._invitations: queue.Queue[Invitation] = queue.Queue()
-        self._service: Invitations | None = None
-        self._listening = False  # for invitations
-        self._released = threading.Event()
-        self._over = threading.Event()
+        self.stream_worked = self._over = False
+        self._running: tuple[asyncio.AbstractEventLoop, asyncio.Task[str]] | None = None
         self._sparing = SparingLog(log)
         self.stream = SiteStream(
-            self.site, self.key, Limits(self.dimension), lambda: self.account.releases, self._handle,
+            self._pins.accepted, self.key, Limits(self.dimension), lambda: self.account.releases, self._handle,
             told(self.account.ledger.policy) if settings.share_budget else None, self._terms_text,
             self.takes_part_masked,
         )  # fmt: skip
 
-    def run(self, invitations: Invitations) -> str:
-        """Take part, on the invitations of the site; returns why it ended."""
-        self._service = invitations
+    @property
+    def site(self) -> SiteCertificate:
+        """The site's certificate, as it showed it on the newest stream."""
+        assert self.stream.shown is not None  # there is a stream
+        return self.stream.shown
+
+    def run(self) -> str:
+        """Take part; returns why it ended."""
         try:
             return self.take_part()
         except OSError as error:
             raise NetworkError(f"Client {self.settings.name} cannot go on: {error}.") from error
-        finally:
-            self._over.set()
-            self._released.set()
-            if self._listening:
-                invitations.stop()
 
     def stop(self) -> None:
-        """End soon, from any thread or a signal."""
-        self._over.set()
-        self.stream.close()
+        """End soon, from any thread; what is being computed is finished."""
+        self._over = True
+        if self._running is not None:
+            loop, task = self._running
+            with suppress(RuntimeError):  # the loop is closed: it has ended
+                loop.call_soon_threadsafe(task.cancel)
 
     def take_part(self) -> str:
-        """Answer rounds, over one stream after the other; a remembered invitation is tried before a new one comes."""
-        invitation, pause = self.session.load(), 0.2
-        if invitation is None:
-            self._want_invitation()
+        """Answer rounds, over one stream after the other."""
         try:
-            while not self._over.is_set():
-                invitation = self._newest(invitation)
-                if invitation is None:
-                    continue
-                ended = self.stream.run(invitation.address, invitation.token)
-                if ended.how == "stopped":
-                    return ended.reason
-                self._sparing.warning(
-                    f"{ended.how} {ended.reason}", f"the stream to {self.site.name} ended ({ended.how}: {ended.reason})"
-                )
-                invitation, pause = self._after(ended, invitation, pause)
+            return asyncio.run(self._take_part())
+        except asyncio.CancelledError:
             return "stopped here"
         finally:
+            self.stream.computing.shutdown()
             self.account.close()
 
-    def _after(self, ended: Ended, invitation: Invitation, pause: float) -> tuple[Invitation | None, float]:
-        if self._try_other(ended):
-            return invitation, pause
-        if ended.how == "refused":
-            self.session.forget()
-            self._want_invitation()
-            return None, 0.2
-        now = time.monotonic()
-        if self.stream_worked:
-            self._worked_at = now
-        elif now - self._worked_at > _INVITE_ANEW_SECONDS:
-            self._want_invitation()
-        self._over.wait(pause)
-        return invitation, 0.2 if self.stream_worked else min(2 * pause, _LONGEST_PAUSE)
+    async def _take_part(self) -> str:
+        task, pause = asyncio.current_task(), _SHORTEST_PAUSE
+        assert task is not None
+        self._running = asyncio.get_running_loop(), task
+        while not self._over:
+            self.stream_worked = False
+            ended = await self.stream.run(self.settings.site.address)
+            if ended.how == "stopped":
+                return ended.reason
+            where = self.settings.site.address
+            self._sparing.warning(
+                f"{ended.how} {ended.reason}", f"the stream to {where} ended ({ended.how}: {ended.reason})"
+            )
+            if not self._try_other_key(ended):
+                pause = _SHORTEST_PAUSE if self.stream_worked else pause
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, _LONGEST_PAUSE)
+        return "stopped here"
 
-    def _try_other(self, ended: Ended) -> bool:
-        """Where a rotation is under way: try the next key if the site refuses this one, or its next certificate."""
-        before = self._keys.path, self._pins.path
-        tried = self._keys if ended.how == "refused" else self._pins
-        other = not self.stream_worked and tried.try_other()
+    def _try_other_key(self, ended: Ended) -> bool:
+        """Where a rotation is under way: try the next key if the site refuses this one."""
+        before = self._keys.path
+        other = ended.how == "refused" and not self.stream_worked and self._keys.try_other()
         if not other:
             self._keys.reset()
-            self._pins.reset()
-        if (self._keys.path, self._pins.path) != before:
-            self.key, self.site = identity.read_client_key(self._keys.path), SiteCertificate.read(self._pins.path)
-            self.stream.key, self.stream.site = self.key, self.site
+        if self._keys.path != before:
+            self.key = self.stream.key = identity.read_client_key(self._keys.path)
         return other
 
     def _identity_worked(self) -> None:
@@ -146,35 +127,8 @@ class Participant:
             public = identity.public_key_of(self.key)
             (self.home / identity.CLIENT_PUBLIC).write_text(f"{public.line} {self.settings.name}\n")
             log.info("the site knows this client by its new key; the old one is gone")
-        if self._pins.worked():
+        if self._pins.saw(self.site.fingerprint):
             log.info("the site shows its new certificate; the one before is trusted no more")
-
-    def _want_invitation(self) -> None:
-        """Listen for another invitation; a client whose stream works does not."""
-        self._released.set()
-        if self._service is not None and not self._listening:
-            self._listening = True
-            self._service.start(self._invited)
-
-    def _newest(self, current: Invitation | None) -> Invitation | None:
-        """The last invitation that came, else the current one; waits a moment if there is none."""
-        self.stream_worked = False
-        with suppress(queue.Empty):
-            newest = self._invitations.get(timeout=0.5) if current is None else self._invitations.get_nowait()
-            while not self._invitations.empty():
-                newest = self._invitations.get_nowait()
-            self.session.save(newest)
-            return newest
-        return current
-
-    def _invited(self, invitation: Invitation) -> str:
-        """Called from another thread; returns when training is over or a new invitation is needed."""
-        log.info("the site invites to %s", invitation.address)
-        self._released.clear()
-        if not self._over.is_set():
-            self._invitations.put(invitation)
-            self._released.wait()
-        return f"{self.answered} rounds answered"
 
     # frames -----------------------------------------------------------------------------------------------------------
 
@@ -262,6 +216,7 @@ class Participant:
         privacy, training = self.settings.privacy, offer.training
         if not (self.takes_part_masked and training.privacy.trust == "masked"):
             return None
+        self.roster = self._read_roster(self.site.pem)  # now that the site has shown its key
         assert self.roster is not None and isinstance(self.account, PrivateAccount)
         demands = Demands(privacy.contributors, privacy.colluders)
         member = Member(self.settings.name, self.key, self.roster, demands)
@@ -272,11 +227,11 @@ class Participant:
         pair = offer.cluster if rounds.role.algorithm.personalised else EVERYONE
         return MaskedRounds(rounds, self.account, member, self.site.name, pair, bounds)
 
-    def _read_roster(self) -> Roster | None:
+    def _read_roster(self, site: bytes | None) -> Roster | None:
         if not self.takes_part_masked:
             return None
         assert self.settings.roster is not None  # as settings are validated
-        roster = read_roster(Path(self.settings.roster.file), self.settings.roster.steward, self.site.pem)
+        roster = read_roster(Path(self.settings.roster.file), self.settings.roster.steward, site)
         if roster.keys.get(self.settings.name) != identity.public_key_of(self.key).line:
             raise NetworkError(
                 f"The roster {self.settings.roster.file} does not list {self.settings.name} with this client's own "

@@ -1,8 +1,10 @@
-"""Backup and restore of a client that can never bring back an account with fewer releases than were made.
+"""Backup and restore of a client, whose account is not to come back with fewer releases than were made.
 
 A copy of a ledger is stale as soon as its client makes another release, and would spend again what is spent. So a
 backup leaves the ledger out, unless the account *moves* into it: then the folder keeps a note instead of a ledger,
-nothing more is released from there, and the archive holds the newest account that there is.
+nothing more is released from there, and the archive holds the newest account that there is. It is the owner's part to
+restore it once: of two restored copies neither can know of the other, and only an honest site notices, by the releases
+that it has received.
 """
 
 from __future__ import annotations
@@ -16,14 +18,16 @@ from pgfl.deploy.archives import put_back, read_archive, releases_in, write_arch
 from pgfl.deploy.client.acceptance import PINNED
 from pgfl.deploy.client.client_settings import ClientSettings
 from pgfl.deploy.processes import only_one
+from pgfl.deploy.rotation import PINS
 from pgfl.errors import LedgerError
 from pgfl.privacy.ledger import Ledger
 from pgfl.privacy.ledger_anchor import ENDING
 
 LOCK, MOVED = "client.lock", "ledger-moved.json"
-_LEDGER, _ANCHOR, _SETTINGS, _SITE = "ledger.db", f"ledger.db{ENDING}", "client.toml", "site.crt"
-_KEPT = (identity.CLIENT_KEY, identity.CLIENT_PUBLIC, PINNED)
-_MEMBERS = frozenset({*_KEPT, _LEDGER, _ANCHOR, _SETTINGS, _SITE})
+_LEDGER, _ANCHOR, _SETTINGS = "ledger.db", f"ledger.db{ENDING}", "client.toml"
+_KEPT = (identity.CLIENT_KEY, identity.CLIENT_PUBLIC, PINNED, PINS)
+_OF_OLD = "site.crt"  # in archives of an older pgfl
+_MEMBERS = frozenset({*_KEPT, _LEDGER, _ANCHOR, _SETTINGS, _OF_OLD})
 
 
 def back_up(settings: ClientSettings, settings_file: Path, archive: Path, move: bool) -> int | None:
@@ -32,8 +36,6 @@ def back_up(settings: ClientSettings, settings_file: Path, archive: Path, move: 
     with only_one(home / LOCK, f"Client {settings.name}"):
         files = {name: (home / name).read_bytes() for name in _KEPT if (home / name).exists()}
         files[_SETTINGS] = settings_file.read_bytes()
-        if Path(settings.site.certificate).exists():
-            files[_SITE] = Path(settings.site.certificate).read_bytes()
         if not move:
             write_archive(archive, "client", settings.name, files)
             return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Self, get_args
 
@@ -16,10 +17,20 @@ from pgfl.deploy.settings_files import load_settings
 
 
 class SiteAddress(Section):
-    """The site of a client: its certificate, handed over by its operator, and its Flower address."""
+    """The site of a client: where it is, and the fingerprint of its certificate, as its operator states them."""
 
-    certificate: str
-    superlink: str
+    address: Annotated[str, Field(pattern=r"^.+:\d{1,5}$")]  # host:port
+    fingerprint: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _not_old(cls, table: Any) -> Any:
+        if isinstance(table, Mapping) and ("superlink" in table or "certificate" in table):
+            raise ValueError(
+                "`site.superlink` and `site.certificate` are keys of an older pgfl; write `address` (host:port) and "
+                "`fingerprint` (of its certificate) in their place, as the site's operator states them."
+            )
+        return table
 
 
 class RosterFile(Section):
@@ -131,8 +142,7 @@ def load_client(path: Path) -> ClientSettings:
     """A client's settings; its paths are taken from the file's folder."""
     settings = load_settings(path, ClientSettings)
     base = path.resolve().parent
-    site = settings.site.model_copy(update={"certificate": str(base / settings.site.certificate)})
-    changes: dict[str, Any] = {"home": str(base / settings.home), "data": str(base / settings.data), "site": site}
+    changes: dict[str, Any] = {"home": str(base / settings.home), "data": str(base / settings.data)}
     changes["ledger"] = str(base / settings.ledger)
     if settings.roster is not None:
         changes["roster"] = settings.roster.model_copy(update={"file": str(base / settings.roster.file)})

@@ -80,12 +80,14 @@ class MaskedRounds:
         if isinstance(header, masked.CohortKeys):
             boxes = self.member.share(masked.cohort_of(header))
             return encode(masked.SealedShares(batch=header.batch, boxes=masked.hex_by_name(boxes)))
-        if unopened := self.member.receive(header.batch, masked.boxes_of(header)):
+        unopened = self.member.receive(header.batch, masked.boxes_of(header))
+        if unopened:
             log.warning("shares of %s could not be opened", ", ".join(sorted(unopened)))
         sigma = self._next_sigma()
         if sigma is None:
             raise BudgetSpent("The budget is spent.")
-        return encode(masked.Ready(batch=header.batch, sigma=sigma, reach=self._reach(self.server_clients)))
+        reach = self._reach(self.server_clients)
+        return encode(masked.Ready(batch=header.batch, unopened=sorted(unopened), sigma=sigma, reach=reach))
 
     def _declining(self, round: int, reply: Callable[[], bytes]) -> bytes:
         try:

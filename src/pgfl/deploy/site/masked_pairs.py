@@ -24,7 +24,8 @@ from pgfl.masking.masked_terms import RoundTerms, centre_digest, threshold_for
 from pgfl.masking.preparation import Cohort
 from pgfl.masking.primitives import Words
 from pgfl.masking.rosters import Roster
-from pgfl.masking.sum_collector import CohortGathering, Stage, SumCollector
+from pgfl.masking.sum_collector import CohortGathering, Stage, SumCollector, disputed
+from pgfl.privacy.trust import over_cap
 
 MOST_SLOTS, LEAST_SLOTS = 32, 4
 _SHARE_WORK = 20_000  # slots times clients squared: how much sharing a client does at a time
@@ -80,7 +81,7 @@ class _Gathering:
 
     gathered: CohortGathering
     until: float
-    ready: set[str] = field(default_factory=set)
+    ready: dict[str, set[str]] = field(default_factory=dict)  # who has its shares, and whose it could not open
     delivered: bool = False
 
 
@@ -165,16 +166,18 @@ class MaskedPairs:
                     return [Note(f"client {client} announced keys that it did not sign", about=f"unsigned {client}")]
             case masked.SealedShares():
                 under_way.gathered.shared(client, masked.boxes_of(header))
-            case masked.Ready(sigma=sigma, reach=reach):
+            case masked.Ready(unopened=unopened, sigma=sigma, reach=reach):
                 self._sigma[client], self._reach[client] = sigma, reach
-                under_way.ready.add(client)
+                under_way.ready[client] = set(unopened)
             case masked.Unprepared(reason=reason):
                 under_way.gathered.without(client)
                 return [Note(f"client {client} takes no part in masked sums: {reason}", about=f"unprepared {client}")]
         return []
 
     def _announced(self, gathered: CohortGathering, client: str, keys: list[str]) -> bool:
-        """Take a client's keys, unless others would refuse them."""
+        """Take a client's keys, unless others would refuse them; once, as checking them takes a while."""
+        if not gathered.awaits_keys(client):
+            return True
         announced = masked.announcement_of(gathered.batch, client, keys)
         known = self.keys().get(client)
         if known is None or not Roster({client: known}).signed_by(client, announced.signature, announced.digest):
@@ -218,12 +221,15 @@ class MaskedPairs:
                 boxes = masked.hex_by_name(gathered.delivery(client))
                 effects.append(Send(client, encode(masked.Delivery(batch=gathered.batch, boxes=boxes))))
             return effects
-        if (gathered.ready - under_way.ready) & clients and not over:
+        if (gathered.ready - under_way.ready.keys()) & clients and not over:
             return []
-        if not self._enough(len(under_way.ready)):
-            return self._postponed(pair, now)
-        pair.cohort, pair.gathering = _Cohort(gathered, set(under_way.ready)), None
-        return [Note(f"{len(under_way.ready)} clients have prepared {gathered.slots} masked rounds", about="prepared")]
+        ready, effects = _without_disputes(under_way.ready)
+        if not self._enough(len(ready)):
+            return effects + self._postponed(pair, now)
+        pair.cohort, pair.gathering = _Cohort(gathered, ready), None
+        if effects:  # whoever was left out would be again: others need not prepare anew at once
+            pair.not_before = now + self.patience
+        return [*effects, Note(f"{len(ready)} clients have prepared {gathered.slots} masked rounds", about="prepared")]
 
     def _postponed(self, pair: _Pair, now: float) -> Effects:
         pair.gathering, pair.not_before = None, now + self.patience
@@ -244,9 +250,23 @@ class MaskedPairs:
         """Those of some clients whom a round of this pair can invite; nobody if they are too few."""
         if pair is None or pair.cohort is None or not pair.cohort.left:
             return set()
-        here = clients & pair.cohort.ready & self._sigma.keys()
+        here = (clients & pair.cohort.ready & self._sigma.keys()) - self._demanding(pair.cohort.ready)
         enough = self._enough(len(here)) and len(here) >= pair.cohort.whole.threshold
         return here if enough else set()
+
+    def _demanding(self, ready: Collection[str]) -> set[str]:
+        """Who asks for more noise, or states a longer update, than the agreed training allows."""
+        return set().union(
+            *(
+                over_cap({name: stated[name] for name in ready if name in stated}, self.training.privacy.noise_cap)
+                for stated in (self._sigma, self._reach)
+            )
+        )
+
+    @property
+    def over_cap(self) -> set[str]:
+        """The clients that state too much, and so are not invited."""
+        return set().union(*(self._demanding(pair.cohort.ready) for pair in self._pairs.values() if pair.cohort))
 
     def stuck(self, able: Collection[str]) -> bool:
         """Whether all of these clients take part in masked sums, and none of their pairs can make one now."""
@@ -390,6 +410,19 @@ class MaskedPairs:
         for client in clients:
             found[self.pair_of(client)].add(client)
         return dict(found)
+
+
+def _without_disputes(ready: Mapping[str, set[str]]) -> tuple[set[str], Effects]:
+    """Of those who have their shares, those who can all contribute together."""
+    among = {name: unopened & ready.keys() - {name} for name, unopened in ready.items()}
+    out = disputed(among)
+    notes: Effects = [
+        Note(f"client {name} could not open the shares of {', '.join(sorted(unopened))}", about=f"unopened {name}")
+        for name, unopened in sorted(among.items())
+        if unopened
+    ]
+    notes += [Note(f"client {name} is not asked for these masked rounds", about=f"disputed {name}") for name in out]
+    return ready.keys() - out, notes
 
 
 def _others(names: Iterable[str], name: str) -> list[str]:

@@ -21,7 +21,7 @@ class Admitted:
 
 @dataclass(frozen=True)
 class Neighbour:
-    """One linked site and where its peer service is."""
+    """One linked site and where it is reached; without an address, it calls."""
 
     certificate: SiteCertificate
     address: str

@@ -1,8 +1,11 @@
-"""The link between neighbouring sites: questions and replies over TLS in which both know each other's certificate.
+"""The link between neighbouring sites: one connection over TLS in which both know each other's certificate.
 
-A greeting carries the caller's name, configuration and round, a publication one round's aggregates. Every frame is
-replied to, in order. Both sites call each other; a call that breaks is made again, and the newest publications wait
-until it works.
+Both ends ask and reply on it. A greeting carries a site's name, configuration and round, a publication one round's
+aggregates; every such question is replied to, in order. A site calls the neighbours whose address it knows, and makes a
+call that breaks again; the newest publications wait until there is a connection. A site that cannot be reached is not
+called: it calls.
+
+Where two sites call each other, they use the call of the one whose name comes first, and the other one hangs up.
 """
 
 from __future__ import annotations
@@ -11,35 +14,38 @@ import asyncio
 import logging
 import ssl
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from pgfl.deploy import messages, pinned_tls
-from pgfl.deploy.frame_connection import FrameConnection, FramePort
-from pgfl.deploy.guarded_listener import LIMITS, ConnectionLimits
+from pgfl.deploy.frame_connection import Conversation, FrameConnection, call
 from pgfl.deploy.identity import SiteCertificate
 from pgfl.deploy.site.members import Neighbour
 from pgfl.deploy.sparing_log import SparingLog
-from pgfl.deploy.tls_frames import CONNECT_SECONDS, PULSE, BadConnection, Pulse, TlsFrames
-from pgfl.deploy.wire import Expected, Frame, Limits, Malformed, decode, encode
+from pgfl.deploy.tls_frames import PULSE, BadConnection, Pulse, TlsFrames
+from pgfl.deploy.wire import Expected, Frame, Limits, Malformed, decode, encode, kind_of
 
 log = logging.getLogger(__name__)
 REPLY_SECONDS: Final = 20.0  # enough for 8 MB over 20 Mbit/s with losses; a dead link is noticed by its silence
 _HEARTBEAT_SECONDS: Final = 2.0
 _KEPT_PUBLICATIONS: Final = 3
 _OUTBOX_FRAMES: Final = _KEPT_PUBLICATIONS + 1  # of the longest, that may wait for a neighbour
-_TO_NEIGHBOUR: Expected = (messages.PeerHello, messages.Publication)
+_NEW_SECONDS: Final = 5.0  # a call that is younger may cross one of the neighbour; an older one it does not use
+_SHORTEST_PAUSE, _LONGEST_PAUSE = 0.1, 3.0  # between two calls, in seconds
+_QUESTION: Expected = (messages.PeerHello, messages.Publication)
 _REPLY: Expected = (messages.Acknowledged, messages.Refused)
-
-
-# The site that is called ----------------------------------------------------------------------------------------------
+_REPLIES: Final = frozenset(message.kind for message in _REPLY)
 
 
 class Refused(Exception):
     """A neighbour's frame is refused; the text goes to the neighbour and to the log."""
+
+
+class _Superseded(BadConnection):
+    """The link goes on over another connection."""
 
 
 Receive = Callable[[str, Frame], bytes]
@@ -47,50 +53,30 @@ Receive = Callable[[str, Frame], bytes]
 
 @dataclass
 class PeerService:
-    """Answers neighbours: `receive` gets the name of an authenticated neighbour and a valid frame, and replies."""
+    """Answers neighbours: `receive` gets the name of an authenticated neighbour and a valid question, and replies."""
 
-    certificate: Path
-    key: Path
     neighbours: Callable[[], Mapping[str, Neighbour]]
     limits: Limits
     receive: Receive
     on_switched: Callable[[str], None] = lambda peer: None  # it shows the certificate that was to come
-    connections: ConnectionLimits = LIMITS
-    pulse: Pulse = PULSE
+    on_call: Callable[[str, PeerTalk], None] = lambda peer, talk: None  # it called this site
     refused: Counter[str] = field(default_factory=Counter)
     _sparing: SparingLog = field(default_factory=lambda: SparingLog(log))
-    _tls: tuple[bytes, ssl.SSLContext] | None = None
 
-    async def start(self, address: str) -> int:
-        """Listen; returns the port. Raises `OSError` where one cannot listen."""
-        longest = self.limits.frame_bytes
-        self._port = FramePort(
-            self.tls, longest, lambda host: _Caller(self, host), _OUTBOX_FRAMES * longest, self.refused,
-            self.connections, self.pulse,
-        )  # fmt: skip
-        return self._port.open(address)
+    def conversation(self, host: str) -> Conversation:
+        """With a site that calls, whatever its address."""
+        return PeerTalk(self, calls=True)
 
-    async def stop(self) -> None:
-        """Stop listening."""
-        await self._port.close()
-
-    def renew(self) -> None:
-        """Read this site's own certificate and key again, for those who connect from now on."""
-        self._tls = None
-
-    def tls(self) -> ssl.SSLContext:
-        """One context for all connections, made anew when the trusted certificates change."""
-        pinned = b"".join(neighbour.trusted for neighbour in self.neighbours().values())
-        if self._tls is None or self._tls[0] != pinned:
-            self._tls = pinned, pinned_tls.listening(self.certificate, self.key, pinned)
-        return self._tls[1]
+    def trusted(self) -> bytes:
+        """The certificates of all neighbours."""
+        return b"".join(neighbour.trusted for neighbour in self.neighbours().values())
 
     def reply(self, certificate: SiteCertificate, data: bytes) -> tuple[bytes, bool]:
-        """The reply to a frame of the caller that shows this certificate, and whether the frame is taken."""
+        """The reply to a question of the site that shows this certificate, and whether the question is taken."""
         peer = certificate.name
         try:
-            self._recognise(certificate)
-            frame = decode(data, self.limits, _TO_NEIGHBOUR)
+            self.recognise(certificate)
+            frame = decode(data, self.limits, _QUESTION)
             assert isinstance(frame.header, messages.PeerHello | messages.Publication)
             if frame.header.site != peer:
                 raise Refused(f"it calls itself {frame.header.site!r}")
@@ -105,62 +91,37 @@ class PeerService:
             why = str(error)
         return encode(messages.Refused(reason=why[:300])), False
 
-    def _recognise(self, certificate: SiteCertificate) -> None:
+    def recognise(self, certificate: SiteCertificate) -> None:
+        """Refuse a certificate that is not the one that is linked, or was to come."""
         pinned = self.neighbours().get(certificate.name)
         if pinned is None or certificate not in (pinned.certificate, pinned.coming):
             raise Refused(f"its certificate names {certificate.name!r} and is not the one that is linked")
         if certificate == pinned.coming:
             self.on_switched(certificate.name)
 
-    def turned_away(self, host: str, why: str) -> None:
-        """Count and log a caller that has proved nothing; the same of one address is logged at most once a minute."""
-        self.refused["certificate"] += 1
-        self._sparing.warning(f"{host} {why}", f"a site that calls from {host} is refused: {why}")
 
+class PeerTalk:
+    """One connection to a neighbour, whoever called: it is asked, and what it asks is replied to."""
 
-class _Caller:
-    """One connection to a site's port for neighbours."""
-
-    def __init__(self, service: PeerService, host: str) -> None:
-        self._service, self._host = service, host
-        self._certificate: SiteCertificate | None = None
-
-    def opened(self, connection: FrameConnection) -> None:
-        self._connection, shown = connection, connection.frames.certificate
-        try:
-            assert shown is not None  # as TLS wants one here
-            self._certificate = SiteCertificate.parse(ssl.DER_cert_to_PEM_cert(shown).encode())
-        except ValueError as error:
-            self._service.turned_away(self._host, f"the certificate that it shows is no site's ({error})")
-            self._connection.close()
-
-    def heard(self, frame: bytes) -> None:
-        assert self._certificate is not None
-        reply, taken = self._service.reply(self._certificate, frame)
-        self._connection.send(reply)
-        if not taken:
-            self._connection.close()
-
-    def ended(self, why: str | None) -> None:
-        if self._certificate is None and why is not None:
-            self._service.turned_away(self._host, why)
-
-
-# The site that calls --------------------------------------------------------------------------------------------------
-
-
-class _Call:
-    """One connection to a neighbour, which replies to questions in their order."""
-
-    def __init__(self) -> None:
+    def __init__(self, service: PeerService, *, calls: bool) -> None:
+        """`calls` says that it was the neighbour who called."""
+        self._service, self._calls = service, calls
         self.ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._certificate: SiteCertificate | None = None
+        self._connection: FrameConnection | None = None
         self._asked: deque[asyncio.Future[bytes]] = deque()
         self._broken: BadConnection | None = None
 
+    @property
+    def alive(self) -> bool:
+        """Whether it can be used."""
+        return self._broken is None
+
     async def reply(self, question: bytes) -> bytes:
-        """The reply to a question; raises `BadConnection` if none comes."""
+        """The neighbour's reply to a question; raises `BadConnection` if none comes."""
         if self._broken is not None:
             raise self._broken
+        assert self._connection is not None
         reply: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         self._asked.append(reply)
         self._connection.send(question)
@@ -169,22 +130,48 @@ class _Call:
         except TimeoutError:
             raise BadConnection(f"it did not reply in {REPLY_SECONDS:g} s") from None
 
+    def close(self, why: BadConnection | None = None) -> None:
+        """Hang up; whoever waits for a reply gets this reason."""
+        self._break(why or BadConnection("it was closed here"))
+        if self._connection is not None:
+            self._connection.close()
+
     def opened(self, connection: FrameConnection) -> None:
-        self._connection = connection
-        self.ready.set_result(None)
+        """Look at who it is."""
+        self._connection, shown = connection, connection.frames.certificate
+        try:
+            assert shown is not None  # TLS wants one, of whoever calls and whoever is called
+            self._certificate = SiteCertificate.parse(ssl.DER_cert_to_PEM_cert(shown).encode())
+        except ValueError as error:
+            self.close(BadConnection(f"the certificate that it shows is no site's ({error})"))
+            return
+        with suppress(Refused):  # it is told when it asks
+            self._service.recognise(self._certificate)
+            if self._calls:
+                self._service.on_call(self._certificate.name, self)
+        if not self.ready.done():
+            self.ready.set_result(None)
 
     def heard(self, frame: bytes) -> None:
-        if not self._asked:
-            self._break("it replies to what was not asked")
+        """Reply to a question, or pass a reply on to whoever asked."""
+        assert self._certificate is not None and self._connection is not None
+        if kind_of(frame) not in _REPLIES:
+            reply, taken = self._service.reply(self._certificate, frame)
+            self._connection.send(reply)
+            if not taken:
+                self._connection.close()
+        elif not self._asked:
+            self._break(BadConnection("it replies to what was not asked"))
             self._connection.abort()
-        elif not (reply := self._asked.popleft()).done():
-            reply.set_result(frame)
+        elif not (asked := self._asked.popleft()).done():
+            asked.set_result(frame)
 
     def ended(self, why: str | None) -> None:
-        self._break(why or "it was closed here")
+        """Tell whoever waits for a reply."""
+        self._break(BadConnection(why or "it was closed here"))
 
-    def _break(self, why: str) -> None:
-        self._broken = self._broken or BadConnection(why)
+    def _break(self, why: BadConnection) -> None:
+        self._broken = self._broken or why
         waiting: tuple[asyncio.Future[None] | asyncio.Future[bytes], ...] = (self.ready, *self._asked)
         for future in waiting:
             if not future.done():
@@ -194,13 +181,14 @@ class _Call:
 
 @dataclass
 class PeerLink:
-    """Calls one neighbour for as long as the site runs."""
+    """Keeps in touch with one neighbour for as long as the site runs."""
 
+    site: str  # this one
     peer: str
     neighbour: Neighbour
-    certificate: Path  # of the site that calls
+    certificate: Path  # that this site shows
     key: Path
-    limits: Limits
+    service: PeerService
     greeting: Callable[[], bytes]
     on_reply: Callable[[str, messages.Acknowledged], None]  # the neighbour is reached
     on_down: Callable[[str, str], None]  # it is not, with the reason
@@ -208,16 +196,36 @@ class PeerLink:
     _outbox: deque[tuple[int, bytes]] = field(default_factory=lambda: deque(maxlen=_KEPT_PUBLICATIONS))
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
     _sending: bool = False
+    _theirs: PeerTalk | None = None  # the neighbour's newest call
+    _called: asyncio.Event = field(default_factory=asyncio.Event)  # it called, since this was looked at
+    _own: PeerTalk | None = None  # this site's call that is used
+    _own_since: float = 0.0
 
     def start(self) -> asyncio.Task[None]:
-        """Begin to call; returns the task, which ends only if it is stopped or fails."""
+        """Begin; returns the task, which ends only if it is stopped or fails."""
         self._task = asyncio.get_running_loop().create_task(self._run())
         return self._task
 
     async def stop(self) -> None:
-        """Stop calling."""
+        """Hang up for good."""
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
+        if self._theirs is not None:
+            self._theirs.close()
+
+    def called(self, talk: PeerTalk) -> None:
+        """The neighbour called."""
+        if self._theirs is not None and self._theirs.alive:
+            self._theirs.close(_Superseded("the neighbour called anew"))
+        self._theirs = talk
+        self._called.set()
+        if self._own is not None and not self._insists:
+            self._own.close(_Superseded("the neighbour called"))
+
+    @property
+    def _insists(self) -> bool:
+        """Whether this site's own call goes on although the neighbour called, too."""
+        return self.site < self.peer and asyncio.get_running_loop().time() - self._own_since < _NEW_SECONDS
 
     def publish(self, round: int, data: bytes) -> None:
         """Send this as soon as the link allows; only the newest few wait."""
@@ -238,22 +246,62 @@ class PeerLink:
         return not self._outbox and not self._sending
 
     async def _run(self) -> None:
-        pause = 0.1
+        pause = _SHORTEST_PAUSE
         while True:
             try:
-                async with self._calling() as call:
+                talk = await self._connected()
+                try:
                     while True:
-                        self._acknowledged(await call.reply(self.greeting()))
-                        pause = 0.1
-                        await self._send(call)
+                        self._acknowledged(await talk.reply(self.greeting()))
+                        pause = _SHORTEST_PAUSE
+                        await self._send(talk)
+                finally:
+                    self._own = None
+                    talk.close()
+            except _Superseded:
+                continue
             except BadConnection as error:
                 self.on_down(self.peer, str(error)[:200])
             except Malformed as error:
                 self.on_down(self.peer, f"its reply is malformed: {error}")
-            await asyncio.sleep(pause)
-            pause = min(2 * pause, 3.0)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._called.wait(), pause)
+            pause = min(2 * pause, _LONGEST_PAUSE)
 
-    async def _send(self, call: _Call) -> None:
+    async def _connected(self) -> PeerTalk:
+        """The neighbour's call if there is one, else a call to it. Raises `BadConnection`."""
+        self._called.clear()
+        while not self.neighbour.address and not self._usable:
+            self.on_down(self.peer, "it has not called, and no address of it is known here")
+            await self._called.wait()
+            self._called.clear()
+        if self._usable:
+            assert self._theirs is not None
+            return self._theirs
+        loop, self._own_since = asyncio.get_running_loop(), asyncio.get_running_loop().time()
+        calling, called = loop.create_task(self._call()), loop.create_task(self._called.wait())
+        try:
+            await asyncio.wait({calling, called}, return_when=asyncio.FIRST_COMPLETED)
+            if not calling.done() and self.site < self.peer:  # both call: this one's counts, unless it takes too long
+                await asyncio.wait({calling}, timeout=_NEW_SECONDS)
+            if self._usable and (not calling.done() or calling.exception() is not None or self.site > self.peer):
+                assert self._theirs is not None
+                return self._theirs
+            self._own = await calling
+            return self._own
+        finally:
+            called.cancel()
+            if calling.done() and not calling.cancelled() and calling.exception() is None:
+                if self._own is not calling.result():
+                    calling.result().close()
+            else:
+                calling.cancel()
+
+    @property
+    def _usable(self) -> bool:
+        return self._theirs is not None and self._theirs.alive
+
+    async def _send(self, talk: PeerTalk) -> None:
         """Publications as they come; returns when a heartbeat is due.
 
         The next one does not wait until the last is acknowledged: far apart, that would cost half of the rounds.
@@ -265,7 +313,7 @@ class PeerLink:
                 under_way = {id(item) for item in sent.values()}
                 for item in self._outbox:
                     if id(item) not in under_way:
-                        sent[loop.create_task(self._publish(call, item))] = item
+                        sent[loop.create_task(self._publish(talk, item))] = item
                 self._sending = bool(sent)
                 self._wake.clear()
                 heartbeat = loop.call_later(_HEARTBEAT_SECONDS, self._wake.set)
@@ -287,13 +335,13 @@ class PeerLink:
                 task.cancel()
             await asyncio.gather(*sent, return_exceptions=True)
 
-    async def _publish(self, call: _Call, item: tuple[int, bytes]) -> None:
-        self._acknowledged(await call.reply(item[1]))
+    async def _publish(self, talk: PeerTalk, item: tuple[int, bytes]) -> None:
+        self._acknowledged(await talk.reply(item[1]))
         with suppress(ValueError):
             self._outbox.remove(item)
 
     def _acknowledged(self, data: bytes) -> None:
-        reply = decode(data, self.limits, _REPLY).header
+        reply = decode(data, self.service.limits, _REPLY).header
         if isinstance(reply, messages.Refused):
             raise BadConnection(f"it refuses: {reply.reason}")
         assert isinstance(reply, messages.Acknowledged)
@@ -301,22 +349,18 @@ class PeerLink:
             raise Malformed(f"it calls itself {reply.site!r}")
         self.on_reply(self.peer, reply)
 
-    @asynccontextmanager
-    async def _calling(self) -> AsyncIterator[_Call]:
-        loop, longest, pinned = asyncio.get_running_loop(), self.limits.frame_bytes, self.neighbour.certificate
-        host, _, port = self.neighbour.address.rpartition(":")
-        call = _Call()
+    async def _call(self) -> PeerTalk:
+        longest, pinned = self.service.limits.frame_bytes, self.neighbour.certificate
+        talk = PeerTalk(self.service, calls=False)
         try:
             tls = pinned_tls.calling(self.neighbour.trusted, self.certificate, self.key)
-            connection = FrameConnection(
-                TlsFrames(tls, longest, pinned.tls_name), call, CONNECT_SECONDS, _OUTBOX_FRAMES * longest, self.pulse
-            )
-            async with asyncio.timeout(CONNECT_SECONDS):
-                await loop.create_connection(lambda: connection, host.strip("[]"), int(port))
         except (OSError, ValueError) as error:
             raise BadConnection.because(error) from error
+        frames = TlsFrames(tls, longest, pinned.tls_name)
+        connection = await call(self.neighbour.address, frames, talk, _OUTBOX_FRAMES * longest, self.pulse)
         try:
-            await call.ready
-            yield call
-        finally:
+            await talk.ready
+        except BaseException:
             connection.abort()
+            raise
+        return talk

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack
 from typing import Any
 
-from pgfl.deploy.invitations import Inviter
 from pgfl.deploy.messages import RequestFrames
 from pgfl.deploy.site.round_effects import Ask, Changed, Completed, Effect, Finished, Note, Publish, Send
 from pgfl.deploy.site.round_terms import Members, Phase, Rollback
@@ -18,6 +17,7 @@ from pgfl.deploy.site.site_life import SiteLife
 from pgfl.deploy.site.site_metrics import MetricsServer
 from pgfl.deploy.site.site_parts import SiteParts
 from pgfl.deploy.site.site_peers import SitePeers, rounds_in_words
+from pgfl.deploy.site.site_port import SitePort
 from pgfl.deploy.site.site_reports import SiteReports
 from pgfl.deploy.site.site_settings import SiteSettings
 from pgfl.errors import NetworkError
@@ -31,15 +31,19 @@ _LOOK_SECONDS = 1.0  # how often new admissions and links are looked for
 class Site:
     """One site, from its start to its last round."""
 
-    def __init__(self, settings: SiteSettings, inviter: Inviter | None = None) -> None:
-        """Without an inviter, only clients that hold a token already get in."""
-        self.settings, self.inviter = settings, inviter
+    def __init__(self, settings: SiteSettings) -> None:
+        self.settings = settings
         self.parts = SiteParts(settings)
         self.store, self.role, self.rounds = self.parts.store, self.parts.role, self.parts.rounds
         self.life = SiteLife(lambda: self.rounds.current)
         self.clients = SiteClients(self.parts, self.life, self._handle, self._write_live_soon)
         self.peers = SitePeers(self.parts, self.life, self._handle)
-        self.reports = SiteReports(self.parts, self.clients, self.peers)
+        self.port = SitePort(
+            self.parts.shown.certificate_file, self.parts.shown.key_file, self.parts.limits.frame_bytes,
+            self.clients.streams.conversation, self.peers.service.conversation, self.peers.service.trusted,
+            settings.listen.limits(),
+        )  # fmt: skip
+        self.reports = SiteReports(self.parts, self.clients, self.peers, self.port)
         self._coming = self.parts.membership
         self._writing: asyncio.TimerHandle | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -50,27 +54,22 @@ class Site:
     async def run(self) -> str:
         """Serve until the last round is done; returns why it ended."""
         self.life.begin()
-        listen, streams, service = self.settings.listen, self.clients.streams, self.peers.service
+        listen = self.settings.listen
         async with AsyncExitStack() as ending:
             ending.callback(self.store.close)
             if self.parts.trustee is not None:
                 ending.callback(self.parts.trustee.close)
             ending.callback(self.clients.save_seen)
-            if self.inviter is not None:  # first: it may wait for the port of the life before, and then rounds begin
-                await _listening(self.inviter.start(self.parts.keys, self.clients.invitation), listen.flower)
-                ending.push_async_callback(asyncio.to_thread, self.inviter.stop)
             log.info("site %s serves from round %d on", self.settings.name, self.rounds.round)
             self._handle(lambda: self.rounds.start(time.monotonic()))  # before anyone can connect
-            await _listening(streams.start(f"{listen.host}:{listen.clients}"), listen.clients)
-            ending.push_async_callback(streams.stop)
-            await _listening(service.start(f"{listen.host}:{listen.peers}"), listen.peers)
-            ending.push_async_callback(service.stop)
+            await _listening(self.port.start(f"{listen.host}:{listen.port}"), listen.port)
+            ending.push_async_callback(self.port.stop)
+            ending.push_async_callback(self._end_tasks)
+            self.peers.link_all()
             if listen.metrics is not None:
                 metrics = MetricsServer(self.reports.figures)
                 await _listening(metrics.start(listen.metrics), listen.metrics)
                 ending.push_async_callback(metrics.stop)
-            ending.push_async_callback(self._end_tasks)
-            self.peers.link_all()
             self.store.acknowledge(self._coming.change, self.rounds.round + 1)
             self.life.keep(self.life.loop.create_task(self._watch()))
             return await self.life.over
@@ -195,7 +194,7 @@ class Site:
     def _look_for_certificate(self) -> None:
         """Take over a certificate to which the operator has switched; open streams go on."""
         if self.parts.shown.switched():
-            self.clients.streams.renew()
+            self.port.renew()
             self.peers.show_new_certificate()
 
     def _members_changed(self, changed: Changed) -> None:

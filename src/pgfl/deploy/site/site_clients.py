@@ -1,10 +1,9 @@
-"""A running site's clients: how they are invited and recognised, what they say, and how they learn of the end."""
+"""A running site's clients: how they are recognised, what they say, and how they learn of the end."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import secrets
 import time
 from collections.abc import Callable
 from functools import partial
@@ -12,7 +11,6 @@ from functools import partial
 from pgfl.deploy import messages
 from pgfl.deploy.entrusting import SiteTerms
 from pgfl.deploy.identity import ClientKey
-from pgfl.deploy.invitations import Invitation
 from pgfl.deploy.masked_messages import Consent, MaskedAnswer, Reveal
 from pgfl.deploy.messages import read_answer
 from pgfl.deploy.round_streams import ClientStreams, Unwelcome
@@ -26,7 +24,6 @@ from pgfl.deploy.wire import Frame, encode
 from pgfl.errors import NetworkError, PrivacyError
 
 log = logging.getLogger(__name__)
-_INVITE_AFTER_SECONDS = 8.0  # a client that had a stream is given so long to come back by itself
 _SEEN_SECONDS = 0.05  # after an answer, until the number of its release is saved
 
 
@@ -38,29 +35,16 @@ class SiteClients:
         self._parts, self._life, self._handle, self._on_change = parts, life, handle, on_change
         self._rounds, self._store, self._masked = parts.rounds, parts.store, parts.masked
         self.streams = ClientStreams(
-            parts.settings.name, parts.shown.certificate_file, parts.shown.key_file, parts.limits, self._authenticate,
-            self._stream_opened, self._frame, self._stream_closed, parts.settings.listen.limits(),
+            parts.settings.name, parts.limits, self._authenticate, self._stream_opened, self._frame,
+            self._stream_closed, self._refused_release,
         )  # fmt: skip
         self.budgets: dict[str, SharedBudget | None] = {}
         self.seen: dict[str, int] = {}  # releases that are not saved yet
         self._saving: asyncio.TimerHandle | None = None
-        self._invited: dict[str, float] = dict.fromkeys(parts.role.clients, time.monotonic() if parts.resumed else 0.0)
-        self._tokens: dict[str, str] = {}
         self._dismissed: set[str] = set()  # they were sent the end of training
         self._informed = self._store.informed()  # they have received it
 
     # coming and going -------------------------------------------------------------------------------------------------
-
-    def invitation(self, client: str) -> Invitation | None:
-        """The invitation for a client that is online; called from the inviter's thread."""
-        now = time.monotonic()
-        if client in self.streams or now - self._invited.get(client, 0.0) < _INVITE_AFTER_SECONDS:
-            return None
-        self._invited[client] = now
-        if client not in self._tokens:
-            self._tokens[client] = secrets.token_urlsafe(32)
-            self._store.give_token(client, self._tokens[client])
-        return Invitation(self._parts.settings.listen.invited_to, self._tokens[client])
 
     def _authenticate(self, hello: messages.Hello, nonce: bytes) -> str:
         try:
@@ -72,8 +56,6 @@ class SiteClients:
             raise Unwelcome(f"the key with fingerprint {key.fingerprint[:16]}… is not admitted")
         if not key.verifies(bytes.fromhex(hello.signature), self._parts.shown.fingerprint, nonce):
             raise Unwelcome(f"the signature for client {client} is wrong")
-        if not self._store.takes_token(client, hello.token):
-            raise Unwelcome(f"the token of client {client} is not that of its last invitation")
         self._entrusted(client, hello.terms)
         if self._masked is not None:
             self._masked.joined(client, hello.masks)
@@ -95,7 +77,6 @@ class SiteClients:
             raise Unwelcome(f"the account of client {client} here cannot go on: {error}") from error
 
     def _stream_opened(self, client: str) -> None:
-        self._tokens.pop(client, None)  # the next invitation gets a new one
         known = self._store.clients().get(client)
         if known is None:  # expelled this very moment
             self.streams.close(client)
@@ -119,7 +100,6 @@ class SiteClients:
         if client in self._dismissed:
             self._informed.add(client)
             self._store.remember_informed(self._informed)
-        self._invited[client] = time.monotonic()
         self._handle(lambda: self._rounds.client_gone(client, time.monotonic()))
         self._on_change()
 
@@ -161,6 +141,11 @@ class SiteClients:
         if self._saving is None:
             self._saving = self._life.loop.call_later(_SEEN_SECONDS, self.save_seen)
         return True
+
+    def _refused_release(self, client: str, number: int) -> None:
+        """Remember, at once, a release whose answer was malformed."""
+        self.seen[client] = max(number, self.seen.get(client, 0))
+        self.save_seen()
 
     def save_seen(self) -> bool:
         """Save the numbers of releases that came since the last round; returns whether that worked."""

@@ -72,7 +72,15 @@ def _subtitle(settings: SiteSettings, status: Row) -> list[str]:
 def _notices(status: Row, history: Sequence[Row]) -> list[str]:
     waits = [f"The next round waits: {status['missing']}."] if status["missing"] else []
     sat_out = history[-1].get("sat_out", {})
-    return waits + [f"Cluster {pair} sat the last round out: {why}." for pair, why in sorted(sat_out.items())]
+    demanding = [
+        f"Client {name} sits out: it asks for more noise, or states wider bounds, than `noise_cap` allows."
+        for name in history[-1].get("over_cap", ())
+    ]
+    return [
+        *waits,
+        *(f"Cluster {pair} sat the last round out: {why}." for pair, why in sorted(sat_out.items())),
+        *demanding,
+    ]
 
 
 def _plots(history: Sequence[Row]) -> list[dict[str, Any]]:

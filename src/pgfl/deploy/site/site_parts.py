@@ -131,4 +131,5 @@ class SiteParts:
             return self.masked.worth_asking(chosen)
         if self.trustee is None:
             return chosen
+        self.role.note_over_cap()
         return self.trustee.worth_asking(chosen, {client: self.role.pair(client) for client in chosen})

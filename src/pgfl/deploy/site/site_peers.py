@@ -10,7 +10,7 @@ from pgfl.core.roles import Publication
 from pgfl.deploy import messages
 from pgfl.deploy.messages import encode_publication, read_publication
 from pgfl.deploy.site.members import Neighbour
-from pgfl.deploy.site.peer_links import PeerLink, PeerService, Refused
+from pgfl.deploy.site.peer_links import PeerLink, PeerService, PeerTalk, Refused
 from pgfl.deploy.site.round_effects import Handle
 from pgfl.deploy.site.round_terms import Phase
 from pgfl.deploy.site.site_life import SiteLife
@@ -27,9 +27,8 @@ class SitePeers:
         self._parts, self._life, self._handle, self._rounds = parts, life, handle, parts.rounds
         self.neighbours: Mapping[str, Neighbour] = parts.membership.neighbours
         self.service = PeerService(
-            parts.shown.certificate_file, parts.shown.key_file, lambda: self.neighbours, parts.limits,
-            self._received_from, self._switched, parts.settings.listen.limits(),
-        )  # fmt: skip
+            lambda: self.neighbours, parts.limits, self._received_from, self._switched, self._called
+        )
         self._links: dict[str, PeerLink] = {}
         self._latest = self._last_models() if parts.resumed else None
         self._heard: dict[str, int] = {}
@@ -40,7 +39,7 @@ class SitePeers:
     # links ------------------------------------------------------------------------------------------------------------
 
     def link_all(self) -> None:
-        """Begin to call every neighbour."""
+        """Begin to call every neighbour whose address is known."""
         for name in self.neighbours:
             self._link(name)
 
@@ -52,14 +51,13 @@ class SitePeers:
                 continue
             self._unlink(name)
             if name in neighbours:
-                log.info("site %s is linked, at %s", name, neighbours[name].address)
+                log.info("site %s is linked, at %s", name, neighbours[name].address or "an address that it calls from")
                 self._link(name)
             else:
                 log.info("site %s is unlinked from round %d on", name, from_round)
 
     def show_new_certificate(self) -> None:
         """Call everyone anew, with the certificate that this site shows now."""
-        self.service.renew()
         for name in self.neighbours:
             self._unlink(name)
             self._link(name)
@@ -69,14 +67,18 @@ class SitePeers:
     def _link(self, name: str) -> None:
         shown = self._parts.shown
         link = self._links[name] = PeerLink(
-            name, self.neighbours[name], shown.certificate_file, shown.key_file, self._parts.limits,
-            lambda: self._greeting(name), self._replied, self._down,
+            self._parts.settings.name, name, self.neighbours[name], shown.certificate_file, shown.key_file,
+            self.service, lambda: self._greeting(name), self._replied, self._down,
         )  # fmt: skip
         self._life.keep(link.start())
 
     def _unlink(self, name: str) -> None:
         if name in self._links:
             self._life.keep(self._life.loop.create_task(self._links.pop(name).stop()))
+
+    def _called(self, peer: str, talk: PeerTalk) -> None:
+        if peer in self._links:
+            self._links[peer].called(talk)
 
     def _switched(self, peer: str) -> None:
         log.info("site %s shows its new certificate; the one before is trusted no more", peer)

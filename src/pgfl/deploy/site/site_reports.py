@@ -15,6 +15,7 @@ from pgfl.deploy.site.site_clients import SiteClients
 from pgfl.deploy.site.site_metrics import Figures, PhaseClock, RoundClock
 from pgfl.deploy.site.site_parts import SiteParts
 from pgfl.deploy.site.site_peers import SitePeers
+from pgfl.deploy.site.site_port import SitePort
 from pgfl.deploy.sparing_log import SparingLog
 
 log = logging.getLogger(__name__)
@@ -24,8 +25,8 @@ _OVERTIME_SECONDS = 60.0  # for computing and saving a round
 class SiteReports:
     """Reads from all parts of a site, and changes none of them."""
 
-    def __init__(self, parts: SiteParts, clients: SiteClients, peers: SitePeers) -> None:
-        self._parts, self._clients, self._peers = parts, clients, peers
+    def __init__(self, parts: SiteParts, clients: SiteClients, peers: SitePeers, port: SitePort) -> None:
+        self._parts, self._clients, self._peers, self._port = parts, clients, peers, port
         self._rounds, self._role = parts.rounds, parts.role
         self._clock = RoundClock()
         self.phases = PhaseClock()
@@ -48,6 +49,7 @@ class SiteReports:
             "retired": list(done.retired),
             "clipped": sorted(self._role.clipped),
             "sat_out": self._sat_out(done.round),
+            "over_cap": sorted(self._over_cap),
             "disagreement": float(done.snapshot["disagreement"]),
             "seconds": self._clock.tick(),
             "refused": self._refused(),
@@ -67,14 +69,27 @@ class SiteReports:
         for pair, why in self._sat_out(done.round).items():
             self._sparing.info(f"sat out {pair} {why}", f"cluster {pair} sat round {done.round} out: {why}")
 
+        for client in sorted(self._over_cap):
+            self._sparing.info(
+                f"over cap {client}",
+                f"client {client} sits out: it asks for more than {self._parts.training.privacy.noise_cap:g} times the "
+                "noise, or states more than so many times the bounds, of the median client of its cluster",
+            )
+
+    @property
+    def _over_cap(self) -> set[str]:
+        """The clients that state more than the agreed training allows."""
+        judge = self._parts.masked or self._parts.trustee
+        return set() if judge is None else judge.over_cap
+
     def _sat_out(self, round: int) -> dict[str, str]:
         if self._parts.masked is not None:
             return self._parts.masked.sat_out(round)
         return {} if self._parts.trustee is None else dict(self._parts.trustee.sat_out)
 
     def _refused(self) -> dict[str, int]:
-        every: Counter[str] = self._rounds.refused + self._clients.streams.refused + self._peers.service.refused
-        return dict(every)
+        counted = (self._rounds, self._clients.streams, self._peers.service, self._port)
+        return dict(sum((part.refused for part in counted), Counter[str]()))
 
     def figures(self) -> Figures:
         """What is measured, as of now."""

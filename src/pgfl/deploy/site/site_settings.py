@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Self
+from typing import Annotated, Any, Self
 
 from pydantic import Field, model_validator
 
@@ -19,29 +19,30 @@ from pgfl.deploy.site.round_terms import Quorum, Timing
 from pgfl.objectives import Bounds
 
 Port = Annotated[int, Field(ge=1, le=65535)]
-_WITH_PORT = re.compile(r"(\[[^]]+\]|[^:]+):\d{1,5}")
+_OLD_KEYS = ("public", "flower", "clients", "peers")
 
 
 class Listening(Section):
-    """Where a site listens, and how others reach it."""
+    """Where a site listens, for clients and for neighbours."""
 
     host: str = "127.0.0.1"
-    public: str | None = None  # what clients call, host if not given; with a port where a router maps it to another
-    flower: Port = 9092
-    clients: Port = 9093
-    peers: Port = 9094
-    connections: Annotated[int, Field(ge=16, le=65536)] = LIMITS.together  # at a time, to each port
+    port: Port = 9094
+    connections: Annotated[int, Field(ge=16, le=65536)] = LIMITS.together  # at a time
     per_address: Annotated[int, Field(ge=1, le=65536)] = LIMITS.per_address  # of them; clients behind one router share
     metrics: Annotated[str, Field(pattern=r"^.+:\d{1,5}$")] | None = None  # host:port of /metrics and /health
 
-    @property
-    def invited_to(self) -> str:
-        """The address to which clients are invited."""
-        address = self.public or self.host
-        return address if _WITH_PORT.fullmatch(address) else f"{address}:{self.clients}"
+    @model_validator(mode="before")
+    @classmethod
+    def _not_old(cls, table: Any) -> Any:
+        if isinstance(table, Mapping) and (old := [f"`listen.{key}`" for key in _OLD_KEYS if key in table]):
+            raise ValueError(
+                f"{', '.join(old)} belong to an older pgfl; a site now has one port, so write `port` under [listen] in "
+                "their place, best with the number of `peers`, which neighbours know, and tell clients the new address."
+            )
+        return table
 
     def limits(self) -> ConnectionLimits:
-        """On the connections to each port."""
+        """On the connections to the port."""
         return replace(LIMITS, per_address=self.per_address, together=self.connections)
 
 

@@ -2,14 +2,12 @@
 
 A round is saved in one transaction: the models, who was accepted, the figures. After a crash at any point the file
 holds the last completed round, whole. The largest number of a release that a client has reported is kept here too,
-whether it was accepted, came late, or is of a client expelled since; a client whose ledger has fewer was restored from
-a backup.
+whether it was accepted, came late, was malformed, or is of a client expelled since; a client whose ledger has fewer was
+restored from a backup. A mark beside the file says that there was one, so that deleting it forgets nothing unnoticed.
 """
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 import json
 import os
 import sqlite3
@@ -31,6 +29,7 @@ from pgfl.errors import NetworkError
 from pgfl.sqlite_files import configure, connect, snapshot, writing
 
 STORE = "site.db"  # in a site's folder
+_MADE = ".made"  # beside it
 _KEPT_ROUNDS = 1000
 _TABLES = ("facts", "clients", "progress", "expelled", "names", "neighbours", "state", "past", "rounds", "noised")
 _SAW_RELEASE = "UPDATE clients SET releases = ? WHERE name = ? AND releases < ?"
@@ -39,7 +38,7 @@ _SCHEMA = """
 CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value TEXT NOT NULL, seal TEXT);
 CREATE TABLE IF NOT EXISTS clients (
     name TEXT PRIMARY KEY, key TEXT NOT NULL UNIQUE, cluster TEXT NOT NULL, admitted REAL NOT NULL,
-    token TEXT, invited TEXT, releases INTEGER NOT NULL DEFAULT 0, accepted INTEGER, seal TEXT);
+    releases INTEGER NOT NULL DEFAULT 0, accepted INTEGER, seal TEXT);
 CREATE TABLE IF NOT EXISTS progress (only INTEGER PRIMARY KEY CHECK (only = 1), clients TEXT NOT NULL, seal TEXT);
 CREATE TABLE IF NOT EXISTS expelled (key TEXT PRIMARY KEY, releases INTEGER NOT NULL, seal TEXT);
 CREATE TABLE IF NOT EXISTS names (name TEXT PRIMARY KEY, key TEXT NOT NULL, seal TEXT);
@@ -62,9 +61,16 @@ class SiteStore:
         self.path = path
         self._lock = threading.RLock()
         path.parent.mkdir(parents=True, exist_ok=True)
+        made = path.with_name(path.name + _MADE)
+        if not path.exists() and made.exists():
+            raise NetworkError(
+                f"The site's record {path} is missing, and with it what each client has released; put it back from a "
+                f"backup, or start in a new home folder. If this site never served a client, remove {made}."
+            )
         with self._plain_errors():
             if not path.exists():
                 os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+            made.touch(0o600)  # after the file: a start that is killed here leaves both or none
             self._db = connect(path)
             configure(self._db, journal_mode="WAL", synchronous="FULL")
             self._db.executescript(_SCHEMA)
@@ -249,25 +255,6 @@ class SiteStore:
             rows = self._db.execute("SELECT name, pem, address FROM neighbours ORDER BY name").fetchall()
         return {name: neighbour_of(name, bytes(pem), address) for name, pem, address in rows}
 
-    # tokens -----------------------------------------------------------------------------------------------------------
-
-    def give_token(self, client: str, token: str) -> None:
-        """The token of a new invitation; the one that was used last stays good until the new one is used."""
-        with self._transaction():
-            self._db.execute("UPDATE clients SET invited = ? WHERE name = ?", (_digest(token), client))
-
-    def takes_token(self, client: str, token: str) -> bool:
-        """Whether this token opens the client's stream, also again after a break; a new one replaces the old."""
-        with self._plain_errors():
-            row = self._db.execute("SELECT token, invited FROM clients WHERE name = ?", (client,)).fetchone()
-        used, invited = row or (None, None)
-        offered = _digest(token)
-        if invited and hmac.compare_digest(invited, offered):
-            with self._transaction():
-                self._db.execute("UPDATE clients SET token = invited, invited = NULL WHERE name = ?", (client,))
-            return True
-        return bool(used and hmac.compare_digest(used, offered))
-
     # rounds -----------------------------------------------------------------------------------------------------------
 
     def bind_training(self, digest: str, clusters: Iterable[str] = ()) -> None:
@@ -443,7 +430,3 @@ class SiteStore:
             raise NetworkError(
                 f"The site's record {self.path} cannot be read or written ({error}); what was saved before is intact."
             ) from error
-
-
-def _digest(token: str) -> str:
-    return hashlib.sha256(token.encode()).hexdigest()

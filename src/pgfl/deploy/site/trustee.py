@@ -10,7 +10,8 @@ in memory only, until their sum is noised.
 from __future__ import annotations
 
 import hashlib
-from collections import Counter
+import math
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import dataclass, field
@@ -24,11 +25,11 @@ from pgfl.core.algorithms import Algorithm
 from pgfl.deploy.agreed_training import Training
 from pgfl.deploy.entrusting import SiteTerms
 from pgfl.deploy.site.public_bounds import Ball, ClientBound
-from pgfl.errors import LedgerError
+from pgfl.errors import LedgerError, PrivacyError
 from pgfl.privacy import lattice
 from pgfl.privacy.ledger import Ledger
 from pgfl.privacy.ledger_rows import Slot
-from pgfl.privacy.trust import sum_sigma
+from pgfl.privacy.trust import over_cap, sum_sigma
 
 LEDGERS = "ledgers"  # the folder of the accounts in a site's folder
 LARGEST_SUM = 2.0**21  # of contributions on the lattice, so that it cannot wrap
@@ -74,6 +75,7 @@ class Account:
 
     terms: SiteTerms
     ledger: Ledger
+    stated: dict[tuple[str, int], tuple[float, float]] = field(default_factory=dict)  # see `Trustee._stated`
 
 
 @dataclass
@@ -91,6 +93,7 @@ class Trustee:
     known: dict[str, int] = field(default_factory=dict)  # how many charges of each client the site remembers
     accounts: dict[str, Account] = field(default_factory=dict)
     spent: set[str] = field(default_factory=set)  # the clients whose budget is spent
+    over_cap: set[str] = field(default_factory=set)  # the clients that state too much, and so sit out
     sat_out: dict[str, str] = field(default_factory=dict)  # pairs without a sum in the last round, and why
 
     def __post_init__(self) -> None:
@@ -135,9 +138,38 @@ class Trustee:
         if self.accounts[client].ledger.spent:
             self.spent.add(client)
 
+    def note_over_cap(self, cluster_of: Mapping[str, str], pair_of: Mapping[str, str]) -> None:
+        """Find out who asks for more noise, or for a wider ball, than the agreed training allows.
+
+        All of it follows from the public terms of all who have an account here, whether they answer or not.
+        """
+        stated: defaultdict[str, dict[str, tuple[float, float]]] = defaultdict(dict)
+        for client in (self.accounts.keys() & cluster_of.keys()) - self.spent:
+            stated[pair_of[client]][client] = self._stated(client, cluster_of[client], len(cluster_of))
+        cap, self.over_cap = self.training.privacy.noise_cap, set()
+        for of_pair in stated.values():
+            for which in (0, 1):
+                self.over_cap |= over_cap({client: both[which] for client, both in of_pair.items()}, cap)
+
+    def _stated(self, client: str, cluster: str, server_clients: int) -> tuple[float, float]:
+        """The σ that a client asks for, and the radius of its ball, both infinite if its bounds give none."""
+        account = self.accounts[client]
+        if (cluster, server_clients) not in account.stated:
+            try:
+                ball = self.ball(client, cluster, None, server_clients)
+                delta = self._sensitivity(client, cluster, server_clients)
+            except PrivacyError:
+                ball, delta = None, math.inf
+            account.stated = {(cluster, server_clients): (delta, math.inf if ball is None else ball.radius)}
+        delta, radius = account.stated[cluster, server_clients]
+        return float(sum_sigma(delta, account.ledger.next_phi)), radius
+
     def worth_asking(self, clients: Iterable[str], pair_of: Mapping[str, str]) -> list[str]:
-        """Without those who are spent, and those of whose pair too few are asked: they would pay for nothing."""
-        asked = [client for client in clients if client not in self.spent]
+        """Without those who are spent or state too much, and those of whose pair too few are asked.
+
+        They would pay for nothing.
+        """
+        asked = [client for client in clients if client not in self.spent | self.over_cap]
         clean = Counter(pair_of[client] for client in asked if client in self.accounts)
         return [c for c in asked if c not in self.accounts or self.trust.takes_part(clean[pair_of[c]])]
 

@@ -21,7 +21,7 @@ from pgfl.simulate.flat_layout import Layout
 from pgfl.simulate.mpi.mpi_communicator import MpiCommunicator
 
 OF_PAIRS = ("previous_servers", "known", "rested", "servers/", "engine/pairs_", "monitor/pairs_")
-OF_ALL = ("fingerprint", "round", "shown", "clean", "spent_at", "monitor/figures")
+OF_ALL = ("fingerprint", "run_id", "round", "shown", "clean", "spent_at", "monitor/figures")
 PAIR_SERVER, CLIENT_SERVER = "pair_server", "client_server"
 
 

@@ -1,1 +1,0 @@
-"""Everything that knows Flower, which brings clients and sites together."""

@@ -1,0 +1,64 @@
+"""Every library that the package imports is declared: by the core, or by the extra that the module belongs to."""
+
+import ast
+import tomllib
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from tests.declared import DISTRIBUTION_OF, EXTRA_OF, NEVER_REQUIRED, ON_ITS_OWN_ARRAYS, extra_of, imports, modules
+
+PROJECT = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text("utf-8"))["project"]
+
+
+def declared(group):
+    texts = PROJECT["dependencies"] if group is None else PROJECT["optional-dependencies"][group]
+    return {canonicalize_name(Requirement(text).name) for text in texts}
+
+
+def undeclared(module, source):
+    """The libraries that a module imports and neither the core nor its extra declares."""
+    own = declared(None) | (declared(extra) if (extra := extra_of(module)) else set())
+    later = own | (declared(ON_ITS_OWN_ARRAYS[module]) if module in ON_ITS_OWN_ARRAYS else set())
+    anyone = set().union(later, *map(declared, PROJECT["optional-dependencies"]))
+    for name, when_loaded, for_types in imports(ast.parse(source)):
+        known = anyone if for_types else own if when_loaded else later
+        if name not in NEVER_REQUIRED and canonicalize_name(DISTRIBUTION_OF.get(name, name)) not in known:
+            yield name
+
+
+def test_every_import_is_declared():
+    found = {
+        module: missing for module, path in modules() if (missing := {*undeclared(module, path.read_text("utf-8"))})
+    }
+    assert not {module: missing for module, missing in found.items() if missing}
+
+
+def test_every_declared_library_of_the_core_is_imported():
+    used = {name for module, path in modules() for name, *_ in imports(ast.parse(path.read_text("utf-8")))}
+    assert declared(None) <= {canonicalize_name(DISTRIBUTION_OF.get(name, name)) for name in used}
+
+
+@pytest.mark.parametrize("start", EXTRA_OF)
+def test_the_list_of_modules_is_up_to_date(start):
+    assert any(module.startswith(start) for module, _ in modules())
+
+
+@pytest.mark.parametrize(
+    ("module", "source", "missing"),
+    [
+        ("pgfl.cli", "import click", {"click"}),
+        ("pgfl.cli", "if TYPE_CHECKING:\n    import click", set()),
+        ("pgfl.cli", "def f():\n    from click.core import Group", {"click"}),
+        ("pgfl.core.metrics", "import jax", {"jax"}),
+        ("pgfl.arrays", "import jax", {"jax"}),
+        ("pgfl.arrays", "def f():\n    import jax", set()),
+        ("pgfl.studio.shell", "import nicegui, cryptography", {"cryptography"}),
+        ("pgfl.masking.member", "from Crypto.Hash import SHA256", set()),
+        ("pgfl.studio.shell", "import json, numpy, pgfl.core", set()),
+    ],
+)
+def test_what_is_not_declared_is_found(module, source, missing):
+    assert {*undeclared(module, source)} == missing
