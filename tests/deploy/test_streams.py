@@ -7,14 +7,14 @@ import ssl
 import threading
 import time
 from collections import Counter
-from contextlib import contextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager, suppress
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from pgfl.core.roles import RoundRequest
-from pgfl.deploy import identity, pinned_tls, round_streams
+from pgfl.deploy import frame_connection, identity, pinned_tls, round_streams
 from pgfl.deploy.frame_connection import FrameConnection
 from pgfl.deploy.guarded_listener import ConnectionLimits
 from pgfl.deploy.messages import BETWEEN_SITE_AND_CLIENT, Answer, Challenge, Hello, Refused, Stop, encode_request
@@ -22,6 +22,7 @@ from pgfl.deploy.round_streams import ClientStreams, SiteStream, Unwelcome, _Inb
 from pgfl.deploy.site.site_port import SitePort
 from pgfl.deploy.tls_frames import PULSE, SIGN_OF_LIFE, BadConnection, Pulse, TlsFrames
 from pgfl.deploy.wire import Limits, decode, encode
+from tests.deploy import idle_clock
 from tests.deploy.calls import Call
 from tests.deploy.test_tls_frames import Site
 from tests.deploy.wires import Cable
@@ -57,6 +58,12 @@ class Host:
         self.loop.call_soon_threadsafe(self.loop.stop)
         self.thread.join(5)
         self.loop.close()
+
+    @asynccontextmanager
+    async def here(self):
+        """Serve in the loop that runs, with its clock; yields the address."""
+        yield f"127.0.0.1:{await self.site_port.start('127.0.0.1:0')}"
+        await self.site_port.stop()
 
     def call(self, coroutine):
         return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result(15)
@@ -232,22 +239,39 @@ def test_a_failure_of_the_client_is_no_lost_stream(tmp_path, key):
 
 
 def test_a_client_whose_process_is_stopped_is_gone_soon(tmp_path, key):
-    with Host(tmp_path / "n", identity.public_key_of(key), questions=10**9, pulse=QUICK) as host:
-        dead = stream(host, key, lambda frame: None, pulse=DEAD)
-        with running(host, dead):
-            until(lambda: host.gone == ["ann"])
+    host = Host(tmp_path / "n", identity.public_key_of(key), questions=10**9, pulse=QUICK)
+    dead = stream(host, key, lambda frame: None, pulse=DEAD)
+
+    async def scenario():
+        async with host.here() as address:
+            assert (await dead.run(address)).how == "lost"
+            assert host.gone == ["ann"]
             assert "ann" not in host.streams
+            assert asyncio.get_running_loop().time() < 2 * QUICK.silent
+
+    idle_clock.run(scenario())
+    dead.computing.shutdown()
 
 
 def test_a_client_that_computes_for_long_is_not_gone(tmp_path, key):
-    def ponder(frame):
-        if not isinstance(frame.header, Stop):
-            time.sleep(2 * QUICK.silent)
-        return echo(frame)
+    host = Host(tmp_path / "n", identity.public_key_of(key), questions=1, pulse=QUICK)
 
-    with Host(tmp_path / "n", identity.public_key_of(key), questions=1, pulse=QUICK) as host:
-        end = ended(stream(host, key, ponder, pulse=QUICK), host.port)
-    assert end.how == "stopped"
+    async def scenario():
+        loop = asyncio.get_running_loop()
+
+        def ponder(frame):
+            if not isinstance(frame.header, Stop):
+                loop.let_pass(2 * QUICK.silent)
+            return echo(frame)
+
+        open_stream = stream(host, key, ponder, pulse=QUICK)
+        async with host.here() as address:
+            end = await open_stream.run(address)
+        open_stream.computing.shutdown()
+        assert loop.time() > 2 * QUICK.silent
+        return end
+
+    assert idle_clock.run(scenario()).how == "stopped"
     assert len(host.answers) == 1
 
 
@@ -300,15 +324,37 @@ def call(host):
     return Call(host.port, frames)
 
 
-def test_who_does_not_say_hello_is_told_so_and_hung_up_on(tmp_path, key, monkeypatch):
+class Stranger:
+    """Speaks frames, gives a sign of life, and keeps what it receives."""
+
+    def __init__(self):
+        self.received = []
+
+    def opened(self, connection):
+        connection.send(SIGN_OF_LIFE)
+
+    def heard(self, frame):
+        self.received.append(decode(frame, LIMITS, BETWEEN_SITE_AND_CLIENT).header)
+
+    def ended(self, why):
+        pass
+
+
+def test_who_does_not_say_hello_is_told_so_and_hung_up_on(tmp_path, key):
     """Signs of life are no hello."""
-    monkeypatch.setattr(round_streams, "_HELLO_SECONDS", 0.5)
-    with Host(tmp_path / "n", identity.public_key_of(key)) as host, call(host) as stranger:
-        stranger.send(SIGN_OF_LIFE)
-        said = [decode(frame, LIMITS, BETWEEN_SITE_AND_CLIENT).header for frame in stranger.frames()]
-        assert [type(header) for header in said] == [Challenge, Refused]
-        assert said[1].reason == "no hello came"
-        assert host.streams.refused["stream"] == 1
+    host, stranger = Host(tmp_path / "n", identity.public_key_of(key)), Stranger()
+    frames = TlsFrames(pinned_tls.calling(host.certificate.pem), LIMITS.frame_bytes, host.certificate.tls_name)
+
+    async def scenario():
+        async with host.here() as address:
+            connection = await frame_connection.call(address, frames, stranger, 1 << 20)
+            await connection.over
+            assert round_streams._HELLO_SECONDS <= asyncio.get_running_loop().time() < 2 * round_streams._HELLO_SECONDS
+
+    idle_clock.run(scenario())
+    assert [type(header) for header in stranger.received] == [Challenge, Refused]
+    assert stranger.received[1].reason == "no hello came"
+    assert host.streams.refused["stream"] == 1
 
 
 def test_a_stranger_may_send_no_more_than_a_hello(tmp_path, key, caplog):
