@@ -4,7 +4,7 @@ import errno
 import json
 import os
 import signal
-import time
+import sys
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ import pytest
 from pgfl import atomic_files as files
 from pgfl.config import presets
 from pgfl.results.result import Result
-from tests.command_line import PGFL, SECONDS, refused, run, start, wait_for
+from tests.command_line import finish, refused, run, start
 
 CLIENTS = """client,server,cluster,y,age,dose
 ann,north,adults,1.0,0.5,1.0
@@ -172,17 +172,32 @@ def uninterrupted(tmp_path_factory):
     return content(folder)
 
 
+KILLED = """
+import os, signal, sys
+from pgfl import atomic_files
+from pgfl.cli import main
+from pgfl.simulate.checkpoint import Checkpoints
+left, save = [int(sys.argv.pop(1))], Checkpoints.save
+def killed(checkpoints, simulator):
+    left[0] -= 1
+    if left[0] == 0:
+        atomic_files.os.fsync = lambda descriptor: os.kill(os.getpid(), signal.SIGKILL)
+    save(checkpoints, simulator)
+Checkpoints.save = killed
+main()
+"""
+
+
 @pytest.mark.parametrize(
-    "patience", [pytest.param(0.0, marks=pytest.mark.proof), 0.15, pytest.param(0.4, marks=pytest.mark.proof)]
+    "number", [pytest.param(2, marks=pytest.mark.proof), 5, pytest.param(15, marks=pytest.mark.proof)]
 )
-def test_a_killed_run_goes_on_to_the_same_bits(patience, uninterrupted, tmp_path):
+def test_a_killed_run_goes_on_to_the_same_bits(number, uninterrupted, tmp_path):
+    """It is killed while it writes a checkpoint, of the first run or of the second."""
     folder = tmp_path / "o"
     checkpoint = folder / "simulation_only" / "checkpoint"
-    process = start(*PGFL, "run", *LONG, "--out", folder, "--json")
-    wait_for(lambda: process.poll() is not None or checkpoint.exists())
-    time.sleep(patience)
-    process.send_signal(signal.SIGKILL)
-    assert process.wait(SECONDS) == -signal.SIGKILL or patience > 0
+    killed = finish(start(sys.executable, "-c", KILLED, number, "run", *LONG, "--out", folder, "--json"))
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    assert any(checkpoint.iterdir())
     assert run("run", "--resume", "--out", folder, "--json")[0] == 0
     assert content(folder) == uninterrupted
     assert not checkpoint.exists()

@@ -348,7 +348,7 @@ def test_who_does_not_say_hello_is_told_so_and_hung_up_on(tmp_path, key):
     async def scenario():
         async with host.here() as address:
             connection = await frame_connection.call(address, frames, stranger, 1 << 20)
-            await connection.over
+            await asyncio.wait_for(connection.over, 60.0)
             assert round_streams._HELLO_SECONDS <= asyncio.get_running_loop().time() < 2 * round_streams._HELLO_SECONDS
 
     idle_clock.run(scenario())

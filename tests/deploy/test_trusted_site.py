@@ -28,6 +28,7 @@ from tests.command_line import refused
 from tests.deploy.inprocess import train_in_process
 
 ROUNDS = 5
+PATIENT = {"answers": 120.0, "start": 120.0}  # seconds: whoever is slow is waited for
 
 
 def trusting_network(folder, sites=2, clients=4, rounds=ROUNDS, releases=None, training=None, **options):
@@ -149,9 +150,7 @@ def test_nothing_clean_is_written_or_sent_by_a_site(tmp_path, monkeypatch, caplo
 
 def test_clients_that_go_and_a_site_that_is_stopped_in_a_round_cost_nobody_twice(tmp_path):
     """A client leaves for good after two rounds: its pair sits out, the others go on, and accounts are right."""
-    network = trusting_network(
-        tmp_path, sites=1, rounds=6, timing={"answers": 2.0, "start": 5.0}, quorum={"clients": 0}
-    )
+    network = trusting_network(tmp_path, sites=1, rounds=6, timing=PATIENT, quorum={"clients": 0})
     network.own_privacy = {"client-0": {"max_releases": 2}}
     train_in_process(network)
     history = network.history("server-0")
