@@ -16,7 +16,7 @@ from pgfl.results.result import Result
 from pgfl.simulate.mpi import mpi_communicator
 from tests.command_line import PGFL, finish, start, wait_for
 from tests.mpi.rank_cases import PRIVATE, config
-from tests.mpi.rank_jobs import HERE, MARK, MPIEXEC, kill_rank, launch, sentences
+from tests.mpi.rank_jobs import HERE, MARK, MPIEXEC, YIELDING, kill_rank, launch, sentences
 
 RUN = (*PGFL, "run", "--engine", "mpi", "--json")
 BUDGET = PRIVATE | {"max_releases": 400}  # spent after some 800 rounds, where the run ends
@@ -41,6 +41,16 @@ def assert_same_folder(result: Result, folder):
         assert ours["client"].tolist() == theirs["client"].tolist()
 
 
+def waiting(ranks, folder, path, out):
+    """A run whose ranks have all saved a checkpoint, and wait."""
+    command = (sys.executable, HERE / "wait_at_a_checkpoint.py", "run", path, "--engine", "mpi", "--json", "--out", out)
+    (folder / "waiting").mkdir()
+    marks = {MARK: folder.name, "PGFL_TEST_WAITING": str(folder / "waiting")}
+    job = start(MPIEXEC, "-n", ranks, *command, **YIELDING, **marks)
+    wait_for(lambda: job.poll() is not None or len(list((folder / "waiting").iterdir())) == ranks)
+    return job
+
+
 @pytest.fixture(scope="module")
 def uninterrupted(tmp_path_factory):
     return experiment.run(config("private", tmp_path_factory.mktemp("plain"), **LONG))
@@ -51,8 +61,7 @@ def killed(tmp_path_factory):
     """A run of three ranks of which one was killed after a checkpoint."""
     folder = tmp_path_factory.mktemp("killed")
     path, out = written(folder, "private", **LONG), folder / "out"
-    job = start(MPIEXEC, "-n", 3, *RUN, path, "--out", out, **{MARK: folder.name})
-    wait_for(lambda: list(out.glob("simulation_only/checkpoint/run-0/round-*/rank-2-of-3.npz")))
+    job = waiting(3, folder, path, out)
     kill_rank(1, folder.name)
     return out, finish(job)
 
@@ -68,8 +77,7 @@ def test_a_killed_rank_ends_the_run_with_a_sentence(killed):
 
 def test_an_interrupt_says_how_to_go_on(tmp_path):
     path, out = written(tmp_path, "private", **LONG), tmp_path / "out"
-    job = start(MPIEXEC, "-n", 2, *RUN, path, "--out", out)
-    wait_for(lambda: list(out.glob("simulation_only/checkpoint/run-0/round-*")))
+    job = waiting(2, tmp_path, path, out)
     job.send_signal(signal.SIGINT)
     done = finish(job)
     (sentence,) = sentences(done)
