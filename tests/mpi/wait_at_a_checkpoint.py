@@ -1,4 +1,4 @@
-"""Run under mpiexec: `pgfl` whose ranks wait after the checkpoint of round 40, each in a file, for somebody to end them."""
+"""Run under mpiexec: `pgfl` whose ranks wait after the checkpoint of round 40, and say so in a file, to be ended."""
 
 import os
 import sys

@@ -1,15 +1,19 @@
 """Train with every family of compiled kernels, in the order given, and print a digest of what each training made.
 
-`python kernel_families.py NAME ...`; with `--names`, print the names.
+`python kernel_families.py NAME ...` prints the digests and the kernels that none of these trainings called; with
+`--names`, it prints the names.
 """
 
 import hashlib
 import json
 import sys
+from unittest.mock import patch
 
 import numpy as np
+from numba.core.dispatcher import Dispatcher
 
 from pgfl import PGFL, FedAvg, Hinge, Huber, Logistic, Privacy, Ridge, synthetic_regression, train
+from pgfl.privacy.noise import SeededNoise
 from pgfl.simulate import memory
 from pgfl.simulate.flat_layout import lay_out
 from pgfl.simulate.numba_blocks import prepare
@@ -23,6 +27,11 @@ BYTES = LONG.replace(features=PIXELS / np.linalg.norm(PIXELS, axis=1, keepdims=T
 ZEROS = LONG.replace(features=np.where(np.arange(150) % 40 < 5, LONG.features, 0.0), **LABELS)
 GRADIENT = PGFL(rho=40.0, client="gradient")
 PRIVATE = {"x_norm": 1.0, "phi0": 1e-3}
+
+
+class OtherNoise(SeededNoise):
+    """Noise that no kernel draws, as float-safe noise is; that has other bits every time."""
+
 
 FAMILIES = {
     "ridge, orthogonal": (ROWS, PGFL(tau=0.3), Ridge(0.01), {}),
@@ -45,6 +54,8 @@ FAMILIES = {
     "private, steps": (LONG, GRADIENT, Huber(), {"privacy": Privacy(**PRIVATE)}),
     "private, masked": (ROWS, GRADIENT, Huber(), {"privacy": Privacy(**PRIVATE, trust="masked"), "participants": 4}),
     "private, site": (ROWS, GRADIENT, Huber(), {"privacy": Privacy(**PRIVATE, trust="site")}),
+    "private, float32": (ROWS, PGFL(), Huber(), {"privacy": Privacy(**PRIVATE), "participants": 2, "dtype": "float32"}),
+    "private, released by NumPy": (ROWS, PGFL(), Huber(), {"privacy": Privacy(**PRIVATE), "noise": OtherNoise}),
     "threads": (ROWS, PGFL(), Huber(), {"threads": 2}),
 }
 
@@ -55,14 +66,22 @@ def digest(name: str) -> str:
         return hashlib.sha256(block.problems.factors.tobytes() + block.problems.slack.tobytes()).hexdigest()
     data, algorithm, objective, options = FAMILIES[name]
     options = dict(options)
-    copied, memory.COPIED = memory.COPIED, options.pop("copied", memory.COPIED)
-    try:
+    copied, noise = options.pop("copied", memory.COPIED), options.pop("noise", SeededNoise)
+    with patch.object(memory, "COPIED", copied), patch("pgfl.privacy.noise.SeededNoise", noise):
         result = train(data, algorithm, objective, rounds=4, engine="numba", **options)
-    finally:
-        memory.COPIED = copied
     arrays = [result.models[0].clients, result.models[0].servers, *(result.history[one] for one in result.metrics)]
     return hashlib.sha256(b"".join(np.ascontiguousarray(one).tobytes() for one in arrays)).hexdigest()
 
 
+def never_called() -> list[str]:
+    modules = [module for name, module in sys.modules.items() if name.startswith("pgfl.simulate.numba_")]
+    found = {one for module in modules for one in vars(module).values() if isinstance(one, Dispatcher)}
+    kernels = [one for one in found if one.targetoptions.get("no_cpython_wrapper") is None]  # parts have none
+    return sorted(one.py_func.__qualname__ for one in kernels if not one.overloads)
+
+
 if __name__ == "__main__":
-    print(json.dumps(list(FAMILIES) if sys.argv[1:] == ["--names"] else {name: digest(name) for name in sys.argv[1:]}))
+    if sys.argv[1:] == ["--names"]:
+        print(json.dumps(list(FAMILIES)))
+    else:
+        print(json.dumps([{name: digest(name) for name in sys.argv[1:]}, never_called()]))

@@ -41,12 +41,15 @@ def started(cache: Path, *names: str) -> subprocess.Popen[str]:
     return subprocess.Popen([sys.executable, *command], env=inherited | own, stdout=subprocess.PIPE, text=True)
 
 
-def trained(cache: Path, *orders: Sequence[str]) -> list[dict[str, str]]:
-    """The digests of trainings in so many orders, each in a process of its own that is started with the others."""
+def trained(cache: Path, *orders: Sequence[str]) -> list[tuple[dict[str, str], list[str]]]:
+    """The digests of trainings in so many orders, each in a process of its own that is started with the others.
+
+    With them come the names of the kernels that none of the trainings called.
+    """
     processes = [started(cache, *order) for order in orders]
     outputs = [process.communicate()[0] for process in processes]
     assert [process.returncode for process in processes] == [0] * len(orders)
-    return [json.loads(output) for output in outputs]
+    return [tuple(json.loads(output)) for output in outputs]
 
 
 def test_one_process_that_loads_has_the_bits_of_two_that_compile_at_once_and_compiles_nothing(tmp_path):
@@ -61,11 +64,15 @@ def test_one_process_that_loads_has_the_bits_of_two_that_compile_at_once_and_com
 def test_bits_of_every_family_depend_neither_on_the_cache_nor_on_other_processes(tmp_path):
     """Two processes that compile at once, in opposite orders; one that finds a part; one that finds everything."""
     names = list(json.loads(subprocess.check_output([sys.executable, FAMILIES, "--names"], text=True)))
-    at_once = trained(tmp_path / "at once", names, names[::-1])
-    assert at_once[0] == at_once[1]
-    assert trained(tmp_path / "at once", names) == at_once[:1], "all loaded"
-    trained(tmp_path / "in part", names[1::2])
-    assert trained(tmp_path / "in part", names[::-1]) == at_once[:1], "half of them loaded"
+    (bits, never_called), (reversed_bits, _) = trained(tmp_path / "at once", names, names[::-1])
+    assert never_called == [], "a family is missing"
+    assert reversed_bits == bits
+    ((loaded, _),) = trained(tmp_path / "at once", names)
+    assert loaded == bits, "all loaded"
+    ((half, _),) = trained(tmp_path / "in part", names[1::2])
+    assert half == {name: bits[name] for name in names[1::2]}, "without what the other half compiles"
+    ((mixed, _),) = trained(tmp_path / "in part", names[::-1])
+    assert mixed == bits, "half of them loaded"
 
 
 def _solve(matrix, vector, size):
