@@ -1,6 +1,7 @@
-"""The quick tests, and a clean log for every test."""
+"""The quick tests, and a clean log and quick pictures for every test."""
 
 import logging
+from base64 import b64decode
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from tests.hermetic import pytest_sessionfinish, pytest_unconfigure  # noqa: F401 - a new home, and nothing left behind
 
 TESTS = Path(__file__).parent
+PIXEL = b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAQAAAC1HAwCAAAAC0lEQVR42mNkYAAAAAYAAjCB0C8AAAAASUVORK5CYII=")
 
 
 QUICK = {
@@ -107,6 +109,10 @@ LONGEST = (
 """Files that take longest, in this order: they run first, or one process would be left alone with them at the end."""
 
 
+PICTURED = ("results/", "privacy/", "cli/test_run.py", "test_found_once.py")
+"""Rooms and files whose tests draw `curves.png`; a test elsewhere does if it asks for the fixture `curves`."""
+
+
 def pytest_configure(config):
     config.addinivalue_line("markers", "quick: runs in `make quick`, which covers every room in under 30 seconds")
     config.addinivalue_line("markers", "proof: takes long; runs in `make proofs`, not in `make test`")
@@ -141,3 +147,16 @@ def no_log_handler_stays():
     for handler in [handler for handler in logging.root.handlers if type(handler) is logging.StreamHandler]:
         logging.root.removeHandler(handler)
     logging.root.setLevel(level)
+
+
+@pytest.fixture
+def curves():
+    """Draw `curves.png`, which takes ten times longer than a small training."""
+
+
+@pytest.fixture(autouse=True)
+def blank_curves(request, monkeypatch):
+    """Elsewhere it is a picture of one pixel."""
+    name = _name(request.path) or ""
+    if "curves" not in request.fixturenames and not name.startswith(PICTURED):
+        monkeypatch.setattr("pgfl.results.report.curves.draw", lambda result, stream: stream.write(PIXEL))

@@ -54,7 +54,7 @@ SLOW = ("million-clients",)
 @pytest.mark.parametrize(
     "preset", [pytest.param(name, marks=pytest.mark.proof) if name in SLOW else name for name in presets()]
 )
-def test_every_preset_runs_and_leaves_a_whole_folder(preset, tmp_path):
+def test_every_preset_runs_and_leaves_a_whole_folder(preset, curves, tmp_path):
     small = ("rounds=4", "runs=2", "record_every=1", "data.servers=4", "data.clients_per_server=6")
     settings = [word for key in small for word in ("--set", key)]
     code, out, _ = run("run", preset, *settings, "--out", tmp_path / "o", "--json")
@@ -142,7 +142,7 @@ def test_odd_but_good_input_works(study, tmp_path):
 
 LONG = ["private-huber"]
 for override in (
-    "rounds=120",
+    "rounds=60",
     "checkpoint_every=10",
     "data.servers=4",
     "runs=2",
@@ -189,7 +189,7 @@ main()
 
 
 @pytest.mark.parametrize(
-    "number", [pytest.param(2, marks=pytest.mark.proof), 5, pytest.param(15, marks=pytest.mark.proof)]
+    "number", [pytest.param(2, marks=pytest.mark.proof), 5, pytest.param(9, marks=pytest.mark.proof)]
 )
 def test_a_killed_run_goes_on_to_the_same_bits(number, uninterrupted, tmp_path):
     """It is killed while it writes a checkpoint, of the first run or of the second."""

@@ -50,7 +50,7 @@ async def until(condition, seconds=240.0):
 def test_a_site_linked_while_training_runs_catches_up_and_takes_part(tmp_path):
     """At first even at a wrong address: linking again sets it right, in the running site."""
     federation = demo_federation(3, 1, "huber", seed=1)
-    timing = {"answers": 2.0, "exchange": 2.0, "start": 5.0}
+    timing = {"answers": 2.0, "exchange": 2.0, "start": 5.0, "pace": 0.05}
     network = LocalNetwork(tmp_path, federation, demo_training(federation, "huber", 10**6), OPEN, timing)
     network.prepare()
     unlink_all(network, FIRST, MIDDLE, NEW)

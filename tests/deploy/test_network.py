@@ -45,7 +45,7 @@ def prepared(tmp_path_factory):
     """Two sites with two clients each, training without end, and a cable between the sites."""
     federation = demo_federation(2, 2, "huber", seed=3)
     training = demo_training(federation, "huber", ENDLESS)
-    timing = {"answers": 2.0, "exchange": 2.0, "start": 60.0}
+    timing = {"answers": 2.0, "exchange": 2.0, "start": 60.0, "pace": 0.1}  # the tests need the processor, too
     quorum = {"neighbours": 0}  # a part that is cut off trains alone
     network = LocalNetwork(tmp_path_factory.mktemp("network"), federation, training, POLICY, timing, quorum)
     network.cables = {}

@@ -20,13 +20,14 @@ from tests.deploy.inprocess import participant
 OPEN = {"enabled": False}
 SITE = "server-0"
 PATIENCE = 240.0
+PACE = {"pace": 0.02}  # seconds between rounds without end, which would take the processor from what is tested
 
 
 def network_of(folder, sites=1, clients=1, rounds=10**6, quorum=None, privacy=OPEN, **timing):
     federation = demo_federation(sites, clients, "huber", seed=0)
     training = demo_training(federation, "huber", rounds)
     network = LocalNetwork(
-        folder, federation, training, privacy, timing, {"clients": 0.0} if quorum is None else quorum
+        folder, federation, training, privacy, PACE | timing, {"clients": 0.0} if quorum is None else quorum
     )
     network.prepare()
     return network

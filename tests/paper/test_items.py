@@ -92,7 +92,7 @@ def test_the_registry_is_the_papers() -> None:
     assert list(ITEMS) == list(CLAIMS)
 
 
-SLOW = ("affordable", "fig7", "fig8", "theorem1", "theorem2", "theorem3")
+SLOW = ("affordable", "fig1", "fig7", "fig8", "fig9", "theorem1", "theorem2", "theorem3")
 
 
 @pytest.mark.parametrize(
