@@ -104,6 +104,63 @@ def test_an_older_checkpoint_is_not_put_back_under_a_newer_one(place):
     assert "was already resumed" in refused("run", "--resume", "--out", place / "first")
 
 
+def test_a_run_that_is_resumed_without_further_checkpoints_is_over_all_the_same(place):
+    begin(place, 3, place / "private.toml", *EVERY, *SECURE)
+    copied = copy(place, "copy")
+    ran("--resume", "--set", "checkpoint_every=0", "--out", place / "first")
+    shutil.rmtree(place / "first")
+    shutil.move(copied, place / "first")
+    assert "was already resumed" in refused("run", "--resume", "--out", place / "first")
+
+
+def test_a_run_that_goes_on_is_not_resumed_beside_itself(place, monkeypatch):
+    """Two processes in one folder: each would release other models of the same rounds."""
+    said, play = [], Simulator.play
+
+    def resumed_meanwhile(self):
+        if self.state.round == 3:
+            monkeypatch.setattr(Simulator, "play", play)
+            said.append(run("run", "--resume", "--out", place / "first"))
+        return play(self)
+
+    monkeypatch.setattr(Simulator, "play", resumed_meanwhile)
+    ran(place / "private.toml", *EVERY, *SECURE, "--out", place / "first")
+    assert said[0].code == 2 and "goes on in another process" in said[0].err
+
+
+def test_a_continuation_is_not_begun_again_where_it_was_once_anything_of_it_is_kept(place):
+    """Its folder is moved away; begun anew, it would release other models of the same rounds."""
+    ran(place / "private.toml", *EVERY, *SECURE, "--rounds", 2, "--out", place / "start")
+    again = ("--continue", place / "start", "--set", "privacy.epsilon=4.0", "--rounds", 4)
+    begin(place, 3, *again, killed=True)  # after a round, and before its first checkpoint
+    assert not (place / "first").exists()
+    begin(place, 4, *again)
+    for kept in ("interrupted", "ended"):
+        shutil.move(place / "first", place / kept)
+        sentence = refused("run", *again, "--out", place / "first")
+        assert f"already continued in {(place / 'first').resolve()}" in sentence
+        shutil.move(place / kept, place / "first")
+        assert ran("--resume", "--out", place / "first")["rounds"] == 6
+
+
+def test_a_continuation_is_not_begun_twice_at_once_in_one_place(place, monkeypatch):
+    ran(place / "private.toml", *EVERY, *SECURE, "--rounds", 2, "--out", place / "start")
+    again = ("--continue", place / "start", "--set", "privacy.epsilon=4.0", "--rounds", 4, "--out", place / "first")
+    said, play = [], Simulator.play
+
+    def begun_meanwhile(self):
+        if self.state.round == 3:
+            monkeypatch.setattr(Simulator, "play", play)
+            shutil.move(place / "first", place / "aside")
+            said.append(run("run", *again))
+            shutil.move(place / "aside", place / "first")
+        return play(self)
+
+    monkeypatch.setattr(Simulator, "play", begun_meanwhile)
+    ran(*again)
+    assert said[0].code == 2 and "goes on in another process" in said[0].err
+
+
 def test_seeded_runs_repeat_themselves_and_are_resumed_anywhere(place):
     begin(place, 3, place / "private.toml", *EVERY)
     copied = copy(place, "copy")
