@@ -10,8 +10,10 @@ import pytest
 
 from pgfl import Result
 from pgfl.errors import PrivacyError
-from pgfl.results import resumed_once
+from pgfl.results import continued_once, resumed_once
+from pgfl.results.continued_once import NOTE, Owner, claim
 from pgfl.results.resumed_once import note_checkpoint
+from pgfl.results.training_state import STATE
 from pgfl.results.user_state import user_folder
 from pgfl.simulate.simulator import Simulator
 from tests.cli.test_continue import CONFIG, PRIVATE, ran, write_table
@@ -229,6 +231,38 @@ def test_a_note_is_read_and_written_under_one_lock(place, monkeypatch):
     note_checkpoint("run", 3, place / "first")
     second[0].join()
     assert refused_second == [True]
+
+
+def test_a_claim_is_read_and_written_under_one_lock(place, monkeypatch):
+    """Of two that continue a run at once, the second waits, and is refused."""
+    waiting, second, refused_second = threading.Event(), [], []
+    (place / "start").mkdir()
+    (place / "start" / STATE).write_bytes(b"state")
+
+    def claim_second():
+        try:
+            claim(place / "start", Owner("second", "2"))
+        except PrivacyError as error:
+            refused_second.append(str(error))
+
+    def locked(file, how):
+        if threading.current_thread() in second:
+            waiting.set()
+            return flock(file, how)
+        flock(file, how)
+        if not second:
+            second.append(threading.Thread(target=claim_second))
+            second[0].start()
+            while second[0].is_alive() and not waiting.is_set():
+                second[0].join(0.001)
+
+    flock = fcntl.flock
+    monkeypatch.setattr(continued_once.fcntl, "flock", locked)
+    claim(place / "start", Owner("first", "1"))
+    second[0].join()
+    assert "already continued in first" in refused_second[0]
+    for note in (place / "start" / NOTE, *user_folder("continued").iterdir()):
+        assert note.read_text() == "first\n1\n"
 
 
 def test_a_line_that_a_kill_cut_short_was_not_followed_by_a_release(place):

@@ -189,6 +189,15 @@ OF_ACCOUNTS: tuple[Mutant, ...] = (
         (RESUME + "test_a_continuation_is_not_begun_twice_at_once_in_one_place",),
     ),
     Mutant(
+        "continuation-note-without-lock",
+        "the note of where a run is continued is read and written without a lock",
+        "Two that continue at once both go on.",
+        "continued_once:claim",
+        "fcntl.flock(stream, fcntl.LOCK_EX)",
+        "",
+        (RESUME + "test_a_claim_is_read_and_written_under_one_lock",),
+    ),
+    Mutant(
         "fits-without-lock",
         "the account of fits adds up without its lock",
         "Of two fits at the same time one is forgotten.",
