@@ -6,7 +6,6 @@ Clients, servers and clusters are recognised by their ids. Round numbers go on, 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,7 +14,7 @@ import numpy as np
 
 from pgfl.array_types import AnyArray, AnyFloats, Ints
 from pgfl.errors import ConfigError, PrivacyError, ResultError
-from pgfl.privacy.carried_accounts import Holders, Statement, carried_accounts
+from pgfl.privacy.carried_accounts import Holders, Moved, Statement, carried_accounts
 from pgfl.results.continued_once import IN_MEMORY, Owner, already_continued, claim
 from pgfl.results.result import Columns, Result
 from pgfl.results.training_state import (
@@ -45,7 +44,7 @@ class Continuation:
     def __init__(self, start: Result, folder: Path | None = None, stated: Statement | None = None) -> None:
         self.start, self._owner, self._claimed = start, str(folder.resolve()) if folder else IN_MEMORY, False
         self._stated = stated or Statement()
-        self._moved: Mapping[str, int] | None = None
+        self._moved: Moved | None = None
         if len(start.states) != len(start.models):
             raise nothing_to_go_on_with(start.folder)
         self.round, self.rho = start.states[0].round, start.rho
