@@ -235,6 +235,15 @@ OF_ACCOUNTS: tuple[Mutant, ...] = (
         (FITS + "test_a_charge_waits_for_the_one_before_it",),
     ),
     Mutant(
+        "fits-of-a-fork-forgotten",
+        "a forked process charges its copy of an account",
+        "What its fits spend is forgotten when it ends.",
+        "PrivacyAccount.charge",
+        "self._process != os.getpid()",
+        "self._process is None",
+        (FITS + "test_a_process_that_was_forked_does_not_charge_a_copy_of_the_account",),
+    ),
+    Mutant(
         "estimator-changes-its-account",
         "an estimator that was fitted takes another account",
         "Its earlier fits are forgotten.",
