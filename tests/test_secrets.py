@@ -171,7 +171,7 @@ def test_every_bit_of_the_systems_randomness_changes_the_secret(draw, monkeypatc
 
 @of_keys
 def test_keys_are_distinct_and_uniform_in_every_byte(draw, tmp_path):
-    check_bytes([draw(tmp_path / str(number)) for number in range(64)])
+    check_bytes([draw(tmp_path / str(number)) for number in range(2048)])
 
 
 @pytest.mark.parametrize("name", [*TEXTS, *KEYS, *NOISE])
