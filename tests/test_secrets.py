@@ -1,4 +1,7 @@
-"""Every nonce, key, token and challenge outside of masking: enough bits of the system's randomness, and never twice."""
+"""Every nonce, key, token and challenge outside of masking: enough bits of the system's randomness, and never twice.
+
+The noise itself is tested elsewhere; here, that processes which were forked from one draw other noise.
+"""
 
 from __future__ import annotations
 
@@ -6,21 +9,28 @@ import asyncio
 import base64
 import os
 import random
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from cryptography.hazmat.primitives import serialization
 
+from pgfl import synthetic_regression
 from pgfl.deploy import identity
 from pgfl.deploy.messages import Challenge
 from pgfl.deploy.round_streams import _ClientStream
 from pgfl.deploy.wire import Limits, decode
+from pgfl.privacy import lattice
+from pgfl.privacy.noise import SecureNoise
+from pgfl.results.record_digests import RecordDigests
+from pgfl.simulate.checkpoint import Checkpoints
 from pgfl.studio.guard import Guard
 
 DRAWS = 4096
 LEAST_BYTES = 16  # 128 bits
 CHILDREN = 4
+FEDERATION = synthetic_regression(servers=1, clients_per_server=1, clusters=1, dimension=1, samples=(1, 1))
 
 
 def challenge():
@@ -49,6 +59,25 @@ def studio_cookie():
     return decoded(Guard(None, 8377)._session)
 
 
+def key_of_records():
+    """The key of the digests by which records are recognised."""
+    return RecordDigests.of(FEDERATION).key
+
+
+def id_of_a_run():
+    """The id under which it is noted where a run goes on."""
+    simulator = SimpleNamespace(layout=SimpleNamespace(runs=[SimpleNamespace(number=0)]))
+    return bytes.fromhex(Checkpoints(Path("run"), "fingerprint", 1)._run_id(simulator))
+
+
+def noise_on_the_lattice():
+    return lattice.with_noise(np.zeros(4, dtype=np.int64), 1.0).tobytes()
+
+
+def float_safe_noise():
+    return SecureNoise(4).release(np.zeros((1, 4)), np.ones(1), np.zeros(1, dtype=int), 1).tobytes()
+
+
 def private_bytes(key):
     return key.private_numbers().private_value.to_bytes(48, "big")
 
@@ -64,8 +93,15 @@ def site_key(folder):
     return private_bytes(serialization.load_pem_private_key(pem, password=None))
 
 
-TEXTS = {"challenge": challenge, "studio token": studio_token, "studio cookie": studio_cookie}
+TEXTS = {
+    "challenge": challenge,
+    "studio token": studio_token,
+    "studio cookie": studio_cookie,
+    "key of records": key_of_records,
+    "id of a run": id_of_a_run,
+}
 KEYS = {"client key": client_key, "site key": site_key}
+NOISE = {"noise on the lattice": noise_on_the_lattice, "float-safe noise": float_safe_noise}
 of_texts = pytest.mark.parametrize("draw", TEXTS.values(), ids=TEXTS.keys())
 of_keys = pytest.mark.parametrize("draw", KEYS.values(), ids=KEYS.keys())
 
@@ -135,15 +171,15 @@ def test_every_bit_of_the_systems_randomness_changes_the_secret(draw, monkeypatc
 
 @of_keys
 def test_keys_are_distinct_and_uniform_in_every_byte(draw, tmp_path):
-    check_bytes([draw(tmp_path / str(number)) for number in range(64)])
+    check_bytes([draw(tmp_path / str(number)) for number in range(2048)])
 
 
-@pytest.mark.parametrize("name", [*TEXTS, *KEYS])
+@pytest.mark.parametrize("name", [*TEXTS, *KEYS, *NOISE])
 def test_children_draw_other_secrets_than_their_parent_and_each_other(name, tmp_path):
     """A generator that was seeded before a fork would repeat itself in every child."""
 
     def draw_one(place):
-        return TEXTS[name]() if name in TEXTS else KEYS[name](tmp_path / place)
+        return KEYS[name](tmp_path / place) if name in KEYS else {**TEXTS, **NOISE}[name]()
 
     drawn = [draw_one("before")]
     for child in range(CHILDREN):

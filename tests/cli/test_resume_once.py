@@ -10,8 +10,10 @@ import pytest
 
 from pgfl import Result
 from pgfl.errors import PrivacyError
-from pgfl.results import resumed_once
+from pgfl.results import continued_once, resumed_once
+from pgfl.results.continued_once import NOTE, Owner, claim
 from pgfl.results.resumed_once import note_checkpoint
+from pgfl.results.training_state import STATE
 from pgfl.results.user_state import user_folder
 from pgfl.simulate.simulator import Simulator
 from tests.cli.test_continue import CONFIG, PRIVATE, ran, write_table
@@ -104,6 +106,63 @@ def test_an_older_checkpoint_is_not_put_back_under_a_newer_one(place):
     assert "was already resumed" in refused("run", "--resume", "--out", place / "first")
 
 
+def test_a_run_that_is_resumed_without_further_checkpoints_is_over_all_the_same(place):
+    begin(place, 3, place / "private.toml", *EVERY, *SECURE)
+    copied = copy(place, "copy")
+    ran("--resume", "--set", "checkpoint_every=0", "--out", place / "first")
+    shutil.rmtree(place / "first")
+    shutil.move(copied, place / "first")
+    assert "was already resumed" in refused("run", "--resume", "--out", place / "first")
+
+
+def test_a_run_that_goes_on_is_not_resumed_beside_itself(place, monkeypatch):
+    """Two processes in one folder: each would release other models of the same rounds."""
+    said, play = [], Simulator.play
+
+    def resumed_meanwhile(self):
+        if self.state.round == 3:
+            monkeypatch.setattr(Simulator, "play", play)
+            said.append(run("run", "--resume", "--out", place / "first"))
+        return play(self)
+
+    monkeypatch.setattr(Simulator, "play", resumed_meanwhile)
+    ran(place / "private.toml", *EVERY, *SECURE, "--out", place / "first")
+    assert said[0].code == 2 and "goes on in another process" in said[0].err
+
+
+def test_a_continuation_is_not_begun_again_where_it_was_once_anything_of_it_is_kept(place):
+    """Its folder is moved away; begun anew, it would release other models of the same rounds."""
+    ran(place / "private.toml", *EVERY, *SECURE, "--rounds", 2, "--out", place / "start")
+    again = ("--continue", place / "start", "--set", "privacy.epsilon=4.0", "--rounds", 4)
+    begin(place, 3, *again, killed=True)  # after a round, and before its first checkpoint
+    assert not (place / "first").exists()
+    begin(place, 4, *again)
+    for kept in ("interrupted", "ended"):
+        shutil.move(place / "first", place / kept)
+        sentence = refused("run", *again, "--out", place / "first")
+        assert f"already continued in {(place / 'first').resolve()}" in sentence
+        shutil.move(place / kept, place / "first")
+        assert ran("--resume", "--out", place / "first")["rounds"] == 6
+
+
+def test_a_continuation_is_not_begun_twice_at_once_in_one_place(place, monkeypatch):
+    ran(place / "private.toml", *EVERY, *SECURE, "--rounds", 2, "--out", place / "start")
+    again = ("--continue", place / "start", "--set", "privacy.epsilon=4.0", "--rounds", 4, "--out", place / "first")
+    said, play = [], Simulator.play
+
+    def begun_meanwhile(self):
+        if self.state.round == 3:
+            monkeypatch.setattr(Simulator, "play", play)
+            shutil.move(place / "first", place / "aside")
+            said.append(run("run", *again))
+            shutil.move(place / "aside", place / "first")
+        return play(self)
+
+    monkeypatch.setattr(Simulator, "play", begun_meanwhile)
+    ran(*again)
+    assert said[0].code == 2 and "goes on in another process" in said[0].err
+
+
 def test_seeded_runs_repeat_themselves_and_are_resumed_anywhere(place):
     begin(place, 3, place / "private.toml", *EVERY)
     copied = copy(place, "copy")
@@ -172,6 +231,38 @@ def test_a_note_is_read_and_written_under_one_lock(place, monkeypatch):
     note_checkpoint("run", 3, place / "first")
     second[0].join()
     assert refused_second == [True]
+
+
+def test_a_claim_is_read_and_written_under_one_lock(place, monkeypatch):
+    """Of two that continue a run at once, the second waits, and is refused."""
+    waiting, second, refused_second = threading.Event(), [], []
+    (place / "start").mkdir()
+    (place / "start" / STATE).write_bytes(b"state")
+
+    def claim_second():
+        try:
+            claim(place / "start", Owner("second", "2"))
+        except PrivacyError as error:
+            refused_second.append(str(error))
+
+    def locked(file, how):
+        if threading.current_thread() in second:
+            waiting.set()
+            return flock(file, how)
+        flock(file, how)
+        if not second:
+            second.append(threading.Thread(target=claim_second))
+            second[0].start()
+            while second[0].is_alive() and not waiting.is_set():
+                second[0].join(0.001)
+
+    flock = fcntl.flock
+    monkeypatch.setattr(continued_once.fcntl, "flock", locked)
+    claim(place / "start", Owner("first", "1"))
+    second[0].join()
+    assert "already continued in first" in refused_second[0]
+    for note in (place / "start" / NOTE, *user_folder("continued").iterdir()):
+        assert note.read_text() == "first\n1\n"
 
 
 def test_a_line_that_a_kill_cut_short_was_not_followed_by_a_release(place):

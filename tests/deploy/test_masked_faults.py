@@ -425,3 +425,29 @@ def test_keys_that_come_again_are_not_checked_again(made, monkeypatch):
     for client, header in keys * 20:
         assert site.masked.gathered(client, Frame(header)) == []
     assert len(checked) == 2 * len(site.names)
+
+
+def test_keys_without_a_good_signature_are_checked_once_and_the_others_go_on(made, monkeypatch):
+    """A signature takes a millisecond to check: a client that repeats a wrong one would keep its site busy."""
+    site, keys, checked = made(), [], []
+    liar = site.devices["c02"]
+    real = liar.reply
+
+    def reply(data):
+        said = real(data)
+        header = None if said is None else decode(said, LIMITS, TO_SITE).header
+        if not isinstance(header, masked.AnnouncedKeys):
+            return said
+        keys.append(header.model_copy(update={"announced": ["00" * 100, *header.announced[1:]]}))
+        return encode(keys[-1])
+
+    liar.reply = reply
+    monkeypatch.setattr("pgfl.deploy.site.masked_pairs.Roster", lambda known: checked.extend(known) or Roster(known))
+    site.connect()
+    while not keys:
+        site._deliver(site.queue.popleft())
+    for _ in range(20):
+        site._put(site.masked.gathered("c02", Frame(keys[0])))
+    assert checked.count("c02") == 1
+    assert site.notes.count("client c02 announced keys that it did not sign") == 1
+    assert set(site.until(1).accepted) == {*OTHERS}

@@ -317,6 +317,31 @@ def test_other_terms_or_an_older_account_are_refused(site):
         again.restarted()
 
 
+def test_an_account_goes_on_however_its_client_shrinks_grows_leaves_and_comes_back(site):
+    """Every record that was ever with ann has lost at most what the account under that name says."""
+    lost, history = 0.0, [(1, 40), (2, None), (3, 10), (4, 80)]
+    for round, records in history:
+        if records is None:
+            site.trustee.part_with("ann")
+            site.play(round, names=("bob", "cem"))
+        else:
+            terms = replace(TERMS["ann"], records=records)
+            site.trustee.accept("ann", terms)
+            site.play(round)
+            charged = site.trustee.accounts["ann"].ledger.rows()[-1]
+            expected = terms.sensitivity(
+                site.training.build_objective("a"), site.training.build_algorithm(), len(CLIENTS), D
+            )
+            assert charged.sensitivity == pytest.approx(expected)
+            lost += expected**2 / (2 * charged.sigma**2)
+            assert site.trustee.accounts["ann"].ledger.summary()["rho"] == pytest.approx(lost)
+        site = site.restarted() if round == 2 else site
+    assert site.charged() == {"ann": 3, "bob": 4, "cem": 4}
+    assert site.trustee.spent == {"bob", "cem"}
+    site.trustee.close()
+    site.store.close()
+
+
 def test_accounts_that_were_lost_are_noticed_by_what_clients_remember(site):
     """A site put back from a backup has no accounts, and may not remember them; its clients do."""
     with pytest.raises(LedgerError, match="put back from a backup"):

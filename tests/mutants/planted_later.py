@@ -88,9 +88,9 @@ LATER: tuple[Mutant, ...] = (
         "continuation-forked",
         "a float-safe run may be continued many times",
         "Every continuation reports its own releases, and nobody their sum.",
-        "Continuation.apply",
-        'simulator.noise == "secure"',
-        'simulator.noise == "forked"',
+        "Continuation.claim",
+        'simulator.noise != "secure" or self._claimed',
+        "True",
         (CONTINUING + "test_float_safe_releases_are_continued_once_or_their_sum_would_be_forgotten",),
     ),
     Mutant(

@@ -464,6 +464,15 @@ MASKS: tuple[Mutant, ...] = (
         (FAULTS + "test_keys_that_come_again_are_not_checked_again",),
     ),
     Mutant(
+        "masked-wrong-signature-checked-again",
+        "a site checks a wrong signature again that a client repeats",
+        "One client keeps it busy: a signature takes a millisecond.",
+        "MaskedPairs._announced",
+        "gathered.without(client)",
+        "",
+        (FAULTS + "test_keys_without_a_good_signature_are_checked_once_and_the_others_go_on",),
+    ),
+    Mutant(
         "masked-disputes-ignored",
         "a site invites clients together that could not open each other's shares",
         "They decline in every round, and one bad member keeps its pair from making sums.",

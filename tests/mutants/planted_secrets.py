@@ -62,6 +62,33 @@ SECRETS = (
         "__import__('hashlib').sha256(secrets.token_bytes(4)).hexdigest()",
         (BITS,),
     ),
+    Mutant(
+        "key-of-records-of-32-bits",
+        "the key of the digests of records has 32 bits",
+        "Whoever finds the digests tries all keys, and confirms guesses at records.",
+        "RecordDigests.of",
+        "secrets.token_bytes(32)",
+        "hashlib.sha256(secrets.token_bytes(4)).digest()",
+        (BITS,),
+    ),
+    Mutant(
+        "run-id-of-32-bits",
+        "the id of a run has 32 bits",
+        "Two runs get one note, and the second is refused, or goes on for the first.",
+        "Checkpoints._run_id",
+        "secrets.token_hex(16)",
+        "secrets.token_hex(4)",
+        (DRAWS, BITS),
+    ),
+    Mutant(
+        "noise-shared-by-forks",
+        "noise on the lattice comes from NumPy's generator",
+        "Processes that were forked from one draw the same noise, and the difference of two sums has none.",
+        "lattice:with_noise",
+        "_measurement(len(flat), units(sigma))(flat.tolist())",
+        "flat + np.rint(np.random.normal(scale=units(sigma), size=len(flat))).astype(np.int64)",
+        (RANDOM + "test_children_draw_other_secrets_than_their_parent_and_each_other",),
+    ),
     # --- the studio ---------------------------------------------------------------------------------------------------
     Mutant(
         "studio-token-reused",

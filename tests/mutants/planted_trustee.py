@@ -151,6 +151,17 @@ TRUSTEES: tuple[Mutant, ...] = (
         ),
     ),
     Mutant(
+        "site-account-of-the-size",
+        "a client whose number of records has changed gets a new account at its site",
+        "Its records have a second budget.",
+        "Trustee.accept",
+        'f"{client}.db"',
+        'f"{client}-{terms.records}.db"',
+        (
+            "tests/deploy/test_trustee.py::test_an_account_goes_on_however_its_client_shrinks_grows_leaves_and_comes_back",
+        ),
+    ),
+    Mutant(
         "client-trusts-unasked",
         "a client sends clean contributions because the training says so, whatever its owner says",
         "A site that nobody trusts gets clean models.",

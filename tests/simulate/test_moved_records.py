@@ -92,6 +92,34 @@ def test_records_that_move_to_a_less_spent_client_are_refused_until_it_is_stated
         trained(moved, start, rounds=1, moved_records=True)
 
 
+def test_records_that_are_copied_to_a_less_spent_client_are_refused_until_it_is_stated():
+    """They move in two steps: c has a copy at first, and then a lets go of its own."""
+    start = half_spent(privacy=MORE)
+    copied = {"a": range(40), "b": range(40, 80), "c": [*range(80, 90), *range(39)]}
+    with pytest.raises(
+        PrivacyError, match=r"'c' holds records that were with other clients before \(39\).*moved_records"
+    ):
+        trained(copied, start, rounds=1, privacy=MORE)
+    assert trained(copied, start, rounds=1, privacy=MORE, moved_records=True).privacy[0]["releases"].tolist() == [
+        4,
+        4,
+        4,
+    ]
+
+
+def test_copies_of_records_are_not_new_unless_they_are_stated_to_be_equal_by_chance(spent):
+    copied = {**FIRST, "n": range(39)}
+    with pytest.raises(PrivacyError, match=r"'n' holds records that were with other clients before \(39\)"):
+        trained(copied, spent, new_clients=["n"])
+    assert trained(copied, spent, new_clients=["n"], moved_records=False).privacy[0]["releases"].tolist() == [3, 3, 3]
+
+
+def test_records_that_two_clients_always_had_need_no_statement():
+    places = {"a": range(40), "b": range(20, 60)}
+    first = trained(places, rounds=1, privacy=MORE)
+    assert trained(places, first, rounds=1, privacy=MORE).privacy[0]["releases"].tolist() == [2, 2]
+
+
 def test_a_name_that_comes_back_has_what_others_spent_on_its_records_meanwhile():
     """Client a is called n for a while: its records have three releases when they come back, its old account two."""
     first = trained(FIRST, rounds=1, privacy=MORE)

@@ -1,6 +1,7 @@
 """The account of several fits, and where their rows belong."""
 
 import copy
+import os
 import pickle
 from contextlib import suppress
 from threading import Thread
@@ -43,6 +44,25 @@ def test_copies_are_the_account_itself_and_pickles_are_detached():
     with pytest.raises(PrivacyError, match="copy from another process"):
         again.charge(1.0)
     assert again.fits == account.fits == 0
+
+
+def test_a_process_that_was_forked_does_not_charge_a_copy_of_the_account():
+    """What it spends would be forgotten with it."""
+    account = PrivacyAccount()
+    reading, writing = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            account.charge(1.0)
+            os.write(writing, b"charged")
+        except PrivacyError as error:
+            os.write(writing, str(error).encode())
+        finally:
+            os._exit(0)
+    os.waitpid(pid, 0)
+    assert b"copy from another process" in os.read(reading, 1000)
+    account.charge(1.0)
+    assert account.fits == 1
 
 
 def test_threads_add_up_too():

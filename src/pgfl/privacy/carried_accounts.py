@@ -36,16 +36,30 @@ class Statement:
 
 
 @dataclass(frozen=True)
+class Moved:
+    """How many records of each client were with another one before, and not with it.
+
+    `moved` ones are there no more. `copied` ones still are: they may be on their way, or equal by chance.
+    """
+
+    moved: Mapping[str, int]
+    copied: Mapping[str, int]
+
+    def to(self, name: str) -> int:
+        """All of a client's."""
+        return self.moved.get(name, 0) + self.copied.get(name, 0)
+
+
+@dataclass(frozen=True)
 class Holders:
     """The clients of a training and the number of records that each has, which is public.
 
-    `moved` counts the records of each client that were with another one before, and are there no more; it is None where
-    records cannot be compared.
+    `moved` is None where records cannot be compared.
     """
 
     names: Sequence[str]
     records: AnyInts
-    moved: Mapping[str, int] | None = None
+    moved: Moved | None = None
 
 
 def carried_accounts(
@@ -89,7 +103,10 @@ def _check_new(before: Mapping[str, int], now: Holders, stated: Statement) -> No
             raise PrivacyError(
                 f"Client {name!r} has been in this training before, and its account stays; take it off new_clients."
             )
-        if moved := (now.moved or {}).get(name):
+        if now.moved is None:
+            continue
+        by_chance = stated.moved_records is False  # what others still have is equal, and has not gone anywhere
+        if moved := now.moved.moved.get(name, 0) if by_chance else now.moved.to(name):
             raise PrivacyError(f"{_moved(name, moved)}, so it is not new; take it off new_clients.")
 
 
@@ -104,7 +121,7 @@ def _check_unmoved(before: Mapping[str, int], records: AnyInts | None, now: Hold
         had = int(records[before[name]])
         if count < had:
             raise PrivacyError(f"Client {name!r} had {had} records and has {count}: {ADVICE}.")
-        if moved := (now.moved or {}).get(name):
+        if now.moved is not None and (moved := now.moved.to(name)):
             raise PrivacyError(f"{_moved(name, moved)}: {ADVICE}.")
         grown = grown or (name if count > had else None)
     away = [name for name in before if name not in own or name not in names]

@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 from pgfl.atomic_files import make_folder, remove_drafts, write_atomically, write_text
 from pgfl.errors import ConfigError, Interrupted, ResultError
 from pgfl.results import model_file
-from pgfl.results.continued_once import IN_MEMORY, claim
+from pgfl.results.continued_once import IN_MEMORY, Owner, claim
 from pgfl.results.measured import Measured
 from pgfl.results.record_digests import RecordDigests
 from pgfl.results.report import write as write_report
@@ -181,7 +181,7 @@ def save(result: Result, folder: Path) -> Path:
     if result.digests is not None and result.states:
         result.digests.save(folder / STATE)
     if result.continued:
-        claim(folder, IN_MEMORY)
+        claim(folder, Owner(IN_MEMORY))
     for run, table in enumerate(result.privacy):
         write_columns(folder / of_run(PRIVACY, run), table)
     for name, columns in ((CLIENTS, result.client_measures), (HELD_OUT, result.held_out)):

@@ -12,6 +12,7 @@ import hashlib
 import os
 import secrets
 import zipfile
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Self
@@ -23,6 +24,7 @@ from pgfl.array_types import AnyInts
 from pgfl.atomic_files import write_atomically
 from pgfl.core.federation import Federation
 from pgfl.errors import ResultError
+from pgfl.privacy.carried_accounts import Moved
 from pgfl.results.user_state import path_for
 
 MOST_RECORDS = 1_000_000
@@ -57,16 +59,15 @@ class RecordDigests:
         client = np.repeat(np.arange(federation.size), federation.counts)
         return cls(key, tuple(federation.client_ids), client, np.array(digests, dtype=np.uint64))
 
-    def moved_to(self, now: RecordDigests) -> dict[str, int]:
-        """How many records each client has that another one had last, and has no more."""
+    def moved_to(self, now: RecordDigests) -> Moved:
+        """How many records each client has that it did not have last, and that were with another one."""
         before, here = self._holders(), now._holders()
-        moved: dict[str, int] = {}
+        moved, copied = Counter[str](), Counter[str]()
         for digest, holders in here.items():
             had = before.get(digest)
-            if had is not None and not had & holders:
-                for name in holders:
-                    moved[name] = moved.get(name, 0) + 1
-        return moved
+            if had is not None:
+                (copied if had & holders else moved).update(holders - had)
+        return Moved(moved, copied)
 
     def joined(self, now: RecordDigests) -> RecordDigests:
         """Those of a later training, and those of records that are not in it, with who had them last."""

@@ -8,7 +8,7 @@ import signal
 import threading
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -19,7 +19,7 @@ import numpy as np
 from pgfl.array_types import AnyArray
 from pgfl.atomic_files import make_folder, write_atomically
 from pgfl.errors import ResultError
-from pgfl.results.resumed_once import note_checkpoint
+from pgfl.results.resumed_once import note_checkpoint, one_process
 from pgfl.simulate.communicator import ALONE, Arrays, Communicator
 
 if TYPE_CHECKING:
@@ -41,7 +41,14 @@ class Checkpoints:
         self.fingerprint, self.every, self.keep_clean = fingerprint, every, keep_clean
         self._files, self._communicator = communicator.checkpoint_files(folder), communicator
         self._folder, self._run_ids = folder.resolve(), dict[int, str]()
+        self._held, self._holding = ExitStack(), set[str]()
         self._stopping = False
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Within, a run is restored and played, by one process if its noise is float-safe, and interrupts wait."""
+        with self._held, self.patient():
+            yield
 
     @contextmanager
     def patient(self) -> Iterator[None]:
@@ -70,7 +77,8 @@ class Checkpoints:
         """Save where a checkpoint is due; after an interrupt one is due at once."""
         round, last = simulator.state.round, simulator.options.rounds
         over = round == last or simulator.ended_by is not None
-        if self._stopping or (self.every > 0 and (round % self.every == 0 or over)):
+        due = over and simulator.noise == "secure"  # noted and kept, so that no older checkpoint is used after it
+        if self._stopping or due or (self.every > 0 and (round % self.every == 0 or over)):
             if simulator.ended_by != "diverging":
                 simulator.engine.check_finite()
             self.save(simulator)
@@ -95,10 +103,19 @@ class Checkpoints:
             self._note(simulator)
         return restored
 
+    def hold(self, simulator: Simulator) -> str:
+        """Keep other processes from going on with this run; returns its id."""
+        run_id = self._run_id(simulator)
+        if run_id not in self._holding:
+            self._communicator.from_first(lambda: self._held.enter_context(one_process(run_id, self._folder)))
+            self._holding.add(run_id)
+            self._held.callback(self._holding.clear)
+        return run_id
+
     def _note(self, simulator: Simulator, stops: bool = False) -> None:
         """Note from where rounds are released; seeded noise protects nobody, so they may be played again anywhere."""
         if simulator.noise == "secure":
-            run_id, round = self._run_id(simulator), simulator.state.round
+            run_id, round = self.hold(simulator), simulator.state.round
             self._communicator.from_first(lambda: note_checkpoint(run_id, round, self._folder, stops=stops))
 
     def _run_id(self, simulator: Simulator) -> str:

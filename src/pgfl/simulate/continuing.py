@@ -6,7 +6,6 @@ Clients, servers and clusters are recognised by their ids. Round numbers go on, 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,8 +14,8 @@ import numpy as np
 
 from pgfl.array_types import AnyArray, AnyFloats, Ints
 from pgfl.errors import ConfigError, PrivacyError, ResultError
-from pgfl.privacy.carried_accounts import Holders, Statement, carried_accounts
-from pgfl.results.continued_once import IN_MEMORY, already_continued, claim
+from pgfl.privacy.carried_accounts import Holders, Moved, Statement, carried_accounts
+from pgfl.results.continued_once import IN_MEMORY, Owner, already_continued, claim
 from pgfl.results.result import Columns, Result
 from pgfl.results.training_state import (
     ACCOUNT,
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
     from pgfl.privacy.mechanism import Plan
     from pgfl.privacy.request import Privacy
     from pgfl.results.record_digests import RecordDigests
+    from pgfl.simulate.checkpoint import Checkpoints
     from pgfl.simulate.flat_layout import RunLayout
     from pgfl.simulate.simulator import Simulator
     from pgfl.simulate.training_options import TrainingOptions
@@ -44,7 +44,7 @@ class Continuation:
     def __init__(self, start: Result, folder: Path | None = None, stated: Statement | None = None) -> None:
         self.start, self._owner, self._claimed = start, str(folder.resolve()) if folder else IN_MEMORY, False
         self._stated = stated or Statement()
-        self._moved: Mapping[str, int] | None = None
+        self._moved: Moved | None = None
         if len(start.states) != len(start.models):
             raise nothing_to_go_on_with(start.folder)
         self.round, self.rho = start.states[0].round, start.rho
@@ -75,9 +75,26 @@ class Continuation:
         simulator.state.round = self.round
         if simulator.plan is not None:
             self._restore_accounts(simulator, simulator.plan)
-        if simulator.noise == "secure" and not self._claimed:
-            self._claim()
         return sorted({warning for found in warnings for warning in found})
+
+    def claim(self, simulator: Simulator, checkpoints: Checkpoints | None, resumed: bool) -> None:
+        """Refuse a second continuation of the same accounts; seeded noise protects nobody, so it may have many.
+
+        Whoever goes on in the same folder, and has not `resumed` from a checkpoint there, may begin again as long as
+        nothing was kept.
+        """
+        if simulator.noise != "secure" or self._claimed:
+            return
+        self._claimed = True
+        if self.start.folder is not None:
+            if self._owner == IN_MEMORY or checkpoints is None:
+                owner = Owner(f"{IN_MEMORY} ({time.time_ns()})")
+            else:
+                owner = Owner(self._owner, checkpoints.hold(simulator), resumed)
+            claim(self.start.folder, owner)
+        elif self.start.continued:
+            raise already_continued("This result", IN_MEMORY)
+        self.start.continued = True
 
     def joined(self, result: Result) -> Result:
         """The result with the history of the earlier run before its own."""
@@ -85,15 +102,6 @@ class Continuation:
         if result.clean_history is not None and self.start.clean_history is not None:
             result.clean_history = _joined(self.start.clean_history, result.clean_history)
         return result
-
-    def _claim(self) -> None:
-        """Refuse a second continuation of the same accounts; seeded noise protects nobody, so it may have many."""
-        self._claimed = True
-        if self.start.folder is not None:
-            claim(self.start.folder, self._owner if self._owner != IN_MEMORY else f"{IN_MEMORY} ({time.time_ns()})")
-        elif self.start.continued:
-            raise already_continued("This result", IN_MEMORY)
-        self.start.continued = True
 
     def _privacy(self, asked: Privacy | None, rounds: int) -> Privacy | None:
         first = self.start.states[0]

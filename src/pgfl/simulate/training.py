@@ -203,9 +203,12 @@ def train_runs(
         simulator.observers = [simulator.monitor, simulator.recorder, *watching]
         if earlier is not None:
             trained.warnings += earlier.apply(simulator)
-        if not (resume and checkpoints and checkpoints.restore(simulator)) and earlier is None:
-            simulator.recorder.record()
-        with checkpoints.patient() if checkpoints else nullcontext():
+        with checkpoints.running() if checkpoints else nullcontext():
+            resumed = resume and checkpoints is not None and checkpoints.restore(simulator)
+            if earlier is not None:
+                earlier.claim(simulator, checkpoints, resumed)
+            elif not resumed:
+                simulator.recorder.record()
             simulator.run()
         trained.verdicts += simulator.monitor.verdicts(simulator)
         trained.keep_states(simulator, earlier)

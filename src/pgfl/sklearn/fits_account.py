@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from threading import Lock
 
 from pgfl.errors import BudgetSpent, PrivacyError
@@ -26,7 +27,7 @@ class PrivacyAccount:
         self.limit, self.delta = epsilon, delta
         self._most = None if epsilon is None else exact_rho(epsilon, delta) * (1.0 + MARGIN)
         self.fits, self.rho = 0, 0.0
-        self._detached, self._lock = False, Lock()
+        self._process, self._lock = os.getpid(), Lock()
 
     @property
     def epsilon(self) -> float:
@@ -35,7 +36,7 @@ class PrivacyAccount:
 
     def charge(self, epsilon: float, delta: float | None = None) -> None:
         """Charge a fit that promises (ε, δ); δ is the account's own unless it is given."""
-        if self._detached:
+        if self._process != os.getpid():
             raise PrivacyError(
                 "This privacy account is a copy from another process, which cannot add up what is spent; fit with "
                 "n_jobs=1 or with the threading backend of joblib."
@@ -63,7 +64,7 @@ class PrivacyAccount:
         return self
 
     def __getstate__(self) -> dict[str, object]:
-        return {**self.__dict__, "_detached": True, "_lock": None}
+        return {**self.__dict__, "_process": None, "_lock": None}
 
     def __setstate__(self, state: dict[str, object]) -> None:
         self.__dict__.update(state, _lock=Lock())

@@ -175,12 +175,16 @@ class MaskedPairs:
         return []
 
     def _announced(self, gathered: CohortGathering, client: str, keys: list[str]) -> bool:
-        """Take a client's keys, unless others would refuse them; once, as checking them takes a while."""
+        """Take a client's keys, unless others would refuse them; once, as checking them takes a while.
+
+        A client whose signature is wrong takes no part in this batch, or it could have one checked again and again.
+        """
         if not gathered.awaits_keys(client):
             return True
         announced = masked.announcement_of(gathered.batch, client, keys)
         known = self.keys().get(client)
         if known is None or not Roster({client: known}).signed_by(client, announced.signature, announced.digest):
+            gathered.without(client)
             return False
         gathered.announced(client, announced)
         return True
