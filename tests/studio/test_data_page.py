@@ -80,7 +80,8 @@ def test_a_run_is_stopped_goes_on_and_ends_as_if_it_had_not_been_stopped(server,
     text = page.locator("textarea").first
     page.wait_for_function("() => document.querySelector('textarea').value.includes('kind')")
     settings = re.sub(r"(?m)^rounds = .*$", "", text.input_value())
-    text.fill('rounds = 40000\nstop = "never"\n' + re.sub(r"(?m)^stop = .*$", "", settings))
+    long = 'rounds = 40000\nrecord_every = 1000\ncheckpoint_every = 10000\nstop = "never"\n'  # to be stopped, yet quick
+    text.fill(long + re.sub(r"(?m)^stop = .*$", "", settings))
     page.get_by_role("button", name="Run", exact=True).click()
     page.get_by_text(re.compile(r"^round [1-9]\d* of 40000")).wait_for()
     page.get_by_role("button", name="Stop").first.click()
