@@ -15,10 +15,12 @@ from pathlib import Path
 
 from harness import Row
 from network_rounds import DIMENSION, processor_seconds
-from pgfl.deploy import identity, pinned_tls, processes
-from pgfl.deploy.frame_connection import FrameConnection, FramePort
-from pgfl.deploy.guarded_listener import ConnectionLimits
-from pgfl.deploy.tls_frames import CHUNK, PULSE, TlsFrames
+from pgfl.network import processes
+from pgfl.network.protocol import identity
+from pgfl.network.protocol import identity as pinned_tls
+from pgfl.network.protocol.connection import FrameConnection, FramePort
+from pgfl.network.protocol.listener import ConnectionLimits
+from pgfl.network.protocol.tls_frames import CHUNK, PULSE, TlsFrames
 
 STREAMS, SETTLE_SECONDS, SECONDS, PATIENCE = 200, 1.0, 5.0, 60.0
 FRAME, OUTBOX = bytes(2 * 8 * DIMENSION + 50), 1 << 20

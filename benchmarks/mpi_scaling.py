@@ -35,14 +35,13 @@ TINY = 2_000  # clients of a federation whose round is mostly exchange and overh
 
 def measure(settings: dict[str, Any]) -> dict[str, Any] | None:
     """On every rank: play rounds and exchanges; the first rank has the figures."""
-    from pgfl.core.algorithms import PGFL
-    from pgfl.data.placement import lay_out
-    from pgfl.data.synthetic import synthetic_regression
+    from pgfl.algorithms.algorithms import PGFL
+    from pgfl.federation.synthetic import lay_out, synthetic_regression
     from pgfl.objectives import Ridge
-    from pgfl.simulate.mpi.mpi_communicator import world
+    from pgfl.simulate.mpi.communicator import world
     from pgfl.simulate.mpi.partition import edges_between, partition
+    from pgfl.simulate.options import TrainingOptions
     from pgfl.simulate.simulator import Simulator
-    from pgfl.simulate.training_options import TrainingOptions
 
     ranks = world()
     servers, kernels = settings["clients"] // CLIENTS_A_SERVER, settings["kernels"]

@@ -11,13 +11,13 @@ from pathlib import Path
 import numpy as np
 
 from harness import Row, quartiles
-from pgfl.core.roles import Publication
-from pgfl.deploy import identity, messages
-from pgfl.deploy.messages import encode_publication
-from pgfl.deploy.site.members import Neighbour
-from pgfl.deploy.site.peer_links import PeerLink, PeerService
-from pgfl.deploy.site.site_port import SitePort
-from pgfl.deploy.wire import Limits, encode
+from pgfl.algorithms.roles import Publication
+from pgfl.network.protocol import identity, messages
+from pgfl.network.protocol.messages import encode_publication
+from pgfl.network.protocol.wire import Limits, encode
+from pgfl.network.site.peer_links import PeerLink, PeerService
+from pgfl.network.site.sessions import SitePort
+from pgfl.network.site.store import Neighbour
 
 EXCHANGES = 300
 

@@ -13,18 +13,20 @@ import numpy as np
 
 from harness import Row, quartiles
 from network_rounds import DIMENSION, SITE, one_site, processor_seconds
-from pgfl.deploy import identity, messages, pinned_tls, processes
-from pgfl.deploy.frame_connection import FrameConnection
-from pgfl.deploy.guarded_listener import allow_many_files
-from pgfl.deploy.local import LocalNetwork
-from pgfl.deploy.tls_frames import CHUNK, PULSE, TlsFrames
-from pgfl.deploy.wire import Kind, Limits, decode, encode
+from pgfl.network import processes
+from pgfl.network.local import LocalNetwork
+from pgfl.network.protocol import identity, messages
+from pgfl.network.protocol import identity as pinned_tls
+from pgfl.network.protocol.connection import FrameConnection
+from pgfl.network.protocol.listener import allow_many_files
+from pgfl.network.protocol.tls_frames import CHUNK, PULSE, TlsFrames
+from pgfl.network.protocol.wire import Kind, Limits, decode, encode
 
 SIZES, WINDOWS, WINDOW_SECONDS, PATIENCE = (10, 50, 100, 200, 1000), 5, 2.0, 120.0
 LIMITS = Limits(DIMENSION)
 SERVE = (
-    "import asyncio, sys; from pathlib import Path; from pgfl.deploy.site.site_settings import load_site; "
-    "from pgfl.deploy.site.site import Site; asyncio.run(Site(load_site(Path(sys.argv[1]))).run())"
+    "import asyncio, sys; from pathlib import Path; from pgfl.network.site.settings import load_site; "
+    "from pgfl.network.site.site import Site; asyncio.run(Site(load_site(Path(sys.argv[1]))).run())"
 )
 
 

@@ -32,12 +32,11 @@ from sklearn.model_selection import KFold, cross_val_predict  # type: ignore[imp
 
 from pgfl import train
 from pgfl.config import Config, parse
-from pgfl.core.federation import Federation
-from pgfl.data.configured import federations
+from pgfl.config.data import federations
+from pgfl.federation.federation import Federation
 from pgfl.planning.facts import facts_of
 from pgfl.planning.forecast import DROWNED_POINTS, forecast
-from pgfl.planning.planner import best_found, judged, possible
-from pgfl.planning.trials import asked
+from pgfl.planning.planner import asked, best_found, judged, possible
 from pgfl.privacy.trust import Level
 from plan_tables import AT_HAND, NUMBERS, TWO_LABELS, Study, bounds, of_r
 

@@ -10,9 +10,9 @@ import numpy as np
 from fused_loop import FusedLoop
 from harness import Row, seconds, take_turns
 from pgfl import PGFL, Federation, Huber, Privacy, Ridge, synthetic_regression, train
-from pgfl.simulate.numba_engine import FastEngine
+from pgfl.simulate.compiled.engine import FastEngine
+from pgfl.simulate.options import TrainingOptions
 from pgfl.simulate.simulator import Simulator
-from pgfl.simulate.training_options import TrainingOptions
 from plain_loops import PlainLoop
 
 RHO, TAU, LAM = 5.0, 0.4, 0.01

@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 def curves_and_network() -> None:
     """The paper's network beside three ways to train it."""
-    from pgfl.results.report.axes import draw_compared
+    from pgfl.results.report.curves import draw_compared
 
     names = ["each cluster alone", "clusters learn from each other", "one model for all (FedAvg)"]
     algorithms = (PGFL(rho=5.0), PGFL(rho=5.0, tau=0.2), FedAvg())

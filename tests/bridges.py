@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from pgfl import objectives
+from pgfl.algorithms import algorithms
 from pgfl.arrays import is_jax
-from pgfl.core import algorithms
-from pgfl.core.federation import ClientData, Federation
+from pgfl.federation.federation import ClientData, Federation
+from pgfl.simulate.options import TrainingOptions
 from pgfl.simulate.simulator import Replay, Simulator
-from pgfl.simulate.training_options import TrainingOptions
 from tests import oracle
 
 

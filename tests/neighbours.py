@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pgfl.core import equations as eq
-from pgfl.objectives.solving import tolerance_for
-from pgfl.privacy.sensitivity import clip_labels, clip_rows
+from pgfl import equations as eq
+from pgfl.federation.clipping import clip_labels, clip_rows
+from pgfl.objectives.interface import tolerance_for
 
 DIMENSION = 3
 MOST_CLIENTS = 1e9

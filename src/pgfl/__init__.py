@@ -7,15 +7,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pgfl.core.algorithms import PGFL, ExactMixing, FedAvg, OneStep
-    from pgfl.core.declarations import Column
-    from pgfl.core.federation import ClientData, Federation, TestSet
-    from pgfl.core.schedules import Decaying
-    from pgfl.core.topology import Graph
-    from pgfl.data.mnist import mnist_federation
-    from pgfl.data.storage import open_federation, save_federation
-    from pgfl.data.synthetic import synthetic_regression
-    from pgfl.data.tables import read_federation
+    from pgfl.algorithms.algorithms import PGFL, ExactMixing, FedAvg, OneStep
+    from pgfl.algorithms.schedules import Decaying
+    from pgfl.federation.declarations import Column
+    from pgfl.federation.federation import ClientData, Federation, TestSet
+    from pgfl.federation.graphs import Graph
+    from pgfl.federation.mnist import mnist_federation
+    from pgfl.federation.storage import open_federation, save_federation
+    from pgfl.federation.synthetic import synthetic_regression
+    from pgfl.federation.tables import read_federation
     from pgfl.objectives import Bounds, Hinge, Huber, Logistic, MarginObjective, Objective, Ridge, Softmax
     from pgfl.planning.facts import Facts
     from pgfl.planning.planner import plan
@@ -60,13 +60,13 @@ __all__ = [
 ]
 
 _HOMES = {
-    "pgfl.core.declarations": ("Column",),
-    "pgfl.core.algorithms": ("PGFL", "ExactMixing", "FedAvg", "OneStep"),
-    "pgfl.data.mnist": ("mnist_federation",),
-    "pgfl.data.storage": ("open_federation", "save_federation"),
-    "pgfl.data.synthetic": ("synthetic_regression",),
-    "pgfl.data.tables": ("read_federation",),
-    "pgfl.core.federation": ("ClientData", "Federation", "TestSet"),
+    "pgfl.federation.declarations": ("Column",),
+    "pgfl.algorithms.algorithms": ("PGFL", "ExactMixing", "FedAvg", "OneStep"),
+    "pgfl.federation.mnist": ("mnist_federation",),
+    "pgfl.federation.storage": ("open_federation", "save_federation"),
+    "pgfl.federation.synthetic": ("synthetic_regression",),
+    "pgfl.federation.tables": ("read_federation",),
+    "pgfl.federation.federation": ("ClientData", "Federation", "TestSet"),
     "pgfl.objectives": ("Bounds", "Hinge", "Huber", "Logistic", "MarginObjective", "Objective", "Ridge", "Softmax"),
     "pgfl.planning.facts": ("Facts",),
     "pgfl.planning.planner": ("plan",),
@@ -74,8 +74,8 @@ _HOMES = {
     "pgfl.results.comparison": ("Comparison",),
     "pgfl.results.model": ("Model",),
     "pgfl.results.result": ("Result",),
-    "pgfl.core.schedules": ("Decaying",),
-    "pgfl.core.topology": ("Graph",),
+    "pgfl.algorithms.schedules": ("Decaying",),
+    "pgfl.federation.graphs": ("Graph",),
     "pgfl.simulate.training": ("train",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}

@@ -1,4 +1,6 @@
-"""What can go wrong, as one small hierarchy. A message is one sentence that says what to do."""
+"""Errors, as one small hierarchy, each with one sentence that says what to do; and the check for optional libraries."""
+
+from importlib.util import find_spec
 
 
 class PgflError(Exception):
@@ -73,3 +75,9 @@ class Interrupted(PgflError):
     """The user stopped a run; the message says how to go on."""
 
     exit_code = 130
+
+
+def require(what: str, extra: str, *modules: str) -> None:
+    """Raise `MissingExtra` unless all these modules can be imported; none is imported."""
+    if any(find_spec(module) is None for module in modules):
+        raise MissingExtra(f"{what}; install with pip install 'pgfl[{extra}]'.")

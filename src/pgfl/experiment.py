@@ -10,26 +10,25 @@ from typing import cast
 
 import numpy as np
 
-from pgfl.array_types import Ints
+from pgfl.algorithms.schedules import Library
+from pgfl.arrays import Ints
 from pgfl.config import Config
 from pgfl.config import warnings as config_warnings
 from pgfl.config.building import build_algorithm, build_objectives, build_privacy
-from pgfl.core.federation import Federation
-from pgfl.core.training_defaults import Library
-from pgfl.data.configured import federations, shapes
-from pgfl.data.fingerprint import fingerprint
+from pgfl.config.data import federations, fingerprint, shapes
 from pgfl.errors import ConfigError
-from pgfl.privacy.carried_accounts import Statement
+from pgfl.federation.federation import Federation
+from pgfl.privacy.carried import Statement
 from pgfl.results.folder import checkpoint_folder
 from pgfl.results.result import Result
 from pgfl.simulate import memory
 from pgfl.simulate.checkpoint import Checkpoints
 from pgfl.simulate.communicator import ALONE, Communicator
-from pgfl.simulate.live_history import LiveHistory
 from pgfl.simulate.mpi.launcher import ALIASES
+from pgfl.simulate.options import TrainingOptions
+from pgfl.simulate.progress import LiveHistory
 from pgfl.simulate.simulator import Observer, check_engine
 from pgfl.simulate.training import Progress, train_runs
-from pgfl.simulate.training_options import TrainingOptions
 
 
 def run(

@@ -9,7 +9,7 @@ import sys
 import numpy as np
 import pytest
 
-from pgfl import atomic_files as files
+from pgfl import files
 from pgfl.config import presets
 from pgfl.results.result import Result
 from tests.command_line import finish, refused, run, start

@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 from pgfl.config import load
-from pgfl.data.configured import federations
+from pgfl.config.data import federations
 from pgfl.objectives import KINDS
 from tests.command_line import ROOT, refused, run
 

@@ -5,8 +5,8 @@ import json
 
 import pytest
 
+from pgfl.results.arrays import SIMULATION_ONLY
 from pgfl.results.folder import CHECKPOINT
-from pgfl.results.result_arrays import SIMULATION_ONLY
 from tests.command_line import refused, run
 
 SMALL = {

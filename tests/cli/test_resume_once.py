@@ -10,11 +10,9 @@ import pytest
 
 from pgfl import Result
 from pgfl.errors import PrivacyError
-from pgfl.results import continued_once, resumed_once
-from pgfl.results.continued_once import NOTE, Owner, claim
-from pgfl.results.resumed_once import note_checkpoint
-from pgfl.results.training_state import STATE
-from pgfl.results.user_state import user_folder
+from pgfl.results import state as continued_once
+from pgfl.results import state as resumed_once
+from pgfl.results.state import NOTE, STATE, Owner, claim, note_checkpoint, user_folder
 from pgfl.simulate.simulator import Simulator
 from tests.cli.test_continue import CONFIG, PRIVATE, ran, write_table
 from tests.command_line import refused, run

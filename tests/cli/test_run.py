@@ -126,7 +126,7 @@ def test_the_progress_bar_shows_what_training_tells():
 
 
 def test_where_there_is_no_terminal_progress_is_told_in_lines(capsys, monkeypatch):
-    from pgfl.cli import progress
+    from pgfl.cli import shared as progress
 
     monkeypatch.setattr(progress, "BETWEEN_LINES", 0.0)
     with progress.rounds(shown=True) as tell:
@@ -226,7 +226,7 @@ def test_a_closed_pipe_is_no_error():
 
 
 def test_progress_that_is_not_counted_is_told_in_per_cent(capsys, monkeypatch):
-    from pgfl.cli import progress
+    from pgfl.cli import shared as progress
 
     monkeypatch.setattr(progress, "BETWEEN_LINES", 0.0)
     with progress.bar(None, shown=True) as tell:

@@ -9,9 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pgfl.algorithms.algorithms import PGFL, ExactMixing, FedAvg, OneStep
+from pgfl.algorithms.client_rules import LinearisedStep, ProximalStep
 from pgfl.cli.account import account
 from pgfl.config import Config, Decay, load, parse, presets, to_toml, warnings
 from pgfl.config.building import build_algorithm
+from pgfl.config.data import fingerprint
 from pgfl.config.schema import (
     DATA_SECTIONS,
     AlgorithmSettings,
@@ -21,16 +24,13 @@ from pgfl.config.schema import (
     PrivacySettings,
     SyntheticData,
 )
-from pgfl.core.algorithms import PGFL, ExactMixing, FedAvg, OneStep
-from pgfl.core.client_rules import LinearisedStep, ProximalStep
-from pgfl.data.fingerprint import fingerprint
-from pgfl.data.mnist import mnist_federation
-from pgfl.data.synthetic import synthetic_regression
 from pgfl.errors import ConfigError
+from pgfl.federation.mnist import mnist_federation
+from pgfl.federation.synthetic import synthetic_regression
 from pgfl.objectives import Huber, Logistic, Ridge
 from pgfl.privacy.request import Privacy
+from pgfl.simulate.options import TrainingOptions
 from pgfl.simulate.training import train
-from pgfl.simulate.training_options import TrainingOptions
 
 CONTRACT = """
 rounds = 300

@@ -5,10 +5,9 @@ from functools import cache
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from pgfl.masking.masked_terms import Demands, RoundTerms, centre_digest
+from pgfl.masking.collector import CohortGathering, Stage, SumCollector
 from pgfl.masking.member import Member
-from pgfl.masking.rosters import Roster, identity_line
-from pgfl.masking.sum_collector import CohortGathering, Stage, SumCollector
+from pgfl.masking.terms import Demands, Roster, RoundTerms, centre_digest, identity_line
 from pgfl.privacy import lattice
 
 DIMENSION = 3

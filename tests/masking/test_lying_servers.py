@@ -15,11 +15,19 @@ from hypothesis import strategies as st
 
 from pgfl.errors import PrivacyError
 from pgfl.masking import preparation, primitives
-from pgfl.masking.masked_terms import Declined, Demands, Reason
+from pgfl.masking.collector import CohortGathering, Stage, disputed
 from pgfl.masking.member import Member, signed_mask
 from pgfl.masking.preparation import Batch, Cohort, pairwise_key
-from pgfl.masking.rosters import Roster, identity_line, identity_signature, read_roster, roster_text
-from pgfl.masking.sum_collector import CohortGathering, Stage, disputed
+from pgfl.masking.terms import (
+    Declined,
+    Demands,
+    Reason,
+    Roster,
+    identity_line,
+    identity_signature,
+    read_roster,
+    roster_text,
+)
 from tests.masking.masked_group import DIMENSION, Group, exact_sum, identity, names_of, roster_of
 
 

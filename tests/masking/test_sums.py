@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pgfl.masking import primitives
-from pgfl.masking.masked_terms import threshold_for
-from pgfl.masking.sum_collector import Stage
+from pgfl.masking.collector import Stage
+from pgfl.masking.terms import threshold_for
 from tests.masking.masked_group import Group, exact_sum, names_of
 
 COUNT = 5

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from pgfl import synthetic_regression
-from pgfl.core.algorithms import PGFL
+from pgfl.algorithms.algorithms import PGFL
 from pgfl.errors import ConfigError
 from pgfl.simulate.communicator import ALONE, Communicator
-from pgfl.simulate.flat_layout import lay_out
+from pgfl.simulate.layout import lay_out
 from pgfl.simulate.mpi.launcher import launched_rank
 from pgfl.simulate.neighbourhoods import Network
 
@@ -127,7 +127,7 @@ CONTRACT = (
 if __name__ == "__main__":
     communicator = ALONE
     if launched_rank() is not None:
-        from pgfl.simulate.mpi.mpi_communicator import world
+        from pgfl.simulate.mpi.communicator import world
 
         communicator = world()
     with communicator.guarded():  # a rule that fails on one rank ends all

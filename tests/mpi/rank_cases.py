@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from pgfl.config import Config, parse
-from pgfl.core.metrics import DEFAULT_METRICS
+from pgfl.metrics import DEFAULT_METRICS
 
 SMALL = {"servers": 7, "clients_per_server": 6, "dimension": 8, "samples": (2, 9)}
 RANDOM = {"kind": "random", "average_degree": 2.5}

@@ -13,7 +13,7 @@ from pgfl.config import load, to_toml
 from pgfl.errors import ConfigError, MissingExtra
 from pgfl.results.folder import SUMMARY
 from pgfl.results.result import Result
-from pgfl.simulate.mpi import mpi_communicator
+from pgfl.simulate.mpi import communicator as mpi_communicator
 from tests.command_line import PGFL, finish, start, wait_for
 from tests.mpi.rank_cases import PRIVATE, config
 from tests.mpi.rank_jobs import HERE, MARK, MPIEXEC, YIELDING, kill_rank, launch, sentences

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from pgfl.data.synthetic import synthetic_regression
+from pgfl.federation.synthetic import synthetic_regression
 from pgfl.simulate.communicator import Alone
-from pgfl.simulate.flat_layout import lay_out
+from pgfl.simulate.layout import lay_out
 from pgfl.simulate.totals import Totals
 
 FEDERATIONS = [synthetic_regression(servers=4, clients_per_server=5, dimension=3, run=run) for run in range(3)]

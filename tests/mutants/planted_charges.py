@@ -35,7 +35,7 @@ CHARGES: tuple[Mutant, ...] = (
         "releases-not-added-up",
         "whoever counts releases misses those that were put off",
         "As above, for budgets in releases.",
-        "account:Account.releases",
+        "privacy.mechanism:Account.releases",
         "self._add_up()",
         "",
         (EVERY, LOOKS),

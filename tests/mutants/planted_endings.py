@@ -48,10 +48,10 @@ ENDINGS: tuple[Mutant, ...] = (
         "absence-at-a-site-taken-for-the-end",
         "a client that does not answer its site in a round counts as spent",
         "A slow client would change the models of its cluster everywhere.",
-        "site_role:SiteRole.aggregate",
+        "network.site.role:SiteRole.aggregate",
         "client not in retired",
         "client in answers",
-        ("tests/deploy/test_equality.py::test_budgets_that_run_out_let_clusters_rest_at_every_site",),
+        ("tests/network/test_equality.py::test_budgets_that_run_out_let_clusters_rest_at_every_site",),
     ),
     Mutant(
         "training-goes-on-without-clients",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 
-ALIVE, COMMANDS = "tests/deploy/test_site_alive.py::", "tests/deploy/test_commands.py::"
+ALIVE, COMMANDS = "tests/network/test_site_alive.py::", "tests/network/test_commands.py::"
 
 FAULTS: tuple[Mutant, ...] = (
     Mutant(
@@ -14,7 +14,7 @@ FAULTS: tuple[Mutant, ...] = (
         "CONNECT_SECONDS",
         "20.0",
         "0.2",
-        ("tests/deploy/test_long_links.py",),
+        ("tests/network/test_long_links.py",),
     ),
     Mutant(
         "site-stop-ends-clients",
@@ -41,7 +41,7 @@ FAULTS: tuple[Mutant, ...] = (
         "SiteRounds._wait",
         "self._opened_at + self.timing.pace",
         "self._opened_at",
-        ("tests/deploy/test_rounds.py::test_a_round_takes_its_least_time",),
+        ("tests/network/test_rounds.py::test_a_round_takes_its_least_time",),
     ),
     Mutant(
         "changes-unacknowledged",
@@ -71,7 +71,7 @@ FAULTS: tuple[Mutant, ...] = (
         "SitePort.tls",
         "self._tls is None or self._tls[0] != trusted",
         "True",
-        ("tests/deploy/test_peers.py::test_one_context_serves_all_connections_until_the_links_change",),
+        ("tests/network/test_peers.py::test_one_context_serves_all_connections_until_the_links_change",),
     ),
     Mutant(
         "live-file-trusted",
@@ -89,7 +89,7 @@ FAULTS: tuple[Mutant, ...] = (
         "SiteStore.__init__",
         "os.chmod(path, 0o600)",
         "os.chmod(path, 0o644)",
-        ("tests/deploy/test_store.py::test_only_the_owner_can_read_what_a_site_keeps",),
+        ("tests/network/test_store.py::test_only_the_owner_can_read_what_a_site_keeps",),
     ),
     Mutant(
         "log-flooded",
@@ -98,7 +98,7 @@ FAULTS: tuple[Mutant, ...] = (
         "SparingLog.warning",
         "about in self._last and now - self._last[about] < AGAIN_SECONDS",
         "False",
-        ("tests/deploy/test_sparing_log.py",),
+        ("tests/network/test_sparing_log.py",),
     ),
     Mutant(
         "phase-untold",
@@ -107,6 +107,6 @@ FAULTS: tuple[Mutant, ...] = (
         "_metrics",
         "tuple(Phase)",
         "tuple(phase for phase in Phase if phase is not Phase.UNMASKING)",
-        ("tests/deploy/test_metrics.py",),
+        ("tests/network/test_metrics.py",),
     ),
 )

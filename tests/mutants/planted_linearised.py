@@ -15,7 +15,7 @@ HOSTILE = (
     "test_a_linearised_step_of_ridge_starts_inside_the_ball_whatever_the_model_is"
 )
 LONG = "tests/privacy/test_hostile_messages.py::test_a_huge_model_is_refused_by_a_linearised_step"
-PROMISED = "tests/core/test_assured.py::test_rounding_of_a_linearised_step_stays_within_what_is_promised"
+PROMISED = "tests/algorithms/test_assured.py::test_rounding_of_a_linearised_step_stays_within_what_is_promised"
 BY_RECORDS = "tests/simulate/test_full_records.py::test_engines_and_devices_take_the_same_steps"
 RECORDED = (
     "tests/simulate/test_numba_engine.py::test_linearised_steps_agree_in_every_shape_with_scheduling_noise_and_threads"
@@ -131,7 +131,7 @@ LINEARISED: tuple[Mutant, ...] = (
         "linearised-regulariser-forgotten",
         "the compiled linearised step has no regulariser",
         "The model that is released is not that of the equations.",
-        "numba_gradients:_kept",
+        "simulate.compiled.gradients:_kept",
         "1.0 - reach * problems.ridge_penalty[k]",
         "1.0",
         ("tests/simulate/test_numba_engine.py::test_linearised_steps_agree_with_plain_loops",),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.mutants.mutant import Mutant
 
 LIES = "tests/masking/test_lying_servers.py::"
-FAULTS = "tests/deploy/test_masked_faults.py::"
+FAULTS = "tests/network/test_masked_faults.py::"
 NOISE = "tests/masking/test_masks_and_noise.py::"
 WORLDS = (
     "tests/privacy/test_two_worlds_of_masks.py::"

@@ -7,11 +7,11 @@ from tests.mutants.mutant import Mutant
 RANDOM, LOCKS = "tests/test_secrets.py::", "tests/test_locks.py::"
 GUARD, STORE, MEMORY = (
     "tests/studio/test_guard.py::",
-    "tests/deploy/test_store.py::",
-    "tests/deploy/test_site_memory.py::",
+    "tests/network/test_store.py::",
+    "tests/network/test_site_memory.py::",
 )
-CONNECTION, ADDRESSES = "tests/deploy/test_frame_connection.py::", "tests/deploy/test_address_limits.py::"
-DAMAGED = "tests/deploy/test_damaged_ledger.py::"
+CONNECTION, ADDRESSES = "tests/network/test_frame_connection.py::", "tests/network/test_address_limits.py::"
+DAMAGED = "tests/network/test_damaged_ledger.py::"
 DRAWS = RANDOM + "test_thousands_of_draws_are_distinct_and_uniform_in_every_byte"
 BITS = RANDOM + "test_every_bit_of_the_systems_randomness_changes_the_secret"
 
@@ -158,7 +158,7 @@ SECRETS = (
         "kernels-unlocked",
         "workers compile kernels at the same time",
         "Each compiles all of them, and the page waits.",
-        "kernels:load",
+        "studio.workers:load",
         "with one_at_a_time:\n"
         "    for kind in _KINDS:\n"
         "        run(parse({'rounds': 2, 'metrics': ['nmsd'], 'engine': 'numba', 'data': _TINY, **kind}))",
@@ -227,7 +227,7 @@ SECRETS = (
         "status-unverified",
         "the status of a client shows figures that were not verified",
         "A damaged account looks like one with budget left.",
-        "client:status",
+        "network.client:status",
         "ledger.verify()",
         "",
         (DAMAGED + "test_a_changed_figure_is_not_shown_as_the_account",),

@@ -5,11 +5,11 @@ from __future__ import annotations
 from tests.mutants.mutant import Mutant
 
 HELD_OUT = "tests/simulate/test_held_out.py::"
-MEASURES = "tests/core/test_measures.py::"
+MEASURES = "tests/algorithms/test_measures.py::"
 MODEL = "tests/results/test_model.py::"
 MONITOR = "tests/simulate/test_monitor.py::"
 DROWNED = "tests/simulate/test_drowned.py::"
-DECLARED = "tests/data/test_declared.py::"
+DECLARED = "tests/federation/test_declared.py::"
 RUN = "tests/cli/test_run.py::"
 FOUND = "tests/test_found_once.py::"
 MISTAKE = "tests/test_python_mistakes.py::test_a_mistake_is_answered_in_one_sentence"
@@ -141,7 +141,7 @@ TABLES: tuple[Mutant, ...] = (
         "False",
         (
             MODEL + "test_a_missing_or_unknown_column_is_refused_by_name",
-            "tests/data/test_rows.py::test_missing_and_unknown_columns_are_refused_by_name",
+            "tests/federation/test_rows.py::test_missing_and_unknown_columns_are_refused_by_name",
         ),
     ),
     Mutant(

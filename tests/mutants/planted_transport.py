@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 
-FRAMES = "tests/deploy/test_tls_frames.py::"
-CONNECTION = "tests/deploy/test_frame_connection.py::"
-STREAMS, PEERS = "tests/deploy/test_streams.py::", "tests/deploy/test_peers.py::"
+FRAMES = "tests/network/test_tls_frames.py::"
+CONNECTION = "tests/network/test_frame_connection.py::"
+STREAMS, PEERS = "tests/network/test_streams.py::", "tests/network/test_peers.py::"
 
 TRANSPORT = (
     # --- who is spoken to ---------------------------------------------------------------------------------------------
@@ -39,7 +39,7 @@ TRANSPORT = (
         'self._write(coming, "")',
         "",
         (
-            "tests/deploy/test_rotation.py::"
+            "tests/network/test_rotation.py::"
             "test_a_client_accepts_the_next_fingerprint_beside_the_present_until_it_is_shown",
         ),
     ),
@@ -104,7 +104,7 @@ TRANSPORT = (
         "Site._look_for_certificate",
         "self.port.renew()",
         "",
-        ("tests/deploy/test_rotation.py::test_a_site_and_a_client_rotate_while_training_runs",),
+        ("tests/network/test_rotation.py::test_a_site_and_a_client_rotate_while_training_runs",),
     ),
     Mutant(
         "second-stream-beside-the-first",
@@ -272,7 +272,7 @@ TRANSPORT = (
         "SiteStore.clients",
         "max(releases, released)",
         "releases",
-        ("tests/deploy/test_store.py::test_a_release_that_is_saved_with_a_round_counts_like_any_other",),
+        ("tests/network/test_store.py::test_a_release_that_is_saved_with_a_round_counts_like_any_other",),
     ),
     Mutant(
         "smaller-releases-saved",
@@ -281,6 +281,6 @@ TRANSPORT = (
         "SiteStore._save_progress",
         "max(releases, number)",
         "number",
-        ("tests/deploy/test_store.py::test_a_release_that_is_saved_with_a_round_counts_like_any_other",),
+        ("tests/network/test_store.py::test_a_release_that_is_saved_with_a_round_counts_like_any_other",),
     ),
 )

@@ -143,7 +143,7 @@ OF_TRUST: tuple[Mutant, ...] = (
         "trust-changed-by-a-continuation",
         "a continuation may have another trust",
         "One account would state two promises.",
-        "carried_budget:KEPT",
+        "privacy.carried:KEPT",
         '("phi0", "phi1", "zeta", "delta", "index", "guarantee", "trust", "colluders")',
         '("phi0", "phi1", "zeta", "delta", "index", "guarantee")',
         (KEPT,),

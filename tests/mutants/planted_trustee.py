@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 
-TRUSTEE = "tests/deploy/test_trustee.py::test_"
-CLIENT = "tests/deploy/test_entrusting.py::test_"
+TRUSTEE = "tests/network/test_trustee.py::test_"
+CLIENT = "tests/network/test_entrusting.py::test_"
 TOO_MUCH = TRUSTEE + "a_client_that_states_too_much_sits_out_is_named_and_the_others_go_on"
 
 TRUSTEES: tuple[Mutant, ...] = (
@@ -158,7 +158,7 @@ TRUSTEES: tuple[Mutant, ...] = (
         'f"{client}.db"',
         'f"{client}-{terms.records}.db"',
         (
-            "tests/deploy/test_trustee.py::test_an_account_goes_on_however_its_client_shrinks_grows_leaves_and_comes_back",
+            "tests/network/test_trustee.py::test_an_account_goes_on_however_its_client_shrinks_grows_leaves_and_comes_back",
         ),
     ),
     Mutant(

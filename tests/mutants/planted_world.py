@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 
-ALIVE, COMMANDS = "tests/deploy/test_site_alive.py::", "tests/deploy/test_commands.py::"
-GUARD, BACKUPS = "tests/deploy/test_guarded_listener.py::", "tests/deploy/test_backups.py::"
+ALIVE, COMMANDS = "tests/network/test_site_alive.py::", "tests/network/test_commands.py::"
+GUARD, BACKUPS = "tests/network/test_guarded_listener.py::", "tests/network/test_backups.py::"
 
 WORLD = (
     Mutant(
@@ -42,7 +42,7 @@ WORLD = (
         "SiteRounds._due",
         "{client for client in self.able if self._misses.get(client, (0, 0))[1] < self.current}",
         "{client for client in self.able }",
-        ("tests/deploy/test_rounds.py",),
+        ("tests/network/test_rounds.py",),
     ),
     Mutant(
         "last-acceptance-untold",
@@ -66,7 +66,7 @@ WORLD = (
         "moved-site-goes-on",
         "a site serves on after it has moved into a backup",
         "Two sites spend the same accounts.",
-        "site:serve",
+        "network.site:serve",
         "check_not_moved(Path(loaded.home))",
         "",
         (BACKUPS + "test_a_site_moves_with_the_accounts_that_it_keeps_and_its_old_folder_serves_no_more",),

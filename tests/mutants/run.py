@@ -31,7 +31,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 COPIED = ("src", "tests", "docs", "examples", "benchmarks", "pyproject.toml", "README.md", "Makefile", "CHANGELOG.md")
 WIDER = (
     "tests/privacy",
-    "tests/core/test_roles.py",
+    "tests/algorithms/test_roles.py",
     "tests/simulate/test_training.py",
     "tests/data",
     "tests/cli",

@@ -5,7 +5,7 @@ import pytest
 from scipy.optimize import minimize
 
 from pgfl import PGFL, ClientData, ExactMixing, Federation, Logistic, Softmax, TestSet, train
-from pgfl.core.theory import cluster_optimum
+from pgfl.algorithms.theory import cluster_optimum
 from pgfl.errors import ConfigError, DataError, PrivacyError
 from pgfl.objectives import Bounds
 from pgfl.privacy.request import Privacy
@@ -121,7 +121,7 @@ def test_company_changes_no_bit(features):
 
 def test_the_majoriser_alone_never_raises_the_objective(monkeypatch):
     """Böhning's bound: without Newton's steps the solver still descends to the same point, only more slowly."""
-    from pgfl.objectives import softmax_solver
+    from pgfl.objectives import softmax as softmax_solver
 
     *data, centre = drawn(scale=2.0)
     objective = Softmax(classes=3, tolerance=1e-6)

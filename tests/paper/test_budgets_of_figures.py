@@ -10,13 +10,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pgfl.paper.conditions import PRINTED, TAU
-from pgfl.paper.experiments import DigitData, FeatureRanks, Trial
-from pgfl.paper.items import Effort
-from pgfl.paper.registry import items
+from pgfl.lab.paper.conditions import PRINTED, TAU
+from pgfl.lab.paper.experiments import DigitData, FeatureRanks, Trial
+from pgfl.lab.paper.items import Effort
+from pgfl.lab.paper.registry import items
 from pgfl.simulate import neighbourhoods
+from pgfl.simulate.options import TrainingOptions
 from pgfl.simulate.simulator import Simulator
-from pgfl.simulate.training_options import TrainingOptions
 
 FIGURES = [f"fig{number}" for number in range(1, 10)]
 

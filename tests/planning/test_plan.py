@@ -8,14 +8,13 @@ import pytest
 
 from pgfl import Facts, Privacy, plan, synthetic_regression, train
 from pgfl.config import load, parse
-from pgfl.core.metrics import decibels
 from pgfl.errors import ConfigError
+from pgfl.metrics import decibels
 from pgfl.planning import forecast, planner
 from pgfl.planning.facts import MOST_NUMBERS, facts_of
-from pgfl.planning.picture import NAMES
-from pgfl.planning.search import best_foreseen
-from pgfl.planning.settings import Settings
-from pgfl.planning.trials import errors
+from pgfl.planning.forecast import NAMES
+from pgfl.planning.planner import errors
+from pgfl.planning.search import Settings, best_foreseen
 from pgfl.planning.twin import twin
 from tests.command_line import run
 

@@ -10,7 +10,7 @@ import pytest
 
 from pgfl import Privacy, train
 from pgfl.config import load, parse
-from pgfl.data.configured import federations
+from pgfl.config.data import federations
 from pgfl.errors import ConfigError
 from pgfl.planning import planner
 from pgfl.planning import twin as twins

@@ -9,24 +9,23 @@ import numpy as np
 import pytest
 
 from pgfl import PGFL, Huber, Privacy, experiment, train
-from pgfl.audit.cases import huber
-from pgfl.audit.planted_bugs import clean_dual
-from pgfl.audit.subjects import Mechanism
+from pgfl.algorithms.roles import Accepted, Client, RoundRequest, Server
 from pgfl.config import parse
-from pgfl.core.federation import ClientData, Federation, TestSet
-from pgfl.core.measures import MEASURES
-from pgfl.core.metrics import METRICS
-from pgfl.core.roles import Accepted, Client, RoundRequest, Server
 from pgfl.errors import ResultError
+from pgfl.federation.federation import ClientData, Federation, TestSet
+from pgfl.lab.audit.cases import huber
+from pgfl.lab.audit.planted_bugs import clean_dual
+from pgfl.lab.audit.subjects import Mechanism
+from pgfl.metrics import MEASURES, METRICS
 from pgfl.privacy.noise import SecureNoise, SeededNoise
+from pgfl.results.arrays import SIMULATION_ONLY
 from pgfl.results.folder import RunFolder
 from pgfl.results.result import Result
-from pgfl.results.result_arrays import SIMULATION_ONLY
-from pgfl.simulate import live_history
+from pgfl.simulate import progress as live_history
 from pgfl.simulate.checkpoint import Checkpoints
 from pgfl.simulate.communicator import ALONE
+from pgfl.simulate.options import TrainingOptions
 from pgfl.simulate.simulator import Simulator
-from pgfl.simulate.training_options import TrainingOptions
 
 DIMENSION, ROUNDS, SIGMA, RHO = 20, 8, 0.02, 2.0
 

@@ -7,9 +7,9 @@ import pytest
 
 from pgfl import PGFL, Huber, Privacy, synthetic_regression, train
 from pgfl.config import parse
-from pgfl.core.federation import ClientData, Federation
-from pgfl.data import open_federation, save_federation
 from pgfl.errors import ConfigError, PrivacyError
+from pgfl.federation.federation import ClientData, Federation
+from pgfl.federation.storage import open_federation, save_federation
 
 BOUNDS = ("x_norm", "y_bound", "w_norm", "update_norm")
 NO_NUMBERS = (True, False, "1", [1.0], {"a": 1})

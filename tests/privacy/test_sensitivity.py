@@ -4,14 +4,15 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from pgfl.audit.cases import Welsch
-from pgfl.core.algorithms import PGFL, FedAvg
-from pgfl.core.federation import ClientData, Federation
-from pgfl.core.roles import Client, RoundRequest
+from pgfl.algorithms.algorithms import PGFL, FedAvg
+from pgfl.algorithms.roles import Client, RoundRequest
 from pgfl.errors import PrivacyError
+from pgfl.federation.clipping import clip_labels, clip_rows
+from pgfl.federation.federation import ClientData, Federation
+from pgfl.lab.audit.cases import Welsch
 from pgfl.objectives import Bounds, Hinge, Huber, Logistic, Objective, Ridge, Softmax
 from pgfl.privacy.request import Privacy
-from pgfl.privacy.sensitivity import clip_labels, clip_rows, release_sensitivity
+from pgfl.privacy.sensitivity import release_sensitivity
 from tests.neighbours import Neighbours, Searched, furthest
 
 
@@ -339,7 +340,7 @@ def test_rows_within_are_left_alone_without_a_copy():
 
 
 def test_clipping_works_across_blocks_and_batches(monkeypatch):
-    monkeypatch.setattr("pgfl.privacy.sensitivity._BLOCK_BYTES", 100)
+    monkeypatch.setattr("pgfl.federation.clipping._BLOCK_BYTES", 100)
     rows = np.random.default_rng(1).normal(size=(4, 5, 3))
     clipped = clip_rows(rows, 1.0)
     lengths = np.linalg.norm(rows, axis=-1)

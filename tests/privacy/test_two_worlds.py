@@ -12,9 +12,9 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from pgfl.core.assured import Refusal
-from pgfl.deploy.wire import Kind
+from pgfl.algorithms.accuracy import Refusal
 from pgfl.errors import NetworkError
+from pgfl.network.protocol.wire import Kind
 from pgfl.privacy.noise import SecureNoise
 from tests.privacy.two_worlds import comparing, device
 from tests.privacy.two_worlds.branches import FEWEST, REQUIRED, lines

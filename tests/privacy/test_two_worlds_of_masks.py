@@ -20,13 +20,13 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from pgfl.deploy.client import masked_rounds
-from pgfl.masking import masked_terms, member, preparation, primitives
-from pgfl.masking.masked_terms import Reason
+from pgfl.masking import member, preparation, primitives
+from pgfl.masking import terms as masked_terms
 from pgfl.masking.member import Member
-from pgfl.masking.rosters import Roster
+from pgfl.masking.terms import Reason, Roster
+from pgfl.network.client import masked_rounds
 from pgfl.privacy import lattice
-from tests.deploy.masked_site import Device
+from tests.network.masked_site import Device
 from tests.privacy.two_worlds.coupled import Diverged, Tape, coupled
 from tests.privacy.two_worlds.lying_site import CLIENTS, Group, LyingSite
 from tests.privacy.two_worlds.unmasking import Repeated

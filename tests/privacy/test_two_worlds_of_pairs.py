@@ -14,8 +14,9 @@ import pytest
 
 from pgfl import PGFL, ClientData, Federation, Huber, Privacy
 from pgfl.privacy import lattice
-from pgfl.privacy.shared_noise import LatticePairNoise
-from pgfl.simulate import calibration, training
+from pgfl.privacy.trust import LatticePairNoise
+from pgfl.simulate import draws as calibration
+from pgfl.simulate import training
 from pgfl.simulate.training import train
 
 KAPPA, RHO, ROUNDS = 1.0, 0.7, 4

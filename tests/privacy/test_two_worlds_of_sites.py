@@ -9,11 +9,11 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from pgfl.core.roles import Publication
-from pgfl.deploy.site.trustee import Trustee
+from pgfl.algorithms.roles import Publication
+from pgfl.network.site.trustee import Trustee
 from pgfl.privacy import lattice
-from pgfl.privacy.ledger import Ledger
-from tests.deploy.trusted import CLIENTS, VICTIM, TrustedSite
+from pgfl.privacy.ledger.ledger import Ledger
+from tests.network.trusted import CLIENTS, VICTIM, TrustedSite
 
 SEQUENCES, ROUNDS = int(os.environ.get("PGFL_TWO_WORLDS", "1200")) // 150, 6
 

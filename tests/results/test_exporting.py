@@ -9,10 +9,10 @@ import pandas
 import pytest
 
 from pgfl import Model
-from pgfl.core.encoded_columns import BooleanColumn, CategoryColumn, NumberColumn, TargetColumn
-from pgfl.core.row_encoding import RowEncoding
 from pgfl.errors import MissingExtra, ResultError
-from pgfl.results.exporting import export
+from pgfl.federation.columns import BooleanColumn, CategoryColumn, NumberColumn, TargetColumn
+from pgfl.federation.encoding import RowEncoding
+from pgfl.results.export import export
 from tests.command_line import refused, run
 from tests.sample_results import sample_result
 
@@ -121,7 +121,7 @@ def test_a_pipeline_needs_pgfl_only_where_rows_are_clipped(tmp_path):
     export(within, tmp_path / "within", "sklearn")
     assert b"pgfl" not in (tmp_path / "within").read_bytes()
     export(model(columns=plain, x_norm=1.7), tmp_path / "clipped", "sklearn")
-    assert b"pgfl.results.row_clipper" in (tmp_path / "clipped").read_bytes()
+    assert b"pgfl.results.export_sklearn" in (tmp_path / "clipped").read_bytes()
     with pytest.raises(ResultError, match=r"'town' has a category for unknown texts .* export to ONNX instead"):
         export(model(x_norm=1.0), tmp_path / "refused", "sklearn")
     assert not (tmp_path / "refused").exists()

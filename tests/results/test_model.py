@@ -24,13 +24,13 @@ from pgfl import (
     read_federation,
     train,
 )
-from pgfl.core.encoded_columns import CategoryColumn, NumberColumn, TargetColumn
-from pgfl.core.row_encoding import RowEncoding
 from pgfl.errors import DataError, PgflError, ResultError
+from pgfl.federation.columns import CategoryColumn, NumberColumn, TargetColumn
+from pgfl.federation.encoding import RowEncoding
 from pgfl.results import model_file
-from pgfl.results.array_rows import ArrayRows
+from pgfl.results.rows import ArrayRows
+from pgfl.simulate.options import TrainingOptions
 from pgfl.simulate.simulator import Simulator
-from pgfl.simulate.training_options import TrainingOptions
 from tests.sample_results import sample_result
 
 ENCODING = RowEncoding(

@@ -5,8 +5,18 @@ import math
 
 import pytest
 
-from pgfl.results.approach import Noise, Window, is_diverging, remaining
-from pgfl.results.verdict import SETTLED, Setting, Verdict, joined, judged, worst_of_runs
+from pgfl.results.verdict import (
+    SETTLED,
+    Noise,
+    Setting,
+    Verdict,
+    Window,
+    is_diverging,
+    joined,
+    judged,
+    remaining,
+    worst_of_runs,
+)
 
 
 def windows_of(models, step=None, last=200):

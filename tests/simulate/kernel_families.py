@@ -15,8 +15,8 @@ from numba.core.dispatcher import Dispatcher
 from pgfl import PGFL, FedAvg, Hinge, Huber, Logistic, Privacy, Ridge, synthetic_regression, train
 from pgfl.privacy.noise import SeededNoise
 from pgfl.simulate import memory
-from pgfl.simulate.flat_layout import lay_out
-from pgfl.simulate.numba_blocks import prepare
+from pgfl.simulate.compiled.blocks import prepare
+from pgfl.simulate.layout import lay_out
 
 SHAPE = {"servers": 3, "clients_per_server": 6, "clusters": 2, "samples": (2, 9), "graph": "ring", "x_norm": 1.0}
 ROWS = synthetic_regression(dimension=20, **SHAPE)  # fit into registers

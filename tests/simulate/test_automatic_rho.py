@@ -19,18 +19,18 @@ from pgfl import (
     synthetic_regression,
     train,
 )
+from pgfl.algorithms.algorithms import is_automatic
 from pgfl.config import parse
-from pgfl.core.stated_rho import is_automatic
-from pgfl.core.topology import build
 from pgfl.errors import ConfigError, Diverged
+from pgfl.federation.graphs import build
 from pgfl.privacy.request import Privacy
 from pgfl.results.result import Result
-from pgfl.simulate import automatic_rho
-from pgfl.simulate.automatic_rho import with_rho
+from pgfl.simulate import rho as automatic_rho
 from pgfl.simulate.communicator import ALONE
-from pgfl.simulate.flat_layout import lay_out
+from pgfl.simulate.layout import lay_out
+from pgfl.simulate.options import TrainingOptions
+from pgfl.simulate.rho import with_rho
 from pgfl.simulate.simulator import Simulator
-from pgfl.simulate.training_options import TrainingOptions
 
 
 def split(features, targets, servers=3, clusters=2, clients=12):

@@ -8,11 +8,13 @@ import pytest
 
 from pgfl import PGFL, FedAvg, Huber, Privacy, Result, Ridge, Softmax, simulate, synthetic_regression, train
 from pgfl.errors import KernelError
-from pgfl.simulate import engine_choice, numba_compiled, numba_kernels
+from pgfl.simulate import engine_choice
+from pgfl.simulate.compiled import cache as numba_compiled
+from pgfl.simulate.compiled import kernels as numba_kernels
+from pgfl.simulate.compiled.engine import FastEngine
 from pgfl.simulate.engine_choice import with_engine
-from pgfl.simulate.numba_engine import FastEngine
+from pgfl.simulate.options import TrainingOptions
 from pgfl.simulate.simulator import Simulator
-from pgfl.simulate.training_options import TrainingOptions
 
 SMALL = synthetic_regression(servers=3, clients_per_server=5, dimension=12, samples=(3, 8), graph="ring", seed=1)
 LONG = TrainingOptions(rounds=200_000)
@@ -49,7 +51,7 @@ def test_numpy_where_numba_is_missing(monkeypatch):
 def broken(request, monkeypatch):
     """Numba is installed, but its kernels cannot be imported, or not be compiled."""
     if request.param == "import":
-        monkeypatch.setitem(sys.modules, "pgfl.simulate.numba_engine", None)
+        monkeypatch.setitem(sys.modules, "pgfl.simulate.compiled.engine", None)
         monkeypatch.delattr(simulate, "numba_engine")
     else:
         kernel = numba_compiled.compiled(numba_kernels.settle.py_func)

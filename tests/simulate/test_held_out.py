@@ -5,11 +5,11 @@ import pytest
 from sklearn import metrics as theirs
 
 from pgfl import PGFL, ClientData, FedAvg, Federation, Huber, Logistic, Privacy, Ridge, TestSet, train
-from pgfl.core.encoded_columns import NumberColumn, TargetColumn
-from pgfl.core.measures import MEASURES
-from pgfl.core.row_encoding import RowEncoding
 from pgfl.errors import ConfigError
-from pgfl.simulate import prediction_points
+from pgfl.federation.columns import NumberColumn, TargetColumn
+from pgfl.federation.encoding import RowEncoding
+from pgfl.metrics import MEASURES
+from pgfl.simulate import predictions as prediction_points
 
 SLOPES = {"east": [1.0, -1.0, 0.5], "west": [0.5, 1.0, -0.2]}
 

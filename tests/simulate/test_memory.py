@@ -10,10 +10,11 @@ from pgfl import PGFL, Ridge, synthetic_regression, train
 from pgfl.config import parse
 from pgfl.errors import ConfigError
 from pgfl.experiment import run
-from pgfl.simulate import memory, numba_lanes
+from pgfl.simulate import memory
+from pgfl.simulate.compiled import lanes as numba_lanes
 from pgfl.simulate.memory import expected_shape
+from pgfl.simulate.options import TrainingOptions
 from pgfl.simulate.simulator import Simulator
-from pgfl.simulate.training_options import TrainingOptions
 
 MILLION = {"servers": 10_000, "clients_per_server": 100, "dimension": 60, "samples": [2, 9]}
 MEASURE = """
@@ -52,7 +53,7 @@ def test_a_table_that_does_not_fit_is_refused_before_its_features_are_read(monke
     shape = expected_shape(config)
     assert (shape.clients, shape.rows, shape.dimension, shape.pairs) == (100, 400, 51, 40)
     monkeypatch.setattr(memory, "available_memory", lambda: 2**20)
-    monkeypatch.setattr("pgfl.data.tables.read_federation", None)
+    monkeypatch.setattr("pgfl.federation.tables.read_federation", None)
     with pytest.raises(ConfigError, match=r"needs about 0\.3 GiB .* lower dtype .*, the rows of data\.clients or "):
         run(config)
 

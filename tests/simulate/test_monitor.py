@@ -7,12 +7,11 @@ import pytest
 
 from pgfl import PGFL, FedAvg, Huber, Privacy, Ridge, synthetic_regression, train
 from pgfl.errors import ConfigError, Diverged, SolverError
-from pgfl.results.approach import remaining
 from pgfl.results.result import Result
-from pgfl.results.verdict import SETTLED
+from pgfl.results.verdict import SETTLED, remaining
 from pgfl.simulate.checkpoint import Checkpoints
+from pgfl.simulate.options import TrainingOptions
 from pgfl.simulate.simulator import Simulator
-from pgfl.simulate.training_options import TrainingOptions
 from tests.real_data import federation
 
 ENOUGH = {"diabetes": (2.0, 1800), "fair": (2.0, 250), "breast_cancer": (0.5, 500), "digits": (0.5, 500)}

@@ -4,14 +4,13 @@ import numpy as np
 import pytest
 
 from pgfl import PGFL, Huber, Logistic, Privacy, Ridge, mnist_federation, synthetic_regression, train
-from pgfl.simulate import numba_products as products
-from pgfl.simulate import numba_rows
+from pgfl.simulate.compiled import products
+from pgfl.simulate.compiled import sparse as numba_rows
+from pgfl.simulate.compiled.cache import compiled
+from pgfl.simulate.compiled.sparse import WORTH, as_bytes
 from pgfl.simulate.memory import Shape
-from pgfl.simulate.numba_bytes import as_bytes
-from pgfl.simulate.numba_compiled import compiled
-from pgfl.simulate.numba_zeros import WORTH
+from pgfl.simulate.options import TrainingOptions
 from pgfl.simulate.simulator import Simulator
-from pgfl.simulate.training_options import TrainingOptions
 
 EVERYONE = np.array([0]), np.array([5])
 

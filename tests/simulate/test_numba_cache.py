@@ -15,11 +15,13 @@ import numpy as np
 import pytest
 
 import pgfl
-from pgfl.simulate import numba_compiled, numba_kernels, numba_margins
+from pgfl.simulate.compiled import cache as numba_compiled
+from pgfl.simulate.compiled import kernels as numba_kernels
+from pgfl.simulate.compiled import margins as numba_margins
 
 SCRIPT = """
 import numpy as np
-from pgfl.simulate.numba_kernels import settle
+from pgfl.simulate.compiled.kernels import settle
 models, dual = np.ones((1, 3)), np.zeros((1, 3))
 settle(np.arange(1), np.array([0, 1]), 0, models, models * 0.25, dual)
 assert (dual == 0.75).all()

@@ -8,13 +8,13 @@ import weakref
 import numpy as np
 import pytest
 
-from pgfl import PGFL, ExactMixing, OneStep, Ridge, synthetic_regression
-from pgfl.core import metrics
-from pgfl.simulate import memory, numba_engine
+from pgfl import PGFL, ExactMixing, OneStep, Ridge, metrics, synthetic_regression
+from pgfl.simulate import memory
 from pgfl.simulate.checkpoint import Checkpoints
-from pgfl.simulate.numba_orthogonal import Turned
+from pgfl.simulate.compiled import engine as numba_engine
+from pgfl.simulate.compiled.orthogonal import Turned
+from pgfl.simulate.options import TrainingOptions
 from pgfl.simulate.simulator import Simulator
-from pgfl.simulate.training_options import TrainingOptions
 
 SHAPES = {
     "the paper's": {"dimension": 60, "samples": (2, 9)},

@@ -6,9 +6,9 @@ import pytest
 from pgfl import PGFL, FedAvg, Hinge, Huber, Logistic, Privacy, Ridge, synthetic_regression, train
 from pgfl.errors import SolverError
 from pgfl.objectives import Objective
-from pgfl.simulate import numba_blocks as fast
 from pgfl.simulate import training
-from pgfl.simulate.flat_layout import lay_out
+from pgfl.simulate.compiled import blocks as fast
+from pgfl.simulate.layout import lay_out
 from tests import bridges, oracle
 from tests.federations import SHAPES, random_case
 

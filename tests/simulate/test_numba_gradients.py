@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from pgfl import Hinge, Huber, Logistic, Ridge, synthetic_regression
-from pgfl.simulate import numba_blocks as fast
-from pgfl.simulate.flat_layout import lay_out
-from pgfl.simulate.numba_gradients import gradient_phase, gradient_phase_in_registers
-from pgfl.simulate.numba_products import registers_of
+from pgfl.simulate.compiled import blocks as fast
+from pgfl.simulate.compiled.gradients import gradient_phase, gradient_phase_in_registers
+from pgfl.simulate.compiled.products import registers_of
+from pgfl.simulate.layout import lay_out
 
 LOSSES = (Ridge(0.3), Huber(0.1, kappa=0.4), Logistic(0.2), Hinge())
 REACH, FULL_RECORDS, STEPS = 0.2, 5, 3

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from pgfl import synthetic_regression
-from pgfl.core.streams import Purpose, stream
+from pgfl.simulate.compiled.noise import fill_rows, streams_of
 from pgfl.simulate.draws import ServerNormals
-from pgfl.simulate.flat_layout import lay_out
-from pgfl.simulate.numba_normals import fill_rows, streams_of
+from pgfl.simulate.layout import lay_out
+from pgfl.streams import Purpose, stream
 
 
 def test_a_million_numbers_are_numpys():

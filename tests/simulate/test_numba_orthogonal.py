@@ -5,8 +5,8 @@ import pytest
 
 from pgfl import PGFL, Ridge, synthetic_regression
 from pgfl.simulate.memory import COPIED, turned_width
+from pgfl.simulate.options import TrainingOptions
 from pgfl.simulate.simulator import Simulator
-from pgfl.simulate.training_options import TrainingOptions
 
 
 def played(data, dtype=np.float64, **options):

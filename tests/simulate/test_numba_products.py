@@ -5,10 +5,10 @@ import pytest
 
 from pgfl import PGFL, Huber, Ridge, synthetic_regression
 from pgfl.simulate import memory
-from pgfl.simulate import numba_products as products
-from pgfl.simulate.numba_compiled import compiled
+from pgfl.simulate.compiled import products
+from pgfl.simulate.compiled.cache import compiled
+from pgfl.simulate.options import TrainingOptions
 from pgfl.simulate.simulator import Simulator
-from pgfl.simulate.training_options import TrainingOptions
 
 LENGTHS = (1, 2, 7, 8, 9, 15, 16, 17, 31, 33, 60, 64, 70)
 FENCE = 40  # numbers around every array that would spoil a result

@@ -4,16 +4,15 @@ import numpy as np
 import pytest
 
 from pgfl import PGFL, Huber, Privacy, synthetic_regression
-from pgfl.core import equations as eq
+from pgfl import equations as eq
 from pgfl.errors import PrivacyError
 from pgfl.privacy.noise import SeededNoise
-from pgfl.privacy.shared_noise import SeededPairNoise
-from pgfl.privacy.trust import Trust
+from pgfl.privacy.trust import SeededPairNoise, Trust
+from pgfl.simulate.compiled.noise import add_to_means_and_share, draw_release_and_average, release_and_average
 from pgfl.simulate.draws import ServerNormals
-from pgfl.simulate.flat_layout import lay_out
-from pgfl.simulate.numba_releases import add_to_means_and_share, draw_release_and_average, release_and_average
+from pgfl.simulate.layout import lay_out
+from pgfl.simulate.options import TrainingOptions
 from pgfl.simulate.simulator import Simulator
-from pgfl.simulate.training_options import TrainingOptions
 
 CLIENTS, BOUNDS = np.array([0, 2, 3, 5, 8]), np.array([0, 2, 2, 5])
 SHARES = np.array([[1 / 2], [1.0], [1 / 3]])

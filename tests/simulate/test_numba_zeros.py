@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 
 from pgfl import PGFL, Huber, Logistic, synthetic_regression
-from pgfl.simulate import numba_rows
-from pgfl.simulate.numba_compiled import compiled
-from pgfl.simulate.numba_margins import _chance, _chance_in_lanes
-from pgfl.simulate.numba_zeros import without_zeros
+from pgfl.simulate.compiled import sparse as numba_rows
+from pgfl.simulate.compiled.cache import compiled
+from pgfl.simulate.compiled.margins import _chance, _chance_in_lanes
+from pgfl.simulate.compiled.sparse import without_zeros
+from pgfl.simulate.options import TrainingOptions
 from pgfl.simulate.simulator import Simulator
-from pgfl.simulate.training_options import TrainingOptions
 
 
 def federation(dimension, share=0.03):

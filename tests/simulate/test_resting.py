@@ -7,10 +7,10 @@ import pytest
 
 import pgfl
 from pgfl import PGFL, ClientData, Federation, Huber, OneStep, Privacy
+from pgfl.simulate.options import TrainingOptions
 from pgfl.simulate.simulator import Simulator
-from pgfl.simulate.training_options import TrainingOptions
 from tests import bridges, oracle
-from tests.core.test_roles import assert_equal_in_both
+from tests.algorithms.test_roles import assert_equal_in_both
 from tests.federations import GeometricTau, random_case
 from tests.oracle import Client, Objective, Problem
 from tests.simulate.test_simulator_against_oracle import assert_same

@@ -8,8 +8,8 @@ from pgfl.config import parse
 from pgfl.errors import ConfigError, Interrupted, ResultError
 from pgfl.results.folder import CHECKPOINT, CONFIG, RunFolder, is_complete
 from pgfl.simulate.communicator import ALONE
+from pgfl.simulate.options import TrainingOptions
 from pgfl.simulate.simulator import Replay, Simulator, check_engine
-from pgfl.simulate.training_options import TrainingOptions
 from tests.sample_results import sample_result
 
 PRIVACY = Privacy(phi0=1e-2, zeta=0.99, x_norm=2.0)

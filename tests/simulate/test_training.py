@@ -55,7 +55,7 @@ def test_batches_and_threads_do_not_change_a_bit(monkeypatch):
 
 
 def test_scheduling_draws_exactly_m_a_server_and_everyone_in_time():
-    from pgfl.core.schedules import Scheduler
+    from pgfl.algorithms.schedules import Scheduler
 
     members = [np.arange(0, 5), np.arange(5, 7), np.arange(7, 7)]
     scheduler = Scheduler(3, members, [(0, 0), (0, 1), (0, 2)], seed=1)

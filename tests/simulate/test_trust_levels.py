@@ -7,25 +7,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pgfl import (
-    PGFL,
-    ClientData,
-    Federation,
-    Huber,
-    Logistic,
-    Privacy,
-    Result,
-    synthetic_regression,
-    train,
-)
+from pgfl import PGFL, ClientData, Federation, Huber, Logistic, Privacy, Result, synthetic_regression, train
 from pgfl.errors import ConfigError, PrivacyError
 from pgfl.privacy import accounting, lattice
 from pgfl.privacy.trust import Trust
-from pgfl.results.result_arrays import SIMULATION_ONLY
+from pgfl.results.arrays import SIMULATION_ONLY
 from pgfl.simulate import training
 from pgfl.simulate.checkpoint import Checkpoints
+from pgfl.simulate.options import TrainingOptions
 from pgfl.simulate.simulator import Replay, Simulator
-from pgfl.simulate.training_options import TrainingOptions
 from tests import bridges, oracle
 from tests.federations import SHAPES, random_case
 

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from pgfl import experiment
-from pgfl.studio import kernels
+from pgfl.studio import workers as kernels
 from pgfl.studio.play_state import PlayState
-from pgfl.studio.played import play
+from pgfl.studio.workers import play
 from tests.studio.test_play_state import TINY
 
 COUNTED = """

@@ -12,13 +12,15 @@ from pgfl import experiment
 from pgfl.config import parse, to_toml
 from pgfl.errors import ConfigError
 from pgfl.privacy.trust import Level
-from pgfl.studio import charts, epsilon_sweep, network_charts, plane_chart
+from pgfl.studio import charts, network_charts
+from pgfl.studio import charts as plane_chart
+from pgfl.studio import workers as epsilon_sweep
+from pgfl.studio.charts import DARK, LIGHT
 from pgfl.studio.controls import EPSILON, SLIDERS, TRUST_CHOICE, owner_of
 from pgfl.studio.figure_presets import CLAIMS, figures
-from pgfl.studio.palette import DARK, LIGHT
 from pgfl.studio.play_state import PlayState, beside, choices, preview_of
-from pgfl.studio.played import Superseded, play
 from pgfl.studio.python_text import python_text
+from pgfl.studio.workers import Superseded, play
 
 ROOT = Path(__file__).parents[2]
 TINY = (

@@ -12,9 +12,9 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from pgfl import __version__
-from pgfl.did_you_mean import nearest
 from pgfl.errors import PgflError
 from pgfl.simulate.mpi.launcher import launched_rank
+from pgfl.suggestions import nearest
 
 if TYPE_CHECKING:
     from click import Command, Context, HelpFormatter

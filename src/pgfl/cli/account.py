@@ -8,8 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from pgfl.cli.options import Json
-from pgfl.cli.privacy_figures import figure_text, noted, strict_json
+from pgfl.cli.shared import Json, figure_text, noted, strict_json
 from pgfl.privacy.request import Privacy
 
 app = typer.Typer(add_completion=False)

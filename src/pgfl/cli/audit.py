@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from pgfl.cli.options import Json
+from pgfl.cli.shared import Json
 
 if TYPE_CHECKING:
-    from pgfl.audit import Report
+    from pgfl.lab.audit import Report
 
 app = typer.Typer(add_completion=False)
 
@@ -22,9 +22,9 @@ def audit(
     as_json: Json = False,
 ) -> None:
     """Measure the privacy loss of the shipped mechanism as a lying server; exit code 1 if anything is wrong."""
-    from pgfl.audit import FULL, QUICK
-    from pgfl.audit import audit as attack_everything
-    from pgfl.cli.progress import bar
+    from pgfl.cli.shared import bar
+    from pgfl.lab.audit import FULL, QUICK
+    from pgfl.lab.audit import audit as attack_everything
 
     with bar("attack", shown=not as_json) as progress:
         report = attack_everything(QUICK if quick else FULL, seed=seed, progress=progress)

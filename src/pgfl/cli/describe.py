@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pgfl.cli.options import ClientColumn, ClusterColumn, Json, ServerColumn
+from pgfl.cli.shared import ClientColumn, ClusterColumn, Json, ServerColumn
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from pgfl.data.table_facts import ColumnFacts, PlaceFacts, TableFacts
+    from pgfl.federation.survey import ColumnFacts, PlaceFacts, TableFacts
 
 PLACES = ("client", "server", "cluster")
 BLOCKS = "▁▂▃▄▅▆▇█"
@@ -35,7 +35,7 @@ def describe(
     as_json: Json = False,
 ) -> None:
     """Show the columns, clients, servers and clusters of a table, and what looks wrong with it."""
-    from pgfl.data.survey import survey
+    from pgfl.federation.survey import survey
 
     facts = survey(table, target=target, client=client, server=server, cluster=cluster)
     if as_json:

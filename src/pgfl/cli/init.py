@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pgfl.cli.options import ClientColumn, ClusterColumn, ServerColumn
+from pgfl.cli.shared import ClientColumn, ClusterColumn, ServerColumn
 
 if TYPE_CHECKING:
-    from pgfl.core.declarations import Column
+    from pgfl.federation.declarations import Column
     from pgfl.planning.forecast import Plan
     from pgfl.privacy.trust import Level
 
@@ -74,9 +74,9 @@ def init(
     cluster: ClusterColumn = None,
 ) -> None:
     """Write a commented config for a table. It runs as it is; with --epsilon, once all public bounds are stated."""
-    from pgfl.data.first_config import Asked, draft_config
-    from pgfl.data.survey import survey
+    from pgfl.config.starter import Asked, draft_config
     from pgfl.errors import ConfigError
+    from pgfl.federation.survey import survey
 
     if out.exists():
         raise ConfigError(f"{out} already exists; choose another name with --out, or remove it.")
@@ -116,7 +116,7 @@ def init(
 
 def _planned(text: str, out: Path, expect: float | None) -> Plan:
     """The plan for a drafted config, whose paths are relative to the file that it will be in."""
-    from pgfl.cli.progress import bar
+    from pgfl.cli.shared import bar
     from pgfl.config import parse
     from pgfl.planning.planner import plan
 
@@ -147,8 +147,8 @@ def _write(out: Path, text: str, complete: bool) -> None:
 
 def _stated(bounds: list[str], categories: list[str], labels: str | None, target: str | None) -> dict[str, Column]:
     """The declarations that are stated on the command line."""
-    from pgfl.core.declarations import Column
     from pgfl.errors import ConfigError
+    from pgfl.federation.declarations import Column
 
     declared: dict[str, Column] = {}
     for option, example, given in (
@@ -170,8 +170,8 @@ def _stated(bounds: list[str], categories: list[str], labels: str | None, target
 
 
 def _bounded(text: str, value: str) -> Column:
-    from pgfl.core.declarations import Column
     from pgfl.errors import ConfigError
+    from pgfl.federation.declarations import Column
 
     low, _, high = value.partition(":")
     try:
@@ -181,7 +181,7 @@ def _bounded(text: str, value: str) -> Column:
 
 
 def _categories(value: str) -> Column:
-    from pgfl.core.declarations import Column
+    from pgfl.federation.declarations import Column
 
     words = [word.strip() for word in value.split(",")]
     return Column(categories=words, other="other" not in words)

@@ -7,8 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from pgfl.cli.options import Json
-from pgfl.cli.privacy_figures import UNPROTECTED, figure_text, noted, strict_json
+from pgfl.cli.shared import UNPROTECTED, Json, figure_text, noted, strict_json
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="Show or verify a client's privacy ledger.")
 File = Annotated[
@@ -27,7 +26,7 @@ APART = {"void": "void", "unprotected": "without noise", "entrusted": "clean to 
 @app.command()
 def show(file: File, client: Client = None, as_json: Json = False) -> None:
     """What the client has agreed to and spent, release by release."""
-    from pgfl.privacy.ledger import Ledger
+    from pgfl.privacy.ledger.ledger import Ledger
 
     with Ledger.read(file) as ledger:
         _check_owner(ledger, client)
@@ -43,7 +42,7 @@ def show(file: File, client: Client = None, as_json: Json = False) -> None:
 @app.command()
 def verify(file: File, client: Client = None, as_json: Json = False) -> None:
     """Recompute every row; exit code 2 and one sentence if any was damaged, altered or removed."""
-    from pgfl.privacy.ledger import Ledger
+    from pgfl.privacy.ledger.ledger import Ledger
 
     with Ledger.read(file) as ledger:
         _check_owner(ledger, client)

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Annotated, cast, get_args
 
 import typer
 
-from pgfl.cli.options import Json
-from pgfl.did_you_mean import nearest
+from pgfl.cli.shared import Json
 from pgfl.errors import NetworkError
+from pgfl.suggestions import nearest
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from pgfl.demo.local_demo import Outcome
-    from pgfl.deploy.local import LocalNetwork
+    from pgfl.demo import Outcome
+    from pgfl.network.local import LocalNetwork
 
 app = typer.Typer(no_args_is_help=True, help="Try a whole network on this machine.")
 
@@ -53,8 +53,7 @@ def demo(
     from rich.console import Console
     from rich.live import Live
 
-    from pgfl.demo.local_demo import demo_folder, outcome_of, train
-    from pgfl.demo.scenario import CLIENTS, ObjectiveName, Scenario
+    from pgfl.demo import CLIENTS, ObjectiveName, Scenario, demo_folder, outcome_of, train
 
     level = next((level for level in CLIENTS if level == trust), None)
     if level is None:
@@ -84,7 +83,7 @@ def demo(
 def _table(network: LocalNetwork) -> Table:
     from rich.table import Table
 
-    from pgfl.demo.local_demo import progress
+    from pgfl.demo import progress
 
     columns = ("site", "round", "took part", "waits for", "without", "disagreement", "worst ε")
     table = Table(*columns, box=None, pad_edge=False)

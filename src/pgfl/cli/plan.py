@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pgfl.cli.options import Json
+from pgfl.cli.shared import Json
 
 if TYPE_CHECKING:
     from pgfl.planning.forecast import Plan
@@ -63,9 +63,9 @@ def plan(
     No record is read and nothing is spent: of a table only the columns' names and who is where are used.
     """
     from pgfl import config as configs
-    from pgfl.atomic_files import write_text
-    from pgfl.cli.progress import bar
-    from pgfl.planning import picture as pictures
+    from pgfl.cli.shared import bar
+    from pgfl.files import write_text
+    from pgfl.planning import forecast as pictures
     from pgfl.planning.planner import plan as work_out
 
     if picture is not None:

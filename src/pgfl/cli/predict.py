@@ -11,7 +11,7 @@ import typer
 if TYPE_CHECKING:
     import polars as pl
 
-    from pgfl.data.frames import Table, TableFile
+    from pgfl.federation.frames import Table, TableFile
     from pgfl.results.model import Asked, Model
 
 ROWS_AT_A_TIME = 100_000
@@ -37,7 +37,7 @@ def predict(
     ] = None,
 ) -> None:
     """Write the table's rows and columns in their order, with the prediction as the last column."""
-    from pgfl.data.frames import TableFile
+    from pgfl.federation.frames import TableFile
     from pgfl.results.model import Model
 
     _check_out(out)
@@ -83,7 +83,7 @@ def _predicted(model: Model, table: Table, asked: Asked, probabilities: bool) ->
     import numpy as np
     import polars as pl
 
-    from pgfl.data.rows import TableRows
+    from pgfl.federation.rows import TableRows
 
     for part in table.parts(ROWS_AT_A_TIME):
         filled = np.flatnonzero(~part.blank())
@@ -110,8 +110,8 @@ def _write(out: Path, frames: Iterator[pl.DataFrame]) -> int:
 
     import polars as pl
 
-    from pgfl.atomic_files import write_atomically
     from pgfl.errors import DataError
+    from pgfl.files import write_atomically
 
     written = 0
 

@@ -4,7 +4,7 @@ import json
 
 import typer
 
-from pgfl.cli.options import Json
+from pgfl.cli.shared import Json
 
 app = typer.Typer(add_completion=False)
 

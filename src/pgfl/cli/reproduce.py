@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pgfl.cli.options import Json
+from pgfl.cli.shared import Json
 
 if TYPE_CHECKING:
-    from pgfl.paper.reproduce import Reproduction
+    from pgfl.lab.paper.reproduce import Reproduction
 
 app = typer.Typer(add_completion=False)
 DEFAULT_OUT = Path("results/reproduction")
@@ -53,9 +53,9 @@ def reproduce(
     Everything runs offline. On two cores all takes about ten minutes, with --quick less than one; affordable takes
     an hour.
     """
-    from pgfl.cli.progress import bar
-    from pgfl.paper.items import Effort
-    from pgfl.paper.reproduce import reproduce as carry_out
+    from pgfl.cli.shared import bar
+    from pgfl.lab.paper.items import Effort
+    from pgfl.lab.paper.reproduce import reproduce as carry_out
 
     effort = Effort.of(runs, quick, None if mnist is None else str(mnist))
     with bar(None, "preparing", shown=not as_json) as progress:
@@ -71,7 +71,7 @@ def _show(found: Reproduction) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from pgfl.paper.claims_page import value_text
+    from pgfl.lab.paper.claims_page import value_text
 
     table = Table("item", "claim", "measured", "verdict", title="The paper's claims", title_justify="left")
     colours = {"holds": "green", "does not hold": "red"}

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pgfl.cli.options import Json
+from pgfl.cli.shared import Json
 
 if TYPE_CHECKING:
     from pgfl.config import Config
@@ -92,8 +92,8 @@ def run(
 def _joined(engine: Engine | None, load: Callable[[], Config]) -> tuple[Communicator, Config]:
     """The processes that a launcher started with this one, or this one alone; and the config."""
     from pgfl.simulate.communicator import ALONE
+    from pgfl.simulate.mpi.communicator import world
     from pgfl.simulate.mpi.launcher import ALIASES, launched_size
-    from pgfl.simulate.mpi.mpi_communicator import world
 
     communicator = world() if engine in ALIASES or (launched_size() or 1) > 1 else ALONE
     with communicator.guarded():
@@ -180,7 +180,7 @@ def _folder(out: Path | None, resume: bool, config: Config) -> Path:
 def _result(config: Config, folder: Path, communicator: Communicator, resume: bool, quiet: bool) -> Result:
     """The result of a run, or the one that its folder already holds."""
     from pgfl import experiment
-    from pgfl.cli import progress
+    from pgfl.cli import shared as progress
     from pgfl.results.folder import RunFolder, checkpoint_folder, is_complete
 
     command = communicator.command(config.engine)

@@ -8,7 +8,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from pgfl.results.measured import Figure
+from pgfl.results.measures import Figure
 from pgfl.results.report.figures import LABELS, NOISE, SPENDING, figure, guarantee, short
 from pgfl.results.result import Result
 

@@ -21,7 +21,7 @@ def studio(
     no_open: Annotated[bool, typer.Option("--no-open", help="Print the address, but open no browser.")] = False,
 ) -> None:
     """Open a local page: play with trainings, train on your own table, compare runs, watch a network."""
-    from pgfl.extras import require
+    from pgfl.errors import require
 
     require("The studio needs NiceGUI", "studio", "nicegui")
     from pgfl.studio.serving import Wanted, serve

@@ -1,7 +1,7 @@
 """The experiment as validated TOML."""
 
-from pgfl.config.advice import warnings
-from pgfl.config.reading import load, parse, presets
+from pgfl.config.building import warnings
+from pgfl.config.files import load, parse, presets, to_toml
 from pgfl.config.schema import (
     AlgorithmSettings,
     ClusterObjective,
@@ -14,7 +14,6 @@ from pgfl.config.schema import (
     SyntheticData,
     TableData,
 )
-from pgfl.config.writing import to_toml
 
 __all__ = [
     "AlgorithmSettings",

@@ -1,19 +1,30 @@
-"""Build what settings describe: an algorithm, objectives, privacy."""
+"""Build what settings describe (an algorithm, objectives, privacy), and warn about what is probably not meant."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from pgfl.config.schema import AlgorithmSettings, Config, Decay, ObjectiveSettings
-from pgfl.core.algorithms import KINDS as ALGORITHMS
-from pgfl.core.algorithms import Algorithm, ExactMixing, FedAvg
-from pgfl.core.schedules import Decaying
-from pgfl.core.topology import Mixing
+from pgfl.algorithms.algorithms import KINDS as ALGORITHMS
+from pgfl.algorithms.algorithms import Algorithm, ExactMixing, FedAvg
+from pgfl.algorithms.schedules import Decaying
+from pgfl.config.schema import AlgorithmSettings, Config, Decay, ObjectiveSettings, idle_keys
 from pgfl.errors import ConfigError
+from pgfl.federation.graphs import Mixing
 from pgfl.objectives import KINDS as OBJECTIVES
 from pgfl.objectives import BatchedObjective, Huber, Softmax
+from pgfl.privacy import rules
 from pgfl.privacy.request import Privacy
+
+
+def warnings(config: Config) -> list[str]:
+    """That privacy is off although it is written, and keys that were given but do nothing: one sentence each."""
+    off = rules.off_although_written(dict(config.privacy))
+    return ([off] if off else []) + [
+        f'`{section}.{key}` has no effect with kind = "{getattr(config, section).kind}".'
+        for section, key in idle_keys(config)
+        if key in getattr(config, section).model_fields_set
+    ]
 
 
 def build_algorithm(settings: AlgorithmSettings, mixing: Mixing) -> Algorithm:

@@ -20,18 +20,18 @@ from pydantic import (
     model_validator,
 )
 
-from pgfl.core import training_defaults
-from pgfl.core.algorithms import PGFL, ClientKind, FedAvg
-from pgfl.core.declarations import Column
-from pgfl.core.streams import SEED_LIMIT
-from pgfl.core.topology import Mixing
-from pgfl.core.training_defaults import Stop
+from pgfl.algorithms import schedules as training_defaults
+from pgfl.algorithms.algorithms import PGFL, ClientKind, FedAvg
+from pgfl.algorithms.schedules import Stop
 from pgfl.errors import ConfigError
+from pgfl.federation.declarations import Column
+from pgfl.federation.graphs import Mixing
 from pgfl.objectives import Huber, Ridge
 from pgfl.privacy import rules
 from pgfl.privacy.budget import Guarantee, Index
 from pgfl.privacy.request import Noise, Privacy
 from pgfl.privacy.trust import Level
+from pgfl.streams import SEED_LIMIT
 
 DEFAULT_DEGREE = 3.0
 TRAINED_BY_GRADIENT = "fedavg"

@@ -13,6 +13,8 @@ cohort, this member's fresh ones among them, and from a transport key that never
 
 A consent is one tag for every other survivor, under a key that only the two of them have. A server can neither make
 one up nor show it to anyone else; and a signature would take fifty times as long to check.
+
+What a client masks: its update, clipped to a public bound, on the lattice, with its share of the noise.
 """
 
 from __future__ import annotations
@@ -23,12 +25,27 @@ from dataclasses import dataclass, field
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from pgfl import equations as eq
+from pgfl.arrays import Floats
+from pgfl.errors import PrivacyError
 from pgfl.masking import primitives
-from pgfl.masking.masked_terms import Demands, Reason, RoundTerms, insist
 from pgfl.masking.preparation import Announcement, Batch, Cohort, SlotSecrets
 from pgfl.masking.primitives import Words
-from pgfl.masking.rosters import Roster
+from pgfl.masking.terms import Demands, Reason, Roster, RoundTerms, insist
+from pgfl.privacy import lattice
 from pgfl.privacy.lattice import Points
+
+
+def noised_update(update: Floats, terms: RoundTerms) -> Points:
+    """The update as lattice points, with discrete Gaussian noise of variance σ²/h.
+
+    Clipping to a ball takes no two updates further apart, and the noise is drawn anew at every call.
+    """
+    if not np.isfinite(update).all():
+        raise PrivacyError("An update holds NaN or infinity; nothing was released.")
+    clipped = eq.clip_update(update, np.zeros_like(update), terms.bound)
+    return lattice.with_noise(lattice.to_lattice(np.asarray(clipped)), terms.share_sigma)
+
 
 _KEPT_BATCHES = 2  # the one in use, and the next one
 

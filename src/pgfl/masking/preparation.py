@@ -16,9 +16,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from pgfl.masking import primitives
-from pgfl.masking.masked_terms import Declined, Demands, Reason, insist, threshold_for
 from pgfl.masking.primitives import SEED_BYTES
-from pgfl.masking.rosters import Roster, identity_signature
+from pgfl.masking.terms import Declined, Demands, Reason, Roster, identity_signature, insist, threshold_for
 
 MOST_SLOTS: Final = 1000
 _PAIR: Final = 2 * SEED_BYTES  # of a slot: a share of the self mask's seed, and one of the key pair's

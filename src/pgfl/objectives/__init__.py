@@ -1,7 +1,7 @@
 """What clients minimise: ridge, Huber, logistic and softmax regression, the smooth hinge, or an objective of yours."""
 
 from pgfl.objectives.interface import BatchedObjective, Bounds, Objective, Task
-from pgfl.objectives.margin_losses import Hinge, Huber, Logistic, MarginObjective
+from pgfl.objectives.margins import Hinge, Huber, Logistic, MarginObjective
 from pgfl.objectives.ridge import Ridge
 from pgfl.objectives.softmax import Softmax
 

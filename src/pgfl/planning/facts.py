@@ -7,8 +7,8 @@ from typing import Any, Literal
 
 import numpy as np
 
+from pgfl.config.data import placed_clients, public_encoding, shapes
 from pgfl.config.schema import Config, MnistData, SyntheticData, TableData
-from pgfl.data.configured import placed_clients, public_encoding, shapes
 from pgfl.errors import ConfigError
 from pgfl.planning.row_shapes import SPREAD, RowShape, from_zero
 from pgfl.privacy.trust import Level, Trust

@@ -15,9 +15,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.special import ndtr
 
-from pgfl.array_types import Floats
-from pgfl.core.encoded_columns import BooleanColumn, CategoryColumn, NumberColumn
-from pgfl.core.row_encoding import RowEncoding
+from pgfl.arrays import Floats
+from pgfl.federation.columns import BooleanColumn, CategoryColumn, NumberColumn
+from pgfl.federation.encoding import RowEncoding
 
 SPREAD = 0.46  # standard deviation of a typical number within [−1, 1]
 SPREADS_VARY = 0.25  # the deviation of its logarithm between columns

@@ -1,4 +1,4 @@
-"""The search for settings in theory: a population closes in on those of which `Moments` expects the least error."""
+"""The settings that a plan chooses, and the search for them in theory."""
 
 from __future__ import annotations
 
@@ -8,11 +8,48 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pgfl.array_types import Floats
+from pgfl.algorithms.algorithms import PGFL
+from pgfl.algorithms.schedules import Decaying
+from pgfl.arrays import Floats
+from pgfl.federation.graphs import Mixing
+from pgfl.objectives import Huber, Logistic
 from pgfl.planning.facts import Facts
 from pgfl.planning.moments import Candidates, Moments
-from pgfl.planning.settings import Settings
 from pgfl.planning.twin import twin
+
+LAM = 0.001
+MIXING: Mixing = "clients"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a plan chooses; `tau_decay` is per round, `x_norm` a length to which rows are clipped."""
+
+    rho: float
+    zeta: float
+    releases: int
+    tau: float
+    tau_decay: float = 1.0
+    kappa: float | None = None  # regression only
+    x_norm: float | None = None  # None: that of the facts
+    full_records: int = 1
+
+    @property
+    def rounds(self) -> int:
+        """Everyone takes part in every round, so there is one for every release."""
+        return self.releases
+
+    @property
+    def algorithm(self) -> PGFL:
+        """PGFL with linearised steps."""
+        tau = self.tau if self.tau_decay == 1.0 or self.tau == 0.0 else Decaying(self.tau, self.tau_decay)
+        return PGFL(self.rho, tau, MIXING, "gradient", self.full_records)
+
+    @property
+    def objective(self) -> Huber | Logistic:
+        """Huber regression or logistic regression."""
+        return Logistic(LAM) if self.kappa is None else Huber(LAM, kappa=self.kappa)
+
 
 POPULATION = 96
 GENERATIONS = 10

@@ -12,7 +12,7 @@ import math
 import numpy as np
 from numpy.typing import ArrayLike
 
-from pgfl.array_types import Floats
+from pgfl.arrays import Floats
 from pgfl.errors import PrivacyError
 from pgfl.privacy.rules import MOST_RELEASES
 

@@ -10,7 +10,7 @@ from typing import Any, Literal, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from pgfl.array_types import AnyInts, Bools, Floats
+from pgfl.arrays import AnyInts, Bools, Floats
 from pgfl.errors import PrivacyError
 from pgfl.privacy import accounting
 

@@ -8,23 +8,24 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from pgfl.array_types import DTypeLike, Floats, Ints
-from pgfl.core.algorithms import Algorithm
-from pgfl.core.federation import Federation, TestSet
-from pgfl.did_you_mean import quoted
+from pgfl.algorithms.algorithms import Algorithm
+from pgfl.arrays import DTypeLike, Floats, Ints
 from pgfl.errors import PrivacyError
+from pgfl.federation.clipping import LABEL_BOUND, clip_labels, clip_rows
+from pgfl.federation.federation import Federation, TestSet
 from pgfl.objectives import Bounds, Objective, Ridge
 from pgfl.privacy import rules
 from pgfl.privacy.budget import Budget, Guarantee, Index
-from pgfl.privacy.sensitivity import LABEL_BOUND, clip_labels, clip_rows, nominal_sensitivity, release_sensitivity
+from pgfl.privacy.sensitivity import nominal_sensitivity, release_sensitivity
 from pgfl.privacy.trust import Level, Trust
-from pgfl.usage import explained_class
+from pgfl.suggestions import explained_class, quoted
 
 if TYPE_CHECKING:
-    from pgfl.core.row_encoding import RowEncoding
-    from pgfl.privacy.ledger_policy import Policy
+    from pgfl.federation.encoding import RowEncoding
+    from pgfl.privacy.ledger.rows import Policy
     from pgfl.privacy.mechanism import Plan
-    from pgfl.privacy.shared_noise import SharedNoise
+    from pgfl.privacy.trust import SharedNoise
+
 
 Noise = Literal["seeded", "secure"]
 ROUNDING = 1e-6  # a row of norm 1 may come out this much longer in single precision
@@ -183,7 +184,7 @@ class Privacy:
 
     def policy(self) -> Policy:
         """What a device agrees to, for good. Its index is its own count of releases, whatever round a site claims."""
-        from pgfl.privacy.ledger_policy import Policy
+        from pgfl.privacy.ledger.rows import Policy
 
         if self.max_releases is None:
             raise PrivacyError("privacy.max_releases is missing; a device needs a budget that ends.")

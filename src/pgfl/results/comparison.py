@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from pgfl.did_you_mean import kind_of
 from pgfl.errors import ResultError
 from pgfl.results.report.figures import LABELS, SPENDING, figure, short
 from pgfl.results.result import Result
+from pgfl.suggestions import kind_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
 
 ABSENT = "–"
 ORDINALS = "first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth"
@@ -48,7 +49,7 @@ class Comparison:
     @cached_property
     def figures(self) -> dict[str, tuple[str, ...]]:
         """What was measured and spent at the end, by label: one text per result."""
-        from pgfl.results.report.result_card import final_figures
+        from pgfl.results.report.page import final_figures
 
         measured = [final_figures(result) for result in self.results]
         table = {
@@ -79,7 +80,7 @@ class Comparison:
 
     def plot(self, metric: str | None = None, *, ax: Axes | None = None) -> Axes:
         """Draw a metric of all results over each other; without a metric, the most important one that all have."""
-        from pgfl.results.report.axes import draw_compared
+        from pgfl.results.report.curves import draw_compared
 
         return draw_compared(self.results, self.names, metric, ax)
 
@@ -92,7 +93,7 @@ class Comparison:
         return "\n".join("  ".join(cells).rstrip() for cells in lines)
 
     def _repr_html_(self) -> str:
-        from pgfl.results.report.result_card import comparison_card
+        from pgfl.results.report.page import comparison_card
 
         return comparison_card(self)
 

@@ -31,15 +31,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
-from pgfl.atomic_files import make_folder, remove_drafts, write_atomically, write_text
 from pgfl.errors import ConfigError, Interrupted, ResultError
+from pgfl.files import make_folder, remove_drafts, write_atomically, write_text
 from pgfl.results import model_file
-from pgfl.results.continued_once import IN_MEMORY, Owner, claim
-from pgfl.results.measured import Measured
-from pgfl.results.record_digests import RecordDigests
-from pgfl.results.report import write as write_report
-from pgfl.results.result import Result
-from pgfl.results.result_arrays import (
+from pgfl.results.arrays import (
     HISTORY,
     MODELS,
     SIMULATION_ONLY,
@@ -52,11 +47,15 @@ from pgfl.results.result_arrays import (
     write_columns,
     write_models,
 )
-from pgfl.results.training_state import STATE, TrainingState
+from pgfl.results.measures import Measured
+from pgfl.results.report import write as write_report
+from pgfl.results.result import Result
+from pgfl.results.state import IN_MEMORY, STATE, Owner, RecordDigests, TrainingState, claim
 from pgfl.results.verdict import Verdict
 
 if TYPE_CHECKING:
     from pgfl.config import Config
+
 
 CONFIG, PRIVACY, SUMMARY = "config.toml", "privacy.csv", "summary.json"
 CLIENTS, HELD_OUT = "clients.csv", "held_out.csv"
@@ -134,7 +133,7 @@ def begin_folder(folder: Path, config: Config | None) -> None:
     if config is None:
         return
     from pgfl.config import to_toml
-    from pgfl.data.fingerprint import fingerprint
+    from pgfl.config.data import fingerprint
 
     begun = _read_config(folder)
     if begun is None:

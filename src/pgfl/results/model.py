@@ -11,22 +11,24 @@ from typing import TYPE_CHECKING, TypedDict, Unpack
 
 import numpy as np
 
-from pgfl.array_types import AnyArray, AnyFloats, AnyInts, Ints
-from pgfl.core.row_encoding import INTERCEPT, RowEncoding
-from pgfl.did_you_mean import nearest, unknown_name
+from pgfl.arrays import AnyArray, AnyFloats, AnyInts, Ints
 from pgfl.errors import DataError, ResultError, UsageError
+from pgfl.federation.clipping import clip_rows
+from pgfl.federation.encoding import INTERCEPT, RowEncoding
 from pgfl.objectives import KINDS, Logistic, Softmax
-from pgfl.privacy.sensitivity import clip_rows
-from pgfl.results.array_rows import ArrayRows
+from pgfl.results.rows import ArrayRows
+from pgfl.suggestions import nearest, unknown_name
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-    from pgfl.data.rows import TableRows
-    from pgfl.data.sources import TableSource
+    from pgfl.federation.frames import TableSource
+    from pgfl.federation.rows import TableRows
     from pgfl.objectives.interface import Task
     from pgfl.results.result import Result, RunModels
 
+
+if TYPE_CHECKING:
     Table = TableSource | TableRows | ArrayLike
 
 Clusters = str | Sequence[str] | AnyArray
@@ -270,7 +272,7 @@ class Model:
     def _rows(self, table: Table) -> TableRows | ArrayRows:
         if isinstance(table, np.ndarray | list | tuple):
             return ArrayRows(table, self.columns)
-        from pgfl.data.rows import TableRows, read_rows
+        from pgfl.federation.rows import TableRows, read_rows
 
         return table if isinstance(table, TableRows) else read_rows(table)  # type: ignore[arg-type]
 

@@ -18,10 +18,10 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from pgfl.array_types import AnyArray
-from pgfl.atomic_files import write_atomically
-from pgfl.core.row_encoding import RowEncoding
+from pgfl.arrays import AnyArray
 from pgfl.errors import ResultError
+from pgfl.federation.encoding import RowEncoding
+from pgfl.files import write_atomically
 from pgfl.results.model import Model
 
 MODEL_FILE, PAGE = "model.pgfl", "model.json"

@@ -13,27 +13,26 @@ from typing import TYPE_CHECKING, Any, Literal, Unpack
 import numpy as np
 
 from pgfl import __version__
-from pgfl.array_types import AnyArray, AnyFloats, AnyInts, Bools, Ints
-from pgfl.core.measures import MEASURES
-from pgfl.core.row_encoding import RowEncoding
-from pgfl.did_you_mean import kind_of, nearest, unknown_name
+from pgfl.arrays import AnyArray, AnyFloats, AnyInts, Bools, Ints
 from pgfl.errors import ResultError
-from pgfl.results.measured import Measured, few_rows, useless
+from pgfl.federation.encoding import RowEncoding
+from pgfl.metrics import MEASURES
+from pgfl.results.measures import Measured, few_rows, useless
 from pgfl.results.model import EXAMPLE, Asked, Model
 from pgfl.results.verdict import Verdict
-from pgfl.usage import explained
+from pgfl.suggestions import explained, kind_of, nearest, unknown_name
 
 if TYPE_CHECKING:
     import polars
     from matplotlib.axes import Axes
 
     from pgfl.config import Config
-    from pgfl.core.declarations import Column
+    from pgfl.federation.declarations import Column
     from pgfl.objectives.interface import Task
     from pgfl.results.comparison import Comparison
     from pgfl.results.model import Table
-    from pgfl.results.record_digests import RecordDigests
-    from pgfl.results.training_state import TrainingState
+    from pgfl.results.state import RecordDigests, TrainingState
+
 
 Columns = dict[str, AnyArray]
 """Columns of equal length by name. A history has `run`, `round` and one column per metric."""
@@ -151,12 +150,12 @@ class Result:
     digests: RecordDigests | None = field(default=None, compare=False)
 
     def __repr__(self) -> str:
-        from pgfl.results.report.result_card import summary_line
+        from pgfl.results.report.page import summary_line
 
         return f"<Result: {summary_line(self)}>"
 
     def _repr_html_(self) -> str:
-        from pgfl.results.report.result_card import result_card
+        from pgfl.results.report.page import result_card
 
         return result_card(self)
 
@@ -165,7 +164,7 @@ class Result:
 
         Without a metric, the most important one is drawn. `ax` are the axes to draw on; by default a new figure.
         """
-        from pgfl.results.report.axes import draw_metric
+        from pgfl.results.report.curves import draw_metric
 
         return draw_metric(self, metric, ax)
 
@@ -264,7 +263,7 @@ class Result:
         """How the columns of a table became features, as `columns` of `read_federation`: for new rows of the same."""
         if self.encoding is None:
             raise ResultError("This run was not trained on a table; its features have no names.")
-        from pgfl.results.kept_columns import kept_columns
+        from pgfl.results.state import kept_columns
 
         return kept_columns(self.encoding)
 

@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pgfl.array_types import AnyArray
-from pgfl.atomic_files import make_folder, write_atomically
+from pgfl.arrays import AnyArray
 from pgfl.errors import ResultError
-from pgfl.results.resumed_once import note_checkpoint, one_process
+from pgfl.files import make_folder, write_atomically
+from pgfl.results.state import note_checkpoint, one_process
 from pgfl.simulate.communicator import ALONE, Arrays, Communicator
 
 if TYPE_CHECKING:
-    from pgfl.simulate.flat_layout import Layout
+    from pgfl.simulate.layout import Layout
     from pgfl.simulate.simulator import Simulator
 
 

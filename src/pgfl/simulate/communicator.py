@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from pgfl.array_types import AnyArray, Bools, DTypeLike, Ints
+from pgfl.arrays import AnyArray, Bools, DTypeLike, Ints
 
 if TYPE_CHECKING:
-    from pgfl.core.federation import Federation
-    from pgfl.simulate.flat_layout import Layout
+    from pgfl.federation.federation import Federation
+    from pgfl.simulate.layout import Layout
     from pgfl.simulate.neighbourhoods import Network
+
 
 T = TypeVar("T")
 Arrays = dict[str, AnyArray]

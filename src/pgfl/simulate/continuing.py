@@ -12,28 +12,32 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pgfl.array_types import AnyArray, AnyFloats, Ints
+from pgfl.arrays import AnyArray, AnyFloats, Ints
 from pgfl.errors import ConfigError, PrivacyError, ResultError
-from pgfl.privacy.carried_accounts import Holders, Moved, Statement, carried_accounts
-from pgfl.results.continued_once import IN_MEMORY, Owner, already_continued, claim
+from pgfl.privacy.carried import Holders, Moved, Statement, carried_accounts
 from pgfl.results.result import Columns, Result
-from pgfl.results.training_state import (
+from pgfl.results.state import (
     ACCOUNT,
+    IN_MEMORY,
     MOST_NUMBERS,
     MOST_SERVER_NUMBERS,
+    Owner,
     TrainingState,
+    already_continued,
+    claim,
     nothing_to_go_on_with,
 )
 
 if TYPE_CHECKING:
-    from pgfl.core.row_encoding import RowEncoding
+    from pgfl.federation.encoding import RowEncoding
     from pgfl.privacy.mechanism import Plan
     from pgfl.privacy.request import Privacy
-    from pgfl.results.record_digests import RecordDigests
+    from pgfl.results.state import RecordDigests
     from pgfl.simulate.checkpoint import Checkpoints
-    from pgfl.simulate.flat_layout import RunLayout
+    from pgfl.simulate.layout import RunLayout
+    from pgfl.simulate.options import TrainingOptions
     from pgfl.simulate.simulator import Simulator
-    from pgfl.simulate.training_options import TrainingOptions
+
 
 WITHOUT_DUALS = "The earlier run kept no duals, so training restarts from its servers' models."
 
@@ -112,7 +116,7 @@ class Continuation:
                 )
             return None
         from pgfl.privacy.budget import Budget
-        from pgfl.privacy.carried_budget import Spent, continued
+        from pgfl.privacy.carried import Spent, continued
         from pgfl.privacy.request import Privacy
 
         accounts = [state.accounts or {} for state in self.start.states]
@@ -247,7 +251,7 @@ def state_of(simulator: Simulator, run: RunLayout, earlier: Continuation | None)
     small = len(state.servers) * state.server_models.size <= MOST_SERVER_NUMBERS
     described: dict[str, object] = {}
     if plan is not None and options.privacy is not None:
-        from pgfl.privacy.carried_budget import to_json
+        from pgfl.privacy.carried import to_json
 
         described = {**to_json(options.privacy, plan.budget), "accounts": _accounts(run, plan, before)}
     return TrainingState(

@@ -1,17 +1,31 @@
-"""Standard normals for simulated releases, from each server's own stream."""
+"""The privacy of a simulation: its random draws, every client's sensitivity, and the plan that accounts for it."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cached_property
 from threading import Lock, local
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pgfl.array_types import AnyArray, AnyFloats, DTypeLike, Ints
-from pgfl.core.schedules import Participants
-from pgfl.core.streams import Purpose, Streams, key_of
-from pgfl.simulate.flat_layout import Layout
+from pgfl import equations as eq
+from pgfl.algorithms.algorithms import Algorithm
+from pgfl.algorithms.schedules import Participants
+from pgfl.arrays import AnyArray, AnyFloats, DTypeLike, Floats, Ints
+from pgfl.objectives import Objective
+from pgfl.objectives.interface import tolerance_for
+from pgfl.privacy.request import Privacy
+from pgfl.simulate.layout import Layout
+from pgfl.simulate.problems import Objectives, objective_of
+from pgfl.streams import Purpose, Streams, key_of
+
+if TYPE_CHECKING:
+    from pgfl.privacy.mechanism import Plan
+    from pgfl.privacy.noise import NoiseSource
+    from pgfl.privacy.trust import PairNoise
+    from pgfl.simulate.options import TrainingOptions
+
 
 ROWS_AHEAD = 64  # starting a stream costs as much as drawing some hundred numbers, so several rounds share one
 
@@ -65,7 +79,7 @@ class ServerNormals:
         """For kernels that draw where they need it: every server's stream; None if it is not to be compiled."""
         if not self._compiled:
             return None
-        from pgfl.simulate.numba_normals import streams_of
+        from pgfl.simulate.compiled.noise import streams_of
 
         keys = [key_of(self._seed, run, Purpose.PRIVACY_NOISE) for run, _ in self._layout.server_keys]
         servers = [server for _, server in self._layout.server_keys]
@@ -82,7 +96,7 @@ class ServerNormals:
     def _directly(self, server: Ints, bounds: Ints, round: int, dimension: int) -> AnyFloats:
         out = np.empty((len(server), dimension), dtype=self._dtype)
         if self._compiled:
-            from pgfl.simulate.numba_normals import fill_rows
+            from pgfl.simulate.compiled.noise import fill_rows
 
             fill_rows(self.streams, server[bounds[:-1]], bounds, round, out)
             return out
@@ -117,3 +131,74 @@ def _runs(values: Ints) -> Ints:
     begins = np.ones(len(values) + 1, dtype=bool)
     np.not_equal(values[1:], values[:-1], out=begins[1:-1])
     return np.flatnonzero(begins) if len(values) else np.zeros(1, dtype=np.int64)
+
+
+def constrained(objectives: Objectives, privacy: Privacy | None) -> Objectives:
+    """The objectives with the constraints that their guarantee needs."""
+    if privacy is None:
+        return objectives
+    if isinstance(objectives, Objective):
+        return privacy.constrained(objectives)
+    return {name: privacy.constrained(objective) for name, objective in objectives.items()}
+
+
+@dataclass(frozen=True)
+class Calibrated:
+    """The plan of all clients, and the source of the noise: of each client's, or of each pair's."""
+
+    plan: Plan
+    noise: NoiseSource | None = None
+    pair_noise: PairNoise | None = None
+
+
+def calibrated(
+    layout: Layout, algorithm: Algorithm, objectives: Objectives, privacy: Privacy, options: TrainingOptions
+) -> Calibrated:
+    """What a private training of this layout needs."""
+    from pgfl.privacy.noise import SecureNoise, SeededNoise
+
+    trust = privacy.trusted
+    trust.check(algorithm)
+    deltas = _sensitivities(layout, algorithm, objectives, privacy, options)
+    secure = privacy.noise_for(layout.runs[0].federation) == "secure"
+    if trust.aggregates:
+        return _of_pairs(layout, privacy, options, deltas, secure)
+    compiled = options.engine == "numba"
+    normals = ServerNormals(layout, options.participants, options.seed, options.dtype, compiled=compiled)
+    noise = SecureNoise(layout.model_length) if secure else SeededNoise(normals)
+    plan = privacy.plan(noise.widen(deltas), options.rounds)
+    noise.check(plan.least_sigma)
+    return Calibrated(plan, noise)
+
+
+def _of_pairs(layout: Layout, privacy: Privacy, options: TrainingOptions, deltas: Floats, secure: bool) -> Calibrated:
+    """Where the clients of a pair share their noise."""
+    from pgfl.privacy import lattice
+    from pgfl.privacy.trust import LatticePairNoise, SeededPairNoise, SharedNoise
+
+    trust, most = privacy.trusted, None if options.participants == "all" else options.participants
+    shared = SharedNoise(trust, layout.client_pair, most, layout.model_length if secure else 0)
+    noise: PairNoise
+    if secure:
+        noise, deltas = LatticePairNoise(trust, shared.least_share), lattice.widened(deltas, layout.model_length)
+    else:
+        drawn_for, compiled = layout.pair_server, options.engine == "numba"
+        noise = SeededPairNoise(trust, ServerNormals(layout, "all", options.seed, options.dtype, drawn_for, compiled))
+    plan = privacy.plan(deltas, options.rounds, shared)
+    noise.check(plan.least_sigma)
+    return Calibrated(plan, pair_noise=noise)
+
+
+def _sensitivities(
+    layout: Layout, algorithm: Algorithm, objectives: Objectives, privacy: Privacy, options: TrainingOptions
+) -> Floats:
+    deltas = np.empty(layout.clients)
+    for run in layout.runs:
+        cluster = run.federation.client_cluster[run.order]
+        for q in np.unique(cluster):
+            objective = objective_of(objectives, run.federation.cluster_ids[q])
+            chosen = np.flatnonzero(cluster == q) + run.clients.start
+            modulus = eq.strong_convexity(algorithm.rho, objective.lam, layout.server_clients[chosen])
+            tolerance = tolerance_for(objective, options.dtype, np)
+            deltas[chosen] = privacy.sensitivity(objective, algorithm, layout.counts[chosen], modulus, tolerance)
+    return deltas

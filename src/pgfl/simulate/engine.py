@@ -13,17 +13,16 @@ from typing import Literal, Protocol, TypeVar
 
 import numpy as np
 
-from pgfl.array_types import AnyFloats, Array, Bools, DTypeLike, Floats, Ints, Namespace
-from pgfl.arrays import Linear, keep_rows, pick, put
-from pgfl.core import equations as eq
-from pgfl.core import metrics
-from pgfl.core.algorithms import Algorithm, ServerState
-from pgfl.core.client_rules import GradientSteps
-from pgfl.core.schedules import tau_at
+from pgfl import equations as eq
+from pgfl import metrics
+from pgfl.algorithms.algorithms import Algorithm, ServerState
+from pgfl.algorithms.client_rules import GradientSteps
+from pgfl.algorithms.schedules import tau_at
+from pgfl.arrays import AnyFloats, Array, Bools, DTypeLike, Floats, Ints, Linear, Namespace, keep_rows, pick, put
 from pgfl.errors import Diverged, SolverError
-from pgfl.objectives.solving import norm
+from pgfl.objectives.interface import norm
 from pgfl.simulate.communicator import ALONE, Communicator
-from pgfl.simulate.flat_layout import Layout
+from pgfl.simulate.layout import Layout
 from pgfl.simulate.neighbourhoods import NeighbourhoodOfPairs, Network
 from pgfl.simulate.problems import Block, BlockProblem, mean_of_pairs
 

@@ -10,15 +10,14 @@ from dataclasses import replace
 from functools import cache
 from importlib.util import find_spec
 
-from pgfl.core.algorithms import Algorithm
-from pgfl.core.client_rules import GradientSteps, LinearisedStep, ProximalStep
-from pgfl.core.federation import Federation
-from pgfl.core.schedules import Participants
-from pgfl.core.training_defaults import Library
+from pgfl.algorithms.algorithms import Algorithm
+from pgfl.algorithms.client_rules import GradientSteps, LinearisedStep, ProximalStep
+from pgfl.algorithms.schedules import Library, Participants
+from pgfl.federation.federation import Federation
 from pgfl.objectives import Hinge, Huber, Logistic, Objective, Ridge
 from pgfl.simulate.communicator import ALONE, Communicator
+from pgfl.simulate.options import TrainingOptions
 from pgfl.simulate.problems import Objectives, objective_of
-from pgfl.simulate.training_options import TrainingOptions
 
 KNOWN: tuple[type[Objective], ...] = (Ridge, Huber, Logistic, Hinge)
 KNOWN_RULES = (ProximalStep, LinearisedStep, GradientSteps)
@@ -37,7 +36,8 @@ def installed() -> bool:
 def failure() -> str | None:
     """Why kernels cannot be imported, compiled or loaded though Numba is installed; None if they can."""
     try:
-        from pgfl.simulate import numba_engine, numba_kernels  # noqa: F401
+        from pgfl.simulate.compiled import engine as numba_engine  # noqa: F401
+        from pgfl.simulate.compiled import kernels as numba_kernels
 
         numba_kernels.try_out()
     except Exception as error:  # kernels use private parts of Numba, which may fail in any way

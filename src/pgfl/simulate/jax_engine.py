@@ -10,15 +10,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from pgfl.array_types import Array, Namespace
-from pgfl.arrays import Linear, keep_rows, pick, put
-from pgfl.core import equations as eq
-from pgfl.core.algorithms import KINDS, Algorithm, ServerState
+from pgfl import equations as eq
+from pgfl.algorithms.algorithms import KINDS, Algorithm, ServerState
+from pgfl.arrays import Array, Linear, Namespace, keep_rows, pick, put
 from pgfl.objectives import MarginObjective
-from pgfl.objectives.margin_solver import OnMargins
-from pgfl.objectives.ridge_solver import ConstrainedRidge, RidgeInFeatures, RidgeInSamples
-from pgfl.objectives.softmax_solver import OnClasses
-from pgfl.objectives.solving import Prepared
+from pgfl.objectives.interface import Prepared
+from pgfl.objectives.margins import OnMargins
+from pgfl.objectives.ridge import ConstrainedRidge, RidgeInFeatures, RidgeInSamples
+from pgfl.objectives.softmax import OnClasses
 from pgfl.simulate.engine import Engine, Part, Turnout
 from pgfl.simulate.neighbourhoods import NeighbourhoodOfPairs
 from pgfl.simulate.problems import Block, BlockProblem, Bucket

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 
 from pgfl.arrays import GATHER_LIMIT, SPARSE
+from pgfl.config.data import expected_extent
 from pgfl.config.schema import Config, TableData
-from pgfl.data.configured import expected_extent
 from pgfl.errors import ConfigError
 from pgfl.simulate.engine_choice import KNOWN, installed
 from pgfl.simulate.mpi.launcher import ALIASES

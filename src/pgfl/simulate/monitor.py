@@ -11,19 +11,19 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pgfl.array_types import AnyArray, AnyFloats
-from pgfl.core import metrics
-from pgfl.core.client_rules import GradientSteps, LinearisedStep
-from pgfl.core.server_rules import ExactDiffusion
+from pgfl import metrics
+from pgfl.algorithms.client_rules import GradientSteps, LinearisedStep
+from pgfl.algorithms.server_rules import ExactDiffusion
+from pgfl.arrays import AnyArray, AnyFloats
 from pgfl.objectives import Huber
-from pgfl.results.approach import Noise, Window, is_diverging, remaining
-from pgfl.results.verdict import STOPS, Setting, Verdict, judged
+from pgfl.results.verdict import STOPS, Noise, Setting, Verdict, Window, is_diverging, judged, remaining
 from pgfl.simulate.problems import objective_of
 from pgfl.simulate.totals import Totals
 
 if TYPE_CHECKING:
     from pgfl.privacy.mechanism import Plan
     from pgfl.simulate.simulator import Simulator
+
 
 GROWS = 1.25  # how much later each window ends than the one before
 NOISE_EVERY = 16  # rounds of which one is looked at: noise changes slowly

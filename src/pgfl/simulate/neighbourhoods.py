@@ -10,11 +10,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pgfl.array_types import AnyArray, AnyFloats, Array, Bools, DTypeLike, Floats, Ints, Namespace
-from pgfl.arrays import Linear, column
-from pgfl.core.algorithms import Algorithm
-from pgfl.core.resting import exhausted, rests
-from pgfl.simulate.flat_layout import Layout
+from pgfl.algorithms.algorithms import Algorithm
+from pgfl.algorithms.roles import exhausted, rests
+from pgfl.arrays import AnyArray, AnyFloats, Array, Bools, DTypeLike, Floats, Ints, Linear, Namespace, column
+from pgfl.simulate.layout import Layout
 
 Column = Array  # one number for each pair, or one for all
 

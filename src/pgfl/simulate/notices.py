@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 
-from pgfl.core.algorithms import Algorithm, swap_warning
-from pgfl.core.client_rules import LinearisedStep
-from pgfl.core.federation import Federation
-from pgfl.core.server_rules import ExactDiffusion
-from pgfl.core.theory import least_steady_rho, summed_products
-from pgfl.data.id_columns import id_warning
+from pgfl.algorithms.algorithms import Algorithm, swap_warning
+from pgfl.algorithms.client_rules import LinearisedStep
+from pgfl.algorithms.server_rules import ExactDiffusion
+from pgfl.algorithms.theory import least_steady_rho, summed_products
 from pgfl.errors import ConfigError
+from pgfl.federation.federation import Federation
+from pgfl.federation.survey import id_warning
 from pgfl.objectives import Bounds, MarginObjective
 from pgfl.simulate.communicator import Communicator
+from pgfl.simulate.options import TrainingOptions
 from pgfl.simulate.problems import Objectives, objective_of
-from pgfl.simulate.training_options import TrainingOptions
 
 MOST_NAMED = 6
 MOST_ROWS, MOST_COLUMNS = 2**16, 2**10  # that curvature is computed from

@@ -13,18 +13,19 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pgfl.array_types import AnyArray, Ints
-from pgfl.array_types import AnyFloats as Floats
-from pgfl.core import metrics
-from pgfl.core.theory import cluster_optimum
-from pgfl.results.measured import ClientFigures
+from pgfl import metrics
+from pgfl.algorithms.theory import cluster_optimum
+from pgfl.arrays import AnyArray, Ints
+from pgfl.arrays import AnyFloats as Floats
+from pgfl.results.measures import ClientFigures
 from pgfl.simulate.engine import CLIENTS_AT_A_TIME, Engine
-from pgfl.simulate.prediction_points import CLUSTERS_SHOWN, HeldOut
+from pgfl.simulate.predictions import CLUSTERS_SHOWN, HeldOut
 from pgfl.simulate.problems import Objectives, objective_of
 from pgfl.simulate.totals import Totals
 
 if TYPE_CHECKING:
     from pgfl.simulate.simulator import Simulator
+
 
 Columns = dict[str, AnyArray]
 

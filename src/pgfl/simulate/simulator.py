@@ -10,28 +10,28 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from pgfl.array_types import AnyArray, Array, Bools, Ints, Namespace
-from pgfl.core import equations as eq
-from pgfl.core.algorithms import Algorithm
-from pgfl.core.federation import Federation
-from pgfl.core.schedules import Scheduler
-from pgfl.core.training_defaults import Library
+from pgfl import equations as eq
+from pgfl.algorithms.algorithms import Algorithm
+from pgfl.algorithms.schedules import Library, Scheduler
+from pgfl.arrays import AnyArray, Array, Bools, Ints, Namespace
 from pgfl.errors import ConfigError, KernelError, MissingExtra
+from pgfl.federation.federation import Federation
 from pgfl.results.result import EndedBy, RunModels
 from pgfl.results.result import Network as Placement
-from pgfl.simulate.calibration import Calibrated, calibrated, constrained
 from pgfl.simulate.communicator import ALONE, Communicator, Gathering
+from pgfl.simulate.draws import Calibrated, calibrated, constrained
 from pgfl.simulate.engine import AnyBlock, Draw, Engine, NoiseSource, PairNoise, State
 from pgfl.simulate.engine_choice import KNOWN_RULES, failure, with_engine
-from pgfl.simulate.flat_layout import Layout, RunLayout, lay_out
+from pgfl.simulate.layout import Layout, RunLayout, lay_out
 from pgfl.simulate.monitor import Monitor
 from pgfl.simulate.neighbourhoods import Network
+from pgfl.simulate.options import TrainingOptions, cores
 from pgfl.simulate.problems import Objectives, model_length, objective_of, prepare
 from pgfl.simulate.recorder import Recorder
-from pgfl.simulate.training_options import TrainingOptions, cores
 
 if TYPE_CHECKING:
     from pgfl.privacy.mechanism import Plan
+
 
 ELEMENTS_PER_THREAD = 2**20  # with fewer, a thread costs more than it gains
 
@@ -288,8 +288,8 @@ class Simulator:
         options, rho, rule = self.options, self.algorithm.rho, self.algorithm.client_rule
         update_norm = options.privacy.update_norm if options.privacy else None
         if options.engine == "numba" and isinstance(rule, KNOWN_RULES):
-            from pgfl.simulate import numba_blocks
-            from pgfl.simulate.numba_engine import FastEngine
+            from pgfl.simulate.compiled import blocks as numba_blocks
+            from pgfl.simulate.compiled.engine import FastEngine
 
             known = (self.layout, self.objectives, rho, options.dtype, update_norm, rule.solves)
             return FastEngine, numba_blocks.prepare(*known, threads)

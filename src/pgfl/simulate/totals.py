@@ -14,10 +14,9 @@ from functools import cached_property
 
 import numpy as np
 
-from pgfl.array_types import AnyArray, AnyFloats, Bools, Ints
-from pgfl.arrays import Linear
+from pgfl.arrays import AnyArray, AnyFloats, Bools, Ints, Linear
 from pgfl.simulate.communicator import ALONE, Communicator
-from pgfl.simulate.flat_layout import Layout
+from pgfl.simulate.layout import Layout
 
 DIGITS = 53
 LEAST_EXPONENT = -800  # numbers below 2⁻⁸⁰⁰ share its grid

@@ -1,9 +1,13 @@
-"""`train`: a federation, an algorithm and an objective in; a result out."""
+"""`train`: a federation, an algorithm and an objective in; a result out.
+
+What `train` is given, checked before anything is computed: one sentence for each usual mistake.
+"""
 
 from __future__ import annotations
 
+import inspect
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -12,48 +16,147 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from pgfl.array_types import AnyArray, DTypeLike, Ints
-from pgfl.core.algorithms import PGFL, Algorithm
-from pgfl.core.federation import Federation
-from pgfl.core.measures import LOWER_IS_BETTER, MEASURES, check_wanted
-from pgfl.core.schedules import Participants
-from pgfl.core.stated_rho import stated_rho
-from pgfl.core.training_defaults import Library, Stop
-from pgfl.objectives import Ridge
-from pgfl.privacy.carried_accounts import Statement
-from pgfl.results.measured import ClientFigures, Measured, over_runs
+from pgfl.algorithms.algorithms import PGFL, Algorithm, stated_rho
+from pgfl.algorithms.schedules import Library, Participants, Stop
+from pgfl.arrays import AnyArray, DTypeLike, Ints
+from pgfl.errors import PrivacyError, UsageError
+from pgfl.federation.federation import Federation
+from pgfl.metrics import LOWER_IS_BETTER, MEASURES, check_wanted
+from pgfl.objectives import Objective, Ridge
+from pgfl.privacy.carried import Statement
+from pgfl.privacy.request import Privacy
+from pgfl.results.measures import ClientFigures, Measured, over_runs
 from pgfl.results.result import EndedBy, Result, RunModels
 from pgfl.results.verdict import Verdict, worst_of_runs
 from pgfl.simulate import memory
-from pgfl.simulate.automatic_rho import with_rho
+from pgfl.simulate.checkpoint import Checkpoints
 from pgfl.simulate.communicator import ALONE, Communicator, Gathering
 from pgfl.simulate.continuing import Continuation, state_of
 from pgfl.simulate.engine_choice import installed, with_engine
-from pgfl.simulate.label_classes import classes_of, with_classes
-from pgfl.simulate.notebook_progress import notebook_bar
 from pgfl.simulate.notices import warnings
-from pgfl.simulate.prediction_points import points
-from pgfl.simulate.problems import Objectives, check_clusters, objective_of
+from pgfl.simulate.options import TrainingOptions, as_metrics
+from pgfl.simulate.predictions import points
+from pgfl.simulate.problems import Objectives, check_clusters, classes_of, objective_of, with_classes
+from pgfl.simulate.progress import notebook_bar
 from pgfl.simulate.recorder import columns
+from pgfl.simulate.rho import with_rho
 from pgfl.simulate.simulator import Observer, Simulator, check_engine
-from pgfl.simulate.train_arguments import (
-    check_algorithm,
-    check_federation,
-    check_helpers,
-    check_objective,
-    check_privacy,
-    check_spent_once,
-    check_start,
-    made_federation,
-)
-from pgfl.simulate.training_options import TrainingOptions, as_metrics
-from pgfl.usage import explained
+from pgfl.suggestions import explained, kind_of
 
 if TYPE_CHECKING:
     from pgfl.privacy.request import Privacy
-    from pgfl.results.record_digests import RecordDigests
-    from pgfl.results.training_state import TrainingState
+    from pgfl.results.state import RecordDigests, TrainingState
     from pgfl.simulate.checkpoint import Checkpoints
+
+
+ORDER = "train(federation, algorithm, objective)"
+PLACES: dict[type, str] = {Federation: "first", Algorithm: "second", Objective: "third"}
+
+
+def check_federation(federation: object) -> None:
+    """Raise unless it is a federation, or a function that makes one for a run."""
+    if isinstance(federation, Federation):
+        return
+    if isinstance(federation, type) or not callable(federation):
+        raise UsageError(
+            f"The first argument of {ORDER} is a federation, or a function that makes one; got {kind_of(federation)}"
+            f"{_advice(federation, Federation)}."
+        )
+    try:
+        inspect.signature(federation).bind(0)
+    except TypeError:
+        raise UsageError(
+            "A function that makes federations takes the number of the run; write `lambda run: …` or `def make(run)`."
+        ) from None
+    except ValueError:  # a callable without a signature
+        return
+
+
+def made_federation(federation_of: Callable[[int], object], run: int) -> Federation:
+    """The federation that a function makes for a run."""
+    made = federation_of(run)
+    if not isinstance(made, Federation):
+        raise UsageError(f"The function that makes federations returned {kind_of(made)}; return a Federation.")
+    return made
+
+
+def check_algorithm(algorithm: object) -> None:
+    """Raise unless it is an algorithm or left out."""
+    if algorithm is None or isinstance(algorithm, Algorithm):
+        return
+    raise UsageError(
+        f"The second argument of {ORDER} is an algorithm such as PGFL(rho=5.0); got {kind_of(algorithm)}"
+        f"{_advice(algorithm, Algorithm)}."
+    )
+
+
+def check_objective(objective: object) -> None:
+    """Raise unless it is an objective, a mapping from clusters to objectives, or left out."""
+    parts = list(objective.values()) if isinstance(objective, Mapping) else [objective]
+    wrong = [part for part in parts if not isinstance(part, Objective)]
+    if objective is None or (parts and not wrong):
+        return
+    got = kind_of(wrong[0]) if wrong else "a mapping without clusters"
+    raise UsageError(
+        f"The third argument of {ORDER} is an objective such as Ridge(lam=0.01), or a mapping from clusters to "
+        f"objectives; got {got}{_advice(wrong[0], Objective) if wrong else ''}."
+    )
+
+
+def check_privacy(privacy: object) -> None:
+    """Raise unless it is a `Privacy` or left out."""
+    if privacy is None or isinstance(privacy, Privacy):
+        return
+    epsilon = privacy if isinstance(privacy, int | float) and not isinstance(privacy, bool) else 4.0
+    example = f"Privacy(epsilon={epsilon}, max_releases=50)"
+    raise UsageError(f"privacy takes a Privacy; got {kind_of(privacy)}: write privacy={example}.")
+
+
+def check_start(start: object, new_clients: object = (), moved_records: object = None) -> None:
+    """Raise unless it is an earlier result or left out; and for statements about it that are none."""
+    if isinstance(new_clients, str) or not isinstance(new_clients, Collection):
+        raise UsageError(f"new_clients takes a list of names; got {kind_of(new_clients)}.")
+    if moved_records is not None and not isinstance(moved_records, bool):
+        raise UsageError(f"moved_records takes True, False or None; got {kind_of(moved_records)}.")
+    if start is None and (new_clients or moved_records is not None):
+        raise UsageError("new_clients and moved_records are about an earlier result; give it as start.")
+    if start is None or isinstance(start, Result):
+        return
+    advice = f": write start=Result.load({str(start)!r})" if isinstance(start, str | Path) else ""
+    raise UsageError(f"start takes the Result of an earlier training; got {kind_of(start)}{advice}.")
+
+
+def check_spent_once(federation: Federation, privacy: Privacy | None, runs: int) -> None:
+    """Raise if several runs would release models of the same records, with noise that is meant for real use."""
+    if privacy is not None and runs > 1 and not federation.generated and privacy.noise_for(federation) == "secure":
+        raise PrivacyError(
+            f"runs = {runs} releases models of the same records {runs} times, and each time spends the budget; train "
+            'once, or with noise="seeded" for a simulation that is not shared.'
+        )
+
+
+def check_helpers(checkpoints: object, progress: object) -> None:
+    """Raise for checkpoints and a progress report that cannot be used."""
+    if checkpoints is not None and not isinstance(checkpoints, Checkpoints):
+        raise UsageError(
+            f"checkpoints takes a Checkpoints; got {kind_of(checkpoints)}: write "
+            "checkpoints=Checkpoints(folder, fingerprint, every=10), from pgfl.simulate.checkpoint."
+        )
+    if progress is not None and progress is not False and not callable(progress):
+        raise UsageError(
+            "progress takes a function of the rounds done, the rounds in all and the news, or False for no bar in "
+            f"notebooks; got {kind_of(progress)}."
+        )
+
+
+def _advice(value: object, wanted: type) -> str:
+    """What to do with a value that is not what was wanted: put it elsewhere, or make an object of its class."""
+    if place := next((place for kind, place in PLACES.items() if isinstance(value, kind)), None):
+        return f", which comes {place}"
+    if wanted is Federation:
+        return "; make one with Federation.from_clients, read_federation or synthetic_regression"
+    return f"; write {value.__name__}()" if isinstance(value, type) and issubclass(value, wanted) else ""
+
 
 Progress = Callable[[int, int, dict[str, Any]], None]
 FederationOfRun = Callable[[int], Federation]
@@ -225,7 +328,7 @@ def _digests(first: Federation, privacy: Privacy, earlier: Continuation | None) 
     """The digests of all records so far, where noise protects them."""
     if privacy.noise_for(first) != "secure":
         return None
-    from pgfl.results.record_digests import RecordDigests
+    from pgfl.results.state import RecordDigests
 
     digests = RecordDigests.of(first, None if earlier is None else earlier.start.digests)
     return digests if earlier is None else earlier.compare(digests)
@@ -261,7 +364,7 @@ def _most_kept(first: Federation, options: TrainingOptions) -> float:
     """The largest share of the rows' registers that kernels may keep beside the rows."""
     if options.engine != "numba" or not installed():
         return 0.0
-    from pgfl.simulate.numba_zeros import LOOKED_AT, WORTH, may_be_left_out
+    from pgfl.simulate.compiled.sparse import LOOKED_AT, WORTH, may_be_left_out
 
     rows = np.ascontiguousarray(first.features[:LOOKED_AT], dtype=options.dtype)
     return WORTH if may_be_left_out(rows) else 0.0

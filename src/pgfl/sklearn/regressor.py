@@ -10,21 +10,19 @@ from sklearn.base import RegressorMixin
 from sklearn.metrics import r2_score
 from sklearn.utils.validation import validate_data
 
-from pgfl.array_types import AnyFloats, Floats
-from pgfl.core.algorithms import Algorithm
-from pgfl.core.encoded_columns import TargetColumn
-from pgfl.core.training_defaults import ENGINE, Library
+from pgfl.algorithms.algorithms import Algorithm
+from pgfl.algorithms.schedules import ENGINE, Library
+from pgfl.arrays import AnyFloats, Floats
 from pgfl.errors import PrivacyError
+from pgfl.federation.columns import TargetColumn
 from pgfl.objectives import KINDS as OBJECTIVES
 from pgfl.objectives import Huber, Objective
 from pgfl.privacy.request import Noise
-from pgfl.results.array_rows import ArrayRows
 from pgfl.results.model import Clusters
-from pgfl.sklearn.federated_estimator import FederatedEstimator
-from pgfl.sklearn.fits_account import PrivacyAccount
-from pgfl.sklearn.known_arguments import INSTEAD, INSTEAD_IN_FIT
-from pgfl.sklearn.stated_bounds import Bounds, spanned, stated_bounds
-from pgfl.usage import explained
+from pgfl.results.rows import ArrayRows
+from pgfl.sklearn.arguments import INSTEAD, INSTEAD_IN_FIT, Bounds, PrivacyAccount, spanned, stated_bounds
+from pgfl.sklearn.estimator import FederatedEstimator
+from pgfl.suggestions import explained
 
 
 class PGFLRegressor(RegressorMixin, FederatedEstimator):  # type: ignore[misc]

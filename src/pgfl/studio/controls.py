@@ -7,15 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, get_args
 
+from pgfl.algorithms.algorithms import ClientKind
 from pgfl.config import Config
-from pgfl.config.schema import (
-    TRAINED_BY_GRADIENT,
-    AlgorithmKind,
-    Decay,
-    GraphSettings,
-    SyntheticData,
-)
-from pgfl.core.algorithms import ClientKind
+from pgfl.config.schema import TRAINED_BY_GRADIENT, AlgorithmKind, Decay, GraphSettings, SyntheticData
 from pgfl.privacy.trust import Level
 from pgfl.studio.play_state import PlayState
 

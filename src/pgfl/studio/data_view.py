@@ -8,14 +8,12 @@ from pathlib import Path
 from nicegui import background_tasks, events, run, ui
 from nicegui.client import Client
 
-from pgfl.data.table_facts import TableFacts
 from pgfl.errors import PgflError
-from pgfl.studio.columns_card import ColumnsCard
-from pgfl.studio.plan_card import PlanCard
+from pgfl.federation.survey import TableFacts
 from pgfl.studio.python_text import python_text
-from pgfl.studio.run_card import RunCard
+from pgfl.studio.run_card import PlanCard, RunCard
 from pgfl.studio.shell import Look, button, card, note, replace_address, show_text
-from pgfl.studio.table_form import TableForm, checked
+from pgfl.studio.table_form import ColumnsCard, TableForm, checked
 
 LARGEST = 2 * 2**30  # bytes
 

@@ -9,12 +9,12 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-from pgfl.core.algorithms import PGFL
-from pgfl.core.schedules import Decaying
-from pgfl.data.mnist import SECTION_V_B
+from pgfl.algorithms.algorithms import PGFL
+from pgfl.algorithms.schedules import Decaying
+from pgfl.federation.mnist import SECTION_V_B
+from pgfl.lab.paper.conditions import DECREASING, DIFFERENT, GUARANTEED, KINDS, TAU, Kind, digits, everyone
+from pgfl.lab.paper.experiments import DigitData, RegressionData, Trial
 from pgfl.objectives import Huber
-from pgfl.paper.conditions import DECREASING, DIFFERENT, GUARANTEED, KINDS, TAU, Kind, digits, everyone
-from pgfl.paper.experiments import DigitData, RegressionData, Trial
 
 CLAIMS = "claims.json"
 STRONG_NOISE = 0.003

@@ -119,7 +119,7 @@ class NetworkView:
 
     async def _show_site(self) -> None:
         try:
-            from pgfl.deploy.site.site_status import status_of
+            from pgfl.network.site.status import status_of
 
             found = await run.io_bound(status_of, Path(self.site).expanduser())
         except (PgflError, OSError) as error:

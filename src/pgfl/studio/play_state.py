@@ -13,11 +13,11 @@ from urllib.parse import urlencode
 import tomli_w
 
 from pgfl.config import Config, parse
-from pgfl.config.reading import change, presets, settings_of
+from pgfl.config.files import change, presets, settings_of
 from pgfl.config.schema import TRAINED_BY_GRADIENT, AlgorithmSettings, SyntheticData
-from pgfl.did_you_mean import nearest
 from pgfl.errors import ConfigError
 from pgfl.studio.figure_presets import Figure, figures
+from pgfl.suggestions import nearest
 
 FIRST = "fig1"
 TOO_LARGE = ("million-clients",)

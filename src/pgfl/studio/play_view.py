@@ -11,20 +11,15 @@ from nicegui.client import Client
 
 from pgfl.config import Config, to_toml
 from pgfl.errors import PgflError
-from pgfl.studio import epsilon_sweep
+from pgfl.studio import workers as epsilon_sweep
+from pgfl.studio.charts import tasks
 from pgfl.studio.control_panel import ChoiceField, SliderField
 from pgfl.studio.controls import CHOICES, EPSILON, SLIDERS, TRUST_CHOICE, Choice, Slider, choose, owner_of
-from pgfl.studio.curve_card import CurveCard
-from pgfl.studio.network_card import NetworkCard
-from pgfl.studio.paper_cards import ClaimsCard, DigitsCard
-from pgfl.studio.pictures import tasks
-from pgfl.studio.plane_card import PlaneCard
+from pgfl.studio.play_cards import ClaimsCard, CurveCard, DigitsCard, NetworkCard, PlaneCard, PrivacyCards
 from pgfl.studio.play_state import PlayState, beside, choices, figure_of, preview_of
-from pgfl.studio.played import Played
-from pgfl.studio.privacy_cards import PrivacyCards
 from pgfl.studio.python_text import python_text
 from pgfl.studio.shell import Look, button, replace_address, show_text
-from pgfl.studio.workers import NewestOnly, Workers
+from pgfl.studio.workers import NewestOnly, Played, Workers
 
 USUAL_EPSILON = 8.0
 REMEMBERED = 64

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import MISSING, fields
 from typing import Any
 
+from pgfl.algorithms.algorithms import KINDS
 from pgfl.config import Config
 from pgfl.config.schema import Decay, MnistData, TableData
-from pgfl.core.algorithms import KINDS
-from pgfl.core.declarations import Column
+from pgfl.federation.declarations import Column
 from pgfl.privacy.request import Privacy
 
 WIDTH = 100

@@ -13,7 +13,7 @@ from nicegui import json as page_json
 from nicegui import ui
 from nicegui.client import Client
 
-from pgfl.studio.palette import BLUE, Theme, theme
+from pgfl.studio.charts import BLUE, Theme, theme
 
 VIEWS = {"/": "Play", "/data": "Your data", "/runs": "Runs", "/network": "Network"}
 DARK_COOKIE = "pgfl-studio-dark"

@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from collections import Counter
 
-from pgfl.core.assured import Refusal
-from pgfl.deploy.wire import Kind
+from pgfl.algorithms.accuracy import Refusal
+from pgfl.network.protocol.wire import Kind
 from tests.privacy.two_worlds.frames import opened
 
 FEWEST = 20

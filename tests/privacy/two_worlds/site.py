@@ -10,7 +10,7 @@ from collections import Counter
 
 import numpy as np
 
-from pgfl.deploy.wire import VERSION, Kind
+from pgfl.network.protocol.wire import VERSION, Kind
 from tests.privacy.two_worlds import device
 from tests.privacy.two_worlds.frames import challenge, frame, opened, refused, request, stop, welcome
 

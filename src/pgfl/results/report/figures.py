@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from pgfl.core.measures import MEASURES
+from pgfl.metrics import MEASURES
 
 SPENDING = {
     "releases": "releases",

@@ -1,0 +1,104 @@
+"""Training options: everything that a training needs besides the data, the algorithm and the objectives."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from numbers import Integral
+from typing import TYPE_CHECKING, get_args
+
+import numpy as np
+
+from pgfl.algorithms import schedules as default
+from pgfl.algorithms.schedules import Library, Participants, Stop, check_participants
+from pgfl.arrays import DTypeLike
+from pgfl.errors import ConfigError, UsageError
+from pgfl.metrics import METRICS
+from pgfl.streams import SEED_LIMIT
+from pgfl.suggestions import kind_of, nearest
+
+if TYPE_CHECKING:
+    from pgfl.privacy.request import Privacy
+
+
+THREADS_PER_CORE = 8
+
+
+@dataclass(frozen=True)
+class TrainingOptions:
+    """Training options: everything but the data, the algorithm and the objectives."""
+
+    rounds: int = default.ROUNDS
+    participants: Participants = default.PARTICIPANTS
+    privacy: Privacy | None = None
+    seed: int = default.SEED
+    runs: int = default.RUNS
+    record_every: int = default.RECORD_EVERY
+    metrics: tuple[str, ...] = default.METRICS
+    dtype: DTypeLike = np.float64
+    threads: int | None = default.THREADS
+    engine: Library = default.ENGINE
+    stop: Stop = default.STOP
+    kernels_loaded: bool = False  # "auto" then need not save the time that loading Numba takes
+
+    def __post_init__(self) -> None:
+        for name in ("rounds", "runs", "record_every"):
+            if check_whole(name, getattr(self, name)) < 1:
+                raise ConfigError(f"{name} must be at least 1; got {getattr(self, name)}.")
+        if not 0 <= check_whole("seed", self.seed) < SEED_LIMIT:
+            raise ConfigError(f"seed must be 0 or more, and below 2⁶³; got {self.seed}.")
+        check_participants(self.participants)
+        check_threads(self.threads)
+        check_precision(self.dtype)
+        if self.engine not in get_args(Library):
+            names = get_args(Library)
+            advice = nearest(self.engine, names)
+            raise ConfigError(f"Unknown engine {kind_of(self.engine)}{advice}; choose auto, numpy, numba or jax.")
+        if self.stop not in get_args(Stop):
+            raise ConfigError(f'stop must be "converged" or "never"; got {self.stop!r}.')
+        as_metrics(self.metrics)
+
+
+def as_metrics(metrics: Iterable[str]) -> tuple[str, ...]:
+    """The names of metrics, if they are known."""
+    if isinstance(metrics, str):
+        raise UsageError(f'metrics takes several names; write metrics=["{metrics}"].')
+    if not isinstance(metrics, Iterable):
+        raise UsageError(f'metrics takes names such as ["nmsd", "objective"]; got {kind_of(metrics)}.')
+    names = tuple(metrics)
+    if unknown := [name for name in names if name not in METRICS]:
+        advice = nearest(unknown[0], METRICS)
+        raise ConfigError(f"Unknown metric {unknown[0]}{advice}; choose from {', '.join(METRICS)}.")
+    return names
+
+
+def check_whole(name: str, value: object) -> int:
+    """The value, if it is a whole number."""
+    if isinstance(value, bool) or not isinstance(value, Integral):
+        raise UsageError(f"{name} takes a whole number; got {kind_of(value)}.")
+    return int(value)
+
+
+def check_precision(dtype: object) -> None:
+    """Raise unless it is single or double precision."""
+    try:
+        name = np.dtype(dtype).name  # type: ignore[call-overload]
+    except TypeError:
+        name = None
+    if name not in ("float32", "float64"):
+        raise UsageError(f"dtype takes numpy.float64 or numpy.float32; got {kind_of(dtype)}.")
+
+
+def check_threads(threads: int | None) -> None:
+    """Raise for a number of threads that makes no sense on this machine."""
+    most = THREADS_PER_CORE * cores()
+    if threads is not None and not 1 <= check_whole("threads", threads) <= most:
+        raise ConfigError(
+            f"threads = {threads} makes no sense on a machine with {cores()} cores; give 1 to {most}, or leave it out."
+        )
+
+
+def cores() -> int:
+    """How many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
