@@ -134,7 +134,7 @@ def known(name: str, study: Study, folder: Path, share: float = NEARLY_ALL) -> K
             columns[column] = {"categories": sorted(table[column].unique())}
     file = name.replace("/", "-") + ".csv"
     table.to_csv(folder / file, index=False)
-    data = {"kind": "table", "clients": file, "target": target, "columns": columns, "intercept": True, "test": 0.2}
+    data = {"kind": "table", "table": file, "target": target, "columns": columns, "intercept": True, "test": 0.2}
     settings = {
         "data": data,
         "graph": {"kind": "complete"},

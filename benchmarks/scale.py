@@ -178,11 +178,11 @@ def read_table(path: str) -> None:
     """Read a table, and print the memory that it took."""
     import polars as pl
 
-    from pgfl import read_federation
+    from pgfl import Federation
 
     pl.DataFrame({"x": [1.0]}).lazy().collect()
     before = memory("VmRSS")
-    made = read_federation(path, dtype=np.float32)
+    made = Federation.read(path, dtype=np.float32)
     _print_memory(before, made.features.nbytes)
 
 

@@ -228,9 +228,7 @@ def _plain(text: str) -> str:
 
 GROUPS = {
     "Federations": ("Federation", "ClientData", "TestSet", "Graph", "Column"),
-    "Reading and generating data": (
-        "read_federation", "synthetic_regression", "mnist_federation", "save_federation", "open_federation",
-    ),
+    "Generating data": ("synthetic_regression", "mnist_federation"),
     "Training": ("train", "PGFL", "ExactMixing", "OneStep", "FedAvg", "Decaying"),
     "Objectives": ("Ridge", "Huber", "Logistic", "Softmax", "Objective", "MarginObjective", "Bounds"),
     "Privacy": ("Privacy", "plan", "Facts"),

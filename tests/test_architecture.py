@@ -119,8 +119,8 @@ def test_public_names_are_these():
     assert pgfl.__all__ == [
         "PGFL", "Bounds", "ClientData", "Column", "Comparison", "Decaying", "ExactMixing", "Facts", "FedAvg",
         "Federation", "Graph", "Hinge", "Huber", "Logistic", "MarginObjective", "Model", "Objective", "OneStep",
-        "Privacy", "Result", "Ridge", "Softmax", "TestSet", "mnist_federation", "open_federation", "plan",
-        "read_federation", "save_federation", "synthetic_regression", "train",
+        "Privacy", "Result", "Ridge", "Softmax", "TestSet", "mnist_federation", "plan",
+        "synthetic_regression", "train",
     ]  # fmt: skip
     for name in pgfl.__all__:
         assert getattr(pgfl, name) is not None

@@ -12,7 +12,7 @@ import pytest
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.metrics import r2_score, roc_auc_score
 
-from pgfl import read_federation
+from pgfl import Federation
 from pgfl.config import load
 from tests.command_line import run
 
@@ -73,7 +73,7 @@ def centralised(name, folder, cluster, at_its_own_defaults=False):
     Or as scikit-learn is without any settings: `Ridge()` and `LogisticRegression()`.
     """
     data = load(folder / "first.toml").data
-    federation = read_federation(
+    federation = Federation.read(
         folder / f"{name}.csv", target=data.target, columns=data.columns, test=data.test, intercept=True, seed=0
     )
     q = federation.cluster_ids.index(cluster)

@@ -13,9 +13,7 @@ if TYPE_CHECKING:
     from pgfl.federation.federation import ClientData, Federation, TestSet
     from pgfl.federation.graphs import Graph
     from pgfl.federation.mnist import mnist_federation
-    from pgfl.federation.storage import open_federation, save_federation
     from pgfl.federation.synthetic import synthetic_regression
-    from pgfl.federation.tables import read_federation
     from pgfl.objectives import Bounds, Hinge, Huber, Logistic, MarginObjective, Objective, Ridge, Softmax
     from pgfl.planning.facts import Facts
     from pgfl.planning.planner import plan
@@ -51,10 +49,7 @@ __all__ = [
     "Softmax",
     "TestSet",
     "mnist_federation",
-    "open_federation",
     "plan",
-    "read_federation",
-    "save_federation",
     "synthetic_regression",
     "train",
 ]
@@ -63,9 +58,7 @@ _HOMES = {
     "pgfl.federation.declarations": ("Column",),
     "pgfl.algorithms.algorithms": ("PGFL", "ExactMixing", "FedAvg", "OneStep"),
     "pgfl.federation.mnist": ("mnist_federation",),
-    "pgfl.federation.storage": ("open_federation", "save_federation"),
     "pgfl.federation.synthetic": ("synthetic_regression",),
-    "pgfl.federation.tables": ("read_federation",),
     "pgfl.federation.federation": ("ClientData", "Federation", "TestSet"),
     "pgfl.objectives": ("Bounds", "Hinge", "Huber", "Logistic", "MarginObjective", "Objective", "Ridge", "Softmax"),
     "pgfl.planning.facts": ("Facts",),

@@ -133,10 +133,10 @@ def _complaint(
     instead: Mapping[str, str],
 ) -> str:
     name = example.partition("(")[0]
-    parameters = {key: value for key, value in signature.parameters.items() if key != "self"}
+    parameters = {key: value for key, value in signature.parameters.items() if key not in ("self", "cls")}
     by_name = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.VAR_KEYWORD)
     by_position = [key for key, value in parameters.items() if value.kind not in by_name]
-    given = len(args) - ("self" in signature.parameters)
+    given = len(args) - (len(signature.parameters) - len(parameters))
     if unknown := [key for key in kwargs if key not in parameters]:
         if advice := instead.get(unknown[0]):
             return f"{name} has no argument {unknown[0]}; {advice}."

@@ -45,7 +45,7 @@ def test_the_same_rules_in_python_and_in_a_config(values, words):
         Column(**values)
     assert str(error.value).startswith(words) or words in str(error.value)
     with pytest.raises(ConfigError) as configured:
-        parse({"data": {"kind": "table", "clients": "x.csv", "columns": {"age": values}}})
+        parse({"data": {"kind": "table", "table": "x.csv", "columns": {"age": values}}})
     assert str(configured.value) == str(error.value).replace("`", "`data.columns.age.", 1)
     assert "\n" not in str(error.value)
 
@@ -57,7 +57,7 @@ def test_unknown_keys_and_values_that_are_no_tables():
         ([1], "`data.columns` must be a table"),
     ]:
         with pytest.raises(ConfigError, match=words):
-            parse({"data": {"kind": "table", "clients": "x.csv", "columns": columns}})
+            parse({"data": {"kind": "table", "table": "x.csv", "columns": columns}})
 
 
 def test_whole_numbers_are_categories_as_cells_hold_them():
@@ -77,14 +77,14 @@ def test_a_config_keeps_its_declarations():
         "smoker": {"boolean": True},
         "y": {"labels": ["no", "yes"]},
     }
-    data = {"kind": "table", "clients": "x.csv", "columns": columns, "ignore": ["id"], "test": 0.2, "client": "patient"}
+    data = {"kind": "table", "table": "x.csv", "columns": columns, "ignore": ["id"], "test": 0.2, "client": "patient"}
     config = parse({"data": data})
     assert config.data.columns["age"] == Column(bounds=(18, 90), missing=40)
     import tomllib
 
     again = parse(tomllib.loads(to_toml(config)))
     assert again == config
-    assert "columns" not in to_toml(parse({"data": {"kind": "table", "clients": "x.csv"}}))
+    assert "columns" not in to_toml(parse({"data": {"kind": "table", "table": "x.csv"}}))
 
 
 @pytest.mark.parametrize(
@@ -100,11 +100,11 @@ def test_a_config_keeps_its_declarations():
 )
 def test_bad_keys_of_a_table(data, words):
     with pytest.raises(ConfigError, match=words):
-        parse({"data": {"kind": "table", "clients": "x.csv"} | data})
+        parse({"data": {"kind": "table", "table": "x.csv"} | data})
 
 
 def test_folds_are_runs():
-    table = {"kind": "table", "clients": "x.csv", "folds": 5}
+    table = {"kind": "table", "table": "x.csv", "folds": 5}
     assert parse({"data": table}).runs == 5
     assert parse({"data": table, "runs": 10}).runs == 10
     with pytest.raises(ConfigError, match=r"`runs` = 7 is no multiple of `data.folds` = 5; every run is one fold"):
@@ -115,7 +115,7 @@ def test_folds_are_runs():
 
 def test_several_private_runs_on_the_same_records_are_refused():
     settings = {
-        "data": {"kind": "table", "clients": "x.csv"}, "runs": 3, "objective": {"kind": "huber"},
+        "data": {"kind": "table", "table": "x.csv"}, "runs": 3, "objective": {"kind": "huber"},
         "privacy": {"epsilon": 4.0, "x_norm": 1.0},
     }  # fmt: skip
     with pytest.raises(ConfigError, match=r"`runs` = 3 releases models of the same records 3 times.*set runs = 1"):
@@ -127,7 +127,7 @@ def test_several_private_runs_on_the_same_records_are_refused():
 
 
 def private(columns, **privacy):
-    data = {"kind": "table", "clients": "x.csv", "columns": columns}
+    data = {"kind": "table", "table": "x.csv", "columns": columns}
     return {"data": data, "objective": {"kind": "huber"}, "privacy": {"epsilon": 4.0} | privacy}
 
 

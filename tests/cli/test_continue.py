@@ -14,7 +14,7 @@ CONFIG = """
 rounds = 6
 [data]
 kind = "table"
-clients = "clients.csv"
+table = "clients.csv"
 [graph]
 kind = "complete"
 [objective]

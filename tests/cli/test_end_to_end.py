@@ -25,7 +25,7 @@ EDGES = "source,target\nnorth,south\n"
 CONFIG = """rounds = 12
 [data]
 kind = "table"
-clients = "clients.csv"
+table = "clients.csv"
 [graph]
 kind = "edges"
 edges = "edges.csv"

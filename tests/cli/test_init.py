@@ -139,7 +139,7 @@ def test_ids_constants_and_free_text_are_ignored_and_missing_cells_get_an_indica
     assert (code, err) == (0, "")
     settings = tomllib.loads((tmp_path / "deep" / "c.toml").read_text("utf-8"))
     assert settings["data"] == {
-        "kind": "table", "clients": "../t.csv", "target": "y", "client": "patient", "intercept": True, "test": 0.2,
+        "kind": "table", "table": "../t.csv", "target": "y", "client": "patient", "intercept": True, "test": 0.2,
         "ignore": ["record_id", "always", "note"],
         "columns": {
             "bmi": {"bounds": "data", "missing": "indicator"},

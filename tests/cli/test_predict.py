@@ -134,7 +134,7 @@ def test_a_classifier_writes_labels_and_probabilities_where_they_are_wanted(clas
     assert more.columns == [*frame.columns, "probability_healthy", "probability_ill", "prediction"]
     chances = more["probability_ill"].cast(pl.Float64).to_numpy()
     np.testing.assert_array_equal(chances > 0.5, (more["prediction"] == "ill").to_numpy())
-    np.testing.assert_array_equal(chances, Model.load(classifier).predict(frame))
+    np.testing.assert_array_equal(chances, Model.load(classifier).predict_proba(frame)[:, 1])
 
 
 def test_blank_lines_are_no_rows_and_quotes_survive(folder, tmp_path):

@@ -129,7 +129,7 @@ def private_table(folder, **privacy):
     lines = [f"{key} = {json.dumps(value)}" for key, value in keys.items()]
     config = folder / "mine.toml"
     config.write_text(
-        'rounds = 2\n[data]\nkind = "table"\nclients = "clients.csv"\ntest = "clients.csv"\n'
+        'rounds = 2\n[data]\nkind = "table"\ntable = "clients.csv"\ntest = "clients.csv"\n'
         '[graph]\nkind = "line"\n[objective]\nkind = "logistic"\n[privacy]\n' + "\n".join(lines) + "\n"
     )
     return config

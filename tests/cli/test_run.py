@@ -239,7 +239,7 @@ def test_progress_that_is_not_counted_is_told_in_per_cent(capsys, monkeypatch):
 DIVERGES = """rounds = 300
 [data]
 kind = "table"
-clients = "clients.csv"
+table = "clients.csv"
 test = "clients.csv"
 [graph]
 kind = "line"

@@ -39,7 +39,7 @@ runs = 1
 
 [data]
 kind = "table"
-clients = "clients.csv"
+table = "clients.csv"
 target = "y"
 [graph]
 kind = "edges"
@@ -88,7 +88,7 @@ def config_file(tmp_path):
 def test_the_contract_s_example_loads_with_paths_relative_to_the_config(config_file, tmp_path):
     config = load(config_file(CONTRACT))
     assert config.name == "mine"
-    assert config.data.clients == str(tmp_path / "clients.csv")
+    assert config.data.table == str(tmp_path / "clients.csv")
     assert config.graph.edges == str(tmp_path / "edges.csv")
     assert (config.algorithm.rho, config.algorithm.tau, config.algorithm.participants) == (5.0, 0.4, "all")
     assert not config.privacy.enabled
@@ -98,9 +98,9 @@ def test_the_contract_s_example_loads_with_paths_relative_to_the_config(config_f
 
 def test_absolute_and_home_paths_stay(config_file, monkeypatch):
     monkeypatch.setenv("HOME", "/users/ann")
-    path = config_file('[data]\nkind = "table"\nclients = "/data/c.csv"\ntest = "~/t.csv"\n')
+    path = config_file('[data]\nkind = "table"\ntable = "/data/c.csv"\ntest = "~/t.csv"\n')
     data = load(path).data
-    assert (data.clients, data.test) == ("/data/c.csv", "/users/ann/t.csv")
+    assert (data.table, data.test) == ("/data/c.csv", "/users/ann/t.csv")
 
 
 @pytest.mark.parametrize("name", presets())
@@ -141,7 +141,9 @@ MISTAKES = [
     ("rho=3", "Unknown key `rho`; did you mean `algorithm.rho`?"),
     ("algorithm.roh=3", "Unknown key `algorithm.roh`; did you mean `algorithm.rho`?"),
     ("objective.clusters.a.lamb=3", "did you mean `objective.clusters.a.lam`?"),
-    ("data.clients=c.csv", "`data.clients` belongs to data of kind table, but `data.kind` is synthetic-regression."),
+    ("data.clients=c.csv", "Unknown key `data.clients`; it is called `data.table` now."),
+    ("run.rounds=9", "Unknown key `run.rounds`; did you mean `rounds`?"),
+    ("data.table=c.csv", "`data.table` belongs to data of kind table, but `data.kind` is synthetic-regression."),
     ("rounds='many'", "`rounds` must be a whole number; got the text 'many'."),
     ("rounds=2.5", "`rounds` must be a whole number; got 2.5."),
     ("rounds=true", "`rounds` must be a whole number; got true."),
@@ -207,12 +209,12 @@ def test_files_that_cannot_be_read(tmp_path, config_file):
     binary.write_bytes(b"\xff\xfe\x00")
     assert "UTF-8" in refusal(binary)
     assert "NUL" in refusal("a\0b")
-    assert "NUL" in refusal(config_file('[data]\nkind = "table"\nclients = "a\\u0000b"'))
+    assert "NUL" in refusal(config_file('[data]\nkind = "table"\ntable = "a\\u0000b"'))
 
 
 def test_unset_graphs_follow_the_data():
-    assert parse({"data": {"kind": "table", "clients": "c.csv"}}).graph.kind == "none"
-    assert parse({"data": {"kind": "table", "clients": "c.csv"}, "graph": {"edges": "e.csv"}}).graph.kind == "edges"
+    assert parse({"data": {"kind": "table", "table": "c.csv"}}).graph.kind == "none"
+    assert parse({"data": {"kind": "table", "table": "c.csv"}, "graph": {"edges": "e.csv"}}).graph.kind == "edges"
     assert parse({}).graph.kind == "random"
     for servers, degree in ((1, 0.0), (2, 1.0), (3, 2.0), (4, 3.0), (10, 3.0)):
         assert parse({"data": {"servers": servers}}).graph.average_degree == degree
@@ -224,7 +226,7 @@ def test_a_target_without_a_count_of_releases_covers_every_round():
     assert config.privacy.max_releases == 40
 
 
-TABLE = {"data": {"kind": "table", "clients": "c.csv"}, "objective": {"kind": "huber"}}
+TABLE = {"data": {"kind": "table", "table": "c.csv"}, "objective": {"kind": "huber"}}
 
 
 @pytest.mark.parametrize("level", [{"phi0": 1e-3}, {"phi1": 1e-3}, {"epsilon": 1.0}])
@@ -290,12 +292,12 @@ def test_the_fingerprint_covers_what_decides_the_result_and_nothing_else(tmp_pat
         assert fingerprint(load("paper-fig2", [other])) != base, other
     table = tmp_path / "c.csv"
     table.write_text("client,server,cluster,y,x\n")
-    settings = {"data": {"kind": "table", "clients": str(table)}}
+    settings = {"data": {"kind": "table", "table": str(table)}}
     before = fingerprint(parse(settings))
     moved = table.rename(tmp_path / "moved.csv")
-    assert fingerprint(parse({"data": {"kind": "table", "clients": str(moved)}})) == before
+    assert fingerprint(parse({"data": {"kind": "table", "table": str(moved)}})) == before
     moved.write_text("client,server,cluster,y,z\n")
-    assert fingerprint(parse({"data": {"kind": "table", "clients": str(moved)}})) != before
+    assert fingerprint(parse({"data": {"kind": "table", "table": str(moved)}})) != before
 
 
 # ---------------------------------------------------------------------------------------------------------- defaults

@@ -7,10 +7,10 @@ import polars as pl
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pgfl import Column, read_federation
+from pgfl import Column, Federation
 from pgfl.config import parse
 from pgfl.config.data import federations
-from pgfl.config.starter import Asked, draft_config
+from pgfl.config.starter import InitOptions, draft_config
 from pgfl.errors import PgflError
 from pgfl.federation.survey import survey
 
@@ -87,7 +87,7 @@ def test_encoded_rows_are_finite_and_within_the_bound_that_privacy_relies_on(cel
     table = {"client": ["a"] * len(cells), "y": [0.0] * len(cells), "x": cells}
     dtype = np.float32 if single else np.float64
     options = {"columns": {"x": declared}, "intercept": intercept, "dtype": dtype}
-    made = attempted(lambda: read_federation(pl.DataFrame(table, strict=False), **options))
+    made = attempted(lambda: Federation.read(pl.DataFrame(table, strict=False), **options))
     if isinstance(made, str):
         return
     assert np.isfinite(made.features).all()
@@ -100,7 +100,7 @@ def test_any_table_is_described_and_its_first_config_runs_or_says_why_not(tmp_pa
     path = tmp_path / "t.parquet"
     pl.DataFrame(columns, strict=False).write_parquet(path)
     facts = survey(path)
-    draft = attempted(lambda: draft_config(facts, Asked(str(path))))
+    draft = attempted(lambda: draft_config(facts, InitOptions(str(path))))
     if isinstance(draft, str):
         return
     config = parse(tomllib.loads(draft.text.replace("softmax", "logistic")))

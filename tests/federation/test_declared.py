@@ -6,7 +6,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from pgfl import PGFL, Column, Huber, Privacy, Ridge, open_federation, read_federation, train
+from pgfl import PGFL, Column, Federation, Huber, Privacy, Ridge, train
 from pgfl.config import parse
 from pgfl.config.data import expected_extent, federations, fingerprint
 from pgfl.errors import ConfigError, DataError, PgflError, PrivacyError
@@ -33,7 +33,7 @@ DECLARED = {
 
 
 def read(table=TABLE, **options):
-    return read_federation(table, **{"columns": DECLARED, "ignore": ["note"]} | options)
+    return Federation.read(table, **{"columns": DECLARED, "ignore": ["note"]} | options)
 
 
 def test_declared_columns_become_features():
@@ -54,7 +54,7 @@ def test_a_table_without_declarations_is_taken_as_it_is_now_with_names():
         "b": [1, 2, 3, 4],
         "a": [5, 6, 7, 8],
     }
-    made = read_federation(plain)
+    made = Federation.read(plain)
     assert made.encoding.columns == (NumberColumn("b"), NumberColumn("a"))
     assert made.features.tolist() == [[2, 6], [1, 5], [3, 7], [4, 8]]
     assert made.encoding.x_norm is None
@@ -77,7 +77,7 @@ def test_frames_and_files_give_the_same_federation(tmp_path):
 
 
 def test_features_choose_and_order_columns():
-    made = read_federation(TABLE, columns={"smoker": Column(boolean=True), "sex": Column(categories="data")},
+    made = Federation.read(TABLE, columns={"smoker": Column(boolean=True), "sex": Column(categories="data")},
                            features=["smoker", "sex"])  # fmt: skip
     assert made.encoding.feature_names == ("smoker", "sex=f", "sex=m", "sex=x", "sex=other")
     assert made.encoding.ignored == ("age", "note")
@@ -93,7 +93,7 @@ def test_bounds_and_categories_of_the_data_come_from_training_rows_only():
         "c": [f"c{i}" for i in range(rows)],
     }
     columns = {"x": Column(bounds="data"), "c": Column(categories="data"), "y": Column(bounds="data")}
-    made = read_federation(table, columns=columns, test=0.5)
+    made = Federation.read(table, columns=columns, test=0.5)
     trained = sorted(round(float(value)) for value in made.encoding.target.decode(made.targets))
     assert len(trained) == 20
     assert made.encoding.columns[0].bounds == (trained[0], trained[-1])
@@ -104,7 +104,7 @@ def test_bounds_and_categories_of_the_data_come_from_training_rows_only():
 
 
 def test_a_constant_column_of_the_data_is_zero():
-    made = read_federation({"client": ["a", "b"], "y": [1, 2], "x": [7, 7]}, columns={"x": {"bounds": "data"}})
+    made = Federation.read({"client": ["a", "b"], "y": [1, 2], "x": [7, 7]}, columns={"x": {"bounds": "data"}})
     assert made.features.tolist() == [[0.0], [0.0]]
 
 
@@ -133,7 +133,7 @@ def test_labels_as_text_are_numbered_from_zero():
 def test_whole_numbers_are_labels_and_categories_however_they_are_written(cells, words):
     table = {"client": ["a"] * 4, "y": cells, "x": cells}
     columns = {"y": Column(labels=words), "x": Column(categories=words, other=False)}
-    made = read_federation(table, columns=columns)
+    made = Federation.read(table, columns=columns)
     assert made.targets.tolist() == [0, 1, 1, 0]
     assert made.features.tolist() == [[1, 0], [0, 1], [0, 1], [1, 0]]
 
@@ -206,7 +206,7 @@ class TestPlaces:
 
     def test_two_features_of_one_name_are_refused(self):
         with pytest.raises(DataError, match="Two features would be called 'intercept'"):
-            read_federation({"client": ["a"], "y": [1], "intercept": [1]}, intercept=True)
+            Federation.read({"client": ["a"], "y": [1], "intercept": [1]}, intercept=True)
 
 
 PRIVACY = Privacy(epsilon=4.0, max_releases=3, noise="seeded")
@@ -251,7 +251,7 @@ class TestConfigs:
     def settings(self, tmp_path):
         pl.DataFrame(TABLE).write_csv(tmp_path / "clients.csv")
         columns = {name: column.stated() for name, column in DECLARED.items()}
-        data = {"kind": "table", "clients": str(tmp_path / "clients.csv"), "columns": columns, "ignore": ["note"]}
+        data = {"kind": "table", "table": str(tmp_path / "clients.csv"), "columns": columns, "ignore": ["note"]}
         return {"rounds": 3, "data": data}
 
     def test_a_config_reads_what_python_reads(self, settings):
@@ -288,7 +288,7 @@ class TestConfigs:
 def test_a_stored_federation_remembers_what_was_read_from_records(tmp_path):
     read(columns=DECLARED | {"y": Column(bounds="data")}, store=tmp_path / "stored")
     with pytest.raises(PrivacyError, match="column 'y' were read from records"):
-        train(open_federation(tmp_path / "stored"), PGFL(), Huber(), rounds=1, privacy=PRIVACY)
+        train(Federation.open(tmp_path / "stored"), PGFL(), Huber(), rounds=1, privacy=PRIVACY)
 
 
 def test_features_that_look_like_ids_give_a_warning_which_under_privacy_depends_on_names_only():
@@ -296,20 +296,20 @@ def test_features_that_look_like_ids_give_a_warning_which_under_privacy_depends_
     table = {"client": ["a", "b"] * 20, "y": np.zeros(rows), "x": np.linspace(0, 1, rows), "serial": np.arange(rows)}
     warning = "Column 'serial' looks like an id but is a feature; leave it out with `ignore`."
     private = {"privacy": Privacy(phi0=1.0, x_norm=1.0, noise="seeded"), "objective": Huber()}
-    assert warning in train(read_federation(table), rounds=1).warnings
-    assert warning not in train(read_federation(table), rounds=1, **private).warnings
-    assert warning not in train(read_federation(table, ignore=["serial"]), rounds=1).warnings
-    assert warning not in train(read_federation(table, columns={"serial": {"bounds": [0, 40]}}), rounds=1).warnings
+    assert warning in train(Federation.read(table), rounds=1).warnings
+    assert warning not in train(Federation.read(table), rounds=1, **private).warnings
+    assert warning not in train(Federation.read(table, ignore=["serial"]), rounds=1).warnings
+    assert warning not in train(Federation.read(table, columns={"serial": {"bounds": [0, 40]}}), rounds=1).warnings
     named = table | {"patient_id": [1, 2] * 20}
     both = "Columns 'serial', 'patient_id' look like ids but are features; leave them out with `ignore`."
-    assert both in train(read_federation(named), rounds=1).warnings
-    assert any("'patient_id' looks" in text for text in train(read_federation(named), rounds=1, **private).warnings)
+    assert both in train(Federation.read(named), rounds=1).warnings
+    assert any("'patient_id' looks" in text for text in train(Federation.read(named), rounds=1, **private).warnings)
 
 
 def test_a_stored_federation_keeps_its_encoding_and_test_clients(tmp_path):
     rows = {"client": ["a"] * 5 + ["b"] * 5, "y": range(10), "x": range(10)}
-    made = read_federation(rows, columns={"x": {"bounds": [0, 9]}}, test=0.4, store=tmp_path / "stored")
-    again = open_federation(tmp_path / "stored")
+    made = Federation.read(rows, columns={"x": {"bounds": [0, 9]}}, test=0.4, store=tmp_path / "stored")
+    again = Federation.open(tmp_path / "stored")
     assert again.encoding == made.encoding
     assert again.tests["all"].clients.tolist() == [0, 0, 1, 1]
     with pytest.raises(ConfigError):

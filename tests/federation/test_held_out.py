@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from pgfl import read_federation
+from pgfl import Federation
 from pgfl.errors import DataError
 from pgfl.federation.places import held_out_fold, held_out_share
 
@@ -73,7 +73,7 @@ def table(rows=60):
 
 
 def test_a_share_of_a_table_is_tested_by_cluster_and_client():
-    made, whole = read_federation(table(), test=0.3), read_federation(table())
+    made, whole = Federation.read(table(), test=0.3), Federation.read(table())
     tested = np.concatenate([test.targets for test in made.tests.values()])
     assert sorted([*made.targets, *tested]) == list(range(60))
     assert made.client_ids == whole.client_ids
@@ -86,7 +86,7 @@ def test_a_share_of_a_table_is_tested_by_cluster_and_client():
 
 
 def test_a_part_holds_out_the_same_rows_and_numbers_its_own_clients():
-    whole, part = read_federation(table(), test=0.3), read_federation(table(), test=0.3, servers_subset=[1])
+    whole, part = Federation.read(table(), test=0.3), Federation.read(table(), test=0.3, servers_subset=[1])
     cut = whole.part([1])
     assert part.client_ids == cut.client_ids == ("k1", "k4")
     assert np.array_equal(part.targets, cut.targets)
@@ -102,7 +102,7 @@ def test_a_part_holds_out_the_same_rows_and_numbers_its_own_clients():
 def test_folds_of_a_table_cover_it():
     tested = []
     for fold in range(4):
-        made = read_federation(table(), folds=4, fold=fold)
+        made = Federation.read(table(), folds=4, fold=fold)
         tested += [y for test in made.tests.values() for y in test.targets]
         assert len(made.targets) + sum(len(test.targets) for test in made.tests.values()) == 60
     assert sorted(tested) == list(range(60))
@@ -113,25 +113,25 @@ ROWS = {"client": ["k1", "k0", "new"], "cluster": ["q1", "q0", "q0"], "y": [1, 2
 
 class TestTables:
     def test_known_clients_are_numbered_and_new_ones_count_for_their_cluster(self):
-        made = read_federation(table(), test=ROWS)
+        made = Federation.read(table(), test=ROWS)
         assert made.tests["q1"].clients.tolist() == [1]
         assert made.tests["q0"].clients.tolist() == [0, -1]
 
     def test_the_cluster_follows_from_the_client(self):
         rows = {name: cells for name, cells in ROWS.items() if name != "cluster"}
         with pytest.raises(DataError, match=r"data row 3: client 'new' is not in the clients' table.*'cluster'"):
-            read_federation(table(), test=rows)
-        made = read_federation(table(), test=rows | {"client": ["k1", "k0", "k2"]})
+            Federation.read(table(), test=rows)
+        made = Federation.read(table(), test=rows | {"client": ["k1", "k0", "k2"]})
         assert {cluster: test.clients.tolist() for cluster, test in made.tests.items()} == {"q0": [0, 2], "q1": [1]}
 
     def test_a_client_in_another_cluster_is_refused(self):
         with pytest.raises(DataError, match=r"data row 2: client 'k0' is in cluster 'q0' of the clients' table"):
-            read_federation(table(), test=ROWS | {"cluster": ["q1", "q1", "q0"]})
+            Federation.read(table(), test=ROWS | {"cluster": ["q1", "q1", "q0"]})
 
     def test_neither_client_nor_cluster_is_needed_where_there_is_one_cluster(self):
         plain = {name: cells for name, cells in table().items() if name not in ("server", "cluster")}
-        made = read_federation(plain, test={"y": [1], "x": [2]})
+        made = Federation.read(plain, test={"y": [1], "x": [2]})
         assert made.tests["all"].features.tolist() == [[2.0]]
         assert made.tests["all"].clients is None
         with pytest.raises(DataError, match="has no column 'cluster'"):
-            read_federation(table(), test={"y": [1], "x": [2]})
+            Federation.read(table(), test={"y": [1], "x": [2]})

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from pgfl import PGFL, Column, Huber, Logistic, Result, Ridge, Softmax, read_federation, train
+from pgfl import PGFL, Column, Federation, Huber, Logistic, Result, Ridge, Softmax, train
 from pgfl.cli.describe import names_text, values_text
 from pgfl.errors import DataError, UsageError
 from pgfl.federation.survey import survey
@@ -33,13 +33,13 @@ def warned(**columns):
 def test_a_csv_file_may_be_packed(tmp_path):
     table().to_csv(tmp_path / "t.csv", index=False)
     (tmp_path / "t.csv.gz").write_bytes(gzip.compress((tmp_path / "t.csv").read_bytes()))
-    plain, packed = (read_federation(tmp_path / name) for name in ("t.csv", "t.csv.gz"))
+    plain, packed = (Federation.read(tmp_path / name) for name in ("t.csv", "t.csv.gz"))
     np.testing.assert_array_equal(plain.features, packed.features, strict=True)
     (tmp_path / "cut.csv.gz").write_bytes((tmp_path / "t.csv.gz").read_bytes()[:-200])
     (tmp_path / "no.csv.gz").write_bytes(b"client,y\n")
     for name in ("cut.csv.gz", "no.csv.gz"):
         with pytest.raises(DataError, match=rf"{name} cannot be read"):
-            read_federation(tmp_path / name)
+            Federation.read(tmp_path / name)
 
 
 @pytest.mark.parametrize(("mark", "word"), [(";", "semicolons"), ("\t", "tabs"), ("|", "vertical bars")])
@@ -48,13 +48,13 @@ def test_another_separator_is_named(tmp_path, mark, word):
     with pytest.raises(DataError, match=f"separates its columns by {word}; save it with commas"):
         survey(tmp_path / "t.csv")
     read = pd.read_csv(tmp_path / "t.csv", sep=mark, decimal=",")  # as the message says
-    np.testing.assert_array_equal(read_federation(read).features, read_federation(table()).features)
+    np.testing.assert_array_equal(Federation.read(read).features, Federation.read(table()).features)
 
 
 def test_the_index_that_pandas_writes_is_explained(tmp_path):
     table().to_csv(tmp_path / "t.csv")
     with pytest.raises(DataError, match="index=False"):
-        read_federation(tmp_path / "t.csv")
+        Federation.read(tmp_path / "t.csv")
 
 
 @pytest.mark.parametrize("far", [10**30, 10**18])
@@ -126,22 +126,22 @@ def test_a_label_is_rare_beside_the_others_not_beside_all_rows():
 )
 def test_labels_need_an_objective_for_labels(declared, objective, sentence):
     labels = table(y=[declared[n % len(declared)] for n in range(ROWS)])
-    federation = read_federation(labels, columns={"y": Column(labels=declared)})
+    federation = Federation.read(labels, columns={"y": Column(labels=declared)})
     with pytest.raises(DataError, match=sentence):
         train(federation, PGFL(), objective, rounds=1)
 
 
 @pytest.mark.parametrize("objective", [Logistic(), Softmax()])
 def test_bounds_of_a_target_belong_to_a_regression(objective):
-    federation = read_federation(table(y=[n % 2 for n in range(ROWS)]), columns={"y": Column(bounds=(0, 1))})
+    federation = Federation.read(table(y=[n % 2 for n in range(ROWS)]), columns={"y": Column(bounds=(0, 1))})
     with pytest.raises(DataError, match=r"has bounds, but .* predicts labels; declare labels instead"):
         train(federation, PGFL(), objective, rounds=1)
 
 
 def test_wrong_calls_say_how_to_call():
     with pytest.raises(UsageError, match=r"no argument targets \(did you mean target\?\)"):
-        read_federation(table(), targets="y")
+        Federation.read(table(), targets="y")
     with pytest.raises(UsageError, match="takes 1 argument by position"):
-        read_federation(table(), "y")
+        Federation.read(table(), "y")
     with pytest.raises(UsageError, match=r"start=Result.load\('mine'\)"):
-        train(read_federation(table()), rounds=1, start="mine")
+        train(Federation.read(table()), rounds=1, start="mine")

@@ -6,7 +6,6 @@ import pytest
 
 from pgfl.errors import DataError
 from pgfl.federation.federation import ClientData, Federation, TestSet
-from pgfl.federation.storage import open_federation, save_federation
 from pgfl.federation.synthetic import synthetic_regression
 
 
@@ -17,8 +16,8 @@ def federation():
 
 @pytest.mark.parametrize("mmap", [True, False])
 def test_what_is_opened_is_what_was_saved(federation, tmp_path, mmap):
-    save_federation(federation, tmp_path / "deep" / "saved")
-    opened = open_federation(tmp_path / "deep" / "saved", mmap=mmap)
+    federation.save(tmp_path / "deep" / "saved")
+    opened = Federation.open(tmp_path / "deep" / "saved", mmap=mmap)
     assert isinstance(opened.features, np.memmap) is mmap
     for name in ("features", "targets", "offsets", "client_server", "client_cluster", "truth"):
         before, after = getattr(federation, name), getattr(opened, name)
@@ -36,8 +35,8 @@ def test_what_is_opened_is_what_was_saved(federation, tmp_path, mmap):
 def test_names_in_any_script_and_no_truth(tmp_path):
     clients = {"zoë/1": ClientData("北", "q\n", [[1.0]], [2.0]), "\x00": ClientData("s", "r", [[1.0]], [2.0])}
     tests = {"r": TestSet(np.ones((1, 1)), np.ones(1))}
-    save_federation(Federation.from_clients(clients, tests=tests), tmp_path / "saved")
-    opened = open_federation(tmp_path / "saved")
+    Federation.from_clients(clients, tests=tests).save(tmp_path / "saved")
+    opened = Federation.open(tmp_path / "saved")
     assert opened.client_ids == ("\x00", "zoë/1")
     assert opened.server_ids == ("s", "北")
     assert opened.truth is None
@@ -45,23 +44,23 @@ def test_names_in_any_script_and_no_truth(tmp_path):
 
 
 def test_mapped_features_cannot_be_written(federation, tmp_path):
-    save_federation(federation, tmp_path / "saved")
+    federation.save(tmp_path / "saved")
     with pytest.raises(ValueError, match="read-only"):
-        open_federation(tmp_path / "saved").features[0, 0] = 1.0
+        Federation.open(tmp_path / "saved").features[0, 0] = 1.0
 
 
 def test_a_part_of_a_mapped_federation_is_what_it_is_in_the_whole(federation, tmp_path):
-    save_federation(federation, tmp_path / "saved")
-    part = open_federation(tmp_path / "saved").part([1, 3])
+    federation.save(tmp_path / "saved")
+    part = Federation.open(tmp_path / "saved").part([1, 3])
     assert part.client_ids == ("client-03", "client-04", "client-05", "client-09", "client-10", "client-11")
     assert all(np.array_equal(part.rows(name)[0], federation.rows(name)[0]) for name in part.client_ids)
 
 
 def test_nothing_is_overwritten(federation, tmp_path):
-    save_federation(federation, tmp_path / "saved")
+    federation.save(tmp_path / "saved")
     before = (tmp_path / "saved" / "features.npy").read_bytes()
     with pytest.raises(DataError, match="already exists"):
-        save_federation(federation, tmp_path / "saved")
+        federation.save(tmp_path / "saved")
     assert (tmp_path / "saved" / "features.npy").read_bytes() == before
 
 
@@ -71,21 +70,21 @@ def test_a_full_disk_leaves_nothing_behind(federation, tmp_path, monkeypatch):
 
     monkeypatch.setattr("os.posix_fallocate", full, raising=False)
     with pytest.raises(DataError, match=r"cannot be saved in .*: No space left on device"):
-        save_federation(federation, tmp_path / "saved")
+        federation.save(tmp_path / "saved")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_place_that_cannot_be_written(federation, tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(DataError, match="cannot be saved"):
-        save_federation(federation, tmp_path / "file" / "saved")
+        federation.save(tmp_path / "file" / "saved")
 
 
 def test_damaged_folders_are_refused_by_name(federation, tmp_path):
     folder = tmp_path / "saved"
     with pytest.raises(DataError, match=r"federation\.json is missing"):
-        open_federation(folder)
-    save_federation(federation, folder)
+        Federation.open(folder)
+    federation.save(folder)
     page = (folder / "federation.json").read_text()
     for broken, sentence in [
         ("{", "is damaged"),
@@ -96,14 +95,14 @@ def test_damaged_folders_are_refused_by_name(federation, tmp_path):
     ]:
         (folder / "federation.json").write_text(broken)
         with pytest.raises(Exception, match=sentence) as error:
-            open_federation(folder)
+            Federation.open(folder)
         assert type(error.value).__module__ == "pgfl.errors"
     (folder / "federation.json").write_text(page)
     whole = (folder / "features.npy").read_bytes()
     for content in (b"", b"junk", whole[:90], whole[:-8]):
         (folder / "features.npy").write_bytes(content)
         with pytest.raises(DataError, match="is damaged"):
-            open_federation(folder)
+            Federation.open(folder)
     (folder / "features.npy").unlink()
     with pytest.raises(DataError, match=r"features\.npy is missing"):
-        open_federation(folder)
+        Federation.open(folder)

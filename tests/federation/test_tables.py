@@ -4,11 +4,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from pgfl import Federation
 from pgfl.errors import DataError, PgflError, TopologyError
 from pgfl.federation.graph_sources import read_edges
 from pgfl.federation.graphs import ring
-from pgfl.federation.storage import open_federation
-from pgfl.federation.tables import read_federation
 
 HEADER = "client,server,cluster,y,x1,x2\n"
 GOOD = HEADER + "bob,south,old,1,1.5,2\nann,north,young,2,3,4\nbob,south,old,3,-5e-1,6\ncid,west,old,0,7,8\n"
@@ -45,7 +44,7 @@ def one_sentence(error):
 
 class TestGoodTables:
     def test_rows_are_gathered_by_client_in_file_order(self, write):
-        federation = read_federation(write(GOOD))
+        federation = Federation.read(write(GOOD))
         assert federation.client_ids == ("ann", "bob", "cid")
         assert federation.server_ids == ("north", "south", "west")
         assert federation.cluster_ids == ("old", "young")
@@ -57,34 +56,34 @@ class TestGoodTables:
         assert not len(federation.graph.edges)
 
     def test_columns_may_come_in_any_order_and_the_target_may_be_named(self, write):
-        federation = read_federation(write("b,cost,cluster,client,a,server\n1,2,q,c,3,s\n"), target="cost")
+        federation = Federation.read(write("b,cost,cluster,client,a,server\n1,2,q,c,3,s\n"), target="cost")
         assert federation.rows("c")[0].tolist() == [[1.0, 3.0]]
         assert federation.targets.tolist() == [2.0]
 
     def test_parquet_gives_the_same_federation_as_csv(self, write, tmp_path):
-        from_csv = read_federation(write(GOOD))
+        from_csv = Federation.read(write(GOOD))
         pl.read_csv(tmp_path / "clients.csv").write_parquet(tmp_path / "clients.parquet", row_group_size=2)
-        from_parquet = read_federation(tmp_path / "clients.parquet")
+        from_parquet = Federation.read(tmp_path / "clients.parquet")
         assert np.array_equal(from_csv.features, from_parquet.features)
         assert np.array_equal(from_csv.targets, from_parquet.targets)
         assert from_csv.client_ids == from_parquet.client_ids
 
     @pytest.mark.parametrize("dtype", [np.float32, np.float64])
     def test_dtype_and_intercept(self, write, dtype):
-        federation = read_federation(write(GOOD), dtype=dtype, intercept=True)
+        federation = Federation.read(write(GOOD), dtype=dtype, intercept=True)
         assert federation.features.dtype == federation.targets.dtype == dtype
         assert federation.dimension == 3
         assert (federation.features[:, -1] == 1).all()
 
     def test_blank_lines_blanks_quotes_and_windows_line_ends_do_no_harm(self, write):
         messy = '\ufeff client , server,"cluster",y,x\r\n\r\n a ,s,q, 1 ,2\r\n , ,,,\r\n"a",s,q,3,+4.\r\n\r\n'
-        federation = read_federation(write(messy))
+        federation = Federation.read(write(messy))
         assert federation.client_ids == ("a",)
         assert federation.features.tolist() == [[2.0], [4.0]]
         assert federation.targets.tolist() == [1.0, 3.0]
 
     def test_numbers_are_ids_as_they_are_written(self, write):
-        federation = read_federation(write("client,server,cluster,y,x\n10,1,0,1,1\n9,01,0,1,1\n"))
+        federation = Federation.read(write("client,server,cluster,y,x\n10,1,0,1,1\n9,01,0,1,1\n"))
         assert federation.client_ids == ("10", "9")
         assert federation.server_ids == ("01", "1")
 
@@ -92,37 +91,37 @@ class TestGoodTables:
         "values", [[2, 1], [2.0, 1.0], pl.Series([2, 1], dtype=pl.UInt8), pl.Series([2.0, 1.0], dtype=pl.Float32)]
     )
     def test_whole_numbers_in_parquet_are_ids_without_a_point(self, parquet, values):
-        assert read_federation(parquet(client=values)).client_ids == ("1", "2")
+        assert Federation.read(parquet(client=values)).client_ids == ("1", "2")
 
     def test_other_parquet_columns_that_can_be_read(self, parquet):
         path = parquet(
             client=[1.5, 2.0], server=pl.Series(["s", "t"], dtype=pl.Categorical), x=[True, False], z=["1", " 2.5"]
         )
-        federation = read_federation(path)
+        federation = Federation.read(path)
         assert federation.client_ids == ("1.5", "2")
         assert federation.features.tolist() == [[1.0, 1.0], [0.0, 2.5]]
 
     def test_one_row_constant_features_and_a_cluster_per_client(self, write):
-        federation = read_federation(write("client,server,cluster,y,x\na,s,qa,1,0\nb,s,qb,1,0\n"))
+        federation = Federation.read(write("client,server,cluster,y,x\na,s,qa,1,0\nb,s,qb,1,0\n"))
         assert federation.counts.tolist() == [1, 1]
 
     def test_a_table_can_be_mapped(self, write, tmp_path):
-        federation = read_federation(write(GOOD), graph="ring", store=tmp_path / "stored")
+        federation = Federation.read(write(GOOD), graph="ring", store=tmp_path / "stored")
         assert isinstance(federation.features, np.memmap)
-        again = open_federation(tmp_path / "stored")
-        assert np.array_equal(again.features, read_federation(write(GOOD)).features)
+        again = Federation.open(tmp_path / "stored")
+        assert np.array_equal(again.features, Federation.read(write(GOOD)).features)
         assert again.graph.edges.tolist() == federation.graph.edges.tolist()
         assert again.client_ids == ("ann", "bob", "cid")
 
     def test_a_refused_table_leaves_no_store(self, write, tmp_path):
         with pytest.raises(DataError):
-            read_federation(write(GOOD + "ann,north,young,oops,3,4\n"), store=tmp_path / "stored")
+            Federation.read(write(GOOD + "ann,north,young,oops,3,4\n"), store=tmp_path / "stored")
         assert [path.name for path in tmp_path.iterdir()] == ["clients.csv"]
 
     def test_a_part_of_the_servers_keeps_the_numbers_of_the_whole(self, write):
         options = {"graph": "ring", "servers": ["hub"]}
-        whole = read_federation(write(GOOD), **options)
-        part = read_federation(write(GOOD), **options, servers_subset=[3, 2])
+        whole = Federation.read(write(GOOD), **options)
+        part = Federation.read(write(GOOD), **options, servers_subset=[3, 2])
         assert part.client_ids == ("bob", "cid")
         assert part.server_ids == whole.server_ids
         assert part.client_server.tolist() == [2, 3]
@@ -130,9 +129,9 @@ class TestGoodTables:
         for name in part.client_ids:
             assert np.array_equal(part.rows(name)[0], whole.rows(name)[0])
         with pytest.raises(DataError, match="at least one client"):
-            read_federation(write(GOOD), **options, servers_subset=[0])
+            Federation.read(write(GOOD), **options, servers_subset=[0])
         with pytest.raises(DataError, match="servers 0 to 3"):
-            read_federation(write(GOOD), **options, servers_subset=[4])
+            Federation.read(write(GOOD), **options, servers_subset=[4])
 
     def test_many_columns_are_read_block_by_block(self, write, monkeypatch):
         monkeypatch.setattr("pgfl.federation.frames._BLOCK_BYTES", 100)
@@ -144,7 +143,7 @@ class TestGoodTables:
             f"c{k},s{k % 2},q,{row[0]!r}," + ",".join(repr(float(v)) for v in row[1:])
             for k, row in zip(clients, values.tolist(), strict=True)
         ]
-        federation = read_federation(write("client,server,cluster,y," + ",".join("abcdef") + "\n" + "\n".join(lines)))
+        federation = Federation.read(write("client,server,cluster,y," + ",".join("abcdef") + "\n" + "\n".join(lines)))
         order = np.argsort(clients, kind="stable")
         assert np.array_equal(federation.features, values[order, 1:])
         assert np.array_equal(federation.targets, values[order, 0])
@@ -153,14 +152,14 @@ class TestGoodTables:
 class TestTestTables:
     def test_samples_that_nobody_trains_on(self, write):
         test = write("cluster,x2,client,y,x1\nyoung,1,anybody,2,3\n\nold,4,,5,6\nyoung,7,x,8,9\n", "test.csv")
-        federation = read_federation(write(GOOD), test=test, intercept=True)
+        federation = Federation.read(write(GOOD), test=test, intercept=True)
         assert list(federation.tests) == ["old", "young"]
         assert federation.tests["young"].features.tolist() == [[3.0, 1.0, 1.0], [9.0, 7.0, 1.0]]
         assert federation.tests["young"].targets.tolist() == [2.0, 8.0]
         assert federation.tests["old"].features.tolist() == [[6.0, 4.0, 1.0]]
 
     def test_not_every_cluster_needs_one(self, write):
-        federation = read_federation(write(GOOD), test=write("cluster,y,x1,x2\nold,1,1,1\n", "test.csv"))
+        federation = Federation.read(write(GOOD), test=write("cluster,y,x1,x2\nold,1,1,1\n", "test.csv"))
         assert list(federation.tests) == ["old"]
 
     @pytest.mark.parametrize(
@@ -176,7 +175,7 @@ class TestTestTables:
     )
     def test_bad_test_tables(self, write, content, words):
         with pytest.raises(DataError) as error:
-            read_federation(write(GOOD), test=write(content, "test.csv"))
+            Federation.read(write(GOOD), test=write(content, "test.csv"))
         text = one_sentence(error)
         assert "test.csv" in text
         assert all(word in text for word in words), text
@@ -185,18 +184,18 @@ class TestTestTables:
 class TestGraphs:
     @pytest.mark.parametrize("kind", ["ring", "line", "star", "complete", "grid", "random"])
     def test_kinds_over_the_servers_sorted_as_text(self, write, kind):
-        graph = read_federation(write(GOOD), graph=kind, average_degree=2.0, servers=["aaa", 7]).graph
+        graph = Federation.read(write(GOOD), graph=kind, average_degree=2.0, servers=["aaa", 7]).graph
         assert (graph.size, graph.connected) == (5, True)
 
     def test_star_centres_the_first_server_as_text(self, write):
-        federation = read_federation(write(GOOD), graph="star", servers=["10"])
+        federation = Federation.read(write(GOOD), graph="star", servers=["10"])
         assert federation.server_ids[0] == "10"
         assert federation.graph.degrees.tolist() == [3, 1, 1, 1]
 
     def test_random_graphs_follow_seed_and_run(self, write):
         path, extra = write(GOOD), [f"s{i}" for i in range(20)]
         edges = [
-            read_federation(path, graph="random", servers=extra, seed=s, run=r).graph.edges.tolist()
+            Federation.read(path, graph="random", servers=extra, seed=s, run=r).graph.edges.tolist()
             for s, r in [(0, 0), (0, 0), (1, 0), (0, 1)]
         ]
         assert edges[0] == edges[1]
@@ -205,15 +204,15 @@ class TestGraphs:
     def test_edge_files_pairs_and_graphs(self, write):
         path, edges = write(GOOD), write("source,target\nwest,north\n\nhub, west\n\n", "edges.csv")
         for graph in (edges, str(edges), [("west", "north"), ("hub", "west")]):
-            federation = read_federation(path, graph=graph, servers=["hub"])
+            federation = Federation.read(path, graph=graph, servers=["hub"])
             assert federation.graph.edges.tolist() == [[0, 3], [1, 3]]
-        assert read_federation(path, graph=ring(3)).graph.connected
+        assert Federation.read(path, graph=ring(3)).graph.connected
         assert read_edges(write("source,target\n", "none.csv")) == []
 
     def test_numeric_parquet_edges_meet_csv_ids(self, write, tmp_path):
         pl.DataFrame({"source": [1.0], "target": [2.0]}).write_parquet(tmp_path / "edges.parquet")
         path = write("client,server,cluster,y,x\na,1,q,1,1\nb,2,q,1,1\n")
-        assert read_federation(path, graph=tmp_path / "edges.parquet").graph.connected
+        assert Federation.read(path, graph=tmp_path / "edges.parquet").graph.connected
 
     @pytest.mark.parametrize(
         ("content", "words"),
@@ -231,7 +230,7 @@ class TestGraphs:
     )
     def test_bad_edge_files(self, write, content, words):
         with pytest.raises(DataError) as error:
-            read_federation(write(GOOD), graph=write(content, "edges.csv"))
+            Federation.read(write(GOOD), graph=write(content, "edges.csv"))
         text = one_sentence(error)
         assert "edges.csv" in text
         assert all(word in text for word in words), text
@@ -239,15 +238,15 @@ class TestGraphs:
     def test_bad_graphs(self, write):
         path = write(GOOD)
         with pytest.raises(TopologyError, match="'rign' is neither an edge file nor a kind"):
-            read_federation(path, graph="rign")
+            Federation.read(path, graph="rign")
         with pytest.raises(DataError, match=r"moon\.csv does not exist"):
-            read_federation(path, graph="moon.csv")
+            Federation.read(path, graph="moon.csv")
         with pytest.raises(TopologyError, match="names server moon"):
-            read_federation(path, graph=[("north", "moon")])
+            Federation.read(path, graph=[("north", "moon")])
         with pytest.raises(PgflError, match="graph has 4 servers, but 3"):
-            read_federation(path, graph=ring(4))
+            Federation.read(path, graph=ring(4))
         with pytest.raises(TopologyError, match="no name"):
-            read_federation(path, servers=[" "])
+            Federation.read(path, servers=[" "])
 
 
 class TestBadTables:
@@ -293,7 +292,7 @@ class TestBadTables:
     )
     def test_one_sentence_names_file_row_column(self, write, content, words):
         with pytest.raises(DataError) as error:
-            read_federation(write(content))
+            Federation.read(write(content))
         text = one_sentence(error)
         assert "clients.csv" in text
         assert all(word in text for word in words), text
@@ -309,18 +308,18 @@ class TestBadTables:
     def test_large_files_that_are_parsed_in_parts_are_refused_alike(self, write, monkeypatch, line, words):
         monkeypatch.setattr("pgfl.federation.frames._PARSED_ONCE_BYTES", 0)
         with pytest.raises(DataError) as error:
-            read_federation(write(f"{GOOD}{line}\n\n"))
+            Federation.read(write(f"{GOOD}{line}\n\n"))
         assert all(word in one_sentence(error) for word in words)
 
     def test_the_first_bad_row_of_the_file_is_named_whatever_the_order_of_clients(self, write):
         with pytest.raises(DataError, match="data row 2: column 'x1' holds 'bad'"):
-            read_federation(write(HEADER + "a,s,q,1,1,1\nz,s,q,1,bad,1\na,s,q,1,worse,1\n"))
+            Federation.read(write(HEADER + "a,s,q,1,1,1\nz,s,q,1,bad,1\na,s,q,1,worse,1\n"))
 
     def test_float32_overflow_is_noticed(self, write):
         path = write(GOOD + "ann,north,young,1,1e300,1\n")
-        assert read_federation(path).features.max() == 1e300
+        assert Federation.read(path).features.max() == 1e300
         with pytest.raises(DataError, match=r"data row 5: column 'x1' holds '1e300', which is too large for float32"):
-            read_federation(path, dtype=np.float32)
+            Federation.read(path, dtype=np.float32)
 
     @pytest.mark.parametrize(
         ("columns", "words"),
@@ -345,7 +344,7 @@ class TestBadTables:
     )
     def test_bad_parquet(self, parquet, columns, words):
         with pytest.raises(DataError) as error:
-            read_federation(parquet(**columns))
+            Federation.read(parquet(**columns))
         text = one_sentence(error)
         assert "clients.parquet" in text
         assert all(word in text for word in words), text
@@ -355,7 +354,7 @@ class TestBadTables:
         for damaged in (b"hello", b"PAR1PAR1PAR1PAR1", whole[:-50], whole[:4] + b"\xff" * 60 + whole[64:], b""):
             (tmp_path / "damaged.parquet").write_bytes(damaged)
             with pytest.raises(DataError) as error:
-                read_federation(tmp_path / "damaged.parquet")
+                Federation.read(tmp_path / "damaged.parquet")
             assert "damaged.parquet" in one_sentence(error)
 
     def test_paths_that_are_not_tables(self, tmp_path, write):
@@ -366,16 +365,16 @@ class TestBadTables:
             (write(GOOD, "clients.xlsx"), "must end in"),
         ]:
             with pytest.raises(DataError, match=words):
-                read_federation(path)
+                Federation.read(path)
 
     def test_bad_arguments(self, write):
         with pytest.raises(DataError, match="cannot be 'client'"):
-            read_federation(write(GOOD), target="client")
+            Federation.read(write(GOOD), target="client")
         with pytest.raises(PgflError, match="int64"):
-            read_federation(write(GOOD), dtype=np.int64)
+            Federation.read(write(GOOD), dtype=np.int64)
 
     def test_a_name_with_wildcards_is_that_file(self, write):
-        assert read_federation(write(GOOD, "clients[1]*.csv")).size == 3
+        assert Federation.read(write(GOOD, "clients[1]*.csv")).size == 3
 
 
 CELL = st.sampled_from(
@@ -443,7 +442,7 @@ def check_that_it_is_refused_or_finite(path, content):
     path.write_bytes(content)
     complaints = []
     try:
-        federation = read_federation(path)
+        federation = Federation.read(path)
     except PgflError as error:
         complaints.append(str(error))
     else:

@@ -181,7 +181,7 @@ def test_a_run_of_one_process_does_not_silently_start_again_on_ranks(tmp_path):
 def test_data_that_one_rank_cannot_use_is_said_once(tmp_path):
     rows = [f"k{k},s{k},a,{'2' if k == 3 else k % 2},{k}" for k in range(4)]
     (tmp_path / "clients.csv").write_text("\n".join(["client,server,cluster,y,x", *rows]))
-    changes = {"data": {"kind": "table", "clients": "clients.csv"}, "graph": {"kind": "line"}}
+    changes = {"data": {"kind": "table", "table": "clients.csv"}, "graph": {"kind": "line"}}
     path = written(tmp_path, "ridge", objective={"kind": "logistic"}, metrics=("objective",), **changes)
     done = launch(3, *RUN, path, "--out", tmp_path / "out")
     assert done.returncode == 2

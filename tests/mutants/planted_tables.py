@@ -111,7 +111,7 @@ TABLES: tuple[Mutant, ...] = (
     Mutant(
         "prediction-without-the-intercept",
         "a prediction forgets the intercept of a table",
-        "read_federation(intercept=True), train, predict failed where the command line worked.",
+        "Federation.read(intercept=True), train, predict failed where the command line worked.",
         "RowEncoding.encode",
         "[*parts, np.ones((len(rows), 1))] if self.intercept else parts",
         "parts",

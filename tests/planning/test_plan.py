@@ -33,7 +33,7 @@ def write_table(folder, seed):
             lines.append(f"c{client},s{client % 3},q{client % 2},{numbers}")
     (folder / "clients.csv").write_text("\n".join(lines) + "\n")
     privacy = {"epsilon": 1.0, "x_norm": 2.0}
-    settings = {"data": {"kind": "table", "clients": "clients.csv"}, "objective": {"kind": "huber"}, "privacy": privacy}
+    settings = {"data": {"kind": "table", "table": "clients.csv"}, "objective": {"kind": "huber"}, "privacy": privacy}
     return parse(settings, folder)
 
 

@@ -62,7 +62,7 @@ def configs(tmp_path_factory):
                 columns[column] = {"bounds": [outwards(values.min(), False), outwards(values.max(), True)]}
             else:
                 columns[column] = {"labels": sorted(values.unique())}
-        data = {"kind": "table", "clients": f"{name}.csv", "target": target, "intercept": True, "test": 0.2}
+        data = {"kind": "table", "table": f"{name}.csv", "target": target, "intercept": True, "test": 0.2}
         settings = {
             "data": data | {"columns": columns, "ignore": constant},
             "graph": {"kind": "complete"},
@@ -166,7 +166,7 @@ def test_models_of_a_twin_explain_what_was_expected_of_as_few_records(tmp_path, 
     rows = [f"c{k % 12},s{k % 3},q{k % 2}" + 9 * ",0.5" for k in range(72)]
     (tmp_path / "clients.csv").write_text("\n".join(["client,server,cluster,y,a,b,c,d,e,f,g,h", *rows]) + "\n")
     columns = {name: {"bounds": [-1, 1]} for name in "yabcdefgh"}
-    data = {"kind": "table", "clients": "clients.csv", "target": "y", "columns": columns, "intercept": True}
+    data = {"kind": "table", "table": "clients.csv", "target": "y", "columns": columns, "intercept": True}
     settings = {"data": data, "objective": {"kind": "huber"}, "privacy": {"epsilon": 1.0}}
     facts, found = facts_of(parse(settings, tmp_path), expected=expected), []
     for seed in range(1, 21):
@@ -269,7 +269,7 @@ def test_hopeless_training_on_a_real_table_is_foretold(configs):
 
 def test_init_plans_and_writes_a_config_that_runs(configs, tmp_path, monkeypatch):
     monkeypatch.setattr(planner, "LEVELS", (1.0,))
-    table = Path(configs["diabetes"].data.clients)
+    table = Path(configs["diabetes"].data.table)
     bounds = [f"--bounds={name}={low}:{high}" for name, column in configs["diabetes"].data.columns.items()
               for low, high in [column.bounds]]  # fmt: skip
     out = tmp_path / "planned.toml"

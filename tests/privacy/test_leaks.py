@@ -298,7 +298,7 @@ def table_config(path, labels, noise="secure", rows_of_c1=3, **settings):
         {
             "rounds": 6,
             "checkpoint_every": 2,
-            "data": {"kind": "table", "clients": str(path), "test": str(path)},
+            "data": {"kind": "table", "table": str(path), "test": str(path)},
             "graph": {"kind": "line"},
             "objective": {"kind": "huber", "kappa": 5.0},
             "privacy": {"enabled": True, "phi0": 2.0, "x_norm": 3.0, "noise": noise},

@@ -94,8 +94,8 @@ def test_onnx_predicts_the_same_with_scaling_categories_and_clipping_inside(tmp_
     if task == "regression":
         np.testing.assert_allclose(found["prediction"], made.predict(frame), **close)
         return
-    np.testing.assert_allclose(found["probabilities"], made.probabilities(frame), **close)
-    assert found["label"].tolist() == made.predict_label(frame).tolist()
+    np.testing.assert_allclose(found["probabilities"], made.predict_proba(frame), **close)
+    assert found["label"].tolist() == made.predict(frame).tolist()
 
 
 @pytest.mark.parametrize(("task", "labelled", "clipped", "dtype"), [*variants()])
@@ -111,8 +111,8 @@ def test_scikit_learn_predicts_the_same(tmp_path, task, labelled, clipped, dtype
         return
     classes = [str(label) for label in pipeline.classes_]
     order = [classes.index(label) for label in made.label_names]
-    np.testing.assert_allclose(pipeline.predict_proba(frame)[:, order], made.probabilities(frame[used]), **close)
-    assert pipeline.predict(frame).tolist() == made.predict_label(frame[used]).tolist()
+    np.testing.assert_allclose(pipeline.predict_proba(frame)[:, order], made.predict_proba(frame[used]), **close)
+    assert pipeline.predict(frame).tolist() == made.predict(frame[used]).tolist()
 
 
 def test_a_pipeline_needs_pgfl_only_where_rows_are_clipped(tmp_path):

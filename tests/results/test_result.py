@@ -62,10 +62,12 @@ def test_predictions_are_values_or_probabilities_by_the_cluster_s_objective():
     logits = rows @ result.server("server-1", CLUSTERS[2])
     with np.errstate(over="ignore"):
         np.testing.assert_allclose(
-            result.predict(rows, server="server-1", cluster=CLUSTERS[2]), 1 / (1 + np.exp(-logits)), atol=1e-12
+            result.predict_proba(rows, server="server-1", cluster=CLUSTERS[2])[:, 1],
+            1 / (1 + np.exp(-logits)),
+            atol=1e-12,
         )
     client = int(np.flatnonzero(result.models[0].network.client_cluster == 2)[0])
-    chances = result.predict(rows, client=f"client-{client:02d}")
+    chances = result.predict_proba(rows, client=f"client-{client:02d}")
     assert ((chances >= 0) & (chances <= 1)).all()
     assert np.ptp(chances) > 0.5
 

@@ -340,7 +340,7 @@ def test_an_objective_of_ones_own_states_its_smoothness_or_rho():
 
 
 def test_tables_choose_by_themselves_and_generated_data_do_not():
-    table = {"data": {"kind": "table", "clients": "a.csv"}}
+    table = {"data": {"kind": "table", "table": "a.csv"}}
     assert parse(table).algorithm.rho == "auto"
     assert parse(table | {"algorithm": {"rho": 5.0}}).algorithm.rho == 5.0
     assert parse({}).algorithm.rho == 5.0

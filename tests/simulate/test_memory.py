@@ -48,13 +48,13 @@ def test_a_table_that_does_not_fit_is_refused_before_its_features_are_read(monke
     rows = [f"k{k // 4},s{k // 20},c{k // 4 % 2},1," + ",".join(["0.5"] * 50) for k in range(400)]
     header = "client,server,cluster,y," + ",".join(f"x{i}" for i in range(50))
     (tmp_path / "clients.csv").write_text("\n".join([header, *rows]))
-    table = {"kind": "table", "clients": str(tmp_path / "clients.csv"), "intercept": True}
+    table = {"kind": "table", "table": str(tmp_path / "clients.csv"), "intercept": True}
     config = parse({"data": table, "engine": "numpy"})
     shape = expected_shape(config)
     assert (shape.clients, shape.rows, shape.dimension, shape.pairs) == (100, 400, 51, 40)
     monkeypatch.setattr(memory, "available_memory", lambda: 2**20)
-    monkeypatch.setattr("pgfl.federation.tables.read_federation", None)
-    with pytest.raises(ConfigError, match=r"needs about 0\.3 GiB .* lower dtype .*, the rows of data\.clients or "):
+    monkeypatch.setattr("pgfl.federation.tables.read_table", None)
+    with pytest.raises(ConfigError, match=r"needs about 0\.3 GiB .* lower dtype .*, the rows of data\.table or "):
         run(config)
 
 

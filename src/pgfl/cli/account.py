@@ -32,20 +32,20 @@ def account(
     zeta: Annotated[
         float, typer.Option(help="The factor of the noise variance from one release to the next.")
     ] = Privacy.zeta,
-    rounds: Annotated[int | None, typer.Option(help="How many rounds there are.")] = None,
+    rounds: Annotated[int | None, typer.Option(help="Number of rounds.")] = None,
     delta: Annotated[float, typer.Option(help="δ, the failure probability.")] = Privacy.delta,
     max_releases: Annotated[
-        int | None, typer.Option(help="With a target: the most releases of a client; all rounds by default.")
+        int | None, typer.Option(help="With a target: the most releases of a client (default: all rounds).")
     ] = None,
     index: Annotated[
-        Index | None, typer.Option(help="With a target: what the noise's index counts; release by default.")
+        Index | None, typer.Option(help="With a target: what the noise index counts (default: release).")
     ] = None,
     group: Annotated[
-        int | None, typer.Option(help="Also ε for so many records replaced together, for instance a whole client.")
+        int | None, typer.Option(help="Also report ε for a group of N records, e.g. a whole client.")
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """What a noise schedule spends for one record, exactly and by the paper's formula; or the schedule for a target."""
+    """Compute ε of a noise schedule, exactly and by the paper's formula, or the schedule for a target ε."""
     from pgfl.errors import PrivacyError
     from pgfl.privacy import accounting
     from pgfl.privacy.budget import Budget

@@ -17,11 +17,11 @@ app = typer.Typer(add_completion=False)
 
 @app.command()
 def audit(
-    quick: Annotated[bool, typer.Option("--quick", help="About a minute instead of 20, with wider bounds.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="A minute instead of 20, with wider bounds.")] = False,
     seed: Annotated[int, typer.Option(min=0, help="The seed of the simulated noise.")] = 0,
     as_json: Json = False,
 ) -> None:
-    """Measure the privacy loss of the shipped mechanism as a lying server; exit code 1 if anything is wrong."""
+    """Test the privacy guarantee empirically by attacking it as a malicious server would; exit code 1 if it fails."""
     from pgfl.cli.shared import bar
     from pgfl.lab.audit import FULL, QUICK
     from pgfl.lab.audit import audit as attack_everything

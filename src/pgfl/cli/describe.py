@@ -28,7 +28,7 @@ app = typer.Typer(add_completion=False)
 @app.command()
 def describe(
     table: Annotated[Path, typer.Argument(metavar="TABLE", help="A csv or parquet file with one row per sample.")],
-    target: Annotated[str | None, typer.Option(help="The column to predict; y by default.", show_default=False)] = None,
+    target: Annotated[str | None, typer.Option(help="The column to predict (default: y).", show_default=False)] = None,
     client: ClientColumn = None,
     server: ServerColumn = None,
     cluster: ClusterColumn = None,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pgfl.cli.shared import ClientColumn, ClusterColumn, ServerColumn
+from pgfl.cli.shared import TRUST_HELP, ClientColumn, ClusterColumn, ServerColumn, Trust
 
 if TYPE_CHECKING:
     from pgfl.federation.declarations import Column
@@ -18,14 +18,6 @@ if TYPE_CHECKING:
     from pgfl.privacy.trust import Level
 
 app = typer.Typer(add_completion=False)
-
-
-class Trust(StrEnum):
-    """Whom clients trust."""
-
-    local = "local"
-    site = "site"
-    masked = "masked"
 
 
 class Task(StrEnum):
@@ -38,27 +30,27 @@ class Task(StrEnum):
 @app.command()
 def init(
     table: Annotated[Path, typer.Argument(metavar="TABLE", help="A csv or parquet file with one row per sample.")],
-    target: Annotated[str | None, typer.Option(help="The column to predict; y by default.", show_default=False)] = None,
+    target: Annotated[str | None, typer.Option(help="The column to predict (default: y).", show_default=False)] = None,
     task: Annotated[
-        Task | None, typer.Option(help="What to predict; by default as the target looks.", show_default=False)
+        Task | None, typer.Option(help="The task; guessed from the target by default.", show_default=False)
     ] = None,
     epsilon: Annotated[
         float | None, typer.Option(help="Train with privacy, with this budget for each client.", show_default=False)
     ] = None,
     bounds: Annotated[
         list[str] | None,
-        typer.Option("--bounds", metavar="COLUMN=LOW:HIGH", help="Public bounds of a number; repeatable."),
+        typer.Option("--bounds", metavar="COLUMN=LOW:HIGH", help="Public bounds of a column (may be repeated)."),
     ] = None,
     categories: Annotated[
         list[str] | None,
-        typer.Option("--categories", metavar="COLUMN=A,B,…", help="Public categories of a text; repeatable."),
+        typer.Option("--categories", metavar="COLUMN=A,B,…", help="Public categories of a column (may be repeated)."),
     ] = None,
     labels: Annotated[
         str | None, typer.Option(metavar="A,B,…", help="Public labels of the target.", show_default=False)
     ] = None,
     trust: Annotated[
         Trust | None,
-        typer.Option(help="Whom clients trust: nobody, their server, or a masked sum.", show_default="local"),
+        typer.Option(help=f"{TRUST_HELP}.", show_default="local"),
     ] = None,
     plan: Annotated[
         bool,
@@ -66,15 +58,15 @@ def init(
     ] = False,
     expect: Annotated[
         float | None,
-        typer.Option(help="With --plan: how well you expect to predict without privacy.", show_default=False),
+        typer.Option(help="With --plan: expected R² or accuracy of a training without privacy.", show_default=False),
     ] = None,
-    out: Annotated[Path, typer.Option(help="The config to write; it must not exist.")] = Path("config.toml"),
+    out: Annotated[Path, typer.Option("--out", help="The config to write; it must not exist.")] = Path("config.toml"),
     client: ClientColumn = None,
     server: ServerColumn = None,
     cluster: ClusterColumn = None,
 ) -> None:
     """Write a commented config for a table. It runs as it is; with --epsilon, once all public bounds are stated."""
-    from pgfl.config.starter import Asked, draft_config
+    from pgfl.config.starter import InitOptions, draft_config
     from pgfl.errors import ConfigError
     from pgfl.federation.survey import survey
 
@@ -90,7 +82,7 @@ def init(
     declared = _stated(bounds or [], categories or [], labels, facts.target)
     level: Level = trust.value if trust else "local"
     path = os.path.relpath(table.resolve(), out.resolve().parent)
-    draft = draft_config(facts, Asked(path, task.value if task else None, epsilon, declared, level))
+    draft = draft_config(facts, InitOptions(path, task.value if task else None, epsilon, declared, level))
     if plan and draft.unstated:
         raise ConfigError(
             f"A plan needs public facts about {', '.join(draft.unstated)}; state them with --bounds COLUMN=LOW:HIGH, "

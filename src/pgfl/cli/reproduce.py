@@ -23,27 +23,28 @@ def reproduce(
         list[str],
         typer.Argument(metavar="ITEM…", help="fig1 … fig9, theorem1 … theorem3, network, beyond, affordable, or all."),
     ],
-    quick: Annotated[bool, typer.Option("--quick", help="Few runs and thin grids: about a minute.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Few runs and coarse grids: about a minute.")] = False,
     runs: Annotated[
-        int | None, typer.Option(min=2, help="Monte Carlo runs of a regression curve (100); the others in proportion.")
+        int | None,
+        typer.Option(min=2, help="Monte Carlo runs of a regression curve (default: 100)."),
     ] = None,
     out: Annotated[
         Path,
         typer.Option("--out", help="The folder of pictures, tables and claims; the page is FOLDER.md."),
     ] = DEFAULT_OUT,
     mnist: Annotated[
-        Path | None, typer.Option("--mnist", metavar="DIR", help="Take the digits from the four original files in DIR.")
+        Path | None, typer.Option("--mnist", metavar="DIR", help="Read MNIST from the four original files in DIR.")
     ] = None,
     keep: Annotated[
         Path | None,
         typer.Option(
             "--keep",
             metavar="DIR",
-            help="Keep every measurement in DIR, and take what is there: an interrupted command goes on.",
+            help="Cache every measurement in DIR, so that an interrupted command can be repeated.",
         ),
     ] = None,
     workers: Annotated[
-        int | None, typer.Option(min=1, help="Processes; one per core by default.", show_default=False)
+        int | None, typer.Option(min=1, help="Number of processes (default: one per core).", show_default=False)
     ] = None,
     as_json: Json = False,
 ) -> None:

@@ -40,22 +40,24 @@ class Engine(StrEnum):
 def run(
     source: Annotated[
         str | None,
-        typer.Argument(metavar="CONFIG|PRESET", help=f"A TOML file or a preset; {DEFAULT_PRESET} by default."),
+        typer.Argument(metavar="CONFIG|PRESET", help=f"A TOML file or a preset (default: {DEFAULT_PRESET})."),
     ] = None,
     overrides: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a key of the config; repeatable.")
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Override a config key (may be repeated)."),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option("--out", help="The result folder; results/NAME-DATE-TIME by default.")
+        Path | None,
+        typer.Option("--out", help="The result folder (default: results/NAME-DATE-TIME)."),
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Override the seed.")] = None,
     folds: Annotated[
         int | None, typer.Option(help="Cross-validate a table: every run holds out another fold.", show_default=False)
     ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on from the last checkpoint in --out.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Resume from the last checkpoint in --out.")] = False,
     finished: Annotated[
         Path | None,
-        typer.Option("--continue", metavar="FOLDER", help="Play more rounds of a finished run, in a new folder."),
+        typer.Option("--continue", metavar="FOLDER", help="Continue a finished run for more rounds, in a new folder."),
     ] = None,
     rounds: Annotated[
         int | None, typer.Option(min=1, help="Override the number of rounds; with --continue, how many more.")
@@ -63,15 +65,15 @@ def run(
     engine: Annotated[Engine | None, typer.Option(help="Override the engine.", show_default=False)] = None,
     as_json: Json = False,
 ) -> None:
-    """Train as a config or a preset says, and leave a folder with models, history, curves and a page."""
+    """Train from a config or a preset; write models, history, plots and an HTML report to a folder."""
     from pgfl.errors import ConfigError, Diverged
 
     if resume and out is None:
-        raise ConfigError("--resume needs --out, the folder of the run to go on with.")
+        raise ConfigError("--resume needs --out, the folder of the run to resume.")
     if resume and finished is not None:
-        raise ConfigError("--resume goes on with an interrupted run and --continue with a finished one; give one.")
+        raise ConfigError("--resume is for an interrupted run, --continue for a finished one; give one of them.")
     if folds is not None and finished is not None:
-        raise ConfigError("--folds begins a new run and --continue goes on with a finished one; give one.")
+        raise ConfigError("--folds begins a new run, --continue continues a finished one; give one of them.")
     load = partial(_config, source, overrides or [], seed, engine, folds, out if resume else None, finished, rounds)
     communicator, config = _joined(engine, load)
     with communicator.guarded():
@@ -202,7 +204,7 @@ def _finished(folder: Path, communicator: Communicator) -> Result:
     from pgfl.results.result import Result
 
     if communicator.first:
-        typer.echo(f"{folder} is complete; there is nothing to go on with.", err=True)
+        typer.echo(f"{folder} is complete; there is nothing to resume.", err=True)
     result = Result.load(folder)
     if communicator.first and not (folder / PAGE).exists():
         write(result, folder)

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from datetime import timedelta
+from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -23,16 +24,27 @@ if TYPE_CHECKING:
     from pgfl.network.doctor import Finding
 
 
-Json = Annotated[bool, typer.Option("--json", help="Print the figures as JSON, for machines.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+class Trust(StrEnum):
+    """Whom clients trust."""
+
+    local = "local"
+    site = "site"
+    masked = "masked"
+
+
+TRUST_HELP = "Whom clients trust: nobody (local), their server (site), or a masked sum (masked)"
 ClientColumn = Annotated[
-    str | None, typer.Option("--client", help="The column that names clients; client by default.", show_default=False)
+    str | None, typer.Option("--client", help="The column that names clients (default: client).", show_default=False)
 ]
 ServerColumn = Annotated[
-    str | None, typer.Option("--server", help="The column that names servers; server by default.", show_default=False)
+    str | None, typer.Option("--server", help="The column that names servers (default: server).", show_default=False)
 ]
 ClusterColumn = Annotated[
     str | None,
-    typer.Option("--cluster", help="The column that names clusters; cluster by default.", show_default=False),
+    typer.Option("--cluster", help="The column that names clusters (default: cluster).", show_default=False),
 ]
 
 

@@ -16,9 +16,9 @@ def studio(
         "results"
     ),
     port: Annotated[
-        int | None, typer.Option(min=0, max=65535, help="The port on 127.0.0.1; 8377 by default, if it is free.")
+        int | None, typer.Option(min=0, max=65535, help="The port on 127.0.0.1 (default: 8377, or a free one).")
     ] = None,
-    no_open: Annotated[bool, typer.Option("--no-open", help="Print the address, but open no browser.")] = False,
+    no_open: Annotated[bool, typer.Option("--no-open", help="Print the address without opening a browser.")] = False,
 ) -> None:
     """Open a local page: play with trainings, train on your own table, compare runs, watch a network."""
     from pgfl.errors import require

@@ -40,7 +40,7 @@ def expected_extent(config: Config) -> Extent:
     if isinstance(data, TableData):
         from pgfl.federation.table_encoding import read_extent
 
-        return Extent(**read_extent(data.clients, data.target, data.intercept, **_reading(data)))
+        return Extent(**read_extent(data.table, data.target, data.intercept, **_reading(data)))
     clients = data.servers * data.clients_per_server
     pairs = min(data.servers * data.clusters, clients * data.servers)
     return Extent(clients, clients * sum(data.samples) // 2, data.dimension, pairs)
@@ -53,7 +53,7 @@ def public_encoding(config: Config) -> RowEncoding | None:
         return None
     from pgfl.federation.table_encoding import stated_encoding
 
-    return stated_encoding(data.clients, data.target, data.intercept, **_reading(data))
+    return stated_encoding(data.table, data.target, data.intercept, **_reading(data))
 
 
 def placed_clients(config: Config) -> tuple[int, list[tuple[int, int, int]]]:
@@ -62,8 +62,8 @@ def placed_clients(config: Config) -> tuple[int, list[tuple[int, int, int]]]:
     assert isinstance(data, TableData)
     from pgfl.federation.table_encoding import read_extent, read_placement
 
-    columns = read_extent(data.clients, data.target, data.intercept, **_reading(data))["dimension"]
-    return columns, read_placement(data.clients, config.graph.servers, data.client, data.server, data.cluster)
+    columns = read_extent(data.table, data.target, data.intercept, **_reading(data))["dimension"]
+    return columns, read_placement(data.table, config.graph.servers, data.client, data.server, data.cluster)
 
 
 def federations(config: Config) -> Callable[[int, Sequence[int] | None], Federation]:
@@ -74,12 +74,11 @@ def federations(config: Config) -> Callable[[int, Sequence[int] | None], Federat
     data, graph, dtype = config.data, config.graph, np.dtype(config.dtype)
     common: dict[str, Any] = {"seed": config.seed, "dtype": dtype, "average_degree": graph.average_degree}
     if isinstance(data, TableData):
-        from pgfl.federation.tables import read_federation
 
         @lru_cache(maxsize=1)
         def read(fold: int, servers: tuple[int, ...] | None) -> Federation:
-            return read_federation(
-                data.clients,
+            return Federation.read(
+                data.table,
                 target=data.target,
                 graph=_graph_source(config),
                 servers=graph.servers,
@@ -114,9 +113,7 @@ def shapes(config: Config) -> Callable[[int], tuple[Graph, Ints]]:
         from pgfl.federation.table_encoding import read_shape
 
         source = _graph_source(config)
-        return lambda run: read_shape(
-            data.clients, source, graph.servers, graph.average_degree, config.seed, data.server
-        )
+        return lambda run: read_shape(data.table, source, graph.servers, graph.average_degree, config.seed, data.server)
     from pgfl.federation.synthetic import lay_out
 
     def shape(run: int) -> tuple[Graph, Ints]:
@@ -135,7 +132,7 @@ def shapes(config: Config) -> Callable[[int], tuple[Graph, Ints]]:
 
 
 def _reading(data: TableData) -> Reading:
-    """How a table's columns are read, as arguments of `read_federation`."""
+    """How a table's columns are read, as arguments of `Federation.read`."""
     return {
         "columns": data.columns,
         "features": data.features,
@@ -178,7 +175,7 @@ def fingerprint(config: Config, *, of_records: bool = True) -> str:
 def _public_digest(config: Config, key: str, path: str) -> str:
     """The clients' places and record counts in their table; of test samples and images only that they are given."""
     data = config.data
-    if key == "clients" and isinstance(data, TableData):
+    if key == "table" and isinstance(data, TableData):
         return public_digest(path, data.client, data.server, data.cluster)
     return "given"
 

@@ -51,6 +51,10 @@ _LIMITS = {
 }
 
 
+RENAMED_KEYS = {"data.clients": "data.table"}
+"""Keys of old configs, and what they are called now."""
+
+
 def sentence(error: ValidationError, known: Collection[str] | None = None) -> str:
     """The most helpful of pydantic's errors as one sentence: an unknown key first, as it explains a missing one.
 
@@ -61,6 +65,8 @@ def sentence(error: ValidationError, known: Collection[str] | None = None) -> st
     kind, given = first["type"], shown(first["input"])
     context = first.get("ctx", {})
     if kind == "extra_forbidden":
+        if isinstance(first["input"], Mapping) and (known is None) and (leaf := _misplaced(key, first["input"])):
+            return leaf
         return _unknown(key, [str(part) for part in first["loc"]], dict(_known_keys()) if known is None else known)
     if kind == "missing" and isinstance(first["loc"][-1], int):
         return f"`{key.rpartition('.')[0]}` is too short a list."
@@ -90,7 +96,18 @@ def sentence(error: ValidationError, known: Collection[str] | None = None) -> st
     return f"`{key}` is wrong: {one_line(first['msg'])}; got {given}."
 
 
+def _misplaced(section: str, keys: Mapping[str, Any]) -> str | None:
+    """The sentence about a key that stands in a section that does not exist, such as `run.rounds`."""
+    sections = {name.partition(".")[0] for name, _ in _known_keys() if "." in name}
+    if "." in section or difflib.get_close_matches(section, sections, n=1, cutoff=0.6):
+        return None
+    homes = {key: name for name, _ in _known_keys() for key in keys if name == key}
+    return next((f"Unknown key `{section}.{key}`; did you mean `{home}`?" for key, home in homes.items()), None)
+
+
 def _unknown(key: str, location: list[str], known: Collection[str]) -> str:
+    if key in RENAMED_KEYS and RENAMED_KEYS[key] in known:
+        return f"Unknown key `{key}`; it is called `{RENAMED_KEYS[key]}` now."
     section, _, leaf = key.rpartition(".")
     siblings = [name for name in known if name.rpartition(".")[0] == _generic(section, location)]
     if "data" in location[:1]:

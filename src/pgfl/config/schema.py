@@ -125,13 +125,13 @@ def _declared(columns: object) -> object:
 
 
 class TableData(Section):
-    """A user's own table, one row per sample; see `read_federation` for the keys.
+    """A user's own table, one row per sample; see `Federation.read` for the keys.
 
     `client`, `server` and `cluster` name columns, `columns` declares them, `test` is a share of the rows or a table.
     """
 
     kind: Literal["table"]
-    clients: str
+    table: str
     target: str = "y"
     client: str | None = None
     server: str | None = None
@@ -460,7 +460,7 @@ class Config(Section):
         return self
 
 
-PATH_KEYS = (("data", "clients"), ("data", "test"), ("data", "source"), ("graph", "edges"))
+PATH_KEYS = (("data", "table"), ("data", "test"), ("data", "source"), ("graph", "edges"))
 _OBJECTIVE_KEYS = (("kappa", "huber"), ("classes", "softmax"))
 _GRAPH_KEYS = (("average_degree", "random"), ("edges", "edges"))
 

@@ -31,10 +31,10 @@ TRUSTED: dict[Level, str] = {
 
 
 @dataclass(frozen=True)
-class Asked:
+class InitOptions:
     """What a person states on the command line: the task, and public facts about columns where privacy needs them."""
 
-    clients: str
+    table: str
     task: Task | None = None
     epsilon: float | None = None
     declared: Mapping[str, Column] = field(default_factory=dict)
@@ -50,12 +50,13 @@ class Draft:
     unstated: tuple[str, ...]
 
 
-def draft_config(facts: TableFacts, asked: Asked) -> Draft:
+def draft_config(facts: TableFacts, options: InitOptions) -> Draft:
     """Write a config that runs as it is; with privacy, once all public bounds are stated.
 
     >>> from pgfl.federation.survey import survey
     >>> facts = survey({"client": ["a", "b"], "age": [40, 50], "y": [1.5, 2.5]})
-    >>> print(draft_config(facts, Asked("clients.csv")).text.split("[data.columns]")[1].split("[graph]")[0].strip())
+    >>> draft = draft_config(facts, InitOptions("clients.csv"))
+    >>> print(draft.text.split("[data.columns]")[1].split("[graph]")[0].strip())
     # How each column becomes features. Without bounds = "data" a number is taken as it is.
     age = { bounds = "data" }                   # 40 to 50
     y = { bounds = "data" }                     # the target: 1.5 to 2.5
@@ -67,21 +68,21 @@ def draft_config(facts: TableFacts, asked: Asked) -> Draft:
     if facts.target in facts.places.columns.names:
         raise DataError(f"The target {quoted(facts.target)} names where a row belongs; name another column.")
     target = facts.column(facts.target)
-    task = asked.task or ("classification" if is_label(target) else "regression")
-    _check(facts, asked, task)
-    used = [column for column in facts.features if not _left_out(column) or column.name in asked.declared]
+    task = options.task or ("classification" if is_label(target) else "regression")
+    _check(facts, options, task)
+    used = [column for column in facts.features if not _left_out(column) or column.name in options.declared]
     if not used:
         why = "; ".join(f"{quoted(column.name)} {_left_out(column)}" for column in facts.features[:MOST_NAMED])
         raise DataError(f"{facts.label} has no column that could be a feature{f' ({why})' if why else ''}; add one.")
-    lines = [*(_declaration(column, asked) for column in used), *_target_lines(target, task, asked)]
+    lines = [*(_declaration(column, options) for column in used), *_target_lines(target, task, options)]
     parts = [
-        _head(asked, task),
-        _data(facts, asked, [column for column in facts.features if column not in used]),
-        _columns(lines, asked),
+        _head(options, task),
+        _data(facts, options, [column for column in facts.features if column not in used]),
+        _columns(lines, options),
         _graph(len(facts.places.servers)),
-        _objective(target, task, asked),
-        _algorithm(asked),
-        _privacy(asked),
+        _objective(target, task, options),
+        _algorithm(options),
+        _privacy(options),
     ]
     unstated = tuple(line.name for line in lines if line.open)
     return Draft("\n\n".join("\n".join(part) for part in parts) + "\n", task, unstated)
@@ -101,11 +102,11 @@ class _Line:
         return _noted(f"{'# ' if self.open else ''}{toml_key(self.name)} = {{ {self.declared} }}", self.comment)
 
 
-def _check(facts: TableFacts, asked: Asked, task: Task) -> None:
-    if asked.epsilon is not None and (found := rules.problem("epsilon", asked.epsilon)):
+def _check(facts: TableFacts, options: InitOptions, task: Task) -> None:
+    if options.epsilon is not None and (found := rules.problem("epsilon", options.epsilon)):
         raise ConfigError(found)
     names = [column.name for column in facts.features] + [facts.target]
-    for name in asked.declared:
+    for name in options.declared:
         if name not in names:
             raise ConfigError(f"{facts.label} has no feature {quoted(name)} to declare; check its name.")
     assert facts.target is not None
@@ -138,12 +139,12 @@ def _left_out(column: ColumnFacts) -> str | None:
     return {"text": "is free text", "other": "holds dates or lists"}.get(column.kind)
 
 
-def _declaration(column: ColumnFacts, asked: Asked) -> _Line:
+def _declaration(column: ColumnFacts, options: InitOptions) -> _Line:
     """How a feature is declared: as stated, else from the data, which privacy leaves to the person."""
     missing: dict[str, object] = {"missing": _missing(column)} if column.missing else {}
     comment = _values(column) + (f"; {column.missing} missing" if column.missing else "")
-    private = asked.epsilon is not None
-    if stated := asked.declared.get(column.name):
+    private = options.epsilon is not None
+    if stated := options.declared.get(column.name):
         return _Line(column.name, _toml(missing | stated.stated()), "as stated" if private else comment)
     if column.kind == "boolean":
         return _Line(column.name, _toml({"boolean": True} | missing), "" if private else comment)
@@ -162,10 +163,10 @@ def _missing(column: ColumnFacts) -> str:
     return MISSING if column.kind == "category" and MISSING in column.labels else INDICATOR
 
 
-def _target_lines(target: ColumnFacts, task: Task, asked: Asked) -> list[_Line]:
-    private = asked.epsilon is not None
+def _target_lines(target: ColumnFacts, task: Task, options: InitOptions) -> list[_Line]:
+    private = options.epsilon is not None
     comment = "the target" if private else f"the target: {_values(target)}"
-    if stated := asked.declared.get(target.name):
+    if stated := options.declared.get(target.name):
         return [_Line(target.name, _toml(stated.stated()), comment)]
     if task == "classification":
         if _is_zero_one(target):
@@ -182,21 +183,21 @@ def _is_zero_one(target: ColumnFacts) -> bool:
     return target.kind == "boolean" and set(target.labels) == {"0", "1"}
 
 
-def _head(asked: Asked, task: Task) -> list[str]:
-    rounds = [f"rounds = {PRIVATE_ROUNDS}"] if asked.epsilon is not None else []
+def _head(options: InitOptions, task: Task) -> list[str]:
+    rounds = [f"rounds = {PRIVATE_ROUNDS}"] if options.epsilon is not None else []
     return [
-        f"# Written by `pgfl init` for the {task} of {asked.clients}. Change what you like, then: pgfl run THIS-FILE",
+        f"# Written by `pgfl init` for the {task} of {options.table}. Change what you like, then: pgfl run THIS-FILE",
         *rounds,
         "seed = 0",
     ]
 
 
-def _data(facts: TableFacts, asked: Asked, ignored: Sequence[ColumnFacts]) -> list[str]:
+def _data(facts: TableFacts, options: InitOptions, ignored: Sequence[ColumnFacts]) -> list[str]:
     assert facts.places is not None
     assert facts.target is not None
     places = facts.places.columns
     lines = ["[data]", 'kind = "table"']
-    lines += [_key("clients", asked.clients, "relative to this file"), _key("target", facts.target)]
+    lines += [_key("table", options.table, "relative to this file"), _key("target", facts.target)]
     for key, name in (("client", places.client), ("server", places.server), ("cluster", places.cluster)):
         if name is None:
             lines.append(_noted(f'# {key} = "NAME"', f'no such column: all clients are in one {key}, "all"'))
@@ -216,11 +217,11 @@ def _data(facts: TableFacts, asked: Asked, ignored: Sequence[ColumnFacts]) -> li
     ]
 
 
-def _columns(lines: Sequence[_Line], asked: Asked) -> list[str]:
+def _columns(lines: Sequence[_Line], options: InitOptions) -> list[str]:
     head = (
         "# Bounds, categories and labels are public facts that you state. Which columns are left out, boolean or may\n"
         "# be empty was seen in the table: check that this is no secret. Numbers are scaled to [-1, 1]."
-        if asked.epsilon is not None
+        if options.epsilon is not None
         else '# How each column becomes features. Without bounds = "data" a number is taken as it is.'
     )
     return ["[data.columns]", head, *(line.text for line in lines)]
@@ -236,20 +237,20 @@ def _graph(servers: int) -> list[str]:
     return ["[graph]", _key("kind", kind, note)]
 
 
-def _objective(target: ColumnFacts, task: Task, asked: Asked) -> list[str]:
+def _objective(target: ColumnFacts, task: Task, options: InitOptions) -> list[str]:
     if task == "regression":
-        kind = "ridge" if asked.epsilon is None else "huber"
+        kind = "ridge" if options.epsilon is None else "huber"
         note = "squared error; huber is less sensitive to outliers" if kind == "ridge" else "private, unlike ridge"
     else:
-        stated = asked.declared.get(target.name)
+        stated = options.declared.get(target.name)
         labels = stated.labels if stated is not None and stated.labels else target.labels
         kind = "logistic" if len(labels) == 2 else "softmax"
         note = "two labels" if kind == "logistic" else f"{len(labels)} labels"
     return ["[objective]", _key("kind", kind, note), _key("lam", 0.01, "weight of the penalty on large coefficients")]
 
 
-def _algorithm(asked: Asked) -> list[str]:
-    if asked.epsilon is not None:
+def _algorithm(options: InitOptions) -> list[str]:
+    if options.epsilon is not None:
         return [
             "[algorithm]",
             _key("kind", "pgfl"),
@@ -263,18 +264,18 @@ def _algorithm(asked: Asked) -> list[str]:
     ]
 
 
-def _privacy(asked: Asked) -> list[str]:
-    if asked.epsilon is None:
+def _privacy(options: InitOptions) -> list[str]:
+    if options.epsilon is None:
         return [
             _noted("# [privacy]", "noise on everything that a client sends; it needs public bounds, and"),
             _noted("# epsilon = 4.0", "`pgfl init TABLE --epsilon 4 --bounds age=18:90 …` writes them"),
         ]
     return [
         "[privacy]",
-        _key("epsilon", float(asked.epsilon), "the budget of each client"),
+        _key("epsilon", float(options.epsilon), "the budget of each client"),
         _key("delta", 1e-5, "below 1 / (the largest number of rows of a client)"),
         _key("index", "release"),
-        *([] if asked.trust == Trust.level else [_key("trust", asked.trust, TRUSTED[asked.trust])]),
+        *([] if options.trust == Trust.level else [_key("trust", options.trust, TRUSTED[options.trust])]),
     ]
 
 

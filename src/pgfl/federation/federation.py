@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, DTypeLike
 
 from pgfl.arrays import AnyArray, AnyFloats, AnyInts, Floats, Ints
 from pgfl.drawing.pages import counted
 from pgfl.errors import DataError, UsageError
 from pgfl.federation.encoding import RowEncoding
 from pgfl.federation.graphs import Graph, empty
-from pgfl.suggestions import explained_class, kind_of
+from pgfl.suggestions import explained, explained_class, kind_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+    from pgfl.federation.frames import TableSource
+    from pgfl.federation.graph_sources import GraphSource
+    from pgfl.federation.table_encoding import Declarations
 
 
 def numbers(owner: str, values: ArrayLike) -> AnyFloats:
@@ -261,6 +266,105 @@ class Federation:
             tests=tests,
         )
 
+    @classmethod
+    @explained('Federation.read("clients.csv", target="y", graph="line")')
+    def read(
+        cls,
+        table: TableSource,
+        *,
+        target: str = "y",
+        columns: Declarations | None = None,
+        features: Iterable[str] | None = None,
+        ignore: Iterable[str] = (),
+        client: str | None = None,
+        server: str | None = None,
+        cluster: str | None = None,
+        graph: GraphSource = "none",
+        servers: Sequence[object] = (),
+        test: TableSource | float | None = None,
+        folds: int | None = None,
+        fold: int = 0,
+        average_degree: float = 3.0,
+        seed: int = 0,
+        run: int = 0,
+        dtype: DTypeLike = np.float64,
+        intercept: bool = False,
+        servers_subset: Sequence[int] | None = None,
+        store: str | os.PathLike[str] | None = None,
+    ) -> Federation:
+        """Read a table with one row per sample: a csv or parquet file, a data frame, an Arrow table or a dict.
+
+        The columns `client`, `server` and `cluster` name where a row belongs; a table without a server or cluster
+        column has one, "all". Every other column but the `target` is a feature, in the table's order, unless `features`
+        lists them or `ignore` leaves some out. Numbers are taken as they are; `columns` declares bounds, categories and
+        missing values (see `Column`). With `intercept` a column of ones comes last. Rows may be in any order.
+
+        `test` holds rows out that nobody trains on: a share of every client's rows, or a table with the same columns.
+        With `folds`, fold number `fold` is held out. `graph` is a kind (random, ring, line, star, complete, grid, none)
+        over the server ids sorted as text, an edge table (see `read_edges`), pairs of server ids, or a `Graph`.
+        `servers` names servers without clients.
+
+        The features are allocated once, in `dtype`, and filled a few columns at a time, so there is never a second
+        copy: 0.67 GB of float32 data from 500,000 clients in a shuffled parquet file took 0.96 GB at its peak. With
+        `store` the features are written to that new folder and mapped from it. With `servers_subset` (numbers of
+        servers) only the samples of their clients are kept, with the numbers that they have in the whole.
+
+        >>> from pgfl import Column
+        >>> table = {"client": ["bob", "ann", "bob"], "server": ["south", "north", "south"], "y": [1, 2, 3],
+        ...          "age": [50, 40, 60], "sex": ["m", "f", "m"]}
+        >>> declared = {"age": Column(bounds=(20, 80)), "sex": Column(categories=["f", "m"])}
+        >>> federation = Federation.read(table, columns=declared, graph="line")
+        >>> federation.client_ids, federation.encoding.feature_names, federation.rows("bob")[0].tolist()
+        (('ann', 'bob'), ('age', 'sex=f', 'sex=m'), [[0.0, 0.0, 1.0], [0.3333333333333333, 0.0, 1.0]])
+        """
+        from pgfl.federation.tables import ReadOptions, read_table
+
+        options = ReadOptions(
+            target=target,
+            columns=columns,
+            features=features,
+            ignore=ignore,
+            client=client,
+            server=server,
+            cluster=cluster,
+            graph=graph,
+            servers=servers,
+            test=test,
+            folds=folds,
+            fold=fold,
+            average_degree=average_degree,
+            seed=seed,
+            run=run,
+            dtype=dtype,
+            intercept=intercept,
+            servers_subset=servers_subset,
+            store=store,
+        )
+        return read_table(table, options)
+
+    @classmethod
+    def open(cls, folder: str | os.PathLike[str], *, mmap: bool = True) -> Federation:
+        """Open a saved federation; its features stay on disk and are mapped read-only, unless `mmap` is false."""
+        from pgfl.federation.storage import open_folder
+
+        return open_folder(folder, mmap=mmap)
+
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """Write the federation to a new folder, from which `Federation.open` reads or maps it.
+
+        >>> import tempfile, pathlib
+        >>> from pgfl import synthetic_regression
+        >>> federation = synthetic_regression(servers=4, clients_per_server=3, dimension=5)
+        >>> with tempfile.TemporaryDirectory() as place:
+        ...     federation.save(pathlib.Path(place) / "saved")
+        ...     mapped = Federation.open(pathlib.Path(place) / "saved")
+        ...     type(mapped.features).__name__, bool((mapped.features == federation.features).all())
+        ('memmap', True)
+        """
+        from pgfl.federation.storage import save_folder
+
+        save_folder(self, folder)
+
     def __repr__(self) -> str:
         return f"<Federation: {summary_line(self)}>"
 
@@ -397,7 +501,7 @@ def _check_clients(clients: Mapping[str, ClientData]) -> None:
     if not isinstance(clients, Mapping):
         raise UsageError(
             f"Federation.from_clients takes a mapping from client ids to ClientData; got {kind_of(clients)}: use "
-            "read_federation for a table."
+            "Federation.read for a table."
         )
     for name, client in clients.items():
         if not isinstance(client, ClientData):

@@ -46,21 +46,11 @@ def build_stored(directory: str | os.PathLike[str], generate: Callable[[Allocate
         raise DataError(f"The federation cannot be saved in {target}: {error.strerror or error}.") from error
     finally:
         shutil.rmtree(partial, ignore_errors=True)
-    return open_federation(target)
+    return open_folder(target)
 
 
-def save_federation(federation: Federation, directory: str | os.PathLike[str]) -> None:
-    """Write a federation to a new folder, from which `open_federation` reads or maps it.
-
-    >>> import tempfile, pathlib
-    >>> from pgfl.federation.synthetic import synthetic_regression
-    >>> federation = synthetic_regression(servers=4, clients_per_server=3, dimension=5)
-    >>> with tempfile.TemporaryDirectory() as place:
-    ...     save_federation(federation, pathlib.Path(place) / "saved")
-    ...     mapped = open_federation(pathlib.Path(place) / "saved")
-    ...     type(mapped.features).__name__, bool((mapped.features == federation.features).all())
-    ('memmap', True)
-    """
+def save_folder(federation: Federation, directory: str | os.PathLike[str]) -> None:
+    """Write a federation to a new folder; see `Federation.save`."""
 
     def copy(allocate: Allocate) -> Federation:
         features = allocate(federation.features.shape, federation.features.dtype)
@@ -70,8 +60,8 @@ def save_federation(federation: Federation, directory: str | os.PathLike[str]) -
     build_stored(directory, copy)
 
 
-def open_federation(directory: str | os.PathLike[str], *, mmap: bool = True) -> Federation:
-    """A saved federation; its features stay on disk and are mapped read-only, unless `mmap` is false."""
+def open_folder(directory: str | os.PathLike[str], *, mmap: bool = True) -> Federation:
+    """Open a saved federation; see `Federation.open`."""
     folder = Path(directory)
     try:
         page = json.loads((folder / _PAGE).read_text(encoding="utf-8"))

@@ -206,7 +206,7 @@ def _check_names(encoding: RowEncoding) -> None:
 
 
 class Reading(TypedDict):
-    """How the columns of a table are read, as in `read_federation`."""
+    """How the columns of a table are read, as in `Federation.read`."""
 
     columns: Declarations | None
     features: Iterable[str] | None

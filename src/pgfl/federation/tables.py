@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -28,77 +29,54 @@ from pgfl.federation.rows import TableRows
 from pgfl.federation.storage import Allocate, build_stored, in_memory
 from pgfl.federation.synthetic import float_type
 from pgfl.federation.table_encoding import Declarations, Selection, build_encoding, select_columns
-from pgfl.suggestions import explained, shown
+from pgfl.suggestions import shown
 
 
-@explained('read_federation("clients.csv", target="y", graph="line")')
-def read_federation(
-    clients: TableSource,
-    *,
-    target: str = "y",
-    columns: Declarations | None = None,
-    features: Iterable[str] | None = None,
-    ignore: Iterable[str] = (),
-    client: str | None = None,
-    server: str | None = None,
-    cluster: str | None = None,
-    graph: GraphSource = "none",
-    servers: Sequence[object] = (),
-    test: TableSource | float | None = None,
-    folds: int | None = None,
-    fold: int = 0,
-    average_degree: float = 3.0,
-    seed: int = 0,
-    run: int = 0,
-    dtype: DTypeLike = np.float64,
-    intercept: bool = False,
-    servers_subset: Sequence[int] | None = None,
-    store: str | os.PathLike[str] | None = None,
-) -> Federation:
-    """A federation from a table with one row per sample: a csv or parquet file, a data frame or an Arrow table.
+class ReadOptions(NamedTuple):
+    """The arguments of `Federation.read`, which explains them."""
 
-    The columns `client`, `server` and `cluster` name where a row belongs; a table without a server or cluster column
-    has one, "all". Every other column but the `target` is a feature, in the table's order, unless `features` lists them
-    or `ignore` leaves some out. Numbers are taken as they are; `columns` declares bounds, categories and missing values
-    (see `Column`). With `intercept` a column of ones comes last. Rows may be in any order.
+    target: str
+    columns: Declarations | None
+    features: Iterable[str] | None
+    ignore: Iterable[str]
+    client: str | None
+    server: str | None
+    cluster: str | None
+    graph: GraphSource
+    servers: Sequence[object]
+    test: TableSource | float | None
+    folds: int | None
+    fold: int
+    average_degree: float
+    seed: int
+    run: int
+    dtype: DTypeLike
+    intercept: bool
+    servers_subset: Sequence[int] | None
+    store: str | os.PathLike[str] | None
 
-    `test` holds rows out that nobody trains on: a share of every client's rows, or a table with the same columns. With
-    `folds`, fold number `fold` is held out. `graph` is a kind (random, ring, line, star, complete, grid, none) over the
-    server ids sorted as text, an edge table (see `read_edges`), pairs of server ids, or a `Graph`. `servers` names
-    servers without clients.
 
-    The features are allocated once, in `dtype`, and filled a few columns at a time, so there is never a second copy:
-    0.67 GB of float32 data from 500,000 clients in a shuffled parquet file took 0.96 GB at its peak. With `store` the
-    features are written to that new folder and mapped from it. With `servers_subset` (numbers of servers) only the
-    samples of their clients are kept, with the numbers that they have in the whole.
-
-    >>> from pgfl import Column
-    >>> table = {"client": ["bob", "ann", "bob"], "server": ["south", "north", "south"], "y": [1, 2, 3],
-    ...          "age": [50, 40, 60], "sex": ["m", "f", "m"]}
-    >>> declared = {"age": Column(bounds=(20, 80)), "sex": Column(categories=["f", "m"])}
-    >>> federation = read_federation(table, columns=declared, graph="line")
-    >>> federation.client_ids, federation.encoding.feature_names, federation.rows("bob")[0].tolist()
-    (('ann', 'bob'), ('age', 'sex=f', 'sex=m'), [[0.0, 0.0, 1.0], [0.3333333333333333, 0.0, 1.0]])
-    """
-    held = float_type(dtype)
-    table = open_table(clients)
-    places_in = place_columns(table, client, server, cluster)
-    selection = select_columns(table, target, places_in, columns, features, ignore)
+def read_table(source: TableSource, options: ReadOptions) -> Federation:
+    """Read a federation from a table; see `Federation.read`."""
+    held = float_type(options.dtype)
+    table = open_table(source)
+    places_in = place_columns(table, options.client, options.server, options.cluster)
+    selection = select_columns(table, options.target, places_in, options.columns, options.features, options.ignore)
     everything = read_places(table, places_in)
-    held_out = _held_out(everything.offsets, test, folds, fold, seed)
+    held_out = _held_out(everything.offsets, options)
     training = everything if held_out is None else everything.where(~held_out)
-    server_ids = tuple(sorted({*everything.servers, *extra_servers(servers)}))
+    server_ids = tuple(sorted({*everything.servers, *extra_servers(options.servers)}))
     position = {name: index for index, name in enumerate(server_ids)}
     server_numbers = np.array([position[name] for name in everything.servers], dtype=np.int64)
     part = training
-    if servers_subset is not None:
-        part = training.at(np.isin(server_numbers, own_servers(servers_subset, len(server_ids))))
-    graph_of_servers = server_graph(graph, server_ids, average_degree, seed, run)
-    fitted_on = everything if folds is not None else training
-    encoding = build_encoding(table, selection, np.sort(fitted_on.rows), intercept)
+    if options.servers_subset is not None:
+        part = training.at(np.isin(server_numbers, own_servers(options.servers_subset, len(server_ids))))
+    graph_of_servers = server_graph(options.graph, server_ids, options.average_degree, options.seed, options.run)
+    fitted_on = everything if options.folds is not None else training
+    encoding = build_encoding(table, selection, np.sort(fitted_on.rows), options.intercept)
     tests = None
-    if test is not None and not isinstance(test, float):
-        tests = read_tests(open_table(test), encoding, everything, part, held)
+    if options.test is not None and not isinstance(options.test, float):
+        tests = read_tests(open_table(options.test), encoding, everything, part, held)
 
     def fill(allocate: Allocate) -> Federation:
         tested = None if held_out is None else everything.where(held_out)
@@ -117,11 +95,13 @@ def read_federation(
             encoding=encoding,
         )
 
-    return in_memory(fill) if store is None else build_stored(store, fill)
+    return in_memory(fill) if options.store is None else build_stored(options.store, fill)
 
 
-def _held_out(offsets: Ints, test: object, folds: int | None, fold: int, seed: int) -> Bools | None:
-    """Which rows of the table nobody trains on, if some are held out."""
+def _held_out(offsets: Ints, options: ReadOptions) -> Bools | None:
+    """Return which rows of the table nobody trains on; None if all are for training."""
+    test: object = options.test
+    folds, fold, seed = options.folds, options.fold, options.seed
     if folds is not None:
         if test is not None:
             raise ConfigError("`test` and `folds` both hold rows out; keep one of them.")

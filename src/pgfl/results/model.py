@@ -40,8 +40,8 @@ PROVENANCE = ("name", "version", "rounds", "private", "noise", "guarantee", "pri
 """The figures of a result's summary that its model keeps."""
 
 
-class Asked(TypedDict, total=False):
-    """What a prediction is asked for.
+class PredictOptions(TypedDict, total=False):
+    """Which model predicts, and how rows are read.
 
     `client`, `cluster` (one, or one per row) or `server` with `cluster` names the model; without a name it is that of
     the table's column of clusters, or the only one. `encoded` says that an array holds encoded features, `ignore` names
@@ -157,7 +157,7 @@ class Model:
 
     @property
     def label_names(self) -> tuple[str, ...]:
-        """One name per label: the declared one, else its number."""
+        """One name per label, in the order of the columns of `predict_proba`: the declared one, else its number."""
         return self.labels or tuple(str(number) for number in range(self.classes or 2))
 
     def coefficients(
@@ -195,37 +195,28 @@ class Model:
         """
         return self._features(self._rows(table), encoded, ignore)
 
-    def margins(self, table: Table, **asked: Unpack[Asked]) -> AnyFloats:
+    def margins(self, table: Table, **options: Unpack[PredictOptions]) -> AnyFloats:
         """xᵀw of every row; with classes, one column per class. A row's margin does not depend on the other rows."""
-        return self._predicted(table, asked)[0]
+        return self._predicted(table, options)[0]
 
-    def predict(self, table: Table, **asked: Unpack[Asked]) -> AnyFloats:
-        """Predictions for rows: values in the target's unit, or the probability of label 1, or of every class.
+    def predict(self, table: Table, **options: Unpack[PredictOptions]) -> AnyArray:
+        """Predict the target of every row, as the training table has it.
 
-        See `Asked` for how the model is named, and `encode` for what a table is.
+        A regression returns numbers in the target's unit. A classification returns the most probable label: as text
+        where labels were declared, else as a number from 0. See `PredictOptions` for how the model is named, and
+        `encode` for what a table is.
         """
-        margins, task = self._predicted(table, asked)
-        if task == "multiclass":
-            return np.asarray(Softmax().predict(margins))
-        return self.in_target_unit(margins) if task == "regression" else np.asarray(Logistic().predict(margins))
-
-    def predict_label(self, table: Table, **asked: Unpack[Asked]) -> AnyArray:
-        """The most probable label of every row: as text where labels were declared, else as a number from 0."""
-        margins, task = self._predicted(table, asked)
-        if task == "regression":
-            raise ResultError("This model predicts numbers, not labels; use predict.")
-        return self._labels(margins)
-
-    def predict_target(self, table: Table, **asked: Unpack[Asked]) -> AnyArray:
-        """The target as the training table has it: a number in its unit, or the most probable label."""
-        margins, task = self._predicted(table, asked)
+        margins, task = self._predicted(table, options)
         return self.in_target_unit(margins) if task == "regression" else self._labels(margins)
 
-    def probabilities(self, table: Table, **asked: Unpack[Asked]) -> AnyFloats:
-        """The probability of every label, one column per label."""
-        margins, task = self._predicted(table, asked)
+    def predict_proba(self, table: Table, **options: Unpack[PredictOptions]) -> AnyFloats:
+        """Return the probability of every label: one row per row, one column per label, in the order of `label_names`.
+
+        Raises `ResultError` for a regression.
+        """
+        margins, task = self._predicted(table, options)
         if task == "regression":
-            raise ResultError("This model predicts numbers, which have no probabilities; leave those out.")
+            raise ResultError("This model predicts numbers, which have no probabilities; use predict.")
         return self.label_probabilities(margins)
 
     def in_target_unit(self, margins: AnyFloats) -> AnyFloats:
@@ -242,14 +233,14 @@ class Model:
         """The number of the most probable label at margins of a classification."""
         return np.argmax(margins, axis=1) if margins.ndim == 2 else (margins > 0).astype(np.int64)
 
-    def _predicted(self, table: Table, asked: Asked) -> tuple[AnyFloats, Task]:
+    def _predicted(self, table: Table, options: PredictOptions) -> tuple[AnyFloats, Task]:
         """The margins, and the task of the models that were asked for."""
-        if unknown := [name for name in asked if name not in Asked.__annotations__]:
-            known = nearest(unknown[0], Asked.__annotations__)
+        if unknown := [name for name in options if name not in PredictOptions.__annotations__]:
+            known = nearest(unknown[0], PredictOptions.__annotations__)
             raise UsageError(f"predict has no argument {unknown[0]}{known}; call it as in {EXAMPLE}.")
         rows = self._rows(table)
-        client, cluster, server = asked.get("client"), asked.get("cluster"), asked.get("server")
-        encoded, ignore = asked.get("encoded", False), asked.get("ignore", ())
+        client, cluster, server = options.get("client"), options.get("cluster"), options.get("server")
+        encoded, ignore = options.get("encoded", False), options.get("ignore", ())
         if client is None and cluster is None and self.cluster_column in rows.columns:
             cluster = rows.texts(str(self.cluster_column))
         if cluster is None or isinstance(cluster, str):

@@ -18,7 +18,7 @@ from pgfl.errors import ResultError
 from pgfl.federation.encoding import RowEncoding
 from pgfl.metrics import MEASURES
 from pgfl.results.measures import Measured, few_rows, useless
-from pgfl.results.model import EXAMPLE, Asked, Model
+from pgfl.results.model import EXAMPLE, Model, PredictOptions
 from pgfl.results.verdict import Verdict
 from pgfl.suggestions import explained, kind_of, nearest, unknown_name
 
@@ -246,21 +246,20 @@ class Result:
         return self._models[run]
 
     @explained(EXAMPLE)
-    def predict(self, table: Table, *, run: int = 0, **asked: Unpack[Asked]) -> AnyFloats:
-        """Predictions for the rows of an array or a table, by the model of a client, of a cluster, or of a server.
+    def predict(self, table: Table, *, run: int = 0, **options: Unpack[PredictOptions]) -> AnyArray:
+        """Predict the target of the rows of an array or a table: numbers in its unit, or the most probable labels.
 
-        Rows are encoded and clipped exactly as in training. Regression gives values in the target's unit, logistic
-        regression the probability of label 1, softmax regression that of every class. See `Model.predict`.
+        Rows are encoded and clipped exactly as in training. See `Model.predict`.
         """
-        return self.model(run).predict(table, **asked)
+        return self.model(run).predict(table, **options)
 
-    def predict_label(self, table: Table, *, run: int = 0, **asked: Unpack[Asked]) -> AnyArray:
-        """The most probable label of every row: as text where labels were declared, else as a number from 0."""
-        return self.model(run).predict_label(table, **asked)
+    def predict_proba(self, table: Table, *, run: int = 0, **options: Unpack[PredictOptions]) -> AnyFloats:
+        """Return the probability of every label, one column per label; see `Model.predict_proba`."""
+        return self.model(run).predict_proba(table, **options)
 
     @property
     def declared_columns(self) -> dict[str, Column]:
-        """How the columns of a table became features, as `columns` of `read_federation`: for new rows of the same."""
+        """How the columns of a table became features, as `columns` of `Federation.read`: for new rows of the same."""
         if self.encoding is None:
             raise ResultError("This run was not trained on a table; its features have no names.")
         from pgfl.results.state import kept_columns

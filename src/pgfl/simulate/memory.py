@@ -94,7 +94,7 @@ def check_config(config: Config, processes: int = 1, beside: int = 1) -> None:
     whole = expected_shape(config)
     held = {name: -(-getattr(whole, name) // processes) for name in ("clients", "rows", "pairs")}
     keys = ("data.clients_per_server", "data.servers", "data.samples")
-    lower = ("the rows of data.clients",) if isinstance(config.data, TableData) else keys
+    lower = ("the rows of data.table",) if isinstance(config.data, TableData) else keys
     check(replace(whole, runs_together=beside, **held), lower=lower)
 
 

@@ -154,7 +154,7 @@ def _advice(value: object, wanted: type) -> str:
     if place := next((place for kind, place in PLACES.items() if isinstance(value, kind)), None):
         return f", which comes {place}"
     if wanted is Federation:
-        return "; make one with Federation.from_clients, read_federation or synthetic_regression"
+        return "; make one with Federation.from_clients, Federation.read or synthetic_regression"
     return f"; write {value.__name__}()" if isinstance(value, type) and issubclass(value, wanted) else ""
 
 

@@ -57,7 +57,7 @@ def _federation(config: Config, names: set[str]) -> str:
         shared["average_degree"] = graph.average_degree
     shared["seed"] = config.seed
     if isinstance(data, TableData):
-        names.add("read_federation")
+        names.add("Federation")
         own = {key: getattr(data, key) for key in ("target", "client", "server", "cluster", "features", "test")}
         own = {key: value for key, value in own.items() if value is not None}
         own |= {"ignore": list(data.ignore)} if data.ignore else {}
@@ -67,7 +67,7 @@ def _federation(config: Config, names: set[str]) -> str:
             names.add("Column")
             columns = ", ".join(f"{name!r}: {_column(column)}" for name, column in data.columns.items())
             written.append(f"columns={{{columns}}}")
-        return _call("read_federation", [repr(data.clients), *written])
+        return _call("Federation.read", [repr(data.table), *written])
     maker = "mnist_federation" if isinstance(data, MnistData) else "synthetic_regression"
     names.add(maker)
     own = {key: value for key, value in data.model_dump(exclude={"kind"}).items() if value is not None}

@@ -13,7 +13,7 @@ from urllib.parse import urlencode
 from nicegui import ui
 
 from pgfl.config import Config, parse
-from pgfl.config.starter import Asked, Draft, draft_config
+from pgfl.config.starter import Draft, InitOptions, draft_config
 from pgfl.errors import ConfigError
 from pgfl.federation.declarations import Column
 from pgfl.federation.survey import ColumnFacts, TableFacts, survey
@@ -78,7 +78,7 @@ class TableForm:
                 raise ConfigError(f"`privacy.epsilon` must be a number; got {self.epsilon!r}.") from None
         declared = {name: declaration(name, text, facts) for name, text in self.declared.items() if text.strip()}
         path = str(Path(self.table).expanduser().resolve())
-        return draft_config(facts, Asked(path, None, epsilon, declared, cast(Level, self.trust)))
+        return draft_config(facts, InitOptions(path, None, epsilon, declared, cast(Level, self.trust)))
 
 
 def declaration(name: str, text: str, facts: TableFacts) -> Column:
