@@ -36,7 +36,7 @@ from pgfl.config.data import federations
 from pgfl.federation.federation import Federation
 from pgfl.planning.facts import facts_of
 from pgfl.planning.forecast import DROWNED_POINTS, forecast
-from pgfl.planning.planner import asked, best_found, judged, possible
+from pgfl.planning.planner import asked, full_search, judged, possible
 from pgfl.privacy.trust import Level
 from plan_tables import AT_HAND, NUMBERS, TWO_LABELS, Study, bounds, of_r
 
@@ -174,7 +174,7 @@ def outcome(about: Known, epsilon: float, trust: Level, runs: int, stated: bool 
     public = facts_of(about.config, **facts)
     if not possible(public):
         return None
-    settings = best_found(public)
+    settings = full_search(public)
     twins = judged(public, settings)
     foretold = forecast(twins, public)
     measure = "r2" if public.task == "regression" else "accuracy"

@@ -87,12 +87,14 @@ R = TypeVar("R")
 C = TypeVar("C", bound=type)
 
 
-def explained(example: str, instead: Mapping[str, str] | None = None) -> Callable[[Callable[P, R]], Callable[P, R]]:
+def friendly_signature(
+    example: str, instead: Mapping[str, str] | None = None
+) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """A decorator: a call whose arguments do not fit the signature is answered with `example` instead of a TypeError.
 
     `instead` says what to do about arguments that people know from elsewhere.
 
-    >>> @explained('bake("bread", minutes=40)')
+    >>> @friendly_signature('bake("bread", minutes=40)')
     ... def bake(what, *, minutes=30): ...
     >>> bake("bread", 40)
     Traceback (most recent call last):
@@ -115,11 +117,11 @@ def explained(example: str, instead: Mapping[str, str] | None = None) -> Callabl
     return decorate
 
 
-def explained_class(example: str) -> Callable[[C], C]:
+def friendly_constructor(example: str) -> Callable[[C], C]:
     """The same for the making of a dataclass's objects."""
 
     def decorate(cls: C) -> C:
-        cls.__init__ = explained(example)(cls.__init__)  # type: ignore[misc]
+        cls.__init__ = friendly_signature(example)(cls.__init__)  # type: ignore[misc]
         return cls
 
     return decorate

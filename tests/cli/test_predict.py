@@ -175,7 +175,7 @@ def test_a_file_in_the_way_a_wrong_ending_and_a_missing_model_are_refused(folder
     (tmp_path / "out.csv").write_text("mine")
     assert "already exists" in refused("predict", folder, tmp_path / "new.csv", "--out", tmp_path / "out.csv")
     assert (tmp_path / "out.csv").read_text() == "mine"
-    assert "must end in .csv" in refused("predict", folder, tmp_path / "new.csv", "--out", tmp_path / "out.txt")
+    assert "Unsupported file type" in refused("predict", folder, tmp_path / "new.csv", "--out", tmp_path / "out.txt")
     absent = tmp_path / "absent"
     assert "does not exist" in refused("predict", folder, tmp_path / "new.csv", "--out", absent / "out.csv")
     assert "does not exist" in refused("predict", absent, tmp_path / "new.csv", "--out", tmp_path / "o.csv")

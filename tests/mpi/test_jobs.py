@@ -34,7 +34,7 @@ def assert_same_folder(result: Result, folder):
     for metric in result.metrics:
         np.testing.assert_array_equal(result.history[metric], other.history[metric], strict=True)
     for ours, theirs in zip(result.models, other.models, strict=True):
-        np.testing.assert_array_equal(ours.handed_out, theirs.handed_out, strict=True)
+        np.testing.assert_array_equal(ours.shareable_clients, theirs.shareable_clients, strict=True)
         np.testing.assert_array_equal(ours.servers[ours.present], theirs.servers, strict=True)
     for ours, theirs in zip(result.privacy, other.privacy, strict=True):
         np.testing.assert_array_equal(ours["rho"], theirs["rho"], strict=True)

@@ -220,7 +220,7 @@ def test_a_trust_that_clients_are_too_few_for_is_refused_or_left_out():
     alone = replace(SMALL, clusters=6)
     assert not alone.trusted.aggregates and alone.per_pair == 1
     assert [planner.possible(replace(alone, trust=trust)) for trust in planner.TRUSTS] == [True, False, False]
-    assert replace(SMALL, trust="site").as_if_local == pytest.approx(2.0 * np.sqrt(3))
+    assert replace(SMALL, trust="site").equivalent_local_epsilon == pytest.approx(2.0 * np.sqrt(3))
 
 
 def test_the_trust_of_a_config_is_a_fact_and_comes_back_in_the_planned_config():

@@ -75,7 +75,7 @@ def configs(tmp_path_factory):
 
 def predicted_and_reached(config, facts):
     """A plan's forecast, and what runs with its settings reach on the table itself, over several splits and noises."""
-    settings = planner.best_found(facts)
+    settings = planner.full_search(facts)
     measure, reached = "r2" if facts.task == "regression" else "accuracy", []
     for seed in range(RUNS):
         budget = {"epsilon": facts.epsilon, "zeta": settings.zeta, "max_releases": settings.releases}
@@ -231,7 +231,7 @@ def test_the_better_labels_can_be_predicted_the_more_columns_have_in_common():
 @pytest.mark.parametrize("facts", [replace(REGRESSION, epsilon=8.0), replace(LABELS, epsilon=8.0)])
 def test_no_step_overshoots_whatever_rows_are_like(facts):
     """Even if all rows pointed in one direction, as those of a table nearly do whose categories are uneven."""
-    settings = planner.best_found(facts)
+    settings = planner.full_search(facts)
     curvature = settings.x_norm**2 * (2.0 if facts.task == "regression" else 0.25)
     assert curvature / settings.rho <= 2.0 + 1e-9
 
@@ -244,7 +244,7 @@ def test_loose_bounds_are_said_to_cost():
     assert name not in planner._variants(REGRESSION)
     tighter = planner._variants(loose)[name]
     assert (tighter.label_scale, tighter.label_mean) == (SPREAD_IN_BOUNDS, None)
-    reached = [planner.typical(facts, planner.best_found(facts)) for facts in (loose, tighter)]
+    reached = [planner.typical(facts, planner.full_search(facts)) for facts in (loose, tighter)]
     assert reached[1] > reached[0] + 10.0
     wide = replace(LABELS, rows=replace(LABELS.rows, spread=0.1))
     assert planner._variants(wide)[name].rows.spread == SPREAD

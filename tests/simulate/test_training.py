@@ -27,7 +27,7 @@ def same_bits(first, second):
     for name in first.history:
         np.testing.assert_array_equal(first.history[name], second.history[name], name)
     for a, b in zip(first.models, second.models, strict=True):
-        np.testing.assert_array_equal(a.handed_out, b.handed_out)
+        np.testing.assert_array_equal(a.shareable_clients, b.shareable_clients)
         np.testing.assert_array_equal(a.servers, b.servers)
 
 
@@ -216,7 +216,7 @@ def test_spent_clients_take_no_part_and_training_goes_on():
 def test_released_models_are_what_is_shown():
     privacy = Privacy(phi0=1e-3, zeta=0.99, x_norm=2.0)
     result = train(small(), PGFL(5.0), Huber(), rounds=3, participants=1, privacy=privacy)
-    shown, clean = result.models[0].handed_out, result.models[0].clients
+    shown, clean = result.models[0].shareable_clients, result.models[0].clients
     took_part = result.privacy[0]["releases"] > 0
     assert np.isnan(shown[~took_part]).all() and (~took_part).any()
     assert (np.abs(shown[took_part] - clean[took_part]).max(axis=1) > 1e-3).all()

@@ -22,7 +22,7 @@ from numba.core.registry import CPUDispatcher
 from pgfl import experiment
 from pgfl import simulate
 from pgfl.studio import kernels
-from pgfl.studio.play_state import PlayState, beside
+from pgfl.studio.play_state import PlayState, comparison_configs
 
 def at_hand():
     names = [one.name for one in iter_modules(simulate.__path__) if one.name.startswith("numba_")]
@@ -36,7 +36,7 @@ assert sum(before.values()) > 5, before
 changes = (("rounds", "2"), ("data.servers", "3"), ("data.clients_per_server", "3"), ("graph.kind", "'ring'"))
 for preset in ("fig1", "fig2", "fig3", "fig3-guaranteed", "private-huber"):
     config = PlayState(preset, changes).config()
-    for one in (config, *beside(config).values()):
+    for one in (config, *comparison_configs(config).values()):
         assert experiment.run(one, kernels_loaded=True).engine == "numba", preset
         assert at_hand() == before, (preset, one.algorithm.kind)
 for trust in ("masked", "site"):

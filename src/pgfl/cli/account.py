@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from pgfl.cli.shared import Json, figure_text, noted, strict_json
+from pgfl.cli.shared import Json, figure_text, strict_json, with_note
 from pgfl.privacy.request import Privacy
 
 app = typer.Typer(add_completion=False)
@@ -85,7 +85,7 @@ def account(
             "rho": float(rho),
             "epsilon": float(accounting.group_epsilon(figures["rho"], delta, group)),
         }
-    figures = noted(figures, BEYOND)
+    figures = with_note(figures, BEYOND)
     if as_json:
         typer.echo(strict_json(figures))
     else:

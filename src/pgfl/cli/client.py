@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from pgfl.cli.shared import UNPROTECTED, Json, noted, strict_json
+from pgfl.cli.shared import UNPROTECTED, Json, strict_json, with_note
 
 app = typer.Typer(no_args_is_help=True, help="A client: its key, its own privacy policy, and taking part.")
 
@@ -196,7 +196,7 @@ def status(settings: Annotated[Path, typer.Argument(help="client.toml")], as_jso
         ledger.verify()
         summary = ledger.summary()
     if as_json:
-        typer.echo(strict_json(noted(summary, UNPROTECTED), indent=None))
+        typer.echo(strict_json(with_note(summary, UNPROTECTED), indent=None))
     else:
         clean, against = "", ""
         if summary["entrusted"]:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from pgfl.cli.shared import UNPROTECTED, Json, figure_text, noted, strict_json
+from pgfl.cli.shared import UNPROTECTED, Json, figure_text, strict_json, with_note
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="Show or verify a client's privacy ledger.")
 File = Annotated[
@@ -34,7 +34,7 @@ def show(file: File, client: Client = None, as_json: Json = False) -> None:
         summary = ledger.summary()
         rows = [row.described() for row in ledger.rows()]
     if as_json:
-        typer.echo(strict_json(noted(summary | {"rows": rows}, UNPROTECTED)))
+        typer.echo(strict_json(with_note(summary | {"rows": rows}, UNPROTECTED)))
     else:
         _show(summary, rows)
 
@@ -49,7 +49,7 @@ def verify(file: File, client: Client = None, as_json: Json = False) -> None:
         ledger.verify()
         summary = ledger.summary()
     if as_json:
-        typer.echo(strict_json(noted({"file": str(file), "whole": True} | summary, UNPROTECTED)))
+        typer.echo(strict_json(with_note({"file": str(file), "whole": True} | summary, UNPROTECTED)))
     else:
         typer.echo(
             f"{file} is whole: {summary['releases']} releases of client {summary['client']}{_apart(summary)}, "

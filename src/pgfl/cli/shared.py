@@ -72,7 +72,7 @@ def figure_text(value: object, digits: int = 6) -> str:
     return f"{value:.{digits}g}" if math.isfinite(value) else "∞"
 
 
-def noted(figures: Mapping[str, Any], note: str) -> dict[str, Any]:
+def with_note(figures: Mapping[str, Any], note: str) -> dict[str, Any]:
     """The figures, with a `note` where one of them is infinite."""
     infinite = not all(map(math.isfinite, _numbers(figures)))
     return {**figures, "note": note} if infinite else dict(figures)

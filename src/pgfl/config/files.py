@@ -165,9 +165,9 @@ def load(
     >>> load("paper-fig2", ["rounds=20", "graph.kind=ring"], seed=7).algorithm.participants
     3
     """
-    settings, base = settings_of(source)
+    settings, base = read_settings(source)
     for override in overrides:
-        change(settings, override)
+        apply_override(settings, override)
     if seed is not None:
         settings["seed"] = seed
     if folds is not None and isinstance(data := settings.setdefault("data", {}), dict):
@@ -176,7 +176,7 @@ def load(
     return parse(settings, base)
 
 
-def settings_of(source: str | os.PathLike[str]) -> tuple[dict[str, Any], Path]:
+def read_settings(source: str | os.PathLike[str]) -> tuple[dict[str, Any], Path]:
     """What a TOML file or a preset states, unchecked, and the folder that its relative paths start from."""
     text, base, name = _read(source)
     try:
@@ -235,7 +235,7 @@ def _read(source: str | os.PathLike[str]) -> tuple[str, Path, str]:
         raise ConfigError(f"The config {path} cannot be read: {error.strerror}.") from None
 
 
-def change(settings: dict[str, Any], override: str) -> None:
+def apply_override(settings: dict[str, Any], override: str) -> None:
     """Set one key of unchecked settings, as `--set key=value` does."""
     key, equals, value = override.partition("=")
     path = _key_path(key.strip())

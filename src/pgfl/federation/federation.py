@@ -16,7 +16,7 @@ from pgfl.drawing.pages import counted
 from pgfl.errors import DataError, UsageError
 from pgfl.federation.encoding import RowEncoding
 from pgfl.federation.graphs import Graph, empty
-from pgfl.suggestions import explained, explained_class, kind_of
+from pgfl.suggestions import friendly_constructor, friendly_signature, kind_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -70,7 +70,7 @@ def ids_of(name: str, ids: Sequence[str]) -> tuple[str, ...]:
 INDICES = ("offsets", "client_server", "client_cluster")
 
 
-@explained_class('ClientData("north", "adults", features, targets)')
+@friendly_constructor('ClientData("north", "adults", features, targets)')
 @dataclass(frozen=True)
 class ClientData:
     """One client: its server, its cluster, and its samples (D_k × d features and D_k targets)."""
@@ -84,7 +84,7 @@ class ClientData:
 ELSEWHERE = -1
 
 
-@explained_class("TestSet(features, targets)")
+@friendly_constructor("TestSet(features, targets)")
 @dataclass(frozen=True)
 class TestSet:
     """Samples that no client trains on, for one cluster's task. Anything that NumPy can read becomes an array.
@@ -267,7 +267,7 @@ class Federation:
         )
 
     @classmethod
-    @explained('Federation.read("clients.csv", target="y", graph="line")')
+    @friendly_signature('Federation.read("clients.csv", target="y", graph="line")')
     def read(
         cls,
         table: TableSource,

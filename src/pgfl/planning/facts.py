@@ -107,7 +107,7 @@ class Facts:
         return max(1, round(self.clients_per_server / self.clusters))
 
     @property
-    def as_if_local(self) -> float:
+    def equivalent_local_epsilon(self) -> float:
         """The ε at which local noise would disturb a pair's mean as much as this trust does at ε, roughly."""
         trust, clients = self.trusted, self.per_pair
         if not (trust.aggregates and trust.takes_part(clients)):
@@ -130,7 +130,7 @@ class Facts:
         return self.expected if self.task == "regression" else (2.0 * self.expected - 1.0) ** 2
 
     @property
-    def by_truth(self) -> bool:
+    def uses_nmsd(self) -> bool:
         """Whether models are compared with those that made the labels (NMSD), not by predictions of new records."""
         return self.task == "regression" and self.rows is None
 

@@ -108,12 +108,12 @@ class Plan:
     @property
     def unit(self) -> str:
         """Of every error here."""
-        return "dB" if self.facts.by_truth else "%"
+        return "dB" if self.facts.uses_nmsd else "%"
 
     @property
     def measure(self) -> str:
         """What every error here is."""
-        return "NMSD" if self.facts.by_truth else "R²" if self.facts.task == "regression" else "accuracy"
+        return "NMSD" if self.facts.uses_nmsd else "R²" if self.facts.task == "regression" else "accuracy"
 
     @property
     def by_epsilon(self) -> Mapping[float, float]:
@@ -123,7 +123,7 @@ class Plan:
     @property
     def drowned(self) -> bool:
         """Whether the noise will drown the signal."""
-        if self.facts.by_truth:
+        if self.facts.uses_nmsd:
             return self.predicted.value > DROWNED_DB
         chance = 0.0 if self.facts.task == "regression" else 50.0
         return self.predicted.value < chance + DROWNED_POINTS
@@ -133,7 +133,7 @@ class Plan:
         """The share of the labels' variance that models will explain on new records, of a regression."""
         if self.facts.task == "classification":
             return None
-        if not self.facts.by_truth:
+        if not self.facts.uses_nmsd:
             return max(0.0, self.predicted.value / 100.0)
         return float(max(0.0, self.facts.expected * (1.0 - 10.0 ** (self.predicted.value / 10.0))))
 
@@ -146,7 +146,7 @@ class Plan:
             return f"At {epsilon} the noise will drown the signal: nothing will be learned; what helps most is {best}."
         if self.explained is not None:
             low, high = self.predicted.low, self.predicted.high
-            if not self.facts.by_truth and low < DROWNED_POINTS:
+            if not self.facts.uses_nmsd and low < DROWNED_POINTS:
                 return (
                     f"At {epsilon} models may explain {100 * self.explained:.0f} % of the labels' variance on new "
                     f"records, but the noise may as well drown the signal ({low:.0f} to {high:.0f} %)."

@@ -166,7 +166,7 @@ class Moments:
         return np.asarray(((1.0 - learned) ** 2 * self._energy).sum(axis=2))
 
     def _measured(self, learned: Floats, noise: Floats, displaced: Floats) -> Floats:
-        if self._facts.by_truth:
+        if self._facts.uses_nmsd:
             variance = self._variance(noise, displaced) @ self._count
             return np.asarray((self._missed(learned).sum(axis=1) + variance) / self._energy.sum())
         scatter = self._scatter(learned, noise, displaced)

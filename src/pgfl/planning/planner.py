@@ -91,7 +91,7 @@ def without_privacy(facts: Facts, seed: int) -> float:
 
 
 def _metric(facts: Facts) -> str:
-    return "nmsd" if facts.by_truth else "r2" if facts.task == "regression" else "accuracy"
+    return "nmsd" if facts.uses_nmsd else "r2" if facts.task == "regression" else "accuracy"
 
 
 def _received_nmsd(result: Result, made: Federation) -> float:
@@ -137,13 +137,15 @@ def plan(source: Config | Facts, *, progress: Progress | None = None, **facts: A
         if progress:
             progress(done, work, what)
 
-    settings = best_found(small)
+    settings = full_search(small)
     predicted, known = forecast(judged(small, settings), small), {small: settings}
     tell("settings")
 
     def nearest(other: Facts) -> Settings:
         """The settings that were found for the facts whose noise is most alike."""
-        return known[min(known, key=lambda one: abs(math.log(one.as_if_local / other.as_if_local)))]
+        return known[
+            min(known, key=lambda one: abs(math.log(one.equivalent_local_epsilon / other.equivalent_local_epsilon)))
+        ]
 
     curves: dict[Level, dict[float, float]] = {}
     chosen: dict[float, tuple[Level, float]] = {}
@@ -152,7 +154,7 @@ def plan(source: Config | Facts, *, progress: Progress | None = None, **facts: A
         if other == small:
             reached = predicted.value
         else:
-            known[other] = best = soon_found(other, nearest(other))
+            known[other] = best = quick_search(other, nearest(other))
             reached = typical(other, best)
         weaker = chosen.get(level)
         if weaker is None or _better(small, reached, weaker[1]):
@@ -163,20 +165,20 @@ def plan(source: Config | Facts, *, progress: Progress | None = None, **facts: A
         tell(f"trust = {trust}, epsilon = {level:g}")
     helps, here = {}, typical(small, settings)
     for name, other in variants.items():
-        reached = typical(other, soon_found(other, settings))
-        helps[name] = (-1.0 if small.by_truth else 1.0) * (reached - here)
+        reached = typical(other, quick_search(other, settings))
+        helps[name] = (-1.0 if small.uses_nmsd else 1.0) * (reached - here)
         tell(name)
     limit = limit_beside(curves, small, shown(small, np.array([without_privacy(small, JUDGING_SEEDS[0])]))[0])
     made = configured(source, stated, settings) if isinstance(source, Config) else None
     return Plan(stated, settings, predicted, limit, curves, helps, instead, made)
 
 
-def best_found(facts: Facts) -> Settings:
+def full_search(facts: Facts) -> Settings:
     """The settings of which theory expects most, on a few twins."""
     return best_foreseen(facts, SEEDS if facts.rows is None else TABLE_SEEDS)
 
 
-def soon_found(facts: Facts, start: Settings) -> Settings:
+def quick_search(facts: Facts, start: Settings) -> Settings:
     """Good settings for other facts than those of `start`, in a shorter search on fewer twins."""
     return best_foreseen(facts, FEW_SEEDS if facts.rows is None else FEW_TABLE_SEEDS, start)
 
@@ -201,17 +203,17 @@ def typical(facts: Facts, settings: Settings) -> float:
 
 def limit_beside(curves: Mapping[Level, Mapping[float, float]], facts: Facts, found: float) -> float:
     """What is reached without privacy: what was found, or what is reached in spite of noise, if that is better."""
-    best = min if facts.by_truth else max
+    best = min if facts.uses_nmsd else max
     return best(float(found), *(reached for curve in curves.values() for reached in curve.values()))
 
 
 def shown(facts: Facts, found: Floats) -> Floats:
     """Errors in the unit that a plan shows: NMSD in dB, else R² or accuracy in per cent."""
-    return np.asarray(10.0 * np.log10(found) if facts.by_truth else 100.0 * (1.0 - found))
+    return np.asarray(10.0 * np.log10(found) if facts.uses_nmsd else 100.0 * (1.0 - found))
 
 
 def _better(facts: Facts, one: float, other: float) -> bool:
-    return one < other if facts.by_truth else one > other
+    return one < other if facts.uses_nmsd else one > other
 
 
 def _check_trust(facts: Facts) -> None:

@@ -18,7 +18,7 @@ from pgfl.privacy import rules
 from pgfl.privacy.budget import Budget, Guarantee, Index
 from pgfl.privacy.sensitivity import nominal_sensitivity, release_sensitivity
 from pgfl.privacy.trust import Level, Trust
-from pgfl.suggestions import explained_class, quoted
+from pgfl.suggestions import friendly_constructor, quoted
 
 if TYPE_CHECKING:
     from pgfl.federation.encoding import RowEncoding
@@ -34,7 +34,7 @@ UNBOUNDED = (
 )
 
 
-@explained_class("Privacy(epsilon=4.0, max_releases=50)")
+@friendly_constructor("Privacy(epsilon=4.0, max_releases=50)")
 @dataclass(frozen=True, kw_only=True)
 class Privacy:
     """A schedule (`phi0` or `phi1`, `zeta`) or a target (`epsilon`, `delta`, `max_releases`), and data bounds.

@@ -32,7 +32,7 @@ def write_models(result: Result, models: RunModels, stream: BinaryIO) -> None:
     """The models of a run as arrays by name; with privacy, those that were released."""
     arrays: dict[str, Any] = {
         "client_ids": np.array(result.client_ids, dtype=np.str_),
-        "clients": models.handed_out,
+        "clients": models.shareable_clients,
         "server_ids": np.array(result.server_ids, dtype=np.str_),
         "cluster_ids": np.array(result.cluster_ids, dtype=np.str_),
         "objectives": np.array(result.objectives, dtype=np.str_),

@@ -20,7 +20,7 @@ from pgfl.metrics import MEASURES
 from pgfl.results.measures import Measured, few_rows, useless
 from pgfl.results.model import EXAMPLE, Model, PredictOptions
 from pgfl.results.verdict import Verdict
-from pgfl.suggestions import explained, kind_of, nearest, unknown_name
+from pgfl.suggestions import friendly_signature, kind_of, nearest, unknown_name
 
 if TYPE_CHECKING:
     import polars
@@ -81,7 +81,7 @@ class RunModels:
     encoding: RowEncoding | None = None
 
     @property
-    def handed_out(self) -> AnyFloats:
+    def shareable_clients(self) -> AnyFloats:
         """The client models that may be shown: the released ones where privacy is on."""
         chosen = self.clients if self.released is None else self.released
         if chosen is None:
@@ -224,7 +224,7 @@ class Result:
 
     def client(self, client: str, run: int = 0) -> AnyFloats:
         """A client's model; with privacy on, the last that it released (NaN if none)."""
-        return np.asarray(self.of_run(run).handed_out[_look_up(client, self._client_index, "client")])
+        return np.asarray(self.of_run(run).shareable_clients[_look_up(client, self._client_index, "client")])
 
     def server(self, server: str, cluster: str, run: int = 0) -> AnyFloats:
         """w_{q,s}: a server's model for a cluster, NaN if it has none."""
@@ -245,7 +245,7 @@ class Result:
             self._models[run] = Model.of(self, run)
         return self._models[run]
 
-    @explained(EXAMPLE)
+    @friendly_signature(EXAMPLE)
     def predict(self, table: Table, *, run: int = 0, **options: Unpack[PredictOptions]) -> AnyArray:
         """Predict the target of the rows of an array or a table: numbers in its unit, or the most probable labels.
 

@@ -41,7 +41,7 @@ from pgfl.simulate.progress import notebook_bar
 from pgfl.simulate.recorder import columns
 from pgfl.simulate.rho import with_rho
 from pgfl.simulate.simulator import Observer, Simulator, check_engine
-from pgfl.suggestions import explained, kind_of
+from pgfl.suggestions import friendly_signature, kind_of
 
 if TYPE_CHECKING:
     from pgfl.privacy.request import Privacy
@@ -167,7 +167,7 @@ PROGRESS = ("nmsd", *MEASURES)
 MEMORY_SHOWN = 2**30  # bytes; the progress display shows memory above this size
 
 
-@explained("train(federation, PGFL(), Ridge(), rounds=30)")
+@friendly_signature("train(federation, PGFL(), Ridge(), rounds=30)")
 def train(
     federation: Federation | FederationOfRun,
     algorithm: Algorithm | None = None,

@@ -22,7 +22,7 @@ from pgfl.privacy.request import Noise
 from pgfl.results.model import Clusters
 from pgfl.sklearn.arguments import INSTEAD, INSTEAD_IN_FIT, Bounds, PrivacyAccount
 from pgfl.sklearn.estimator import FederatedEstimator
-from pgfl.suggestions import explained
+from pgfl.suggestions import friendly_signature
 
 
 class PGFLClassifier(ClassifierMixin, FederatedEstimator):  # type: ignore[misc]
@@ -37,7 +37,7 @@ class PGFLClassifier(ClassifierMixin, FederatedEstimator):  # type: ignore[misc]
     True
     """
 
-    @explained("PGFLClassifier(lam=1e-4, rounds=100)", INSTEAD)
+    @friendly_signature("PGFLClassifier(lam=1e-4, rounds=100)", INSTEAD)
     def __init__(
         self,
         *,
@@ -70,7 +70,7 @@ class PGFLClassifier(ClassifierMixin, FederatedEstimator):  # type: ignore[misc]
         tags.classifier_tags.multi_class = "softmax" in OBJECTIVES
         return tags
 
-    @explained("fit(X, y, client=names)", INSTEAD_IN_FIT)
+    @friendly_signature("fit(X, y, client=names)", INSTEAD_IN_FIT)
     def fit(
         self,
         X: ArrayLike,

@@ -22,7 +22,7 @@ from pgfl.results.model import Clusters
 from pgfl.results.rows import ArrayRows
 from pgfl.sklearn.arguments import INSTEAD, INSTEAD_IN_FIT, Bounds, PrivacyAccount, spanned, stated_bounds
 from pgfl.sklearn.estimator import FederatedEstimator
-from pgfl.suggestions import explained
+from pgfl.suggestions import friendly_signature
 
 
 class PGFLRegressor(RegressorMixin, FederatedEstimator):  # type: ignore[misc]
@@ -71,7 +71,7 @@ class PGFLRegressor(RegressorMixin, FederatedEstimator):  # type: ignore[misc]
     0.52
     """
 
-    @explained("PGFLRegressor(lam=1e-4, rounds=100)", INSTEAD)
+    @friendly_signature("PGFLRegressor(lam=1e-4, rounds=100)", INSTEAD)
     def __init__(
         self,
         *,
@@ -101,7 +101,7 @@ class PGFLRegressor(RegressorMixin, FederatedEstimator):  # type: ignore[misc]
         self.epsilon, self.delta, self.x_norm, self.w_norm = epsilon, delta, x_norm, w_norm
         self.noise, self.account, self.engine, self.random_state = noise, account, engine, random_state
 
-    @explained("fit(X, y, client=names)", INSTEAD_IN_FIT)
+    @friendly_signature("fit(X, y, client=names)", INSTEAD_IN_FIT)
     def fit(
         self,
         X: ArrayLike,

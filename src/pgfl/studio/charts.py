@@ -249,16 +249,16 @@ def curves(
     *,
     rounds: int,
     before: Played | None = None,
-    beside: Mapping[str, Played] | None = None,
+    comparisons: Mapping[str, Played] | None = None,
     preview: Played | None = None,
     name: str = "PGFL",
 ) -> Options:
-    """The learning curve, the previous one as a ghost, a preview, and what stands beside."""
+    """The learning curve, the previous one as a ghost, a preview, and other algorithms for comparison."""
     drawn: list[Line] = []
     if before is not None:
         drawn.append(line_of("before", before, colours.ghost, width=1.6))
     looks = {"FedAvg": (ORANGE, "solid"), "no inter-server": (colours.green, "dashed")}
-    for label, other in (beside or {}).items():
+    for label, other in (comparisons or {}).items():
         colour, kind = looks[label]
         drawn.append(line_of(label, other, colour, width=2.0, kind=kind))
     if preview is not None:

@@ -29,7 +29,7 @@ class Curves:
     now: Played | None = None
     before: Played | None = None
     preview: Played | None = None
-    beside: dict[str, Played] = field(default_factory=dict)
+    comparisons: dict[str, Played] = field(default_factory=dict)
 
     def take(self, played: Played) -> None:
         """A new exact curve; the one until now becomes the ghost, where it measures the same and differs."""
@@ -41,7 +41,7 @@ class Curves:
 
     def forget(self) -> None:
         """Another preset: nothing until now can be compared with it."""
-        self.before, self.beside = None, {}
+        self.before, self.comparisons = None, {}
 
 
 class CurveCard:
@@ -65,9 +65,9 @@ class CurveCard:
         """Draw the curves; `whole` draws the axes again, too, as a change of colours needs."""
         shown = self.curves
         metric = shown.now.metric if shown.now else None
-        same = {key: one for key, one in shown.beside.items() if metric in (None, one.metric)}
+        same = {key: one for key, one in shown.comparisons.items() if metric in (None, one.metric)}
         options = charts.curves(
-            shown.now, self.look.colours, rounds=shown.rounds, before=shown.before, beside=same,
+            shown.now, self.look.colours, rounds=shown.rounds, before=shown.before, comparisons=same,
             preview=shown.preview, name=name,
         )  # fmt: skip
         (redraw if whole else redraw_curves)(self.chart, options)

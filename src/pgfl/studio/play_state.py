@@ -13,7 +13,7 @@ from urllib.parse import urlencode
 import tomli_w
 
 from pgfl.config import Config, parse
-from pgfl.config.files import change, presets, settings_of
+from pgfl.config.files import apply_override, presets, read_settings
 from pgfl.config.schema import TRAINED_BY_GRADIENT, AlgorithmSettings, SyntheticData
 from pgfl.errors import ConfigError
 from pgfl.studio.figure_presets import Figure, figures
@@ -73,7 +73,7 @@ class PlayState:
         """The config; what is wrong with it is a ConfigError."""
         settings = copy.deepcopy(dict(base_settings(self.preset)))
         for key, value in self.changes:
-            change(settings, f"{key}={value}")
+            apply_override(settings, f"{key}={value}")
         settings["name"] = self.preset
         privacy = settings.get("privacy")
         if isinstance(privacy, dict) and any(key == "privacy.epsilon" for key, _ in self.changes):
@@ -124,7 +124,7 @@ def figure_of(preset: str) -> Figure | None:
 def base_settings(preset: str) -> Mapping[str, Any]:
     """What a preset states, with one run and only the metric that is drawn."""
     figure = figures().get(preset)
-    settings = figure.settings() if figure else settings_of(preset)[0]
+    settings = figure.settings() if figure else read_settings(preset)[0]
     kind = settings.get("data", {}).get("kind", "synthetic-regression")
     return {**settings, "runs": 1, "metrics": [METRICS[kind]]}
 
@@ -136,7 +136,7 @@ def preview_of(config: Config) -> Config:
     return config.model_copy(update={"rounds": rounds, "record_every": max(1, every)})
 
 
-def beside(config: Config) -> dict[str, Config]:
+def comparison_configs(config: Config) -> dict[str, Config]:
     """What is drawn beside the curve: FedAvg, and the same training without communication between servers."""
     found: dict[str, Config] = {}
     if config.algorithm.kind != TRAINED_BY_GRADIENT:

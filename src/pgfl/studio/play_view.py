@@ -16,7 +16,7 @@ from pgfl.studio.charts import tasks
 from pgfl.studio.control_panel import ChoiceField, SliderField
 from pgfl.studio.controls import CHOICES, EPSILON, SLIDERS, TRUST_CHOICE, Choice, Slider, choose, owner_of
 from pgfl.studio.play_cards import ClaimsCard, CurveCard, DigitsCard, NetworkCard, PlaneCard, PrivacyCards
-from pgfl.studio.play_state import PlayState, beside, choices, figure_of, preview_of
+from pgfl.studio.play_state import PlayState, choices, comparison_configs, figure_of, preview_of
 from pgfl.studio.python_text import python_text
 from pgfl.studio.shell import Look, button, replace_address, show_text
 from pgfl.studio.workers import NewestOnly, Played, Workers
@@ -188,13 +188,13 @@ class PlayView:
 
     async def _compare(self, number: int, config: Config) -> None:
         """FedAvg and no inter-server beside the curve, then the error at other ε, as they come."""
-        wanted, now = beside(config), self.curves.now
-        self.curves.beside = {name: played for name, played in self.curves.beside.items() if name in wanted}
+        wanted, now = comparison_configs(config), self.curves.now
+        self.curves.comparisons = {name: played for name, played in self.curves.comparisons.items() if name in wanted}
 
         async def one(name: str, other: Config) -> None:
             played = await self._play(number, other, details=False)
             if played is not None and number == self.workers.current(self.page):
-                self.curves.beside[name] = played
+                self.curves.comparisons[name] = played
                 with self.client:
                     self._draw_curve()
 
