@@ -9,8 +9,7 @@ import pytest
 from pgfl import PGFL, ClientData, Federation, Logistic, Model, Ridge, train
 from pgfl.cli import predict as command
 from pgfl.federation.columns import CategoryColumn, NumberColumn, TargetColumn
-from pgfl.federation.encoding import RowEncoding
-from pgfl.federation.rows import read_rows
+from pgfl.federation.encoding import RowEncoding, read_rows
 from tests.command_line import refused, run
 
 COLUMNS = (NumberColumn("age", (20.0, 80.0)), CategoryColumn("sex", ("f", "m")))

@@ -12,8 +12,7 @@ from pgfl.config.data import expected_extent, federations, fingerprint
 from pgfl.errors import ConfigError, DataError, PgflError, PrivacyError
 from pgfl.experiment import run
 from pgfl.federation.columns import NumberColumn
-from pgfl.federation.encoding import PlaceColumns
-from pgfl.federation.rows import read_rows
+from pgfl.federation.encoding import PlaceColumns, read_rows
 
 TABLE = {
     "client": ["bob", "ann", "bob", "cid"],

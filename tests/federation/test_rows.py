@@ -8,8 +8,7 @@ import pytest
 
 from pgfl.errors import DataError
 from pgfl.federation.columns import BooleanColumn, CategoryColumn, NumberColumn, TargetColumn
-from pgfl.federation.encoding import Part, PlaceColumns, RowEncoding
-from pgfl.federation.rows import TableRows, read_rows
+from pgfl.federation.encoding import Part, PlaceColumns, RowEncoding, TableRows, read_rows
 
 COLUMNS = {"age": [40, None, 55], "sex": ["f", " m ", None], "smoker": [True, False, None], "y": [1.5, 2.5, 3.5]}
 ENCODING = RowEncoding(

@@ -6,8 +6,7 @@ from hypothesis import strategies as st
 
 from pgfl import Federation
 from pgfl.errors import DataError, PgflError, TopologyError
-from pgfl.federation.graph_sources import read_edges
-from pgfl.federation.graphs import ring
+from pgfl.federation.graphs import read_edges, ring
 
 HEADER = "client,server,cluster,y,x1,x2\n"
 GOOD = HEADER + "bob,south,old,1,1.5,2\nann,north,young,2,3,4\nbob,south,old,3,-5e-1,6\ncid,west,old,0,7,8\n"

@@ -23,7 +23,7 @@ RENAME = """([scratch, kept]) => {
 
 def play(page):
     """Fig. 1 with another τ, the previous curve as a ghost, and a server's details."""
-    for name in ("FedAvg", "no inter-server"):
+    for name in ("FedAvg", "servers isolated"):
         wait_for_series(page, "curve", name, length=300)
     field = page.locator("input#value-tau")
     field.fill("0.1")
@@ -41,7 +41,7 @@ def private(page):
 def digits(page):
     """The learned weights, and what the models say."""
     page.wait_for_function("() => document.querySelectorAll('.digit-task').length === 3")
-    wait_for_series(page, "curve", "no inter-server", length=2)
+    wait_for_series(page, "curve", "servers isolated", length=2)
     wait_for_series(page, "epsilon", "at this ε", length=7)
     settle(page)
 

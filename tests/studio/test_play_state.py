@@ -160,8 +160,8 @@ def test_beside_stand_fedavg_and_no_inter_server_with_everything_else_the_same()
     others = beside(config)
     assert others["FedAvg"].algorithm.kind == "fedavg"
     assert others["FedAvg"].algorithm.participants == config.algorithm.participants
-    assert others["no inter-server"].graph.kind == "none"
-    assert others["no inter-server"].model_copy(update={"graph": config.graph}) == config
+    assert others["servers isolated"].graph.kind == "none"
+    assert others["servers isolated"].model_copy(update={"graph": config.graph}) == config
     assert "FedAvg" not in beside(PlayState("fedavg").config())
 
 
@@ -169,7 +169,7 @@ def test_beside_stand_fedavg_and_no_inter_server_with_everything_else_the_same()
 def test_pictures_are_plain_json_without_markup_from_names(colours):
     played = play(SMALL["fig5-guaranteed"].config())
     drawn = [
-        charts.curves(played, colours, rounds=4, before=played, beside={"FedAvg": played}, preview=played),
+        charts.curves(played, colours, rounds=4, before=played, comparisons={"FedAvg": played}, preview=played),
         network_charts.network(played.network, colours, "server-1"),
         plane_chart.plane(played.plane, played.network.clusters, colours, 0),
         charts.spending(played, played.network.clusters, colours, 2.0),

@@ -83,7 +83,7 @@ def _predicted(model: Model, table: Table, options: PredictOptions, probabilitie
     import numpy as np
     import polars as pl
 
-    from pgfl.federation.rows import TableRows
+    from pgfl.federation.encoding import TableRows
 
     for part in table.parts(ROWS_AT_A_TIME):
         filled = np.flatnonzero(~part.blank())

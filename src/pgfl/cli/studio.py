@@ -1,4 +1,4 @@
-"""`pgfl studio`: a local page to play with."""
+"""`pgfl studio`: the studio, a local page."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def studio(
     ] = None,
     no_open: Annotated[bool, typer.Option("--no-open", help="Print the address without opening a browser.")] = False,
 ) -> None:
-    """Open a local page: play with trainings, train on your own table, compare runs, watch a network."""
+    """Open the studio, a local page: simulate, train on your own table, compare runs, monitor a network."""
     from pgfl.errors import require
 
     require("The studio needs NiceGUI", "studio", "nicegui")

@@ -10,8 +10,7 @@ from typing import Literal
 from pgfl.errors import ConfigError, DataError
 from pgfl.federation.columns import MISSING, OTHER
 from pgfl.federation.declarations import INDICATOR, Column
-from pgfl.federation.encoding import INTERCEPT
-from pgfl.federation.rows import toml_key
+from pgfl.federation.encoding import INTERCEPT, toml_key
 from pgfl.federation.survey import MOST_NAMED, ColumnFacts, TableFacts, is_label
 from pgfl.privacy import rules
 from pgfl.privacy.trust import Level, Trust

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from pgfl.federation.frames import TableSource
-    from pgfl.federation.graph_sources import GraphSource
+    from pgfl.federation.graphs import GraphSource
     from pgfl.federation.table_encoding import Declarations
 
 

@@ -11,10 +11,9 @@ from numpy.typing import NDArray
 
 from pgfl.arrays import Bools, DTypeLike, Ints
 from pgfl.errors import ConfigError, DataError
-from pgfl.federation.encoding import Part, PlaceColumns, RowEncoding
+from pgfl.federation.encoding import Part, PlaceColumns, RowEncoding, TableRows
 from pgfl.federation.federation import ELSEWHERE, TestSet
 from pgfl.federation.frames import Table
-from pgfl.federation.rows import TableRows
 from pgfl.federation.synthetic import offsets_of
 from pgfl.streams import Purpose, stream
 from pgfl.suggestions import quoted, shown

@@ -12,11 +12,10 @@ import numpy as np
 from pgfl.arrays import AnyFloats, Floats
 from pgfl.errors import DataError
 from pgfl.federation.columns import NumberColumn, truth_value
-from pgfl.federation.encoding import PlaceColumns
+from pgfl.federation.encoding import MISSING_WORDS, PlaceColumns
 from pgfl.federation.federation import Federation
 from pgfl.federation.frames import Table, TableSource, open_table
 from pgfl.federation.places import Places, place_columns, read_places
-from pgfl.federation.rows import MISSING_WORDS
 from pgfl.suggestions import quoted
 
 if TYPE_CHECKING:

@@ -14,12 +14,10 @@ from pgfl.arrays import Ints
 from pgfl.errors import DataError
 from pgfl.federation.columns import BooleanColumn, CategoryColumn, FeatureColumn, NumberColumn, TargetColumn, plain_text
 from pgfl.federation.declarations import DATA, INDICATOR, REFUSE, Column
-from pgfl.federation.encoding import PlaceColumns, RowEncoding
+from pgfl.federation.encoding import PlaceColumns, RowEncoding, TableRows
 from pgfl.federation.frames import Table, TableSource, open_table
-from pgfl.federation.graph_sources import GraphSource, extra_servers, server_graph
-from pgfl.federation.graphs import Graph
+from pgfl.federation.graphs import Graph, GraphSource, extra_servers, server_graph
 from pgfl.federation.places import place_column, place_columns, read_ids, read_places
-from pgfl.federation.rows import TableRows
 from pgfl.suggestions import nearest, quoted, shown
 
 MOST_CATEGORIES = 1000

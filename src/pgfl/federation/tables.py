@@ -11,10 +11,10 @@ from numpy.typing import DTypeLike
 
 from pgfl.arrays import Bools, Ints
 from pgfl.errors import ConfigError
-from pgfl.federation.encoding import Part, RowEncoding
+from pgfl.federation.encoding import Part, RowEncoding, TableRows
 from pgfl.federation.federation import Federation, TestSet, own_servers
 from pgfl.federation.frames import Table, TableSource, open_table
-from pgfl.federation.graph_sources import GraphSource, extra_servers, server_graph
+from pgfl.federation.graphs import GraphSource, extra_servers, server_graph
 from pgfl.federation.places import (
     Places,
     client_numbers,
@@ -25,7 +25,6 @@ from pgfl.federation.places import (
     read_tests,
     sets_by_cluster,
 )
-from pgfl.federation.rows import TableRows
 from pgfl.federation.storage import Allocate, build_stored, in_memory
 from pgfl.federation.synthetic import float_type
 from pgfl.federation.table_encoding import Declarations, Selection, build_encoding, select_columns

@@ -122,7 +122,7 @@ class Plan:
 
     @property
     def drowned(self) -> bool:
-        """Whether the noise will drown the signal."""
+        """Whether the models will be too noisy to use."""
         if self.facts.uses_nmsd:
             return self.predicted.value > DROWNED_DB
         chance = 0.0 if self.facts.task == "regression" else 50.0
@@ -143,17 +143,17 @@ class Plan:
         epsilon = f"ε = {self.facts.epsilon:g}"
         if self.drowned:
             best = max(self.helps, key=lambda name: self.helps[name])
-            return f"At {epsilon} the noise will drown the signal: nothing will be learned; what helps most is {best}."
+            return f"At {epsilon} the models will be too noisy to use; what helps most is {best}."
         if self.explained is not None:
             low, high = self.predicted.low, self.predicted.high
             if not self.facts.uses_nmsd and low < DROWNED_POINTS:
                 return (
                     f"At {epsilon} models may explain {100 * self.explained:.0f} % of the labels' variance on new "
-                    f"records, but the noise may as well drown the signal ({low:.0f} to {high:.0f} %)."
+                    f"records, but may also be too noisy to use ({low:.0f} to {high:.0f} %)."
                 )
             return (
                 f"At {epsilon} models will explain about {100 * self.explained:.0f} % of the labels' variance on new "
-                f"records ({100 * self.facts.expected:.0f} % without privacy and with endless data)."
+                f"records ({100 * self.facts.expected:.0f} % without privacy and with unlimited data)."
             )
         return f"At {epsilon} models will be right on about {self.predicted.value:.0f} % of new records."
 

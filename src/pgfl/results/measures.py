@@ -123,7 +123,7 @@ def useless(measures: Sequence[Measured]) -> list[str]:
     ]
     if not known or any(better):
         return []
-    return ["On held-out rows the models are no better than a trivial prediction, the mean or the majority."]
+    return ["On held-out rows the models are no better than a trivial baseline (mean or majority class)."]
 
 
 def few_rows(clients: Mapping[str, AnyArray] | None) -> list[str]:

@@ -22,8 +22,8 @@ from pgfl.suggestions import nearest, unknown_name
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
+    from pgfl.federation.encoding import TableRows
     from pgfl.federation.frames import TableSource
-    from pgfl.federation.rows import TableRows
     from pgfl.objectives.interface import Task
     from pgfl.results.result import Result, RunModels
 
@@ -263,7 +263,7 @@ class Model:
     def _rows(self, table: Table) -> TableRows | ArrayRows:
         if isinstance(table, np.ndarray | list | tuple):
             return ArrayRows(table, self.columns)
-        from pgfl.federation.rows import TableRows, read_rows
+        from pgfl.federation.encoding import TableRows, read_rows
 
         return table if isinstance(table, TableRows) else read_rows(table)  # type: ignore[arg-type]
 

@@ -244,7 +244,7 @@ def worst_of_runs(verdicts: Sequence[Verdict]) -> Verdict | None:
 
 @dataclass(frozen=True)
 class Setting:
-    """What the advice depends on: rounds played and asked for, the algorithm, the task, and the duals.
+    """What the advice depends on: rounds run and requested, the algorithm, the task, and the duals.
 
     `target_scale` is about the standard deviation of targets, as public bounds let one guess it. `pull` is the size of
     the duals relative to the models: how far clients pull apart, in units of 1/ρ; with an `exact` server rule that does
@@ -278,7 +278,7 @@ def _diverging(windows: Sequence[Window], setting: Setting) -> Verdict:
     return Verdict(
         "diverging",
         f"The run diverges: by round {setting.played} the models have grown to a size of {last.size_now:.3g}, and "
-        "every round moves them further than the one before.",
+        "each round moves them further than the last.",
         f"{change}, or scale the features to about unit size.",
         {"size": last.size_now, "movement": last.step},
     )
@@ -296,7 +296,10 @@ def _settled(windows: Sequence[Window], setting: Setting, noise: Noise | None) -
             figures,
         )
     if noise is not None and found.drift <= SETTLED:
-        sentence = f"The models have converged as far as the noise allows: it moves them by {_percent(found.spread)}."
+        sentence = (
+            "The models have converged as far as the noise allows: the remaining noise is about "
+            f"{_percent(found.spread)} of the models' size."
+        )
         return Verdict("converged", sentence, "", figures)
     if found.total <= SETTLED:
         early = " and training stopped there" if setting.played < setting.rounds else ""
@@ -361,12 +364,11 @@ def _drowned(windows: Sequence[Window], setting: Setting, noise: Noise) -> list[
     drowned = moved >= DROWNED * setting.target_scale or spread >= UNSTEADY if regression else noise.to_reach >= limit
     if not drowned:
         return []
-    effect = f"it moves predictions by about {moved:.2g}" if regression else "data can hardly move them as far"
+    effect = f"predictions vary by about {moved:.2g}" if regression else "the data can hardly move the models as far"
     return [
         Verdict(
             "noise drowns the signal",
-            f"Noise drowns the signal: it adds up to a size of {noise.walk:.3g} in models of size {size:.3g}, and "
-            f"{effect}.",
+            f"Too noisy: noise norm {noise.walk:.2g}, model norm {size:.2g}; {effect}.",
             "Raise privacy.epsilon, let more clients take part or have more records, use fewer features, or spend the "
             "budget on fewer releases (privacy.max_releases).",
             {"size": size},

@@ -257,7 +257,7 @@ def curves(
     drawn: list[Line] = []
     if before is not None:
         drawn.append(line_of("before", before, colours.ghost, width=1.6))
-    looks = {"FedAvg": (ORANGE, "solid"), "no inter-server": (colours.green, "dashed")}
+    looks = {"FedAvg": (ORANGE, "solid"), "servers isolated": (colours.green, "dashed")}
     for label, other in (comparisons or {}).items():
         colour, kind = looks[label]
         drawn.append(line_of(label, other, colour, width=2.0, kind=kind))

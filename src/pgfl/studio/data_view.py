@@ -39,7 +39,7 @@ class DataView:
             note("One row per sample, csv or parquet. It is read on this machine, and nothing leaves it.")
             with ui.element("div").classes("tools"):
                 self.upload = ui.upload(
-                    label="drop a table, or choose one",
+                    label="Drop a CSV or Parquet file, or browse",
                     auto_upload=True,
                     max_file_size=LARGEST,
                     on_upload=self._dropped,
@@ -112,6 +112,9 @@ class DataView:
         wrong.text = ""
         replace_address(self.form.address())
         self.plan_button.set_visibility(bool(self.form.epsilon))
+        if self.facts.target is None:
+            wrong.text = "Choose the column to predict."
+            return
         try:
             draft = self.form.draft(self.facts)
         except PgflError as error:
@@ -119,7 +122,9 @@ class DataView:
             return
         self.text.value = draft.text
         if draft.unstated:
-            wrong.text = f"Privacy needs public facts about {', '.join(draft.unstated)}: declare them above."
+            wrong.text = (
+                f'Privacy needs public facts about {", ".join(draft.unstated)}: fill in the "declared" column below.'
+            )
 
     # what is done with it ---------------------------------------------------------------------------------------------
 

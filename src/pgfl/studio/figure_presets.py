@@ -66,7 +66,7 @@ def figures() -> dict[str, Figure]:
         }
         for name, (title, trial) in own.items():
             key = name if kind is KINDS[0] else f"{name}-{kind.name}"
-            suffix = ", guaranteed" if kind is GUARANTEED else ", as printed"
+            suffix = ", noise with a proven guarantee" if kind is GUARANTEED else ", paper's noise (no guarantee)"
             found[key] = _figure(name, title + suffix, trial, asdict(kind.fedavg), kind.name)
     shown = {
         "fig7": ("Fig. 7 · digits in pairs", "pairs"),

@@ -137,7 +137,7 @@ def preview_of(config: Config) -> Config:
 
 
 def comparison_configs(config: Config) -> dict[str, Config]:
-    """What is drawn beside the curve: FedAvg, and the same training without communication between servers."""
+    """Return the configs of the curves to compare with: FedAvg, and the same training with isolated servers."""
     found: dict[str, Config] = {}
     if config.algorithm.kind != TRAINED_BY_GRADIENT:
         own = config.algorithm
@@ -146,7 +146,7 @@ def comparison_configs(config: Config) -> dict[str, Config]:
         found["FedAvg"] = config.model_copy(update={"algorithm": fedavg})
     if config.graph.kind != "none":
         alone = config.graph.model_copy(update={"kind": "none"})
-        found["no inter-server"] = config.model_copy(update={"graph": alone})
+        found["servers isolated"] = config.model_copy(update={"graph": alone})
     return found
 
 

@@ -187,7 +187,7 @@ class PlayView:
             epsilon.stand_at(float(f"{now.epsilon:.3g}"), config)
 
     async def _compare(self, number: int, config: Config) -> None:
-        """FedAvg and no inter-server beside the curve, then the error at other ε, as they come."""
+        """Compute the comparison curves, then the error at other ε, and show each when it is ready."""
         wanted, now = comparison_configs(config), self.curves.now
         self.curves.comparisons = {name: played for name, played in self.curves.comparisons.items() if name in wanted}
 

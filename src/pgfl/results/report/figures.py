@@ -32,7 +32,7 @@ LABELS = {
 
 DECIMALS = ("r2", "auc", "log_loss")
 
-NOISE = {"seeded": "seeded, for simulations only", "secure": "secure: float-safe, from the system's randomness"}
+NOISE = {"seeded": "seeded, for simulations only", "secure": "cryptographically secure, floating-point safe"}
 """Where the noise of a run came from."""
 
 

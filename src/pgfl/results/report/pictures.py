@@ -106,8 +106,8 @@ def _regression(result: Result) -> list[Picture]:
     zero = (LEFT, height(0.0), WIDTH - RIGHT, height(0.0))
     below = _square(result, table, left_over, (predicted, height), ("predicted", "observed − predicted"), zero)
     return [
-        Picture("Predicted and observed", svg, f"{dot}; on the dashed line the prediction is right."),
-        Picture("Residuals", below, "A pattern around the dashed line is something that the model has not learned."),
+        Picture("Predicted and observed", svg, f"{dot}; predictions on the dashed line are exact."),
+        Picture("Residuals", below, "Structure around the dashed line indicates a poor fit."),
     ]
 
 
@@ -121,7 +121,7 @@ def _calibration(result: Result) -> Picture | None:
     table = {name: column[chosen] for name, column in result.held_out.items()}
     labels = ("predicted probability", "observed share")
     svg = _square(result, table, table["observed"], (across, up), labels, _equal(across, up), joined=True)
-    return Picture("Calibration", svg, "On the dashed line probabilities are right. Larger dots stand for more rows.")
+    return Picture("Calibration", svg, "Dots on the dashed line are calibrated; larger dots stand for more rows.")
 
 
 def _equal(across: Axis, up: Axis) -> Line:
