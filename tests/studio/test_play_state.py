@@ -18,7 +18,7 @@ from pgfl.studio import workers as epsilon_sweep
 from pgfl.studio.charts import DARK, LIGHT
 from pgfl.studio.controls import EPSILON, SLIDERS, TRUST_CHOICE, owner_of
 from pgfl.studio.figure_presets import CLAIMS, figures
-from pgfl.studio.play_state import PlayState, beside, choices, preview_of
+from pgfl.studio.play_state import PlayState, choices, comparison_configs, preview_of
 from pgfl.studio.python_text import python_text
 from pgfl.studio.workers import Superseded, play
 
@@ -157,12 +157,12 @@ def test_a_preview_is_the_beginning_of_the_exact_curve():
 
 def test_beside_stand_fedavg_and_no_inter_server_with_everything_else_the_same():
     config = PlayState("fig2").config()
-    others = beside(config)
+    others = comparison_configs(config)
     assert others["FedAvg"].algorithm.kind == "fedavg"
     assert others["FedAvg"].algorithm.participants == config.algorithm.participants
     assert others["servers isolated"].graph.kind == "none"
     assert others["servers isolated"].model_copy(update={"graph": config.graph}) == config
-    assert "FedAvg" not in beside(PlayState("fedavg").config())
+    assert "FedAvg" not in comparison_configs(PlayState("fedavg").config())
 
 
 @pytest.mark.parametrize("colours", [LIGHT, DARK])

@@ -199,6 +199,12 @@ class Budget:
             "epsilon_paper": float(accounting.paper_epsilon(rho, self.delta)),
         }
 
+    def to_dp_event(self) -> Any:
+        """Return the dearest releases that the budget allows as a `dp_accounting.DpEvent`, to check ε independently."""
+        last = self.dearest
+        most = last if self.max_releases is None else min(self.max_releases, last)
+        return accounting.to_dp_event(self.phi(np.arange(last - most + 1, last + 1)))
+
     def _over(self, round: int) -> bool:
         """Whether the schedule has ended before this round."""
         if round < 1:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from pgfl.errors import PrivacyError
 from pgfl.federation.clipping import LABEL_BOUND, clip_labels, clip_rows
 from pgfl.federation.federation import Federation, TestSet
 from pgfl.objectives import Bounds, Objective, Ridge
-from pgfl.privacy import rules
+from pgfl.privacy import accounting, rules
 from pgfl.privacy.budget import Budget, Guarantee, Index
 from pgfl.privacy.sensitivity import nominal_sensitivity, release_sensitivity
 from pgfl.privacy.trust import Level, Trust
@@ -175,6 +175,15 @@ class Privacy:
             index=self.index,
             max_releases=self.max_releases,
         )
+
+    def to_dp_event(self, rounds: int) -> Any:
+        """Return what one client may release in `rounds` rounds as a `dp_accounting.DpEvent`; see `Budget`.
+
+        Without a guarantee this is a `NonPrivateDpEvent`.
+        """
+        if self.guarantee == "none":
+            return accounting.to_dp_event(np.inf)
+        return self.budget(rounds).to_dp_event()
 
     def plan(self, deltas: Floats, rounds: int, shared: SharedNoise | None = None) -> Plan:
         """The account of all clients, given their sensitivities and, where they share noise, with whom."""

@@ -359,6 +359,20 @@ class Result:
             if name != "run" and len(values)
         }
 
+    def to_dp_event(self, client: str | None = None, run: int = 0) -> Any:
+        """Return what a client has released as a `dp_accounting.DpEvent`: of the client that spent most by default.
+
+        Gaussian releases compose exactly to one of their summed cost ρ, so the event has one release. Where the run
+        has no guarantee it is a `NonPrivateDpEvent`. Raises `ResultError` for a run without privacy.
+        """
+        from pgfl.privacy.accounting import to_dp_event
+
+        self.of_run(run)
+        if not self.privacy:
+            raise ResultError("This run has no privacy account; train with privacy to get one.")
+        spent = np.asarray(self.privacy[run]["rho"], dtype=np.float64)
+        return to_dp_event(spent.max() if client is None else spent[_look_up(client, self._client_index, "client")])
+
     def save(self, folder: str | os.PathLike[str]) -> Path:
         """Write the result folder; a folder that already holds a result is refused."""
         from pgfl.results.folder import save
