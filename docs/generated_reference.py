@@ -61,7 +61,7 @@ def config_page() -> str:
     """Every key of a config with its default and meaning."""
     sections = [f"## {title}\n\n{_about(model)}\n\n{_keys(model)}" for title, model in config_sections()]
     lead = "Every key has a default except the paths of data files. A relative path is relative to the config.\n"
-    return "\n".join(["# Every key of a config\n", lead, *sections])
+    return "\n".join(["# Configuration reference\n", lead, *sections])
 
 
 def config_sections() -> Iterator[tuple[str, type[BaseModel]]]:
@@ -137,7 +137,7 @@ def _default(field: FieldInfo) -> str:
 
 def commands_page() -> str:
     """Every command with its arguments and options."""
-    parts = ["# Every command\n"]
+    parts = ["# Command reference\n"]
     group = typer.main.get_command(cli.app)
     for name in cli.COMMANDS:
         command = group.get_command(click.Context(group), name)  # type: ignore[attr-defined]
