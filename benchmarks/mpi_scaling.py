@@ -48,7 +48,7 @@ def measure(settings: dict[str, Any]) -> dict[str, Any] | None:
     shape = {"servers": servers, "clients_per_server": CLIENTS_A_SERVER, "clusters": CLUSTERS, "graph": "random"}
     layout = lay_out(**shape)
     began = time.perf_counter()
-    owner = ranks.from_first(lambda: partition(layout.graph, layout.sizes, ranks.size))
+    owner = ranks.broadcast(lambda: partition(layout.graph, layout.sizes, ranks.size))
     split = time.perf_counter() - began
 
     own = np.flatnonzero(owner == ranks.rank)
@@ -62,16 +62,16 @@ def measure(settings: dict[str, Any]) -> dict[str, Any] | None:
             ranks.comm.Barrier()
             began = clock()
             work()
-            best = min(best, float(ranks.largest([clock() - began])[0]))
+            best = min(best, float(ranks.maximum([clock() - began])[0]))
         return best
 
-    slowest(engine.play, WARM_UP)
-    round_seconds = slowest(engine.play, ROUNDS)
+    slowest(engine.run_round, WARM_UP)
+    round_seconds = slowest(engine.run_round, ROUNDS)
     published, everyone = np.array(engine.state.server_models), np.ones(engine.layout.pairs, dtype=bool)
     exchange = slowest(lambda: engine.halo.exchange(published, engine.network, everyone), EXCHANGES)
     engine.halo.exchange = lambda published, network, contributing: None
-    work = slowest(engine.play, ROUNDS, time.process_time)
-    rows = int(ranks.added([len(engine.halo.borrowed)])[0])
+    work = slowest(engine.run_round, ROUNDS, time.process_time)
+    rows = int(ranks.sum([len(engine.halo.borrowed)])[0])
     return {
         **settings,
         "ranks": ranks.size,

@@ -261,7 +261,7 @@ def largest_difference(network: LocalNetwork) -> float:
     layout, place = simulator.layout, _places(federation, simulator.layout)
     largest = 0.0
     for number in sorted(accepted):
-        state = simulator.play()
+        state = simulator.run_round()
         for client in accepted[number] if privacy else ():
             largest = max(largest, float(np.abs(state.model[place[client]] - clean[client][number]).max()))
     for site, clusters in _models(network).items():

@@ -23,7 +23,7 @@ from pgfl.results.folder import checkpoint_folder
 from pgfl.results.result import Result
 from pgfl.simulate import memory
 from pgfl.simulate.checkpoint import Checkpoints
-from pgfl.simulate.communicator import ALONE, Communicator
+from pgfl.simulate.communicator import SINGLE_PROCESS, Communicator
 from pgfl.simulate.mpi.launcher import ALIASES
 from pgfl.simulate.options import TrainingOptions
 from pgfl.simulate.progress import LiveHistory
@@ -37,7 +37,7 @@ def run(
     out: Path | None = None,
     resume: bool = False,
     progress: Progress | None = None,
-    communicator: Communicator = ALONE,
+    communicator: Communicator = SINGLE_PROCESS,
     observers: Sequence[Observer] = (),
     kernels_loaded: bool = False,
 ) -> Result:
@@ -46,13 +46,13 @@ def run(
     On several processes, each builds its own part of the data, and the first one has the whole result. `observers` are
     called after every round. A caller whose process has `kernels_loaded` has them used for short trainings, too.
     """
-    options = communicator.together(lambda: _options(config, communicator))
+    options = communicator.collective(lambda: _options(config, communicator))
     options = replace(options, kernels_loaded=kernels_loaded)
-    start = communicator.together(lambda: _start(config))
-    beside = communicator.beside
-    communicator.together(lambda: memory.check_config(config, communicator.size, beside))
-    checkpoints = None if out is None else communicator.together(lambda: _checkpoints(config, out, communicator))
-    federation_of = communicator.together(lambda: federations(config))
+    start = communicator.collective(lambda: _start(config))
+    local_size = communicator.local_size
+    communicator.collective(lambda: memory.check_config(config, communicator.size, local_size))
+    checkpoints = None if out is None else communicator.collective(lambda: _checkpoints(config, out, communicator))
+    federation_of = communicator.collective(lambda: federations(config))
 
     @cache
     def owners_of(run: int) -> Ints | None:
@@ -64,11 +64,11 @@ def run(
         return federation_of(run, servers)
 
     owners_of(0)
-    first = communicator.together(lambda: part_of(0))
+    first = communicator.collective(lambda: part_of(0))
     result = train_runs(
         lambda run: first if run == 0 else part_of(run),
         build_algorithm(config.algorithm, config.graph.mixing),
-        communicator.together(lambda: build_objectives(config.objective, first.cluster_ids)),
+        communicator.collective(lambda: build_objectives(config.objective, first.cluster_ids)),
         options,
         checkpoints=checkpoints,
         resume=resume,
@@ -121,7 +121,7 @@ def _owners(config: Config, run: int, communicator: Communicator) -> Ints:
     """The process of every server of a run."""
     from pgfl.simulate.mpi.partition import partition
 
-    return communicator.from_first(lambda: partition(*shapes(config)(run), communicator.size))
+    return communicator.broadcast(lambda: partition(*shapes(config)(run), communicator.size))
 
 
 def _checkpoints(config: Config, out: Path, communicator: Communicator) -> Checkpoints:

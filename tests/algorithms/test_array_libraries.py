@@ -45,7 +45,7 @@ def assert_libraries_agree(library, case):
     played = [bridges.simulator(case.problem, *case.draws, xp=xp) for xp in (np, LIBRARIES[library]())]
     for _ in range(COMPILED_ROUNDS if library == "jax" else ROUNDS):
         for engine in played:
-            engine.play()
+            engine.run_round()
     expected, actual = map(bridges.snapshot, played)
     for name in ("clients", "duals", "servers"):
         assert actual[name].keys() == expected[name].keys()

@@ -68,7 +68,7 @@ def assert_equal_in_both(case, algorithm=None):
     engine = bridges.simulator(case.problem, *case.draws, chosen=algorithm)
     network = InMemoryNetwork(case.problem, *case.draws, chosen=algorithm)
     for n in range(1, 31):
-        engine.play()
+        engine.run_round()
         network.play(n)
     expected = bridges.snapshot(engine)
     for (server, cluster), model in expected["servers"].items():

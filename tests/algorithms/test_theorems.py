@@ -104,7 +104,7 @@ def test_both_identities_hold_at_every_round(kind):
     engine = bridges.simulator(problem)
     before = as_round(engine, problem, 0)
     for n in range(1, 21):
-        engine.play()
+        engine.run_round()
         after = as_round(engine, problem, n)
         assert oracle.simple_client_update_residual(problem, before, after) < 1e-8
         assert oracle.new_expression_residual(problem, before, after) < 1e-8
@@ -131,7 +131,7 @@ def test_duals_of_one_server_sum_to_zero():
     engine = bridges.simulator(problem)
     clusters = {c.id: c.cluster for c in problem.clients}
     for _ in range(10):
-        engine.play()
+        engine.run_round()
         duals = bridges.snapshot(engine)["duals"]
         for cluster in problem.clusters:
             assert np.abs(sum(d for k, d in duals.items() if clusters[k] == cluster)).max() < 1e-9

@@ -39,7 +39,7 @@ ENDINGS: tuple[Mutant, ...] = (
         "absence-taken-for-the-end",
         "a simulated client that sits out a round counts as spent",
         "The paper's figures would change.",
-        "Engine._turnout",
+        "Engine._participation",
         "self._spent(number)",
         "~np.isin(np.arange(self.layout.clients), self.scheduler.draw(number))",
         (RESTING + "test_a_momentary_absence_is_no_rest",),

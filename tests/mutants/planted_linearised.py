@@ -17,10 +17,8 @@ HOSTILE = (
 LONG = "tests/privacy/test_hostile_messages.py::test_a_huge_model_is_refused_by_a_linearised_step"
 PROMISED = "tests/algorithms/test_assured.py::test_rounding_of_a_linearised_step_stays_within_what_is_promised"
 BY_RECORDS = "tests/simulate/test_full_records.py::test_engines_and_devices_take_the_same_steps"
-RECORDED = (
-    "tests/simulate/test_numba_engine.py::test_linearised_steps_agree_in_every_shape_with_scheduling_noise_and_threads"
-)
-IN_REGISTERS = "tests/simulate/test_numba_gradients.py::test_steps_in_registers_are_plain_ones"
+RECORDED = "tests/simulate/compiled/test_engine.py::test_linearised_steps_agree_in_every_shape_with_scheduling_noise_and_threads"
+IN_REGISTERS = "tests/simulate/compiled/test_gradients.py::test_steps_in_registers_are_plain_ones"
 OF_RIDGE = "ridge, bounded, linearised"
 
 LINEARISED: tuple[Mutant, ...] = (
@@ -125,7 +123,7 @@ LINEARISED: tuple[Mutant, ...] = (
         "_settings",
         "KINDS.get(type(objective), -1) if free else -1",
         "KINDS.get(type(objective), -1)",
-        ("tests/simulate/test_numba_engine.py::test_what_the_kernels_do_not_know_is_computed_all_the_same",),
+        ("tests/simulate/compiled/test_engine.py::test_what_the_kernels_do_not_know_is_computed_all_the_same",),
     ),
     Mutant(
         "linearised-regulariser-forgotten",
@@ -134,7 +132,7 @@ LINEARISED: tuple[Mutant, ...] = (
         "simulate.compiled.gradients:_kept",
         "1.0 - reach * problems.ridge_penalty[k]",
         "1.0",
-        ("tests/simulate/test_numba_engine.py::test_linearised_steps_agree_with_plain_loops",),
+        ("tests/simulate/compiled/test_engine.py::test_linearised_steps_agree_with_plain_loops",),
     ),
     Mutant(
         "linearised-gradients-not-averaged",
@@ -150,7 +148,7 @@ LINEARISED: tuple[Mutant, ...] = (
         "the compiled step in registers counts the numbers twice that two registers share",
         "The gradient is taken at another margin than the model's.",
         "gradient_phase_in_registers",
-        "without_repeats(new, dimension)",
+        "zero_repeats(new, dimension)",
         "new",
         (IN_REGISTERS,),
     ),
@@ -158,7 +156,7 @@ LINEARISED: tuple[Mutant, ...] = (
         "linearised-clean-sum",
         "the compiled linearised step adds clean models to the sum of released ones",
         "The servers' models are not functions of the releases.",
-        "FastEngine.client_phase",
+        "CompiledEngine.client_phase",
         "compiled.sum_contributions(part.flat, bounds, state.released, state.dual, means)",
         "compiled.sum_contributions(part.flat, bounds, state.model, state.dual, means)",
         (RECORDED,),

@@ -23,7 +23,7 @@ from pgfl.results.folder import RunFolder
 from pgfl.results.result import Result
 from pgfl.simulate import progress as live_history
 from pgfl.simulate.checkpoint import Checkpoints
-from pgfl.simulate.communicator import ALONE
+from pgfl.simulate.communicator import SINGLE_PROCESS
 from pgfl.simulate.options import TrainingOptions
 from pgfl.simulate.simulator import Simulator
 
@@ -331,7 +331,7 @@ def cut_short(monkeypatch):
 
             patched.setattr(Checkpoints, "save", save_and_go_down)
             patched.setattr(live_history, "BETWEEN_WRITES", math.inf)  # else the clock decides whether there is one
-            with pytest.raises(CutShort), RunFolder(out, config, ALONE):
+            with pytest.raises(CutShort), RunFolder(out, config, SINGLE_PROCESS):
                 experiment.run(config, out=out)
         return files_for_others(out)
 

@@ -11,7 +11,7 @@ from pgfl.errors import KernelError
 from pgfl.simulate import engine_choice
 from pgfl.simulate.compiled import cache as numba_compiled
 from pgfl.simulate.compiled import kernels as numba_kernels
-from pgfl.simulate.compiled.engine import FastEngine
+from pgfl.simulate.compiled.engine import CompiledEngine
 from pgfl.simulate.engine_choice import with_engine
 from pgfl.simulate.options import TrainingOptions
 from pgfl.simulate.simulator import Simulator
@@ -120,4 +120,4 @@ def test_the_bits_are_those_of_the_engine_named_outright(monkeypatch, tmp_path, 
 def test_a_simulator_chooses_too(monkeypatch):
     monkeypatch.setattr(engine_choice, "START", 0.0)
     simulator = Simulator([SMALL], PGFL(), Ridge())
-    assert isinstance(simulator.engine, FastEngine) and simulator.options.engine == "numba"
+    assert isinstance(simulator.engine, CompiledEngine) and simulator.options.engine == "numba"

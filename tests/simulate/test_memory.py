@@ -80,9 +80,9 @@ def test_the_estimate_knows_what_kernels_keep_beside_the_rows(monkeypatch, dtype
     assert (kept is not None) == zeros and in_bytes is None
     used = sum(values.nbytes for values in (*played._coordinates, *(kept or ())))
     (shape,) = checked
-    known, whole = shape.beside, shape.total
+    known, whole = shape.kernel_bytes, shape.total
     assert used <= known <= (2.0 if zeros else 1.1) * used
-    monkeypatch.setattr(memory.Shape, "beside", 0)
+    monkeypatch.setattr(memory.Shape, "kernel_bytes", 0)
     assert shape.total == whole - known, "it is part of the total"
     assert memory.REGISTER == numba_lanes.BYTES
 

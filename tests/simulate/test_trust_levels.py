@@ -71,7 +71,7 @@ def assert_same(case, library):
         TrainingOptions(engine=library), replay=replay,
     )  # fmt: skip
     for reference in expected[1:]:
-        played.play()
+        played.run_round()
         actual = bridges.snapshot(played)["servers"]
         assert actual.keys() == reference.servers.keys()
         for key, value in reference.servers.items():
@@ -88,7 +88,7 @@ class Watched:
         self.rounds = []
 
     def on_round(self, simulator):
-        layout, active, state = simulator.layout, simulator.engine.taking_part, simulator.state
+        layout, active, state = simulator.layout, simulator.engine.participants, simulator.state
         found = {}
         for pair in np.unique(layout.client_pair[active]):
             who = active[layout.client_pair[active] == pair]
@@ -202,7 +202,7 @@ def _sum(world, objective, start):
     simulator = Simulator([made], PGFL(rho=RHO, client="gradient"), objective, TrainingOptions(rounds=2, privacy=None))
     simulator.state.servers["model"] = start + 0.0
     simulator.network.known = np.array([True])
-    simulator.play()
+    simulator.run_round()
     return lattice.from_lattice(lattice.to_lattice(simulator.state.model, summands=len(world)).sum(axis=0))
 
 

@@ -76,8 +76,8 @@ def run(
         raise ConfigError("--folds begins a new run, --continue continues a finished one; give one of them.")
     load = partial(_config, source, overrides or [], seed, engine, folds, out if resume else None, finished, rounds)
     communicator, config = _joined(engine, load)
-    with communicator.guarded():
-        folder = communicator.from_first(partial(_folder, out, resume, config))
+    with communicator.abort_on_error():
+        folder = communicator.broadcast(partial(_folder, out, resume, config))
         result = _result(config, folder, communicator, resume, quiet=as_json)
     if not communicator.first:
         return
@@ -93,13 +93,13 @@ def run(
 
 def _joined(engine: Engine | None, load: Callable[[], Config]) -> tuple[Communicator, Config]:
     """The processes that a launcher started with this one, or this one alone; and the config."""
-    from pgfl.simulate.communicator import ALONE
+    from pgfl.simulate.communicator import SINGLE_PROCESS
     from pgfl.simulate.mpi.communicator import world
     from pgfl.simulate.mpi.launcher import ALIASES, launched_size
 
-    communicator = world() if engine in ALIASES or (launched_size() or 1) > 1 else ALONE
-    with communicator.guarded():
-        config = communicator.together(load)
+    communicator = world() if engine in ALIASES or (launched_size() or 1) > 1 else SINGLE_PROCESS
+    with communicator.abort_on_error():
+        config = communicator.collective(load)
     alone_by_mistake = config.engine in ALIASES and not communicator.launched
     return world() if alone_by_mistake else communicator, config
 
@@ -187,11 +187,11 @@ def _result(config: Config, folder: Path, communicator: Communicator, resume: bo
 
     command = communicator.command(config.engine)
     run_folder = RunFolder(folder, config, communicator, command)
-    if communicator.from_first(lambda: resume and is_complete(folder)):
+    if communicator.broadcast(lambda: resume and is_complete(folder)):
         with run_folder:
-            return communicator.together(lambda: _finished(folder, communicator))
+            return communicator.collective(lambda: _finished(folder, communicator))
     advice = f"{command} --resume --out {folder}"
-    with communicator.watched(checkpoint_folder(folder, config), advice), run_folder:
+    with communicator.report_lost_process(checkpoint_folder(folder, config), advice), run_folder:
         with progress.rounds(shown=communicator.first and not quiet) as report:
             result = experiment.run(config, out=folder, resume=resume, progress=report, communicator=communicator)
         run_folder.save(result)

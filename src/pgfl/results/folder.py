@@ -72,7 +72,7 @@ class Processes(Protocol):
         """Whether this is the process that writes."""
         ...
 
-    def from_first(self, work: Callable[[], T]) -> T:
+    def broadcast(self, work: Callable[[], T]) -> T:
         """The value of `work` on the first process, on every process."""
         ...
 
@@ -89,12 +89,12 @@ class RunFolder:
 
     def __enter__(self) -> Self:
         """Make the folder and write the config to it; a folder begun with another config is refused."""
-        self._processes.from_first(lambda: begin_folder(self.path, self._config))
+        self._processes.broadcast(lambda: begin_folder(self.path, self._config))
         return self
 
     def save(self, result: Result) -> None:
         """Write the result, which is whole on the first process."""
-        self._processes.from_first(lambda: result.save(self.path))
+        self._processes.broadcast(lambda: result.save(self.path))
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None

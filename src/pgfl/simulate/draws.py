@@ -87,9 +87,8 @@ class ServerNormals:
         return states
 
     def place(self, round: int) -> tuple[int, int, int]:
-        """The block of rounds that share streams, a round's number within it, and how many rows it has for a server.
-
-        0 rows are as many as take part.
+        """Return (block, within, rows): the block of rounds that share streams, the round's number within it, and the
+        rows that it has for each server; 0 rows means as many as take part.
         """
         return (round, 0, 0) if self._rounds == 1 else (*divmod(round - 1, self._rounds), self._rows or 0)
 
@@ -127,14 +126,14 @@ class ServerNormals:
 
 
 def _runs(values: Ints) -> Ints:
-    """Where each run of equal values begins, and the end."""
+    """Return where each run of equal values begins, and the end."""
     begins = np.ones(len(values) + 1, dtype=bool)
     np.not_equal(values[1:], values[:-1], out=begins[1:-1])
     return np.flatnonzero(begins) if len(values) else np.zeros(1, dtype=np.int64)
 
 
 def constrained(objectives: Objectives, privacy: Privacy | None) -> Objectives:
-    """The objectives with the constraints that their guarantee needs."""
+    """Return the objectives with the constraints that their guarantee needs."""
     if privacy is None:
         return objectives
     if isinstance(objectives, Objective):
@@ -154,7 +153,7 @@ class Calibrated:
 def calibrated(
     layout: Layout, algorithm: Algorithm, objectives: Objectives, privacy: Privacy, options: TrainingOptions
 ) -> Calibrated:
-    """What a private training of this layout needs."""
+    """Return what a private training of this layout needs."""
     from pgfl.privacy.noise import SecureNoise, SeededNoise
 
     trust = privacy.trusted
@@ -172,7 +171,7 @@ def calibrated(
 
 
 def _of_pairs(layout: Layout, privacy: Privacy, options: TrainingOptions, deltas: Floats, secure: bool) -> Calibrated:
-    """Where the clients of a pair share their noise."""
+    """Return the calibration where the clients of a pair share their noise."""
     from pgfl.privacy import lattice
     from pgfl.privacy.trust import LatticePairNoise, SeededPairNoise, SharedNoise
 

@@ -15,7 +15,7 @@ from pgfl.algorithms.client_rules import GradientSteps, LinearisedStep, Proximal
 from pgfl.algorithms.schedules import Library, Participants
 from pgfl.federation.federation import Federation
 from pgfl.objectives import Hinge, Huber, Logistic, Objective, Ridge
-from pgfl.simulate.communicator import ALONE, Communicator
+from pgfl.simulate.communicator import SINGLE_PROCESS, Communicator
 from pgfl.simulate.options import TrainingOptions
 from pgfl.simulate.problems import Objectives, objective_of
 
@@ -28,7 +28,7 @@ SAVED = {"steps": (3e-5, 2e-10), "ridge": (3e-5, 1.5e-9), "others": (2.5e-4, 4e-
 
 
 def installed() -> bool:
-    """Whether Numba is installed; nothing is imported."""
+    """Return whether Numba is installed; nothing is imported."""
     return find_spec("numba") is not None
 
 
@@ -50,22 +50,22 @@ def with_engine(
     algorithm: Algorithm,
     objectives: Objectives,
     first: Federation,
-    communicator: Communicator = ALONE,
+    communicator: Communicator = SINGLE_PROCESS,
     notices: list[str] | None = None,
 ) -> TrainingOptions:
-    """The options with an engine that is named, chosen from the first run's federation (or this process's part).
+    """Return the options with an engine that is named, chosen from the first run's federation (or this process's part).
 
     Where kernels pay off but fail, NumPy is chosen, and `notices` gets a sentence.
     """
     if options.engine != "auto":
         return options
-    rows, clients = communicator.added([len(first.features), first.size]).tolist()
+    rows, clients = communicator.sum([len(first.features), first.size]).tolist()
     known = installed() and kernels_know(algorithm, objectives, first, options, rows / max(clients, 1))
     taking_part = _share(options.participants, clients, len(first.server_ids))
     per_round, per_number = SAVED[_work(algorithm, objectives, first)]
     saved = options.rounds * options.runs * (per_round + per_number * taking_part * rows * first.dimension)
     engine: Library = "numba" if known and saved > (0.0 if options.kernels_loaded else START) else "numpy"
-    if engine == "numba" and communicator.largest([failure() is not None])[0]:  # on several processes, all or none
+    if engine == "numba" and communicator.maximum([failure() is not None])[0]:  # on several processes, all or none
         engine, reason = "numpy", failure() or "on another rank"
         if notices is not None:
             notices.append(f"The compiled kernels cannot be used ({reason}), so NumPy computes, more slowly.")
@@ -75,7 +75,7 @@ def with_engine(
 def kernels_know(
     algorithm: Algorithm, objectives: Objectives, first: Federation, options: TrainingOptions, mean_rows: float
 ) -> bool:
-    """Whether the compiled kernels cover a training's clients, or nearly all of them."""
+    """Return whether the compiled kernels cover a training's clients, or nearly all of them."""
     rule, bounded = algorithm.client_rule, options.privacy is not None and options.privacy.update_norm is not None
     if not isinstance(rule, KNOWN_RULES) or bounded:
         return False
@@ -85,7 +85,7 @@ def kernels_know(
 
 
 def _work(algorithm: Algorithm, objectives: Objectives, first: Federation) -> str:
-    """What the clients do in a round, as `SAVED` names it."""
+    """Return what the clients do in a round, as `SAVED` names it."""
     if not algorithm.client_rule.solves:
         return "steps"
     ridge = all(isinstance(objective_of(objectives, name), Ridge) for name in first.cluster_ids)
@@ -93,5 +93,5 @@ def _work(algorithm: Algorithm, objectives: Objectives, first: Federation) -> st
 
 
 def _share(participants: Participants, clients: int, servers: int) -> float:
-    """The part of all clients that takes part in a round, roughly."""
+    """Return the part of all clients that takes part in a round, roughly."""
     return 1.0 if participants == "all" else min(1.0, participants * servers / max(clients, 1))

@@ -18,7 +18,7 @@ from pgfl.objectives.interface import Prepared
 from pgfl.objectives.margins import OnMargins
 from pgfl.objectives.ridge import ConstrainedRidge, RidgeInFeatures, RidgeInSamples
 from pgfl.objectives.softmax import OnClasses
-from pgfl.simulate.engine import Engine, Part, Turnout
+from pgfl.simulate.engine import Engine, Part, Participation
 from pgfl.simulate.neighbourhoods import NeighbourhoodOfPairs
 from pgfl.simulate.problems import Block, BlockProblem, Bucket
 
@@ -45,7 +45,7 @@ def _problem_parts(problem: BlockProblem) -> tuple[tuple[Any, ...], float | None
 
 
 def _problem(update_norm: float | None, parts: tuple[Any, ...]) -> BlockProblem:
-    """The problem again; where its clients lie and how exactly they must be solved is the engine's business."""
+    """Return the problem again; where its clients lie and how exactly they must be solved is the engine's business."""
     buckets, modulus, ridge_penalty, records, active = parts
     block = Block(slice(0), slice(0), buckets, modulus, ridge_penalty, records, update_norm, np.empty(0), 0.0)
     return BlockProblem(block, active)
@@ -80,7 +80,7 @@ class Compiled:
 
 
 def compiled(prepared: Prepared) -> Prepared:
-    """The compiled twin of a solver, or the solver itself where it cannot be compiled (a user's own objective)."""
+    """Return the compiled twin of a solver, or the solver itself where it cannot be compiled (a user's objective)."""
     return Compiled(prepared) if isinstance(prepared, COMPILED) else prepared
 
 
@@ -88,7 +88,7 @@ def compiled(prepared: Prepared) -> Prepared:
 def _client_phase(
     algorithm: Algorithm, problem: BlockProblem, server_models: Array, dual: Array, pair: Array, index: Array | None
 ) -> tuple[Array, Array]:
-    """The clean models of those who take part, and their certified errors."""
+    """Return the clean models of those who take part, and their certified errors."""
     received, own_dual = pick(server_models, pair), pick(dual, index)
     step = algorithm.client_step(problem, received, own_dual, release=lambda model: model)
     return step.model, step.error
@@ -149,7 +149,7 @@ class JaxEngine(Engine):
         state.model, released = _put(state.model, index, model), model
         if self.pair_noise is not None:
             means = _contributions(self.algorithm, model, state.dual, index, part.mean)
-            return self.released_means(part, model, means, number)
+            return self.release_means(part, model, means, number)
         if self.noise is None:
             state.released = state.model
         else:
@@ -157,12 +157,12 @@ class JaxEngine(Engine):
             state.released = _put(state.released, index, released)
         return _contributions(self.algorithm, released, state.dual, index, part.mean)
 
-    def server_phase(self, turnout: Turnout, means: list[Array], tau: float) -> ServerState:
+    def server_phase(self, participation: Participation, means: list[Array], tau: float) -> ServerState:
         """As `Engine.server_phase`, compiled where it can be."""
         if means[0] is None or not self._pure:
-            return super().server_phase(turnout, means, tau)
-        neighbourhood = self._on_device(self.network.neighbourhood(turnout.contributing))
-        known, (part,) = self.network.known.astype(self.dtype), turnout.parts
+            return super().server_phase(participation, means, tau)
+        neighbourhood = self._on_device(self.network.neighbourhood(participation.contributing))
+        known, (part,) = self.network.known.astype(self.dtype), participation.parts
         pairs, contributing = (part.block.pairs.start, part.block.pairs.stop), part.contributing[:, None]
         return _server_phase(
             self.algorithm, pairs, self.state.servers, means[0], contributing, neighbourhood, known[:, None], tau
@@ -194,7 +194,7 @@ def _compilable(problem: BlockProblem) -> bool:
 
 
 def _traceable(bucket: Bucket) -> bool:
-    """Whether JAX can compile what a step needs: a known solver or, where nothing is solved, a known gradient."""
+    """Return whether JAX can compile what a step needs: a known solver, or a known gradient if none is solved."""
     if bucket.prepared is None:
         return isinstance(bucket.objective, MarginObjective)
     return isinstance(bucket.prepared, Compiled)

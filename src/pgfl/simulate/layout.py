@@ -20,7 +20,7 @@ import numpy as np
 from pgfl.arrays import Bools, Floats, Ints, Linear
 from pgfl.federation.federation import Federation
 from pgfl.federation.graphs import Mixing, by_clients
-from pgfl.simulate.communicator import ALONE, Communicator
+from pgfl.simulate.communicator import SINGLE_PROCESS, Communicator
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class Layout:
         return len(self.server_number)
 
     def client(self, place: int) -> str:
-        """The client at a flat place, for messages: its id and, if there are several runs, its run."""
+        """Return the client at a flat place, for messages: its id and, if there are several runs, its run."""
         run = next(run for run in self.runs if place < run.clients.stop)
         name = f"client {run.federation.client_id(int(run.order[place - run.clients.start]))}"
         return name if len(self.runs) == 1 else f"{name} in run {run.number}"
@@ -141,7 +141,7 @@ class Layout:
         return weights.revalued(counted / np.bincount(weights.rows, weights=counted)[weights.rows])
 
     def _between_pairs(self, here: Ints, there: Ints, values: Floats) -> Linear:
-        """Weights between servers (of which both have the same clusters), spread to their pairs."""
+        """Return weights between servers (of which both have the same clusters), spread to their pairs."""
         first_pair = np.searchsorted(self.pair_server, np.arange(self.servers))
         repeat = np.bincount(self.pair_server, minlength=self.servers)[here]
         step = _steps(repeat)
@@ -154,7 +154,7 @@ def lay_out(
     first_run: int = 0,
     personalised: bool = True,
     owners: Sequence[Ints] | None = None,
-    communicator: Communicator = ALONE,
+    communicator: Communicator = SINGLE_PROCESS,
     model_length: int | None = None,
 ) -> Layout:
     """Lay federations side by side; the first one is run number `first_run`.
@@ -174,13 +174,13 @@ def lay_out(
         own = np.flatnonzero(owner == communicator.rank)
         crossing = crossings(federation, owner, communicator.rank)
         numbers = np.union1d(own, crossing[:, 1])
-        known = communicator.united(np.column_stack([component[federation.client_server], cluster]))
+        known = communicator.unique_rows(np.column_stack([component[federation.client_server], cluster]))
         pair_server, pair_cluster = reachable_pairs(component[numbers], known)
         client_server = np.searchsorted(numbers, federation.client_server[order])
         client_pair = pairs_of(pair_server, pair_cluster, client_server, cluster[order])
         members = np.bincount(client_pair, minlength=len(pair_server))
         at_border = np.isin(numbers[pair_server], crossing[:, 0])
-        told = communicator.united(np.column_stack([numbers[pair_server], pair_cluster, members])[at_border])
+        told = communicator.unique_rows(np.column_stack([numbers[pair_server], pair_cluster, members])[at_border])
         told = told[np.isin(told[:, 0], numbers)]
         members[pairs_of(pair_server, pair_cluster, np.searchsorted(numbers, told[:, 0]), told[:, 1])] = told[:, 2]
         most = np.zeros(int(known[:, 1].max()) + 1, dtype=np.int64)
@@ -194,7 +194,7 @@ def lay_out(
                 pair_server + servers,
                 pair_cluster,
                 members,
-                communicator.largest(most)[pair_cluster],
+                communicator.maximum(most)[pair_cluster],
                 numbers,
                 owner[numbers] == communicator.rank,
             )
@@ -216,8 +216,8 @@ def crossings(federation: Federation, owner: Ints, rank: int) -> Ints:
 
 
 def _whole_size(federation: Federation, communicator: Communicator) -> RunSize:
-    clients, rows = communicator.added([federation.size, len(federation.targets)]).tolist()
-    return RunSize(clients, rows, int(communicator.largest([federation.counts.max()])[0]))
+    clients, rows = communicator.sum([federation.size, len(federation.targets)]).tolist()
+    return RunSize(clients, rows, int(communicator.maximum([federation.counts.max()])[0]))
 
 
 def reachable_pairs(component: Ints, known: Ints) -> tuple[Ints, Ints]:
@@ -229,7 +229,7 @@ def reachable_pairs(component: Ints, known: Ints) -> tuple[Ints, Ints]:
 
 
 def pairs_of(pair_server: Ints, pair_cluster: Ints, server: Ints, cluster: Ints) -> Ints:
-    """The place of every client's (server, cluster) among the sorted pairs."""
+    """Return the place of every client's (server, cluster) among the sorted pairs."""
     width = int(pair_cluster.max()) + 1
     return np.searchsorted(pair_server * width + pair_cluster, server * width + cluster)
 

@@ -62,7 +62,7 @@ class Monitor:
             self._look_for_end(simulator)
 
     def verdicts(self, simulator: Simulator) -> list[Verdict]:
-        """The verdict on every run; none if no round was watched."""
+        """Return the verdict on every run; none if no round was watched."""
         if not self._watched:
             return []
         if self._length and self._length >= LONG_ENOUGH * self.windows[0][-1].length:
@@ -74,7 +74,7 @@ class Monitor:
         ]
 
     def state(self) -> dict[str, AnyArray]:
-        """What a checkpoint must hold; arrays with one row per pair begin with `pairs_`."""
+        """Return what a checkpoint must hold; arrays with one row per pair begin with `pairs_`."""
         kept = {
             "length": self._length,
             "next": self._next,
@@ -121,7 +121,7 @@ class Monitor:
         self._before, self._sum, self._length = mean, np.zeros_like(self._sum), 0
 
     def _pull(self, simulator: Simulator) -> AnyFloats:
-        """The size of the scaled duals relative to the models that the clients received, for each run."""
+        """Return the size of the scaled duals relative to the models that the clients received, for each run."""
         state = simulator.state
         if not simulator.algorithm.has_dual:
             return np.zeros(len(self.windows))
@@ -135,7 +135,7 @@ class Monitor:
 
     def _note_noise(self, simulator: Simulator, plan: Plan, round: int) -> None:
         """Who could still release; now and then also the variance of the noise and how far data could pull."""
-        active, layout = simulator.engine.taking_part, self._layout
+        active, layout = simulator.engine.participants, self._layout
         if len(layout.runs) == 1:
             self._last_release[0] = round if len(active) else self._last_release[0]
         else:
@@ -151,11 +151,11 @@ class Monitor:
         self._noise.append(np.stack([np.bincount(pair, values, layout.pairs) for values in (variance, pull)], axis=1))
 
     def _of_noise(self, simulator: Simulator) -> list[Noise | None]:
-        """The noise of every run: that of the mean of each cluster's models, in all of them."""
+        """Return the noise of every run: that of the mean of each cluster's models, in all of them."""
         if simulator.plan is None:
             return [None] * len(self.windows)
         length = int(np.shape(self._sum)[-1])
-        last = np.asarray(simulator.communicator.largest(self._last_release), dtype=np.int64)
+        last = np.asarray(simulator.communicator.maximum(self._last_release), dtype=np.int64)
         begun = simulator.state.round - self._watched
         models = self._totals.pairs_by_cluster(np.ones(self._layout.pairs, dtype=bool))
         by_cluster = [self._totals.over_pairs_by_cluster(sample) for sample in self._noise]
@@ -170,7 +170,7 @@ class Monitor:
         return found
 
     def _in_predictions(self, simulator: Simulator, run: int, variance: float) -> float:
-        """The standard deviation of a prediction that noise of this variance, fresh in every round, causes in the end.
+        """Return the standard deviation of a prediction that noise of this variance, fresh in every round, causes.
 
         Along a direction of curvature h a round of reach r keeps J = 1/(1 + rh) of older noise, so a prediction has
         the variance Σ h/(1 − J²) ≈ Σ (1/2r + 3h/4) times that of the noise, and Σ h ≤ x_norm².
@@ -207,5 +207,5 @@ class Monitor:
 
 
 def _every_round(samples: AnyFloats, last: int) -> AnyFloats:
-    """One number for every round up to the last, from samples of every `NOISE_EVERY`-th."""
+    """Return one number for every round up to the last, from samples of every `NOISE_EVERY`-th."""
     return np.repeat(samples, NOISE_EVERY)[: max(last, 0)]

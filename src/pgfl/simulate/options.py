@@ -61,7 +61,7 @@ class TrainingOptions:
 
 
 def as_metrics(metrics: Iterable[str]) -> tuple[str, ...]:
-    """The names of metrics, if they are known."""
+    """Return the names of metrics, if they are known."""
     if isinstance(metrics, str):
         raise UsageError(f'metrics takes several names; write metrics=["{metrics}"].')
     if not isinstance(metrics, Iterable):
@@ -74,7 +74,7 @@ def as_metrics(metrics: Iterable[str]) -> tuple[str, ...]:
 
 
 def check_whole(name: str, value: object) -> int:
-    """The value, if it is a whole number."""
+    """Return the value, if it is a whole number."""
     if isinstance(value, bool) or not isinstance(value, Integral):
         raise UsageError(f"{name} takes a whole number; got {kind_of(value)}.")
     return int(value)
@@ -100,5 +100,5 @@ def check_threads(threads: int | None) -> None:
 
 
 def cores() -> int:
-    """How many cores this process may use."""
+    """Return how many cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

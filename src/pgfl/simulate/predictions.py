@@ -41,16 +41,16 @@ class Task:
     target: TargetColumn
 
     def figures(self, name: str, margins: AnyFloats, rows: Ints | None = None) -> Floats:
-        """One measure of every model, on all rows or on some."""
+        """Return one measure of every model, on all rows or on some."""
         chosen = slice(None) if rows is None else rows
         return self._scale(name) * measures.measured(name, self.objective, margins[chosen], self.test.targets[chosen])
 
     def baseline(self, name: str, rows: Ints | None = None) -> float:
-        """The measure of the trivial prediction."""
+        """Return the measure of the trivial prediction."""
         return self._scale(name) * measures.baseline(name, self.test.targets[slice(None) if rows is None else rows])
 
     def defines(self, name: str) -> bool:
-        """Whether the measure belongs to this task and its rows define it."""
+        """Return whether the measure belongs to this task and its rows define it."""
         return name in measures.of_task(self.objective.task) and measures.defined(name, self.test.targets)
 
     def _scale(self, name: str) -> float:
@@ -107,7 +107,7 @@ class HeldOut:
             self._note(rows, name, self.totals.over_clients_by_cluster(values[name]))
 
     def of_clients(self, number: int, models_of: ModelsOf, *, only_wanted: bool = False) -> list[ClientFigures]:
-        """The measures of every client of a run, in the order of its federation."""
+        """Return the measures of every client of a run, in the order of its federation."""
         run, tasks = self.layout.runs[number], self.tasks[number]
         names = self.wanted if only_wanted else [name for name in measures.MEASURES if self._anywhere(name)]
         found = {name: np.full((4, run.federation.size), np.nan) for name in names}
@@ -128,7 +128,7 @@ class HeldOut:
         return [ClientFigures(name, *found[name]) for name in names]
 
     def own_rows(self, number: int) -> Ints:
-        """How many held-out rows each client of a run has; all of its cluster where it is not known whose."""
+        """Return how many held-out rows each client of a run has; all of its cluster where it is not known whose."""
         federation = self.layout.runs[number].federation
         counts = np.zeros(federation.size)
         for q, task in self.tasks[number].items():
@@ -142,7 +142,7 @@ class HeldOut:
         return any(task.defines(name) for tasks in self.tasks for task in tasks.values())
 
     def _accuracies(self, models_of: ModelsOf) -> AnyFloats:
-        """The sums over each cluster's clients; equal models are scored once."""
+        """Return the sums over each cluster's clients; equal models are scored once."""
         right = np.zeros((len(self.layout.runs), self.totals.width), dtype=np.int64)
         sizes = np.ones(right.shape)
         for number, tasks in enumerate(self.tasks):
@@ -167,12 +167,12 @@ class HeldOut:
                 rows[number] |= {f"{name}_{names[q]}": float(sums[number, q] / members[number, q]) for q in tested}
 
     def _servers(self, number: int, q: int) -> list[slice]:
-        """The clients of a run's cluster, server by server."""
+        """Return the clients of a run's cluster, server by server."""
         return [clients for cluster, clients in self._ranges[number] if cluster == q]
 
 
 def _ranges(layout: Layout, run: RunLayout) -> list[tuple[int, slice]]:
-    """The clusters of a run's servers, and where the clients of each lie."""
+    """Return the clusters of a run's servers, and where the clients of each lie."""
     cluster, server = run.federation.client_cluster[run.order], layout.client_server[run.clients]
     starts = np.flatnonzero((np.diff(cluster, prepend=-1) != 0) | (np.diff(server, prepend=-1) != 0))
     ends = pairwise([*starts.tolist(), len(cluster)])
@@ -190,7 +190,7 @@ def _tasks(run: RunLayout, objectives: Objectives) -> dict[int, Task]:
 
 
 def _margins(models_of: ModelsOf, servers: list[slice], features: AnyFloats) -> Iterator[tuple[slice, AnyFloats]]:
-    """The clients of every server with the margins of their models.
+    """Return the clients of every server with the margins of their models.
 
     Reading the rows takes most of the time, so a block of them serves several servers while it is in the cache.
     """
@@ -208,7 +208,7 @@ def _margins(models_of: ModelsOf, servers: list[slice], features: AnyFloats) -> 
 
 
 def _distinct(models_of: ModelsOf, ranges: list[slice], features: AnyFloats) -> tuple[AnyFloats, Ints]:
-    """The different models of some clients, in the precision of the features, and how many clients have each."""
+    """Return the different models of some clients, in the precision of the features, and how many clients have each."""
     found = [models_of(clients).astype(features.dtype) for clients in ranges]
     sizes = [clients.stop - clients.start for clients in ranges]
     many = [np.full(len(models), size if len(models) == 1 else 1) for models, size in zip(found, sizes, strict=True)]
@@ -219,7 +219,7 @@ def _distinct(models_of: ModelsOf, ranges: list[slice], features: AnyFloats) -> 
 
 
 def _rows_by_client(test: TestSet, clients: int) -> list[Ints] | dict[int, None]:
-    """The held-out rows of every client; None for each where that is not known."""
+    """Return the held-out rows of every client; None for each where that is not known."""
     if test.clients is None:
         return dict.fromkeys(range(clients))
     order = np.argsort(test.clients, kind="stable")
@@ -245,7 +245,7 @@ def points(tasks: dict[int, Task], models: RunModels, cluster_ids: Sequence[str]
 
 
 def _grouped(predicted: AnyFloats, observed: AnyFloats, group: Ints, private: bool) -> tuple[Floats, Floats, Ints]:
-    """The means of groups of rows; with privacy small groups are left out."""
+    """Return the means of groups of rows; with privacy small groups are left out."""
     rows = np.bincount(group)
     kept = rows >= (LEAST_ROWS if private else 1)
     means = [np.bincount(group, values)[kept] / rows[kept] for values in (predicted, observed)]

@@ -27,7 +27,7 @@ from pgfl.suggestions import nearest, quoted
 def with_classes(
     objectives: Objectives, federation: Federation, privacy: Privacy | None, communicator: Communicator
 ) -> Objectives:
-    """The objectives with `classes` filled in: as many as the target has declared labels.
+    """Return the objectives with `classes` filled in: as many as the target has declared labels.
 
     Without declared labels it is the largest label of all clients + 1, but never under privacy.
     """
@@ -87,7 +87,7 @@ def _each(objectives: Objectives) -> list[Objective]:
 
 
 def _largest_label(federation: Federation, communicator: Communicator) -> int:
-    largest = float(communicator.largest([np.max(federation.targets)])[0])
+    largest = float(communicator.maximum([np.max(federation.targets)])[0])
     return max(int(largest), 1) if 0 <= largest < 2**31 else 1
 
 
@@ -130,7 +130,7 @@ class Bucket:
         return self.prepared.solve(centre, rows)
 
     def chosen(self, active: Ints | None) -> tuple[Ints | None, Ints | None]:
-        """Of the block's active clients, which rows of the bucket they are, and which rows of the answer."""
+        """Return the active clients' rows in this bucket, and their rows in the block's answer."""
         if active is None:
             return None, self.where
         place = np.searchsorted(self.where, active)
@@ -154,7 +154,7 @@ class Block:
     strictest: float  # the least of them
 
     def problem(self, active: Ints | None) -> BlockProblem:
-        """The problems of the block's active clients (places within the block), or of all."""
+        """Return the problems of the block's active clients (places within the block), or of all."""
         return BlockProblem(self, active)
 
     def objective_values(self, models: Array) -> Array:
@@ -230,7 +230,7 @@ class BlockProblem:
 
 
 def _evaluated(objective: Objective, method: str, w: Array, features: Array, targets: Array, counts: Array) -> Array:
-    """The loss or gradient of every client; a user's own objective sees one client at a time, without padding."""
+    """Return the loss or gradient of every client; a user's objective sees one client at a time, without padding."""
     evaluate = getattr(objective, method)
     if isinstance(objective, BatchedObjective):
         return evaluate(w, features, targets, counts)
@@ -244,7 +244,7 @@ Objectives = Objective | Mapping[str, Objective]
 
 
 def objective_of(objectives: Objectives, cluster: str) -> Objective:
-    """The objective of one cluster: its own, or the one for all."""
+    """Return the objective of one cluster: its own, or the one for all."""
     if isinstance(objectives, Objective):
         return objectives
     if cluster not in objectives:
@@ -267,7 +267,7 @@ def check_clusters(objectives: Objectives, clusters: Sequence[str]) -> None:
 
 
 def model_length(objectives: Objectives, federation: Federation) -> int:
-    """The length of a model, which must be the same for all clusters: servers average models."""
+    """Return the length of a model, which must be the same for all clusters: servers average models."""
     names, features = federation.cluster_ids, federation.dimension
     first, *others = ((objective_of(objectives, name).model_length(features), name) for name in names)
     for length, name in others:
@@ -289,7 +289,7 @@ def prepare(
     update_norm: float | None = None,
     solved: bool = True,
 ) -> list[Block]:
-    """All problems, factored if they are to be `solved`.
+    """Return all problems, factored if they are to be `solved`.
 
     Runs small enough to share a block do; a large run is cut between servers.
     """
@@ -298,7 +298,7 @@ def prepare(
 
 
 def pairs_of(layout: Layout, clients: slice) -> slice:
-    """The (server, cluster) pairs of the servers of some clients."""
+    """Return the (server, cluster) pairs of the servers of some clients."""
     first = np.searchsorted(layout.pair_server, layout.client_server[clients.start])
     last = np.searchsorted(layout.pair_server, layout.client_server[clients.stop - 1], side="right")
     return slice(int(first), int(last))
@@ -398,7 +398,7 @@ def _bucket(
 
 
 def _padded(run: RunLayout) -> Ints:
-    """How many rows every client of a run is given: the run's longest if that is cheap, else its own up to 1/8 more."""
+    """Return the padded rows of every client of a run: the run's longest if that is cheap, else up to 1/8 more."""
     counts, whole = run.federation.counts, run.whole
     if whole.clients <= PAD_TO_LONGEST and whole.clients * whole.longest <= 2 * whole.rows:
         return np.full_like(counts, whole.longest)
@@ -407,7 +407,7 @@ def _padded(run: RunLayout) -> Ints:
 
 
 def mean_of_pairs(pairs: slice, client_pair: Ints, dtype: DTypeLike) -> tuple[Linear, Bools]:
-    """The operator from participants, given their pairs, to the means of `pairs`; and which pairs have any."""
+    """Return the operator from participants, given their pairs, to the means of `pairs`; and which pairs have any."""
     pair = client_pair - pairs.start
     taking_part = np.bincount(pair, minlength=pairs.stop - pairs.start)
     indptr = np.zeros(len(taking_part) + 1, dtype=np.int64)

@@ -62,7 +62,7 @@ PATIENCE = 1.0  # seconds without a bar
 
 
 def in_notebook() -> bool:
-    """Whether the code runs in a Jupyter kernel."""
+    """Return whether the code runs in a Jupyter kernel."""
     if "IPython" not in sys.modules:
         return False
     from IPython import get_ipython
@@ -72,7 +72,7 @@ def in_notebook() -> bool:
 
 @contextmanager
 def notebook_bar() -> Iterator[Bar | None]:
-    """A bar in the output of the running cell, or None outside of notebooks."""
+    """Return a bar in the output of the running cell, or None outside of notebooks."""
     if not in_notebook():
         yield None
         return

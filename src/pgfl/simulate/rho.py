@@ -55,16 +55,16 @@ class Factors:
 
     @classmethod
     def of(cls, algorithm: Algorithm, graph: Graph) -> Factors:
-        """Those of an algorithm whose ρ is a number."""
+        """Return those of an algorithm whose ρ is a number."""
         plain = isinstance(algorithm.server_rule, NeighbourhoodAverage)
         return cls(algorithm.has_dual, np.array([0.0, _least_eigenvalue(graph, algorithm.mixing)] if plain else [0.0]))
 
     def of_mean(self, curvature: Floats, rho: float) -> Floats:
-        """The factor of the mean of all models."""
+        """Return the factor of the mean of all models."""
         return np.asarray(rho / (curvature + rho) if self.has_dual else 1.0 - curvature / rho)
 
     def of_differences(self, curvature: float, rho: float) -> Floats:
-        """The factors of what clients and servers disagree on."""
+        """Return the factors of what clients and servers disagree on."""
         share = rho / (curvature + rho)
         if self.has_dual:
             return np.asarray(self.mixing * share + (1.0 - self.mixing) * (1.0 - share))
@@ -81,7 +81,7 @@ class Landscape:
     noise: Callable[[float], Floats] | None = None  # of ρ: the variance that each round adds
 
     def log_error(self, rho: float, rounds: int, factors: Factors) -> float:
-        """The logarithm of the expected squared distance to the optimum after so many rounds; ∞ if errors grow."""
+        """Return the log of the expected squared distance to the optimum after so many rounds; ∞ if errors grow."""
         with np.errstate(divide="ignore"):
             towards = np.log(np.abs(factors.of_mean(self.curvatures, rho)))
             apart = np.log(np.abs(factors.of_differences(self.steepest, rho)))
@@ -101,7 +101,7 @@ def with_rho(
     communicator: Communicator,
     known: float | None = None,
 ) -> Algorithm:
-    """The algorithm with a number for ρ: the `known` one of an earlier run that this one continues, or a chosen one.
+    """Return the algorithm with a number for ρ: `known` from the run that this one continues, or a chosen one.
 
     It is the same on any number of processes, which call this together.
     """
@@ -122,12 +122,12 @@ def with_rho(
 
 
 def with_number(algorithm: Algorithm, rho: float) -> Algorithm:
-    """The same algorithm with this ρ."""
+    """Return the same algorithm with this ρ."""
     return replace(algorithm, rho=rho)  # type: ignore[type-var]
 
 
 def _least_eigenvalue(graph: Graph, mixing: Mixing) -> float:
-    """The least eigenvalue of the servers' mixing weights A, by power iteration on I − A.
+    """Return the least eigenvalue of the servers' mixing weights A, by power iteration on I − A.
 
     Weights by clients differ from cluster to cluster; the bound of all averages serves for them.
     """
@@ -146,7 +146,7 @@ def _least_eigenvalue(graph: Graph, mixing: Mixing) -> float:
 
 
 def _rounds(options: TrainingOptions) -> int:
-    """How many rounds there will be: with privacy, as many as clients that take part in all of them can pay for."""
+    """Return how many rounds there will be: with privacy, as many as a client that always takes part can pay for."""
     most = options.privacy.max_releases if options.privacy else None
     return options.rounds if most is None or options.participants != "all" else min(options.rounds, most)
 
@@ -166,20 +166,20 @@ def _of_data(objectives: Objectives, federation: Federation, communicator: Commu
 def _of_cluster(
     objective: Objective, federation: Federation, clients: Ints, facts: _Facts, communicator: Communicator
 ) -> Landscape:
-    """The curvatures of one cluster, from those of its clients that are in the sample."""
+    """Return the curvatures of one cluster, from those of its clients that are in the sample."""
     bend, ridge = _bend(objective), facts.ridge(objective)
-    total = max(int(communicator.added([len(clients)])[0]), 1)
+    total = max(int(communicator.sum([len(clients)])[0]), 1)
     rows = [federation.rows(int(k))[0].astype(float) for k in clients]
     steepest = bend * _exact_mean(np.array([_largest(x) for x in rows]), total, communicator) + ridge
     features = federation.dimension
     if features > MOST_FEATURES:
         least = max(ridge, steepest / LARGEST_RATIO)
         return Landscape(np.geomspace(least, max(steepest, least), 5).astype(float), steepest)
-    most = float(communicator.largest([max((np.mean(x * x, axis=0).max() for x in rows), default=0.0)])[0]) or 1.0
+    most = float(communicator.maximum([max((np.mean(x * x, axis=0).max() for x in rows), default=0.0)])[0]) or 1.0
     summed = np.zeros((features, features), dtype=np.int64)
     for x in rows:
         summed += np.rint(x.T @ x * (FINE / (most * len(x)))).astype(np.int64)
-    mean = communicator.added(summed) * (most / (FINE * total))
+    mean = communicator.sum(summed) * (most / (FINE * total))
     values: Floats = np.asarray(np.linalg.eigvalsh(mean), dtype=float)
     seen = values[values > features * most / FINE]  # nothing moves a model in directions that no row has
     return Landscape((bend * seen if len(seen) else np.ones(1)) + ridge, steepest or 1.0)
@@ -187,19 +187,19 @@ def _of_cluster(
 
 def _sample(federation: Federation, communicator: Communicator) -> Ints:
     """Clients of this process that are in the sample: every so-many-th of the whole federation, server by server."""
-    sizes = communicator.added(federation.server_sizes)
+    sizes = communicator.sum(federation.server_sizes)
     first = np.cumsum(sizes) - sizes
     order = np.argsort(federation.client_server, kind="stable")
     own = federation.client_server[order]
     number = first[own] + np.arange(len(own)) - np.searchsorted(own, own)
-    clients, rows = communicator.added([federation.size, len(federation.targets)]).tolist()
+    clients, rows = communicator.sum([federation.size, len(federation.targets)]).tolist()
     work = rows * min(federation.dimension, MOST_FEATURES) ** 2
     stride = max(-(-clients // MOST_CLIENTS), -(-work // MOST_WORK))
     return np.sort(order[number % stride == 0])
 
 
 def _largest(rows: Floats) -> float:
-    """The largest eigenvalue of XᵀX/D, by power iteration."""
+    """Return the largest eigenvalue of XᵀX/D, by power iteration."""
     vector = np.random.default_rng(0).standard_normal((rows.shape[1],))
     size = 0.0
     for _ in range(POWER_STEPS):
@@ -212,11 +212,11 @@ def _largest(rows: Floats) -> float:
 
 
 def _exact_mean(values: Floats, total: int, communicator: Communicator) -> float:
-    """The mean over all processes, to the same bit in any order."""
-    largest = float(communicator.largest([values.max(initial=0.0)])[0])
+    """Return the mean over all processes, to the same bit in any order."""
+    largest = float(communicator.maximum([values.max(initial=0.0)])[0])
     if largest == 0.0:
         return 0.0
-    summed = communicator.added([np.rint(values * (FINE / largest)).astype(np.int64).sum()])[0]
+    summed = communicator.sum([np.rint(values * (FINE / largest)).astype(np.int64).sum()])[0]
     return float(summed) * largest / (FINE * total)
 
 
@@ -273,9 +273,9 @@ class _Facts:
         clusters, cluster = len(federation.cluster_ids), federation.client_cluster
         rows = np.zeros(clusters, dtype=np.int64)
         np.add.at(rows, cluster, federation.counts)
-        sizes = communicator.added(federation.server_sizes)
-        members = communicator.added(np.bincount(cluster, minlength=clusters))
-        return cls(members, communicator.added(rows), int(np.count_nonzero(sizes)))
+        sizes = communicator.sum(federation.server_sizes)
+        members = communicator.sum(np.bincount(cluster, minlength=clusters))
+        return cls(members, communicator.sum(rows), int(np.count_nonzero(sizes)))
 
     @property
     def clusters(self) -> list[int]:
@@ -289,12 +289,12 @@ class _Facts:
         return int(self.members.sum()) / max(self.servers, 1)
 
     def ridge(self, objective: Objective) -> float:
-        """The curvature of the regulariser."""
+        """Return the curvature of the regulariser."""
         return float(eq.ridge_penalty(objective.lam, self.server_clients))
 
 
 def _bend(objective: Objective) -> float:
-    """The largest curvature of the loss per squared length of a row."""
+    """Return the largest curvature of the loss per squared length of a row."""
     found = objective.smoothness(Bounds(x_norm=1.0))
     if found is None or not (np.isfinite(found) and found > 0):
         raise ConfigError(

@@ -18,7 +18,7 @@ from pgfl.errors import ConfigError, KernelError, MissingExtra
 from pgfl.federation.federation import Federation
 from pgfl.results.result import EndedBy, RunModels
 from pgfl.results.result import Network as Placement
-from pgfl.simulate.communicator import ALONE, Communicator, Gathering
+from pgfl.simulate.communicator import SINGLE_PROCESS, Communicator, Gathering
 from pgfl.simulate.draws import Calibrated, calibrated, constrained
 from pgfl.simulate.engine import AnyBlock, Draw, Engine, NoiseSource, PairNoise, State
 from pgfl.simulate.engine_choice import KNOWN_RULES, failure, with_engine
@@ -55,7 +55,7 @@ class Replay:
 
 
 class Simulator:
-    """Plays rounds of one or several runs at once, and calls its observers after each.
+    """Run rounds of one or several runs at once, and call the observers.
 
     The first federation is run number `first_run`. A `replay` takes the place of the random draws. On several
     processes `federations` hold the own clients of each run and `owners` the process of every server. `xp` is the array
@@ -80,7 +80,7 @@ class Simulator:
         observers: Sequence[Observer] = (),
         first_run: int = 0,
         replay: Replay | None = None,
-        communicator: Communicator = ALONE,
+        communicator: Communicator = SINGLE_PROCESS,
         owners: Sequence[Ints] | None = None,
         xp: Namespace | None = None,
     ) -> None:
@@ -90,8 +90,8 @@ class Simulator:
         if xp is None:
             self.options = with_engine(self.options, algorithm, self.objectives, federations[0], communicator)
         self._xp = namespace(self.options.engine) if xp is None else xp
-        length = communicator.together(lambda: model_length(self.objectives, federations[0]))
-        bounded = communicator.together(lambda: [self._bounded(federation) for federation in federations])
+        length = communicator.collective(lambda: model_length(self.objectives, federations[0]))
+        bounded = communicator.collective(lambda: [self._bounded(federation) for federation in federations])
         self.layout = lay_out(bounded, first_run, algorithm.personalised, owners, communicator, length)
         private = self._privacy()
         self.plan = private.plan if private else None
@@ -128,27 +128,27 @@ class Simulator:
         options = self.options
         return Recorder(self.engine, self.objectives, options.metrics, options.record_every, options.rounds)
 
-    def play(self) -> State:
-        """Play one round, and call the observers."""
-        state = self.engine.play()
+    def run_round(self) -> State:
+        """Run one round, and call the observers."""
+        state = self.engine.run_round()
         self._look_for_end()
         for observer in self.observers:
             observer.on_round(self)
         return state
 
     def run(self, rounds: int | None = None) -> State:
-        """Play until a round is reached (the options' last one unless another is given), or training ends before."""
+        """Run until a round is reached (the options' last one unless another is given), or training ends before."""
         last, state = self.options.rounds if rounds is None else rounds, self.state
         self._spent_seen = None
         self._look_for_end()
         while state.round < last and self.ended_by is None:
-            state = self.play()
+            state = self.run_round()
         if self.ended_by != "diverging":
             self.engine.check_finite()
         return state
 
     def end(self, reason: EndedBy) -> None:
-        """Play no further round; observers call this."""
+        """Stop after this round; observers call this."""
         self.ended_by = reason
 
     def _look_for_end(self) -> None:
@@ -165,7 +165,7 @@ class Simulator:
             return
         self._spent_seen = spent
         able = np.ones(self.layout.clients, dtype=bool) if spent is None else ~spent
-        left = self.communicator.added([np.count_nonzero(able[run.clients]) for run in runs])
+        left = self.communicator.sum([np.count_nonzero(able[run.clients]) for run in runs])
         for number, clients in enumerate(left.tolist()):
             if not clients and self.spent_at[number] is None:
                 self.spent_at[number] = round
@@ -176,7 +176,7 @@ class Simulator:
             self.engine.frozen = np.repeat(over, [run.pairs.stop - run.pairs.start for run in runs])
 
     def _spent_from(self, round: int) -> Bools | None:
-        """Who can never contribute again from a round on, if anyone; usually seen when the last round ended."""
+        """Return who can never contribute again from a round on, if anyone; usually seen when the last round ended."""
         assert self.plan is not None
         foreseen, self._foreseen = self._foreseen, None
         return foreseen[1] if foreseen is not None and foreseen[0] == round else self.plan.spent_if_any(round)
@@ -186,7 +186,7 @@ class Simulator:
         self.engine.close()
 
     def models(self, run: int = 0, gathering: Gathering | None = None) -> RunModels:
-        """The current models of a run (counted from this simulator's first), in the order of its federation."""
+        """Return the current models of a run (counted from this simulator's first), in the order of its federation."""
         place, state, layout = self.layout.runs[run], self.state, self.layout
         gathered, federation = gathering or self.gathering(run), place.federation
         clean = np.asarray(state.model[place.clients])[place.position]
@@ -213,7 +213,7 @@ class Simulator:
         )
 
     def account(self, run: int = 0, gathering: Gathering | None = None) -> dict[str, AnyArray]:
-        """The privacy account of a run: one row per client."""
+        """Return the privacy account of a run: one row per client."""
         assert self.plan is not None
         place, gathered = self.layout.runs[run], gathering or self.gathering(run)
         table = self.plan.table(self.state.round)
@@ -221,17 +221,17 @@ class Simulator:
         return {"client": np.array(gathered.client_ids, dtype=np.str_)} | columns
 
     def gathering(self, run: int = 0) -> Gathering:
-        """What brings the rows of all processes together."""
+        """Return what brings the rows of all processes together."""
         return self.communicator.gathering(self.layout.runs[run].federation, None)
 
     def _released(self, place: RunLayout, plan: Plan) -> AnyArray:
-        """The last released model of every client; NaN for one that never took part."""
+        """Return the last released model of every client; NaN for one that never took part."""
         released = np.array(self.state.released[place.clients])[place.position]
         released[plan.releases[place.clients][place.position] == 0] = np.nan
         return released
 
     def _bounded(self, federation: Federation) -> Federation:
-        """The federation within the bounds of privacy, with targets that its objectives can use."""
+        """Return the federation within the bounds of privacy, with targets that its objectives can use."""
         privacy = self.options.privacy
         bounded = privacy.bounded(federation, self.options.dtype) if privacy else federation
         self._check_targets(bounded)
@@ -251,7 +251,7 @@ class Simulator:
         options, privacy = self.options, self.options.privacy
         if privacy is None:
             return None
-        return self.communicator.together(
+        return self.communicator.collective(
             lambda: calibrated(self.layout, self.algorithm, self.objectives, privacy, options)
         )
 
@@ -284,15 +284,15 @@ class Simulator:
         )
 
     def _kernels(self, threads: int) -> tuple[type[Engine], Sequence[AnyBlock]]:
-        """The engine's class, and all problems, factored."""
+        """Return the engine's class, and all problems, factored."""
         options, rho, rule = self.options, self.algorithm.rho, self.algorithm.client_rule
         update_norm = options.privacy.update_norm if options.privacy else None
         if options.engine == "numba" and isinstance(rule, KNOWN_RULES):
             from pgfl.simulate.compiled import blocks as numba_blocks
-            from pgfl.simulate.compiled.engine import FastEngine
+            from pgfl.simulate.compiled.engine import CompiledEngine
 
             known = (self.layout, self.objectives, rho, options.dtype, update_norm, rule.solves)
-            return FastEngine, numba_blocks.prepare(*known, threads)
+            return CompiledEngine, numba_blocks.prepare(*known, threads)
         chosen = Engine
         if options.engine == "jax":
             from pgfl.simulate.jax_engine import JaxEngine as chosen
@@ -319,7 +319,7 @@ def check_engine(options: TrainingOptions, processes: int) -> None:
 
 
 def namespace(engine: Library) -> Namespace:
-    """The array library of an engine."""
+    """Return the array library of an engine."""
     if engine in ("auto", "numpy"):
         return np
     if engine == "numba":
@@ -343,7 +343,7 @@ def namespace(engine: Library) -> Namespace:
 def _for_every_cluster(
     server: AnyArray, cluster: AnyArray, *rows: AnyArray, clusters: int
 ) -> tuple[AnyArray, AnyArray, AnyArray, AnyArray]:
-    """One model for all clusters of a server, as one row for each of them."""
+    """Return one model for all clusters of a server, as one row for each of them."""
     models, present = (np.repeat(values, clusters, axis=0) for values in rows)
     return np.repeat(server, clusters), np.tile(np.arange(clusters), len(cluster)), models, present
 
@@ -357,11 +357,11 @@ class _RecordedParticipants:
         self._place = {run.federation.client_id(client): place for place, client in enumerate(run.order.tolist())}
 
     def draw(self, round: int) -> Ints:
-        """The flat places of the clients that took part."""
+        """Return the flat places of the clients that took part."""
         return np.sort(self._places(self._participants(round)))
 
     def spent(self, round: int) -> Bools:
-        """Which clients were spent before a round."""
+        """Return which clients were spent before a round."""
         found = np.zeros(len(self._place), dtype=bool)
         found[self._places(self._spent(round) if self._spent else ())] = True
         return found
@@ -378,7 +378,7 @@ class _RecordedNoise:
         self._run, self._noise = run, noise
 
     def release(self, models: Array, sigma: Array, clients: Ints, round: int) -> Array:
-        """The models with the noise of their clients in this round."""
+        """Return the models with the noise of their clients in this round."""
         names = [self._run.federation.client_id(int(client)) for client in self._run.order[clients]]
         drawn = [self._noise(round, name) for name in names]
         noise = np.array([np.zeros(models.shape[1]) if row is None else row for row in drawn])
@@ -392,7 +392,7 @@ class _RecordedPairNoise:
         self._layout, self._noise = layout, noise
 
     def release(self, models: Array, means: Array, starts: Ints, sigma: Array, pairs: Ints, round: int) -> Array:
-        """The means with the noise of their pairs in this round."""
+        """Return the means with the noise of their pairs in this round."""
         layout, (run,) = self._layout, self._layout.runs
         servers = layout.server_number[layout.pair_server[pairs]].tolist()
         clusters = layout.pair_cluster[pairs].tolist()

@@ -30,7 +30,7 @@ from pgfl.results.result import EndedBy, Result, RunModels
 from pgfl.results.verdict import Verdict, worst_of_runs
 from pgfl.simulate import memory
 from pgfl.simulate.checkpoint import Checkpoints
-from pgfl.simulate.communicator import ALONE, Communicator, Gathering
+from pgfl.simulate.communicator import SINGLE_PROCESS, Communicator, Gathering
 from pgfl.simulate.continuing import Continuation, state_of
 from pgfl.simulate.engine_choice import installed, with_engine
 from pgfl.simulate.notices import warnings
@@ -73,7 +73,7 @@ def check_federation(federation: object) -> None:
 
 
 def made_federation(federation_of: Callable[[int], object], run: int) -> Federation:
-    """The federation that a function makes for a run."""
+    """Return the federation that a function makes for a run."""
     made = federation_of(run)
     if not isinstance(made, Federation):
         raise UsageError(f"The function that makes federations returned {kind_of(made)}; return a Federation.")
@@ -150,7 +150,7 @@ def check_helpers(checkpoints: object, progress: object) -> None:
 
 
 def _advice(value: object, wanted: type) -> str:
-    """What to do with a value that is not what was wanted: put it elsewhere, or make an object of its class."""
+    """Return what to do with a value that is not what was wanted: put it elsewhere, or make an object of its class."""
     if place := next((place for kind, place in PLACES.items() if isinstance(value, kind)), None):
         return f", which comes {place}"
     if wanted is Federation:
@@ -161,7 +161,7 @@ def _advice(value: object, wanted: type) -> str:
 Progress = Callable[[int, int, dict[str, Any]], None]
 FederationOfRun = Callable[[int], Federation]
 OwnersOfRun = Callable[[int], Ints | None]
-BATCH_ELEMENTS = 2**18  # elements of features that are played together: more do not stay in cache
+BATCH_ELEMENTS = 2**18  # elements of features that are run together: more do not stay in cache
 BETWEEN_REPORTS = 0.1  # seconds
 PROGRESS = ("nmsd", *MEASURES)
 MEMORY_SHOWN = 2**30  # bytes; the progress display shows memory above this size
@@ -253,7 +253,7 @@ def train_runs(
     checkpoints: Checkpoints | None = None,
     resume: bool = False,
     progress: Progress | None = None,
-    communicator: Communicator = ALONE,
+    communicator: Communicator = SINGLE_PROCESS,
     owners_of: OwnersOfRun = lambda run: None,
     folder: Path | None = None,
     start: Result | None = None,
@@ -270,20 +270,20 @@ def train_runs(
     began = time.perf_counter()
     earlier = None if start is None else Continuation(start, folder, stated)
     options = options if earlier is None else earlier.options(options)
-    communicator.together(lambda: check_engine(options, communicator.size))
+    communicator.collective(lambda: check_engine(options, communicator.size))
     owners_of(0)
-    first = communicator.together(lambda: federation_of(0))
-    communicator.together(lambda: check_clusters(objectives, first.cluster_ids))
-    communicator.together(lambda: check_spent_once(first, options.privacy, options.runs))
+    first = communicator.collective(lambda: federation_of(0))
+    communicator.collective(lambda: check_clusters(objectives, first.cluster_ids))
+    communicator.collective(lambda: check_spent_once(first, options.privacy, options.runs))
     if options.privacy is not None:
         options = replace(options, privacy=options.privacy.completed(first.encoding))
     digests = None
     if options.privacy is not None and options.runs == communicator.size == 1:
         digests = _digests(first, options.privacy, earlier)
     check_wanted(options.metrics, [objective_of(objectives, name) for name in first.cluster_ids])
-    objectives = communicator.together(lambda: with_classes(objectives, first, options.privacy, communicator))
+    objectives = communicator.collective(lambda: with_classes(objectives, first, options.privacy, communicator))
     known = None if earlier is None else earlier.rho
-    algorithm = communicator.together(lambda: with_rho(algorithm, objectives, first, options, communicator, known))
+    algorithm = communicator.collective(lambda: with_rho(algorithm, objectives, first, options, communicator, known))
     notices: list[str] = []
     options = with_engine(options, algorithm, objectives, first, communicator, notices)
     batches = _batches(first, objectives, options, communicator)
@@ -295,7 +295,7 @@ def train_runs(
     for numbers in batches:
         owners = [owners_of(run) for run in numbers]
         simulator = Simulator(
-            communicator.together(partial(_federations, first, federation_of, numbers)),
+            communicator.collective(partial(_federations, first, federation_of, numbers)),
             algorithm,
             objectives,
             options,
@@ -325,7 +325,7 @@ def train_runs(
 
 
 def _digests(first: Federation, privacy: Privacy, earlier: Continuation | None) -> RecordDigests | None:
-    """The digests of all records so far, where noise protects them."""
+    """Return the digests of all records so far, where noise protects them."""
     if privacy.noise_for(first) != "secure":
         return None
     from pgfl.results.state import RecordDigests
@@ -341,7 +341,7 @@ def _federations(first: Federation, federation_of: FederationOfRun, numbers: ran
 def _batches(
     first: Federation, objectives: Objectives, options: TrainingOptions, communicator: Communicator
 ) -> list[range]:
-    """Runs that are played together: about as many as stay in cache, and one at a time on several processes."""
+    """Runs that are run together: about as many as stay in cache, and one at a time on several processes."""
     size = len(first.features) * first.dimension
     together = 1 if communicator.launched else max(1, min(options.runs, BATCH_ELEMENTS // max(size, 1)))
     shape = memory.Shape(
@@ -349,25 +349,25 @@ def _batches(
         rows=len(first.features),
         dimension=first.dimension,
         pairs=len(first.server_ids) * min(len(first.cluster_ids), first.size) // communicator.size,
-        runs_together=together * communicator.beside,
+        runs_together=together * communicator.local_size,
         dtype=np.dtype(options.dtype).name,
         engine=options.engine,
         private=options.privacy is not None,
         classes=classes_of(objectives) or 1,
         kept=_most_kept(first, options),
     )
-    communicator.together(lambda: memory.check(shape, held=first.features.nbytes))
+    communicator.collective(lambda: memory.check(shape, held=first.features.nbytes))
     return [range(start, min(start + together, options.runs)) for start in range(0, options.runs, together)]
 
 
 def _most_kept(first: Federation, options: TrainingOptions) -> float:
-    """The largest share of the rows' registers that kernels may keep beside the rows."""
+    """Return the largest share of the rows' registers that kernels may keep beside the rows."""
     if options.engine != "numba" or not installed():
         return 0.0
-    from pgfl.simulate.compiled.sparse import LOOKED_AT, WORTH, may_be_left_out
+    from pgfl.simulate.compiled.sparse import SAMPLED_ROWS, SPARSE_SHARE, mostly_zeros
 
-    rows = np.ascontiguousarray(first.features[:LOOKED_AT], dtype=options.dtype)
-    return WORTH if may_be_left_out(rows) else 0.0
+    rows = np.ascontiguousarray(first.features[:SAMPLED_ROWS], dtype=options.dtype)
+    return SPARSE_SHARE if mostly_zeros(rows) else 0.0
 
 
 @dataclass
@@ -490,7 +490,7 @@ class _Reporter:
 
 
 def _latest(simulator: Simulator) -> dict[str, Any]:
-    """The newest measures, memory, and the worst client's spending; on several processes that is not known here."""
+    """Return the newest measures, memory and, in a single process, the largest ε spent."""
     recorder, plan = simulator.recorder, simulator.plan
     rows = recorder.clean if plan is None else recorder.shown
     info: dict[str, Any] = {name: rows[-1][name] for name in PROGRESS if rows and name in rows[-1]}

@@ -20,7 +20,7 @@ from pgfl.simulate.compiled.factors import Problems, factor
 from pgfl.simulate.compiled.lanes import BYTES
 from pgfl.simulate.compiled.margins import HINGE, HUBER, LOGISTIC, RIDGE
 from pgfl.simulate.compiled.products import registers_of
-from pgfl.simulate.compiled.sparse import Forms, forms_of
+from pgfl.simulate.compiled.sparse import Forms, choose_forms
 from pgfl.simulate.engine_choice import ROWS_PER_FEATURE
 from pgfl.simulate.layout import Layout
 from pgfl.simulate.problems import Block, Objectives, block_of, objective_of, pairs_of
@@ -70,7 +70,7 @@ def prepare(
     if solved:
         known &= layout.counts <= ROWS_PER_FEATURE * dimension
     problems = _problems(layout, kind, lam, kappa, tolerance, known & solved, rho, dtype)
-    ridge, forms = _one_ridge(layout, objectives), forms_of(problems.features, problems.first, problems.counts)
+    ridge, forms = _one_ridge(layout, objectives), choose_forms(problems.features, problems.first, problems.counts)
     blocks: list[CompiledBlock | Block] = []
     for start, stop in _cuts(layout, known, BLOCKS_PER_THREAD * threads if threads > 1 else 1):
         clients = slice(start, stop)
@@ -87,7 +87,7 @@ def prepare(
 
 
 def _one_ridge(layout: Layout, objectives: Objectives) -> bool:
-    """Whether all clusters have the same ridge regression, whoever of them is in this batch or on this process."""
+    """Return whether all clusters have the same ridge, in this batch and process or not."""
     chosen = [objective_of(objectives, name) for run in layout.runs for name in run.federation.cluster_ids]
     return all(type(one) is Ridge for one in chosen) and len({one.lam for one in chosen}) == 1
 
@@ -148,14 +148,14 @@ def _problems(
 
 
 def _joined(arrays: list[Array], dtype: DTypeLike) -> Array:
-    """One run's array as it is; several small ones behind each other."""
+    """Return one run's array as it is; several small ones behind each other."""
     if len(arrays) == 1:
         return np.ascontiguousarray(arrays[0], dtype=dtype)
     return np.concatenate(arrays, out=aligned((sum(map(len, arrays)), *arrays[0].shape[1:]), dtype))
 
 
 def aligned(shape: tuple[int, ...], dtype: DTypeLike, within_page: int = 0) -> Array:
-    """Zeros that begin at a place within a page of memory: a multiple of a register's size is read fastest.
+    """Return zeros that begin at a place within a page of memory: a multiple of a register's size is read fastest.
 
     Arrays that a kernel reads and writes at once should differ in it: a processor that compares the last twelve bits of
     addresses takes one for the other and waits.

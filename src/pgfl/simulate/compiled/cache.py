@@ -38,14 +38,14 @@ from pgfl.errors import KernelError
 
 Kernel = TypeVar("Kernel", bound=Callable[..., object])
 ENVIRONMENT = "_ZN08NumbaEnv"  # how the names of pointers begin that Numba sets for every function
-SOURCES = ("simulate/numba_*.py", "objectives/*.py")
+SOURCES = ("simulate/compiled/*.py", "objectives/*.py")
 
 # Sums may be reordered (to fill vector registers, always in the same way), but NaN and infinity keep their meaning.
 MATHEMATICS = {"reassoc", "contract", "nsz"}
 
 
 def compiled(function: Kernel) -> Kernel:
-    """A kernel: compiled when it is first called with arguments of a type, and loaded from then on.
+    """Return a kernel: compiled when it is first called with arguments of a type, and loaded from then on.
 
     It may call parts, never another kernel.
     """
@@ -58,12 +58,12 @@ def rounded(function: Kernel) -> Kernel:
 
 
 def inlined(function: Kernel) -> Kernel:
-    """A part of kernels, which is inlined wherever it is called. Python cannot call it."""
+    """Return a part of kernels, which is inlined wherever it is called. Python cannot call it."""
     return _part(function, MATHEMATICS, forceinline=True)
 
 
 def part(function: Kernel) -> Kernel:
-    """A part of kernels, of which each has a copy; LLVM decides whether to inline it. Python cannot call it."""
+    """Return a part of kernels, of which each has a copy; LLVM decides whether to inline it. Python cannot call it."""
     return _part(function, MATHEMATICS, forceinline=False)
 
 
@@ -111,7 +111,7 @@ class _PartLibrary(JITCodeLibrary):
         super()._finalize_final_module()
 
     def get_pointer_to_function(self, name: str) -> int:
-        """What Python would call: a function that raises TypeError, because Numba's closures cannot be called."""
+        """Return a function that raises TypeError: Python cannot call a part."""
         self._ensure_finalized()
         return ctypes.cast(ctypes.pythonapi.PyObject_Call, ctypes.c_void_p).value or 0
 
@@ -140,8 +140,8 @@ class _KernelCompiler(_PartCompiler):
 
 @cache
 def digest() -> str:
-    """A digest of all that a kernel is made from."""
-    package = Path(__file__).parents[1]
+    """Return a digest of all that a kernel is made from."""
+    package = Path(__file__).parents[2]
     found = sorted(path for pattern in SOURCES for path in package.glob(pattern))
     made_by = f"{numba.__version__} {platform.python_implementation()} {platform.python_version()}".encode()
     return hashlib.sha256(b"".join([made_by, *(path.read_bytes() for path in found)])).hexdigest()
@@ -149,7 +149,7 @@ def digest() -> str:
 
 @cache
 def folder() -> str:
-    """Where this version's machine code is kept; without a folder that can be written, it is compiled every time."""
+    """Return the folder of this version's machine code; if it cannot be written, kernels are compiled every time."""
     kept = config.CACHE_DIR or os.path.join(AppDirs(appname="pgfl", appauthor=False).user_cache_dir, "kernels")
     own = Path(kept) / digest()[:16]
     try:

@@ -9,7 +9,7 @@ So a round reads a client's rows and D_k numbers more, and writes no vector of l
 somebody asks for them. Twins: `equations.client_centre`, `contribution` and `client_dual_update`, and `RidgeSolver`.
 
 This is the kernel of rows that stay where they lie, because there is no memory for another copy of them; those of
-`numba_orthogonal` take less time.
+`compiled.orthogonal` take less time.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ from pgfl.simulate.compiled.cache import compiled, inlined
 from pgfl.simulate.compiled.factors import Problems
 from pgfl.simulate.compiled.lanes import (
     BYTES,
-    earlier,
+    broadcast,
+    broadcast_like,
     lanes_of,
     load,
     load_first,
     load_like,
-    load_spaced,
-    look_at,
-    nothing,
-    nothing_in,
-    spread,
-    spread_like,
+    load_padded,
+    mask_after,
+    prefetch,
     store,
     store_first,
     total,
-    without_repeats,
+    zero_repeats,
+    zeros,
+    zeros_in,
 )
-from pgfl.simulate.compiled.products import add_chosen_rows, chosen_rows_times, spaced, spaced_zeros
+from pgfl.simulate.compiled.products import add_chosen_rows, chosen_rows_times, pack_padded, padded_zeros
 
 # mypy: disable-error-code="no-any-return"
 
@@ -67,10 +67,10 @@ class Coordinates(NamedTuple):
     server: Array  # of every pair
 
 
-def no_coordinates(
+def initial_coordinates(
     first_rows: Ints, counts: Ints, targets: Array, shrinkage: Array, server_models: Array, servers: Ints
 ) -> Coordinates:
-    """Those of zero duals and models, of clients whose rows begin at `first_rows`; arrays have room for a register."""
+    """Return zero coordinates of clients whose rows begin at `first_rows`; arrays have room for a register."""
     room, ends = BYTES // server_models.itemsize, np.cumsum(counts)
     index = np.int32 if len(targets) < 2**31 else np.int64
     row = np.repeat((first_rows - ends + counts).astype(index), counts)
@@ -82,7 +82,7 @@ def no_coordinates(
     return Coordinates(ends - counts, row, target, b, image, e, drift, *pairs)
 
 
-def packed(kept: Mapping[str, Array], counts: Ints, most: int) -> dict[str, Array]:
+def pack_coordinates(kept: Mapping[str, Array], counts: Ints, most: int) -> dict[str, Array]:
     """Arrays of one row per pair or client, for a checkpoint; a client's numbers of `most` rows lie side by side."""
     inside, numbers = np.arange(most) < counts[:, None], _per_row(kept)
     rows = np.zeros((len(numbers), *inside.shape), kept["dual"].dtype)
@@ -96,8 +96,8 @@ def packed(kept: Mapping[str, Array], counts: Ints, most: int) -> dict[str, Arra
     }
 
 
-def unpacked(arrays: Mapping[str, Array], like: Kept, counts: Ints) -> Kept | None:
-    """The coordinates of `packed`; None if there are none, or those of another kernel."""
+def unpack_coordinates(arrays: Mapping[str, Array], like: Kept, counts: Ints) -> Kept | None:
+    """Return the coordinates of `pack_coordinates`; None if there are none, or those of another kernel."""
     rows, numbers = np.moveaxis(arrays.get("clients_rows", np.zeros((0, 0, 0))), 1, 0), _per_row(like._asdict())
     if len(rows) != len(numbers):
         return None
@@ -139,8 +139,8 @@ def coordinate_phase(
         means.reshape(-1),
     )
     lanes, one, together = lanes_of(x), problems.rho.dtype.type(1.0), GROUP // (dimension * x.itemsize)
-    received, sums = spaced_zeros(x, dimension, lanes), spaced_zeros(x, dimension, lanes)
-    room, looked_at = together, -1
+    received, sums = padded_zeros(x, dimension, lanes), padded_zeros(x, dimension, lanes)
+    room, prefetched = together, -1
     for k in clients:
         room = max(room, counts[k])
     image, away, move = np.zeros((3, room + 2 * lanes), x.dtype)
@@ -149,13 +149,13 @@ def coordinate_phase(
             means[place] = 0.0
             continue
         pair = first_pair + place
-        if own.server[pair] != looked_at:
-            looked_at = own.server[pair]
-            _look_at_server(problems, own.server, pair, clients, bounds, place)
+        if own.server[pair] != prefetched:
+            prefetched = own.server[pair]
+            _prefetch_server(problems, own.server, pair, clients, bounds, place)
         lose, keep = own.shrinkage[pair], one - own.shrinkage[pair]
         for f in range(0, dimension, lanes):
-            moved(models, lags, centres, pair * dimension + f, dimension - f, spread(keep), spread(lose))
-        spaced(centres, pair * dimension, one, dimension, lanes, received)
+            move_pair(models, lags, centres, pair * dimension + f, dimension - f, broadcast(keep), broadcast(lose))
+        pack_padded(centres, pair * dimension, one, dimension, lanes, received)
         sums[:] = 0.0
         start = bounds[place]
         while start < bounds[place + 1]:
@@ -174,7 +174,7 @@ def coordinate_phase(
 
 
 @inlined
-def _look_at_server(problems: Problems, servers: Array, pair: int, clients: Array, bounds: Array, place: int) -> None:
+def _prefetch_server(problems: Problems, servers: Array, pair: int, clients: Array, bounds: Array, place: int) -> None:
     """Read a server's rows in the order in which they lie, so that each of its pairs finds them near.
 
     The clients of a pair lie apart. Read pair by pair, their rows would be waited for: memory is read ahead only where
@@ -189,7 +189,7 @@ def _look_at_server(problems: Problems, servers: Array, pair: int, clients: Arra
         rows, begin, end = rows + count, min(begin, first), max(end, first + count)
     if end - begin == rows and rows * dimension * x.itemsize <= NEAR:
         for f in range(begin * dimension, end * dimension, lanes_of(x)):
-            look_at(x, f)
+            prefetch(x, f)
 
 
 @inlined
@@ -197,13 +197,13 @@ def _products(
     x: Array, chosen: Array, at: int, rows: int, vector: Array, dimension: int, lanes: int,
     registers: tuple[int, ...] | None, out: Array,
 ) -> None:  # fmt: skip
-    """out = X v of the rows chosen[at : at + rows] and a spaced v, which stays in registers if it fits into them."""
+    """out = X v of the rows chosen[at : at + rows] and a padded v, which stays in registers if it fits into them."""
     if registers is None:
         chosen_rows_times(x, chosen, at, rows, vector, dimension, lanes, out)
     else:
-        centre = without_repeats(load_like(nothing_in(registers, x), vector, 0), dimension)
+        centre = zero_repeats(load_like(zeros_in(registers, x), vector, 0), dimension)
         for r in range(rows):
-            out[r] = total(load_spaced(centre, x, chosen[at + r] * dimension, dimension) * centre)
+            out[r] = total(load_padded(centre, x, chosen[at + r] * dimension, dimension) * centre)
 
 
 @inlined
@@ -215,16 +215,16 @@ def _add_products(
     if registers is None:
         add_chosen_rows(x, chosen, at, rows, moves, dimension, lanes, vector)
     else:
-        added = load_like(nothing_in(registers, x), vector, 0)
+        added = load_like(zeros_in(registers, x), vector, 0)
         for r in range(at, at + rows):
-            added = added + load_spaced(added, x, chosen[r] * dimension, dimension) * spread_like(added, moves[r])
+            added = added + load_padded(added, x, chosen[r] * dimension, dimension) * broadcast_like(added, moves[r])
         store(vector, 0, added)
 
 
 @inlined
 def _residuals(own: Coordinates, at: int, rows: int, keep: float, lanes: int, image: Array, away: Array) -> None:
     """r = y − s(X(w_{q,s} + u) + XXᵀb) of a group of clients, from the first of the two products."""
-    share = spread(keep)
+    share = broadcast(keep)
     for r in range(0, rows, lanes):
         store(away, r, load(own.target, at + r) - (load(image, r) + share * load(own.image, at + r)))
 
@@ -248,12 +248,12 @@ def _solve(
     A register may reach into the numbers of the next client, which is computed after it and then writes its own.
     """
     rows, begin, where = problems.counts[k], own.first[k] - at, problems.at[k]
-    stretch, square = spread(problems.rho.dtype.type(0.5 * rows * problems.modulus[k])), nothing(away)
+    stretch, square = broadcast(problems.rho.dtype.type(0.5 * rows * problems.modulus[k])), zeros(away)
     for r in range(0, rows, lanes):
-        solved = load(problems.factors, where + r) * spread(away[begin])
+        solved = load(problems.factors, where + r) * broadcast(away[begin])
         for j in range(1, rows):
-            solved = solved + load(problems.factors, where + j * rows + r) * spread(away[begin + j])
-        own_rows = earlier(load(away, begin + r), rows - r)
+            solved = solved + load(problems.factors, where + j * rows + r) * broadcast(away[begin + j])
+        own_rows = mask_after(load(away, begin + r), rows - r)
         square = square + own_rows * own_rows
         store(move, begin + r, solved)
         store(image, begin + r, own_rows - solved * stretch)
@@ -267,7 +267,7 @@ def _move_rows(
     own: Coordinates, at: int, rows: int, keep: float, lose: float, lanes: int, move: Array, image: Array
 ) -> None:
     """e = s b + a, then b ← (1 − s) b − a and XXᵀb ← (1 − s) XXᵀb − XXᵀa, of a group of clients."""
-    kept, lost = spread(keep), spread(lose)
+    kept, lost = broadcast(keep), broadcast(lose)
     for r in range(0, rows, lanes):
         b, a, left = load(own.dual, at + r), load(move, r), rows - r
         store_first(own.model, at + r, kept * b + a, left)
@@ -276,7 +276,7 @@ def _move_rows(
 
 
 @inlined
-def moved(current: Array, lags: Array, centres: Array, at: int, count: int, kept: Array, lost: Array) -> Array:
+def move_pair(current: Array, lags: Array, centres: Array, at: int, count: int, kept: Array, lost: Array) -> Array:
     """s(w + u) of a register of a pair, which is kept, and u without the w that comes: (1 − s)u − s w."""
     w = load_first(current, at, count)
     u = load_first(lags, at, count) + w
@@ -295,14 +295,14 @@ def _mean_of_pair(
         for f in range(dimension):
             means[place + f] = scale * sums[f] - lags[at + f]
         return
-    factor = spread(scale)
+    factor = broadcast(scale)
     for b in range(0, dimension, lanes):
         f = min(b, dimension - lanes)
         store(means, place + f, load(sums, b) * factor - load(lags, at + f))
 
 
 @compiled
-def written_out(
+def expand(
     clients: Array,
     pairs: Array,
     rows: Array,
@@ -322,5 +322,5 @@ def written_out(
             left = dimension - f
             vector = load_first(vectors, pairs[k] * dimension + f, left)
             for r in range(counts[k]):
-                vector = vector + spread(own[first[k] + r]) * load_first(x, (begins[k] + r) * width + f, left)
+                vector = vector + broadcast(own[first[k] + r]) * load_first(x, (begins[k] + r) * width + f, left)
             store_first(result, (k - first_out) * dimension + f, vector, left)

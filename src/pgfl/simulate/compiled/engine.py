@@ -1,5 +1,5 @@
 """The engine with compiled client rounds (`engine = "numba"`): it works on the federation's own rows, uncopied,
-but for small runs of ridge regression (`numba_orthogonal`).
+but for small runs of ridge regression (`compiled.orthogonal`).
 
 Clients that the kernels do not know (an objective of your own, the norm-constrained ridge, far more rows than
 features) are computed as in the NumPy engine, server by server.
@@ -26,22 +26,22 @@ from pgfl.simulate.compiled.blocks import PAGE, CompiledBlock, aligned
 from pgfl.simulate.compiled.coordinates import (
     Coordinates,
     coordinate_phase,
-    no_coordinates,
-    packed,
-    unpacked,
-    written_out,
+    expand,
+    initial_coordinates,
+    pack_coordinates,
+    unpack_coordinates,
 )
-from pgfl.simulate.compiled.gradients import averaged_and_learned, gradient_phase, gradient_phase_in_registers
+from pgfl.simulate.compiled.gradients import average_and_learn, gradient_phase, gradient_phase_in_registers
 from pgfl.simulate.compiled.noise import add_to_means_and_share, draw_release_and_average, release_and_average
-from pgfl.simulate.compiled.orthogonal import Turned, orthogonal_phase, turned
+from pgfl.simulate.compiled.orthogonal import OrthogonalRows, orthogonal_phase, orthogonal_rows
 from pgfl.simulate.draws import ServerNormals
-from pgfl.simulate.engine import CLIENTS_AT_A_TIME, Engine, Part, State, Turnout
+from pgfl.simulate.engine import CLIENTS_AT_A_TIME, Engine, Part, Participation, State
 from pgfl.simulate.layout import Layout
-from pgfl.simulate.memory import turned_width
+from pgfl.simulate.memory import orthogonal_width
 from pgfl.simulate.neighbourhoods import NeighbourhoodOfPairs
 
 
-class FastEngine(Engine):
+class CompiledEngine(Engine):
     """`Engine` whose client phase and dual update are compiled.
 
     Where all clients take part in every round, nobody's vectors are read or written for nothing: with ridge problems
@@ -56,7 +56,7 @@ class FastEngine(Engine):
         state.released_models = None if state.released_models is None else released
         self._coordinates = self._first_coordinates()
         self._kept, self._averages = (state.models, state.duals), np.empty_like(state.server_models)
-        self._most_rows = int(self.communicator.largest([layout.counts.max(initial=0)])[0])
+        self._most_rows = int(self.communicator.maximum([layout.counts.max(initial=0)])[0])
 
     def client_phase(self, part: Part, number: int) -> Array:
         """As `Engine.client_phase`, compiled for the blocks that the kernels know."""
@@ -77,13 +77,13 @@ class FastEngine(Engine):
             errors = np.empty(len(part.flat), dtype=self.dtype)
             if (kept := self._coordinates) is not None:
                 given = (*who, fields, tuple(kept), state.server_models, errors, means, part.shares)
-                if isinstance(kept, Turned):
+                if isinstance(kept, OrthogonalRows):
                     orthogonal_phase(*given, kept.registers)
                 else:
                     coordinate_phase(*given, block.registers)
             else:
                 models = (state.server_models, state.duals, state.models)
-                compiled.client_phase(*who, fields, *models, errors, *results, "dual" in state.late, block.forms)
+                compiled.client_phase(*who, fields, *models, errors, *results, "dual" in state.deferred, block.forms)
             self.check_solved(errors, lambda: self._solved(part), part)
         if self.noise is not None and not self._release_simulated(part, number, means):
             released = self.noise.release(pick(state.model, part.index), part.sigma, part.flat, number)
@@ -92,7 +92,7 @@ class FastEngine(Engine):
             compiled.sum_contributions(part.flat, bounds, state.released, state.dual, means)
             means *= part.shares
         if self.pair_noise is not None and not self._release_simulated_means(part, number, means):
-            return self.released_means(part, pick(state.model, part.index), means, number)
+            return self.release_means(part, pick(state.model, part.index), means, number)
         return means
 
     def _release_simulated(self, part: Part, number: int, means: Array) -> bool:
@@ -126,13 +126,13 @@ class FastEngine(Engine):
         )
         return True
 
-    def server_phase(self, turnout: Turnout, means: list[Array], tau: float) -> ServerState:
+    def server_phase(self, participation: Participation, means: list[Array], tau: float) -> ServerState:
         """As `Engine.server_phase`; the client phase has settled what was put off."""
         state = self.state
-        state.late.clear()
+        state.deferred.clear()
         if self._coordinates is not None:
-            state.late = {"model": self._write_models, "dual": self._write_duals}
-        return super().server_phase(turnout, means, tau)
+            state.deferred = {"model": self._write_models, "dual": self._write_duals}
+        return super().server_phase(participation, means, tau)
 
     def combine(
         self, servers: ServerState, published: Array, neighbourhood: NeighbourhoodOfPairs, tau: float
@@ -145,7 +145,7 @@ class FastEngine(Engine):
         share[:] = tau * neighbourhood.learns_here
         mixing, clusters = (_parts_of(one) for one in (neighbourhood.mixing, neighbourhood.cluster_mean))
         received, new = np.ascontiguousarray(published), np.empty_like(published)
-        averaged_and_learned(mixing, clusters, received, share[:, 0], self._averages, new)
+        average_and_learn(mixing, clusters, received, share[:, 0], self._averages, new)
         return {"model": new}
 
     def settle(self, part: Part) -> None:
@@ -155,15 +155,15 @@ class FastEngine(Engine):
         elif self._coordinates is not None:
             return
         elif self._always_everyone:
-            self.state.late["dual"] = self._settle_everyone
+            self.state.deferred["dual"] = self._settle_everyone
         else:
             self._settle(part)
 
-    def play(self) -> State:
-        """Play one round; models or duals that were replaced from outside take the place of the coordinates."""
+    def run_round(self) -> State:
+        """Run one round; models or duals that were replaced from outside take the place of the coordinates."""
         if self.state.models is not self._kept[0] or self.state.duals is not self._kept[1]:
             self._coordinates = None
-        return super().play()
+        return super().run_round()
 
     def close(self) -> None:
         """As `Engine.close`; models are written out while the rows are at hand."""
@@ -174,23 +174,23 @@ class FastEngine(Engine):
     def dual_sizes(self) -> Array:
         """As `Engine.dual_sizes`; duals that nobody has asked for are computed for some clients at a time."""
         kept, state = self._coordinates, self.state
-        if kept is None or "dual" not in state.late:
+        if kept is None or "dual" not in state.deferred:
             return super().dual_sizes()
         assert self._everyone is not None
         sizes, shared = np.empty(self.layout.clients, dtype=self.dtype), kept.lag + state.server_models
-        self._over_blocks(lambda part: self._dual_sizes(part, shared, sizes), self._everyone.parts)
+        self._map_blocks(lambda part: self._dual_sizes(part, shared, sizes), self._everyone.parts)
         return sizes
 
-    def beside(self) -> dict[str, Array]:
-        """The coordinates, if they are what the next round starts from."""
+    def extra_state(self) -> dict[str, Array]:
+        """Return the coordinates, if they are what the next round starts from."""
         kept = self._coordinates
-        return {} if kept is None else packed(kept._asdict(), self.layout.counts, self._most_rows)
+        return {} if kept is None else pack_coordinates(kept._asdict(), self.layout.counts, self._most_rows)
 
-    def restore(self, beside: Mapping[str, Array]) -> None:
+    def restore(self, extra: Mapping[str, Array]) -> None:
         """Go on from coordinates; without them, the duals are what the next round starts from."""
         self._kept = (self.state.models, self.state.duals)
         if self._coordinates is not None:
-            self._coordinates = unpacked(beside, self._coordinates, self.layout.counts)
+            self._coordinates = unpack_coordinates(extra, self._coordinates, self.layout.counts)
 
     @cached_property
     def _always_everyone(self) -> bool:
@@ -212,10 +212,10 @@ class FastEngine(Engine):
         clean = self.noise is None and self.pair_noise is None
         return clean and getattr(self.scheduler, "everyone_always", False)
 
-    def _first_coordinates(self) -> Coordinates | Turned | None:
-        """Those of the clients that the kernels know, where everyone takes part, is solved, and has the same ridge.
+    def _first_coordinates(self) -> Coordinates | OrthogonalRows | None:
+        """Return the coordinates of known clients if everyone takes part, is solved, and has the same ridge.
 
-        Whether a run's rows are turned depends on the run alone, so no bit depends on its batch or on its processes.
+        Whether rows are orthogonalised depends on their run alone, so no bit depends on its batch or its processes.
         """
         rule, blocks = self.algorithm.client_rule, [block for block in self.blocks if isinstance(block, CompiledBlock)]
         if not (rule.solves and self.algorithm.has_dual and self._everyone_cleanly and blocks and blocks[0].ridge):
@@ -223,12 +223,12 @@ class FastEngine(Engine):
         layout, problems, shrinkage = self.layout, blocks[0].problems, np.zeros(self.layout.pairs, dtype=self.dtype)
         shrinkage[layout.client_pair] = problems.ridge_penalty / problems.modulus
         pairs, item = (shrinkage, np.asarray(self.state.server_models)), shrinkage.itemsize
-        width = turned_width(max(run.whole.rows for run in layout.runs), layout.model_length, item)
+        width = orthogonal_width(max(run.whole.rows for run in layout.runs), layout.model_length, item)
         if not width:
-            return no_coordinates(problems.first, problems.counts, problems.targets, *pairs, layout.pair_server)
+            return initial_coordinates(problems.first, problems.counts, problems.targets, *pairs, layout.pair_server)
         known = [np.arange(block.clients.start, block.clients.stop) for block in blocks]
         rows = aligned((int(layout.counts.sum()), width), self.dtype)
-        return turned(problems, known, rows, *pairs, self._pool.map if self._pool else map)
+        return orthogonal_rows(problems, known, rows, *pairs, self._pool.map if self._pool else map)
 
     def _write_models(self) -> None:
         kept = self._coordinates
@@ -243,7 +243,7 @@ class FastEngine(Engine):
     def _write(self, shared: Array, own: Array, out: Array) -> None:
         assert self._everyone is not None
         known = [part for part in self._everyone.parts if isinstance(part.block, CompiledBlock)]
-        self._over_blocks(lambda part: self._write_part(part, shared, own, out), known)
+        self._map_blocks(lambda part: self._write_part(part, shared, own, out), known)
 
     def _write_part(self, part: Part, shared: Array, own: Array, out: Array) -> None:
         self._write_some(part, part.flat, shared, own, out, 0)
@@ -252,8 +252,8 @@ class FastEngine(Engine):
         kept, counts = self._coordinates, self.layout.counts
         assert kept is not None and isinstance(part.block, CompiledBlock)
         problems = part.block.problems
-        rows = (kept.rows, kept.first) if isinstance(kept, Turned) else (problems.features, problems.first)
-        written_out(clients, self.layout.client_pair, *rows, counts, kept.first, shared, own, out, first_out)
+        rows = (kept.rows, kept.first) if isinstance(kept, OrthogonalRows) else (problems.features, problems.first)
+        expand(clients, self.layout.client_pair, *rows, counts, kept.first, shared, own, out, first_out)
 
     def _dual_sizes(self, part: Part, shared: Array, out: Array) -> None:
         if not isinstance(part.block, CompiledBlock):
@@ -268,7 +268,7 @@ class FastEngine(Engine):
             out[some] = metrics.squared_norm(duals)
 
     def _solved(self, part: Part) -> Array:
-        """The models of those who take part, within a round."""
+        """Return the models of those who take part, within a round."""
         if (kept := self._coordinates) is not None:
             self._write_part(part, kept.centre, kept.model, self.state.models)
         return pick(self.state.models, part.index)

@@ -9,20 +9,20 @@ from pgfl.simulate.compiled.cache import compiled, inlined
 from pgfl.simulate.compiled.factors import Problems
 from pgfl.simulate.compiled.lanes import (
     AT_ONCE,
+    broadcast,
+    broadcast_like,
     lanes_of,
     load,
-    load_spaced,
-    nothing,
-    nothing_in,
-    spread,
-    spread_like,
+    load_padded,
     store,
-    store_spaced,
+    store_padded,
     total,
-    without_repeats,
+    zero_repeats,
+    zeros,
+    zeros_in,
 )
 from pgfl.simulate.compiled.margins import RIDGE, slope
-from pgfl.simulate.compiled.products import add_spaced, scaled, spaced, spaced_zeros, unspaced
+from pgfl.simulate.compiled.products import add_padded, pack_padded, padded_zeros, scaled, unpack_padded
 from pgfl.simulate.compiled.sparse import Forms, add_products_with, products_with
 
 # mypy: disable-error-code="no-any-return"
@@ -52,8 +52,8 @@ def gradient_phase(
     x, dimension = problems.features.reshape(-1), problems.features.shape[1]
     models, own_models, pair_means = server_models.reshape(-1), model.reshape(-1), means.reshape(-1)
     lanes, one = lanes_of(x), problems.rho.dtype.type(1.0)
-    new, sums = spaced_zeros(x, dimension, lanes), spaced_zeros(x, dimension, lanes)
-    once, most = spaced_zeros(x, dimension, lanes), 1
+    new, sums = padded_zeros(x, dimension, lanes), padded_zeros(x, dimension, lanes)
+    once, most = padded_zeros(x, dimension, lanes), 1
     for k in clients:
         most = max(most, problems.counts[k])
     moves = np.empty(most + lanes, x.dtype)
@@ -63,18 +63,18 @@ def gradient_phase(
         for i in range(bounds[place], bounds[place + 1]):
             k = clients[i]
             start, rows, reach = problems.first[k], problems.counts[k], _reach(problems, k, full_reach, full_records)
-            spaced(models, own, one, dimension, lanes, new)
+            pack_padded(models, own, one, dimension, lanes, new)
             for _ in range(steps):
                 products_with(x, forms, k, start, rows, new, once, dimension, lanes, moves)
                 for r in range(rows):
                     moves[r] = _move(problems, k, start + r, moves[r], reach)
                 scaled(new, _kept(problems, k, reach), lanes)
                 add_products_with(x, forms, k, start, rows, moves, dimension, lanes, new)
-            unspaced(new, one, dimension, lanes, own_models, k * dimension)
+            unpack_padded(new, one, dimension, lanes, own_models, k * dimension)
             if averaged:
-                add_spaced(new, dimension, lanes, sums)
+                add_padded(new, dimension, lanes, sums)
         if averaged:
-            unspaced(sums, shares[place, 0], dimension, lanes, pair_means, place * dimension)
+            unpack_padded(sums, shares[place, 0], dimension, lanes, pair_means, place * dimension)
 
 
 @compiled
@@ -98,47 +98,47 @@ def gradient_phase_in_registers(
     x, dimension = problems.features.reshape(-1), problems.features.shape[1]
     models, own_models, pair_means = server_models.reshape(-1), model.reshape(-1), means.reshape(-1)
     for place in range(len(bounds) - 1):
-        sums = nothing_in(registers, x)
-        received = load_spaced(sums, models, (first_pair + place) * dimension, dimension)
+        sums = zeros_in(registers, x)
+        received = load_padded(sums, models, (first_pair + place) * dimension, dimension)
         for i in range(bounds[place], bounds[place + 1]):
             k, new = clients[i], received
             first, reach = problems.first[k], _reach(problems, k, full_reach, full_records)
             for _ in range(steps):
-                once = without_repeats(new, dimension)
-                new = new * spread_like(new, _kept(problems, k, reach))
+                once = zero_repeats(new, dimension)
+                new = new * broadcast_like(new, _kept(problems, k, reach))
                 for r in range(first, first + problems.counts[k]):
-                    row = load_spaced(new, x, r * dimension, dimension)
-                    new = new + row * spread_like(new, _move(problems, k, r, total(row * once), reach))
-            store_spaced(own_models, k * dimension, new, dimension)
+                    row = load_padded(new, x, r * dimension, dimension)
+                    new = new + row * broadcast_like(new, _move(problems, k, r, total(row * once), reach))
+            store_padded(own_models, k * dimension, new, dimension)
             sums = sums + new
         if averaged:
-            mean = sums * spread_like(sums, shares[place, 0])
-            store_spaced(pair_means, place * dimension, mean, dimension)
+            mean = sums * broadcast_like(sums, shares[place, 0])
+            store_padded(pair_means, place * dimension, mean, dimension)
 
 
 @inlined
 def _reach(problems: Problems, k: int, full_reach: float, full_records: int) -> float:
-    """The length of a client's steps."""
+    """Return the length of a client's steps."""
     rows = problems.counts[k]
     return full_reach * rows / max(rows, full_records)
 
 
 @inlined
 def _kept(problems: Problems, k: int, reach: float) -> float:
-    """What a step leaves of the model: 1 − 2ηλ/|C_s|."""
+    """Return what a step leaves of the model: 1 − 2ηλ/|C_s|."""
     return problems.rho.dtype.type(1.0 - reach * problems.ridge_penalty[k])
 
 
 @inlined
 def _move(problems: Problems, k: int, row: int, margin: float, reach: float) -> float:
-    """How far a step goes along a row: −η ℓ′/D_k."""
+    """Return how far a step goes along a row: −η ℓ′/D_k."""
     kind, target = problems.kind[k], problems.targets[row]
     bend = 2.0 * (margin - target) if kind == RIDGE else slope(kind, problems.kappa[k], margin, target)
     return problems.rho.dtype.type(-reach / problems.counts[k] * bend)
 
 
 @compiled
-def averaged_and_learned(
+def average_and_learn(
     mixing: tuple[Array, Array, Array],
     clusters: tuple[Array, Array, Array],
     published: Array,
@@ -164,7 +164,7 @@ def averaged_and_learned(
             for f in range(at, at + dimension):
                 learned[f] = (one - tau) * averaged[f] + tau * learned[f]
             continue
-        keep, learn, last = spread(one - tau), spread(tau), at + dimension - lanes
+        keep, learn, last = broadcast(one - tau), broadcast(tau), at + dimension - lanes
         end = load(learned, last)  # before the numbers that it shares with the one before are changed
         for f in range(at, last + 1, lanes):
             store(learned, f, keep * load(averaged, f) + learn * load(learned, f))
@@ -196,9 +196,9 @@ def _weighted(
     for b in range(0, dimension, AT_ONCE * lanes):
         one, two = min(b, last), min(b + lanes, last)
         three, four = min(b + 2 * lanes, last), min(b + 3 * lanes, last)
-        u, v, w, z = nothing(values), nothing(values), nothing(values), nothing(values)
+        u, v, w, z = zeros(values), zeros(values), zeros(values), zeros(values)
         for e in range(start, stop):
-            weight, begin = spread(weights[e]), columns[e] * dimension
+            weight, begin = broadcast(weights[e]), columns[e] * dimension
             u, v = u + weight * load(values, begin + one), v + weight * load(values, begin + two)
             w, z = w + weight * load(values, begin + three), z + weight * load(values, begin + four)
         store(out, at + one, u)

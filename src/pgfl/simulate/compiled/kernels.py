@@ -17,14 +17,14 @@ from pgfl.simulate.compiled.margins import RIDGE, fixed_steps, loss, newton
 from pgfl.simulate.compiled.products import (
     add_contribution,
     add_difference,
+    pack_centre,
+    pack_padded,
+    pack_settled_centre,
+    padded_zeros,
     residual,
     rows_times,
-    settled_centre,
-    spaced,
-    spaced_centre,
-    spaced_zeros,
     symmetric_times,
-    unspaced,
+    unpack_padded,
 )
 from pgfl.simulate.compiled.sparse import Forms, add_products_with, products_with
 
@@ -52,15 +52,15 @@ def client_phase(
     w_k = c + Xᵀa with c = (w_{q,s} + φ_k/ρ)·ρ/m; the objective decides a from Xc. If `unsettled`, the dual update of
     the round before comes first: the same numbers are at hand. The participants of the block's i-th
     pair are `clients[bounds[i] : bounds[i + 1]]`. `fields` are those of `Problems` as a plain tuple, whose type Numba
-    finds faster. `forms` are those of `numba_rows`.
+    finds faster. `forms` are those of `compiled.sparse`.
     """
     problems = Problems(*fields)
     x, dimension, targets = problems.features.reshape(-1), problems.features.shape[1], problems.targets
     models, duals = server_models.reshape(-1), dual.reshape(-1)
     own_models, pair_means = model.reshape(-1), means.reshape(-1)
     lanes, most, one = lanes_of(x), _most(problems.counts, clients), problems.rho.dtype.type(1.0)
-    vector, sums = spaced_zeros(x, dimension, lanes), spaced_zeros(x, dimension, lanes)
-    once = spaced_zeros(x, dimension, lanes)
+    vector, sums = padded_zeros(x, dimension, lanes), padded_zeros(x, dimension, lanes)
+    once = padded_zeros(x, dimension, lanes)
     image, moves = np.empty(most + lanes, x.dtype), np.empty(most + lanes, x.dtype)
     margin, z, work, matrix = np.empty(most), np.empty(most), np.empty((4, most)), np.empty(most * most)
     for place in range(len(bounds) - 1):
@@ -71,9 +71,9 @@ def client_phase(
             start, rows, at, at_dual = problems.first[k], problems.counts[k], problems.at[k], k * dimension
             scale = problems.centre_scale[k]
             if unsettled:
-                settled_centre(models, own, duals, at_dual, own_models, scale, dimension, lanes, vector)
+                pack_settled_centre(models, own, duals, at_dual, own_models, scale, dimension, lanes, vector)
             else:
-                spaced_centre(models, own, duals, at_dual, scale, dimension, lanes, vector)
+                pack_centre(models, own, duals, at_dual, scale, dimension, lanes, vector)
             products_with(x, forms, k, start, rows, vector, once, dimension, lanes, image)
             if problems.kind[k] == RIDGE:
                 errors[i] = problems.slack[k] * np.sqrt(residual(targets, start, rows, image, lanes))
@@ -94,9 +94,9 @@ def client_phase(
             add_products_with(x, forms, k, start, rows, moves, dimension, lanes, vector)
             if averaged:
                 add_contribution(vector, duals, at_dual, dimension, lanes, sums)
-            unspaced(vector, one, dimension, lanes, own_models, at_dual)
+            unpack_padded(vector, one, dimension, lanes, own_models, at_dual)
         if averaged:
-            unspaced(sums, shares[place, 0], dimension, lanes, pair_means, place * dimension)
+            unpack_padded(sums, shares[place, 0], dimension, lanes, pair_means, place * dimension)
 
 
 @compiled
@@ -142,10 +142,10 @@ def objective_values(start: int, models: Array, problems: Problems, out: Array) 
         problems.kappa,
     )
     lanes, one = lanes_of(x), problems.rho.dtype.type(1.0)
-    vector, image = spaced_zeros(x, dimension, lanes), np.empty(counts.max() + lanes, x.dtype)
+    vector, image = padded_zeros(x, dimension, lanes), np.empty(counts.max() + lanes, x.dtype)
     for i in range(len(models)):
         k, w = start + i, models[i]
-        spaced(w, 0, one, dimension, lanes, vector)
+        pack_padded(w, 0, one, dimension, lanes, vector)
         rows_times(x, first[k] * dimension, counts[k], vector, dimension, lanes, image)
         total, square = 0.0, 0.0
         for r in range(counts[k]):
@@ -157,7 +157,7 @@ def objective_values(start: int, models: Array, problems: Problems, out: Array) 
 
 @inlined
 def _most(counts: Array, clients: Array) -> int:
-    """The most rows that any of the clients has."""
+    """Return the most rows that any of the clients has."""
     most = 1
     for k in clients:
         most = max(most, counts[k])

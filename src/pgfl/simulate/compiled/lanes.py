@@ -42,7 +42,7 @@ class _LanesModel(models.PrimitiveModel):
 
 @intrinsic
 def lanes_of(typing, array):
-    """How many numbers of an array a register holds: for the compiler a constant, which `itemsize` is not."""
+    """Return how many numbers of an array a register holds: for the compiler a constant, which `itemsize` is not."""
     count = Lanes(array.dtype).count
     return types.intp(array), lambda context, builder, signature, given: ir.Constant(_INDEX, count)
 
@@ -86,8 +86,8 @@ def load_first(typing, array, at, count):
 
 
 @intrinsic
-def look_at(typing, array, at):
-    """Read array[at] for nothing but to have the numbers around it in the cache, which the compiler would leave out."""
+def prefetch(typing, array, at):
+    """Load array[at] into the cache; the empty assembly keeps the compiler from removing the unused load."""
 
     def code(context, builder, signature, given):
         number = context.get_value_type(array.dtype)
@@ -111,8 +111,8 @@ def store(typing, array, at, lanes):
 
 
 @intrinsic
-def spread(typing, number):
-    """One number in all lanes."""
+def broadcast(typing, number):
+    """Return one number in all lanes."""
     lanes = Lanes(number)
 
     def code(context, builder, signature, given):
@@ -133,7 +133,7 @@ def load_like(typing, lanes, array, at):
 
 
 @intrinsic
-def spread_like(typing, lanes, number):
+def broadcast_like(typing, lanes, number):
     """As `spread`, as many numbers as some other lanes have."""
 
     def code(context, builder, signature, given):
@@ -143,8 +143,8 @@ def spread_like(typing, lanes, number):
 
 
 @intrinsic
-def nothing_in(typing, registers, array):
-    """Zeros of an array's type in several registers: as many as `registers`, a tuple, has places."""
+def zeros_in(typing, registers, array):
+    """Return zeros of an array's type in several registers: as many as `registers`, a tuple, has places."""
     lanes = Lanes(array.dtype, len(registers))
 
     def code(context, builder, signature, given):
@@ -154,8 +154,8 @@ def nothing_in(typing, registers, array):
 
 
 @intrinsic
-def nothing(typing, array):
-    """Zeros of an array's type."""
+def zeros(typing, array):
+    """Return zeros of an array's type."""
     lanes = Lanes(array.dtype)
 
     def code(context, builder, signature, given):
@@ -165,8 +165,8 @@ def nothing(typing, array):
 
 
 @intrinsic
-def later(typing, lanes, first):
-    """The lanes from the `first` on, and zeros before."""
+def mask_before(typing, lanes, first):
+    """Return the lanes from the `first` on, and zeros before."""
 
     def code(context, builder, signature, given):
         kept = _compared(builder, ">=", lanes, given[1])
@@ -176,8 +176,8 @@ def later(typing, lanes, first):
 
 
 @intrinsic
-def earlier(typing, lanes, end):
-    """The lanes before the `end`, and zeros from there on."""
+def mask_after(typing, lanes, end):
+    """Return the lanes before the `end`, and zeros from there on."""
 
     def code(context, builder, signature, given):
         kept = _compared(builder, "<", lanes, given[1])
@@ -188,7 +188,7 @@ def earlier(typing, lanes, end):
 
 @intrinsic
 def store_first(typing, array, at, lanes, count):
-    """The first `count` lanes to array[at : at + count], and nothing beyond."""
+    """Store the first `count` lanes in array[at : at + count], and nothing beyond."""
 
     def code(context, builder, signature, given):
         place = _place(context, builder, array, given, context.get_value_type(lanes))
@@ -199,7 +199,7 @@ def store_first(typing, array, at, lanes, count):
 
 
 @intrinsic
-def load_spaced(typing, lanes, array, at, dimension):
+def load_padded(typing, lanes, array, at, dimension):
     """array[at : at + d] in as many registers as some other lanes have; those past the last d − lanes repeat it.
 
     A register holds no more than d numbers.
@@ -210,7 +210,7 @@ def load_spaced(typing, lanes, array, at, dimension):
         size = array.dtype.bitwidth // 8
         loaded = [
             builder.load(_place(context, builder, array, (given[1], place), register), align=size)
-            for place in _spaced_places(builder, lanes, given[2], given[3])
+            for place in _padded_places(builder, lanes, given[2], given[3])
         ]
         return _side_by_side(builder, loaded)
 
@@ -218,12 +218,12 @@ def load_spaced(typing, lanes, array, at, dimension):
 
 
 @intrinsic
-def store_spaced(typing, array, at, lanes, dimension):
-    """array[at : at + d] = lanes that `load_spaced` has loaded, or what was made of them lane by lane."""
+def store_padded(typing, array, at, lanes, dimension):
+    """array[at : at + d] = lanes that `load_padded` has loaded, or what was made of them lane by lane."""
 
     def code(context, builder, signature, given):
         count = Lanes(array.dtype).count
-        for i, place in enumerate(_spaced_places(builder, lanes, given[1], given[3])):
+        for i, place in enumerate(_padded_places(builder, lanes, given[1], given[3])):
             lane = ir.Constant(ir.VectorType(_WORD, count), list(range(i * count, (i + 1) * count)))
             _put(context, builder, array, (given[0], place), builder.shuffle_vector(given[2], given[2], lane))
         return context.get_dummy_value()
@@ -232,8 +232,8 @@ def store_spaced(typing, array, at, lanes, dimension):
 
 
 @intrinsic
-def without_repeats(typing, lanes, dimension):
-    """Lanes that `load_spaced` has loaded, with zeros for the numbers that they repeat."""
+def zero_repeats(typing, lanes, dimension):
+    """Lanes that `load_padded` has loaded, with zeros for the numbers that they repeat."""
     count = Lanes(lanes.scalar).count
 
     def code(context, builder, signature, given):
@@ -248,7 +248,7 @@ def without_repeats(typing, lanes, dimension):
 
 @intrinsic
 def total(typing, lanes):
-    """The sum of all lanes."""
+    """Return the sum of all lanes."""
 
     def code(context, builder, signature, given):
         vector, count = given[0], lanes.count
@@ -340,8 +340,8 @@ def _place(context, builder, array, given, vector):
     return builder.bitcast(builder.gep(numbers, [given[1]]), vector.as_pointer())
 
 
-def _spaced_places(builder, lanes, at, dimension):
-    """Where each register of spaced lanes lies: d − lanes is the last place of all."""
+def _padded_places(builder, lanes, at, dimension):
+    """Yield where each register of padded lanes lies: d − lanes is the last place of all."""
     count = Lanes(lanes.scalar).count
     last = builder.sub(dimension, ir.Constant(_INDEX, count))
     for first in range(0, lanes.count, count):
@@ -350,7 +350,7 @@ def _spaced_places(builder, lanes, at, dimension):
 
 
 def _side_by_side(builder, registers):
-    """Two, four, eight, … registers as one vector."""
+    """Return two, four, eight, … registers as one vector."""
     while len(registers) > 1:
         size = registers[0].type.count
         places = ir.Constant(ir.VectorType(_WORD, 2 * size), list(range(2 * size)))
@@ -366,7 +366,7 @@ def _put(context, builder, array, given, vector) -> None:
 
 
 def _masked(builder, work, lanes, place, count, vector):
-    """A masked "load" or "store" of the first `count` lanes; of a load, `vector` has the other lanes."""
+    """Emit a masked "load" or "store" of the first `count` lanes; of a load, `vector` has the other lanes."""
     mask = _compared(builder, "<", lanes, count)
     size = ir.Constant(_WORD, lanes.scalar.bitwidth // 8)
     given = [place, size, mask, vector] if work == "load" else [vector, place, size, mask]

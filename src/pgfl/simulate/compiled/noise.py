@@ -13,15 +13,15 @@ from numba.np.random._constants import fi_double, ki_double, wi_double, ziggurat
 from pgfl.arrays import Array
 from pgfl.simulate.compiled.cache import compiled, inlined, part, rounded, rounded_part
 from pgfl.simulate.compiled.lanes import (
+    broadcast,
     lanes_of,
     load,
     load_first,
-    nothing,
     product_rounded,
-    spread,
     store,
     store_first,
     total,
+    zeros,
 )
 
 # mypy: disable-error-code="arg-type, assignment, misc, no-any-return, no-untyped-call, no-untyped-def, return-value"
@@ -43,19 +43,19 @@ AHEAD = 4 * TOGETHER  # the words that these have, which a stream's state begins
 # What else a stream's state has: its next word and the number of its last counter; its two keys, its server and its
 # block of rounds (or round), which decide all words; and at which round of the block it stands.
 POSITION, COUNT, KEY, OTHER_KEY, SERVER, BLOCK, WITHIN = range(AHEAD, AHEAD + 7)
-NOWHERE = np.uint64(2**64 - 1)
+UNSET = np.uint64(2**64 - 1)
 
 
 def streams_of(keys: Array, servers: Array) -> Array:
-    """The states of the streams of (key, server, block) of all servers, before they are drawn from."""
+    """Return the states of the streams of (key, server, block) of all servers, before they are drawn from."""
     states = np.zeros((len(servers), WITHIN + 1), np.uint64)
     states[:, KEY], states[:, OTHER_KEY] = keys.T
-    states[:, SERVER], states[:, BLOCK] = servers, NOWHERE
+    states[:, SERVER], states[:, BLOCK] = servers, UNSET
     return states
 
 
 @inlined
-def stand_before(stream: Array, block: int, within: int, out: Array, rows: int) -> None:
+def seek(stream: Array, block: int, within: int, out: Array, rows: int) -> None:
     """Bring a stream to where a round of a block begins; mostly it stands there. `out` is written over.
 
     A block's rounds share the stream, and each of them has `rows` vectors as long as `out`. A round before the one at
@@ -112,7 +112,7 @@ def draw_next(stream: Array, out: Array) -> None:
 
 @inlined
 def _decided_at_once(words: Array, place: int, many: int, out: Array, at: int) -> int:
-    """The numbers of `many` words, up to the first that does not decide by itself; returns how many these are."""
+    """Write the numbers of `many` words up to the first that does not decide by itself; return how many they are."""
     for i in range(many):
         layer, size, x = _candidate(words[place + i])
         if size >= ki_double[layer]:
@@ -123,14 +123,14 @@ def _decided_at_once(words: Array, place: int, many: int, out: Array, at: int) -
 
 @inlined
 def _candidate(word: int) -> tuple[int, int, float]:
-    """A layer, a size within it, and the number that they stand for, whose sign is the bit above the layer's."""
+    """Return a layer, a size within it, and the number that they stand for, whose sign is the bit above the layer's."""
     size = (word >> NINE) & MAGNITUDE
     return np.int64(word & LAYERS), size, np.float64(np.int64(size)) * SIGNED_WIDTHS[np.int64(word & SIGNED_LAYERS)]
 
 
 @rounded_part
 def _decided(layer: int, size: int, x: float, stream: Array) -> float:
-    """The number itself if it lies below the density, or else one from the following words."""
+    """Return the number itself if it lies below the density, or else one from the following words."""
     while size >= ki_double[layer]:
         if layer == 0:
             return _tail(stream, size)
@@ -143,7 +143,7 @@ def _decided(layer: int, size: int, x: float, stream: Array) -> float:
 
 @rounded_part
 def _tail(stream: Array, size: int) -> float:
-    """A normal number beyond the lowest layer."""
+    """Return a normal number beyond the lowest layer."""
     while True:
         x = -ziggurat_nor_inv_r * np.log1p(-_uniform(stream))
         y = -np.log1p(-_uniform(stream))
@@ -158,7 +158,7 @@ def _uniform(stream: Array) -> float:
 
 @inlined
 def _word(stream: Array) -> int:
-    """The stream's next word."""
+    """Return the stream's next word."""
     if stream[POSITION] == np.uint64(AHEAD):
         _refill(stream)
     word = stream[stream[POSITION]]
@@ -176,7 +176,7 @@ def _refill(stream: Array) -> None:
 
 @intrinsic
 def _philox(typing, out, count, server, block, key, other):
-    """The words of the counters after `count`, at the beginning of an array."""
+    """Write the words of the counters after `count` to the beginning of an array."""
     lanes, places = ir.VectorType(ir.IntType(64), TOGETHER), ir.VectorType(ir.IntType(32), TOGETHER)
 
     def code(context, builder, signature, given):
@@ -202,7 +202,7 @@ def _philox(typing, out, count, server, block, key, other):
 
 
 def _product(builder, factor, words):
-    """The upper and the lower words of products with a factor; the upper ones from products of halves."""
+    """Return the upper and the lower words of products with a factor; the upper ones from products of halves."""
     lanes = words.type
     half, lower_half = _constant(lanes, 32), _constant(lanes, 2**32 - 1)
     low, high = builder.and_(words, lower_half), builder.lshr(words, half)
@@ -218,7 +218,7 @@ def _constant(lanes, number):
 
 
 def _interleaved(builder, left, right, together):
-    """`together` words of the one, as many of the other, and so on."""
+    """`collective` words of the one, as many of the other, and so on."""
     count = left.type.count
     order = [
         start + i for place in range(0, count, together) for start in (place, count + place) for i in range(together)
@@ -246,7 +246,7 @@ def release_and_average(
     The participants of the i-th pair are `clients[bounds[i] : bounds[i + 1]]`. False is a refusal: something is not as
     `SeededNoise.release` wants it, and nothing was written; it says what.
     """
-    if not (len(sigma) == len(clients) == len(normals) and _all_fit(clients, sigma, model)):
+    if not (len(sigma) == len(clients) == len(normals) and _all_finite(clients, sigma, model)):
         return False
     for place in range(len(bounds) - 1):
         mean = means[place]
@@ -282,7 +282,7 @@ def draw_release_and_average(
     it: a block, the round within it, and how many vectors a server's stream has for it. The j-th participant of a
     server gets the j-th.
     """
-    if not (len(sigma) == len(clients) and _all_fit(clients, sigma, model)):
+    if not (len(sigma) == len(clients) and _all_finite(clients, sigma, model)):
         return False
     unused, server, drawn = np.empty(means.shape[1]), -1, 0
     for k in clients:
@@ -290,7 +290,7 @@ def draw_release_and_average(
             if server >= 0:
                 draw_rest(streams[server], drawn, unused, rows)
             server, drawn = servers[k], 0
-            stand_before(streams[server], block, within, unused, rows)
+            seek(streams[server], block, within, unused, rows)
         draw_next(streams[server], released[k])
         drawn += 1
     if server >= 0:
@@ -311,7 +311,7 @@ def _add_to_models_and_average(
         means[pair] = 0.0
         for i in range(bounds[pair], bounds[pair + 1]):
             own, mean, last = clients[i] * dimension, pair * dimension, i == bounds[pair + 1] - 1
-            scale, share = spread(sigma[i]), spread(shares[pair, 0] if last else one)
+            scale, share = broadcast(sigma[i]), broadcast(shares[pair, 0] if last else one)
             for f in range(0, whole, lanes):
                 release = load(models, own + f) + product_rounded(load(made, own + f), scale)
                 contributed = load(sums, mean + f) + (release - load(duals, own + f))
@@ -350,7 +350,7 @@ def add_to_means_and_share(
             if server >= 0:
                 draw_rest(streams[server], drawn, noise, rows)
             server, drawn = servers[pair], 0
-            stand_before(streams[server], block, within, noise, rows)
+            seek(streams[server], block, within, noise, rows)
         draw_next(streams[server], noise)
         drawn += 1
         mean = means[pair]
@@ -363,10 +363,10 @@ def add_to_means_and_share(
 
 
 @part
-def _all_fit(clients: Array, sigma: Array, model: Array) -> bool:
-    """Whether all models are finite (0·w is 0 of no other number), and all deviations finite and above 0."""
+def _all_finite(clients: Array, sigma: Array, model: Array) -> bool:
+    """Return whether all models are finite (0·w is 0 of no other number), and all deviations finite and above 0."""
     dimension, lanes, models = model.shape[1], lanes_of(model), model.reshape(-1)
-    fits, zeros, zero = True, nothing(models), spread(model.dtype.type(0.0))
+    fits, sums, zero = True, zeros(models), broadcast(model.dtype.type(0.0))
     for i in range(len(clients)):
         at, fits = clients[i] * dimension, fits and 0.0 < sigma[i] < math.inf
         if dimension < lanes:
@@ -374,5 +374,5 @@ def _all_fit(clients: Array, sigma: Array, model: Array) -> bool:
                 fits &= abs(models[f]) < math.inf
         else:
             for b in range(0, dimension, lanes):
-                zeros = zeros + zero * load(models, at + min(b, dimension - lanes))
-    return fits and total(zeros) == 0.0
+                sums = sums + zero * load(models, at + min(b, dimension - lanes))
+    return fits and total(sums) == 0.0

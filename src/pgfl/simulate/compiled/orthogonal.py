@@ -1,9 +1,9 @@
-"""Ridge rounds in which everyone takes part, on rows that were turned: every row is a problem by itself.
+"""Ridge rounds in which everyone takes part, on rows made orthogonal: every row is a problem by itself.
 
 With the eigenvectors V of XXᵀ, a client's loss is that of the rows VᵀX and the targets Vᵀy, and these rows are
-orthogonal: XXᵀ and its inverse are diagonal. So the D × D product of `numba_coordinates` vanishes, and a round loads
+orthogonal: XXᵀ and its inverse are diagonal. So the D × D product of `compiled.coordinates` vanishes, and a round loads
 each row once: it is multiplied by the model, its coordinate moves, and it is added to the pair's sum while it is in
-registers. The coordinates are those of the turned rows, of which the kernel needs a copy; `memory` says when.
+registers. The coordinates are those of the orthogonal rows, of which the kernel needs a copy; `memory` says when.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ import numpy as np
 from pgfl.arrays import Array
 from pgfl.simulate.compiled.blocks import PAGE, aligned
 from pgfl.simulate.compiled.cache import compiled, inlined
-from pgfl.simulate.compiled.coordinates import moved
+from pgfl.simulate.compiled.coordinates import move_pair
 from pgfl.simulate.compiled.factors import Problems
 from pgfl.simulate.compiled.lanes import (
     BYTES,
-    earlier,
+    broadcast,
+    broadcast_like,
     lanes_of,
     load,
     load_first,
     load_like,
-    nothing,
-    nothing_in,
-    spread,
-    spread_like,
+    mask_after,
     store,
     store_first,
     total,
+    zeros,
+    zeros_in,
 )
 from pgfl.simulate.compiled.margins import FIXED, RIDGE
 
@@ -41,8 +41,8 @@ from pgfl.simulate.compiled.margins import FIXED, RIDGE
 SWEEPS = 30  # D × D matrices need six to eight; what is left after the last is counted by the certificate
 
 
-class Turned(NamedTuple):
-    """The turned rows and the coordinates of all clients and pairs; where a client's begin stands in `first`."""
+class OrthogonalRows(NamedTuple):
+    """The orthogonal rows and the coordinates of all clients and pairs; where a client's begin stands in `first`."""
 
     first: Array
     rows: Array  # VᵀX, client by client in the order of the pairs, with zeros up to 1, 2, 4, … registers
@@ -63,34 +63,34 @@ class Turned(NamedTuple):
         return (0,) * (self.rows.shape[1] * self.rows.itemsize // BYTES)
 
 
-def turned(
+def orthogonal_rows(
     problems: Problems,
     blocks: list[Array],
     rows: Array,
     shrinkage: Array,
     server_models: Array,
     each: Callable[..., Iterator[None]] = map,
-) -> Turned:
-    """The turned rows of all clients of some blocks, in `rows` of zeros, and the coordinates of zero duals and models.
+) -> OrthogonalRows:
+    """Return the orthogonal rows of all clients of some blocks, in `rows` of zeros, and zero coordinates.
 
-    The certificate of `problems` then counts what the turned rows get wrong, too. `each` goes through the blocks.
+    The certificate of `problems` then counts what the orthogonal rows get wrong, too. `each` goes through the blocks.
     """
     dtype, room = server_models.dtype, BYTES // server_models.itemsize
     first = np.cumsum(problems.counts) - problems.counts
     target, size, gain, square, b, e = (aligned((len(rows) + room,), dtype, PAGE // 8 * i) for i in range(1, 7))
-    list(each(lambda clients: turn(clients, tuple(problems), first, rows, target, size, gain), blocks))
+    list(each(lambda clients: orthogonalise(clients, tuple(problems), first, rows, target, size, gain), blocks))
     drift = np.zeros(len(problems.counts), dtype)
     pairs = (shrinkage, -server_models, np.zeros_like(server_models))
-    return Turned(first, rows, target, size, gain, square, b, e, drift, *pairs)
+    return OrthogonalRows(first, rows, target, size, gain, square, b, e, drift, *pairs)
 
 
 @compiled
-def turn(
+def orthogonalise(
     clients: Array, fields: tuple[Array, ...], first: Array, rows: Array, target: Array, size: Array, gain: Array
 ) -> None:
     """Turn every client's rows until they are orthogonal (Jacobi's rotations, of two rows at a time).
 
-    The error of the stored gain G is that of `numba_factors.factor`, now of rows that may be a little oblique:
+    The error of the stored gain G is that of `compiled.factors.factor`, now of rows that may be a little oblique:
     ‖(I + κXXᵀ)G/κ − I‖.
     """
     problems = Problems(*fields)
@@ -133,8 +133,8 @@ def turn(
 
 @inlined
 def _product(x: Array, one: int, two: int, width: int) -> float:
-    """The product of two rows."""
-    lanes, found = lanes_of(x), nothing(x)
+    """Return the product of two rows."""
+    lanes, found = lanes_of(x), zeros(x)
     for f in range(0, width, lanes):
         found = found + load(x, one + f) * load(x, two + f)
     return total(found)
@@ -150,7 +150,7 @@ def _made_orthogonal(x: Array, one: int, two: int, width: int, y: Array, i: int,
     tangent = (1.0 if ratio >= 0.0 else -1.0) / (abs(ratio) + np.sqrt(1.0 + ratio * ratio))
     cosine = 1.0 / np.sqrt(1.0 + tangent * tangent)
     sine = cosine * tangent
-    c, s = spread(cosine), spread(sine)
+    c, s = broadcast(cosine), broadcast(sine)
     for f in range(0, width, lanes):
         v, w = load(x, one + f), load(x, two + f)
         store(x, one + f, c * v - s * w)
@@ -172,12 +172,12 @@ def orthogonal_phase(
     shares: Array,
     registers: tuple[int, ...],
 ) -> None:
-    """As `coordinate_phase`, of turned rows, which have as many registers as the tuple has places.
+    """As `coordinate_phase`, of orthogonal rows, which have as many registers as the tuple has places.
 
     r = y − x·s(w_{q,s} + u) − sλb and a = κr/(1 + κλ); then e = s b + a, and b ← (1 − s)b − a. The rows of a pair lie
     side by side.
     """
-    problems, own = Problems(*fields), Turned(*kept)
+    problems, own = Problems(*fields), OrthogonalRows(*kept)
     x, width, dimension, counts = own.rows.reshape(-1), own.rows.shape[1], means.shape[1], problems.counts
     models, lags, centres = server_models.reshape(-1), own.lag.reshape(-1), own.centre.reshape(-1)
     pair_means, lanes, one = means.reshape(-1), lanes_of(x), problems.rho.dtype.type(1.0)
@@ -189,8 +189,10 @@ def orthogonal_phase(
         pair, last = first_pair + place, clients[bounds[place + 1] - 1]
         at, lose, keep = pair * dimension, own.shrinkage[pair], one - own.shrinkage[pair]
         for f in range(0, dimension, lanes):
-            store(received, f, moved(models, lags, centres, at + f, dimension - f, spread(keep), spread(lose)))
-        added = nothing_in(registers, x)
+            store(
+                received, f, move_pair(models, lags, centres, at + f, dimension - f, broadcast(keep), broadcast(lose))
+            )
+        added = zeros_in(registers, x)
         centre = load_like(added, received, 0)
         for r in range(own.first[clients[bounds[place]]], own.first[last] + counts[last]):
             row, b = load_like(added, x, r * width), own.dual[r]
@@ -199,9 +201,9 @@ def orthogonal_phase(
             own.square[r] = away * away
             own.model[r] = keep * b + a
             own.dual[r] = lose * b - a
-            added = added + spread_like(added, lose * b - a) * row
+            added = added + broadcast_like(added, lose * b - a) * row
         store(sums, 0, added)
-        scale = spread(-shares[place, 0])
+        scale = broadcast(-shares[place, 0])
         for f in range(0, dimension, lanes):
             mean = load(sums, f) * scale - load_first(lags, at + f, dimension - f)
             store_first(pair_means, place * dimension + f, mean, dimension - f)
@@ -211,11 +213,11 @@ def orthogonal_phase(
 
 
 @inlined
-def _certify(problems: Problems, own: Turned, k: int, lose: float, errors: Array, i: int) -> None:
-    """What the turned rows get wrong in the model of one client, now and since earlier rounds."""
-    rows, square, lanes = problems.counts[k], nothing(own.square), lanes_of(own.square)
+def _certify(problems: Problems, own: OrthogonalRows, k: int, lose: float, errors: Array, i: int) -> None:
+    """What the orthogonal rows get wrong in the model of one client, now and since earlier rounds."""
+    rows, square, lanes = problems.counts[k], zeros(own.square), lanes_of(own.square)
     for r in range(0, rows, lanes):
-        square = square + earlier(load(own.square, own.first[k] + r), rows - r)
+        square = square + mask_after(load(own.square, own.first[k] + r), rows - r)
     wrong = problems.slack[k] * np.sqrt(total(square))
     errors[i] = wrong + own.drift[k]
     own.drift[k] = lose * own.drift[k] + wrong

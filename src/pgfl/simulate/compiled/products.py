@@ -1,6 +1,6 @@
 """Products of one client's rows with vectors: where a round spends its time. Twins of `rows_times` and `times_rows`.
 
-A vector of d numbers is worked on in lanes. *Spaced*, it is cut into vectors of as many numbers as there are lanes; the
+A vector of d numbers is worked on in lanes. *Padded*, it is cut into vectors of as many numbers as there are lanes; the
 last one ends at d, and so repeats numbers of the one before. Vectors shorter than one register are taken as they are.
 Arrays of one row per client or pair are given flat, with the place where the row begins.
 """
@@ -14,14 +14,14 @@ from pgfl.simulate.compiled.cache import inlined
 from pgfl.simulate.compiled.lanes import (
     AT_ONCE,
     BYTES,
-    earlier,
-    later,
+    broadcast,
     load,
-    nothing,
-    spread,
+    mask_after,
+    mask_before,
     store,
     store_sums,
     total,
+    zeros,
 )
 
 # mypy: disable-error-code="no-any-return"
@@ -39,48 +39,48 @@ def registers_of(features: Array) -> tuple[int, ...] | None:
 
 
 @inlined
-def spaced_length(dimension: int, lanes: int) -> int:
-    """The length of a spaced vector; `add_rows` works on four registers at a time."""
+def padded_length(dimension: int, lanes: int) -> int:
+    """Return the length of a padded vector; `add_rows` works on four registers at a time."""
     block = AT_ONCE * lanes
     return (dimension + block - 1) // block * block
 
 
 @inlined
-def spaced_zeros(like: Array, dimension: int, lanes: int) -> Array:
-    """A spaced vector of zeros that begins with a line of the cache; else each register would lie in two of them."""
-    length = spaced_length(dimension, lanes)
+def padded_zeros(like: Array, dimension: int, lanes: int) -> Array:
+    """Return a padded vector of zeros aligned to a cache line; else each register would lie in two lines."""
+    length = padded_length(dimension, lanes)
     room = np.zeros(length + lanes, like.dtype)
     skipped = -room.ctypes.data % BYTES // room.itemsize
     return room[skipped : skipped + length]
 
 
 @inlined
-def spaced_centre(
+def pack_centre(
     models: Array, own: int, duals: Array, client: int, scale: float, dimension: int, lanes: int, out: Array
 ) -> None:
-    """out = (w_{q,s} + φ_k/ρ)·ρ/m, spaced; `equations.client_centre`."""
+    """out = (w_{q,s} + φ_k/ρ)·ρ/m, padded; `equations.client_centre`."""
     if dimension < lanes:
         for f in range(dimension):
             out[f] = (models[own + f] + duals[client + f]) * scale
         return
-    factor = spread(scale)
+    factor = broadcast(scale)
     for b in range(0, dimension, lanes):
         f = min(b, dimension - lanes)
         store(out, b, (load(models, own + f) + load(duals, client + f)) * factor)
 
 
 @inlined
-def settled_centre(
+def pack_settled_centre(
     models: Array, own: int, duals: Array, client: int, own_models: Array, scale: float, dimension: int, lanes: int,
     out: Array,
 ) -> None:  # fmt: skip
-    """φ_k/ρ += w_{q,s} − w_k, put off since the round before; then as `spaced_centre`. Twin: `client_dual_update`."""
+    """φ_k/ρ += w_{q,s} − w_k, put off since the round before; then as `pack_centre`. Twin: `client_dual_update`."""
     if dimension < lanes:
         for f in range(dimension):
             duals[client + f] += models[own + f] - own_models[client + f]
             out[f] = (models[own + f] + duals[client + f]) * scale
         return
-    factor, last = spread(scale), dimension - lanes
+    factor, last = broadcast(scale), dimension - lanes
     end = load(duals, client + last)  # before the numbers that it shares with the one before are changed
     for f in range(0, last + 1, lanes):
         w = load(models, own + f)
@@ -95,33 +95,33 @@ def settled_centre(
 
 
 @inlined
-def spaced(values: Array, at: int, scale: float, dimension: int, lanes: int, out: Array) -> None:
-    """out = scale · v, spaced."""
+def pack_padded(values: Array, at: int, scale: float, dimension: int, lanes: int, out: Array) -> None:
+    """out = scale · v, padded."""
     if dimension < lanes:
         for f in range(dimension):
             out[f] = scale * values[at + f]
         return
-    factor = spread(scale)
+    factor = broadcast(scale)
     for b in range(0, dimension, lanes):
         store(out, b, load(values, at + min(b, dimension - lanes)) * factor)
 
 
 @inlined
 def scaled(vector: Array, scale: float, lanes: int) -> None:
-    """v = scale · v, of a spaced v."""
-    factor = spread(scale)
+    """v = scale · v, of a padded v."""
+    factor = broadcast(scale)
     for b in range(0, len(vector), lanes):
         store(vector, b, load(vector, b) * factor)
 
 
 @inlined
-def unspaced(vector: Array, scale: float, dimension: int, lanes: int, out: Array, at: int) -> None:
-    """out[at : at + d] = scale · v, of a spaced v."""
+def unpack_padded(vector: Array, scale: float, dimension: int, lanes: int, out: Array, at: int) -> None:
+    """out[at : at + d] = scale · v, of a padded v."""
     if dimension < lanes:
         for f in range(dimension):
             out[at + f] = scale * vector[f]
         return
-    factor = spread(scale)
+    factor = broadcast(scale)
     for b in range(0, dimension, lanes):
         store(out, at + min(b, dimension - lanes), load(vector, b) * factor)
 
@@ -130,17 +130,17 @@ def unspaced(vector: Array, scale: float, dimension: int, lanes: int, out: Array
 def four_rows_times(
     x: Array, begins: tuple[int, int, int, int], vector: Array, dimension: int, lanes: int, out: Array, place: int
 ) -> None:
-    """out[place : place + 4] = the products of a spaced v and the rows that begin there, of a register or more."""
+    """out[place : place + 4] = the products of a padded v and the rows that begin there, of a register or more."""
     one, two, three, four = begins
     whole = dimension - dimension % lanes
-    a, b, c, d = nothing(x), nothing(x), nothing(x), nothing(x)
+    a, b, c, d = zeros(x), zeros(x), zeros(x), zeros(x)
     for f in range(0, whole, lanes):
         v = load(vector, f)
         a, b = a + load(x, one + f) * v, b + load(x, two + f) * v
         c, d = c + load(x, three + f) * v, d + load(x, four + f) * v
     if whole < dimension:
         f = dimension - lanes
-        v = later(load(vector, whole), whole - f)
+        v = mask_before(load(vector, whole), whole - f)
         a, b = a + load(x, one + f) * v, b + load(x, two + f) * v
         c, d = c + load(x, three + f) * v, d + load(x, four + f) * v
     store_sums(out, place, a, b, c, d)
@@ -148,7 +148,7 @@ def four_rows_times(
 
 @inlined
 def rows_times(x: Array, at: int, rows: int, vector: Array, dimension: int, lanes: int, out: Array) -> None:
-    """out = X v of a spaced v, four rows at a time; `out` has room for three numbers more.
+    """out = X v of a padded v, four rows at a time; `out` has room for three numbers more.
 
     Where fewer than four rows are left, the last one stands in for the others: a branch would cost more.
     """
@@ -168,7 +168,7 @@ def rows_times(x: Array, at: int, rows: int, vector: Array, dimension: int, lane
 
 @inlined
 def add_rows(x: Array, at: int, rows: int, moves: Array, dimension: int, lanes: int, vector: Array) -> None:
-    """v += Xᵀ a of a spaced v, which stays in four registers while the rows go by."""
+    """v += Xᵀ a of a padded v, which stays in four registers while the rows go by."""
     if dimension < lanes:
         for r in range(rows):
             for f in range(dimension):
@@ -181,7 +181,7 @@ def add_rows(x: Array, at: int, rows: int, moves: Array, dimension: int, lanes: 
         v, w = load(vector, b), load(vector, b + lanes)
         y, z = load(vector, b + 2 * lanes), load(vector, b + 3 * lanes)
         for r in range(rows):
-            a, row = spread(moves[r]), r * dimension
+            a, row = broadcast(moves[r]), r * dimension
             v, w = v + a * load(x, one + row), w + a * load(x, two + row)
             y, z = y + a * load(x, three + row), z + a * load(x, four + row)
         store(vector, b, v)
@@ -227,7 +227,7 @@ def add_chosen_rows(
         v, w = load(vector, b), load(vector, b + lanes)
         y, z = load(vector, b + 2 * lanes), load(vector, b + 3 * lanes)
         for r in range(at, at + rows):
-            a, row = spread(moves[r]), chosen[r] * dimension
+            a, row = broadcast(moves[r]), chosen[r] * dimension
             v, w = v + a * load(x, one + row), w + a * load(x, two + row)
             y, z = y + a * load(x, three + row), z + a * load(x, four + row)
         store(vector, b, v)
@@ -244,18 +244,18 @@ def symmetric_times(matrix: Array, at: int, rows: int, vector: Array, lanes: int
     """
     if rows <= 2 * lanes:
         for r in range(0, rows, lanes):
-            total = load(matrix, at + r) * spread(vector[0])
+            total = load(matrix, at + r) * broadcast(vector[0])
             for j in range(1, rows):
-                total = total + load(matrix, at + j * rows + r) * spread(vector[j])
+                total = total + load(matrix, at + j * rows + r) * broadcast(vector[j])
             store(out, r, total)
         return
     last = rows - lanes
     for b in range(0, rows, AT_ONCE * lanes):
         one, two = min(b, last), min(b + lanes, last)
         three, four = min(b + 2 * lanes, last), min(b + 3 * lanes, last)
-        u, v, w, z = nothing(matrix), nothing(matrix), nothing(matrix), nothing(matrix)
+        u, v, w, z = zeros(matrix), zeros(matrix), zeros(matrix), zeros(matrix)
         for j in range(rows):
-            a, row = spread(vector[j]), at + j * rows
+            a, row = broadcast(vector[j]), at + j * rows
             u, v = u + load(matrix, row + one) * a, v + load(matrix, row + two) * a
             w, z = w + load(matrix, row + three) * a, z + load(matrix, row + four) * a
         store(out, one, u)
@@ -266,7 +266,7 @@ def symmetric_times(matrix: Array, at: int, rows: int, vector: Array, lanes: int
 
 @inlined
 def add_contribution(vector: Array, duals: Array, client: int, dimension: int, lanes: int, sums: Array) -> None:
-    """sums += w_k − φ_k/ρ, of a spaced w_k to spaced sums; `equations.contribution`."""
+    """sums += w_k − φ_k/ρ, of a padded w_k to padded sums; `equations.contribution`."""
     if dimension < lanes:
         for f in range(dimension):
             sums[f] += vector[f] - duals[client + f]
@@ -277,8 +277,8 @@ def add_contribution(vector: Array, duals: Array, client: int, dimension: int, l
 
 
 @inlined
-def add_spaced(vector: Array, dimension: int, lanes: int, sums: Array) -> None:
-    """sums += w_k, both spaced."""
+def add_padded(vector: Array, dimension: int, lanes: int, sums: Array) -> None:
+    """sums += w_k, both padded."""
     if dimension < lanes:
         for f in range(dimension):
             sums[f] += vector[f]
@@ -296,15 +296,15 @@ def add_difference(left: Array, i: int, right: Array, j: int, dimension: int, la
         return
     for b in range(0, dimension, lanes):
         f = min(b, dimension - lanes)
-        store(out, at + f, load(out, at + f) + later(load(left, i + f) - load(right, j + f), b - f))
+        store(out, at + f, load(out, at + f) + mask_before(load(left, i + f) - load(right, j + f), b - f))
 
 
 @inlined
 def residual(targets: Array, start: int, rows: int, image: Array, lanes: int) -> float:
     """Xc becomes y − Xc; returns ‖y − Xc‖². Both arrays need room for one register more."""
-    square = nothing(image)
+    square = zeros(image)
     for r in range(0, rows, lanes):
-        away = earlier(load(targets, start + r) - load(image, r), rows - r)
+        away = mask_after(load(targets, start + r) - load(image, r), rows - r)
         store(image, r, away)
         square = square + away * away
     return total(square)

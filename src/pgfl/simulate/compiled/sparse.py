@@ -6,22 +6,32 @@ import numpy as np
 
 from pgfl.arrays import Array
 from pgfl.simulate.compiled.cache import compiled, inlined
-from pgfl.simulate.compiled.lanes import AT_ONCE, BYTES, later, load, load_bytes, nothing, spread, store, store_sums
+from pgfl.simulate.compiled.lanes import (
+    AT_ONCE,
+    BYTES,
+    broadcast,
+    load,
+    load_bytes,
+    mask_before,
+    store,
+    store_sums,
+    zeros,
+)
 from pgfl.simulate.compiled.products import add_rows, rows_times
 
 # mypy: disable-error-code="no-any-return"
 
 
-WORTH = 0.5  # share of registers that hold a number below which leaving out the others pays off
-LOOKED_AT = 1000  # rows that decide whether the others are looked at
+SPARSE_SHARE = 0.5  # share of registers that hold a number below which leaving out the others pays off
+SAMPLED_ROWS = 1000  # rows that decide whether the others are looked at
 
 Kept = tuple[Array, Array, Array]
-"""Where each row's registers begin, where each of them stands in a spaced vector, and their numbers."""
+"""Where each row's registers begin, where each of them stands in a padded vector, and their numbers."""
 
 
-def without_zeros(features: Array) -> Kept | None:
-    """The registers of all rows that hold a number; None where too few would be left out."""
-    begins = _begins(features) if may_be_left_out(features) else None
+def sparse_rows(features: Array) -> Kept | None:
+    """Return the registers of all rows that hold a number; None where too few would be left out."""
+    begins = _begins(features) if mostly_zeros(features) else None
     if begins is None:
         return None
     lanes = BYTES // features.itemsize
@@ -30,19 +40,19 @@ def without_zeros(features: Array) -> Kept | None:
     return begins, places, values
 
 
-def may_be_left_out(features: Array) -> bool:
-    """Whether the first rows are such that the others are looked at, too."""
-    return _begins(features[:LOOKED_AT]) is not None
+def mostly_zeros(features: Array) -> bool:
+    """Return whether the first rows are sparse enough to scan the others."""
+    return _begins(features[:SAMPLED_ROWS]) is not None
 
 
 def _begins(features: Array) -> Array | None:
-    """Where each row's registers that hold a number begin; None where too few would be left out."""
+    """Return where each row's registers that hold a number begin; None where too few would be left out."""
     (rows, dimension), lanes = features.shape, BYTES // features.itemsize
     if dimension < lanes:
         return None
     begins = np.zeros(rows + 1, dtype=np.int64)
     _count(features, lanes, begins)
-    return None if begins[-1] > WORTH * -(-dimension // lanes) * rows else begins
+    return None if begins[-1] > SPARSE_SHARE * -(-dimension // lanes) * rows else begins
 
 
 @compiled
@@ -57,7 +67,7 @@ def _copy(features: Array, lanes: int, places: Array, values: Array) -> None:
     for row in range(len(features)):
         for b in range(0, dimension, lanes):
             f = min(b, dimension - lanes)
-            if holds_a_number(features, row, f, lanes):
+            if has_nonzero(features, row, f, lanes):
                 places[found] = b
                 values[found * lanes : (found + 1) * lanes] = features[row, f : f + lanes]
                 found += 1
@@ -65,16 +75,16 @@ def _copy(features: Array, lanes: int, places: Array, values: Array) -> None:
 
 @inlined
 def registers_of(features: Array, row: int, lanes: int) -> int:
-    """How many registers of a row hold a number."""
+    """Return how many registers of a row hold a number."""
     dimension, found = features.shape[1], 0
     for b in range(0, dimension, lanes):
-        found += holds_a_number(features, row, min(b, dimension - lanes), lanes)
+        found += has_nonzero(features, row, min(b, dimension - lanes), lanes)
     return found
 
 
 @inlined
-def holds_a_number(features: Array, row: int, f: int, lanes: int) -> bool:
-    """Whether the register that begins with the number f of a row is not all zeros."""
+def has_nonzero(features: Array, row: int, f: int, lanes: int) -> bool:
+    """Return whether the register that begins with the number f of a row is not all zeros."""
     found = False
     for lane in range(f, f + lanes):
         found |= features[row, lane] != 0.0
@@ -83,7 +93,7 @@ def holds_a_number(features: Array, row: int, f: int, lanes: int) -> bool:
 
 @inlined
 def kept_rows_times(kept: Kept, start: int, rows: int, vector: Array, lanes: int, out: Array) -> None:
-    """out = X v of the rows from `start` on, and of a spaced v whose repeated numbers are zeros."""
+    """out = X v of the rows from `start` on, and of a padded v whose repeated numbers are zeros."""
     last = start + rows - 1
     for r in range(0, rows, AT_ONCE):
         one = start + r
@@ -94,9 +104,9 @@ def kept_rows_times(kept: Kept, start: int, rows: int, vector: Array, lanes: int
 
 @inlined
 def _row_times(kept: Kept, row: int, vector: Array, lanes: int) -> Array:
-    """The products of one row, register by register, not yet added up."""
+    """Return the products of one row, register by register, not yet added up."""
     begins, places, values = kept
-    total = nothing(values)
+    total = zeros(values)
     for e in range(begins[row], begins[row + 1]):
         total = total + load(values, e * lanes) * load(vector, places[e])
     return total
@@ -104,10 +114,10 @@ def _row_times(kept: Kept, row: int, vector: Array, lanes: int) -> Array:
 
 @inlined
 def add_kept_rows(kept: Kept, start: int, rows: int, moves: Array, lanes: int, vector: Array) -> None:
-    """v += Xᵀ a of a spaced v and the rows from `start` on."""
+    """v += Xᵀ a of a padded v and the rows from `start` on."""
     begins, places, values = kept
     for r in range(rows):
-        a = spread(moves[r])
+        a = broadcast(moves[r])
         for e in range(begins[start + r], begins[start + r + 1]):
             store(vector, places[e], load(vector, places[e]) + a * load(values, e * lanes))
 
@@ -119,19 +129,19 @@ LARGEST = 255
 LONG = 16  # registers of a row, from which on rows are looked at
 CLOSE = 4  # units in the last place that a number may be away from its byte times s
 
-InBytes = tuple[Array, Array, Array, Array, Array]
-"""Whose rows they are, where each row's registers begin, where each of them stands in a spaced vector, the bytes, and s
+ByteRows = tuple[Array, Array, Array, Array, Array]
+"""Whose rows they are, where each row's registers begin, where each of them stands in a padded vector, the bytes, and s
 of each row."""
 
 
-def as_bytes(features: Array, first: Array, counts: Array) -> InBytes | None:
-    """The rows of clients of whom all are bytes times one number per row, and mostly zeros; None if nobody's are."""
+def byte_rows(features: Array, first: Array, counts: Array) -> ByteRows | None:
+    """Return the byte form of the clients whose rows are mostly zeros and multiples of one number; None if none are."""
     rows, lanes = len(features), BYTES // features.itemsize
     if features.shape[1] < LONG * lanes:
         return None
     whose, begins = np.zeros(len(counts), dtype=bool), np.zeros(rows + 1, dtype=np.int64)
     scale = np.zeros(rows, dtype=features.dtype)
-    _look(features, first, counts, lanes, whose, begins, scale)
+    _inspect(features, first, counts, lanes, whose, begins, scale)
     if not whose.any():
         return None
     np.cumsum(begins, out=begins)
@@ -141,10 +151,12 @@ def as_bytes(features: Array, first: Array, counts: Array) -> InBytes | None:
 
 
 @compiled
-def _look(features: Array, first: Array, counts: Array, lanes: int, whose: Array, begins: Array, scale: Array) -> None:
+def _inspect(
+    features: Array, first: Array, counts: Array, lanes: int, whose: Array, begins: Array, scale: Array
+) -> None:
     """Decide for each client, up to its first row that is no bytes; note s and the number of registers of each row."""
     dimension = features.shape[1]
-    most, numbers = WORTH * ((dimension + lanes - 1) // lanes), np.empty(dimension, features.dtype)
+    most, numbers = SPARSE_SHARE * ((dimension + lanes - 1) // lanes), np.empty(dimension, features.dtype)
     for k in range(len(counts)):
         start, stop, kept, suited = first[k], first[k] + counts[k], 0, True
         for row in range(start, stop):
@@ -187,7 +199,7 @@ def _copy_bytes(features: Array, begins: Array, scale: Array, lanes: int, places
         found = begins[row]
         for b in range(0, dimension if found < begins[row + 1] else 0, lanes):
             f = min(b, dimension - lanes)
-            if holds_a_number(features, row, f, lanes):
+            if has_nonzero(features, row, f, lanes):
                 places[found] = b
                 for lane in range(lanes):
                     values[found * lanes + lane] = np.uint8(np.rint(features[row, f + lane] / scale[row]))
@@ -195,8 +207,8 @@ def _copy_bytes(features: Array, begins: Array, scale: Array, lanes: int, places
 
 
 @inlined
-def byte_rows_times(kept: InBytes, start: int, rows: int, vector: Array, lanes: int, out: Array) -> None:
-    """out = X v of the rows from `start` on, and of a spaced v whose repeated numbers are zeros."""
+def byte_rows_times(kept: ByteRows, start: int, rows: int, vector: Array, lanes: int, out: Array) -> None:
+    """out = X v of the rows from `start` on, and of a padded v whose repeated numbers are zeros."""
     scale, last = kept[4], start + rows - 1
     for r in range(0, rows, AT_ONCE):
         one = start + r
@@ -208,12 +220,12 @@ def byte_rows_times(kept: InBytes, start: int, rows: int, vector: Array, lanes: 
 
 
 @inlined
-def _bytes_by(kept: InBytes, row: int, vector: Array, lanes: int) -> Array:
-    """The products of one row, register by register, not yet added up: four sums, or each would wait for the last."""
+def _bytes_by(kept: ByteRows, row: int, vector: Array, lanes: int) -> Array:
+    """Return the products of one row, not yet added up, in four sums: with one, each addition waits for the last."""
     _, begins, places, values, _ = kept
     start, stop = begins[row], begins[row + 1]
     whole = stop - (stop - start) % AT_ONCE
-    t, u, v, w = nothing(vector), nothing(vector), nothing(vector), nothing(vector)
+    t, u, v, w = zeros(vector), zeros(vector), zeros(vector), zeros(vector)
     for e in range(start, whole, AT_ONCE):
         at = e * lanes
         t = t + load_bytes(vector, values, at) * load(vector, places[e])
@@ -226,23 +238,23 @@ def _bytes_by(kept: InBytes, row: int, vector: Array, lanes: int) -> Array:
 
 
 @inlined
-def add_byte_rows(kept: InBytes, start: int, rows: int, moves: Array, lanes: int, vector: Array) -> None:
-    """v += Xᵀ a of a spaced v and the rows from `start` on."""
+def add_byte_rows(kept: ByteRows, start: int, rows: int, moves: Array, lanes: int, vector: Array) -> None:
+    """v += Xᵀ a of a padded v and the rows from `start` on."""
     _, begins, places, values, scale = kept
     for r in range(rows):
-        a = spread(moves[r] * scale[start + r])
+        a = broadcast(moves[r] * scale[start + r])
         for e in range(begins[start + r], begins[start + r + 1]):
             store(vector, places[e], load(vector, places[e]) + a * load_bytes(vector, values, e * lanes))
 
 
-Forms = tuple[Kept | None, InBytes | None]
+Forms = tuple[Kept | None, ByteRows | None]
 """What is kept beside the whole rows: rows without their zeros, and rows as bytes."""
 
 
-def forms_of(features: Array, first: Array, counts: Array) -> Forms:
-    """Bytes of the clients whose rows are such; if nobody's are, all rows without their zeros, where that pays off."""
-    in_bytes = as_bytes(features, first, counts)
-    return without_zeros(features) if in_bytes is None else None, in_bytes
+def choose_forms(features: Array, first: Array, counts: Array) -> Forms:
+    """Return the byte form where rows allow it, else the sparse form, else neither."""
+    in_bytes = byte_rows(features, first, counts)
+    return sparse_rows(features) if in_bytes is None else None, in_bytes
 
 
 @inlined
@@ -250,7 +262,7 @@ def products_with(
     x: Array, forms: Forms, k: int, start: int, rows: int, vector: Array, once: Array, dimension: int, lanes: int,
     out: Array,
 ) -> None:  # fmt: skip
-    """out = X v of client k, whose rows begin at `start`, and a spaced v; `once` gets v without what it repeats."""
+    """out = X v of client k, whose rows begin at `start`, and a padded v; `once` gets v without what it repeats."""
     _products(x, forms[0], forms[1], k, start, rows, vector, once, dimension, lanes, out)
 
 
@@ -258,24 +270,24 @@ def products_with(
 def add_products_with(
     x: Array, forms: Forms, k: int, start: int, rows: int, moves: Array, dimension: int, lanes: int, vector: Array
 ) -> None:
-    """v += Xᵀ a of client k, whose rows begin at `start`, and a spaced v."""
+    """v += Xᵀ a of client k, whose rows begin at `start`, and a padded v."""
     _add_products(x, forms[0], forms[1], k, start, rows, moves, dimension, lanes, vector)
 
 
 @inlined
 def _products(
-    x: Array, kept: Kept | None, in_bytes: InBytes | None, k: int, start: int, rows: int, vector: Array, once: Array,
+    x: Array, kept: Kept | None, in_bytes: ByteRows | None, k: int, start: int, rows: int, vector: Array, once: Array,
     dimension: int, lanes: int, out: Array,
 ) -> None:  # fmt: skip
     """What is None is left out when this is compiled, if nothing else is asked in the same condition."""
     if in_bytes is not None:
         if in_bytes[0][k]:
-            _without_repeats(vector, dimension, lanes, once)
+            _zero_repeats(vector, dimension, lanes, once)
             byte_rows_times(in_bytes, start, rows, once, lanes, out)
         else:
             rows_times(x, start * dimension, rows, vector, dimension, lanes, out)
     elif kept is not None:
-        _without_repeats(vector, dimension, lanes, once)
+        _zero_repeats(vector, dimension, lanes, once)
         kept_rows_times(kept, start, rows, once, lanes, out)
     else:
         rows_times(x, start * dimension, rows, vector, dimension, lanes, out)
@@ -283,7 +295,7 @@ def _products(
 
 @inlined
 def _add_products(
-    x: Array, kept: Kept | None, in_bytes: InBytes | None, k: int, start: int, rows: int, moves: Array, dimension: int,
+    x: Array, kept: Kept | None, in_bytes: ByteRows | None, k: int, start: int, rows: int, moves: Array, dimension: int,
     lanes: int, vector: Array,
 ) -> None:  # fmt: skip
     if in_bytes is not None:
@@ -298,9 +310,9 @@ def _add_products(
 
 
 @inlined
-def _without_repeats(vector: Array, dimension: int, lanes: int, once: Array) -> None:
-    """A spaced vector, with zeros for the numbers that its last register repeats."""
+def _zero_repeats(vector: Array, dimension: int, lanes: int, once: Array) -> None:
+    """A padded vector, with zeros for the numbers that its last register repeats."""
     whole = dimension - dimension % lanes
     once[:] = vector
     if whole < dimension:
-        store(once, whole, later(load(vector, whole), whole - dimension + lanes))
+        store(once, whole, mask_before(load(vector, whole), whole - dimension + lanes))

@@ -37,7 +37,7 @@ IN_MEMORY_BYTES = 1 << 30  # a larger array is brought together in a file
 
 
 def world() -> MpiCommunicator:
-    """The communicator of all processes that a launcher started together."""
+    """Return the communicator of all processes that a launcher started together."""
     if find_spec("mpi4py") is None:
         raise MissingExtra(f"The mpi engine needs mpi4py and an MPI library; install them with {INSTALL}.")
     if launched_rank() is None:
@@ -76,7 +76,7 @@ class Agreed(Exception):
 
 
 class MpiCommunicator:
-    """The ranks of an MPI job, as one of them sees it. Runs are played one at a time."""
+    """The ranks of an MPI job, as one of them sees it. Runs are run one at a time."""
 
     launched = True
 
@@ -89,7 +89,7 @@ class MpiCommunicator:
         return self.rank == 0
 
     @cached_property
-    def beside(self) -> int:
+    def local_size(self) -> int:
         """The number of ranks on this machine, this one included."""
         from mpi4py import MPI
 
@@ -98,8 +98,8 @@ class MpiCommunicator:
         here.Free()
         return size
 
-    def together(self, work: Callable[[], T]) -> T:
-        """The value of `work` on this rank; if it fails on any, all raise the error of the lowest that failed."""
+    def collective(self, work: Callable[[], T]) -> T:
+        """Return the value of `work` on this rank; if it fails on any, all raise the error of the lowest one."""
         value, failure = None, None
         try:
             value = work()
@@ -110,17 +110,17 @@ class MpiCommunicator:
                 raise Agreed(known)
         return value  # type: ignore[return-value]
 
-    def from_first(self, work: Callable[[], T]) -> T:
-        """The value of `work` on the first rank, on every rank."""
-        value = self.together(lambda: work() if self.first else None)
+    def broadcast(self, work: Callable[[], T]) -> T:
+        """Return the value of `work` on the first rank, on every rank."""
+        value = self.collective(lambda: work() if self.first else None)
         return self.comm.bcast(value)  # type: ignore[no-any-return]
 
-    def largest(self, values: ArrayLike) -> AnyArray:
-        """The elementwise maximum over all ranks."""
+    def maximum(self, values: ArrayLike) -> AnyArray:
+        """Return the elementwise maximum over all ranks."""
         return self._reduced(values, "MAX")
 
-    def added(self, values: ArrayLike) -> AnyArray:
-        """The elementwise sum over all ranks; exact if the numbers are whole or lie on a common grid."""
+    def sum(self, values: ArrayLike) -> AnyArray:
+        """Return the elementwise sum over all ranks; exact if the numbers are whole or lie on a common grid."""
         return self._reduced(values, "SUM")
 
     def _reduced(self, values: ArrayLike, operation: str) -> AnyArray:
@@ -131,12 +131,12 @@ class MpiCommunicator:
         self.comm.Allreduce(own, out, op=getattr(MPI, operation))
         return out
 
-    def united(self, rows: AnyArray) -> AnyArray:
-        """The distinct rows of all ranks, sorted."""
+    def unique_rows(self, rows: AnyArray) -> AnyArray:
+        """Return the distinct rows of all ranks, sorted."""
         return np.unique(np.concatenate(self.comm.allgather(np.unique(rows, axis=0))), axis=0)
 
     def gathered(self, value: T) -> list[T] | None:
-        """The values of all ranks, on the first one."""
+        """Return the values of all ranks, on the first one."""
         return self.comm.gather(value)
 
     def collected(self, rows: AnyArray, places: Sequence[Ints] | None, folder: Path | None) -> AnyArray:
@@ -168,13 +168,13 @@ class MpiCommunicator:
         return RankGathering(self, federation, folder)
 
     def halo(self, layout: Layout, dimension: int, dtype: DTypeLike) -> Halo:
-        """The exchange with neighbouring ranks."""
+        """Return the exchange with neighbouring ranks."""
         from pgfl.simulate.mpi.partition import RankHalo
 
         return RankHalo(layout, self, dimension, dtype)
 
     def checkpoint_files(self, folder: Path) -> CheckpointFiles:
-        """One folder for each round, with one file for each rank."""
+        """Return one folder for each round, with one file for each rank."""
         from pgfl.simulate.mpi.files import RankFiles
 
         return RankFiles(folder, self)
@@ -184,7 +184,7 @@ class MpiCommunicator:
         return f"mpiexec -n {self.size} pgfl run --engine {engine}"
 
     @contextmanager
-    def guarded(self) -> Iterator[None]:
+    def abort_on_error(self) -> Iterator[None]:
         """Within, an agreed error is raised as itself; any other ends all ranks, which may be waiting for this one."""
         try:
             yield
@@ -193,7 +193,7 @@ class MpiCommunicator:
         except BaseException as error:
             self.abort(error)
 
-    def watched(self, checkpoints: Path, advice: str) -> AbstractContextManager[None]:
+    def report_lost_process(self, checkpoints: Path, advice: str) -> AbstractContextManager[None]:
         """Beside the first rank a small process reports that the job was killed."""
         return _watch(checkpoints, advice) if self.first else nullcontext()
 
@@ -217,7 +217,7 @@ WATCH = (
 
 @contextmanager
 def _watch(checkpoints: Path, advice: str) -> Iterator[None]:
-    """A process that prints a message if the job is killed, which leaves no rank to do so."""
+    """Return a process that prints a message if the job is killed, which leaves no rank to do so."""
     shell = shutil.which("sh")
     process = shell and subprocess.Popen(
         [shell, "-c", WATCH, "pgfl", str(checkpoints), advice], stdin=subprocess.PIPE, start_new_session=True

@@ -35,9 +35,9 @@ class RankFiles:
         """All ranks write; when all have, the round's folder gets its name and older ones are removed."""
         runs, ranks = self._path(layout), self._ranks
         draft, final = runs / ".round.part", runs / f"round-{round}"
-        ranks.from_first(lambda: _fresh(draft))
-        ranks.together(lambda: self._write(draft, layout, arrays))
-        ranks.from_first(lambda: _put_in_place(draft, final))
+        ranks.broadcast(lambda: _fresh(draft))
+        ranks.collective(lambda: self._write(draft, layout, arrays))
+        ranks.broadcast(lambda: _put_in_place(draft, final))
 
     def restore(
         self,
@@ -47,7 +47,7 @@ class RankFiles:
         fill: Callable[[Arrays], None],
     ) -> bool:
         """Hand the newest complete round to `fill`, if there is one."""
-        newest = self._ranks.from_first(lambda: self._newest(layout))
+        newest = self._ranks.broadcast(lambda: self._newest(layout))
         if newest is None:
             return False
 
@@ -55,7 +55,7 @@ class RankFiles:
             with reading(newest):
                 fill(_gathered(newest, layout, current(), check))
 
-        self._ranks.together(read)
+        self._ranks.collective(read)
         return True
 
     def _write(self, folder: Path, layout: Layout, packed: Arrays) -> None:
@@ -67,7 +67,7 @@ class RankFiles:
         write_atomically(folder / name, lambda stream: np.savez(stream, **arrays))  # type: ignore[arg-type]
 
     def _newest(self, layout: Layout) -> Path | None:
-        """The folder of the last round whose files are all there."""
+        """Return the folder of the last round whose files are all there."""
         folder = self._path(layout)
         rounds = sorted(folder.glob("round-*"), key=lambda path: int(path.name.removeprefix("round-")), reverse=True)
         for path in rounds:

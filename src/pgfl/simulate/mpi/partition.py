@@ -25,7 +25,7 @@ SLACK = 0.05  # how much more than its share a rank may be given
 
 
 def partition(graph: Graph, rows: Ints, parts: int) -> Ints:
-    """The part of every server, for servers that hold `rows` of data; every part gets a server that has some.
+    """Return the part of every server, for servers that hold `rows` of data; every part gets a server that has some.
 
     The servers are walked through so that neighbours come near each other (reverse Cuthill–McKee), the walk is cut in
     two shares of equal weight, and these again in the same way. Then servers move to the part of most of their
@@ -52,7 +52,7 @@ def partition(graph: Graph, rows: Ints, parts: int) -> Ints:
 
 
 def edges_between(graph: Graph, part: Ints) -> int:
-    """How many edges join two parts."""
+    """Return how many edges join two parts."""
     return int(np.count_nonzero(part[graph.edges[:, 0]] != part[graph.edges[:, 1]]))
 
 
@@ -76,7 +76,7 @@ def _halved(adjacency: sparse.csr_array, loaded: Bools, weight: Ints, parts: int
 
 
 def _cut(loaded: Bools, weight: Ints, before: int, after: int) -> int:
-    """Where to cut a walk into `before` and `after` parts' shares of its weight, with a loaded server for each part."""
+    """Return where to cut a walk by weight into `before` and `after` parts, with a loaded server for each part."""
     middle = np.cumsum(weight) - 0.5 * weight
     wanted = int(np.searchsorted(middle, weight.sum() * before / (before + after)))
     stops = np.flatnonzero(loaded)
@@ -152,7 +152,7 @@ class RankHalo:
 
 
 def _pairs_at(layout: Layout, servers: list[Ints]) -> tuple[Ints, list[int]]:
-    """The pairs of lists of servers, one list after the other, and how many each list has."""
+    """Return the pairs of lists of servers, one list after the other, and how many each list has."""
     found = [np.flatnonzero(np.isin(layout.server_number[layout.pair_server], some)) for some in servers]
     return np.concatenate([np.empty(0, dtype=np.int64), *found]), [len(pairs) for pairs in found]
 
@@ -175,11 +175,11 @@ class RankGathering:
             self._places = _split(np.argsort(order), gathered)
 
     def clients(self, rows: AnyArray) -> AnyArray:
-        """All clients' rows, on the first rank."""
+        """Return all clients' rows, on the first rank."""
         return self._ranks.collected(rows, self._places, self._folder)
 
     def pairs(self, server: Ints, cluster: Ints, *rows: AnyArray) -> tuple[AnyArray, ...]:
-        """All pairs by server and cluster, on the first rank."""
+        """Return all pairs by server and cluster, on the first rank."""
         numbers = self._ranks.gathered((server, cluster))
         if numbers is None:
             return (server, cluster, *(self._ranks.collected(values, None, self._folder) for values in rows))

@@ -7,6 +7,7 @@ from pgfl import PGFL, Huber, Ridge, synthetic_regression
 from pgfl.simulate import memory
 from pgfl.simulate.compiled import products
 from pgfl.simulate.compiled.cache import compiled
+from pgfl.simulate.compiled.lanes import lanes_of
 from pgfl.simulate.options import TrainingOptions
 from pgfl.simulate.simulator import Simulator
 
@@ -16,13 +17,13 @@ FENCE = 40  # numbers around every array that would spoil a result
 
 @compiled
 def _all_products(x, at, rows, values, moves, dimension, image, out, sums):
-    lanes = products.lanes_of(x)
+    lanes = lanes_of(x)
     one = x.dtype.type(1.0)
-    vector = np.zeros(products.spaced_length(dimension, lanes), x.dtype)
-    products.spaced(values, FENCE, one, dimension, lanes, vector)
+    vector = np.zeros(products.padded_length(dimension, lanes), x.dtype)
+    products.pack_padded(values, FENCE, one, dimension, lanes, vector)
     products.rows_times(x, at, rows, vector, dimension, lanes, image)
     products.add_rows(x, at, rows, moves, dimension, lanes, vector)
-    products.unspaced(vector, one, dimension, lanes, out, FENCE)
+    products.unpack_padded(vector, one, dimension, lanes, out, FENCE)
     products.add_difference(out, FENCE, values, FENCE, dimension, lanes, sums, FENCE)
 
 
@@ -48,12 +49,12 @@ def test_products_equal_numpy_at_every_length(dtype, rows):
 
 @compiled
 def _chosen_products(x, chosen, rows, values, moves, dimension, image, out):
-    lanes, one = products.lanes_of(x), x.dtype.type(1.0)
-    vector = np.zeros(products.spaced_length(dimension, lanes), x.dtype)
-    products.spaced(values, 0, one, dimension, lanes, vector)
+    lanes, one = lanes_of(x), x.dtype.type(1.0)
+    vector = np.zeros(products.padded_length(dimension, lanes), x.dtype)
+    products.pack_padded(values, 0, one, dimension, lanes, vector)
     products.chosen_rows_times(x, chosen, 2, rows, vector, dimension, lanes, image)
     products.add_chosen_rows(x, chosen, 2, rows, moves, dimension, lanes, vector)
-    products.unspaced(vector, one, dimension, lanes, out, 0)
+    products.unpack_padded(vector, one, dimension, lanes, out, 0)
 
 
 @pytest.mark.parametrize("rows", [1, 3, 4, 9])
@@ -71,7 +72,7 @@ def test_rows_that_do_not_lie_side_by_side_have_the_same_products(rows):
 
 @compiled
 def _symmetric(matrix, rows, vector, targets, image, out):
-    lanes = products.lanes_of(matrix)
+    lanes = lanes_of(matrix)
     products.symmetric_times(matrix, 0, rows, vector, lanes, out)
     return products.residual(targets, 0, rows, image, lanes)
 
@@ -101,7 +102,7 @@ def _played(objective, look=lambda simulator: None, engine="numba", threads=1, *
     options = TrainingOptions(rounds=12, engine=engine, threads=threads, **settings)
     simulator = Simulator([_federation()], PGFL(tau=0.2), objective, options)
     for _ in range(12):
-        simulator.play()
+        simulator.run_round()
         look(simulator)
     return simulator
 
@@ -119,15 +120,15 @@ def test_looking_at_the_duals_changes_no_bit():
     seen = []
     looked = _played(Ridge(), lambda simulator: seen.append(simulator.state.dual.copy()))
     unseen = _played(Ridge())
-    assert "dual" in unseen.state.late, "the last round's dual update is put off"
+    assert "dual" in unseen.state.deferred, "the last round's dual update is put off"
     np.testing.assert_array_equal(unseen.state.dual, seen[-1])
-    assert "dual" not in unseen.state.late
+    assert "dual" not in unseen.state.deferred
     np.testing.assert_array_equal(unseen.state.model, looked.state.model)
     assert not np.array_equal(seen[-1], seen[-2])
 
 
 def test_ridge_clients_have_the_same_bits_beside_clients_of_another_objective(monkeypatch):
-    monkeypatch.setattr(memory, "COPIED", 0)  # turned rows are other numbers
+    monkeypatch.setattr(memory, "COPIED", 0)  # orthogonal rows are other numbers
     federation = _federation(clusters=2)
     objectives = {"cluster-0": Ridge(), "cluster-1": Huber()}
     options = TrainingOptions(rounds=1, engine="numba")
@@ -136,5 +137,5 @@ def test_ridge_clients_have_the_same_bits_beside_clients_of_another_objective(mo
     order = alone.layout.runs[0].order
     ridge = federation.client_cluster[order] == 0
     for simulator in (alone, mixed):
-        simulator.play()
+        simulator.run_round()
     np.testing.assert_array_equal(alone.state.model[ridge], mixed.state.model[ridge])

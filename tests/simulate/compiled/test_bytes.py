@@ -7,7 +7,8 @@ from pgfl import PGFL, Huber, Logistic, Privacy, Ridge, mnist_federation, synthe
 from pgfl.simulate.compiled import products
 from pgfl.simulate.compiled import sparse as numba_rows
 from pgfl.simulate.compiled.cache import compiled
-from pgfl.simulate.compiled.sparse import WORTH, as_bytes
+from pgfl.simulate.compiled.lanes import lanes_of
+from pgfl.simulate.compiled.sparse import SPARSE_SHARE, byte_rows
 from pgfl.simulate.memory import Shape
 from pgfl.simulate.options import TrainingOptions
 from pgfl.simulate.simulator import Simulator
@@ -23,7 +24,7 @@ def images(rows, dimension, largest=255, share=0.02, seed=0, dtype=np.float64):
     return (pixels / np.linalg.norm(pixels, axis=1, keepdims=True)).astype(dtype)
 
 
-def written_out(in_bytes, rows, dimension):
+def expand(in_bytes, rows, dimension):
     """The numbers that bytes stand for, as whole rows."""
     _, begins, places, values, scale = in_bytes
     lanes, out = len(values) // max(len(places), 1), np.zeros((rows, dimension), dtype=scale.dtype)
@@ -39,22 +40,22 @@ def written_out(in_bytes, rows, dimension):
 @pytest.mark.parametrize("largest", [255, 128, 17, 1])
 def test_bytes_are_the_rows_and_never_more(dimension, dtype, largest):
     x = images(5, dimension, largest, dtype=dtype)
-    found = written_out(as_bytes(x, *EVERYONE), 5, dimension)
+    found = expand(byte_rows(x, *EVERYONE), 5, dimension)
     np.testing.assert_allclose(found, x, rtol=8 * np.finfo(dtype).eps, atol=0)
     assert (found.astype(np.float64) <= x).all(), "a bound on the norm holds for what is computed with"
-    *_, scale = as_bytes(x, *EVERYONE)
+    *_, scale = byte_rows(x, *EVERYONE)
     exactly = np.rint(x / scale[:, None]) * scale.astype(np.longdouble)[:, None]
     assert (exactly <= x.astype(np.longdouble)).all(), "before rounding, too"
 
 
 @compiled
 def _products(x, forms, k, start, rows, values, moves, dimension, image, out):
-    flat, lanes, one = x.reshape(-1), products.lanes_of(x), x.dtype.type(1.0)
-    vector, once = products.spaced_zeros(flat, dimension, lanes), products.spaced_zeros(flat, dimension, lanes)
-    products.spaced(values, 0, one, dimension, lanes, vector)
+    flat, lanes, one = x.reshape(-1), lanes_of(x), x.dtype.type(1.0)
+    vector, once = products.padded_zeros(flat, dimension, lanes), products.padded_zeros(flat, dimension, lanes)
+    products.pack_padded(values, 0, one, dimension, lanes, vector)
     numba_rows.products_with(flat, forms, k, start, rows, vector, once, dimension, lanes, image)
     numba_rows.add_products_with(flat, forms, k, start, rows, moves, dimension, lanes, vector)
-    products.unspaced(vector, one, dimension, lanes, out, 0)
+    products.unpack_padded(vector, one, dimension, lanes, out, 0)
 
 
 @pytest.mark.parametrize("dimension", [256, 259, 300, 784])
@@ -62,7 +63,7 @@ def _products(x, forms, k, start, rows, values, moves, dimension, image, out):
 @pytest.mark.parametrize("rows", [1, 2, 5, 8])
 def test_products_are_those_of_whole_rows(dimension, dtype, rows):
     random, x = np.random.default_rng(rows), images(12, dimension, dtype=dtype)
-    forms = (None, as_bytes(x, np.array([0, 12 - rows]), np.array([12 - rows, rows])))
+    forms = (None, byte_rows(x, np.array([0, 12 - rows]), np.array([12 - rows, rows])))
     values, moves = (random.normal(size=n).astype(dtype) for n in (dimension, rows))
     image, out = np.zeros(rows + 3, dtype=dtype), np.zeros(dimension, dtype=dtype)
     _products(x, forms, 1, 12 - rows, rows, values, moves, dimension, image, out)
@@ -95,26 +96,26 @@ def spoiled(change):
 def test_other_rows_stay_as_they_are(x):
     """One such row is enough: all of a client's rows are in one form. A client beside it does not mind."""
     x = np.ascontiguousarray(x)
-    assert as_bytes(x, np.array([0]), np.array([6])) is None
+    assert byte_rows(x, np.array([0]), np.array([6])) is None
     if x.shape[1] == 300:
         beside = np.vstack([images(2, 300, seed=3), x])
-        whose, begins, *_ = as_bytes(beside, np.array([0, 2]), np.array([2, 6]))
+        whose, begins, *_ = byte_rows(beside, np.array([0, 2]), np.array([2, 6]))
         assert whose.tolist() == [True, False] and begins[2] == begins[-1], "of the other nothing is kept"
 
 
 def test_rows_of_zeros_and_clients_without_rows_are_bytes():
     x = np.vstack([np.zeros((2, 300)), images(3, 300)])
-    whose, begins, *_ = as_bytes(x, np.array([0, 2, 2]), np.array([2, 0, 3]))
+    whose, begins, *_ = byte_rows(x, np.array([0, 2, 2]), np.array([2, 0, 3]))
     assert whose.tolist() == [True, True, True] and begins[2] == 0 < begins[3]
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 def test_bytes_take_no_more_memory_than_is_counted_before_a_training(dtype):
     x = images(500, 784, share=np.dtype(dtype).itemsize / 128, dtype=dtype)
-    found = as_bytes(x, np.arange(0, 500, 10), np.full(50, 10))
+    found = byte_rows(x, np.arange(0, 500, 10), np.full(50, 10))
     assert found[0].all() and found[1][-1] > 0.3 * 500 * x[0].nbytes / 64, "nearly as many as are ever kept"
     shape = {"clients": 50, "rows": 500, "dimension": 784, "pairs": 4, "dtype": np.dtype(dtype).name, "engine": "numba"}
-    counted = Shape(**shape, kept=WORTH).beside - Shape(**shape).beside
+    counted = Shape(**shape, kept=SPARSE_SHARE).kernel_bytes - Shape(**shape).kernel_bytes
     assert sum(part.nbytes for part in found) < 0.5 * counted
 
 

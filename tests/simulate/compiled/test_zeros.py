@@ -7,7 +7,7 @@ from pgfl import PGFL, Huber, Logistic, synthetic_regression
 from pgfl.simulate.compiled import sparse as numba_rows
 from pgfl.simulate.compiled.cache import compiled
 from pgfl.simulate.compiled.margins import _chance, _chance_in_lanes
-from pgfl.simulate.compiled.sparse import without_zeros
+from pgfl.simulate.compiled.sparse import sparse_rows
 from pgfl.simulate.options import TrainingOptions
 from pgfl.simulate.simulator import Simulator
 
@@ -33,7 +33,7 @@ def test_leaving_out_zeros_changes_no_bit(monkeypatch, dimension, dtype, client)
     data = federation(dimension)
     kept = played(data, Logistic(), "numba", client, dtype)
     used = []
-    monkeypatch.setattr(numba_rows, "without_zeros", lambda rows: used.append(without_zeros(rows)))
+    monkeypatch.setattr(numba_rows, "without_zeros", lambda rows: used.append(sparse_rows(rows)))
     whole = played(data, Logistic(), "numba", client, dtype)
     assert (used[0] is None) == (dimension == 8 and dtype is np.float32), "shorter than a register"
     for name in ("model", "dual", "server_models"):
@@ -49,11 +49,11 @@ def test_rounds_without_zeros_are_those_of_numpy(objective):
 
 
 def test_full_rows_and_short_ones_stay_as_they_are():
-    assert without_zeros(np.ones((5, 60))) is None
-    assert without_zeros(np.zeros((5, 7))) is None
+    assert sparse_rows(np.ones((5, 60))) is None
+    assert sparse_rows(np.zeros((5, 7))) is None
     late = np.vstack([np.zeros((1000, 16)), np.ones((3000, 16))])
-    assert without_zeros(late) is None, "the first rows alone do not decide"
-    begins, places, values = without_zeros(np.vstack([np.zeros((3, 20)), np.eye(20)[[0, 9, 19]]]))
+    assert sparse_rows(late) is None, "the first rows alone do not decide"
+    begins, places, values = sparse_rows(np.vstack([np.zeros((3, 20)), np.eye(20)[[0, 9, 19]]]))
     assert begins.tolist() == [0, 0, 0, 0, 1, 2, 3] and places.tolist() == [0, 8, 16]
     assert values.reshape(3, 8).sum(axis=1).tolist() == [1.0, 1.0, 1.0]
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from pgfl import PGFL, Ridge, synthetic_regression
-from pgfl.simulate.memory import COPIED, turned_width
+from pgfl.simulate.memory import COPIED, orthogonal_width
 from pgfl.simulate.options import TrainingOptions
 from pgfl.simulate.simulator import Simulator
 
@@ -30,7 +30,7 @@ def awkward(**changes):
 
 
 def own_rows(simulator):
-    """(rows, targets, turned rows, turned targets, places) of every client, in double precision."""
+    """(rows, targets, orthogonal rows, turned targets, places) of every client, in double precision."""
     problems, kept = simulator.engine.blocks[0].problems, simulator.engine._coordinates
     for start, begin, count in zip(problems.first, kept.first, problems.counts, strict=True):
         given, own = slice(start, start + count), slice(begin, begin + count)
@@ -42,10 +42,10 @@ def own_rows(simulator):
 def test_turned_rows_are_orthogonal_and_have_the_same_problem(dtype, tolerance):
     simulator = played(awkward(), dtype)
     kept = simulator.engine._coordinates
-    for x, y, turned, target, own in own_rows(simulator):
+    for x, y, rotated, target, own in own_rows(simulator):
         size = np.sum(x**2)
-        inner, (_, dimension) = turned[:, : x.shape[1]], x.shape
-        assert not turned[:, dimension:].any()
+        inner, (_, dimension) = rotated[:, : x.shape[1]], x.shape
+        assert not rotated[:, dimension:].any()
         assert np.abs(inner.T @ inner - x.T @ x).max() <= tolerance * size
         assert np.abs(inner.T @ target - x.T @ y).max() <= tolerance * np.sqrt(size) * np.linalg.norm(y)
         assert np.sum(target**2) == pytest.approx(np.sum(y**2), rel=tolerance)
@@ -58,9 +58,9 @@ def test_the_certificate_counts_how_oblique_the_rows_are(dtype):
     simulator = played(awkward(), dtype)
     problems, kept = simulator.engine.blocks[0].problems, simulator.engine._coordinates
     counted = []
-    for k, (x, _, turned, _, own) in enumerate(own_rows(simulator)):
+    for k, (x, _, rotated, _, own) in enumerate(own_rows(simulator)):
         kappa, gain = 2.0 / (len(x) * float(problems.modulus[k])), kept.gain[own].astype(float)
-        off = (np.eye(len(x)) + kappa * turned @ turned.T) @ np.diag(gain) / kappa - np.eye(len(x))
+        off = (np.eye(len(x)) + kappa * rotated @ rotated.T) @ np.diag(gain) / kappa - np.eye(len(x))
         counted.append(0.5 * np.sqrt(kappa) * np.linalg.norm(off))
         assert problems.slack[k] >= counted[-1] * (1.0 - 1e-3) - 1e-16
     assert np.max(counted) > 1e-9 if dtype is np.float32 else np.max(counted) < 1e-13
@@ -92,4 +92,4 @@ def test_clients_with_awkward_rows_have_the_models_of_numpy():
     ],
 )
 def test_rows_are_turned_where_they_fit_in_registers_and_a_copy_is_small(rows, dimension, item, width):
-    assert turned_width(rows, dimension, item) == width
+    assert orthogonal_width(rows, dimension, item) == width

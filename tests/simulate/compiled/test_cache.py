@@ -144,7 +144,7 @@ def test_a_new_install_finds_what_an_older_one_compiled_and_neither_writes_into_
     assert loaded_and_compiled(second, tmp_path / "cache") == (1, 0)
     for package in (first, second):
         assert {path.relative_to(package) for path in package.rglob("*")} == before
-    changed = second / "pgfl" / "simulate" / "numba_lanes.py"
+    changed = second / "pgfl" / "simulate" / "compiled" / "lanes.py"
     changed.write_text(changed.read_text("utf-8") + "# another version\n", "utf-8")
     assert loaded_and_compiled(second, tmp_path / "cache") == (0, 1)
 

@@ -19,7 +19,7 @@ LINEARISED = PGFL(rho=40.0, client="gradient")
 def assert_equals_the_oracle(case, threads=1):
     played = bridges.simulator(case.problem, *case.draws, engine="numba", threads=threads)
     for reference in oracle.run(case.problem, ROUNDS, *case.draws)[1:]:
-        played.play()
+        played.run_round()
         actual = bridges.snapshot(played)
         for name in ("clients", "duals", "servers"):
             for key, value in getattr(reference, name).items():

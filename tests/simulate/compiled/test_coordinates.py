@@ -1,6 +1,6 @@
 """Ridge rounds in coordinates: the vectors that are never stored are those of the NumPy engine.
 
-Every test is run with turned rows and with rows that stay where they lie.
+Every test is run with orthogonal rows and with rows that stay where they lie.
 """
 
 import weakref
@@ -12,7 +12,7 @@ from pgfl import PGFL, ExactMixing, OneStep, Ridge, metrics, synthetic_regressio
 from pgfl.simulate import memory
 from pgfl.simulate.checkpoint import Checkpoints
 from pgfl.simulate.compiled import engine as numba_engine
-from pgfl.simulate.compiled.orthogonal import Turned
+from pgfl.simulate.compiled.orthogonal import OrthogonalRows
 from pgfl.simulate.options import TrainingOptions
 from pgfl.simulate.simulator import Simulator
 
@@ -53,9 +53,9 @@ def test_models_and_duals_are_those_of_numpy(shape, lam, algorithm, rows):
     data = federation(**SHAPES[shape])
     ours, theirs = (simulator(data, engine, algorithm, Ridge(lam)) for engine in ("numba", "numpy"))
     assert in_coordinates(ours)
-    assert isinstance(ours.engine._coordinates, Turned) == (rows == "turned")
+    assert isinstance(ours.engine._coordinates, OrthogonalRows) == (rows == "turned")
     for _ in range(30):
-        ours.play(), theirs.play()
+        ours.run_round(), theirs.run_round()
         for name in ("model", "dual", "released", "server_models"):
             expected = getattr(theirs.state, name)
             error = np.abs(getattr(ours.state, name) - expected).max()
@@ -66,7 +66,7 @@ def test_neither_a_look_nor_threads_change_a_bit():
     data = federation(servers=12, **SHAPES["the paper's"])
     alone, watched = simulator(data, "numba"), simulator(data, "numba", threads=2)
     for _ in range(12):
-        alone.play(), watched.play()
+        alone.run_round(), watched.run_round()
         assert watched.state.dual.any() or watched.state.round < 2
         assert watched.state.model.any()
     for name in ("model", "dual", "server_models"):
@@ -109,7 +109,7 @@ def test_duals_that_are_set_from_outside_count():
     data = federation(**SHAPES["the paper's"])
     ours, theirs = (simulator(data, engine) for engine in ("numba", "numpy"))
     for played in (ours, theirs):
-        played.play()
+        played.run_round()
         played.state.dual = np.full_like(played.state.dual, 0.25)
         played.run(5)
     np.testing.assert_allclose(ours.state.dual, theirs.state.dual, atol=1e-12)
@@ -137,7 +137,7 @@ def test_the_certificate_counts_what_earlier_rounds_got_wrong(monkeypatch):
         centres = problems.centre_scale[:, None] * (played.state.server_models[pair] + played.state.dual)
         away = [problems.targets[own] - problems.features[own] @ c for own, c in zip(rows, centres, strict=True)]
         wrong = problems.slack * [np.linalg.norm(one) for one in away]
-        played.play()
+        played.run_round()
         np.testing.assert_allclose(found[-1], wrong + drift, rtol=1e-9)
         drift = lost * drift + wrong
 
@@ -148,7 +148,7 @@ def test_the_sizes_of_duals_need_no_duals(monkeypatch, shape):
     played = simulator(federation(**SHAPES[shape]), "numba", threads=2)
     played.run(5)
     sizes = played.engine.dual_sizes()
-    assert "dual" in played.state.late, "nobody has written them out"
+    assert "dual" in played.state.deferred, "nobody has written them out"
     np.testing.assert_array_equal(sizes, metrics.squared_norm(played.state.dual))
     assert sizes.all()
     np.testing.assert_array_equal(played.engine.dual_sizes(), sizes)

@@ -168,12 +168,12 @@ def test_an_engine_whose_noise_is_wrong_releases_nothing():
     made = synthetic_regression(servers=3, clients_per_server=4, dimension=9, samples=(2, 5), graph="ring", seed=1)
     options = TrainingOptions(20, 2, Privacy(x_norm=1.0, phi0=1e-3), engine="numba")
     simulator = Simulator([made], PGFL(), Huber(), options)
-    simulator.play()
+    simulator.run_round()
     engine, before = simulator.engine, simulator.state.released.copy()
     assert engine._release_simulated(engine._turnout(2).parts[0], 2, np.empty((9, 9))), "the compiled way is taken"
     after = simulator.state.released.copy()
     assert (after != before).any()
     simulator.plan.sensitivity = -simulator.plan.sensitivity
     with pytest.raises(PrivacyError, match="sigma must be a positive number"):
-        simulator.play()
+        simulator.run_round()
     np.testing.assert_array_equal(simulator.state.released, after)
