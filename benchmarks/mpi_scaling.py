@@ -40,7 +40,7 @@ def measure(settings: dict[str, Any]) -> dict[str, Any] | None:
     from pgfl.objectives import Ridge
     from pgfl.simulate.mpi.communicator import world
     from pgfl.simulate.mpi.partition import edges_between, partition
-    from pgfl.simulate.options import TrainingOptions
+    from pgfl.simulate.options import Performance, TrainingOptions
     from pgfl.simulate.simulator import Simulator
 
     ranks = world()
@@ -53,7 +53,7 @@ def measure(settings: dict[str, Any]) -> dict[str, Any] | None:
 
     own = np.flatnonzero(owner == ranks.rank)
     part = synthetic_regression(**shape, dimension=DIMENSION, dtype=np.float32, servers_subset=own)
-    options = TrainingOptions(dtype=np.float32, threads=1, engine=kernels)
+    options = TrainingOptions(dtype=np.float32, performance=Performance(threads=1, engine=kernels))
     engine = Simulator([part], PGFL(tau=0.2), Ridge(), options, communicator=ranks, owners=[owner]).engine
 
     def slowest(work: Any, times: int, clock: Any = time.perf_counter) -> float:

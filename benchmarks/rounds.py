@@ -11,7 +11,7 @@ from fused_loop import FusedLoop
 from harness import Row, seconds, take_turns
 from pgfl import PGFL, Federation, Huber, Privacy, Ridge, synthetic_regression, train
 from pgfl.simulate.compiled.engine import CompiledEngine
-from pgfl.simulate.options import TrainingOptions
+from pgfl.simulate.options import Performance, TrainingOptions
 from pgfl.simulate.simulator import Simulator
 from plain_loops import PlainLoop
 
@@ -27,7 +27,9 @@ def federation(run: int = 0, **changes) -> Federation:
 def engine(federations: list[Federation], objective=None, *, library="numpy", participants="all", privacy=None,
            dtype=np.float64, threads=1, rounds=10_000, algorithm=PAPER) -> Simulator:  # fmt: skip
     """A simulator as `train` would build it, for rounds to be played by hand."""
-    options = TrainingOptions(rounds, participants, privacy, dtype=dtype, threads=threads, engine=library)
+    options = TrainingOptions(
+        rounds, participants, privacy, dtype=dtype, performance=Performance(threads=threads, engine=library)
+    )
     return Simulator(federations, algorithm, objective or Ridge(LAM), options)
 
 

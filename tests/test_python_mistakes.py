@@ -161,11 +161,11 @@ MISTAKES = {
     ),
     "a misspelt engine": (
         lambda: train(FEDERATION, engine="nunba"),
-        "Unknown engine the text 'nunba' (did you mean numba?); choose auto, numpy, numba or jax.",
+        "Unknown engine the text 'nunba' (did you mean numba?); choose auto, numpy, numba, jax or debug.",
     ),
     "a module for an engine": (
         lambda: train(FEDERATION, engine=np),
-        "Unknown engine a module; choose auto, numpy, numba or jax.",
+        "Unknown engine a module; choose auto, numpy, numba, jax or debug.",
     ),
     "half precision": (
         lambda: train(FEDERATION, dtype="float16"),

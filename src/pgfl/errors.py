@@ -55,6 +55,15 @@ class MissingExtra(PgflError):
     """A feature needs an optional library that is not installed."""
 
 
+class StageError(PgflError):
+    """The debug engine found where something failed: the round, the stage and, where there is one, the client."""
+
+    def __init__(self, said: str, round: int, stage: str, client: str | None = None) -> None:
+        where = f"round {round}, stage {stage}" + (f", {client}" if client else "")
+        super().__init__(f"In {where}: {said}")
+        self.round, self.stage, self.client = round, stage, client
+
+
 class KernelError(PgflError):
     """The compiled kernels cannot be imported, compiled or loaded on this machine."""
 

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import cast
 
 import numpy as np
 
-from pgfl.algorithms.schedules import Library
 from pgfl.arrays import Ints
 from pgfl.config import Config
 from pgfl.config import warnings as config_warnings
@@ -24,10 +21,11 @@ from pgfl.results.result import Result
 from pgfl.simulate import memory
 from pgfl.simulate.checkpoint import Checkpoints
 from pgfl.simulate.communicator import SINGLE_PROCESS, Communicator
+from pgfl.simulate.engines import check_engine
 from pgfl.simulate.mpi.launcher import ALIASES
-from pgfl.simulate.options import TrainingOptions
+from pgfl.simulate.options import Performance, TrainingOptions
 from pgfl.simulate.progress import LiveHistory
-from pgfl.simulate.simulator import Observer, check_engine
+from pgfl.simulate.simulator import Observer
 from pgfl.simulate.training import Progress, train_runs
 
 
@@ -46,8 +44,7 @@ def run(
     On several processes, each builds its own part of the data, and the first one has the whole result. `observers` are
     called after every round. A caller whose process has `kernels_loaded` has them used for short trainings, too.
     """
-    options = communicator.collective(lambda: _options(config, communicator))
-    options = replace(options, kernels_loaded=kernels_loaded)
+    options = communicator.collective(lambda: _options(config, communicator, kernels_loaded))
     start = communicator.collective(lambda: _start(config))
     local_size = communicator.local_size
     communicator.collective(lambda: memory.check_config(config, communicator.size, local_size))
@@ -85,7 +82,7 @@ def run(
     return result
 
 
-def _options(config: Config, communicator: Communicator) -> TrainingOptions:
+def _options(config: Config, communicator: Communicator, kernels_loaded: bool) -> TrainingOptions:
     if config.engine in ALIASES and not communicator.launched:
         raise ConfigError(f"The {config.engine} engine runs under mpiexec: mpiexec -n 2 pgfl run … --engine mpi.")
     options = TrainingOptions(
@@ -97,9 +94,8 @@ def _options(config: Config, communicator: Communicator) -> TrainingOptions:
         record_every=config.record_every,
         metrics=config.metrics,
         dtype=np.dtype(config.dtype).type,
-        threads=config.threads,
         stop=config.stop or TrainingOptions.stop,
-        engine=cast(Library, ALIASES.get(config.engine, config.engine)),
+        performance=Performance(ALIASES.get(config.engine, config.engine), config.threads, kernels_loaded),
     )
     check_engine(options, communicator.size)
     return options

@@ -17,7 +17,10 @@ HOSTILE = (
 LONG = "tests/privacy/test_hostile_messages.py::test_a_huge_model_is_refused_by_a_linearised_step"
 PROMISED = "tests/algorithms/test_assured.py::test_rounding_of_a_linearised_step_stays_within_what_is_promised"
 BY_RECORDS = "tests/simulate/test_full_records.py::test_engines_and_devices_take_the_same_steps"
-RECORDED = "tests/simulate/compiled/test_engine.py::test_linearised_steps_agree_in_every_shape_with_scheduling_noise_and_threads"
+RECORDED = (
+    "tests/simulate/compiled/test_engine.py::"
+    "test_linearised_steps_agree_in_every_shape_with_scheduling_noise_and_threads"
+)
 IN_REGISTERS = "tests/simulate/compiled/test_gradients.py::test_steps_in_registers_are_plain_ones"
 OF_RIDGE = "ridge, bounded, linearised"
 

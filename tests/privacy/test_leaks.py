@@ -24,7 +24,7 @@ from pgfl.results.result import Result
 from pgfl.simulate import progress as live_history
 from pgfl.simulate.checkpoint import Checkpoints
 from pgfl.simulate.communicator import SINGLE_PROCESS
-from pgfl.simulate.options import TrainingOptions
+from pgfl.simulate.options import Performance, TrainingOptions
 from pgfl.simulate.simulator import Simulator
 
 DIMENSION, ROUNDS, SIGMA, RHO = 20, 8, 0.02, 2.0
@@ -163,7 +163,7 @@ def private(noise="seeded", **settings):
 )
 def test_a_simulated_dual_gives_the_clean_model_away_only_if_it_is_planted(engine, bug):
     algorithm, wiretap = PGFL(rho=RHO, tau=0.2), Wiretap()
-    options = TrainingOptions(rounds=ROUNDS, privacy=private(), engine=engine)
+    options = TrainingOptions(rounds=ROUNDS, privacy=private(), performance=Performance(engine=engine))
     chosen = planted(algorithm) if bug else algorithm
     simulator = Simulator([federation()], chosen, Huber(), options, observers=[wiretap])
     simulator.run()

@@ -11,9 +11,10 @@ from pgfl.config import parse
 from pgfl.errors import ConfigError
 from pgfl.experiment import run
 from pgfl.simulate import memory
+from pgfl.simulate.compiled import kind
 from pgfl.simulate.compiled import lanes as numba_lanes
 from pgfl.simulate.memory import expected_shape
-from pgfl.simulate.options import TrainingOptions
+from pgfl.simulate.options import Performance, TrainingOptions
 from pgfl.simulate.simulator import Simulator
 
 MILLION = {"servers": 10_000, "clients_per_server": 100, "dimension": 60, "samples": [2, 9]}
@@ -75,7 +76,9 @@ def test_the_estimate_knows_what_kernels_keep_beside_the_rows(monkeypatch, dtype
     checked = []
     monkeypatch.setattr(memory, "check", lambda shape, **more: checked.append(shape))
     train(made, PGFL(), rounds=1, engine="numba", dtype=np.dtype(dtype))
-    played = Simulator([made], PGFL(), Ridge(), TrainingOptions(1, engine="numba", dtype=np.dtype(dtype))).engine
+    played = Simulator(
+        [made], PGFL(), Ridge(), TrainingOptions(1, dtype=np.dtype(dtype), performance=Performance(engine="numba"))
+    ).engine
     kept, in_bytes = played.blocks[0].forms
     assert (kept is not None) == zeros and in_bytes is None
     used = sum(values.nbytes for values in (*played._coordinates, *(kept or ())))
@@ -84,7 +87,7 @@ def test_the_estimate_knows_what_kernels_keep_beside_the_rows(monkeypatch, dtype
     assert used <= known <= (2.0 if zeros else 1.1) * used
     monkeypatch.setattr(memory.Shape, "kernel_bytes", 0)
     assert shape.total == whole - known, "it is part of the total"
-    assert memory.REGISTER == numba_lanes.BYTES
+    assert kind.REGISTER == numba_lanes.BYTES
 
 
 def test_where_nobody_can_tell_nothing_is_refused(monkeypatch):

@@ -7,7 +7,7 @@ import pytest
 
 import pgfl
 from pgfl import PGFL, ClientData, Federation, Huber, OneStep, Privacy
-from pgfl.simulate.options import TrainingOptions
+from pgfl.simulate.options import Performance, TrainingOptions
 from pgfl.simulate.simulator import Simulator
 from tests import bridges, oracle
 from tests.algorithms.test_roles import assert_equal_in_both
@@ -161,7 +161,7 @@ def test_rest_spreads_from_a_pair_that_is_too_small_from_the_start(engine):
     clients = {name: ClientData(names[s], q, rng.normal(size=(9, 2)), rng.normal(size=9)) for name, s, q in places}
     federation = Federation.from_clients(clients, edges=list(pairwise(names)), servers=names)
     privacy = Privacy(x_norm=1.0, phi0=1e-3, trust="masked", contributors=3)
-    options = TrainingOptions(10, "all", privacy, engine=engine)
+    options = TrainingOptions(10, "all", privacy, performance=Performance(engine=engine))
     simulator = Simulator([federation], PGFL(1.0, tau=0.3, client="gradient"), Huber(), options)
     found = []
     for _ in range(6):

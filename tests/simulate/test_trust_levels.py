@@ -14,7 +14,7 @@ from pgfl.privacy.trust import Trust
 from pgfl.results.arrays import SIMULATION_ONLY
 from pgfl.simulate import training
 from pgfl.simulate.checkpoint import Checkpoints
-from pgfl.simulate.options import TrainingOptions
+from pgfl.simulate.options import Performance, TrainingOptions
 from pgfl.simulate.simulator import Replay, Simulator
 from tests import bridges, oracle
 from tests.federations import SHAPES, random_case
@@ -68,7 +68,7 @@ def assert_same(case, library):
     replay = Replay(participants, None, spent, pair_noise=noise)
     played = Simulator(
         [bridges.federation(problem)], bridges.algorithm(problem), bridges.objective(problem),
-        TrainingOptions(engine=library), replay=replay,
+        TrainingOptions(performance=Performance(engine=library)), replay=replay,
     )  # fmt: skip
     for reference in expected[1:]:
         played.run_round()
@@ -101,7 +101,9 @@ class Watched:
 def watched(level, engine="numpy", rounds=40, participants="all", noise=None, data=None, **changes):
     asked = privacy(level, max_releases=rounds, noise=noise, **changes)
     seen = Watched()
-    options = TrainingOptions(rounds=rounds, privacy=asked, participants=participants, engine=engine, seed=5)
+    options = TrainingOptions(
+        rounds=rounds, privacy=asked, participants=participants, seed=5, performance=Performance(engine=engine)
+    )
     simulator = Simulator([data or federation()], STEP, Huber(kappa=KAPPA), options, observers=[seen])
     simulator.run()
     return simulator, seen, asked

@@ -99,7 +99,7 @@ class Scheduler:
         return np.sort(np.concatenate(chosen, axis=1), axis=1)
 
 
-Library = Literal["auto", "numpy", "numba", "jax"]
+Library = str  # the name of an engine: "auto" or one of `pgfl.simulate.engines.ENGINES`
 Stop = Literal["converged", "never"]
 
 ROUNDS: Final = 300

@@ -32,6 +32,7 @@ class Engine(StrEnum):
     numpy = "numpy"
     numba = "numba"
     jax = "jax"
+    debug = "debug"
     mpi = "mpi"
     mpi_numba = "mpi-numba"
 

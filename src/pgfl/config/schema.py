@@ -364,7 +364,7 @@ class Config(Section):
     checkpoint_every: Annotated[int, Field(ge=0, le=MOST)] = 100
     metrics: tuple[Metric, ...] = cast("tuple[Metric, ...]", training_defaults.METRICS)
     dtype: Literal["float64", "float32"] = "float64"
-    engine: Literal["auto", "numpy", "numba", "jax", "mpi", "mpi-numba"] = training_defaults.ENGINE
+    engine: Literal["auto", "numpy", "numba", "jax", "debug", "mpi", "mpi-numba"] = training_defaults.ENGINE
     threads: Count | None = training_defaults.THREADS
     continues: str | None = None
     new_clients: tuple[str, ...] = ()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from threading import Lock, local
 from typing import TYPE_CHECKING, Any
 
@@ -12,13 +11,14 @@ import numpy as np
 from pgfl import equations as eq
 from pgfl.algorithms.algorithms import Algorithm
 from pgfl.algorithms.schedules import Participants
-from pgfl.arrays import AnyArray, AnyFloats, DTypeLike, Floats, Ints
+from pgfl.arrays import AnyFloats, DTypeLike, Floats, Ints
 from pgfl.objectives import Objective
 from pgfl.objectives.interface import tolerance_for
 from pgfl.privacy.request import Privacy
+from pgfl.simulate.engines import FillRows, engine_kind
 from pgfl.simulate.layout import Layout
 from pgfl.simulate.problems import Objectives, objective_of
-from pgfl.streams import Purpose, Streams, key_of
+from pgfl.streams import Purpose, Streams
 
 if TYPE_CHECKING:
     from pgfl.privacy.mechanism import Plan
@@ -36,7 +36,8 @@ class ServerNormals:
     With `server_of`, the server of every pair, `clients` are pairs.
 
     How many rounds share a generator depends on the setting `participants` alone, so a draw does not depend on what
-    else is simulated. Large servers are drawn round by round, straight into the answer. `compiled` changes no number.
+    else is simulated. Large servers are drawn round by round, straight into the answer. `fill` draws
+    the same numbers in another way.
     """
 
     def __init__(
@@ -46,7 +47,7 @@ class ServerNormals:
         seed: int,
         dtype: DTypeLike = np.float64,
         server_of: Ints | None = None,
-        compiled: bool = False,
+        fill: FillRows | None = None,
     ) -> None:
         self._layout, self._seed, self._own = layout, seed, local()
         self._server_of = layout.client_server if server_of is None else server_of
@@ -54,7 +55,7 @@ class ServerNormals:
         self._rows = None if participants == "all" else participants
         self._rounds = 1 if self._rows is None else max(1, ROWS_AHEAD // self._rows)
         self._cached: tuple[int, AnyFloats] | None = None
-        self._compiled = compiled and np.dtype(dtype) == np.float64
+        self.fill = fill
         self._lock = Lock()
 
     def __call__(self, clients: Ints, round: int, dimension: int) -> AnyFloats:
@@ -74,18 +75,6 @@ class ServerNormals:
         rank = np.arange(len(clients)) - server.searchsorted(server)
         return np.asarray(drawn[server, rank])
 
-    @cached_property
-    def streams(self) -> AnyArray | None:
-        """For kernels that draw where they need it: every server's stream; None if it is not to be compiled."""
-        if not self._compiled:
-            return None
-        from pgfl.simulate.compiled.noise import streams_of
-
-        keys = [key_of(self._seed, run, Purpose.PRIVACY_NOISE) for run, _ in self._layout.server_keys]
-        servers = [server for _, server in self._layout.server_keys]
-        states: AnyArray = streams_of(np.array(keys, dtype=np.uint64), np.array(servers, dtype=np.uint64))
-        return states
-
     def place(self, round: int) -> tuple[int, int, int]:
         """Return (block, within, rows): the block of rounds that share streams, the round's number within it, and the
         rows that it has for each server; 0 rows means as many as take part.
@@ -94,10 +83,8 @@ class ServerNormals:
 
     def _directly(self, server: Ints, bounds: Ints, round: int, dimension: int) -> AnyFloats:
         out = np.empty((len(server), dimension), dtype=self._dtype)
-        if self._compiled:
-            from pgfl.simulate.compiled.noise import fill_rows
-
-            fill_rows(self.streams, server[bounds[:-1]], bounds, round, out)
+        if self.fill is not None:
+            self.fill(server[bounds[:-1]], bounds, round, out)
             return out
         for start, stop in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
             self._stream(int(server[start]), round).standard_normal(out=out[start:stop], dtype=self._dtype)
@@ -162,12 +149,15 @@ def calibrated(
     secure = privacy.noise_for(layout.runs[0].federation) == "secure"
     if trust.aggregates:
         return _of_pairs(layout, privacy, options, deltas, secure)
-    compiled = options.engine == "numba"
-    normals = ServerNormals(layout, options.participants, options.seed, options.dtype, compiled=compiled)
+    normals = ServerNormals(layout, options.participants, options.seed, options.dtype, fill=_fill(layout, options))
     noise = SecureNoise(layout.model_length) if secure else SeededNoise(normals)
     plan = privacy.plan(noise.widen(deltas), options.rounds)
     noise.check(plan.least_sigma)
     return Calibrated(plan, noise)
+
+
+def _fill(layout: Layout, options: TrainingOptions) -> FillRows | None:
+    return engine_kind(options.performance.engine).fill_rows(layout, options.seed, options.dtype)
 
 
 def _of_pairs(layout: Layout, privacy: Privacy, options: TrainingOptions, deltas: Floats, secure: bool) -> Calibrated:
@@ -181,8 +171,8 @@ def _of_pairs(layout: Layout, privacy: Privacy, options: TrainingOptions, deltas
     if secure:
         noise, deltas = LatticePairNoise(trust, shared.least_share), lattice.widened(deltas, layout.model_length)
     else:
-        drawn_for, compiled = layout.pair_server, options.engine == "numba"
-        noise = SeededPairNoise(trust, ServerNormals(layout, "all", options.seed, options.dtype, drawn_for, compiled))
+        drawn_for, fill = layout.pair_server, _fill(layout, options)
+        noise = SeededPairNoise(trust, ServerNormals(layout, "all", options.seed, options.dtype, drawn_for, fill))
     plan = privacy.plan(deltas, options.rounds, shared)
     noise.check(plan.least_sigma)
     return Calibrated(plan, pair_noise=noise)

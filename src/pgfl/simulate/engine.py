@@ -246,7 +246,7 @@ class Engine:
     def server_phase(self, participation: Participation, means: list[Array], tau: float) -> ServerState:
         """Return the servers' state after the round, from the means of what their clients contribute."""
         aggregate = self._aggregate(participation, means)
-        servers, published, neighbourhood = self._exchange(aggregate, participation.contributing)
+        servers, published, neighbourhood = self.publish(aggregate, participation.contributing)
         servers = self.combine(servers, published, neighbourhood, tau)
         if not self.network.complete:
             known = self.xp.asarray(self.network.known[:, None].astype(self.dtype))
@@ -263,8 +263,11 @@ class Engine:
         """Return `values`, but `kept` in runs that are over, so that no run depends on its batch."""
         return values if self.frozen is None else self.xp.where(self.xp.asarray(self.frozen[:, None]), kept, values)
 
-    def _exchange(self, aggregate: Array, contributing: Bools) -> tuple[ServerState, Array, NeighbourhoodOfPairs]:
-        """Publish, receive the rows of the halo, and see which neighbours published; only shares are known before."""
+    def publish(self, aggregate: Array, contributing: Bools) -> tuple[ServerState, Array, NeighbourhoodOfPairs]:
+        """Publish what servers aggregated; return their state, all published rows and who published.
+
+        The rows of other processes are received here; before, only shares are known.
+        """
         network = self.network
         servers, published = self.algorithm.publish(self.state.servers, aggregate, network)  # type: ignore[arg-type]
         self.halo.exchange(published, network, contributing)

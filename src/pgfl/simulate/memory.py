@@ -13,15 +13,11 @@ from pgfl.arrays import GATHER_LIMIT, SPARSE
 from pgfl.config.data import expected_extent
 from pgfl.config.schema import Config, TableData
 from pgfl.errors import ConfigError
-from pgfl.simulate.engine_choice import KNOWN, installed
+from pgfl.simulate.engines import engine_kind, likely_engine
 from pgfl.simulate.mpi.launcher import ALIASES
 
 INTERPRETER = 2**28  # Python and the libraries
-COMPILER = 2**26  # Numba while it compiles
 PER_CLIENT = 150  # indices, names, accounts
-COPIED = 2**28  # bytes up to which the kernels keep a orthogonalised copy of a run's rows (`compiled.orthogonal`)
-MOST_REGISTERS = 16  # of such a row: longer ones do not stay in registers
-REGISTER = 64  # bytes; those of `compiled.lanes`, which only Numba can import
 CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
 
@@ -38,7 +34,7 @@ class Shape:
     engine: str = "numpy"
     private: bool = False
     classes: int = 1  # a model has so many numbers per feature
-    kept: float = 0.0  # the most that may be kept of the rows' registers where zeros are left out (`compiled.sparse`)
+    sparse_share: float = 0.0  # of the rows that the engine may keep without zeros, at most
 
     @property
     def data(self) -> int:
@@ -47,43 +43,25 @@ class Shape:
 
     @property
     def kernel_bytes(self) -> int:
-        """Bytes that the kernels keep beside a run's rows: coordinates of clients and pairs, and rows without zeros."""
-        if self.engine != "numba":
-            return 0
-        item, index = np.dtype(self.dtype).itemsize, 4 if self.rows < 2**31 else 8
-        registers, width = -(-self.dimension * item // REGISTER), orthogonal_width(self.rows, self.dimension, item)
-        row = (6 + width) * item if width else 4 * item + index
-        coordinates = self.rows * row + self.clients * (8 + item) + 6 * REGISTER
-        pairs = self.pairs * ((2 * self.dimension + 1) * item + 8)
-        sparse_rows = (self.rows + 1) * (8 + self.kept * registers * (REGISTER + 4)) if self.kept else 0.0
-        return coordinates + pairs + int(sparse_rows)
+        """Bytes that the engine keeps of each run besides what all engines have."""
+        return engine_kind(self.engine).kernel_bytes(self)
 
     @property
     def total(self) -> int:
         """Bytes at the peak: data, factors, models, duals, results and the interpreter."""
         item, mean = np.dtype(self.dtype).itemsize, self.rows / max(self.clients, 1)
         compressed = 1.5 * SPARSE if mean * self.dimension > GATHER_LIMIT else 0.0
-        copies = 1.0 if self.engine == "numba" else 2.0 + compressed
+        kind = engine_kind(self.engine)
         factors = int(self.rows * min(1.3 * mean, self.dimension)) * item
         vectors = self.clients * (4 if self.private else 3) + 8 * self.pairs
         each = factors + vectors * self.classes * self.dimension * item + PER_CLIENT * self.clients + self.kernel_bytes
-        fixed = INTERPRETER + (COMPILER if self.engine == "numba" else 0)
-        return fixed + int(copies * self.data) + self.runs_together * each
-
-
-def orthogonal_width(rows: int, dimension: int, item: int) -> int:
-    """Return the padded length of an orthogonalised row of numbers of `item` bytes; 0 if no copy is kept."""
-    registers = 1
-    while registers * REGISTER < dimension * item:
-        registers *= 2
-    return registers * REGISTER // item if registers <= MOST_REGISTERS and rows * registers * REGISTER <= COPIED else 0
+        fixed = INTERPRETER + kind.fixed_bytes
+        return fixed + int(kind.row_copies(compressed) * self.data) + self.runs_together * each
 
 
 def expected_shape(config: Config) -> Shape:
     """Return the shape of a config's simulation before any data is generated or read."""
-    engine = ALIASES.get(config.engine, config.engine)
-    if engine == "auto":  # a run that strains memory pays off, if the kernels know its objective
-        engine = "numba" if installed() and config.objective.kind in {known.kind for known in KNOWN} else "numpy"
+    engine = likely_engine(ALIASES.get(config.engine, config.engine), config.objective.kind)
     extent = expected_extent(config)
     private, classes = config.privacy.enabled, config.objective.classes or 1
     return Shape(**extent._asdict(), dtype=config.dtype, engine=engine, private=private, classes=classes)
@@ -107,7 +85,7 @@ def check(shape: Shape, held: int = 0, lower: Sequence[str] = ("the number of cl
     advice = list(lower)
     if shape.dtype == "float64":
         advice.insert(0, "dtype (to float32)")
-    if shape.engine != "numba":
+    if engine_kind(shape.engine).row_copies(0.0) > 1.0:
         advice.append("the copies that the numpy engine makes (--engine numba makes none)")
     *more, last = advice
     raise ConfigError(

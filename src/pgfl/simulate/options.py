@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from numbers import Integral
 from typing import TYPE_CHECKING, get_args
 
@@ -26,8 +26,26 @@ THREADS_PER_CORE = 8
 
 
 @dataclass(frozen=True)
+class Performance:
+    """How rounds are computed; what they compute does not depend on it, but for rounding."""
+
+    engine: Library = default.ENGINE
+    threads: int | None = default.THREADS  # as many as pay off if None
+    kernels_loaded: bool = False  # "auto" then need not save the time that loading Numba takes
+
+    def __post_init__(self) -> None:
+        from pgfl.simulate.engines import ENGINES  # which describes engines in terms of these options
+
+        check_threads(self.threads)
+        if self.engine != "auto" and self.engine not in ENGINES:
+            *more, last = names = ("auto", *ENGINES)
+            advice = f"{nearest(self.engine, names)}; choose {', '.join(more)} or {last}."
+            raise ConfigError(f"Unknown engine {kind_of(self.engine)}{advice}")
+
+
+@dataclass(frozen=True)
 class TrainingOptions:
-    """Training options: everything but the data, the algorithm and the objectives."""
+    """What a training computes, but for the data, the algorithm and the objectives; and its `performance`."""
 
     rounds: int = default.ROUNDS
     participants: Participants = default.PARTICIPANTS
@@ -37,10 +55,8 @@ class TrainingOptions:
     record_every: int = default.RECORD_EVERY
     metrics: tuple[str, ...] = default.METRICS
     dtype: DTypeLike = np.float64
-    threads: int | None = default.THREADS
-    engine: Library = default.ENGINE
     stop: Stop = default.STOP
-    kernels_loaded: bool = False  # "auto" then need not save the time that loading Numba takes
+    performance: Performance = field(default_factory=Performance)
 
     def __post_init__(self) -> None:
         for name in ("rounds", "runs", "record_every"):
@@ -49,12 +65,7 @@ class TrainingOptions:
         if not 0 <= check_whole("seed", self.seed) < SEED_LIMIT:
             raise ConfigError(f"seed must be 0 or more, and below 2⁶³; got {self.seed}.")
         check_participants(self.participants)
-        check_threads(self.threads)
         check_precision(self.dtype)
-        if self.engine not in get_args(Library):
-            names = get_args(Library)
-            advice = nearest(self.engine, names)
-            raise ConfigError(f"Unknown engine {kind_of(self.engine)}{advice}; choose auto, numpy, numba or jax.")
         if self.stop not in get_args(Stop):
             raise ConfigError(f'stop must be "converged" or "never"; got {self.stop!r}.')
         as_metrics(self.metrics)

@@ -5,35 +5,30 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
 from pgfl import equations as eq
 from pgfl.algorithms.algorithms import Algorithm
-from pgfl.algorithms.schedules import Library, Scheduler
+from pgfl.algorithms.schedules import Scheduler
 from pgfl.arrays import AnyArray, Array, Bools, Ints, Namespace
-from pgfl.errors import ConfigError, KernelError, MissingExtra
 from pgfl.federation.federation import Federation
 from pgfl.results.result import EndedBy, RunModels
 from pgfl.results.result import Network as Placement
 from pgfl.simulate.communicator import SINGLE_PROCESS, Communicator, Gathering
 from pgfl.simulate.draws import Calibrated, calibrated, constrained
-from pgfl.simulate.engine import AnyBlock, Draw, Engine, NoiseSource, PairNoise, State
-from pgfl.simulate.engine_choice import KNOWN_RULES, failure, with_engine
+from pgfl.simulate.engine import Draw, Engine, NoiseSource, PairNoise, State
+from pgfl.simulate.engines import choose_engine, engine_kind
 from pgfl.simulate.layout import Layout, RunLayout, lay_out
 from pgfl.simulate.monitor import Monitor
 from pgfl.simulate.neighbourhoods import Network
-from pgfl.simulate.options import TrainingOptions, cores
-from pgfl.simulate.problems import Objectives, model_length, objective_of, prepare
+from pgfl.simulate.options import TrainingOptions
+from pgfl.simulate.problems import Objectives, model_length, objective_of
 from pgfl.simulate.recorder import Recorder
 
 if TYPE_CHECKING:
     from pgfl.privacy.mechanism import Plan
-
-
-ELEMENTS_PER_THREAD = 2**20  # with fewer, a thread costs more than it gains
 
 
 class Observer(Protocol):
@@ -59,7 +54,7 @@ class Simulator:
 
     The first federation is run number `first_run`. A `replay` takes the place of the random draws. On several
     processes `federations` hold the own clients of each run and `owners` the process of every server. `xp` is the array
-    library where it is not that of `options.engine`.
+    library where it is not the engine's.
 
     >>> from pgfl import PGFL, Ridge, synthetic_regression
     >>> federation = synthetic_regression(servers=4, clients_per_server=6, dimension=5, samples=(4, 8), seed=1)
@@ -88,8 +83,9 @@ class Simulator:
         self.observers: list[Observer] = list(observers)
         self.objectives = constrained(objectives, self.options.privacy)
         if xp is None:
-            self.options = with_engine(self.options, algorithm, self.objectives, federations[0], communicator)
-        self._xp = namespace(self.options.engine) if xp is None else xp
+            self.options = choose_engine(self.options, algorithm, self.objectives, federations[0], communicator)
+        self._kind = engine_kind(self.options.performance.engine)
+        self._xp = self._kind.namespace() if xp is None else xp
         length = communicator.collective(lambda: model_length(self.objectives, federations[0]))
         bounded = communicator.collective(lambda: [self._bounded(federation) for federation in federations])
         self.layout = lay_out(bounded, first_run, algorithm.personalised, owners, communicator, length)
@@ -266,9 +262,10 @@ class Simulator:
             noise = noise if replay.noise is None else _RecordedNoise(layout, replay.noise)
             pair_noise = pair_noise if replay.pair_noise is None else _RecordedPairNoise(layout, replay.pair_noise)
             spent = spent if replay.spent is None else recorded.spent
-        threads = options.threads or self._useful_threads()
-        kind, blocks = self._kernels(threads)
-        return kind(
+        numbers = int(layout.counts.sum()) * layout.runs[0].federation.dimension
+        threads = options.performance.threads or self._kind.useful_threads(numbers)
+        engine, blocks = self._kind.prepare(layout, self.objectives, self.algorithm, options, self._xp, threads)
+        return engine(
             layout,
             blocks,
             self.algorithm,
@@ -282,62 +279,6 @@ class Simulator:
             threads=threads,
             communicator=self.communicator,
         )
-
-    def _kernels(self, threads: int) -> tuple[type[Engine], Sequence[AnyBlock]]:
-        """Return the engine's class, and all problems, factored."""
-        options, rho, rule = self.options, self.algorithm.rho, self.algorithm.client_rule
-        update_norm = options.privacy.update_norm if options.privacy else None
-        if options.engine == "numba" and isinstance(rule, KNOWN_RULES):
-            from pgfl.simulate.compiled import blocks as numba_blocks
-            from pgfl.simulate.compiled.engine import CompiledEngine
-
-            known = (self.layout, self.objectives, rho, options.dtype, update_norm, rule.solves)
-            return CompiledEngine, numba_blocks.prepare(*known, threads)
-        chosen = Engine
-        if options.engine == "jax":
-            from pgfl.simulate.jax_engine import JaxEngine as chosen
-        blocks = prepare(self.layout, self.objectives, rho, options.dtype, self._xp, update_norm, rule.solves)
-        return chosen, blocks
-
-    def _useful_threads(self) -> int:
-        elements = int(self.layout.counts.sum()) * self.layout.runs[0].federation.dimension
-        return max(1, min(cores(), elements // ELEMENTS_PER_THREAD)) if self.options.engine == "numba" else 1
-
-
-def check_engine(options: TrainingOptions, processes: int) -> None:
-    """Raise for an engine that is not installed, and for what several processes cannot do."""
-    namespace(options.engine)
-    if processes > 1 and options.engine == "jax":
-        raise ConfigError(
-            f"{processes} ranks were started, but the jax engine runs in one process; add --engine numba, or start "
-            "pgfl without a launcher."
-        )
-    if processes > 1 and "distance" in options.metrics:
-        raise ConfigError(
-            'The metric "distance" needs all data in one place; take it out of `metrics` with several ranks.'
-        )
-
-
-def namespace(engine: Library) -> Namespace:
-    """Return the array library of an engine."""
-    if engine in ("auto", "numpy"):
-        return np
-    if engine == "numba":
-        if find_spec("numba") is None:
-            raise MissingExtra("The numba engine needs Numba; install it with pip install 'pgfl[fast]'.")
-        if (reason := failure()) is not None:
-            raise KernelError(
-                f"The compiled kernels cannot be used ({reason}); choose the engine numpy, or install a Numba that "
-                "they were tested with: pip install 'pgfl[fast]'."
-            )
-        return np
-    if engine == "jax":
-        try:
-            from pgfl.simulate import jax_engine
-        except ImportError as error:
-            raise MissingExtra("The jax engine needs JAX; install it with pip install 'pgfl[jax]'.") from error
-        return jax_engine.namespace()
-    raise ConfigError(f"Unknown engine {engine!r}; choose auto, numpy, numba or jax.")
 
 
 def _for_every_cluster(

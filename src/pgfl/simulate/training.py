@@ -32,15 +32,15 @@ from pgfl.simulate import memory
 from pgfl.simulate.checkpoint import Checkpoints
 from pgfl.simulate.communicator import SINGLE_PROCESS, Communicator, Gathering
 from pgfl.simulate.continuing import Continuation, state_of
-from pgfl.simulate.engine_choice import installed, with_engine
+from pgfl.simulate.engines import check_engine, choose_engine, engine_kind
 from pgfl.simulate.notices import warnings
-from pgfl.simulate.options import TrainingOptions, as_metrics
+from pgfl.simulate.options import Performance, TrainingOptions, as_metrics
 from pgfl.simulate.predictions import points
 from pgfl.simulate.problems import Objectives, check_clusters, classes_of, objective_of, with_classes
 from pgfl.simulate.progress import notebook_bar
 from pgfl.simulate.recorder import columns
 from pgfl.simulate.rho import with_rho
-from pgfl.simulate.simulator import Observer, Simulator, check_engine
+from pgfl.simulate.simulator import Observer, Simulator
 from pgfl.suggestions import friendly_signature, kind_of
 
 if TYPE_CHECKING:
@@ -180,9 +180,9 @@ def train(
     runs: int = TrainingOptions.runs,
     record_every: int = TrainingOptions.record_every,
     metrics: Iterable[str] = TrainingOptions.metrics,
-    engine: Library = TrainingOptions.engine,
+    engine: Library = Performance.engine,
     dtype: DTypeLike = TrainingOptions.dtype,
-    threads: int | None = TrainingOptions.threads,
+    threads: int | None = Performance.threads,
     stop: Stop = TrainingOptions.stop,
     checkpoints: Checkpoints | None = None,
     resume: bool = False,
@@ -227,8 +227,9 @@ def train(
     check_privacy(privacy)
     check_start(start, new_clients, moved_records)
     check_helpers(checkpoints, progress)
+    performance = Performance(engine, threads)
     options = TrainingOptions(
-        rounds, participants, privacy, seed, runs, record_every, as_metrics(metrics), dtype, threads, engine, stop
+        rounds, participants, privacy, seed, runs, record_every, as_metrics(metrics), dtype, stop, performance
     )
     with nullcontext(progress or None) if progress is not None else notebook_bar() as report:
         return train_runs(
@@ -285,7 +286,7 @@ def train_runs(
     known = None if earlier is None else earlier.rho
     algorithm = communicator.collective(lambda: with_rho(algorithm, objectives, first, options, communicator, known))
     notices: list[str] = []
-    options = with_engine(options, algorithm, objectives, first, communicator, notices)
+    options = choose_engine(options, algorithm, objectives, first, communicator, notices)
     batches = _batches(first, objectives, options, communicator)
     notices += warnings(first, algorithm, objectives, options, communicator)
     trained = _Trained(first, objectives, options, notices)
@@ -351,23 +352,13 @@ def _batches(
         pairs=len(first.server_ids) * min(len(first.cluster_ids), first.size) // communicator.size,
         runs_together=together * communicator.local_size,
         dtype=np.dtype(options.dtype).name,
-        engine=options.engine,
+        engine=options.performance.engine,
         private=options.privacy is not None,
         classes=classes_of(objectives) or 1,
-        kept=_most_kept(first, options),
+        sparse_share=engine_kind(options.performance.engine).sparse_share(first.features, options.dtype),
     )
     communicator.collective(lambda: memory.check(shape, held=first.features.nbytes))
     return [range(start, min(start + together, options.runs)) for start in range(0, options.runs, together)]
-
-
-def _most_kept(first: Federation, options: TrainingOptions) -> float:
-    """Return the largest share of the rows' registers that kernels may keep beside the rows."""
-    if options.engine != "numba" or not installed():
-        return 0.0
-    from pgfl.simulate.compiled.sparse import SAMPLED_ROWS, SPARSE_SHARE, mostly_zeros
-
-    rows = np.ascontiguousarray(first.features[:SAMPLED_ROWS], dtype=options.dtype)
-    return SPARSE_SHARE if mostly_zeros(rows) else 0.0
 
 
 @dataclass
@@ -451,7 +442,7 @@ class _Trained:
             encoding=self.first.encoding,
             x_norm=self.options.privacy.x_norm if self.options.privacy else None,
             dtype=np.dtype(self.options.dtype).name,
-            engine=self.options.engine,
+            engine=self.options.performance.engine,
             classes=classes_of(self.objectives),
             rho=self.rho,
             models=self.models,

@@ -23,7 +23,7 @@ from pgfl.drawing.networks import server_places
 from pgfl.errors import ConfigError
 from pgfl.experiment import run
 from pgfl.federation.federation import Federation
-from pgfl.simulate.engine_choice import installed
+from pgfl.simulate.engines import ENGINES
 
 if TYPE_CHECKING:
     from pgfl.config import Config
@@ -53,7 +53,7 @@ def loaded() -> bool:
 
 def load_behind(one_at_a_time: AbstractContextManager[Any]) -> None:
     """Load the kernels in a thread of their own; one process compiles them, and the next finds them in the cache."""
-    if installed():
+    if ENGINES["numba"].installed():
         threading.Thread(target=load, args=(one_at_a_time,), daemon=True).start()
 
 

@@ -14,7 +14,7 @@ from numba.core.dispatcher import Dispatcher
 
 from pgfl import PGFL, FedAvg, Hinge, Huber, Logistic, Privacy, Ridge, synthetic_regression, train
 from pgfl.privacy.noise import SeededNoise
-from pgfl.simulate import memory
+from pgfl.simulate.compiled import kind
 from pgfl.simulate.compiled.blocks import prepare
 from pgfl.simulate.layout import lay_out
 
@@ -66,8 +66,8 @@ def digest(name: str) -> str:
         return hashlib.sha256(block.problems.factors.tobytes() + block.problems.slack.tobytes()).hexdigest()
     data, algorithm, objective, options = FAMILIES[name]
     options = dict(options)
-    copied, noise = options.pop("copied", memory.COPIED), options.pop("noise", SeededNoise)
-    with patch.object(memory, "COPIED", copied), patch("pgfl.privacy.noise.SeededNoise", noise):
+    copied, noise = options.pop("copied", kind.COPIED), options.pop("noise", SeededNoise)
+    with patch.object(kind, "COPIED", copied), patch("pgfl.privacy.noise.SeededNoise", noise):
         result = train(data, algorithm, objective, rounds=4, engine="numba", **options)
     arrays = [result.models[0].clients, result.models[0].servers, *(result.history[one] for one in result.metrics)]
     return hashlib.sha256(b"".join(np.ascontiguousarray(one).tobytes() for one in arrays)).hexdigest()

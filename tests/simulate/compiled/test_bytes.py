@@ -10,7 +10,7 @@ from pgfl.simulate.compiled.cache import compiled
 from pgfl.simulate.compiled.lanes import lanes_of
 from pgfl.simulate.compiled.sparse import SPARSE_SHARE, byte_rows
 from pgfl.simulate.memory import Shape
-from pgfl.simulate.options import TrainingOptions
+from pgfl.simulate.options import Performance, TrainingOptions
 from pgfl.simulate.simulator import Simulator
 
 EVERYONE = np.array([0]), np.array([5])
@@ -115,7 +115,7 @@ def test_bytes_take_no_more_memory_than_is_counted_before_a_training(dtype):
     found = byte_rows(x, np.arange(0, 500, 10), np.full(50, 10))
     assert found[0].all() and found[1][-1] > 0.3 * 500 * x[0].nbytes / 64, "nearly as many as are ever kept"
     shape = {"clients": 50, "rows": 500, "dimension": 784, "pairs": 4, "dtype": np.dtype(dtype).name, "engine": "numba"}
-    counted = Shape(**shape, kept=SPARSE_SHARE).kernel_bytes - Shape(**shape).kernel_bytes
+    counted = Shape(**shape, sparse_share=SPARSE_SHARE).kernel_bytes - Shape(**shape).kernel_bytes
     assert sum(part.nbytes for part in found) < 0.5 * counted
 
 
@@ -130,7 +130,9 @@ def federation(run=0, dimension=300, spoilt=()):
 
 
 def played(data, objective=None, engine="numba", client="admm", dtype=np.float64, participants=3, threads=1, **more):
-    options = TrainingOptions(10, participants, engine=engine, dtype=dtype, threads=threads, **more)
+    options = TrainingOptions(
+        10, participants, dtype=dtype, **more, performance=Performance(engine=engine, threads=threads)
+    )
     simulator = Simulator(data, PGFL(rho=2.0, tau=0.2, client=client), objective or Logistic(), options)
     simulator.run(10)
     return simulator

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from pgfl import PGFL, ExactMixing, OneStep, Ridge, metrics, synthetic_regression
-from pgfl.simulate import memory
 from pgfl.simulate.checkpoint import Checkpoints
 from pgfl.simulate.compiled import engine as numba_engine
+from pgfl.simulate.compiled import kind
 from pgfl.simulate.compiled.orthogonal import OrthogonalRows
-from pgfl.simulate.options import TrainingOptions
+from pgfl.simulate.options import Performance, TrainingOptions
 from pgfl.simulate.simulator import Simulator
 
 SHAPES = {
@@ -28,7 +28,7 @@ SHAPES = {
 @pytest.fixture(autouse=True, params=["turned", "in place"])
 def rows(request, monkeypatch):
     if request.param == "in place":
-        monkeypatch.setattr(memory, "COPIED", 0)
+        monkeypatch.setattr(kind, "COPIED", 0)
     return request.param
 
 
@@ -38,7 +38,7 @@ def federation(**changes):
 
 
 def simulator(data, engine, algorithm=None, objective=None, rounds=30, **options):
-    chosen = TrainingOptions(rounds, engine=engine, **options)
+    chosen = TrainingOptions(rounds, **options, performance=Performance(engine=engine))
     return Simulator([data], algorithm or PGFL(rho=5.0, tau=0.3), objective or Ridge(0.01), chosen)
 
 
@@ -92,7 +92,7 @@ def test_a_checkpoint_goes_on_with_the_same_bits(tmp_path):
 def test_a_checkpoint_of_the_other_kernel_goes_on_from_its_duals(tmp_path, monkeypatch, rows):
     data = federation(**SHAPES["the paper's"])
     whole, first = (simulator(data, "numba") for _ in range(2))
-    monkeypatch.setattr(memory, "COPIED", 2**28 if rows == "in place" else 0)
+    monkeypatch.setattr(kind, "COPIED", 2**28 if rows == "in place" else 0)
     second = simulator(data, "numba")
     assert type(second.engine._coordinates) is not type(first.engine._coordinates)
     whole.run(20)

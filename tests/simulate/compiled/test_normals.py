@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from pgfl import synthetic_regression
+from pgfl.simulate.compiled.kind import CompiledKind
 from pgfl.simulate.compiled.noise import fill_rows, streams_of
 from pgfl.simulate.draws import ServerNormals
 from pgfl.simulate.layout import lay_out
@@ -27,7 +28,8 @@ def test_a_million_numbers_are_numpys():
 def test_servers_draw_the_same_numbers_either_way(participants, dtype):
     made = [synthetic_regression(servers=4, clients_per_server=9, dimension=7, seed=run, run=run) for run in range(2)]
     layout = lay_out(made)
-    plain, compiled = (ServerNormals(layout, participants, 5, dtype, compiled=chosen) for chosen in (False, True))
+    fill = CompiledKind().fill_rows(layout, 5, dtype)
+    plain, compiled = (ServerNormals(layout, participants, 5, dtype, fill=way) for way in (None, fill))
     for round in (1, 2, 2, 40, 65, 3, 41, 64):
         for clients in (np.arange(layout.clients), np.array([0, 1, 20, 36, 71]), np.arange(9, 18)):
             taking_part = (

@@ -4,13 +4,15 @@ import numpy as np
 import pytest
 
 from pgfl import PGFL, Ridge, synthetic_regression
-from pgfl.simulate.memory import COPIED, orthogonal_width
-from pgfl.simulate.options import TrainingOptions
+from pgfl.simulate.compiled.kind import COPIED, orthogonal_width
+from pgfl.simulate.options import Performance, TrainingOptions
 from pgfl.simulate.simulator import Simulator
 
 
 def played(data, dtype=np.float64, **options):
-    return Simulator([data], PGFL(), Ridge(0.01), TrainingOptions(9, engine="numba", dtype=dtype, **options))
+    return Simulator(
+        [data], PGFL(), Ridge(0.01), TrainingOptions(9, dtype=dtype, **options, performance=Performance(engine="numba"))
+    )
 
 
 def awkward(**changes):
@@ -69,7 +71,7 @@ def test_the_certificate_counts_how_oblique_the_rows_are(dtype):
 def test_clients_with_awkward_rows_have_the_models_of_numpy():
     data = awkward(samples=(1, 25))
     ours, theirs = (
-        Simulator([data], PGFL(tau=0.2), Ridge(0.1), TrainingOptions(30, engine=engine))
+        Simulator([data], PGFL(tau=0.2), Ridge(0.1), TrainingOptions(30, performance=Performance(engine=engine)))
         for engine in ("numba", "numpy")
     )
     ours.run(30), theirs.run(30)

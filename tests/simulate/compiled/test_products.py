@@ -4,11 +4,10 @@ import numpy as np
 import pytest
 
 from pgfl import PGFL, Huber, Ridge, synthetic_regression
-from pgfl.simulate import memory
-from pgfl.simulate.compiled import products
+from pgfl.simulate.compiled import kind, products
 from pgfl.simulate.compiled.cache import compiled
 from pgfl.simulate.compiled.lanes import lanes_of
-from pgfl.simulate.options import TrainingOptions
+from pgfl.simulate.options import Performance, TrainingOptions
 from pgfl.simulate.simulator import Simulator
 
 LENGTHS = (1, 2, 7, 8, 9, 15, 16, 17, 31, 33, 60, 64, 70)
@@ -99,7 +98,7 @@ def _federation(**changes):
 
 
 def _played(objective, look=lambda simulator: None, engine="numba", threads=1, **settings):
-    options = TrainingOptions(rounds=12, engine=engine, threads=threads, **settings)
+    options = TrainingOptions(rounds=12, **settings, performance=Performance(engine=engine, threads=threads))
     simulator = Simulator([_federation()], PGFL(tau=0.2), objective, options)
     for _ in range(12):
         simulator.run_round()
@@ -128,10 +127,10 @@ def test_looking_at_the_duals_changes_no_bit():
 
 
 def test_ridge_clients_have_the_same_bits_beside_clients_of_another_objective(monkeypatch):
-    monkeypatch.setattr(memory, "COPIED", 0)  # orthogonal rows are other numbers
+    monkeypatch.setattr(kind, "COPIED", 0)  # orthogonal rows are other numbers
     federation = _federation(clusters=2)
     objectives = {"cluster-0": Ridge(), "cluster-1": Huber()}
-    options = TrainingOptions(rounds=1, engine="numba")
+    options = TrainingOptions(rounds=1, performance=Performance(engine="numba"))
     alone, mixed = (Simulator([federation], PGFL(tau=0.0), given, options) for given in (Ridge(), objectives))
     assert alone.engine.blocks[0].ridge and not mixed.engine.blocks[0].ridge
     order = alone.layout.runs[0].order

@@ -8,10 +8,15 @@ from pgfl import equations as eq
 from pgfl.errors import PrivacyError
 from pgfl.privacy.noise import SeededNoise
 from pgfl.privacy.trust import SeededPairNoise, Trust
-from pgfl.simulate.compiled.noise import add_to_means_and_share, draw_release_and_average, release_and_average
+from pgfl.simulate.compiled.noise import (
+    ServerStreams,
+    add_to_means_and_share,
+    draw_release_and_average,
+    release_and_average,
+)
 from pgfl.simulate.draws import ServerNormals
 from pgfl.simulate.layout import lay_out
-from pgfl.simulate.options import TrainingOptions
+from pgfl.simulate.options import Performance, TrainingOptions
 from pgfl.simulate.simulator import Simulator
 
 CLIENTS, BOUNDS = np.array([0, 2, 3, 5, 8]), np.array([0, 2, 2, 5])
@@ -81,7 +86,7 @@ def test_numbers_that_are_drawn_where_they_are_needed_are_those_of_every_servers
     """In any order of rounds, whoever of a server takes part, and though others' rounds come in between."""
     shape = {"servers": 4, "clients_per_server": 6, "dimension": dimension, "samples": (2, 3)}
     layout = lay_out([synthetic_regression(**shape, seed=run, run=run) for run in range(2)])
-    plain, compiled = (ServerNormals(layout, participants, 5, compiled=chosen) for chosen in (False, True))
+    plain, compiled = (ServerNormals(layout, participants, 5, fill=fill) for fill in (None, ServerStreams(layout, 5)))
     random, first_two = np.random.default_rng(0), np.arange(layout.clients) % 6 < 2
     model, dual = random.standard_normal((2, layout.clients, dimension))
     for round in (1, 2, 3, 3, 40, 65, 33, 34, 35, 2, 41, 64, 65):
@@ -96,7 +101,7 @@ def test_numbers_that_are_drawn_where_they_are_needed_are_those_of_every_servers
             normals = plain(clients, round, dimension)
             assert release_and_average(clients, bounds, sigma, normals, *vectors, *results[:2])
             np.testing.assert_array_equal(compiled(clients, round, dimension), normals)
-            drawn = (layout.client_server, compiled.streams, *compiled.place(round))
+            drawn = (layout.client_server, compiled.fill.states, *compiled.place(round))
             assert draw_release_and_average(clients, bounds, sigma, *drawn, *vectors, *results[2:])
             np.testing.assert_array_equal(results[2], results[0])
             np.testing.assert_array_equal(results[3], results[1])
@@ -111,8 +116,8 @@ def test_compiled_noise_of_means_is_the_plain_one_bit_by_bit(level, dimension):
     shape = {"servers": 4, "clients_per_server": 9, "dimension": dimension, "samples": (2, 3)}
     layout = lay_out([synthetic_regression(**shape, seed=run, run=run) for run in range(2)])
     plain, compiled = (
-        SeededPairNoise(Trust(level), ServerNormals(layout, "all", 5, server_of=layout.pair_server, compiled=chosen))
-        for chosen in (False, True)
+        SeededPairNoise(Trust(level), ServerNormals(layout, "all", 5, server_of=layout.pair_server, fill=fill))
+        for fill in (None, ServerStreams(layout, 5))
     )
     random = np.random.default_rng(0)
     for round in (1, 2, 3, 3, 40, 2, 41):
@@ -129,7 +134,7 @@ def test_compiled_noise_of_means_is_the_plain_one_bit_by_bit(level, dimension):
         expected = plain.release(models, means[places], starts, sigma, places, round)
         released = np.full((layout.clients, dimension), 7.0)
         deviations, place = compiled.deviations(sigma, np.diff(bounds)[places]), compiled.normals.place(round)
-        drawn_from = (layout.pair_server, compiled.normals.streams, *place)
+        drawn_from = (layout.pair_server, compiled.normals.fill.states, *place)
         add_to_means_and_share(clients, bounds, places, deviations, *drawn_from, means, released)
         np.testing.assert_array_equal(means[places], expected)
         assert (np.delete(means, places, axis=0) == 0.0).all() and (np.delete(released, clients, axis=0) == 7.0).all()
@@ -141,7 +146,12 @@ def test_engines_release_the_same_means_and_count_the_same_charges(trust):
     made = synthetic_regression(servers=3, clients_per_server=12, dimension=9, samples=(20, 30), graph="ring", seed=1)
     privacy = Privacy(x_norm=1.0, phi0=1e-3, trust=trust, contributors=3)
     results = [
-        Simulator([made], PGFL(0.5, client="gradient"), Huber(), TrainingOptions(20, 8, privacy, engine=engine))
+        Simulator(
+            [made],
+            PGFL(0.5, client="gradient"),
+            Huber(),
+            TrainingOptions(20, 8, privacy, performance=Performance(engine=engine)),
+        )
         for engine in ("numpy", "numba")
     ]
     for simulator in results:
@@ -155,18 +165,18 @@ def test_engines_release_the_same_means_and_count_the_same_charges(trust):
 
 def test_nothing_is_drawn_for_a_release_that_is_refused():
     layout = lay_out([synthetic_regression(servers=4, clients_per_server=3, dimension=4, samples=(2, 3))])
-    normals, everyone = ServerNormals(layout, 3, 5, compiled=True), np.arange(12)
-    before = normals.streams.copy()
-    given = (everyone, np.arange(13), 1.0 * (everyone != 5), layout.client_server, normals.streams)
+    normals, everyone = ServerNormals(layout, 3, 5, fill=ServerStreams(layout, 5)), np.arange(12)
+    before = normals.fill.states.copy()
+    given = (everyone, np.arange(13), 1.0 * (everyone != 5), layout.client_server, normals.fill.states)
     out = np.full((12, 4), 7.0)
     assert not draw_release_and_average(*given, *normals.place(1), np.ones((12, 4)), out, np.ones((12, 1)), out, out)
     assert (out == 7.0).all()
-    np.testing.assert_array_equal(normals.streams, before)
+    np.testing.assert_array_equal(normals.fill.states, before)
 
 
 def test_an_engine_whose_noise_is_wrong_releases_nothing():
     made = synthetic_regression(servers=3, clients_per_server=4, dimension=9, samples=(2, 5), graph="ring", seed=1)
-    options = TrainingOptions(20, 2, Privacy(x_norm=1.0, phi0=1e-3), engine="numba")
+    options = TrainingOptions(20, 2, Privacy(x_norm=1.0, phi0=1e-3), performance=Performance(engine="numba"))
     simulator = Simulator([made], PGFL(), Huber(), options)
     simulator.run_round()
     engine, before = simulator.engine, simulator.state.released.copy()

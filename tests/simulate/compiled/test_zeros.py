@@ -8,7 +8,7 @@ from pgfl.simulate.compiled import sparse as numba_rows
 from pgfl.simulate.compiled.cache import compiled
 from pgfl.simulate.compiled.margins import _chance, _chance_in_lanes
 from pgfl.simulate.compiled.sparse import sparse_rows
-from pgfl.simulate.options import TrainingOptions
+from pgfl.simulate.options import Performance, TrainingOptions
 from pgfl.simulate.simulator import Simulator
 
 
@@ -21,7 +21,7 @@ def federation(dimension, share=0.03):
 
 
 def played(data, objective, engine, client="admm", dtype=np.float64):
-    options = TrainingOptions(rounds=10, participants=3, engine=engine, dtype=dtype)
+    options = TrainingOptions(rounds=10, participants=3, dtype=dtype, performance=Performance(engine=engine))
     simulator = Simulator([data], PGFL(rho=2.0, tau=0.2, client=client), objective, options)
     return simulator.run(10)
 
@@ -33,7 +33,7 @@ def test_leaving_out_zeros_changes_no_bit(monkeypatch, dimension, dtype, client)
     data = federation(dimension)
     kept = played(data, Logistic(), "numba", client, dtype)
     used = []
-    monkeypatch.setattr(numba_rows, "without_zeros", lambda rows: used.append(sparse_rows(rows)))
+    monkeypatch.setattr(numba_rows, "sparse_rows", lambda rows: used.append(sparse_rows(rows)))
     whole = played(data, Logistic(), "numba", client, dtype)
     assert (used[0] is None) == (dimension == 8 and dtype is np.float32), "shorter than a register"
     for name in ("model", "dual", "server_models"):

@@ -14,7 +14,7 @@ from pgfl.lab.audit.cases import ROUNDS, Case
 from pgfl.lab.audit.subjects import Integers, LyingServer, Mechanism, Played
 from pgfl.privacy import lattice
 from pgfl.privacy.trust import LatticePairNoise, PairNoise, SharedNoise, Trust
-from pgfl.simulate.options import TrainingOptions
+from pgfl.simulate.options import Performance, TrainingOptions
 from pgfl.simulate.simulator import Simulator
 
 
@@ -38,7 +38,9 @@ def _played(case: Case, mechanism: Mechanism, worlds: Integers, seed: int, engin
     colluders = case.privacy.colluders if case.privacy.trust == "masked" and mechanism.privacy.noise == "secure" else 0
     spies = Spies(mechanism, colluders)
     wiretap = _Wiretap(LyingServer(case, len(worlds), case.contributors), spies)
-    options = TrainingOptions(rounds=ROUNDS, privacy=mechanism.privacy, seed=seed, metrics=(), engine=engine)
+    options = TrainingOptions(
+        rounds=ROUNDS, privacy=mechanism.privacy, seed=seed, metrics=(), performance=Performance(engine=engine)
+    )
     federation = case.federation(worlds)
     simulator = Simulator([federation], mechanism.algorithm, mechanism.objective, options, observers=[wiretap])
     plan, noise = simulator.plan, simulator.engine.pair_noise

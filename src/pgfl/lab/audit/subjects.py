@@ -25,7 +25,7 @@ from pgfl.privacy.mechanism import Plan
 from pgfl.privacy.noise import NoiseSource, SecureNoise, SeededNoise
 from pgfl.privacy.request import Privacy
 from pgfl.privacy.trust import Contributions, PairNoise, SharedNoise, masked_contributions
-from pgfl.simulate.options import TrainingOptions
+from pgfl.simulate.options import Performance, TrainingOptions
 from pgfl.simulate.simulator import Simulator
 from pgfl.streams import Purpose, stream
 
@@ -193,7 +193,9 @@ def _release(noise: NoiseSource, sigma: float, client: int, round: int) -> Calla
 def in_simulator(case: Case, mechanism: Mechanism, worlds: Integers, seed: int, engine: Library = "numpy") -> Played:
     """The simulator, with one server per trial; the wiretap observes every round and replaces the servers' models."""
     wiretap = _Wiretap(LyingServer(case, len(worlds), 1))
-    options = TrainingOptions(rounds=ROUNDS, privacy=mechanism.privacy, seed=seed, metrics=(), engine=engine)
+    options = TrainingOptions(
+        rounds=ROUNDS, privacy=mechanism.privacy, seed=seed, metrics=(), performance=Performance(engine=engine)
+    )
     federation = case.federation(worlds)
     simulator = Simulator([federation], mechanism.algorithm, mechanism.objective, options, observers=[wiretap])
     assert simulator.plan is not None

@@ -20,7 +20,7 @@ from pgfl.federation.synthetic import synthetic_regression
 from pgfl.metrics import deviation
 from pgfl.objectives import Objective, Ridge
 from pgfl.privacy.request import Privacy
-from pgfl.simulate.options import TrainingOptions
+from pgfl.simulate.options import Performance, TrainingOptions
 from pgfl.simulate.simulator import Simulator
 from pgfl.simulate.training import train
 
@@ -219,7 +219,12 @@ class TailAverage:
         trial = self.trial
         federations = [trial.data.federation(seed, run) for run in range(runs)]
         options = TrainingOptions(
-            trial.rounds, trial.participants, trial.privacy, seed=seed, metrics=(), engine=ENGINE, threads=1
+            trial.rounds,
+            trial.participants,
+            trial.privacy,
+            seed=seed,
+            metrics=(),
+            performance=Performance(engine=ENGINE, threads=1),
         )
         mean = _Mean(trial.rounds - round(self.share * trial.rounds))
         simulator = Simulator(federations, trial.algorithm, trial.objective, options, observers=[mean])

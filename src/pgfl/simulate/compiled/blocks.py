@@ -17,11 +17,11 @@ from pgfl.objectives import Hinge, Huber, Logistic, Objective, Ridge
 from pgfl.objectives.interface import GOAL, tolerance_for
 from pgfl.simulate.compiled import kernels as compiled
 from pgfl.simulate.compiled.factors import Problems, factor
+from pgfl.simulate.compiled.kind import ROWS_PER_FEATURE
 from pgfl.simulate.compiled.lanes import BYTES
 from pgfl.simulate.compiled.margins import HINGE, HUBER, LOGISTIC, RIDGE
 from pgfl.simulate.compiled.products import registers_of
 from pgfl.simulate.compiled.sparse import Forms, choose_forms
-from pgfl.simulate.engine_choice import ROWS_PER_FEATURE
 from pgfl.simulate.layout import Layout
 from pgfl.simulate.problems import Block, Objectives, block_of, objective_of, pairs_of
 

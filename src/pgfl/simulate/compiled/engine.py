@@ -32,12 +32,17 @@ from pgfl.simulate.compiled.coordinates import (
     unpack_coordinates,
 )
 from pgfl.simulate.compiled.gradients import average_and_learn, gradient_phase, gradient_phase_in_registers
-from pgfl.simulate.compiled.noise import add_to_means_and_share, draw_release_and_average, release_and_average
+from pgfl.simulate.compiled.kind import orthogonal_width
+from pgfl.simulate.compiled.noise import (
+    ServerStreams,
+    add_to_means_and_share,
+    draw_release_and_average,
+    release_and_average,
+)
 from pgfl.simulate.compiled.orthogonal import OrthogonalRows, orthogonal_phase, orthogonal_rows
 from pgfl.simulate.draws import ServerNormals
 from pgfl.simulate.engine import CLIENTS_AT_A_TIME, Engine, Part, Participation, State
 from pgfl.simulate.layout import Layout
-from pgfl.simulate.memory import orthogonal_width
 from pgfl.simulate.neighbourhoods import NeighbourhoodOfPairs
 
 
@@ -101,7 +106,8 @@ class CompiledEngine(Engine):
             return False
         state, normals, flat, bounds, sigma = self.state, self.noise.normals, part.flat, part.mean.indptr, part.sigma
         models, duals, shares, released = state.models, state.duals, part.shares, state.released_models
-        if isinstance(normals, ServerNormals) and (streams := normals.streams) is not None:
+        if isinstance(normals, ServerNormals) and isinstance(normals.fill, ServerStreams):
+            streams = normals.fill.states
             servers, (block, within, rows) = self.layout.client_server, normals.place(number)
             return draw_release_and_average(
                 flat, bounds, sigma, servers, streams, block, within, rows, models, duals, shares, released, means
@@ -115,8 +121,9 @@ class CompiledEngine(Engine):
         if type(noise) is not SeededPairNoise or part.sigma is None or released is None:
             return False
         normals, bounds = noise.normals, part.mean.indptr
-        if not isinstance(normals, ServerNormals) or (streams := normals.streams) is None:
+        if not isinstance(normals, ServerNormals) or not isinstance(normals.fill, ServerStreams):
             return False
+        streams = normals.fill.states
         places = part.contributing.nonzero()[0]
         starts = bounds[places]
         deviations = noise.deviations(part.sigma[starts], bounds[places + 1] - starts)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import cached_property
 
 import numpy as np
 from llvmlite import ir
@@ -10,7 +11,7 @@ from numba import types
 from numba.extending import intrinsic
 from numba.np.random._constants import fi_double, ki_double, wi_double, ziggurat_nor_inv_r, ziggurat_nor_r
 
-from pgfl.arrays import Array
+from pgfl.arrays import AnyFloats, Array, Ints
 from pgfl.simulate.compiled.cache import compiled, inlined, part, rounded, rounded_part
 from pgfl.simulate.compiled.lanes import (
     broadcast,
@@ -23,6 +24,8 @@ from pgfl.simulate.compiled.lanes import (
     total,
     zeros,
 )
+from pgfl.simulate.layout import Layout
+from pgfl.streams import Purpose, key_of
 
 # mypy: disable-error-code="arg-type, assignment, misc, no-any-return, no-untyped-call, no-untyped-def, return-value"
 # mypy: disable-error-code="untyped-decorator"
@@ -52,6 +55,24 @@ def streams_of(keys: Array, servers: Array) -> Array:
     states[:, KEY], states[:, OTHER_KEY] = keys.T
     states[:, SERVER], states[:, BLOCK] = servers, UNSET
     return states
+
+
+class ServerStreams:
+    """The streams of all servers of a layout: kernels draw from `states`, and others have rows filled."""
+
+    def __init__(self, layout: Layout, seed: int) -> None:
+        self._layout, self._seed = layout, seed
+
+    @cached_property
+    def states(self) -> Array:
+        """The state of every server's stream, which drawing changes."""
+        keys = [key_of(self._seed, run, Purpose.PRIVACY_NOISE) for run, _ in self._layout.server_keys]
+        servers = [server for _, server in self._layout.server_keys]
+        return streams_of(np.array(keys, dtype=np.uint64), np.array(servers, dtype=np.uint64))
+
+    def __call__(self, servers: Ints, bounds: Ints, round: int, out: AnyFloats) -> None:
+        """Fill out[bounds[i] : bounds[i + 1]] with the first numbers of the i-th server's stream of a round."""
+        fill_rows(self.states, servers, bounds, round, out)
 
 
 @inlined
