@@ -118,7 +118,8 @@ def test_report_and_lab_never_reach_into_an_engine(room):
 def test_public_names_are_these():
     assert pgfl.__all__ == [
         "PGFL", "Bounds", "ClientData", "Column", "Comparison", "Decaying", "ExactMixing", "Facts", "FedAvg",
-        "Federation", "Graph", "Hinge", "Huber", "Logistic", "MarginObjective", "Model", "Objective", "OneStep",
+        "Federation", "Graph", "Hinge", "Huber", "Logistic", "MarginObjective", "Model", "Objective", "Observer",
+        "OneStep",
         "Privacy", "Result", "Ridge", "Softmax", "TestSet", "mnist_federation", "plan",
         "synthetic_regression", "train",
     ]  # fmt: skip

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pgfl.results.comparison import Comparison
     from pgfl.results.model import Model
     from pgfl.results.result import Result
+    from pgfl.simulate.observers import Observer
     from pgfl.simulate.training import train
 
 __version__ = "0.1.0"
@@ -42,6 +43,7 @@ __all__ = [
     "MarginObjective",
     "Model",
     "Objective",
+    "Observer",
     "OneStep",
     "Privacy",
     "Result",
@@ -69,6 +71,7 @@ _HOMES = {
     "pgfl.results.result": ("Result",),
     "pgfl.algorithms.schedules": ("Decaying",),
     "pgfl.federation.graphs": ("Graph",),
+    "pgfl.simulate.observers": ("Observer",),
     "pgfl.simulate.training": ("train",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -23,10 +23,14 @@ from pgfl.simulate.checkpoint import Checkpoints
 from pgfl.simulate.communicator import SINGLE_PROCESS, Communicator
 from pgfl.simulate.engines import check_engine
 from pgfl.simulate.mpi.launcher import ALIASES
+from pgfl.simulate.observers import Observer
 from pgfl.simulate.options import Performance, TrainingOptions
+from pgfl.simulate.problems import Objectives
 from pgfl.simulate.progress import LiveHistory
-from pgfl.simulate.simulator import Observer
 from pgfl.simulate.training import Progress, train_runs
+
+Federations = Callable[[int, Sequence[int] | None], Federation]
+"""The federation of a run, or its part at some servers."""
 
 
 def run(
@@ -42,14 +46,17 @@ def run(
     """Train as the config says; with a folder, checkpoints are kept there and `resume` goes on from them.
 
     On several processes, each builds its own part of the data, and the first one has the whole result. `observers` are
-    called after every round. A caller whose process has `kernels_loaded` has them used for short trainings, too.
+    called at the start, after every round and at the end. A caller whose process has `kernels_loaded` has them used for short trainings, too.
     """
-    options = communicator.collective(lambda: _options(config, communicator, kernels_loaded))
-    start = communicator.collective(lambda: _start(config))
     local_size = communicator.local_size
-    communicator.collective(lambda: memory.check_config(config, communicator.size, local_size))
-    checkpoints = None if out is None else communicator.collective(lambda: _checkpoints(config, out, communicator))
-    federation_of = communicator.collective(lambda: federations(config))
+
+    def prepare() -> tuple[TrainingOptions, Result | None, Checkpoints | None, Federations]:
+        options, start = _options(config, communicator, kernels_loaded), _start(config)
+        memory.check_config(config, communicator.size, local_size)
+        checkpoints = None if out is None else _checkpoints(config, out, communicator)
+        return options, start, checkpoints, federations(config)
+
+    options, start, checkpoints, federation_of = communicator.collective(prepare)
 
     @cache
     def owners_of(run: int) -> Ints | None:
@@ -61,11 +68,16 @@ def run(
         return federation_of(run, servers)
 
     owners_of(0)
-    first = communicator.collective(lambda: part_of(0))
+
+    def build() -> tuple[Federation, Objectives]:
+        first = part_of(0)
+        return first, build_objectives(config.objective, first.cluster_ids)
+
+    first, objectives = communicator.collective(build)
     result = train_runs(
         lambda run: first if run == 0 else part_of(run),
         build_algorithm(config.algorithm, config.graph.mixing),
-        communicator.collective(lambda: build_objectives(config.objective, first.cluster_ids)),
+        objectives,
         options,
         checkpoints=checkpoints,
         resume=resume,

@@ -24,6 +24,7 @@ from pgfl.results.result import Result
 from pgfl.simulate import progress as live_history
 from pgfl.simulate.checkpoint import Checkpoints
 from pgfl.simulate.communicator import SINGLE_PROCESS
+from pgfl.simulate.observers import Observer
 from pgfl.simulate.options import Performance, TrainingOptions
 from pgfl.simulate.simulator import Simulator
 
@@ -121,7 +122,7 @@ def test_an_attack_that_learns_from_all_messages_stays_at_the_noise_unless_the_d
     assert max(learnt_attack(Overheard(lambda: planted(PGFL(rho=RHO)), seed=1))) < 1e-8
 
 
-class Wiretap:
+class Wiretap(Observer):
     """Observes all that is sent in every round of a simulation."""
 
     def __init__(self):

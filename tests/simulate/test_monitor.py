@@ -10,6 +10,7 @@ from pgfl.errors import ConfigError, Diverged, SolverError
 from pgfl.results.result import Result
 from pgfl.results.verdict import SETTLED, remaining
 from pgfl.simulate.checkpoint import Checkpoints
+from pgfl.simulate.observers import Observer
 from pgfl.simulate.options import TrainingOptions
 from pgfl.simulate.simulator import Simulator
 from tests.real_data import federation
@@ -17,7 +18,7 @@ from tests.real_data import federation
 ENOUGH = {"diabetes": (2.0, 1800), "fair": (2.0, 250), "breast_cancer": (0.5, 500), "digits": (0.5, 500)}
 
 
-class Estimates:
+class Estimates(Observer):
     """The estimated distance and the server models wherever the monitor looks."""
 
     def __init__(self):

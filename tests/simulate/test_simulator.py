@@ -8,8 +8,10 @@ from pgfl.config import parse
 from pgfl.errors import ConfigError, Interrupted, ResultError
 from pgfl.results.folder import CHECKPOINT, CONFIG, RunFolder, is_complete
 from pgfl.simulate.communicator import SINGLE_PROCESS
+from pgfl.simulate.engines import check_engine
+from pgfl.simulate.observers import Observer
 from pgfl.simulate.options import TrainingOptions
-from pgfl.simulate.simulator import Replay, Simulator, check_engine
+from pgfl.simulate.simulator import Replay, Simulator
 from tests.sample_results import sample_result
 
 PRIVACY = Privacy(phi0=1e-2, zeta=0.99, x_norm=2.0)
@@ -19,7 +21,7 @@ def federation(run=0):
     return synthetic_regression(servers=4, clients_per_server=5, clusters=2, dimension=6, samples=(2, 5), run=run)
 
 
-class Noting:
+class Noting(Observer):
     def __init__(self, name, notes):
         self.name, self.notes = name, notes
 

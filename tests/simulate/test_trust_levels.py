@@ -14,6 +14,7 @@ from pgfl.privacy.trust import Trust
 from pgfl.results.arrays import SIMULATION_ONLY
 from pgfl.simulate import training
 from pgfl.simulate.checkpoint import Checkpoints
+from pgfl.simulate.observers import Observer
 from pgfl.simulate.options import Performance, TrainingOptions
 from pgfl.simulate.simulator import Replay, Simulator
 from tests import bridges, oracle
@@ -81,7 +82,7 @@ def assert_same(case, library):
 # --- the noise and the accounts, worked out once more by plain loops --------------------------------------------------
 
 
-class Watched:
+class Watched(Observer):
     """What each round released and from what, pair by pair."""
 
     def __init__(self):

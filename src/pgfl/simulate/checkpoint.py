@@ -21,13 +21,14 @@ from pgfl.errors import ResultError
 from pgfl.files import make_folder, write_atomically
 from pgfl.results.state import note_checkpoint, one_process
 from pgfl.simulate.communicator import SINGLE_PROCESS, Arrays, Communicator
+from pgfl.simulate.observers import Observer
 
 if TYPE_CHECKING:
     from pgfl.simulate.layout import Layout
     from pgfl.simulate.simulator import Simulator
 
 
-class Checkpoints:
+class Checkpoints(Observer):
     """The checkpoints of one experiment; `fingerprint` names everything that determines its result.
 
     `keep_clean=False` leaves out the clean client models, which no later round depends on, and what was measured on

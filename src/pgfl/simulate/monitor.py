@@ -17,6 +17,7 @@ from pgfl.algorithms.server_rules import ExactDiffusion
 from pgfl.arrays import AnyArray, AnyFloats
 from pgfl.objectives import Huber
 from pgfl.results.verdict import STOPS, Noise, Setting, Verdict, Window, is_diverging, judged, remaining
+from pgfl.simulate.observers import Observer
 from pgfl.simulate.problems import objective_of
 from pgfl.simulate.totals import Totals
 
@@ -31,7 +32,7 @@ LATE_ROUNDS = 30  # of whose noise the final models still hold most
 LONG_ENOUGH = 0.5  # of the window before: the length at which a window that is cut short counts
 
 
-class Monitor:
+class Monitor(Observer):
     """Follows all runs of a simulator; ends it when a single run diverges or, if `stops`, has converged."""
 
     def __init__(self, simulator: Simulator, stops: bool = False) -> None:

@@ -17,6 +17,7 @@ from pgfl.errors import ResultError
 from pgfl.files import write_text
 from pgfl.results.folder import LIVE
 from pgfl.results.report.figures import news
+from pgfl.simulate.observers import Observer
 from pgfl.simulate.recorder import columns
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ BETWEEN_WRITES = 0.5  # seconds
 MOST_ROWS = 1000
 
 
-class LiveHistory:
+class LiveHistory(Observer):
     """An observer that writes the history so far to a run's folder, now and then.
 
     With privacy on, the file holds what the finished history may show, and nothing else.

@@ -19,6 +19,7 @@ from pgfl.arrays import AnyArray, Ints
 from pgfl.arrays import AnyFloats as Floats
 from pgfl.results.measures import ClientFigures
 from pgfl.simulate.engine import CLIENTS_AT_A_TIME, Engine
+from pgfl.simulate.observers import Observer
 from pgfl.simulate.predictions import CLUSTERS_SHOWN, HeldOut
 from pgfl.simulate.problems import Objectives, objective_of
 from pgfl.simulate.totals import Totals
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 Columns = dict[str, AnyArray]
 
 
-class Recorder:
+class Recorder(Observer):
     """Collects the history of an engine's runs; as an observer, every `every` rounds and at the end."""
 
     def __init__(self, engine: Engine, objectives: Objectives, wanted: Iterable[str], every: int, last: int) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -23,20 +23,13 @@ from pgfl.simulate.engines import choose_engine, engine_kind
 from pgfl.simulate.layout import Layout, RunLayout, lay_out
 from pgfl.simulate.monitor import Monitor
 from pgfl.simulate.neighbourhoods import Network
+from pgfl.simulate.observers import Observer
 from pgfl.simulate.options import TrainingOptions
 from pgfl.simulate.problems import Objectives, model_length, objective_of
 from pgfl.simulate.recorder import Recorder
 
 if TYPE_CHECKING:
     from pgfl.privacy.mechanism import Plan
-
-
-class Observer(Protocol):
-    """Something that looks at a simulation after every round."""
-
-    def on_round(self, simulator: Simulator) -> None:
-        """Called after every round."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -86,8 +79,7 @@ class Simulator:
             self.options = choose_engine(self.options, algorithm, self.objectives, federations[0], communicator)
         self._kind = engine_kind(self.options.performance.engine)
         self._xp = self._kind.namespace() if xp is None else xp
-        length = communicator.collective(lambda: model_length(self.objectives, federations[0]))
-        bounded = communicator.collective(lambda: [self._bounded(federation) for federation in federations])
+        length, bounded = communicator.collective(lambda: self._checked(federations))
         self.layout = lay_out(bounded, first_run, algorithm.personalised, owners, communicator, length)
         private = self._privacy()
         self.plan = private.plan if private else None
@@ -137,10 +129,14 @@ class Simulator:
         last, state = self.options.rounds if rounds is None else rounds, self.state
         self._spent_seen = None
         self._look_for_end()
+        for observer in self.observers:
+            observer.on_start(self)
         while state.round < last and self.ended_by is None:
             state = self.run_round()
         if self.ended_by != "diverging":
             self.engine.check_finite()
+        for observer in self.observers:
+            observer.on_end(self)
         return state
 
     def end(self, reason: EndedBy) -> None:
@@ -225,6 +221,11 @@ class Simulator:
         released = np.array(self.state.released[place.clients])[place.position]
         released[plan.releases[place.clients][place.position] == 0] = np.nan
         return released
+
+    def _checked(self, federations: Sequence[Federation]) -> tuple[int, list[Federation]]:
+        """Return the length of a model, and the federations within the bounds of privacy."""
+        length = model_length(self.objectives, federations[0])
+        return length, [self._bounded(federation) for federation in federations]
 
     def _bounded(self, federation: Federation) -> Federation:
         """Return the federation within the bounds of privacy, with targets that its objectives can use."""

@@ -34,13 +34,14 @@ from pgfl.simulate.communicator import SINGLE_PROCESS, Communicator, Gathering
 from pgfl.simulate.continuing import Continuation, state_of
 from pgfl.simulate.engines import check_engine, choose_engine, engine_kind
 from pgfl.simulate.notices import warnings
+from pgfl.simulate.observers import Observer
 from pgfl.simulate.options import Performance, TrainingOptions, as_metrics
 from pgfl.simulate.predictions import points
 from pgfl.simulate.problems import Objectives, check_clusters, classes_of, objective_of, with_classes
 from pgfl.simulate.progress import notebook_bar
 from pgfl.simulate.recorder import columns
 from pgfl.simulate.rho import with_rho
-from pgfl.simulate.simulator import Observer, Simulator
+from pgfl.simulate.simulator import Simulator
 from pgfl.suggestions import friendly_signature, kind_of
 
 if TYPE_CHECKING:
@@ -135,8 +136,8 @@ def check_spent_once(federation: Federation, privacy: Privacy | None, runs: int)
         )
 
 
-def check_helpers(checkpoints: object, progress: object) -> None:
-    """Raise for checkpoints and a progress report that cannot be used."""
+def check_helpers(checkpoints: object, progress: object, observers: object = ()) -> None:
+    """Raise for checkpoints, a progress report and observers that cannot be used."""
     if checkpoints is not None and not isinstance(checkpoints, Checkpoints):
         raise UsageError(
             f"checkpoints takes a Checkpoints; got {kind_of(checkpoints)}: write "
@@ -147,6 +148,9 @@ def check_helpers(checkpoints: object, progress: object) -> None:
             "progress takes a function of the rounds done, the rounds in all and the news, or False for no bar in "
             f"notebooks; got {kind_of(progress)}."
         )
+    for one in observers if isinstance(observers, Sequence) else (observers,):
+        if not isinstance(one, Observer):
+            raise UsageError(f"observers takes a list of objects whose class extends Observer; got {kind_of(one)}.")
 
 
 def _advice(value: object, wanted: type) -> str:
@@ -187,6 +191,7 @@ def train(
     checkpoints: Checkpoints | None = None,
     resume: bool = False,
     progress: Progress | Literal[False] | None = None,
+    observers: Sequence[Observer] = (),
     start: Result | None = None,
     new_clients: Sequence[str] = (),
     moved_records: bool | None = None,
@@ -211,7 +216,8 @@ def train(
     whether they have; a single run that diverges is always stopped.
 
     In a notebook, training that takes longer than a moment shows a progress bar, unless `progress` is False. Elsewhere
-    `progress` is a function of the rounds done, the rounds in all and the newest measures.
+    `progress` is a function of the rounds done, the rounds in all and the newest measures. `observers` are called at
+    the start, after every round and at the end (see `Observer`).
 
     >>> from pgfl import PGFL, Ridge, synthetic_regression, train
     >>> federation = synthetic_regression(servers=4, clients_per_server=6, dimension=5, samples=(4, 8), seed=1)
@@ -226,7 +232,7 @@ def train(
     check_objective(objective)
     check_privacy(privacy)
     check_start(start, new_clients, moved_records)
-    check_helpers(checkpoints, progress)
+    check_helpers(checkpoints, progress, observers)
     performance = Performance(engine, threads)
     options = TrainingOptions(
         rounds, participants, privacy, seed, runs, record_every, as_metrics(metrics), dtype, stop, performance
@@ -240,6 +246,7 @@ def train(
             checkpoints=checkpoints,
             resume=resume,
             progress=report,
+            observers=observers,
             start=start,
             stated=Statement(tuple(new_clients), moved_records),
         )
@@ -273,9 +280,7 @@ def train_runs(
     options = options if earlier is None else earlier.options(options)
     communicator.collective(lambda: check_engine(options, communicator.size))
     owners_of(0)
-    first = communicator.collective(lambda: federation_of(0))
-    communicator.collective(lambda: check_clusters(objectives, first.cluster_ids))
-    communicator.collective(lambda: check_spent_once(first, options.privacy, options.runs))
+    first = communicator.collective(lambda: _first_federation(federation_of, objectives, options))
     if options.privacy is not None:
         options = replace(options, privacy=options.privacy.completed(first.encoding))
     digests = None
@@ -323,6 +328,14 @@ def train_runs(
     result = trained.result(time.perf_counter() - began)
     result.digests = digests
     return result if earlier is None else earlier.joined(result)
+
+
+def _first_federation(federation_of: FederationOfRun, objectives: Objectives, options: TrainingOptions) -> Federation:
+    """Return the federation of the first run, if the objectives and the privacy suit it."""
+    first = federation_of(0)
+    check_clusters(objectives, first.cluster_ids)
+    check_spent_once(first, options.privacy, options.runs)
+    return first
 
 
 def _digests(first: Federation, privacy: Privacy, earlier: Continuation | None) -> RecordDigests | None:
@@ -463,7 +476,7 @@ class _Trained:
         )
 
 
-class _Reporter:
+class _Reporter(Observer):
     """An observer that reports the progress of all runs, at most every tenth of a second."""
 
     def __init__(self, progress: Progress) -> None:

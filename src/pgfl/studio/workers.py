@@ -24,6 +24,7 @@ from pgfl.errors import ConfigError
 from pgfl.experiment import run
 from pgfl.federation.federation import Federation
 from pgfl.simulate.engines import ENGINES
+from pgfl.simulate.observers import Observer
 
 if TYPE_CHECKING:
     from pgfl.config import Config
@@ -243,7 +244,7 @@ def _model(result: Result, federation: Federation, q: int, model: Any) -> tuple[
     return result.cluster_ids[q], float(np.linalg.norm(model)), error
 
 
-class _Wanted:
+class _Wanted(Observer):
     """An observer that ends a training which is not wanted any more."""
 
     def __init__(self, wanted: Callable[[], bool]) -> None:
@@ -255,7 +256,7 @@ class _Wanted:
             raise Superseded
 
 
-class _Path:
+class _Path(Observer):
     """An observer that keeps the servers' models of some rounds."""
 
     def __init__(self) -> None:

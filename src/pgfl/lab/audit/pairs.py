@@ -14,6 +14,7 @@ from pgfl.lab.audit.cases import ROUNDS, Case
 from pgfl.lab.audit.subjects import Integers, LyingServer, Mechanism, Played
 from pgfl.privacy import lattice
 from pgfl.privacy.trust import LatticePairNoise, PairNoise, SharedNoise, Trust
+from pgfl.simulate.observers import Observer
 from pgfl.simulate.options import Performance, TrainingOptions
 from pgfl.simulate.simulator import Simulator
 
@@ -70,7 +71,7 @@ class Spies:
         return handed_in
 
 
-class _Wiretap:
+class _Wiretap(Observer):
     """Sees every released aggregate, subtracts what is known of it, and lies before the next round."""
 
     def __init__(self, server: LyingServer, spies: Spies) -> None:

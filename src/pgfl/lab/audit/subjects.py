@@ -25,6 +25,7 @@ from pgfl.privacy.mechanism import Plan
 from pgfl.privacy.noise import NoiseSource, SecureNoise, SeededNoise
 from pgfl.privacy.request import Privacy
 from pgfl.privacy.trust import Contributions, PairNoise, SharedNoise, masked_contributions
+from pgfl.simulate.observers import Observer
 from pgfl.simulate.options import Performance, TrainingOptions
 from pgfl.simulate.simulator import Simulator
 from pgfl.streams import Purpose, stream
@@ -211,7 +212,7 @@ def in_compiled_simulator(case: Case, mechanism: Mechanism, worlds: Integers, se
     return in_simulator(case, mechanism, worlds, seed, "numba")
 
 
-class _Wiretap:
+class _Wiretap(Observer):
     """An observer that receives everything sent in a round, and lies before the next."""
 
     def __init__(self, server: LyingServer) -> None:

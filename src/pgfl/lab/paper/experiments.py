@@ -20,6 +20,7 @@ from pgfl.federation.synthetic import synthetic_regression
 from pgfl.metrics import deviation
 from pgfl.objectives import Objective, Ridge
 from pgfl.privacy.request import Privacy
+from pgfl.simulate.observers import Observer
 from pgfl.simulate.options import Performance, TrainingOptions
 from pgfl.simulate.simulator import Simulator
 from pgfl.simulate.training import train
@@ -239,7 +240,7 @@ class TailAverage:
         return {"nmsd": np.array(found), "round": np.full((runs, 1), trial.rounds)}
 
 
-class _Mean:
+class _Mean(Observer):
     """An observer that sums the servers' models after a round."""
 
     def __init__(self, after: int) -> None:
