@@ -229,7 +229,7 @@ def _plain(text: str) -> str:
 GROUPS = {
     "Federations": ("Federation", "ClientData", "TestSet", "Graph", "Column"),
     "Generating data": ("synthetic_regression", "mnist_federation"),
-    "Training": ("train", "PGFL", "ExactMixing", "OneStep", "FedAvg", "Decaying"),
+    "Training": ("train", "PGFL", "ExactMixing", "OneStep", "FedAvg", "Decaying", "Observer"),
     "Objectives": ("Ridge", "Huber", "Logistic", "Softmax", "Objective", "MarginObjective", "Bounds"),
     "Privacy": ("Privacy", "plan", "Facts"),
     "Results": ("Result", "Comparison", "Model"),

@@ -46,7 +46,7 @@ def run(
     """Train as the config says; with a folder, checkpoints are kept there and `resume` goes on from them.
 
     On several processes, each builds its own part of the data, and the first one has the whole result. `observers` are
-    called at the start, after every round and at the end. A caller whose process has `kernels_loaded` has them used for short trainings, too.
+    called as `train` calls them. A caller whose process has `kernels_loaded` has them used for short trainings, too.
     """
     local_size = communicator.local_size
 
