@@ -8,7 +8,7 @@ from pgfl import objectives
 from pgfl.algorithms import algorithms
 from pgfl.arrays import is_jax
 from pgfl.federation.federation import ClientData, Federation
-from pgfl.simulate.options import TrainingOptions
+from pgfl.simulate.options import Performance, TrainingOptions
 from pgfl.simulate.simulator import Replay, Simulator
 from tests import oracle
 
@@ -44,7 +44,9 @@ def simulator(
     """The simulator of a problem, with the oracle's draws, and the problem's own algorithm unless another is chosen."""
     made = federation(problem)
     replay = Replay(participants or (lambda number: made.client_ids), noise, spent)
-    settings = TrainingOptions(**({"engine": "jax"} if xp is not None and is_jax(xp) else {}) | options)
+    own = {name: options.pop(name) for name in ("engine", "threads") if name in options}
+    performance = Performance(**({"engine": "jax"} if xp is not None and is_jax(xp) else {}) | own)
+    settings = TrainingOptions(**options, performance=performance)
     return Simulator([made], chosen or algorithm(problem), objective(problem), settings, replay=replay, xp=xp)
 
 

@@ -29,7 +29,7 @@ from pgfl.federation.mnist import mnist_federation
 from pgfl.federation.synthetic import synthetic_regression
 from pgfl.objectives import Huber, Logistic, Ridge
 from pgfl.privacy.request import Privacy
-from pgfl.simulate.options import TrainingOptions
+from pgfl.simulate.options import Performance, TrainingOptions
 from pgfl.simulate.training import train
 
 CONTRACT = """
@@ -328,7 +328,9 @@ OPTIONS = ("rounds", "runs", "record_every", "metrics", "engine", "threads")
         (MnistData, parameters_of(mnist_federation), 5),
         (GraphSettings, parameters_of(mnist_federation, "average_degree"), 1),
         (PrivacySettings, parameters_of(account, "zeta", "delta"), 2),
-        *((Config, parameters_of(each, *OPTIONS), 6) for each in (train, TrainingOptions)),
+        (Config, parameters_of(train, *OPTIONS), 6),
+        (Config, parameters_of(TrainingOptions, *OPTIONS[:4]), 4),
+        (Config, parameters_of(Performance, *OPTIONS[4:]), 2),
         *((AlgorithmSettings, parameters_of(each, "participants"), 1) for each in (train, TrainingOptions)),
     ],
 )

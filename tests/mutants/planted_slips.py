@@ -189,7 +189,7 @@ SLIPS: tuple[Mutant, ...] = (
         "clients-named-under-privacy",
         "every client's own figure on its held-out rows is written, with its name",
         "They are exact functions of a few records of a person who is named.",
-        "_Trained._measure",
+        "_ResultBuilder._measure",
         "None if simulator.plan else self.client_ids",
         "self.client_ids",
         ("tests/simulate/test_held_out.py::test_with_privacy_the_models_that_clients_receive_are_measured",),

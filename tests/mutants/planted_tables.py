@@ -158,7 +158,7 @@ TABLES: tuple[Mutant, ...] = (
         "divergence-plays-on",
         "a run that diverges is played to its end",
         "The objective was 1e16 and the exit code 0.",
-        "Monitor._look_for_end",
+        "Monitor._check_end",
         'simulator.end("diverging")',
         "pass",
         (MONITOR + "test_a_diverging_run_is_stopped_early_and_leaves_a_result",),

@@ -55,6 +55,6 @@ def test_a_figure_s_curve_has_the_same_bits_without_the_rule(
     assert trial.privacy is not None
     with_rule = trial.run(0, 2)
     monkeypatch.setattr(neighbourhoods, "rests", lambda able, exhausted: np.zeros_like(able))
-    monkeypatch.setattr(Simulator, "_look_for_end", lambda self: None)
+    monkeypatch.setattr(Simulator, "_check_end", lambda self: None)
     for name, values in trial.run(0, 2).items():
         np.testing.assert_array_equal(values, with_rule[name], name)

@@ -70,11 +70,11 @@ def played(monkeypatch, folder, federation, asked, source):
     def of_pairs(*given):
         private = original(*given)
         made.append(source(private.pair_noise))
-        return calibration.Calibrated(private.plan, pair_noise=made[0])
+        return calibration.Calibration(private.plan, pair_noise=made[0])
 
-    original = calibration._of_pairs
+    original = calibration._calibrate_pairs
     with monkeypatch.context() as patched:
-        patched.setattr(calibration, "_of_pairs", of_pairs)
+        patched.setattr(calibration, "_calibrate_pairs", of_pairs)
         patched.setattr(training.time, "perf_counter", lambda: 0.0)
         result = train(
             federation, PGFL(rho=RHO, tau=0.2, client="gradient"), Huber(kappa=KAPPA), rounds=ROUNDS, privacy=asked

@@ -10,7 +10,7 @@ from pgfl.results.folder import CHECKPOINT, CONFIG, RunFolder, is_complete
 from pgfl.simulate.communicator import SINGLE_PROCESS
 from pgfl.simulate.engines import check_engine
 from pgfl.simulate.observers import Observer
-from pgfl.simulate.options import TrainingOptions
+from pgfl.simulate.options import Performance, TrainingOptions
 from pgfl.simulate.simulator import Replay, Simulator
 from tests.sample_results import sample_result
 
@@ -70,7 +70,10 @@ def test_a_replay_has_the_participants_and_the_noise_that_were_recorded():
     assert moved == [[0, 7], [19]]
 
 
-@pytest.mark.parametrize(("options", "words"), [({"engine": "jax"}, "jax engine"), ({"metrics": ("distance",)}, "one")])
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [({"performance": Performance(engine="jax")}, "jax engine"), ({"metrics": ("distance",)}, "one")],
+)
 def test_what_several_processes_cannot_do_is_refused(options, words):
     check_engine(TrainingOptions(**options), 1)
     with pytest.raises(ConfigError, match=words):

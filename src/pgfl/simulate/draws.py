@@ -62,10 +62,10 @@ class ServerNormals:
         """(A, d) numbers for the clients (ascending flat places) that take part in a round."""
         if self._rounds == 1:
             server = self._server_of[clients]
-            return self._directly(server, _runs(server), round, dimension)
+            return self._draw_directly(server, _run_bounds(server), round, dimension)
         block, within = divmod(round - 1, self._rounds)
         with self._lock:
-            drawn = self._of_round(block, within, dimension)
+            drawn = self._draw_round(block, within, dimension)
         if len(clients) == drawn.shape[0] * drawn.shape[1]:
             return drawn.reshape(-1, dimension)
         server = self._server_of[clients]
@@ -81,7 +81,7 @@ class ServerNormals:
         """
         return (round, 0, 0) if self._rounds == 1 else (*divmod(round - 1, self._rounds), self._rows or 0)
 
-    def _directly(self, server: Ints, bounds: Ints, round: int, dimension: int) -> AnyFloats:
+    def _draw_directly(self, server: Ints, bounds: Ints, round: int, dimension: int) -> AnyFloats:
         out = np.empty((len(server), dimension), dtype=self._dtype)
         if self.fill is not None:
             self.fill(server[bounds[:-1]], bounds, round, out)
@@ -90,13 +90,13 @@ class ServerNormals:
             self._stream(int(server[start]), round).standard_normal(out=out[start:stop], dtype=self._dtype)
         return out
 
-    def _of_round(self, block: int, within: int, dimension: int) -> AnyFloats:
+    def _draw_round(self, block: int, within: int, dimension: int) -> AnyFloats:
         """(server, participant, d) for a round of a block."""
         if self._cached is None or self._cached[0] != block:
-            self._cached = (block, self._drawn(block, dimension))
+            self._cached = (block, self._draw_block(block, dimension))
         return np.asarray(self._cached[1][within])
 
-    def _drawn(self, block: int, dimension: int) -> AnyFloats:
+    def _draw_block(self, block: int, dimension: int) -> AnyFloats:
         """(round of the block, server, participant, d), so that a round lies together."""
         shape = (self._rounds, self._rows or 0, dimension)
         out = np.empty((self._rounds, self._layout.servers, *shape[1:]), dtype=self._dtype)
@@ -112,14 +112,14 @@ class ServerNormals:
         return streams.at(run, own, round)
 
 
-def _runs(values: Ints) -> Ints:
+def _run_bounds(values: Ints) -> Ints:
     """Return where each run of equal values begins, and the end."""
     begins = np.ones(len(values) + 1, dtype=bool)
     np.not_equal(values[1:], values[:-1], out=begins[1:-1])
     return np.flatnonzero(begins) if len(values) else np.zeros(1, dtype=np.int64)
 
 
-def constrained(objectives: Objectives, privacy: Privacy | None) -> Objectives:
+def constrain(objectives: Objectives, privacy: Privacy | None) -> Objectives:
     """Return the objectives with the constraints that their guarantee needs."""
     if privacy is None:
         return objectives
@@ -129,7 +129,7 @@ def constrained(objectives: Objectives, privacy: Privacy | None) -> Objectives:
 
 
 @dataclass(frozen=True)
-class Calibrated:
+class Calibration:
     """The plan of all clients, and the source of the noise: of each client's, or of each pair's."""
 
     plan: Plan
@@ -137,9 +137,9 @@ class Calibrated:
     pair_noise: PairNoise | None = None
 
 
-def calibrated(
+def calibrate(
     layout: Layout, algorithm: Algorithm, objectives: Objectives, privacy: Privacy, options: TrainingOptions
-) -> Calibrated:
+) -> Calibration:
     """Return what a private training of this layout needs."""
     from pgfl.privacy.noise import SecureNoise, SeededNoise
 
@@ -148,19 +148,21 @@ def calibrated(
     deltas = _sensitivities(layout, algorithm, objectives, privacy, options)
     secure = privacy.noise_for(layout.runs[0].federation) == "secure"
     if trust.aggregates:
-        return _of_pairs(layout, privacy, options, deltas, secure)
+        return _calibrate_pairs(layout, privacy, options, deltas, secure)
     normals = ServerNormals(layout, options.participants, options.seed, options.dtype, fill=_fill(layout, options))
     noise = SecureNoise(layout.model_length) if secure else SeededNoise(normals)
     plan = privacy.plan(noise.widen(deltas), options.rounds)
     noise.check(plan.least_sigma)
-    return Calibrated(plan, noise)
+    return Calibration(plan, noise)
 
 
 def _fill(layout: Layout, options: TrainingOptions) -> FillRows | None:
     return engine_kind(options.performance.engine).fill_rows(layout, options.seed, options.dtype)
 
 
-def _of_pairs(layout: Layout, privacy: Privacy, options: TrainingOptions, deltas: Floats, secure: bool) -> Calibrated:
+def _calibrate_pairs(
+    layout: Layout, privacy: Privacy, options: TrainingOptions, deltas: Floats, secure: bool
+) -> Calibration:
     """Return the calibration where the clients of a pair share their noise."""
     from pgfl.privacy import lattice
     from pgfl.privacy.trust import LatticePairNoise, SeededPairNoise, SharedNoise
@@ -175,7 +177,7 @@ def _of_pairs(layout: Layout, privacy: Privacy, options: TrainingOptions, deltas
         noise = SeededPairNoise(trust, ServerNormals(layout, "all", options.seed, options.dtype, drawn_for, fill))
     plan = privacy.plan(deltas, options.rounds, shared)
     noise.check(plan.least_sigma)
-    return Calibrated(plan, pair_noise=noise)
+    return Calibration(plan, pair_noise=noise)
 
 
 def _sensitivities(

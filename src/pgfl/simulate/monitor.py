@@ -60,7 +60,7 @@ class Monitor(Observer):
         if round >= self._next:
             self._close(simulator)
             self._next = max(round + 1, int(GROWS * round))
-            self._look_for_end(simulator)
+            self._check_end(simulator)
 
     def verdicts(self, simulator: Simulator) -> list[Verdict]:
         """Return the verdict on every run; none if no round was watched."""
@@ -96,9 +96,9 @@ class Monitor(Observer):
         self.windows = [[Window(**window) for window in run] for run in kept["windows"]]
         self._last_release = np.array(kept["last_release"], dtype=np.int64)
         if self.windows[0] and self._length == 0:
-            self._look_for_end(simulator)
+            self._check_end(simulator)
 
-    def _look_for_end(self, simulator: Simulator) -> None:
+    def _check_end(self, simulator: Simulator) -> None:
         if not self._alone:
             return
         (windows,) = self.windows

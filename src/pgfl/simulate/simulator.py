@@ -17,7 +17,7 @@ from pgfl.federation.federation import Federation
 from pgfl.results.result import EndedBy, RunModels
 from pgfl.results.result import Network as Placement
 from pgfl.simulate.communicator import SINGLE_PROCESS, Communicator, Gathering
-from pgfl.simulate.draws import Calibrated, calibrated, constrained
+from pgfl.simulate.draws import Calibration, calibrate, constrain
 from pgfl.simulate.engine import Draw, Engine, NoiseSource, PairNoise, State
 from pgfl.simulate.engines import choose_engine, engine_kind
 from pgfl.simulate.layout import Layout, RunLayout, lay_out
@@ -74,7 +74,7 @@ class Simulator:
     ) -> None:
         self.options, self.algorithm, self.communicator = options or TrainingOptions(), algorithm, communicator
         self.observers: list[Observer] = list(observers)
-        self.objectives = constrained(objectives, self.options.privacy)
+        self.objectives = constrain(objectives, self.options.privacy)
         if xp is None:
             self.options = choose_engine(self.options, algorithm, self.objectives, federations[0], communicator)
         self._kind = engine_kind(self.options.performance.engine)
@@ -119,7 +119,7 @@ class Simulator:
     def run_round(self) -> State:
         """Run one round, and call the observers."""
         state = self.engine.run_round()
-        self._look_for_end()
+        self._check_end()
         for observer in self.observers:
             observer.on_round(self)
         return state
@@ -128,7 +128,7 @@ class Simulator:
         """Run until a round is reached (the options' last one unless another is given), or training ends before."""
         last, state = self.options.rounds if rounds is None else rounds, self.state
         self._spent_seen = None
-        self._look_for_end()
+        self._check_end()
         for observer in self.observers:
             observer.on_start(self)
         while state.round < last and self.ended_by is None:
@@ -143,7 +143,7 @@ class Simulator:
         """Stop after this round; observers call this."""
         self.ended_by = reason
 
-    def _look_for_end(self) -> None:
+    def _check_end(self) -> None:
         """Note which runs are over because no client of any process can ever contribute again; then freeze them.
 
         `spent_at` is the last round of each run that is over. Training is `ended_by` the budget once all runs are.
@@ -244,15 +244,15 @@ class Simulator:
             objective = objective_of(self.objectives, federation.cluster_ids[federation.client_cluster[client]])
             objective.check_targets(federation.rows(client)[1], f"Client {federation.client_id(client)}: ")
 
-    def _privacy(self) -> Calibrated | None:
+    def _privacy(self) -> Calibration | None:
         options, privacy = self.options, self.options.privacy
         if privacy is None:
             return None
         return self.communicator.collective(
-            lambda: calibrated(self.layout, self.algorithm, self.objectives, privacy, options)
+            lambda: calibrate(self.layout, self.algorithm, self.objectives, privacy, options)
         )
 
-    def _engine(self, private: Calibrated | None, replay: Replay | None) -> Engine:
+    def _engine(self, private: Calibration | None, replay: Replay | None) -> Engine:
         options, layout = self.options, self.layout
         scheduler: Draw = Scheduler(options.participants, layout.members, layout.server_keys, options.seed)
         spent = self._spent_from if self.plan else None

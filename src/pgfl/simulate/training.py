@@ -73,7 +73,7 @@ def check_federation(federation: object) -> None:
         return
 
 
-def made_federation(federation_of: Callable[[int], object], run: int) -> Federation:
+def make_federation(federation_of: Callable[[int], object], run: int) -> Federation:
     """Return the federation that a function makes for a run."""
     made = federation_of(run)
     if not isinstance(made, Federation):
@@ -239,7 +239,7 @@ def train(
     )
     with nullcontext(progress or None) if progress is not None else notebook_bar() as report:
         return train_runs(
-            partial(made_federation, federation) if callable(federation) else lambda run: federation,
+            partial(make_federation, federation) if callable(federation) else lambda run: federation,
             algorithm or PGFL(),
             objective or Ridge(),
             replace(options, rounds=options.rounds + (0 if start is None else Continuation(start).round)),
@@ -294,7 +294,7 @@ def train_runs(
     options = choose_engine(options, algorithm, objectives, first, communicator, notices)
     batches = _batches(first, objectives, options, communicator)
     notices += warnings(first, algorithm, objectives, options, communicator)
-    trained = _Trained(first, objectives, options, notices)
+    trained = _ResultBuilder(first, objectives, options, notices)
     watching: list[Observer] = [checkpoints] if checkpoints else []
     watching += [_Reporter(progress)] if progress else []
     watching += observers
@@ -375,7 +375,7 @@ def _batches(
 
 
 @dataclass
-class _Trained:
+class _ResultBuilder:
     """What is kept of the batches that have ended."""
 
     first: Federation

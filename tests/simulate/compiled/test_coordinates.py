@@ -38,7 +38,8 @@ def federation(**changes):
 
 
 def simulator(data, engine, algorithm=None, objective=None, rounds=30, **options):
-    chosen = TrainingOptions(rounds, **options, performance=Performance(engine=engine))
+    performance = Performance(engine=engine, threads=options.pop("threads", None))
+    chosen = TrainingOptions(rounds, **options, performance=performance)
     return Simulator([data], algorithm or PGFL(rho=5.0, tau=0.3), objective or Ridge(0.01), chosen)
 
 

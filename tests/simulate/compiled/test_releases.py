@@ -180,7 +180,9 @@ def test_an_engine_whose_noise_is_wrong_releases_nothing():
     simulator = Simulator([made], PGFL(), Huber(), options)
     simulator.run_round()
     engine, before = simulator.engine, simulator.state.released.copy()
-    assert engine._release_simulated(engine._turnout(2).parts[0], 2, np.empty((9, 9))), "the compiled way is taken"
+    assert engine._release_simulated(engine._participation(2).parts[0], 2, np.empty((9, 9))), (
+        "the compiled way is taken"
+    )
     after = simulator.state.released.copy()
     assert (after != before).any()
     simulator.plan.sensitivity = -simulator.plan.sensitivity
