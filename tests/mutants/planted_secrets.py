@@ -141,8 +141,8 @@ SECRETS = (
         "threads that draw noise share what they keep without a lock",
         "A round gets the noise of another.",
         "ServerNormals.__call__",
-        "with self._lock:\n    drawn = self._of_round(block, within, dimension)",
-        "if True:\n    drawn = self._of_round(block, within, dimension)",
+        "with self._lock:\n    drawn = self._draw_round(block, within, dimension)",
+        "if True:\n    drawn = self._draw_round(block, within, dimension)",
         (LOCKS + "test_threads_that_draw_different_rounds_get_the_numbers_of_their_own",),
     ),
     Mutant(
