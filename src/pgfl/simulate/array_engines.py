@@ -3,28 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pgfl.algorithms.algorithms import Algorithm
 from pgfl.arrays import Namespace
 from pgfl.errors import MissingExtra
 from pgfl.simulate.engine import AnyBlock, Engine
-from pgfl.simulate.engines import EngineKind
-from pgfl.simulate.options import TrainingOptions
-from pgfl.simulate.problems import Objectives, prepare
-
-if TYPE_CHECKING:
-    from pgfl.simulate.layout import Layout
+from pgfl.simulate.engines import EngineKind, Setup
+from pgfl.simulate.problems import prepare
 
 
-def array_blocks(
-    layout: Layout, objectives: Objectives, algorithm: Algorithm, options: TrainingOptions, xp: Namespace
-) -> Sequence[AnyBlock]:
+def array_blocks(setup: Setup) -> Sequence[AnyBlock]:
     """Return all clients' problems as arrays of one library."""
-    update_norm = options.privacy.update_norm if options.privacy else None
-    return prepare(layout, objectives, algorithm.rho, options.dtype, xp, update_norm, algorithm.client_rule.solves)
+    rho, dtype, solved = setup.algorithm.rho, setup.options.dtype, setup.algorithm.client_rule.solves
+    return prepare(setup.layout, setup.objectives, rho, dtype, setup.xp, setup.update_norm, solved)
 
 
 class NumpyKind(EngineKind):
@@ -34,17 +26,9 @@ class NumpyKind(EngineKind):
         """Return NumPy."""
         return np
 
-    def prepare(
-        self,
-        layout: Layout,
-        objectives: Objectives,
-        algorithm: Algorithm,
-        options: TrainingOptions,
-        xp: Namespace,
-        threads: int,
-    ) -> tuple[type[Engine], Sequence[AnyBlock]]:
+    def prepare(self, setup: Setup) -> tuple[type[Engine], Sequence[AnyBlock]]:
         """Return the batched engine, and blocks that stay in cache."""
-        return Engine, array_blocks(layout, objectives, algorithm, options, xp)
+        return Engine, array_blocks(setup)
 
 
 class JaxKind(EngineKind):
@@ -60,16 +44,8 @@ class JaxKind(EngineKind):
             raise MissingExtra("The jax engine needs JAX; install it with pip install 'pgfl[jax]'.") from error
         return jax_engine.namespace()
 
-    def prepare(
-        self,
-        layout: Layout,
-        objectives: Objectives,
-        algorithm: Algorithm,
-        options: TrainingOptions,
-        xp: Namespace,
-        threads: int,
-    ) -> tuple[type[Engine], Sequence[AnyBlock]]:
+    def prepare(self, setup: Setup) -> tuple[type[Engine], Sequence[AnyBlock]]:
         """Return JAX's engine, and everyone in one block."""
         from pgfl.simulate.jax_engine import JaxEngine
 
-        return JaxEngine, array_blocks(layout, objectives, algorithm, options, xp)
+        return JaxEngine, array_blocks(setup)

@@ -12,15 +12,14 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from pgfl import equations as eq
-from pgfl.algorithms.algorithms import Algorithm, ServerState
+from pgfl.algorithms.algorithms import ServerState
 from pgfl.arrays import AnyArray, Array, Bools, Namespace, pick, put
 from pgfl.errors import PgflError, StageError
 from pgfl.simulate.array_engines import array_blocks
 from pgfl.simulate.engine import AnyBlock, Engine, Part, State
-from pgfl.simulate.engines import EngineKind
+from pgfl.simulate.engines import EngineKind, Setup
 from pgfl.simulate.neighbourhoods import NeighbourhoodOfPairs
-from pgfl.simulate.options import TrainingOptions
-from pgfl.simulate.problems import Block, Objectives
+from pgfl.simulate.problems import Block
 
 if TYPE_CHECKING:
     from pgfl.simulate.layout import Layout
@@ -38,17 +37,9 @@ class DebugKind(EngineKind):
         """Return NumPy."""
         return np
 
-    def prepare(
-        self,
-        layout: Layout,
-        objectives: Objectives,
-        algorithm: Algorithm,
-        options: TrainingOptions,
-        xp: Namespace,
-        threads: int,
-    ) -> tuple[type[Engine], Sequence[AnyBlock]]:
+    def prepare(self, setup: Setup) -> tuple[type[Engine], Sequence[AnyBlock]]:
         """Return the debug engine, and the same blocks as NumPy's."""
-        return DebugEngine, array_blocks(layout, objectives, algorithm, options, xp)
+        return DebugEngine, array_blocks(setup)
 
 
 class DebugEngine(Engine):

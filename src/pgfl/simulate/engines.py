@@ -53,6 +53,23 @@ class Training:
         return min(1.0, participants * len(self.first.server_ids) / max(self.clients, 1)) * self.rows
 
 
+@dataclass(frozen=True)
+class Setup:
+    """What an engine lays out and factors the clients' problems from."""
+
+    layout: Layout
+    objectives: Objectives
+    algorithm: Algorithm
+    options: TrainingOptions
+    xp: Namespace  # the array library: the engine's own, but for tests that replace it
+    threads: int
+
+    @property
+    def update_norm(self) -> float | None:
+        """How far a model may move from its public centre; None if there is no limit."""
+        return self.options.privacy.update_norm if self.options.privacy else None
+
+
 class EngineKind(ABC):
     """What a simulation asks of an engine before its first round.
 
@@ -68,19 +85,10 @@ class EngineKind(ABC):
         """Return the array library of rounds; raise `MissingExtra` or `KernelError` if the engine cannot be used."""
 
     @abstractmethod
-    def prepare(
-        self,
-        layout: Layout,
-        objectives: Objectives,
-        algorithm: Algorithm,
-        options: TrainingOptions,
-        xp: Namespace,
-        threads: int,
-    ) -> tuple[type[Engine], Sequence[AnyBlock]]:
+    def prepare(self, setup: Setup) -> tuple[type[Engine], Sequence[AnyBlock]]:
         """Return the engine's class and all clients' problems, factored, as its first two arguments want them.
 
-        `xp` is the array library, which tests may replace. What the engine does not support it must compute anyway,
-        for example as the NumPy engine does.
+        What the engine does not support it must compute anyway, for example as the NumPy engine does.
         """
 
     def supports(self, training: Training) -> bool:

@@ -19,7 +19,7 @@ from pgfl.results.result import Network as Placement
 from pgfl.simulate.communicator import SINGLE_PROCESS, Communicator, Gathering
 from pgfl.simulate.draws import Calibration, calibrate, constrain
 from pgfl.simulate.engine import Draw, Engine, NoiseSource, PairNoise, State
-from pgfl.simulate.engines import choose_engine, engine_kind
+from pgfl.simulate.engines import Setup, choose_engine, engine_kind
 from pgfl.simulate.layout import Layout, RunLayout, lay_out
 from pgfl.simulate.monitor import Monitor
 from pgfl.simulate.neighbourhoods import Network
@@ -265,7 +265,8 @@ class Simulator:
             spent = spent if replay.spent is None else recorded.spent
         numbers = int(layout.counts.sum()) * layout.runs[0].federation.dimension
         threads = options.performance.threads or self._kind.useful_threads(numbers)
-        engine, blocks = self._kind.prepare(layout, self.objectives, self.algorithm, options, self._xp, threads)
+        setup = Setup(layout, self.objectives, self.algorithm, options, self._xp, threads)
+        engine, blocks = self._kind.prepare(setup)
         return engine(
             layout,
             blocks,

@@ -9,16 +9,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pgfl.algorithms.algorithms import Algorithm
 from pgfl.algorithms.client_rules import GradientSteps, LinearisedStep, ProximalStep
 from pgfl.arrays import Array, DTypeLike, Namespace
 from pgfl.errors import KernelError, MissingExtra
 from pgfl.objectives import Hinge, Huber, Logistic, Objective, Ridge
 from pgfl.simulate.array_engines import array_blocks
 from pgfl.simulate.engine import AnyBlock, Engine
-from pgfl.simulate.engines import EngineKind, FillRows, Training
-from pgfl.simulate.options import TrainingOptions, cores
-from pgfl.simulate.problems import Objectives, objective_of
+from pgfl.simulate.engines import EngineKind, FillRows, Setup, Training
+from pgfl.simulate.options import cores
+from pgfl.simulate.problems import objective_of
 
 if TYPE_CHECKING:
     from pgfl.simulate.layout import Layout
@@ -83,25 +82,16 @@ class CompiledKind(EngineKind):
             )
         return np
 
-    def prepare(
-        self,
-        layout: Layout,
-        objectives: Objectives,
-        algorithm: Algorithm,
-        options: TrainingOptions,
-        xp: Namespace,
-        threads: int,
-    ) -> tuple[type[Engine], Sequence[AnyBlock]]:
+    def prepare(self, setup: Setup) -> tuple[type[Engine], Sequence[AnyBlock]]:
         """Return the compiled engine, with blocks for its threads; NumPy's for a client rule that it does not know."""
-        rule = algorithm.client_rule
+        algorithm, rule = setup.algorithm, setup.algorithm.client_rule
         if not isinstance(rule, KNOWN_RULES):
-            return Engine, array_blocks(layout, objectives, algorithm, options, xp)
+            return Engine, array_blocks(setup)
         from pgfl.simulate.compiled import blocks
         from pgfl.simulate.compiled.engine import CompiledEngine
 
-        update_norm = options.privacy.update_norm if options.privacy else None
-        known = (layout, objectives, algorithm.rho, options.dtype, update_norm, rule.solves)
-        return CompiledEngine, blocks.prepare(*known, threads)
+        known = (setup.layout, setup.objectives, algorithm.rho, setup.options.dtype, setup.update_norm, rule.solves)
+        return CompiledEngine, blocks.prepare(*known, setup.threads)
 
     def supports(self, training: Training) -> bool:
         """Return whether the kernels cover a training's clients, or nearly all of them."""
