@@ -210,8 +210,8 @@ def train(
 
     Engines differ in speed, not in results: "numpy" needs nothing else, "numba" is fastest on CPUs and copies no large
     data, "jax" runs on accelerators, "debug" names the client in every error; "auto" is Numba where it is installed and
-    pays off, else NumPy, and `result.engine` says which it was. `threads` is as many as pay off unless given; results do
-    not depend on it.
+    pays off, else NumPy, and `result.engine` says which it was. `threads` is as many as pay off unless given; results
+    do not depend on it.
 
     With `stop="converged"` a single run without privacy ends once its models have converged. `result.verdict` says
     whether they have; a single run that diverges is always stopped.
