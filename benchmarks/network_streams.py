@@ -19,7 +19,7 @@ from pgfl.network.protocol import identity, messages
 from pgfl.network.protocol import identity as pinned_tls
 from pgfl.network.protocol.connection import FrameConnection
 from pgfl.network.protocol.listener import allow_many_files
-from pgfl.network.protocol.tls_frames import CHUNK, PULSE, TlsFrames
+from pgfl.network.protocol.tls_frames import CHUNK, KEEP_ALIVE, TlsFrames
 from pgfl.network.protocol.wire import Kind, Limits, decode, encode
 
 SIZES, WINDOWS, WINDOW_SECONDS, PATIENCE = (10, 50, 100, 200, 1000), 5, 2.0, 120.0
@@ -76,14 +76,14 @@ class Crowd:
     def __init__(self, network: LocalNetwork) -> None:
         self.network, self.round = network, 0
         self.site = identity.SiteCertificate.read(network.home(SITE) / identity.SITE_CERTIFICATE)
-        self._tls, self._chunk = pinned_tls.calling(self.site.pem), memoryview(bytearray(CHUNK))
+        self._tls, self._chunk = pinned_tls.client_context(self.site.pem), memoryview(bytearray(CHUNK))
         self._connections: list[FrameConnection] = []
         self._answer = b""
 
     async def join(self, client: str) -> None:
         """Connect a client, as soon as the site listens; one after the other, as they would come from many machines."""
         frames, simulated = TlsFrames(self._tls, LIMITS.frame_bytes, self.site.tls_name), SimulatedClient(self, client)
-        connection = FrameConnection(frames, simulated, PATIENCE, LIMITS.frame_bytes, PULSE, self._chunk)
+        connection = FrameConnection(frames, simulated, PATIENCE, LIMITS.frame_bytes, KEEP_ALIVE, self._chunk)
         loop, until = asyncio.get_running_loop(), time.monotonic() + PATIENCE
         while True:
             try:
@@ -114,7 +114,7 @@ class Crowd:
         return self._answer
 
     def leave(self) -> None:
-        """Hang up; everyone must have held until now."""
+        """Disconnect; everyone must have held until now."""
         for connection in self._connections:
             if connection.over.done():
                 raise AssertionError(f"a stream did not hold: {self.network.log(SITE)[-2000:]}")
@@ -128,12 +128,12 @@ class SimulatedClient:
         self._crowd, self.ready = crowd, asyncio.Event()
         self._key = identity.read_client_key(crowd.network.home(client) / identity.CLIENT_KEY)
 
-    def opened(self, connection: FrameConnection) -> None:
+    def on_open(self, connection: FrameConnection) -> None:
         """The site says something first."""
         self._connection = connection
         self.ready.set()
 
-    def heard(self, frame: bytes) -> None:
+    def on_frame(self, frame: bytes) -> None:
         """Answer at once."""
         if frame[5] == Kind.REQUEST:
             self._connection.send(self._crowd.answer(frame))
@@ -145,5 +145,5 @@ class SimulatedClient:
             line = identity.public_key_of(self._key).line
             self._connection.send(encode(messages.Hello(key=line, signature=proof, releases=0)))
 
-    def ended(self, why: str | None) -> None:
+    def on_close(self, why: str | None) -> None:
         """Whether it should have is looked at in the end."""

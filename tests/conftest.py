@@ -58,7 +58,7 @@ QUICK = {
     "network/test_rounds.py": ("test_any_schedule_ends_and_charges_nobody_twice", "test_faults_were_really_there"),
     "network/test_settings.py": (),
     "network/test_site_memory.py": (),
-    "network/test_sparing_log.py": (),
+    "network/test_rate_limited_logger.py": (),
     "network/test_store.py": ("test_a_bit_that_changes_on_the_disk_is_noticed_or_harmless",),
     "network/test_wire.py": ("test_any_bytes_are_a_frame_or_malformed", "test_damaged_frames_are_valid_or_malformed"),
     "masking/test_masks_and_noise.py": (),

@@ -24,7 +24,7 @@ from pgfl.network.local import LEDGER, NOISE, LocalNetwork
 from pgfl.privacy.ledger.ledger import Ledger
 from pgfl.privacy.request import Privacy
 from pgfl.privacy.trust import CONTRIBUTORS, Level
-from pgfl.signals import ended_like_ctrl_c
+from pgfl.signals import sigterm_as_keyboard_interrupt
 from pgfl.simulate.layout import Layout
 from pgfl.simulate.simulator import Replay, Simulator
 
@@ -131,7 +131,7 @@ _ROUND_SECONDS, _END_SECONDS = 30.0, 60.0
 def demo_folder(keep: Path | None) -> Iterator[Path]:
     """A new folder that is deleted in the end unless it is to be kept, also after SIGTERM or a closed terminal."""
     with ExitStack() as stack:
-        stack.enter_context(ended_like_ctrl_c())
+        stack.enter_context(sigterm_as_keyboard_interrupt())
         folder = keep or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="pgfl-demo-")))
         if folder.exists() and any(folder.iterdir()):
             raise NetworkError(f"{folder} is not empty; give a new folder to --keep.")

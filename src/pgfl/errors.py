@@ -45,7 +45,7 @@ class NetworkError(PgflError):
     """A site or a client cannot be set up, reached or trusted."""
 
 
-class Unforeseen(NetworkError):
+class SiteCrashed(NetworkError):
     """A running site failed; a service manager should start it again, and it goes on from the last completed round."""
 
     exit_code = 1
@@ -86,7 +86,7 @@ class Interrupted(PgflError):
     exit_code = 130
 
 
-def require(what: str, extra: str, *modules: str) -> None:
+def require_extra(what: str, extra: str, *modules: str) -> None:
     """Raise `MissingExtra` unless all these modules can be imported; none is imported."""
     if any(find_spec(module) is None for module in modules):
         raise MissingExtra(f"{what}; install with pip install 'pgfl[{extra}]'.")

@@ -310,7 +310,7 @@ ANSWERS = (
         "ClientRounds.answer",
         "return known.payload or decline(request.round, Refusal.LOST_ROUND)",
         "before, self.role.sent = self.role.state(), None\n"
-        "made = self.role.answer(request, lambda model: self.account.perturbed(known, model))\n"
+        "made = self.role.answer(request, lambda model: self.account.perturb(known, model))\n"
         "self.role.restore(before)\n"
         "return encode_answer(made, known.number)",
         (ROUNDS + "test_a_repeated_round_gets_the_same_bytes_whatever_comes_with_it",),
@@ -322,7 +322,7 @@ ANSWERS = (
         "Who can kill the client after it has sent gets one release after the other.",
         "ClientRounds.answer",
         "return known.payload or decline(request.round, Refusal.LOST_ROUND)",
-        "made = self.role.answer(request, lambda model: self.account.perturbed(known, model))\n"
+        "made = self.role.answer(request, lambda model: self.account.perturb(known, model))\n"
         "return known.payload or encode_answer(made, known.number)",
         (ROUNDS + "test_what_is_paid_stays_paid_whatever_happens_then",),
     ),

@@ -95,10 +95,10 @@ FAULTS: tuple[Mutant, ...] = (
         "log-flooded",
         "a line that others cause is logged every time",
         "Duplicates write 235 KB of log a second.",
-        "SparingLog.warning",
-        "about in self._last and now - self._last[about] < AGAIN_SECONDS",
+        "RateLimitedLogger.warning",
+        "about in self._last and now - self._last[about] < INTERVAL_SECONDS",
         "False",
-        ("tests/network/test_sparing_log.py",),
+        ("tests/network/test_rate_limited_logger.py",),
     ),
     Mutant(
         "phase-untold",

@@ -277,7 +277,7 @@ LEDGERS: tuple[Mutant, ...] = (
         "a site does not remember what a client says of itself when it comes",
         "An answer that was lost on the way is known to nobody but the client.",
         "SiteClients._authenticate",
-        "self._store.saw_release(client, hello.releases)",
+        "self._store.record_release(client, hello.releases)",
         "",
         (MEMORY + "test_what_a_client_reports_in_its_hello_is_remembered",),
     ),

@@ -64,7 +64,7 @@ SITES: tuple[Mutant, ...] = (
         "claimed-round-answered",
         "a client answers a round beyond the last of its training",
         "A site that claims round 2⁵³ − 1 locks the client out of all others.",
-        "ClientRounds.turned_down",
+        "ClientRounds.rejection_by_round",
         "self.last_round is not None and request.round > self.last_round",
         "False",
         ("tests/network/test_client_rounds.py::test_a_claimed_round_beyond_the_last_is_declined_and_locks_nobody_out",),

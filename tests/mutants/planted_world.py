@@ -66,7 +66,7 @@ WORLD = (
         "moved-site-goes-on",
         "a site serves on after it has moved into a backup",
         "Two sites spend the same accounts.",
-        "network.site:serve",
+        "cli.site:serve",
         "check_not_moved(Path(loaded.home))",
         "",
         (BACKUPS + "test_a_site_moves_with_the_accounts_that_it_keeps_and_its_old_folder_serves_no_more",),

@@ -1,4 +1,4 @@
-"""Somebody who speaks frames, in the thread of a test: a blocking call without signs of life."""
+"""Somebody who speaks frames, in the thread of a test: a blocking call without heartbeats."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Call:
         while not self._frames.ready:
             self._early += self._received(data)
             if not self._frames.ready and not (data := self._read()):
-                raise BadConnection("it hung up in the TLS handshake")
+                raise BadConnection("peer disconnected during the TLS handshake")
         return self
 
     def __exit__(self, *_):
@@ -30,7 +30,7 @@ class Call:
         self._flush()
 
     def frames(self):
-        """Every frame that comes, until the other end hangs up."""
+        """Every frame that comes, until the other end disconnects."""
         yield from filter(None, self._early)
         while data := self._read():
             yield from filter(None, self._received(data))

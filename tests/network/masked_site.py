@@ -117,7 +117,7 @@ class MaskedSite:
         quorum = Quorum(clients=0.0, neighbours=0)
         self.rounds = SiteRounds(
             self.role, self.training.rounds, set(), set(self.names), timing, quorum,
-            choose=lambda round, able: self.masked.worth_asking(able), masked=self.masked,
+            choose=lambda round, able: self.masked.eligible(able), masked=self.masked,
             round=0 if saved is None else saved.round,
         )  # fmt: skip
         self.queue = deque()
@@ -125,7 +125,7 @@ class MaskedSite:
     def connect(self, *names):
         for name in names or self.names:
             self.masked.joined(name, self.devices[name].masks)
-            self._put(self.rounds.client_connected(name, self.now))
+            self._put(self.rounds.on_client_connected(name, self.now))
 
     def until(self, round, seconds=2000.0):
         """Play until a round is completed; time passes when nothing else happens."""
@@ -166,19 +166,19 @@ class MaskedSite:
         header = frame.header
         match header:
             case messages.Answer(round=round):
-                return self.rounds.answered(client, round, read_answer(frame), self.now)
+                return self.rounds.on_answer(client, round, read_answer(frame), self.now)
             case messages.Decline(round=round, final=final, reason=reason):
-                return self.rounds.declined(client, round, final, reason, self.now)
+                return self.rounds.on_decline(client, round, final, reason, self.now)
             case masked_messages.MaskedAnswer(round=round):
                 take = lambda: self.masked.contributed(client, header, frame.words[0])  # noqa: E731
-                return self.rounds.masked_answer(client, round, take, self.now)
+                return self.rounds.on_masked_answer(client, round, take, self.now)
             case masked_messages.Consent() | masked_messages.Reveal():
-                return self.rounds.masked_message(lambda: self.masked.heard(client, frame), self.now)
-        return self.rounds.masked_message(lambda: self.masked.gathered(client, frame), self.now)
+                return self.rounds.on_masked_message(lambda: self.masked.on_unmasking_frame(client, frame), self.now)
+        return self.rounds.on_masked_message(lambda: self.masked.on_preparation_frame(client, frame), self.now)
 
     def vanish(self, *names):
         for name in names:
-            self._put(self.rounds.client_gone(name, self.now))
+            self._put(self.rounds.on_client_disconnected(name, self.now))
 
     def expected(self, contributors):
         """The average of what these clients recorded as released, last."""

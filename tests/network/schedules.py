@@ -67,7 +67,7 @@ class MemoryAccount:
         yield slot
         self.stored[key], self.kept = slot.payload, slot.state[STATE]
 
-    def perturbed(self, slot, model):
+    def perturb(self, slot, model):
         return model
 
     def confirm(self, key):
@@ -169,12 +169,12 @@ class World:
             return
         del self.sites[site]
         for peer in self.neighbours[site]:
-            self.event(peer, "peer_down", site)
+            self.event(peer, "on_peer_down", site)
         self.later(back_after, lambda: self.begin_site(site))
 
     def crash_client(self, client, back_after):
         self.clients[client] = None
-        self.event(self.site_of[client], "client_gone", client)
+        self.event(self.site_of[client], "on_client_disconnected", client)
 
         def back():
             self.clients[client] = self.new_client(client)
@@ -187,10 +187,10 @@ class World:
         if site in self.sites and self.clients[client] is not None:
             saved = self.saved[site]
             self.clients[client].welcomed(saved[2].get(client, 0) if saved else 0)
-            self.event(site, "client_connected", client)
+            self.event(site, "on_client_connected", client)
 
     def flap(self, client):
-        self.event(self.site_of[client], "client_gone", client)
+        self.event(self.site_of[client], "on_client_disconnected", client)
         self.later(self.chance.uniform(0.05, 2.0), self.connect, client)
 
     def greet(self, site, peer):
@@ -198,7 +198,7 @@ class World:
         if frozenset({site, peer}) in self.cut or site not in self.sites or peer not in self.sites:
             return
         for here, there in ((site, peer), (peer, site)):
-            self.event(here, "peer_up", there, ready=self.sites[there].ready)
+            self.event(here, "on_peer_up", there, ready=self.sites[there].ready)
             if there in self.latest:
                 self.post(lambda h=here, t=there, p=self.latest[there]: self.deliver_publication(t, h, p))
 
@@ -212,8 +212,8 @@ class World:
 
     def cut_link(self, first, second, back_after):
         self.cut.add(frozenset({first, second}))
-        self.event(first, "peer_down", second)
-        self.event(second, "peer_down", first)
+        self.event(first, "on_peer_down", second)
+        self.event(second, "on_peer_down", first)
 
         def mend():
             self.cut.discard(frozenset({first, second}))

@@ -11,7 +11,7 @@ import pytest
 
 from pgfl.demo import demo_federation, demo_training
 from pgfl.network.local import LocalNetwork
-from pgfl.network.processes import only_one
+from pgfl.network.processes import exclusive_lock
 from pgfl.network.site.store import STORE, SiteStore
 from pgfl.privacy.ledger.ledger import Ledger
 from pgfl.privacy.request import Privacy
@@ -101,7 +101,7 @@ def test_an_account_restored_elsewhere_twice_is_exposed_by_the_site(network, tmp
     said("client", "backup", home / "client.toml", archive, "--move")
     said("client", "restore", archive, "--home", home)
     with closing(SiteStore(network.home(SITE) / STORE)) as store:
-        store.saw_release(CLIENT, release_once_more(home))
+        store.record_release(CLIENT, release_once_more(home))
         known = store.clients()[CLIENT].releases
     data = (home / "data.csv").read_bytes()
     shutil.rmtree(home)
@@ -147,7 +147,7 @@ def test_a_site_moves_with_the_accounts_that_it_keeps_and_its_old_folder_serves_
     home, archive, new = network.home(SITE), tmp_path / "s.tgz", tmp_path / "new"
     charge_at_the_site(home)
     charge_at_the_site(home)
-    with only_one(home / "site.lock", "Site"):
+    with exclusive_lock(home / "site.lock", "Site"):
         assert "stop it first" in said("site", "backup", archive, "--move", "--home", home, code=2)
     assert "moved there (accounts of clients: 1)" in said("site", "backup", archive, "--move", "--home", home)
     assert "moved to the backup s.tgz" in said("site", "serve", home / "site.toml", code=2)

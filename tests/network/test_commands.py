@@ -13,7 +13,7 @@ import pytest
 from pgfl.demo import demo_federation, demo_training
 from pgfl.network.client.settings import load_client
 from pgfl.network.local import LocalNetwork
-from pgfl.network.processes import only_one
+from pgfl.network.processes import exclusive_lock
 from pgfl.network.protocol import identity
 from pgfl.network.site.reports import LIVE
 from pgfl.network.site.settings import load_site
@@ -130,7 +130,7 @@ def test_a_running_site_acknowledges_every_change_and_one_mistake_does_not_hold_
         await running
         return said, site.rounds.admitted
 
-    with only_one(home / LOCK, "site"):
+    with exclusive_lock(home / LOCK, "site"):
         said, admitted = asyncio.run(serve())
     assert [text.count("applied from round 1.") for text in said] == [1, 1]
     assert admitted == set(federation.client_ids)
@@ -141,7 +141,7 @@ def test_a_running_site_acknowledges_every_change_and_one_mistake_does_not_hold_
 def test_status_survives_whatever_is_in_the_live_file(tmp_path, garbage):
     done("site", "init", "north", "--home", tmp_path)
     (tmp_path / LIVE).write_bytes(garbage)
-    with only_one(tmp_path / LOCK, "site"):
+    with exclusive_lock(tmp_path / LOCK, "site"):
         assert json.loads(done("site", "status", "--json", "--home", tmp_path))["running"] is True
 
 

@@ -81,7 +81,7 @@ def test_a_site_that_shows_another_certificate_is_named(tmp_path, pinned):
     folder = tmp_path / ("site" if pinned else "other")
     if not pinned:
         identity.create_site(folder, "north", [])
-    tls = pinned_tls.listening(folder / identity.SITE_CERTIFICATE, folder / identity.SITE_KEY)
+    tls = pinned_tls.server_context(folder / identity.SITE_CERTIFICATE, folder / identity.SITE_KEY)
     with socket.create_server(("127.0.0.1", 0)) as listening:
 
         def answer():

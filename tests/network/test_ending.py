@@ -89,7 +89,7 @@ def test_a_client_does_not_outlive_what_started_it(tmp_path, before):
 def test_a_client_that_an_owner_starts_depends_on_no_parent(monkeypatch):
     monkeypatch.delenv("PGFL_PARENTS_PIPE", raising=False)
     ended = []
-    ending.when_parent_is_gone(lambda: ended.append(True))
+    ending.on_parent_exit(lambda: ended.append(True))
     assert not ended
 
 

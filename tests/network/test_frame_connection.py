@@ -1,4 +1,4 @@
-"""Connections in a loop: slow, silent, stuck and hostile ends are hung up on, and hold nobody else up."""
+"""Connections in a loop: slow, silent, stuck and hostile ends are disconnected, and hold nobody else up."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ import pytest
 from pgfl.network.protocol import identity as pinned_tls
 from pgfl.network.protocol.connection import FrameConnection, FramePort
 from pgfl.network.protocol.listener import ConnectionLimits
-from pgfl.network.protocol.tls_frames import PULSE, BadConnection, Pulse, TlsFrames
+from pgfl.network.protocol.tls_frames import KEEP_ALIVE, BadConnection, KeepAlive, TlsFrames
 from tests.network import idle_clock
 from tests.network.test_tls_frames import Site
 
 LONGEST, OUTBOX = 1 << 20, 1 << 21
 PATIENCE = 60.0
 UNHANDLED = "what it sent could not be handled here"
-QUICK, DEAD = Pulse(beat=0.1, silent=1.5), Pulse(beat=PATIENCE, silent=PATIENCE)
+QUICK, DEAD = KeepAlive(interval=0.1, timeout=1.5), KeepAlive(interval=PATIENCE, timeout=PATIENCE)
 PATIENT = ConnectionLimits(handshake=PATIENCE)
 
 
@@ -40,32 +40,32 @@ class Echo:
         if everyone is not None:
             everyone.append(self)
 
-    def opened(self, connection):
+    def on_open(self, connection):
         self.connection = connection
 
-    def heard(self, frame):
+    def on_frame(self, frame):
         self.received.append(frame)
         if frame == b"fail":
             raise KeyError("planted")
         if frame != b"hush":
             self.connection.send(frame)
 
-    def ended(self, why):
+    def on_close(self, why):
         self.why = why
 
 
 class Said(Echo):
     """The caller's end: keeps what it receives."""
 
-    def heard(self, frame):
+    def on_frame(self, frame):
         self.received.append(frame)
 
 
 @asynccontextmanager
-async def port(site, limits=PATIENT, pulse=PULSE, outbox=OUTBOX):
+async def port(site, limits=PATIENT, keep_alive=KEEP_ALIVE, outbox=OUTBOX):
     """A port that echoes; yields its number and its conversations."""
-    everyone, tls = [], pinned_tls.listening(*site.files)
-    opened = FramePort(lambda: tls, LONGEST, lambda host: Echo(everyone), outbox, Counter(), limits, pulse)
+    everyone, tls = [], pinned_tls.server_context(*site.files)
+    opened = FramePort(lambda: tls, LONGEST, lambda host: Echo(everyone), outbox, Counter(), limits, keep_alive)
     number = opened.open("127.0.0.1:0")
     try:
         yield number, everyone
@@ -73,11 +73,11 @@ async def port(site, limits=PATIENT, pulse=PULSE, outbox=OUTBOX):
         await opened.close()
 
 
-async def call(site, number, pulse=PULSE, receives=None):
+async def call(site, number, keep_alive=KEEP_ALIVE, receives=None):
     """A connection to it; its system keeps `receives` bytes for it at the most."""
     said = Said()
-    frames = TlsFrames(pinned_tls.calling(site.certificate.pem), LONGEST, "north.pgfl")
-    connection = FrameConnection(frames, said, PATIENCE, OUTBOX, pulse)
+    frames = TlsFrames(pinned_tls.client_context(site.certificate.pem), LONGEST, "north.pgfl")
+    connection = FrameConnection(frames, said, PATIENCE, OUTBOX, keep_alive)
     raw = socket.socket()
     if receives is not None:
         raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receives)
@@ -109,7 +109,7 @@ def test_a_conversation_and_its_end(site):
             assert await echoed(said, b"x" * LONGEST)
             said.connection.close()
             await until(lambda: everyone[0].why != "it goes on")
-            assert (said.why, everyone[0].why) == (None, "it hung up")
+            assert (said.why, everyone[0].why) == (None, "peer disconnected")
 
     asyncio.run(scenario())
 
@@ -122,7 +122,7 @@ def test_what_waits_is_sent_before_this_end_hangs_up(site):
             everyone[0].connection.send(b"y" * LONGEST)
             everyone[0].connection.close()
             everyone[0].connection.send(b"too late")
-            await until(lambda: said.why == "it hung up")
+            await until(lambda: said.why == "peer disconnected")
             assert [len(frame) for frame in said.received] == [LONGEST]
 
     asyncio.run(scenario())
@@ -130,11 +130,11 @@ def test_what_waits_is_sent_before_this_end_hangs_up(site):
 
 def test_ends_that_say_nothing_stay_connected_by_signs_of_life(site):
     async def scenario():
-        async with port(site, pulse=QUICK) as (number, everyone):
+        async with port(site, keep_alive=QUICK) as (number, everyone):
             said = await call(site, number, QUICK)
             await asyncio.sleep(3 * QUICK.silent)
             assert await echoed(said)
-            assert said.received == everyone[0].received == [b"hello"], "signs of life are nobody's frames"
+            assert said.received == everyone[0].received == [b"hello"], "heartbeats are nobody's frames"
 
     idle_clock.run(scenario())
 
@@ -143,21 +143,21 @@ def test_an_end_that_is_silent_is_given_up_by_each_of_both(site):
     """A machine that vanished, a process that is stopped: the connection stands and no byte comes."""
 
     async def scenario():
-        async with port(site, pulse=QUICK) as (number, everyone):
+        async with port(site, keep_alive=QUICK) as (number, everyone):
             dead = await call(site, number, DEAD)
             await until(lambda: everyone[0].why != "it goes on")
-            assert everyone[0].why == "nothing was heard of it for 1.5 s"
-            assert dead.why in ("it goes on", "it hung up")
-        async with port(site, pulse=DEAD) as (number, everyone):
+            assert everyone[0].why == "no heartbeat for 1.5 s"
+            assert dead.why in ("it goes on", "peer disconnected")
+        async with port(site, keep_alive=DEAD) as (number, everyone):
             alive = await call(site, number, QUICK)
             await until(lambda: alive.why != "it goes on")
-            assert alive.why == "nothing was heard of it for 1.5 s"
+            assert alive.why == "no heartbeat for 1.5 s"
 
     idle_clock.run(scenario())
 
 
 def test_a_handshake_must_be_finished_in_time_however_many_bytes_come(site):
-    caller = TlsFrames(pinned_tls.calling(site.certificate.pem), LONGEST, "north.pgfl")
+    caller = TlsFrames(pinned_tls.client_context(site.certificate.pem), LONGEST, "north.pgfl")
     caller.receive(b"")
     hello = caller.outgoing()
 
@@ -206,22 +206,22 @@ def test_a_handshake_holds_up_nobody_who_is_connected(site, monkeypatch):
 
 
 def test_a_frame_that_stops_in_the_middle_ends_its_connection(site):
-    """One byte a minute is no sign of life."""
+    """One byte a minute is no heartbeat."""
 
     async def scenario():
-        async with port(site, pulse=QUICK) as (number, everyone):
+        async with port(site, keep_alive=QUICK) as (number, everyone):
             said = await call(site, number, DEAD)
             said.connection.frames._tls.write(struct.pack("<I", 1000) + b"begun")
             said.connection._flush()
             await until(lambda: everyone[0].why != "it goes on")
-            assert everyone[0].why == "nothing was heard of it for 1.5 s"
+            assert everyone[0].why == "no heartbeat for 1.5 s"
             assert not everyone[0].received
 
     idle_clock.run(scenario())
 
 
 def test_who_takes_nothing_of_much_is_hung_up_on_and_holds_nobody_up(site):
-    """No more than the outbox waits for it, whatever signs of life it gives."""
+    """No more than the outbox waits for it, whatever heartbeats it sends."""
 
     async def scenario():
         async with port(site) as (number, everyone):
@@ -235,7 +235,7 @@ def test_who_takes_nothing_of_much_is_hung_up_on_and_holds_nobody_up(site):
                 assert sent < 50 * OUTBOX, "all of this waits in memory"
                 if sent % (1 << 20) == 0:
                     assert await echoed(other)
-            assert everyone[0].why == "it does not take what it is sent"
+            assert everyone[0].why == "it does not read what it is sent"
             assert most < 2 * OUTBOX
             assert await echoed(other)
 
@@ -246,7 +246,7 @@ def test_who_takes_nothing_of_little_is_hung_up_on_in_time(site):
     """As long as something waits for it, it must take some of it now and then."""
 
     async def scenario():
-        async with port(site, pulse=QUICK, outbox=100 * OUTBOX) as (number, everyone):
+        async with port(site, keep_alive=QUICK, outbox=100 * OUTBOX) as (number, everyone):
             stuck = await call(site, number, DEAD, receives=4096)
             stuck.connection._transport.pause_reading()
             await until(lambda: everyone and everyone[0].connection)
@@ -254,7 +254,7 @@ def test_who_takes_nothing_of_little_is_hung_up_on_in_time(site):
             while not everyone[0].connection._transport.get_write_buffer_size():
                 everyone[0].connection.send(bytes(LONGEST))
             await until(lambda: everyone[0].why != "it goes on")
-            assert everyone[0].why == "it took nothing for 1.5 s"
+            assert everyone[0].why == "it read nothing for 1.5 s"
             beating.cancel()
 
     async def beat(said):
@@ -269,7 +269,7 @@ def test_who_takes_much_slowly_is_waited_for(site):
     """A slow link is no dead one: what waits for it grows less all the time, and is never gone."""
 
     async def scenario():
-        async with port(site, pulse=QUICK, outbox=100 * OUTBOX) as (number, everyone):
+        async with port(site, keep_alive=QUICK, outbox=100 * OUTBOX) as (number, everyone):
             slow = await call(site, number, QUICK, receives=1 << 16)
             takes, transport = slow.connection.buffer_updated, slow.connection._transport
 
@@ -322,7 +322,7 @@ def test_a_stranger_hurts_nobody(site):
 
 def test_a_frame_that_is_refused_with_the_end_of_the_handshake_is_the_conversations(site):
     """TLS is done: who called is known by then, and its conversation hears why it ended."""
-    caller = TlsFrames(pinned_tls.calling(site.certificate.pem), LONGEST, "north.pgfl")
+    caller = TlsFrames(pinned_tls.client_context(site.certificate.pem), LONGEST, "north.pgfl")
     caller.receive(b"")
 
     async def scenario():
@@ -344,7 +344,7 @@ def test_a_frame_that_is_refused_with_the_end_of_the_handshake_is_the_conversati
 @pytest.mark.parametrize("together", [True, False], ids=["with the handshake", "after it"])
 def test_a_conversation_that_fails_ends_its_connection_whenever_its_frame_comes(site, together):
     """The first frame may come in one read with the caller's last bytes of the handshake, or in a later one."""
-    caller = TlsFrames(pinned_tls.calling(site.certificate.pem), LONGEST, "north.pgfl")
+    caller = TlsFrames(pinned_tls.client_context(site.certificate.pem), LONGEST, "north.pgfl")
     caller.receive(b"")
 
     async def scenario():
@@ -391,12 +391,12 @@ def test_the_first_reason_is_the_one_that_is_told(site):
 
 
 def test_what_the_other_end_said_last_is_read_even_if_a_write_fails_first(site, tmp_path):
-    """A site refuses this end's certificate and hangs up; this end, busy meanwhile, writes before it reads that."""
-    refusing, stranger = TlsFrames(pinned_tls.listening(*site.files), LONGEST), Site(tmp_path, "stranger")
+    """A site refuses this end's certificate and disconnects; this end, busy meanwhile, writes before it reads that."""
+    refusing, stranger = TlsFrames(pinned_tls.server_context(*site.files), LONGEST), Site(tmp_path, "stranger")
 
     async def scenario():
         loop, said = asyncio.get_running_loop(), Said()
-        frames = TlsFrames(pinned_tls.calling(site.certificate.pem, *stranger.files), LONGEST, "north.pgfl")
+        frames = TlsFrames(pinned_tls.client_context(site.certificate.pem, *stranger.files), LONGEST, "north.pgfl")
         with socket.create_server(("127.0.0.1", 0)) as listening:
             listening.setblocking(False)
             connection = FrameConnection(frames, said, PATIENCE, OUTBOX)

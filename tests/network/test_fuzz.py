@@ -145,10 +145,10 @@ class Connection:
 
     async def hear(self, conversation, frames):
         conversation.opened(self)
-        conversation.heard(good(Kind.HELLO))
+        conversation.on_frame(good(Kind.HELLO))
         while frames and not self.closed:
-            conversation.heard(frames.popleft())
-        conversation.ended(None)
+            conversation.on_frame(frames.popleft())
+        conversation.on_close(None)
 
     def send(self, frame):
         decode(frame, LIMITS, ALL)

@@ -422,7 +422,7 @@ def test_keys_that_come_again_are_not_checked_again(made, monkeypatch):
     gathering = CohortGathering(frozenset(site.names), 1, 32, keys[0][1].batch)
     under_way.gathering = _Gathering(gathering, 1e9)
     for client, header in keys * 20:
-        assert site.masked.gathered(client, Frame(header)) == []
+        assert site.masked.on_preparation_frame(client, Frame(header)) == []
     assert len(checked) == 2 * len(site.names)
 
 

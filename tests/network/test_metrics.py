@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from pgfl.network.agreement import heard
+from pgfl.network.agreement import decode_budget
 from pgfl.network.site.reports import Figures, MetricsServer, health_page, metrics_page
 from pgfl.network.site.round_effects import Phase
 from pgfl.privacy.accounting import exact_epsilon, rho_total
@@ -100,7 +100,7 @@ def test_the_epsilon_left_is_what_the_clients_own_ledger_says_unless_the_owner_k
 
 @pytest.mark.parametrize("text", [None, "", "7", "{}", '{"phi0": 1e-4, "zeta": 2.0, "delta": 1e-5, "max_releases": 9}'])
 def test_a_budget_that_is_nonsense_is_none(text):
-    assert heard(text) is None
+    assert decode_budget(text) is None
 
 
 def test_a_running_site_serves_its_figures(tmp_path):

@@ -15,7 +15,7 @@ from pgfl.network.protocol.messages import Acknowledged, PeerHello, encode_publi
 from pgfl.network.protocol.tls_frames import BadConnection, TlsFrames
 from pgfl.network.protocol.wire import Kind, Limits, encode
 from pgfl.network.site import peer_links
-from pgfl.network.site.peer_links import PeerLink, PeerService, PeerTalk, Refused
+from pgfl.network.site.peer_links import PeerConnection, PeerLink, PeerService, Refused
 from pgfl.network.site.sessions import SitePort
 from pgfl.network.site.store import Neighbour
 from tests.network.calls import Call
@@ -34,15 +34,15 @@ class Stranger:
     def __call__(self, host):
         return self
 
-    def opened(self, connection):
+    def on_open(self, connection):
         self.said.append("opened")
         self.connection = connection
 
-    def heard(self, frame):
+    def on_frame(self, frame):
         self.said.append(frame)
         self.connection.close()
 
-    def ended(self, why):
+    def on_close(self, why):
         pass
 
 
@@ -216,7 +216,7 @@ def test_a_server_with_another_certificate_than_the_pinned_is_refused(pair, tmp_
 
 def greet_without_certificate(south, trusted):
     """The replies to a greeting from somebody who shows no certificate and trusts `trusted`."""
-    frames = TlsFrames(pinned_tls.calling(trusted.pem), LIMITS.frame_bytes, south.certificate.tls_name)
+    frames = TlsFrames(pinned_tls.client_context(trusted.pem), LIMITS.frame_bytes, south.certificate.tls_name)
     with Call(south.port, frames) as call:
         call.send(south.greeting())
         return list(call.frames())
@@ -349,7 +349,7 @@ def test_a_neighbour_that_is_unlinked_while_it_is_connected_is_heard_no_more(pai
 
 
 def test_a_neighbour_that_does_not_reply_is_called_again(pair, monkeypatch):
-    """It takes frames and gives signs of life, and says nothing."""
+    """It takes frames and sends heartbeats, and says nothing."""
     north, south = pair
     monkeypatch.setattr(peer_links, "REPLY_SECONDS", 0.3)
 
@@ -357,7 +357,7 @@ def test_a_neighbour_that_does_not_reply_is_called_again(pair, monkeypatch):
         await south.listen()
         north.knows(south)
         south.neighbours["north"] = Neighbour(north.certificate, "127.0.0.1:1")
-        monkeypatch.setattr(PeerTalk, "heard", lambda talk, frame: None)
+        monkeypatch.setattr(PeerConnection, "on_frame", lambda talk, frame: None)
         link = north.link("south")
         link.start()
         await until(lambda: len(north.down) > 1)
@@ -372,9 +372,9 @@ def test_a_neighbour_that_does_not_reply_is_called_again(pair, monkeypatch):
 
 def test_a_neighbour_that_says_what_was_not_asked_is_called_again(pair, monkeypatch):
     north, south = pair
-    real = PeerTalk.opened
+    real = PeerConnection.on_open
 
-    def opened(talk, connection):
+    def on_open(talk, connection):
         real(talk, connection)
         if talk._calls:  # at south
             connection.send(encode(Acknowledged(site="south", training=TRAINING, round=3, degree=1, finished=False)))
@@ -384,7 +384,7 @@ def test_a_neighbour_that_says_what_was_not_asked_is_called_again(pair, monkeypa
         await south.listen()
         north.knows(south)
         south.neighbours["north"] = Neighbour(north.certificate, "127.0.0.1:1")
-        monkeypatch.setattr(PeerTalk, "opened", opened)
+        monkeypatch.setattr(PeerConnection, "on_open", on_open)
         await call(north, south, lambda: north.down)
 
     asyncio.run(scenario())
@@ -451,7 +451,7 @@ def test_a_neighbour_that_calls_anew_is_believed(pair):
         await until(lambda: north.replies and south.replies)
         again = north.link("south")
         again.start()
-        await until(lambda: connections(south) == 1 and answering._theirs.alive)
+        await until(lambda: connections(south) == 1 and answering._inbound.alive)
         answering.publish(7, encode_publication("south", TRAINING, Publication(7, 1, {"a": np.zeros(4)})))
         await until(lambda: answering.drained)
         for link in (first, again, answering):

@@ -10,7 +10,7 @@ import pytest
 from pgfl.errors import NetworkError
 from pgfl.network.protocol import identity
 from pgfl.network.protocol.identity import SiteCertificate
-from pgfl.network.rotation import PINS, SitePins, TwoFiles, next_of, prepare_site, switch_site
+from pgfl.network.rotation import PINS, RotatedFile, SitePins, next_of, prepare_site, switch_site
 from tests.command_line import run
 from tests.network.test_site_alive import SITE, network_of, site_of, taking_part, until
 
@@ -145,7 +145,7 @@ def test_a_switch_that_was_interrupted_is_finished_by_another(tmp_path):
 def test_the_present_file_is_tried_first_and_replaced_only_by_one_that_worked(tmp_path):
     present = tmp_path / "key"
     present.write_text("old")
-    files = TwoFiles(present)
+    files = RotatedFile(present)
     assert not files.try_other()
     assert not files.worked()
     next_of(present).write_text("new")

@@ -158,7 +158,7 @@ def site(neighbours=(), clients=("ann", "bob"), rounds=9, quorum=WITH_ANYONE, **
     rounds = SiteRounds(Recorder(), rounds, set(neighbours), set(clients), timing, quorum)
     effects = rounds.start(0.0)
     for client in clients:
-        effects += rounds.client_connected(client, 0.0)
+        effects += rounds.on_client_connected(client, 0.0)
     return rounds, effects
 
 
@@ -173,7 +173,7 @@ def published(effects):
 def test_a_round_waits_for_everyone_then_asks_everyone():
     rounds, effects = site(neighbours=("south",))
     assert not asked(effects)
-    assert set(asked(rounds.peer_up("south", 1.0))) == {"ann", "bob"}
+    assert set(asked(rounds.on_peer_up("south", 1.0))) == {"ann", "bob"}
 
 
 def test_a_start_does_not_wait_for_ever():
@@ -184,20 +184,20 @@ def test_a_start_does_not_wait_for_ever():
 
 def test_the_round_closes_at_its_deadline_without_the_late():
     rounds, _ = site()
-    rounds.answered("ann", 1, "a", 1.0)
+    rounds.on_answer("ann", 1, "a", 1.0)
     effects = rounds.tick(10.0)
     (done,) = [e for e in effects if isinstance(e, Completed)]
     assert (done.accepted, done.late) == (("ann",), ("bob",))
     assert rounds.role.aggregated == [(1, {"ann": "a"})]
-    assert rounds.answered("bob", 1, "b", 11.0) == [Note("client bob answered round 1, now is 2: not counted")]
+    assert rounds.on_answer("bob", 1, "b", 11.0) == [Note("client bob answered round 1, now is 2: not counted")]
     assert rounds.refused["late"] == 1
 
 
 def test_the_first_answer_stands():
     rounds, _ = site()
-    rounds.answered("ann", 1, "first", 1.0)
-    rounds.answered("ann", 1, "second", 2.0)
-    rounds.answered("bob", 1, "b", 3.0)
+    rounds.on_answer("ann", 1, "first", 1.0)
+    rounds.on_answer("ann", 1, "second", 2.0)
+    rounds.on_answer("bob", 1, "b", 3.0)
     assert rounds.role.aggregated == [(1, {"ann": "first", "bob": "b"})]
     assert rounds.refused["duplicate"] == 1
 
@@ -205,64 +205,64 @@ def test_the_first_answer_stands():
 def test_an_answer_that_was_not_asked_for_is_refused():
     rounds, _ = site()
     rounds.change(members("ann", "bob", "eve"), 0.5)
-    assert rounds.client_connected("eve", 0.6), "it is admitted from the next round on"
+    assert rounds.on_client_connected("eve", 0.6), "it is admitted from the next round on"
     assert rounds.refused["unadmitted"] == 1
-    rounds.answered("eve", 1, "e", 1.0)
+    rounds.on_answer("eve", 1, "e", 1.0)
     assert rounds.refused["unasked"] == 1
 
 
 def test_a_client_that_comes_back_is_asked_the_same_again():
     rounds, first = site()
-    rounds.client_gone("ann", 1.0)
-    (again,) = rounds.client_connected("ann", 2.0)
+    rounds.on_client_disconnected("ann", 1.0)
+    (again,) = rounds.on_client_connected("ann", 2.0)
     assert again == next(e for e in first if isinstance(e, Ask) and e.client == "ann")
 
 
 def test_a_neighbour_in_time_is_waited_for_and_a_late_one_only_once():
     rounds, _ = site(neighbours=("south",), clients=("ann",))
-    rounds.peer_up("south", 0.0)
-    rounds.answered("ann", 1, "a", 1.0)
+    rounds.on_peer_up("south", 0.0)
+    rounds.on_answer("ann", 1, "a", 1.0)
     assert rounds.phase is Phase.EXCHANGING
-    assert rounds.published("south", 1, "s1", 2.0)
+    assert rounds.on_publication("south", 1, "s1", 2.0)
     assert rounds.role.combined == [(1, {"south": "s1"})]
-    rounds.answered("ann", 2, "a", 3.0)
+    rounds.on_answer("ann", 2, "a", 3.0)
     rounds.tick(8.0)  # south is late: round 2 uses its round 1, which staleness allows
     assert rounds.role.combined[-1] == (2, {"south": "s1"})
-    rounds.answered("ann", 3, "a", 9.0)
+    rounds.on_answer("ann", 3, "a", 9.0)
     assert rounds.role.combined[-1] == (3, {}), "and round 3 neither waits nor uses what is too old"
-    rounds.published("south", 2, "s2", 10.0)
-    rounds.answered("ann", 4, "a", 11.0)
+    rounds.on_publication("south", 2, "s2", 10.0)
+    rounds.on_answer("ann", 4, "a", 11.0)
     assert rounds.phase is Phase.EXCHANGING, "it is at work again, so it is waited for again"
-    rounds.published("south", 4, "s4", 12.0)
+    rounds.on_publication("south", 4, "s4", 12.0)
     assert rounds.role.combined[-1] == (4, {"south": "s4"})
 
 
 def test_a_neighbour_that_is_down_is_not_waited_for():
     rounds, _ = site(neighbours=("south",), clients=("ann",))
-    rounds.peer_up("south", 0.0)
-    rounds.answered("ann", 1, "a", 1.0)
-    effects = rounds.peer_down("south", 2.0)
+    rounds.on_peer_up("south", 0.0)
+    rounds.on_answer("ann", 1, "a", 1.0)
+    effects = rounds.on_peer_down("south", 2.0)
     (done,) = [e for e in effects if isinstance(e, Completed)]
     assert done.absent == ("south",)
 
 
 def test_a_replayed_publication_is_refused():
     rounds, _ = site(neighbours=("south",), clients=("ann",))
-    rounds.peer_up("south", 0.0)
-    rounds.published("south", 1, "s1", 0.5)
-    rounds.published("south", 1, "forged", 0.6)
-    rounds.answered("ann", 1, "a", 1.0)
+    rounds.on_peer_up("south", 0.0)
+    rounds.on_publication("south", 1, "s1", 0.5)
+    rounds.on_publication("south", 1, "forged", 0.6)
+    rounds.on_answer("ann", 1, "a", 1.0)
     assert rounds.role.combined == [(1, {"south": "s1"})]
     assert rounds.refused["replayed"] == 1
-    assert rounds.published("south", 10**6, "x", 1.0)
+    assert rounds.on_publication("south", 10**6, "x", 1.0)
     assert rounds.refused["beyond"] == 1
-    assert rounds.published("elsewhere", 1, "x", 1.0)
+    assert rounds.on_publication("elsewhere", 1, "x", 1.0)
     assert rounds.refused["unlinked"] == 1
 
 
 def test_a_site_that_fell_behind_takes_the_neighbours_round_over_without_asking_anyone():
     rounds, _ = site(neighbours=("south",), clients=("ann",), rounds=20)
-    effects = rounds.published("south", 9, "s9", 0.5)
+    effects = rounds.on_publication("south", 9, "s9", 0.5)
     assert published(effects) == [9]
     assert asked(effects) == {"ann": ("ann", 10)}
     assert rounds.role.aggregated == [(9, {})]
@@ -272,9 +272,9 @@ def test_a_site_that_fell_behind_takes_the_neighbours_round_over_without_asking_
 
 def test_a_site_that_learns_in_a_round_that_it_fell_behind_closes_the_round_first():
     rounds, _ = site(neighbours=("south",), clients=("ann",), rounds=20)
-    assert asked(rounds.peer_up("south", 0.5)) == {"ann": ("ann", 1)}
-    assert rounds.published("south", 9, "s9", 1.0) == []
-    effects = rounds.answered("ann", 1, "a", 2.0)
+    assert asked(rounds.on_peer_up("south", 0.5)) == {"ann": ("ann", 1)}
+    assert rounds.on_publication("south", 9, "s9", 1.0) == []
+    effects = rounds.on_answer("ann", 1, "a", 2.0)
     assert published(effects) == [1, 9]
     assert asked(effects) == {"ann": ("ann", 10)}
     assert rounds.role.aggregated == [(1, {"ann": "a"}), (9, {})]
@@ -294,24 +294,24 @@ def test_alone_without_give_up_it_waits_and_with_it_it_stops():
 def test_a_new_client_takes_part_from_the_next_round():
     rounds, _ = site(clients=("ann",))
     assert rounds.change(members("ann", "bob"), 1.0) == []
-    effects = rounds.answered("ann", 1, "a", 2.0)
+    effects = rounds.on_answer("ann", 1, "a", 2.0)
     assert Changed(2, admitted=("bob",)) in effects
     assert set(asked(effects)) == {"ann"}
-    rounds.client_connected("bob", 2.5)
-    assert set(asked(rounds.answered("ann", 2, "a", 3.0))) == {"ann", "bob"}
+    rounds.on_client_connected("bob", 2.5)
+    assert set(asked(rounds.on_answer("ann", 2, "a", 3.0))) == {"ann", "bob"}
 
 
 def test_a_change_of_members_counts_between_rounds_and_holds_no_round_up():
     rounds, _ = site(neighbours=("south", "west"))
-    rounds.peer_up("south", 0.0)
-    rounds.peer_up("west", 0.0)
-    rounds.answered("ann", 1, "a", 1.0)
+    rounds.on_peer_up("south", 0.0)
+    rounds.on_peer_up("west", 0.0)
+    rounds.on_answer("ann", 1, "a", 1.0)
     effects = rounds.change(members("bob", "eve", neighbours=("south",)), 2.0)
     assert not hasattr(rounds.role, "members"), "a round keeps its members to its end"
-    effects = rounds.answered("bob", 1, "b", 3.0)
+    effects = rounds.on_answer("bob", 1, "b", 3.0)
     assert rounds.role.aggregated == [(1, {"ann": "a", "bob": "b"})]
     assert rounds.awaited == {"south"}, "a neighbour that leaves is not waited for"
-    effects = rounds.published("south", 1, "s", 4.0)
+    effects = rounds.on_publication("south", 1, "s", 4.0)
     assert Changed(2, admitted=("eve",), expelled=("ann",), unlinked=("west",)) in effects
     assert rounds.role.members.clients.keys() == {"bob", "eve"}
     assert set(asked(effects)) == {"bob"}
@@ -343,11 +343,11 @@ def test_an_expulsion_during_the_exchange_leaves_the_round_whole():
 @pytest.mark.parametrize("staleness", [0, 2])
 def test_staleness_is_as_configured(staleness):
     rounds, _ = site(neighbours=("south",), clients=("ann",), staleness=staleness)
-    rounds.peer_up("south", 0.0)
-    rounds.published("south", 1, "s1", 0.1)
+    rounds.on_peer_up("south", 0.0)
+    rounds.on_publication("south", 1, "s1", 0.1)
     now = 1.0
     for round in (1, 2, 3, 4):
-        rounds.answered("ann", round, "a", now)
+        rounds.on_answer("ann", round, "a", now)
         now += 10.0
         rounds.tick(now)
     used = [round for round, publications in rounds.role.combined if publications]
@@ -378,62 +378,62 @@ def test_a_start_waits_until_the_neighbours_are_ready_too():
     """The barrier is not per site: a neighbour whose clients are not there yet would find the rounds over."""
     rounds, effects = site(neighbours=("south",), quorum=Quorum())
     assert rounds.ready
-    assert not asked(effects + rounds.peer_up("south", 1.0, ready=False))
+    assert not asked(effects + rounds.on_peer_up("south", 1.0, ready=False))
     assert not asked(rounds.tick(60.0)), "nor does it begin alone when the time to start is over"
     assert "1 are needed" in rounds.missing
-    assert set(asked(rounds.peer_up("south", 61.0, ready=True))) == {"ann", "bob"}
+    assert set(asked(rounds.on_peer_up("south", 61.0, ready=True))) == {"ann", "bob"}
 
 
 def test_a_site_is_ready_when_its_clients_are_there_or_the_time_to_start_is_over():
     rounds = SiteRounds(Recorder(), 9, set(), {"ann", "bob", "eve"}, Timing(start=60.0), Quorum(clients=0.5))
     rounds.start(0.0)
-    rounds.client_connected("ann", 1.0)
-    rounds.client_connected("bob", 2.0)
+    rounds.on_client_connected("ann", 1.0)
+    rounds.on_client_connected("bob", 2.0)
     assert not rounds.ready
     assert set(asked(rounds.tick(60.0))) == {"ann", "bob"}
     assert rounds.ready
     alone = SiteRounds(Recorder(), 9, set(), {"ann", "bob", "eve"}, Timing(start=60.0), Quorum(clients=0.5))
     alone.start(0.0)
-    alone.client_connected("ann", 1.0)
+    alone.on_client_connected("ann", 1.0)
     (note,) = alone.tick(60.0)
     assert note == Note("round 1 waits: 1 of 3 clients are connected, 2 are needed")
     assert not alone.ready
     assert alone.tick(1e6) == [], "it says so once"
-    assert set(asked(alone.client_connected("bob", 1e6))) == {"ann", "bob"}
+    assert set(asked(alone.on_client_connected("bob", 1e6))) == {"ann", "bob"}
 
 
 def test_by_default_a_site_that_is_cut_off_spends_nothing_alone():
     """The round that is under way is paid for already; no other one opens until a neighbour is back."""
     rounds, _ = site(neighbours=("south",), clients=("ann",), quorum=Quorum())
-    rounds.peer_up("south", 0.0)
-    rounds.answered("ann", 1, "a", 1.0)
-    effects = rounds.peer_down("south", 2.0)
+    rounds.on_peer_up("south", 0.0)
+    rounds.on_answer("ann", 1, "a", 1.0)
+    effects = rounds.on_peer_down("south", 2.0)
     assert [e.absent for e in effects if isinstance(e, Completed)] == [("south",)]
     assert not asked(effects)
     assert rounds.missing == "0 of 1 neighbours are here and at round 1, 1 are needed"
     assert not asked(rounds.tick(1e6))
-    assert asked(rounds.peer_up("south", 1e6)) == {"ann": ("ann", 2)}
+    assert asked(rounds.on_peer_up("south", 1e6)) == {"ann": ("ann", 2)}
 
 
 @pytest.mark.parametrize("apart", [1, 3])
 def test_only_so_many_rounds_are_trained_apart(apart):
     rounds, _ = site(neighbours=("south",), clients=("ann",), quorum=Quorum(apart=apart))
-    rounds.peer_up("south", 0.0)
-    rounds.answered("ann", 1, "a", 1.0)
-    rounds.peer_down("south", 2.0)
+    rounds.on_peer_up("south", 0.0)
+    rounds.on_answer("ann", 1, "a", 1.0)
+    rounds.on_peer_down("south", 2.0)
     for round in range(2, 10):
-        rounds.answered("ann", round, "a", float(round))
+        rounds.on_answer("ann", round, "a", float(round))
     assert rounds.round == apart
-    rounds.published("south", apart, "s", 20.0)
-    assert asked(rounds.peer_up("south", 20.0)) == {"ann": ("ann", apart + 1)}
+    rounds.on_publication("south", apart, "s", 20.0)
+    assert asked(rounds.on_peer_up("south", 20.0)) == {"ann": ("ann", apart + 1)}
 
 
 def test_a_neighbour_that_is_reached_but_does_not_work_is_no_company():
     rounds, _ = site(neighbours=("south",), clients=("ann",), quorum=Quorum(), rounds=99)
-    rounds.peer_up("south", 0.0)
+    rounds.on_peer_up("south", 0.0)
     now = 0.0
     for _ in range(50):
-        rounds.answered("ann", rounds.current, "a", now)
+        rounds.on_answer("ann", rounds.current, "a", now)
         now += 10.0
         rounds.tick(now)
     assert rounds.round == 2, "one round uses its models of the last, as staleness allows, and one is without"
@@ -441,7 +441,7 @@ def test_a_neighbour_that_is_reached_but_does_not_work_is_no_company():
 
 def test_a_round_takes_its_least_time():
     rounds, _ = site(clients=("ann",), pace=4.0)
-    assert not asked(rounds.answered("ann", 1, "a", 1.0))
+    assert not asked(rounds.on_answer("ann", 1, "a", 1.0))
     assert rounds.deadline == 4.0
     assert asked(rounds.tick(4.0)) == {"ann": ("ann", 2)}
 
@@ -470,41 +470,41 @@ def test_a_silent_client_sits_out_ever_more_rounds_until_it_answers():
     now, silent_in = 0.0, []
     while rounds.round < 40:
         now += 1.0
-        effects = rounds.answered("ann", rounds.current, "a", now)
+        effects = rounds.on_answer("ann", rounds.current, "a", now)
         if rounds.phase is Phase.COLLECTING and "bob" in rounds.pending and not effects:
             silent_in.append(rounds.current)
             now += 10.0
             rounds.tick(now)
     assert silent_in == [1, 3, 6, 11, 20, 37]
     while "bob" not in rounds.pending:
-        rounds.answered("ann", rounds.current, "a", now)
-    rounds.answered("bob", rounds.current, "b", now)
-    rounds.answered("ann", rounds.current, "a", now)
+        rounds.on_answer("ann", rounds.current, "a", now)
+    rounds.on_answer("bob", rounds.current, "b", now)
+    rounds.on_answer("ann", rounds.current, "a", now)
     assert "bob" in rounds.pending, "it answered, so it is asked in every round again"
 
 
 def test_a_client_that_was_silent_is_forgiven_when_it_connects_anew_and_a_lone_one_is_always_asked():
     rounds, _ = site()
-    rounds.answered("ann", 1, "a", 1.0)
+    rounds.on_answer("ann", 1, "a", 1.0)
     assert set(asked(rounds.tick(10.0))) == {"ann"}
-    rounds.client_connected("bob", 11.0)
-    assert set(asked(rounds.answered("ann", 2, "a", 12.0))) == {"ann", "bob"}
+    rounds.on_client_connected("bob", 11.0)
+    assert set(asked(rounds.on_answer("ann", 2, "a", 12.0))) == {"ann", "bob"}
     alone, _ = site(clients=("ann",))
     assert asked(alone.tick(10.0)) == {"ann": ("ann", 2)}, "else rounds would race by with nobody in them"
 
 
 def test_refusals_that_others_can_cause_at_will_name_a_subject_so_that_they_are_logged_sparingly():
     rounds, _ = site(neighbours=("south",))
-    rounds.peer_up("south", 0.0)
-    rounds.answered("ann", 1, "a", 1.0)
-    floods = [rounds.answered("ann", 1, "a", 1.0) for _ in range(3)] + [rounds.published("south", 99, "s", 1.0)]
+    rounds.on_peer_up("south", 0.0)
+    rounds.on_answer("ann", 1, "a", 1.0)
+    floods = [rounds.on_answer("ann", 1, "a", 1.0) for _ in range(3)] + [rounds.on_publication("south", 99, "s", 1.0)]
     assert [note.about for (note,) in floods] == ["duplicate client ann"] * 3 + ["beyond site south"]
 
 
 def test_an_answer_that_no_honest_client_sends_is_refused_by_name_and_not_waited_for():
     rounds, _ = site()
-    (note,) = rounds.answered("ann", 1, "lie", 1.0)
+    (note,) = rounds.on_answer("ann", 1, "lie", 1.0)
     assert note == Note("client ann is refused in round 1: it is a lie")
     assert rounds.refused["bound"] == 1
-    rounds.answered("bob", 1, "b", 2.0)
+    rounds.on_answer("bob", 1, "b", 2.0)
     assert rounds.role.aggregated == [(1, {"bob": "b"})]

@@ -9,7 +9,7 @@ from contextlib import closing, contextmanager
 import pytest
 
 from pgfl.demo import demo_federation, demo_training
-from pgfl.errors import NetworkError, Unforeseen
+from pgfl.errors import NetworkError, SiteCrashed
 from pgfl.network.local import LocalNetwork
 from pgfl.network.site.round_effects import Timing
 from pgfl.network.site.settings import load_site
@@ -78,7 +78,7 @@ def test_an_exception_ends_the_site_with_a_reason_and_a_code_to_restart_it(tmp_p
     setattr(where, name, broken)
     with (
         taking_part(network, network.clients_of(SITE)[0]),
-        pytest.raises(Unforeseen, match=r"KeyError.*goes on") as failed,
+        pytest.raises(SiteCrashed, match=r"KeyError.*goes on") as failed,
     ):
         asyncio.run(asyncio.wait_for(site.run(), PATIENCE))
     assert failed.value.exit_code == 1, "2 is a mistake of the operator, which a restart does not mend"

@@ -14,7 +14,7 @@ from pgfl.demo import demo_federation, demo_training
 from pgfl.errors import LedgerError, NetworkError
 from pgfl.network.local import LocalNetwork
 from pgfl.network.protocol.messages import BETWEEN_SITE_AND_CLIENT, Answer, encode_request
-from pgfl.network.protocol.streams import _ClientStream, _Talk
+from pgfl.network.protocol.streams import _ClientStream, _Dialogue
 from pgfl.network.protocol.wire import MAGIC, VERSION, Limits, decode, encode
 from pgfl.network.site.parts import SiteParts
 from pgfl.network.site.sessions import SiteClients
@@ -113,7 +113,7 @@ def test_the_release_behind_a_malformed_answer_is_remembered_and_an_older_ledger
     data = {"a vector less": data[:-8], "another field": data.replace(b'"clean"', b'"cleaN"')}.get(damage, data)
     stream = _ClientStream(site.streams, "192.0.2.1")
     stream._client = client
-    stream.heard(data)
+    stream.on_frame(data)
     assert site.streams.refused == {"malformed": 1}
     again = Quiet(load_site(network.home(SITE) / "site.toml"))  # the first was killed: nothing was closed or saved
     welcome = read(network, again.welcome(client))
@@ -133,8 +133,8 @@ def test_a_number_that_no_release_can_have_is_not_remembered(network, site, clie
     stream._client = client
     for release in ("-1", "true", "2.0", "null", '"7"', str(2**53)):
         text = f'{{"round":1,"release":{release},"clean":false}}'.encode()
-        stream.heard(struct.pack("<4sBBI", MAGIC, VERSION, Answer.kind, len(text)) + text)
-    stream.heard(struct.pack("<4sBBI", MAGIC, VERSION, Answer.kind, 14) + b'{"release": 7,')
+        stream.on_frame(struct.pack("<4sBBI", MAGIC, VERSION, Answer.kind, len(text)) + text)
+    stream.on_frame(struct.pack("<4sBBI", MAGIC, VERSION, Answer.kind, 14) + b'{"release": 7,')
     assert site.streams.refused == {"malformed": 7}
     assert site.store.clients()[client].releases == 0
 
@@ -145,7 +145,7 @@ def test_what_a_client_reports_in_its_hello_is_remembered(network, site, client)
     device.stream.handle(read(network, site.welcome(client)))
     asked(network, device, 1)
     nonce = bytes(32)
-    hello = read(network, _Talk(device.stream, device.site)._hello(nonce)).header
+    hello = read(network, _Dialogue(device.stream, device.site)._hello(nonce)).header
     assert site.clients._authenticate(hello, nonce) == client
     assert read(network, site.welcome(client)).header.releases == 1
     device.account.close()

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from pgfl.errors import NetworkError
-from pgfl.network.processes import only_one
+from pgfl.network.processes import exclusive_lock
 from pgfl.network.protocol import identity
 from pgfl.network.site.store import SiteStore
 from tests.contest import Contest
@@ -41,7 +41,7 @@ def test_a_round_is_saved_whole_and_found_by_the_next_start(store, tmp_path):
 def test_what_a_thread_saves_waits_for_what_another_one_is_saving(store, tmp_path):
     for name in ("ann", "bob"):
         store.admit(name, key(tmp_path, name), "a")
-    contest, inside = Contest(store._lock, lambda: store.saw_release("bob", 5)), store._save_progress
+    contest, inside = Contest(store._lock, lambda: store.record_release("bob", 5)), store._save_progress
     store._lock = contest
     store._save_progress = lambda *given: (contest.begin(), inside(*given))[1]
     store.save_round(1, {"w": np.zeros(2)}, ["ann"], {})
@@ -56,7 +56,7 @@ def test_a_deleted_record_is_refused_and_the_sentence_says_the_way_out(tmp_path,
     path = tmp_path / "site.db"
     with closing(SiteStore(path)) as store:
         store.admit("ann", key(tmp_path, "ann"), "a")
-        store.saw_release("ann", 7)
+        store.record_release("ann", 7)
     for ending in ("", *also):
         path.with_name(path.name + ending).unlink(missing_ok=True)
     for _ in range(2):
@@ -122,14 +122,14 @@ def test_the_largest_release_number_is_remembered_whatever_became_of_it(store, t
     store.admit("ann", ann, "a")
     store.admit("bob", key(tmp_path, "bob"), "a")
     for number in (3, 7, 5):
-        store.saw_release("ann", number)
+        store.record_release("ann", number)
     store.save_round(1, {}, ["ann", "bob"], {})
     again = SiteStore(store.path)  # as after a kill: the first was not closed
     assert {name: client.releases for name, client in again.clients().items()} == {"ann": 7, "bob": 0}
     again.expel("ann")
     again.admit("anna", ann, "b")
     assert again.clients()["anna"].releases == 7, "an expulsion is no way to spend again"
-    again.saw_release("anna", 9)
+    again.record_release("anna", 9)
     again.expel("anna")
     again.admit("ann", ann, "a")
     assert again.clients()["ann"].releases == 9
@@ -143,7 +143,7 @@ def test_a_release_that_is_saved_with_a_round_counts_like_any_other(store, tmp_p
         store.admit(name, own, "a")
     store.save_round(1, {}, ["ann"], {}, {"ann": 7, "bob": 4})
     store.save_round(2, {}, ["bob"], {}, {"ann": 5, "bob": 3})
-    store.saw_release("bob", 2)
+    store.record_release("bob", 2)
     again = SiteStore(store.path)
     assert {name: (client.releases, client.accepted) for name, client in again.clients().items()} == {
         "ann": (7, 1), "bob": (4, 2), "cem": (0, None),
@@ -168,7 +168,7 @@ def test_only_what_a_round_makes_durable_goes_without_a_sync(store, tmp_path):
             levels.append(store._db.execute("PRAGMA synchronous").fetchone()[0])
 
     store._db.set_trace_callback(note)
-    store.saw_release("ann", 1)
+    store.record_release("ann", 1)
     store.save_round(1, {}, ["ann"], {})
     store._db.set_trace_callback(None)
     assert levels == [1, 2], "NORMAL for the number, FULL for the round"
@@ -196,12 +196,12 @@ def test_links_keep_the_exact_certificate(store, tmp_path):
 
 def test_only_one_process_works_on_a_folder(tmp_path):
     with (
-        only_one(tmp_path / "lock", "Site north"),
+        exclusive_lock(tmp_path / "lock", "Site north"),
         pytest.raises(NetworkError, match="runs already"),
-        only_one(tmp_path / "lock", "Site north"),
+        exclusive_lock(tmp_path / "lock", "Site north"),
     ):
         pass
-    with only_one(tmp_path / "lock", "Site north"):
+    with exclusive_lock(tmp_path / "lock", "Site north"):
         pass
 
 

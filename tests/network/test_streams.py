@@ -29,8 +29,8 @@ from pgfl.network.protocol.messages import (
     Stop,
     encode_request,
 )
-from pgfl.network.protocol.streams import ClientStreams, SiteStream, Unwelcome, _Inbox
-from pgfl.network.protocol.tls_frames import PULSE, SIGN_OF_LIFE, BadConnection, Pulse, TlsFrames
+from pgfl.network.protocol.streams import AuthenticationFailed, ClientStreams, SiteStream, _Inbox
+from pgfl.network.protocol.tls_frames import HEARTBEAT, KEEP_ALIVE, BadConnection, KeepAlive, TlsFrames
 from pgfl.network.protocol.wire import Limits, decode, encode
 from pgfl.network.site.sessions import SitePort
 from tests.network import idle_clock
@@ -39,7 +39,7 @@ from tests.network.test_tls_frames import Site
 from tests.network.wires import Cable
 
 LIMITS, WIDE = Limits(dimension=3), Limits(dimension=500)
-QUICK, DEAD = Pulse(beat=0.1, silent=1.5), Pulse(beat=60.0, silent=60.0)
+QUICK, DEAD = KeepAlive(interval=0.1, timeout=1.5), KeepAlive(interval=60.0, timeout=60.0)
 
 
 def port_of(streams, *files, **options):
@@ -50,12 +50,12 @@ def port_of(streams, *files, **options):
 class Host:
     """A site's end in its own thread and loop: welcomes one key, asks `questions`, then stops."""
 
-    def __init__(self, folder, key, questions=0, pulse=PULSE):
+    def __init__(self, folder, key, questions=0, keep_alive=KEEP_ALIVE):
         self.certificate = identity.create_site(folder, "north", [])
         self.allowed, self.questions, self.answers, self.gone = key, questions, [], []
         self.streams = ClientStreams("north", LIMITS, self.who, self.opened, self.frame, self.gone.append)
         files = folder / identity.SITE_CERTIFICATE, folder / identity.SITE_KEY
-        self.site_port = port_of(self.streams, *files, pulse=pulse)
+        self.site_port = port_of(self.streams, *files, keep_alive=keep_alive)
 
     def __enter__(self):
         self.loop = asyncio.new_event_loop()
@@ -82,9 +82,9 @@ class Host:
     def who(self, hello, nonce):
         key = identity.ClientKey.parse(hello.key.encode())
         if key != self.allowed:
-            raise Unwelcome("not admitted")
+            raise AuthenticationFailed("not admitted")
         if not key.verifies(bytes.fromhex(hello.signature), self.certificate.fingerprint, nonce):
-            raise Unwelcome("wrong signature")
+            raise AuthenticationFailed("wrong signature")
         return "ann"
 
     def opened(self, client):
@@ -102,9 +102,9 @@ class Host:
         self.ask(client)
 
 
-def stream(host, key, handle=lambda frame: None, certificate=None, pulse=PULSE):
+def stream(host, key, handle=lambda frame: None, certificate=None, keep_alive=KEEP_ALIVE):
     pinned = certificate or host.certificate
-    return SiteStream(lambda: {pinned.fingerprint}, key, LIMITS, lambda: 0, handle, pulse=pulse)
+    return SiteStream(lambda: {pinned.fingerprint}, key, LIMITS, lambda: 0, handle, keep_alive=keep_alive)
 
 
 def ended(open_stream, port):
@@ -250,8 +250,8 @@ def test_a_failure_of_the_client_is_no_lost_stream(tmp_path, key):
 
 
 def test_a_client_whose_process_is_stopped_is_gone_soon(tmp_path, key):
-    host = Host(tmp_path / "n", identity.public_key_of(key), questions=10**9, pulse=QUICK)
-    dead = stream(host, key, lambda frame: None, pulse=DEAD)
+    host = Host(tmp_path / "n", identity.public_key_of(key), questions=10**9, keep_alive=QUICK)
+    dead = stream(host, key, lambda frame: None, keep_alive=DEAD)
 
     async def scenario():
         async with host.here() as address:
@@ -265,7 +265,7 @@ def test_a_client_whose_process_is_stopped_is_gone_soon(tmp_path, key):
 
 
 def test_a_client_that_computes_for_long_is_not_gone(tmp_path, key):
-    host = Host(tmp_path / "n", identity.public_key_of(key), questions=1, pulse=QUICK)
+    host = Host(tmp_path / "n", identity.public_key_of(key), questions=1, keep_alive=QUICK)
 
     async def scenario():
         loop = asyncio.get_running_loop()
@@ -275,7 +275,7 @@ def test_a_client_that_computes_for_long_is_not_gone(tmp_path, key):
                 loop.let_pass(2 * QUICK.silent)
             return echo(frame)
 
-        open_stream = stream(host, key, ponder, pulse=QUICK)
+        open_stream = stream(host, key, ponder, keep_alive=QUICK)
         async with host.here() as address:
             end = await open_stream.run(address)
         open_stream.computing.shutdown()
@@ -300,17 +300,17 @@ def test_what_a_busy_client_is_sent_waits_at_the_site(tmp_path):
         inbox, connection = _Inbox(), Connection()
         shown = identity.create_site(tmp_path, "north", []).pem.decode()
         connection.frames = SimpleNamespace(certificate=ssl.PEM_cert_to_DER_cert(shown))
-        inbox.opened(connection)
+        inbox.on_open(connection)
         for frame in (b"first", b"second"):
             asking = asyncio.create_task(inbox.next())
             await asyncio.sleep(0)
             assert connection.reads
-            inbox.heard(frame)
+            inbox.on_frame(frame)
             assert not connection.reads
             assert await asking == frame
         assert not connection.reads, "while the frame is being answered"
-        inbox.heard(b"third")
-        inbox.ended(None)
+        inbox.on_frame(b"third")
+        inbox.on_close(None)
         assert await inbox.next() == b"third"
         with pytest.raises(BadConnection, match="closed here"):
             await inbox.next()
@@ -321,30 +321,32 @@ def test_what_a_busy_client_is_sent_waits_at_the_site(tmp_path):
 def test_a_site_whose_process_is_stopped_is_lost_soon_and_found_again(tmp_path, key):
     with Host(tmp_path / "n", identity.public_key_of(key), questions=1) as host:
         goes_on = threading.Event()
-        mute = stream(host, key, lambda frame: host.loop.call_soon_threadsafe(goes_on.wait, 60.0) and None, pulse=QUICK)
+        mute = stream(
+            host, key, lambda frame: host.loop.call_soon_threadsafe(goes_on.wait, 60.0) and None, keep_alive=QUICK
+        )
         with running(host, mute) as ends:
             until(lambda: ends)
-            assert (ends[0].how, ends[0].reason) == ("lost", "nothing was heard of it for 1.5 s")
+            assert (ends[0].how, ends[0].reason) == ("lost", "no heartbeat for 1.5 s")
         goes_on.set()
         assert ended(stream(host, key, echo), host.port).how == "stopped"
 
 
 def call(host):
     """Somebody who speaks frames, and has not said hello."""
-    frames = TlsFrames(pinned_tls.calling(host.certificate.pem), LIMITS.frame_bytes, host.certificate.tls_name)
+    frames = TlsFrames(pinned_tls.client_context(host.certificate.pem), LIMITS.frame_bytes, host.certificate.tls_name)
     return Call(host.port, frames)
 
 
 class Stranger:
-    """Speaks frames, gives a sign of life, and keeps what it receives."""
+    """Speaks frames, sends a heartbeat, and keeps what it receives."""
 
     def __init__(self):
         self.received = []
 
     def opened(self, connection):
-        connection.send(SIGN_OF_LIFE)
+        connection.send(HEARTBEAT)
 
-    def heard(self, frame):
+    def on_frame(self, frame):
         self.received.append(decode(frame, LIMITS, BETWEEN_SITE_AND_CLIENT).header)
 
     def ended(self, why):
@@ -352,7 +354,7 @@ class Stranger:
 
 
 def test_who_does_not_say_hello_is_told_so_and_hung_up_on(tmp_path, key):
-    """Signs of life are no hello."""
+    """Heartbeats are no hello."""
     host, stranger = Host(tmp_path / "n", identity.public_key_of(key)), Stranger()
     frames = TlsFrames(pinned_tls.calling(host.certificate.pem), LIMITS.frame_bytes, host.certificate.tls_name)
 
@@ -417,10 +419,10 @@ class Answering:
     def __init__(self, name, answered):
         self.name, self.answered, self.connection = name, answered, None
 
-    def opened(self, connection):
+    def on_open(self, connection):
         self.connection = connection
 
-    def heard(self, frame):
+    def on_frame(self, frame):
         header = decode(frame, WIDE, BETWEEN_SITE_AND_CLIENT).header
         if isinstance(header, Challenge):
             self.connection.send(encode(Hello(key=self.name, signature="", releases=0)))
@@ -429,13 +431,13 @@ class Answering:
             answer = Answer(round=header.round, release=1, clean=False)
             self.connection.send(encode(answer, np.zeros((2, WIDE.dimension))))
 
-    def ended(self, why):
+    def on_close(self, why):
         pass
 
 
 @pytest.mark.proof
 def test_a_thousand_streams_hold_and_some_that_take_nothing_hold_nobody_up(tmp_path):
-    """All are asked at once, again and again; those that never read are the only ones that are hung up on."""
+    """All are asked at once, again and again; those that never read are the only ones that are disconnected."""
     site, crowd, stuck, rounds = Site(tmp_path, "north"), 1000, {"client-3", "client-77", "client-901"}, 3
     asked, answered, came, gone = Counter(), Counter(), [], []
     streams = ClientStreams(
@@ -446,12 +448,17 @@ def test_a_thousand_streams_hold_and_some_that_take_nothing_hold_nobody_up(tmp_p
     request = encode_request(RoundRequest(1, crowd, np.zeros(WIDE.dimension)))
 
     async def scenario():
-        port, tls = await site_port.start("127.0.0.1:0"), pinned_tls.calling(site.certificate.pem)
+        port, tls = await site_port.start("127.0.0.1:0"), pinned_tls.client_context(site.certificate.pem)
         loop, chunk = asyncio.get_running_loop(), memoryview(bytearray(1 << 16))
         clients = {}
         for number, name in enumerate(f"client-{number}" for number in range(crowd)):
             clients[name] = FrameConnection(
-                TlsFrames(tls, WIDE.frame_bytes, "north.pgfl"), Answering(name, answered), 60.0, 1 << 30, PULSE, chunk
+                TlsFrames(tls, WIDE.frame_bytes, "north.pgfl"),
+                Answering(name, answered),
+                60.0,
+                1 << 30,
+                KEEP_ALIVE,
+                chunk,
             )
             await loop.create_connection(lambda name=name: clients[name], "127.0.0.1", port)
             while len(came) <= number:

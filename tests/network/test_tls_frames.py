@@ -37,8 +37,8 @@ def other(tmp_path_factory):
 
 def ends(site, calling=None, listening=None, name="north.pgfl"):
     """Both ends of a connection to a site, before the handshake."""
-    caller = TlsFrames(calling or pinned_tls.calling(site.certificate.pem), LONGEST, name)
-    return caller, TlsFrames(listening or pinned_tls.listening(*site.files), LONGEST)
+    caller = TlsFrames(calling or pinned_tls.client_context(site.certificate.pem), LONGEST, name)
+    return caller, TlsFrames(listening or pinned_tls.server_context(*site.files), LONGEST)
 
 
 def exchange(here, there, cut=1 << 30):
@@ -91,7 +91,7 @@ def test_of_a_frame_that_is_not_whole_only_what_came_is_kept(north):
 
 
 def test_a_site_that_shows_another_certificate_of_its_name_is_refused_and_told_why(north, other):
-    caller, listener = ends(other, calling=pinned_tls.calling(north.certificate.pem))
+    caller, listener = ends(other, calling=pinned_tls.client_context(north.certificate.pem))
     with pytest.raises(BadConnection, match="the certificate that it shows is not the pinned one"):
         exchange(caller, listener)
     assert not caller.ready
@@ -117,7 +117,7 @@ def signed_by(site, folder):
 def test_a_certificate_that_the_pinned_one_has_signed_is_refused(north, tmp_path):
     """A site's key makes no other certificates: the pinned one itself counts."""
     signed = signed_by(north, tmp_path)
-    caller, listener = ends(signed, calling=pinned_tls.calling(north.certificate.pem))
+    caller, listener = ends(signed, calling=pinned_tls.client_context(north.certificate.pem))
     with pytest.raises(BadConnection, match="is not the pinned one"):
         exchange(caller, listener)
 
@@ -133,8 +133,8 @@ def test_a_site_is_refused_under_another_name(north):
 def test_a_caller_that_shows_a_certificate_must_show_that_of_a_neighbour(north, other, linked):
     caller, listener = ends(
         north,
-        pinned_tls.calling(north.certificate.pem, *other.files),
-        pinned_tls.listening(*north.files, north.certificate.pem if linked else b""),
+        pinned_tls.client_context(north.certificate.pem, *other.files),
+        pinned_tls.server_context(*north.files, north.certificate.pem if linked else b""),
     )
     with pytest.raises(BadConnection, match="is not linked"):
         exchange(caller, listener)
@@ -142,16 +142,16 @@ def test_a_caller_that_shows_a_certificate_must_show_that_of_a_neighbour(north, 
 
 
 def test_a_caller_that_shows_nothing_is_nobody(north):
-    caller, listener = ends(north, listening=pinned_tls.listening(*north.files, north.certificate.pem))
+    caller, listener = ends(north, listening=pinned_tls.server_context(*north.files, north.certificate.pem))
     exchange(caller, listener)
     assert listener.ready
     assert listener.certificate is None
 
 
 def test_a_site_is_known_by_its_fingerprint_alone(north, other):
-    listener = TlsFrames(pinned_tls.listening(*north.files), LONGEST)
+    listener = TlsFrames(pinned_tls.server_context(*north.files), LONGEST)
     pins = {other.certificate.fingerprint, north.certificate.fingerprint}
-    caller = TlsFrames(pinned_tls.calling_by_fingerprint(), LONGEST, pins=pins)
+    caller = TlsFrames(pinned_tls.fingerprint_context(), LONGEST, pins=pins)
     exchange(caller, listener)
     assert caller.ready
     assert ssl.DER_cert_to_PEM_cert(caller.certificate).encode() == north.certificate.pem
@@ -159,8 +159,8 @@ def test_a_site_is_known_by_its_fingerprint_alone(north, other):
 
 @pytest.mark.parametrize("pins", [(), ("00" * 32,), ("",)])
 def test_a_site_with_another_fingerprint_is_refused_before_anything_is_sent(north, pins):
-    listener = TlsFrames(pinned_tls.listening(*north.files), LONGEST)
-    caller = TlsFrames(pinned_tls.calling_by_fingerprint(), LONGEST, pins=pins)
+    listener = TlsFrames(pinned_tls.server_context(*north.files), LONGEST)
+    caller = TlsFrames(pinned_tls.fingerprint_context(), LONGEST, pins=pins)
     with pytest.raises(BadConnection, match="is not the pinned one"):
         exchange(caller, listener)
     assert not caller.ready
@@ -169,8 +169,8 @@ def test_a_site_with_another_fingerprint_is_refused_before_anything_is_sent(nort
 def test_a_caller_that_shows_the_certificate_of_a_neighbour_is_known_by_it(north, other):
     caller, listener = ends(
         north,
-        pinned_tls.calling(north.certificate.pem, *other.files),
-        pinned_tls.listening(*north.files, other.certificate.pem),
+        pinned_tls.client_context(north.certificate.pem, *other.files),
+        pinned_tls.server_context(*north.files, other.certificate.pem),
     )
     exchange(caller, listener)
     assert ssl.DER_cert_to_PEM_cert(listener.certificate).encode() == other.certificate.pem
@@ -202,7 +202,7 @@ def test_who_does_not_speak_frames_is_refused_after_its_handshake(north, offered
         stranger.set_alpn_protocols(offered)
     incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
     tls = stranger.wrap_bio(incoming, outgoing, server_hostname="north.pgfl")
-    listener = TlsFrames(pinned_tls.listening(*north.files), LONGEST)
+    listener = TlsFrames(pinned_tls.server_context(*north.files), LONGEST)
     with pytest.raises(ssl.SSLWantReadError):
         tls.do_handshake()
     assert listener.receive(outgoing.read()) == []

@@ -79,7 +79,7 @@ class Overheard:
         self._wrap(monkeypatch, PeerLink, "publish", lambda _, round, data: self.sent.append(data))
         self._wrap(monkeypatch, SiteReports, "write_live", lambda site: self.shown.append(metrics_page(site.figures())))
         self._wrap(monkeypatch, SiteStore, "keep_noised", lambda _, round, pair, noised, n: self.noised.append(noised))
-        self._wrap(monkeypatch, PrivateAccount, "perturbed", self._entrusted)
+        self._wrap(monkeypatch, PrivateAccount, "perturb", self._entrusted)
 
     def _wrap(self, monkeypatch, where, name, look):
         plain = getattr(where, name)

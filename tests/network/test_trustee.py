@@ -124,7 +124,7 @@ def test_who_is_away_when_a_killed_site_asks_again_is_still_in_the_sum_and_count
     first = site.role.aggregate(1, site.answers(1, ("ann", "bob"))).models["a"]
     again = site.restarted(noise=killed)
     for client in set(CLIENTS) - {*back}:
-        again.trustee.part_with(client)  # it has not come back yet
+        again.trustee.close_account(client)  # it has not come back yet
     second = again.role.aggregate(1, again.answers(1, back)).models["a"]
     np.testing.assert_array_equal(first, second)
     assert again.role.used == ["ann", "bob"]
@@ -149,7 +149,7 @@ def test_a_pair_with_too_few_goes_without_a_sum_and_nobody_is_charged(tmp_path):
     assert site.role.accepted == {}
     assert "asks for 3" in site.trustee.sat_out["a"]
     assert set(site.charged().values()) == {0}
-    assert site.trustee.worth_asking(["ann", "bob"], dict.fromkeys(CLIENTS, "a")) == []
+    assert site.trustee.eligible(["ann", "bob"], dict.fromkeys(CLIENTS, "a")) == []
     site.trustee.close()
 
 
@@ -245,7 +245,7 @@ def test_a_client_that_states_too_much_sits_out_is_named_and_the_others_go_on(tm
     assert site.trustee.over_cap == {"bob"}
     assert site.role.used == ["ann", "cem"]
     assert site.charged() == {"ann": 1, "bob": 0, "cem": 1}
-    assert site.trustee.worth_asking(CLIENTS, dict.fromkeys(CLIENTS, "a")) == ["ann", "cem"]
+    assert site.trustee.eligible(CLIENTS, dict.fromkeys(CLIENTS, "a")) == ["ann", "cem"]
     site.trustee.close()
 
 
@@ -291,7 +291,7 @@ def test_a_client_past_its_budget_is_not_asked_and_the_others_go_on(tmp_path):
     for round in (1, 2):
         site.play(round)
     assert site.trustee.spent == {"bob"}
-    assert site.trustee.worth_asking(CLIENTS, dict.fromkeys(CLIENTS, "a")) == ["ann", "cem"]
+    assert site.trustee.eligible(CLIENTS, dict.fromkeys(CLIENTS, "a")) == ["ann", "cem"]
     site.play(3, names=("ann", "cem"))
     assert site.charged() == {"ann": 3, "bob": 2, "cem": 3}
     again = site.restarted(terms=TERMS | {"bob": short})

@@ -31,7 +31,7 @@ def test_a_unit_calls_a_command_and_its_exit_codes_fit(unit):
     assert service["Restart"] == "on-failure"
     not_restarted = {int(code) for code in service["RestartPreventExitStatus"].split()}
     codes = {error.exit_code for _, error in inspect.getmembers(errors, inspect.isclass)}
-    assert errors.Unforeseen.exit_code not in not_restarted
+    assert errors.SiteCrashed.exit_code not in not_restarted
     assert errors.ConfigError.exit_code in not_restarted
     assert errors.LedgerError.exit_code in not_restarted
     assert not_restarted <= codes

@@ -988,7 +988,7 @@ def test_policies_refused(parameters):
 def test_the_summary_is_for_json(filled):
     with Ledger.read(filled) as ledger:
         summary = json.loads(json.dumps(ledger.summary()))
-        row = json.loads(json.dumps(ledger.rows()[2].described()))
+        row = json.loads(json.dumps(ledger.rows()[2].describe()))
     assert (summary["client"], summary["releases"], summary["accepted"], summary["spent"]) == ("ann", 4, 2, False)
     assert summary["epsilon"] < summary["epsilon_paper"]
     assert (row["number"], row["round_key"], row["accepted"], row["bytes"]) == (3, "r2", True, 11)

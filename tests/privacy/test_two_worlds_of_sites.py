@@ -59,7 +59,7 @@ def play(folder, world, noise, draw, seed):
         present = [name for name in CLIENTS if chance.random() < 0.85]
         fate = chance.choice(["fine", "killed in the draw", "killed after it"], p=[0.6, 0.2, 0.2])
         forced = chance.normal(size=3) * 10.0 ** chance.integers(-2, 3)
-        asked = site.trustee.worth_asking(present, dict.fromkeys(CLIENTS, "a"))
+        asked = site.trustee.eligible(present, dict.fromkeys(CLIENTS, "a"))
         answering = [name for name in asked if chance.random() < 0.8]
         if fate == "killed in the draw":
             noise.kill_next = True
@@ -90,7 +90,7 @@ def _bytes(publication):
 
 def _ledger(folder, name):
     with Ledger.read(folder / "ledgers" / f"{name}.db") as ledger:
-        return [row.described() for row in ledger.rows()]
+        return [row.describe() for row in ledger.rows()]
 
 
 def both_worlds(folder, seed):

@@ -29,7 +29,7 @@ def audit(
     with bar("attack", shown=not as_json) as progress:
         report = attack_everything(QUICK if quick else FULL, seed=seed, progress=progress)
     if as_json:
-        typer.echo(json.dumps(report.described(), indent=2))
+        typer.echo(json.dumps(report.describe(), indent=2))
     else:
         _show(report)
     raise typer.Exit(0 if report.passed else 1)

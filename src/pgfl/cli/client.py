@@ -41,7 +41,7 @@ def join(settings: Annotated[Path, typer.Argument(help="client.toml")]) -> None:
     from pgfl.network.client.samples import load_samples_apart
     from pgfl.network.client.settings import load_client
     from pgfl.network.logs import start_logging
-    from pgfl.network.processes import make_private, only_one, private_files, when_parent_is_gone, when_told_to_end
+    from pgfl.network.processes import exclusive_lock, make_private, on_parent_exit, on_terminate, private_files
     from pgfl.privacy.rules import off_although_written
 
     loaded = load_client(settings)
@@ -49,11 +49,11 @@ def join(settings: Annotated[Path, typer.Argument(help="client.toml")]) -> None:
     if off := off_although_written(dict(loaded.privacy)):
         typer.echo(off)
     ledger = Path(loaded.ledger)
-    with private_files(), only_one(Path(loaded.home) / LOCK, f"Client {loaded.name}"):
+    with private_files(), exclusive_lock(Path(loaded.home) / LOCK, f"Client {loaded.name}"):
         make_private(*ledger.parent.glob(f"{ledger.name}*"))
         participant = Participant(loaded, load_samples_apart(loaded))
-        when_told_to_end(participant.stop)
-        when_parent_is_gone(participant.stop)
+        on_terminate(participant.stop)
+        on_parent_exit(participant.stop)
         reason = participant.run()
     typer.echo(f"Client {loaded.name} ended: {reason}.")
 
@@ -118,7 +118,7 @@ def accept(settings: Annotated[Path, typer.Argument(help="client.toml")]) -> Non
     offer, changes = acceptance.accept(Path(loaded.home))
     for change in changes:
         typer.echo(change)
-    typer.echo(f"{loaded.name} accepts {offer.training.digest[:16]}: {offer.training.described(offer.cluster)}.")
+    typer.echo(f"{loaded.name} accepts {offer.training.digest[:16]}: {offer.training.describe(offer.cluster)}.")
 
 
 @app.command()

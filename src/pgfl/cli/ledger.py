@@ -32,7 +32,7 @@ def show(file: File, client: Client = None, as_json: Json = False) -> None:
         _check_owner(ledger, client)
         ledger.verify()
         summary = ledger.summary()
-        rows = [row.described() for row in ledger.rows()]
+        rows = [row.describe() for row in ledger.rows()]
     if as_json:
         typer.echo(strict_json(with_note(summary | {"rows": rows}, UNPROTECTED)))
     else:

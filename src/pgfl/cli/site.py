@@ -121,10 +121,10 @@ def unlink(
     home: Home = Path("."),
     wait: Wait = WAIT_SECONDS,
 ) -> None:
-    """Trust a neighbour no more; its operator should unlink this site too. Works while the site runs."""
+    """Stop trusting a neighbour; its operator should unlink this site too. Works while the site runs."""
     with _store(home) as store:
         change = store.unlink(name)
-    _applied(f"{name} is no neighbour any more", home, change, wait)
+    _applied(f"{name} is unlinked", home, change, wait)
 
 
 @app.command()
@@ -150,7 +150,7 @@ def admit(
 def expel(
     name: Annotated[str, typer.Argument(help="The client's name.")], home: Home = Path("."), wait: Wait = WAIT_SECONDS
 ) -> None:
-    """A client takes no part any more. Its name stays bound to its key."""
+    """Remove a client. Its name stays bound to its key."""
     with _store(home) as store:
         change = store.expel(name)
     _applied(f"{name} is expelled", home, change, wait)
@@ -158,14 +158,14 @@ def expel(
 
 @app.command()
 def rollback(
-    round: Annotated[int, typer.Argument(min=0, help="The round whose models to take back; 0 begins anew.")],
+    round: Annotated[int, typer.Argument(min=0, help="The round whose models to restore; 0 starts over.")],
     home: Home = Path("."),
     wait: Wait = WAIT_SECONDS,
 ) -> None:
-    """Take the models of an earlier round back, for example after poisoning. Round numbers and budgets go on."""
+    """Restore the models of an earlier round, e.g. after a poisoning attack. Round numbers and budgets continue."""
     with _store(home) as store:
         change, found = store.roll_back(round)
-    _applied(f"the models of round {found} are taken back", home, change, wait)
+    _applied(f"the models of round {found} are restored", home, change, wait)
     typer.echo(f"Every other site must do the same, else its neighbours refuse it: pgfl site rollback {round}")
 
 
@@ -173,7 +173,7 @@ def rollback(
 def serve(settings: Annotated[Path, typer.Argument(help="site.toml")]) -> None:
     """Run the site until the last round is done; started again, it goes on from the last completed round."""
     from pgfl.network.logs import start_logging
-    from pgfl.network.processes import only_one, private_files, when_parent_is_gone
+    from pgfl.network.processes import exclusive_lock, on_parent_exit, private_files
     from pgfl.network.site.backup import check_not_moved
     from pgfl.network.site.settings import load_site
     from pgfl.network.site.site import LOCK, Site
@@ -181,14 +181,14 @@ def serve(settings: Annotated[Path, typer.Argument(help="site.toml")]) -> None:
     loaded = load_site(settings)
     check_not_moved(Path(loaded.home))
     start_logging(loaded.log, Path(loaded.home))
-    with private_files(), only_one(Path(loaded.home) / LOCK, f"Site {loaded.name}"):
+    with private_files(), exclusive_lock(Path(loaded.home) / LOCK, f"Site {loaded.name}"):
         site = Site(loaded)
 
         async def run() -> str:
             loop = asyncio.get_running_loop()
             for number in (signal.SIGTERM, signal.SIGINT):
                 loop.add_signal_handler(number, site.stop, "stopped by its operator")
-            when_parent_is_gone(lambda: loop.call_soon_threadsafe(site.stop, "what started it is gone"))
+            on_parent_exit(lambda: loop.call_soon_threadsafe(site.stop, "its parent process has exited"))
             return await site.run()
 
         reason = asyncio.run(run())

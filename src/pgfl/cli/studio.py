@@ -21,9 +21,9 @@ def studio(
     no_open: Annotated[bool, typer.Option("--no-open", help="Print the address without opening a browser.")] = False,
 ) -> None:
     """Open the studio, a local page: simulate, train on your own table, compare runs, monitor a network."""
-    from pgfl.errors import require
+    from pgfl.errors import require_extra
 
-    require("The studio needs NiceGUI", "studio", "nicegui")
+    require_extra("The studio needs NiceGUI", "studio", "nicegui")
     from pgfl.studio.serving import Wanted, serve
 
     serve(Wanted(results, port, not no_open), _say)

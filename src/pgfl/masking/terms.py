@@ -84,11 +84,11 @@ def read_roster(path: Path, steward: str | None = None, site: bytes | None = Non
     if steward is not None and not _verifies(steward, signature, roster.digest):
         raise PrivacyError(f"The roster {path} is not signed by the steward that client.toml names; ask for a new one.")
     if site is not None:
-        _insist_on_others(path, roster, steward, site)
+        _check_not_site_key(path, roster, steward, site)
     return roster
 
 
-def _insist_on_others(path: Path, roster: Roster, steward: str | None, site: bytes) -> None:
+def _check_not_site_key(path: Path, roster: Roster, steward: str | None, site: bytes) -> None:
     """Refuse a site that vouches for participants, or takes part under a client's name."""
     key = x509.load_pem_x509_certificate(site).public_key()
     of_site = _line(key) if isinstance(key, ec.EllipticCurvePublicKey) else None
@@ -175,7 +175,7 @@ class Declined(PrivacyError):
         self.reason = reason
 
 
-def insist(holds: bool, reason: Reason) -> None:
+def require(holds: bool, reason: Reason) -> None:
     """Decline unless a condition holds."""
     if not holds:
         raise Declined(reason)
@@ -268,16 +268,16 @@ class Demands:
 
     def check(self, terms: RoundTerms) -> None:
         """Decline terms that promise less; all of it follows from public numbers."""
-        insist(len(set(terms.invited)) == len(terms.invited), Reason.REPEATED)
-        insist(terms.colluders >= self.colluders, Reason.TOO_TRUSTING)
-        insist(terms.required >= self.contributors and terms.honest >= 1, Reason.TOO_FEW)
-        insist(len(terms.invited) >= terms.fewest, Reason.TOO_FEW)
+        require(len(set(terms.invited)) == len(terms.invited), Reason.REPEATED)
+        require(terms.colluders >= self.colluders, Reason.TOO_TRUSTING)
+        require(terms.required >= self.contributors and terms.honest >= 1, Reason.TOO_FEW)
+        require(len(terms.invited) >= terms.fewest, Reason.TOO_FEW)
         most = terms.largest_sum(len(terms.invited))
-        insist(most < LARGEST_SUM, Reason.WOULD_WRAP)
-        insist(terms.share_sigma >= lattice.LEAST_UNITS * lattice.STEP, Reason.TOO_LITTLE_NOISE)
+        require(most < LARGEST_SUM, Reason.WOULD_WRAP)
+        require(terms.share_sigma >= lattice.LEAST_UNITS * lattice.STEP, Reason.TOO_LITTLE_NOISE)
 
     def check_cohort(self, members: Sequence[str], colluders: int) -> None:
         """Decline to share secrets with so few that no round could follow."""
-        insist(len(set(members)) == len(members), Reason.REPEATED)
-        insist(colluders >= self.colluders, Reason.TOO_TRUSTING)
-        insist(len(members) >= max(self.contributors, threshold_for(len(members), colluders)), Reason.TOO_FEW)
+        require(len(set(members)) == len(members), Reason.REPEATED)
+        require(colluders >= self.colluders, Reason.TOO_TRUSTING)
+        require(len(members) >= max(self.contributors, threshold_for(len(members), colluders)), Reason.TOO_FEW)

@@ -131,7 +131,7 @@ class Training(Section):
         keys = sorted(key for key in mine.keys() | theirs.keys() if mine.get(key) != theirs.get(key))
         return [f"{key}: {mine.get(key)} -> {theirs.get(key)}" for key in keys]
 
-    def described(self, cluster: str) -> str:
+    def describe(self, cluster: str) -> str:
         """One line for people."""
         objective, algorithm = self.objective.of(cluster), self.algorithm
         extra = f", kappa {objective.kappa:g}" if objective.kind == "huber" else ""
@@ -173,16 +173,16 @@ class SharedBudget(BaseModel):
         return _epsilon(self.phi0, self.zeta, self.delta, releases)
 
 
-def told(policy: Policy | None) -> str | None:
-    """What a client tells of its policy; None without one, or if it has no last release."""
+def encode_budget(policy: Policy | None) -> str | None:
+    """Return a client's budget as JSON for its site; None without a policy or a last release."""
     if policy is None or policy.max_releases is None:
         return None
     budget = SharedBudget(phi0=policy.phi0, zeta=policy.zeta, delta=policy.delta, max_releases=policy.max_releases)
     return budget.model_dump_json()
 
 
-def heard(text: str | None) -> SharedBudget | None:
-    """What a site makes of it; None if it was not told, or is nonsense."""
+def decode_budget(text: str | None) -> SharedBudget | None:
+    """Parse a client's budget; None if it was not sent or is invalid."""
     try:
         return None if text is None else SharedBudget.model_validate_json(text)
     except ValidationError:

@@ -148,7 +148,7 @@ def _shown(settings: ClientSettings) -> Iterator[Finding]:
     host, _, port = settings.site.address.rpartition(":")
     try:
         plain = socket.create_connection((host.strip("[]"), int(port)), timeout=_REPLY_SECONDS)
-        with closing(plain), closing(pinned_tls.calling_by_fingerprint().wrap_socket(plain)) as secure:
+        with closing(plain), closing(pinned_tls.fingerprint_context().wrap_socket(plain)) as secure:
             shown = hashlib.sha256(secure.getpeercert(binary_form=True) or b"").hexdigest()
     except (OSError, ValueError):
         return
@@ -195,7 +195,7 @@ def _training(home: Path) -> Finding:
     offer = accepted(home)
     if offer is None:
         return Finding("no training is accepted yet; the first join pins one")
-    return Finding(f"accepted training {offer.training.digest[:16]}…: {offer.training.described(offer.cluster)}")
+    return Finding(f"accepted training {offer.training.digest[:16]}…: {offer.training.describe(offer.cluster)}")
 
 
 def _disk(home: Path) -> Finding:

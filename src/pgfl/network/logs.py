@@ -1,4 +1,4 @@
-"""Logging of sites and clients: its settings, and a limit on lines that strangers can cause."""
+"""Logging of sites and clients: settings, and a rate limit on lines that strangers can cause."""
 
 from __future__ import annotations
 
@@ -16,33 +16,33 @@ from pydantic import Field
 
 from pgfl.config.schema import Positive, Section
 
-AGAIN_SECONDS = 60.0
-_REMEMBERED = 1000  # subjects
+INTERVAL_SECONDS = 60.0
+_MOST_SUBJECTS = 1000
 
 
 @dataclass
-class SparingLog:
-    """Logs the first line about a subject at once and the next a minute later, with the number of those left out."""
+class RateLimitedLogger:
+    """Log a subject at most once a minute, with the number of lines that were suppressed."""
 
     log: logging.Logger
     _last: dict[str, float] = field(default_factory=dict)
-    _left_out: dict[str, int] = field(default_factory=dict)
+    _suppressed: dict[str, int] = field(default_factory=dict)
 
     def warning(self, about: str, text: str, level: int = logging.WARNING) -> None:
-        """Log a line about this subject, or count it."""
+        """Log a line about this subject, or count it as suppressed."""
         now = time.monotonic()
-        if about in self._last and now - self._last[about] < AGAIN_SECONDS:
-            self._left_out[about] = self._left_out.get(about, 0) + 1
+        if about in self._last and now - self._last[about] < INTERVAL_SECONDS:
+            self._suppressed[about] = self._suppressed.get(about, 0) + 1
             return
-        if len(self._last) >= _REMEMBERED:
+        if len(self._last) >= _MOST_SUBJECTS:
             self._last.clear()
-            self._left_out.clear()
+            self._suppressed.clear()
         self._last[about] = now
-        more = self._left_out.pop(about, 0)
+        more = self._suppressed.pop(about, 0)
         self.log.log(level, "%s%s", text, f" (and {more} more like this in the last minute)" if more else "")
 
     def info(self, about: str, text: str) -> None:
-        """The same at the level of information."""
+        """Log like `warning`, at level INFO."""
         self.warning(about, text, logging.INFO)
 
 

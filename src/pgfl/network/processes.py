@@ -1,4 +1,4 @@
-"""Processes: how one learns that it is to end, child processes, locks, and free ports on loopback."""
+"""Processes: termination, child processes, locks, and free ports on loopback."""
 
 from __future__ import annotations
 
@@ -22,30 +22,30 @@ from pathlib import Path
 from pgfl.errors import NetworkError
 
 _PIPE = "PGFL_PARENTS_PIPE"
-_PATIENCE = 20.0  # seconds; then a process whose parent is gone is ended as an accident would
+_PATIENCE = 20.0  # seconds; then a process whose parent has exited is killed
 
 
-def when_told_to_end(end: Callable[[], object]) -> None:
+def on_terminate(end: Callable[[], object]) -> None:
     """Call `end` at the first SIGTERM or SIGINT, in a thread of its own.
 
     A signal interrupts the main thread anywhere, even while it handles the signal before. A handler that waits for a
     lock may therefore wait for itself; `SimpleQueue.put` never waits.
     """
-    told: queue.SimpleQueue[None] = queue.SimpleQueue()
+    received: queue.SimpleQueue[None] = queue.SimpleQueue()
 
     def wait() -> None:
-        told.get()
+        received.get()
         end()
 
-    threading.Thread(target=wait, name="told to end", daemon=True).start()
+    threading.Thread(target=wait, name="on terminate", daemon=True).start()
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: told.put(None))
+        signal.signal(number, lambda *_: received.put(None))
 
 
-def when_parent_is_gone(end: Callable[[], object], patience: float = _PATIENCE) -> None:
-    """Call `end` when the pgfl process that started this one is gone; nothing else that starts it has a part in this.
+def on_parent_exit(end: Callable[[], object], patience: float = _PATIENCE) -> None:
+    """Call `end` when the pgfl process that started this one has exited; do nothing if another program started it.
 
-    Where `end` has not ended this process when patience is over, it ends at once.
+    Exit at once if `end` has not ended this process after `patience` seconds.
     """
     if (pipe := os.environ.pop(_PIPE, None)) is None:
         return
@@ -58,11 +58,11 @@ def when_parent_is_gone(end: Callable[[], object], patience: float = _PATIENCE) 
             time.sleep(patience)
             os._exit(1)
 
-    threading.Thread(target=wait, name="parent is gone", daemon=True).start()
+    threading.Thread(target=wait, name="on parent exit", daemon=True).start()
 
 
-def parents_pipe() -> tuple[int, dict[str, str]]:
-    """For a child to inherit: the end of a pipe whose other end this process holds open as long as it lives."""
+def lifetime_pipe() -> tuple[int, dict[str, str]]:
+    """Return the end of a pipe for a child to inherit, and its environment; this process holds the other end open."""
     end, _ = _pipe(os.getpid())
     return end, {_PIPE: str(end)}
 
@@ -125,8 +125,8 @@ def _claims() -> int:
 
 
 @contextlib.contextmanager
-def only_one(path: Path, what: str) -> Iterator[None]:
-    """Hold a lock on this file inside, so that no second process works on the same folder."""
+def exclusive_lock(path: Path, what: str) -> Iterator[None]:
+    """Hold a lock on this file, so that no second process works on the same folder."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a") as file:
         try:
@@ -147,7 +147,7 @@ def private_files() -> Iterator[None]:
 
 
 def make_private(*paths: Path) -> None:
-    """Files that exist already, too."""
+    """Make existing files readable by their owner only."""
     for path in paths:
         with contextlib.suppress(OSError):
             path.chmod(0o600)
@@ -163,7 +163,7 @@ def start(
     A site or a client notices by a pipe. On Linux every child also gets SIGTERM when the calling thread ends, sometimes
     more than once.
     """
-    pipe, told = parents_pipe()
+    pipe, variables = lifetime_pipe()
     log.parent.mkdir(parents=True, exist_ok=True)
     with os.fdopen(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab") as output:
         child = subprocess.Popen(
@@ -174,7 +174,7 @@ def start(
             start_new_session=True,
             umask=0o077,
             pass_fds=(pipe,),
-            env={**os.environ, **(environment or {}), **told},
+            env={**os.environ, **(environment or {}), **variables},
         )
     _children.add(child)
     return child

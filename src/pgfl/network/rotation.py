@@ -189,7 +189,7 @@ class SitePins:
 
 
 @dataclass
-class TwoFiles:
+class RotatedFile:
     """A file and its next version: whichever works is used, and once the next one has worked the old one goes."""
 
     present: Path

@@ -178,7 +178,7 @@ def serve(wanted: Wanted, say: Say) -> None:
     from fastapi import FastAPI
     from nicegui import ui
 
-    from pgfl.signals import ended_like_ctrl_c
+    from pgfl.signals import sigterm_as_keyboard_interrupt
     from pgfl.studio.views import Studio, register
 
     listening = listen(wanted.port)
@@ -194,7 +194,7 @@ def serve(wanted: Wanted, say: Say) -> None:
     )  # fmt: skip
     server = uvicorn.Server(config)
     try:
-        with ended_like_ctrl_c(), tempfile.TemporaryDirectory(prefix="pgfl-studio-") as folder:
+        with sigterm_as_keyboard_interrupt(), tempfile.TemporaryDirectory(prefix="pgfl-studio-") as folder:
             entrance = Path(folder) / "open.html"
             guard.on_entered = lambda: write_entrance(entrance, guard)
             write_entrance(entrance, guard)

@@ -32,7 +32,7 @@ REQUIRED = {
     "first frame malformed": r"end lost .*first frame",
     "stopped by the site": r"end stopped",
     "refused by the site": r"end refused",
-    "site hung up": r"end lost .*hung up",
+    "site disconnected": r"end lost .*peer disconnected",
     "changed training refused": r"exit NetworkError The site has changed the training",
     "changed training accepted": r"owner accepts a change",
     "release after an accepted change": r"released after a change",

@@ -144,7 +144,7 @@ class HostileSite:
         if action == "garbage":
             return self.garbage()
         if action in ("changed training", "hostile training"):
-            return self.insist(self.nearly(self.training) if action == "changed training" else self.any_training())
+            return self.require(self.nearly(self.training) if action == "changed training" else self.any_training())
         if action == "hostile welcome":
             return self.hostile_welcome()
         if action == "stop":
@@ -228,7 +228,7 @@ class HostileSite:
         releases = self.pick([0, answers, answers, answers]) if self.chance(0.98) else answers + 1 + 10**6
         return welcome(training, releases=releases)
 
-    def insist(self, training):
+    def require(self, training):
         """A welcome to another training, which is often kept to: the owner may accept it."""
         if self.chance(0.6):
             self.training = training

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from pgfl.errors import require
+from pgfl.errors import require_extra
 from pgfl.lab.audit import pairs, subjects
 from pgfl.lab.audit.cases import (
     Case,
@@ -138,7 +138,7 @@ class Finding:
             return "missed"
         return "holds" if self.as_it_should_be else "no power"
 
-    def described(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, Any]:
         """For JSON."""
         return asdict(self) | {
             "confidence": 1.0 - self.alpha,
@@ -161,7 +161,7 @@ class Report:
         """Whether everything is as it should be."""
         return all(finding.as_it_should_be for finding in self.findings)
 
-    def described(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, Any]:
         """For JSON."""
         return {
             "scale": self.scale,
@@ -169,14 +169,14 @@ class Report:
             "passed": self.passed,
             "false_alarm_probability": FALSE_ALARM,
             "required_ratio": REQUIRED,
-            "objectives": [finding.described() for finding in self.findings if finding.bug is None],
-            "planted_bugs": [finding.described() for finding in self.findings if finding.bug is not None],
+            "objectives": [finding.describe() for finding in self.findings if finding.bug is None],
+            "planted_bugs": [finding.describe() for finding in self.findings if finding.bug is not None],
         }
 
 
 def audit(scale: Scale = QUICK, *, seed: int = 0, progress: Progress | None = None) -> Report:
     """Attack everything. A correct mechanism is reported to leak with probability at most `FALSE_ALARM`."""
-    require("The audit also attacks the network, which needs cryptography", "network", "cryptography")
+    require_extra("The audit also attacks the network, which needs cryptography", "network", "cryptography")
     jobs = _jobs(scale)
     alpha = FALSE_ALARM / sum(bug is None for _, _, bug in jobs)
     findings = []

@@ -194,7 +194,7 @@ class PrivateAccount(LedgerAccount):
             self._unmarked.clear()  # marked in the commit of the charge
             yield slot
 
-    def perturbed(self, slot: Slot, model: Floats) -> Floats:
+    def perturb(self, slot: Slot, model: Floats) -> Floats:
         """The model with the noise that the slot was charged for; as it is, where the site adds the noise."""
         released = model if self.entrusted is not None else self._noised(slot, model)
         self.record(slot.number, model, released)
@@ -208,7 +208,7 @@ class PrivateAccount(LedgerAccount):
             yield slot
 
     def record(self, number: int, model: Floats, released: Floats) -> None:
-        """Hand a clean model and what was made of it to whoever demonstrates; nobody does otherwise."""
+        """Record the draw; demo mode only."""
         if self.drawn is not None:
             self.drawn(number, model, released)
 
@@ -250,6 +250,6 @@ class OpenAccount(LedgerAccount):
             self._unmarked.clear()  # marked in the commit of the charge
             yield slot
 
-    def perturbed(self, slot: Slot, model: Floats) -> Floats:
+    def perturb(self, slot: Slot, model: Floats) -> Floats:
         """The model as it is."""
         return model

@@ -18,7 +18,7 @@ from pgfl.network.agreement import TASK_OF
 from pgfl.network.client.accounts import PINNED, accepted
 from pgfl.network.client.rounds import STATE, sent_clean, unpack_received, unpack_state
 from pgfl.network.client.settings import ClientSettings
-from pgfl.network.processes import only_one
+from pgfl.network.processes import exclusive_lock
 from pgfl.network.protocol import identity
 from pgfl.network.rotation import PINS, put_back, read_archive, releases_in, write_archive
 from pgfl.privacy.ledger.anchor import ENDING
@@ -87,7 +87,7 @@ _MEMBERS = frozenset({*_KEPT, _LEDGER, _ANCHOR, _SETTINGS, _OF_OLD})
 def back_up(settings: ClientSettings, settings_file: Path, archive: Path, move: bool) -> int | None:
     """Write the archive; returns how many releases moved with the account, None if it stays."""
     home = Path(settings.home)
-    with only_one(home / LOCK, f"Client {settings.name}"):
+    with exclusive_lock(home / LOCK, f"Client {settings.name}"):
         files = {name: (home / name).read_bytes() for name in _KEPT if (home / name).exists()}
         files[_SETTINGS] = settings_file.read_bytes()
         if not move:
@@ -116,7 +116,7 @@ def restore(archive: Path, home: Path) -> tuple[str, int | None]:
             raise LedgerError(f"{archive} is older than {newer}, into which the account moved last; restore that one.")
     elif note.exists():
         raise LedgerError(f"{archive} has no account; restore the one into which it moved, which {note} names.")
-    with only_one(home / LOCK, f"Client {name}"):
+    with exclusive_lock(home / LOCK, f"Client {name}"):
         put_back(home, files)
         note.unlink(missing_ok=True)
     return name, moved

@@ -12,21 +12,21 @@ from pgfl.algorithms.roles import EVERYONE, Client
 from pgfl.errors import DataError, NetworkError
 from pgfl.masking.member import Member
 from pgfl.masking.terms import Demands, Roster, read_roster
-from pgfl.network.agreement import TASK_OF, SiteTerms, Training, told
+from pgfl.network.agreement import TASK_OF, SiteTerms, Training, encode_budget
 from pgfl.network.client.accounts import NoiseRecorder, Offer, OpenAccount, PrivateAccount, accepted, check_accepted
 from pgfl.network.client.backup import LOCK, check_not_moved
 from pgfl.network.client.masked_rounds import MaskedRounds
 from pgfl.network.client.rounds import ClientRounds, release_prefix
 from pgfl.network.client.samples import Samples
 from pgfl.network.client.settings import ClientSettings
-from pgfl.network.logs import SparingLog
+from pgfl.network.logs import RateLimitedLogger
 from pgfl.network.protocol import identity, messages
 from pgfl.network.protocol.identity import SiteCertificate
 from pgfl.network.protocol.masked_messages import TO_CLIENT, MaskedRequest
 from pgfl.network.protocol.messages import read_request
 from pgfl.network.protocol.streams import Ended, SiteStream
 from pgfl.network.protocol.wire import Frame, Limits
-from pgfl.network.rotation import PINS, SitePins, TwoFiles
+from pgfl.network.rotation import PINS, RotatedFile, SitePins
 from pgfl.objectives import Bounds
 
 log = logging.getLogger(__name__)
@@ -40,7 +40,7 @@ class Participant:
     def __init__(self, settings: ClientSettings, samples: Samples) -> None:
         self.settings, self.samples = settings, samples
         self.home = Path(settings.home)
-        self._keys = TwoFiles(self.home / identity.CLIENT_KEY)
+        self._keys = RotatedFile(self.home / identity.CLIENT_KEY)
         self._pins = SitePins(self.home / PINS, settings.site.fingerprint)
         self.key = identity.read_client_key(self._keys.path)
         self.dimension = samples.features.shape[1]
@@ -51,10 +51,10 @@ class Participant:
         self.answered = 0
         self.stream_worked = self._over = False
         self._running: tuple[asyncio.AbstractEventLoop, asyncio.Task[str]] | None = None
-        self._sparing = SparingLog(log)
+        self._limited_log = RateLimitedLogger(log)
         self.stream = SiteStream(
             self._pins.accepted, self.key, Limits(self.dimension), lambda: self.account.releases, self._handle,
-            told(self.account.ledger.policy) if settings.share_budget else None, self._terms_text,
+            encode_budget(self.account.ledger.policy) if settings.share_budget else None, self._terms_text,
             self.takes_part_masked,
         )  # fmt: skip
 
@@ -99,7 +99,7 @@ class Participant:
             if ended.how == "stopped":
                 return ended.reason
             where = self.settings.site.address
-            self._sparing.warning(
+            self._limited_log.warning(
                 f"{ended.how} {ended.reason}", f"the stream to {where} ended ({ended.how}: {ended.reason})"
             )
             if not self._try_other_key(ended):
@@ -187,7 +187,7 @@ class Participant:
                 f"{self.settings.training[:16]}…; ask its operator."
             )
         if check_accepted(self.home, offer):
-            log.info("accepted and pinned %s: %s", training.digest[:16], training.described(cluster))
+            log.info("accepted and pinned %s: %s", training.digest[:16], training.describe(cluster))
 
     def _begin(self, offer: Offer) -> ClientRounds:
         training, privacy, limits = offer.training, self.settings.privacy, self.settings.limits

@@ -19,7 +19,7 @@ from pgfl.arrays import Floats
 from pgfl.errors import BudgetSpent, PrivacyError
 from pgfl.masking.member import Member, noised_update
 from pgfl.masking.primitives import Words
-from pgfl.masking.terms import Declined, Reason, RoundTerms, centre_digest, insist
+from pgfl.masking.terms import Declined, Reason, RoundTerms, centre_digest, require
 from pgfl.network.client.accounts import PrivateAccount
 from pgfl.network.client.rounds import STATE, ClientRounds, decline, pack_state
 from pgfl.network.protocol import masked_messages as masked
@@ -112,13 +112,13 @@ class MaskedRounds:
         about = (self.rounds.training, self.site, self.cluster, self._dimension)
         request, terms = masked.read_masked_request(frame, *about)
         known = self.account.find(self.rounds.key(request.round))
-        if refusal := self.rounds.turned_down(request, known):
+        if refusal := self.rounds.rejection_by_round(request, known):
             return decline(request.round, refusal)
         if known is not None:
             return self._again(request, terms, known.payload)
         self.rounds.confirm(None if request.accepted is None else request.accepted.round)
         self.server_clients = request.server_clients
-        insist(
+        require(
             header.terms == terms.digest, Reason.OTHER_VIEW
         )  # else it would be charged for bytes that nobody can use
         self._check(header.batch, request, terms)
@@ -136,17 +136,17 @@ class MaskedRounds:
     def _check(self, batch: str, request: RoundRequest, terms: RoundTerms) -> None:
         """Decline what this client cannot accept, before anything is charged; all of it is public."""
         centre = centre_of(request.model, self._dimension)
-        insist(terms.centre == centre_digest(centre), Reason.OTHER_VIEW)
+        require(terms.centre == centre_digest(centre), Reason.OTHER_VIEW)
         role = self.rounds.role
         own = update_bound(role.algorithm, role.objective, self._reach(request.server_clients), centre,
                            request.server_clients)  # fmt: skip
-        insist(terms.bound >= own, Reason.OTHER_VIEW)
+        require(terms.bound >= own, Reason.OTHER_VIEW)
         self.member.check(batch, terms)
         try:
             needed = self._needed_sigma(self._sensitivity(request.server_clients, centre, terms.bound))
         except BudgetSpent:
             return  # the ledger says so in a moment, and that this is final
-        insist(terms.sigma >= needed, Reason.TOO_LITTLE_NOISE)
+        require(terms.sigma >= needed, Reason.TOO_LITTLE_NOISE)
 
     def _release(self, batch: str, request: RoundRequest, terms: RoundTerms) -> bytes:
         role, key = self.rounds.role, self.rounds.key(request.round)

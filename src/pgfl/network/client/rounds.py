@@ -57,7 +57,7 @@ class Account(Protocol):
         """
         ...
 
-    def perturbed(self, slot: Slot, model: Floats) -> Floats:
+    def perturb(self, slot: Slot, model: Floats) -> Floats:
         """The model with the noise that the slot was charged for."""
         ...
 
@@ -102,7 +102,7 @@ class ClientRounds:
     def answer(self, request: RoundRequest) -> bytes:
         """A frame to send: the answer, the same answer again, or a refusal. `LedgerError` means stop."""
         known = self.account.find(self.key(request.round))
-        if refusal := self.turned_down(request, known):
+        if refusal := self.rejection_by_round(request, known):
             return decline(request.round, refusal)
         if known is not None:
             return known.payload or decline(request.round, Refusal.LOST_ROUND)
@@ -110,8 +110,8 @@ class ClientRounds:
         refusal = self.role.refusal(request) or self.account.refusal(self.role, request.server_clients)
         return decline(request.round, refusal) if refusal else self._release(request)
 
-    def turned_down(self, request: RoundRequest, known: Release | None) -> Refusal | None:
-        """Why a round's number alone rules an answer out; `known` is what was released for it before."""
+    def rejection_by_round(self, request: RoundRequest, known: Release | None) -> Refusal | None:
+        """Return why a round's number alone rules out an answer; `known` is what was released for it before."""
         if self.last_round is not None and request.round > self.last_round:
             return Refusal.BEYOND
         passed = self.role.sent is not None and request.round <= self.role.sent[0]
@@ -121,7 +121,7 @@ class ClientRounds:
         before = self.role.state()
         try:
             with self.account.reserve(self.key(request.round), self.role, request.server_clients) as slot:
-                answer = self.role.answer(request, lambda model: self.account.perturbed(slot, model))
+                answer = self.role.answer(request, lambda model: self.account.perturb(slot, model))
                 answer = replace(answer, clean=self.account.clean)
                 slot.payload = payload = encode_answer(answer, slot.number)
                 slot.state[STATE] = pack_state(self.training, self.role.state(), request.model, self.account.clean)

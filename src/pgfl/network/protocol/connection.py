@@ -1,8 +1,7 @@
 """Frames over TLS in an asyncio loop: one connection, from its handshake to its end, and a port for many of them.
 
-What is said on a connection is up to its `Conversation`. Here it ends when its handshake takes too long, when nothing
-comes from the other end for too long, and when that end does not take what it is sent: so much may wait for it, and no
-more. None of this holds up other connections.
+A `Conversation` decides what is sent. A connection is closed when its handshake or the peer's next heartbeat times out,
+and when more than its outbox allows waits to be sent. None of this blocks other connections.
 """
 
 from __future__ import annotations
@@ -20,39 +19,39 @@ from pgfl.network.protocol.listener import ConnectionLimits, Listener
 from pgfl.network.protocol.tls_frames import (
     CHUNK,
     CONNECT_SECONDS,
-    HUNG_UP,
-    PULSE,
-    SIGN_OF_LIFE,
+    HEARTBEAT,
+    KEEP_ALIVE,
+    PEER_DISCONNECTED,
     UNFINISHED,
     BadConnection,
-    Pulse,
+    KeepAlive,
     TlsFrames,
 )
 
 _HANDSHAKES: Final = ThreadPoolExecutor(1, "handshakes")
 _LAST_SECONDS: Final = 1.0  # for what waits to be sent when a port is closed
 _UNHANDLED: Final = "what it sent could not be handled here"
-_EARLY: Final = "it hung up in the TLS handshake"
+_EARLY: Final = "peer disconnected during the TLS handshake"
 
 
 class Conversation(Protocol):
-    """What is said on one connection."""
+    """Handles the events of one connection."""
 
-    def opened(self, connection: FrameConnection) -> None:
-        """The handshake is done; from now on one can send."""
+    def on_open(self, connection: FrameConnection) -> None:
+        """Start: the handshake is done, and frames can be sent."""
         ...
 
-    def heard(self, frame: bytes) -> None:
-        """The other end sent a frame."""
+    def on_frame(self, frame: bytes) -> None:
+        """Handle a frame of the peer."""
         ...
 
-    def ended(self, why: str | None) -> None:
-        """The connection is over; `why` is about the other end, and None if this one closed it."""
+    def on_close(self, why: str | None) -> None:
+        """Clean up; `why` is what the peer did, None if this end closed the connection."""
         ...
 
 
 class FrameConnection(asyncio.BufferedProtocol):
-    """One connection, with what is said on it."""
+    """One TLS connection, driven by asyncio, with its conversation."""
 
     def __init__(
         self,
@@ -60,25 +59,24 @@ class FrameConnection(asyncio.BufferedProtocol):
         conversation: Conversation,
         patience: float,
         outbox_bytes: int,
-        pulse: Pulse = PULSE,
+        keep_alive: KeepAlive = KEEP_ALIVE,
         chunk: memoryview | None = None,
     ) -> None:
         """`patience` is for the handshake, in seconds; connections of one loop may share their `chunk`."""
         self.frames, self._conversation, self._patience = frames, conversation, patience
-        self._outbox_bytes, self._pulse = outbox_bytes, pulse
+        self._outbox_bytes, self._keep_alive = outbox_bytes, keep_alive
         self._chunk = memoryview(bytearray(CHUNK)) if chunk is None else chunk
         self._loop = asyncio.get_running_loop()
         self.over: asyncio.Future[None] = self._loop.create_future()
-        self._closing = False  # this end hangs up
-        self._why: str | None = None  # what the other end did wrong
+        self._closing = False  # this end disconnects
+        self._why: str | None = None  # what the peer did wrong
         self._paused = False
-        self._heard = self._moved = self._loop.time()
-        self._sent = self._gone = 0  # bytes handed to the system to send, and those of them that it has sent
+        self._received = self._moved = self._loop.time()
+        self._sent = self._written = 0  # bytes handed to the transport, and those of them that left it
 
-    # what a conversation does -----------------------------------------------------------------------------------------
-
+    # called by the conversation ---------------------------------------------------------------------------------------
     def send(self, frame: bytes) -> None:
-        """Send a frame; nothing happens if this end has hung up."""
+        """Send a frame; do nothing if this end is closing."""
         if self._closing:
             return
         try:
@@ -89,30 +87,29 @@ class FrameConnection(asyncio.BufferedProtocol):
             self._flush()
 
     def pause(self) -> None:
-        """Read no more for now: what the other end sends waits there."""
+        """Stop reading, so that the peer has to wait."""
         self._paused = True
         self._transport.pause_reading()
 
     def resume(self) -> None:
-        """Read on."""
+        """Continue reading."""
         if self._paused:
-            self._paused, self._heard = False, self._loop.time()
+            self._paused, self._received = False, self._loop.time()
             self._transport.resume_reading()
 
     def close(self) -> None:
-        """Hang up after what waits to be sent; nothing more is heard."""
+        """Close after what waits to be sent; ignore whatever still comes."""
         self._closing = True
         self._transport.close()
 
     def abort(self) -> None:
-        """Hang up at once."""
+        """Close at once."""
         self._closing = True
         self._transport.abort()
 
-    # what the loop does -----------------------------------------------------------------------------------------------
-
+    # called by the event loop -----------------------------------------------------------------------------------------
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The connection stands; the handshake begins."""
+        """Begin the handshake."""
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         transport.set_write_buffer_limits(high=self._outbox_bytes)
@@ -122,12 +119,12 @@ class FrameConnection(asyncio.BufferedProtocol):
         self._flush()
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Where to put what comes."""
+        """Return the buffer to read into."""
         return self._chunk
 
     def buffer_updated(self, nbytes: int) -> None:
-        """So many bytes came."""
-        self._heard = self._loop.time()
+        """Decrypt what was read and pass whole frames on."""
+        self._received = self._loop.time()
         if not self.frames.ready:
             self._shake_hands(bytes(self._chunk[:nbytes]))
             return
@@ -140,7 +137,7 @@ class FrameConnection(asyncio.BufferedProtocol):
         self._pass_on(frames)
 
     def _shake_hands(self, data: bytes) -> None:
-        """One step, in another thread: it takes a millisecond, and strangers may ask for as many as they like."""
+        """Do one step in another thread: it takes a millisecond, and strangers may ask for as many as they like."""
         self._transport.pause_reading()
         self._loop.run_in_executor(_HANDSHAKES, self.frames.receive, data).add_done_callback(self._shook_hands)
 
@@ -155,8 +152,8 @@ class FrameConnection(asyncio.BufferedProtocol):
         self._transport.resume_reading()
         if self.frames.ready and not self._closing:
             self._timer.cancel()
-            self._timer = self._loop.call_later(self._pulse.beat, self._beat)
-            self._converse(self._conversation.opened, self)
+            self._timer = self._loop.call_later(self._keep_alive.interval, self._send_heartbeat)
+            self._converse(self._conversation.on_open, self)
             if error is not None:  # the handshake is done: what came with its last bytes is at fault
                 self._refuse(error)
             else:
@@ -165,10 +162,10 @@ class FrameConnection(asyncio.BufferedProtocol):
     def _pass_on(self, frames: list[bytes]) -> None:
         for frame in frames:
             if frame and not self._closing:
-                self._converse(self._conversation.heard, frame)
+                self._converse(self._conversation.on_frame, frame)
 
     def _converse(self, handle: Callable[[Any], None], argument: object) -> None:
-        """Let the conversation handle something; if it fails, only this connection ends.
+        """Call the conversation; if it fails, close this connection only.
 
         asyncio would end it for a failure in `buffer_updated`, but not in a callback: the first frame may come with the
         last bytes of the handshake, and then it is handled in one.
@@ -180,7 +177,7 @@ class FrameConnection(asyncio.BufferedProtocol):
             self._give_up(_UNHANDLED)
 
     def _refuse(self, error: BaseException) -> None:
-        """Hang up, after TLS has told the other end why."""
+        """Close, after TLS has sent the peer an alert."""
         if not self._closing:
             self._why, self._closing = str(error), True
         self._flush()
@@ -192,19 +189,19 @@ class FrameConnection(asyncio.BufferedProtocol):
             self._transport.write(data)
 
     def pause_writing(self) -> None:
-        """Too much waits to be sent."""
-        self._give_up("it does not take what it is sent")
+        """Disconnect a peer that reads too slowly."""
+        self._give_up("it does not read what it is sent")
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """It is over."""
+        """Tell the conversation why the connection ended."""
         self._timer.cancel()
         if not self._closing:
-            self._why = self._last_words() or (HUNG_UP if self.frames.ready else _EARLY)
-        self._conversation.ended(self._why)
+            self._why = self._tls_alert() or (PEER_DISCONNECTED if self.frames.ready else _EARLY)
+        self._conversation.on_close(self._why)
         self.over.set_result(None)
 
-    def _last_words(self) -> str | None:
-        """Why TLS at the other end gave up, where a failed write ended the connection before that was read."""
+    def _tls_alert(self) -> str | None:
+        """Return the alert of the peer's TLS, if a failed write ended the connection before it was read."""
         try:
             with self._transport.get_extra_info("socket").dup() as unread:
                 self.frames.receive(unread.recv(CHUNK))
@@ -215,37 +212,36 @@ class FrameConnection(asyncio.BufferedProtocol):
         return None
 
     def _give_up(self, why: str) -> None:
-        """Hang up at once; the first reason is the one that counts."""
+        """Close at once, keeping the first reason."""
         if not self._closing:
             self._why = why
         self.abort()
 
-    # signs of life ----------------------------------------------------------------------------------------------------
-
+    # heartbeats -------------------------------------------------------------------------------------------------------
     def _late(self) -> None:
         self._give_up(UNFINISHED)
 
-    def _beat(self) -> None:
+    def _send_heartbeat(self) -> None:
         now, waiting = self._loop.time(), self._transport.get_write_buffer_size()
         if self._paused:
-            self._heard = now
-        if not waiting or self._sent - waiting > self._gone:
+            self._received = now
+        if not waiting or self._sent - waiting > self._written:
             self._moved = now
-        self._gone = self._sent - waiting
-        left = min(self._heard, self._moved) + self._pulse.silent - now
+        self._written = self._sent - waiting
+        left = min(self._received, self._moved) + self._keep_alive.timeout - now
         if left <= 0.0:
-            self._give_up(self._pulse.untaken if self._heard > self._moved else self._pulse.unheard)
+            self._give_up(self._keep_alive.stalled if self._received > self._moved else self._keep_alive.silent)
         else:
-            self.send(SIGN_OF_LIFE)
-            self._timer = self._loop.call_later(min(self._pulse.beat, left), self._beat)
+            self.send(HEARTBEAT)
+            self._timer = self._loop.call_later(min(self._keep_alive.interval, left), self._send_heartbeat)
 
 
 async def call(
-    address: str, frames: TlsFrames, conversation: Conversation, outbox_bytes: int, pulse: Pulse = PULSE
+    address: str, frames: TlsFrames, conversation: Conversation, outbox_bytes: int, keep_alive: KeepAlive = KEEP_ALIVE
 ) -> FrameConnection:
-    """Call an address (host:port); the handshake follows. Raises `BadConnection`."""
+    """Connect to an address (host:port) and begin the handshake; raise `BadConnection` if that fails."""
     host, _, port = address.rpartition(":")
-    connection = FrameConnection(frames, conversation, CONNECT_SECONDS, outbox_bytes, pulse)
+    connection = FrameConnection(frames, conversation, CONNECT_SECONDS, outbox_bytes, keep_alive)
     try:
         async with asyncio.timeout(CONNECT_SECONDS):
             await asyncio.get_running_loop().create_connection(lambda: connection, host.strip("[]"), int(port))
@@ -255,7 +251,7 @@ async def call(
 
 
 class FramePort:
-    """A port that those call who speak frames: every connection within its limits gets a conversation."""
+    """A listening port; every connection within its limits gets a conversation."""
 
     def __init__(
         self,
@@ -265,12 +261,12 @@ class FramePort:
         outbox_bytes: int,
         refused: Counter[str],
         limits: ConnectionLimits,
-        pulse: Pulse = PULSE,
+        keep_alive: KeepAlive = KEEP_ALIVE,
     ) -> None:
-        """`tls` is asked at every connection; `converse` gets the caller's address."""
+        """Call `tls` for every connection, and `converse` with the peer's address."""
         self._tls, self._longest, self._converse, self._outbox_bytes = tls, longest, converse, outbox_bytes
-        self._limits, self._pulse = limits, pulse
-        self._listener = Listener(self._visit, refused, limits)
+        self._limits, self._keep_alive = limits, keep_alive
+        self._listener = Listener(self._serve, refused, limits)
         self._chunk = memoryview(bytearray(CHUNK))
         self._connections: set[FrameConnection] = set()
 
@@ -279,18 +275,18 @@ class FramePort:
         return self._listener.open(address)
 
     async def close(self) -> None:
-        """Listen no more, and end every connection, soon after what waits to be sent."""
+        """Stop listening, and close every connection soon after what waits to be sent."""
         for connection in self._connections:
             connection.close()
         if self._connections:
             await asyncio.wait([connection.over for connection in self._connections], timeout=_LAST_SECONDS)
         await self._listener.close()
 
-    async def _visit(self, accepted: socket.socket, host: str) -> None:
+    async def _serve(self, accepted: socket.socket, host: str) -> None:
         with closing(accepted):
             connection = FrameConnection(
                 TlsFrames(self._tls(), self._longest), self._converse(host), self._limits.handshake,
-                self._outbox_bytes, self._pulse, self._chunk,
+                self._outbox_bytes, self._keep_alive, self._chunk,
             )  # fmt: skip
             await asyncio.get_running_loop().connect_accepted_socket(lambda: connection, accepted)
             self._connections.add(connection)

@@ -235,7 +235,7 @@ _CALLER_SAYS: Final = {
 }
 
 
-def listening(certificate: Path, key: Path, neighbours: bytes = b"") -> ssl.SSLContext:
+def server_context(certificate: Path, key: Path, neighbours: bytes = b"") -> ssl.SSLContext:
     """For a site that shows this certificate. Who shows one, too, must show one of these (PEM)."""
     context = _strict(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate, key)
@@ -245,7 +245,7 @@ def listening(certificate: Path, key: Path, neighbours: bytes = b"") -> ssl.SSLC
     return context
 
 
-def calling(pinned: bytes, certificate: Path | None = None, key: Path | None = None) -> ssl.SSLContext:
+def client_context(pinned: bytes, certificate: Path | None = None, key: Path | None = None) -> ssl.SSLContext:
     """For a call to a site that shows a pinned certificate (PEM), and the name in it; perhaps showing one's own."""
     context = _strict(ssl.PROTOCOL_TLS_CLIENT)  # which checks the name
     _trust(context, pinned)
@@ -254,7 +254,7 @@ def calling(pinned: bytes, certificate: Path | None = None, key: Path | None = N
     return context
 
 
-def calling_by_fingerprint() -> ssl.SSLContext:
+def fingerprint_context() -> ssl.SSLContext:
     """For a call to a site of which one knows the fingerprint: `TlsFrames` compares it before anything is sent."""
     context = _strict(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
@@ -262,7 +262,7 @@ def calling_by_fingerprint() -> ssl.SSLContext:
     return context
 
 
-def in_words(error: ssl.SSLError, *, caller: bool) -> str:
+def describe_tls_error(error: ssl.SSLError, *, caller: bool) -> str:
     """What went wrong, about the other end; `caller` is the end that called."""
     reason = error.reason or type(error).__name__
     return (_CALLER_SAYS if caller else _LISTENER_SAYS).get(reason, f"TLS failed ({reason})")

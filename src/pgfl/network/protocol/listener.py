@@ -17,7 +17,7 @@ from ipaddress import IPv4Address, IPv6Network, ip_address
 from typing import Any
 
 from pgfl.network import processes
-from pgfl.network.logs import SparingLog
+from pgfl.network.logs import RateLimitedLogger
 
 log = logging.getLogger(__name__)
 _FILES_FOR_OTHERS = 256
@@ -67,7 +67,7 @@ class Listener:
     files: int = 1  # that a connection takes
     _open: Counter[str] = field(default_factory=Counter)
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
-    _sparing: SparingLog = field(default_factory=lambda: SparingLog(log))
+    _limited_log: RateLimitedLogger = field(default_factory=lambda: RateLimitedLogger(log))
 
     def open(self, address: str) -> int:
         """Listen; returns the port. Raises `OSError` where one cannot listen."""
@@ -97,14 +97,16 @@ class Listener:
             try:
                 connection, address = await loop.sock_accept(self._socket)
             except OSError as error:  # too many open files, perhaps
-                self._sparing.warning("accept", f"a connection cannot be accepted ({error})")
+                self._limited_log.warning("accept", f"a connection cannot be accepted ({error})")
                 await asyncio.sleep(1.0)
                 continue
             host = counted_address(address[0])
             if self._open[host] >= self.limits.per_address or self._open.total() >= self._together:
                 connection.close()
                 self.refused["connections"] += 1
-                self._sparing.warning(host, f"a connection from {host} is refused: {self._open[host]} are open already")
+                self._limited_log.warning(
+                    host, f"a connection from {host} is refused: {self._open[host]} are open already"
+                )
                 continue
             self._open[host] += 1
             self._keep(self._visited(connection, host))

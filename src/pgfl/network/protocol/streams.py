@@ -19,12 +19,12 @@ from typing import Final, Literal
 
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from pgfl.network.logs import SparingLog
+from pgfl.network.logs import RateLimitedLogger
 from pgfl.network.protocol import identity as pinned_tls
 from pgfl.network.protocol import masked_messages, messages
 from pgfl.network.protocol.connection import Conversation, FrameConnection, call
 from pgfl.network.protocol.identity import SiteCertificate, public_key_of, sign_challenge
-from pgfl.network.protocol.tls_frames import HUNG_UP, PULSE, BadConnection, Pulse, TlsFrames
+from pgfl.network.protocol.tls_frames import KEEP_ALIVE, PEER_DISCONNECTED, BadConnection, KeepAlive, TlsFrames
 from pgfl.network.protocol.wire import Expected, Frame, Limits, Malformed, decode, encode
 
 log = logging.getLogger(__name__)
@@ -43,13 +43,13 @@ _MALFORMED_ALLOWED: Final = 20  # of one stream; then it is closed
 # The site's end -------------------------------------------------------------------------------------------------------
 
 
-class Unwelcome(Exception):
+class AuthenticationFailed(Exception):
     """A stream is refused; the text goes to the client and to the log."""
 
 
 @dataclass
 class ClientStreams:
-    """All open streams. `authenticate(hello, nonce)` names the client or raises `Unwelcome`."""
+    """All open streams. `authenticate(hello, nonce)` names the client or raises `AuthenticationFailed`."""
 
     site: str
     limits: Limits
@@ -60,7 +60,7 @@ class ClientStreams:
     on_refused_release: Callable[[str, int], None] = lambda client, number: None  # it was in a malformed frame
     refused: Counter[str] = field(default_factory=Counter)
     _open: dict[str, FrameConnection] = field(default_factory=dict)
-    _sparing: SparingLog = field(default_factory=lambda: SparingLog(log))
+    _limited_log: RateLimitedLogger = field(default_factory=lambda: RateLimitedLogger(log))
 
     def conversation(self, host: str) -> Conversation:
         """With somebody who calls from this address and may be a client."""
@@ -91,8 +91,8 @@ class ClientStreams:
 
     def left(self, client: str, connection: FrameConnection, why: str | None) -> None:
         """A client's connection is over."""
-        if why is not None and why != HUNG_UP:
-            self._sparing.warning(f"{client} {why}", f"the stream of client {client} ended: {why}")
+        if why is not None and why != PEER_DISCONNECTED:
+            self._limited_log.warning(f"{client} {why}", f"the stream of client {client} ended: {why}")
         if self._open.get(client) is connection:
             del self._open[client]
             self.on_close(client)
@@ -100,12 +100,12 @@ class ClientStreams:
     def refuse(self, host: str, why: str) -> None:
         """Count and log a stream that is refused; the same from the same address is logged at most once a minute."""
         self.refused["stream"] += 1
-        self._sparing.warning(f"{host} {why}", f"a stream from {host} was refused: {why}")
+        self._limited_log.warning(f"{host} {why}", f"a stream from {host} was refused: {why}")
 
     def malformed(self, client: str, why: Malformed) -> None:
         """Count and log a frame that is refused; the release that it states was made all the same."""
         self.refused["malformed"] += 1
-        self._sparing.warning(f"{client} malformed", f"client {client}: refused {why}")
+        self._limited_log.warning(f"{client} malformed", f"client {client}: refused {why}")
         if why.release is not None:
             self.on_refused_release(client, why.release)
 
@@ -120,12 +120,12 @@ class _ClientStream:
         self._late: asyncio.TimerHandle | None = None
         self._malformed = 0
 
-    def opened(self, connection: FrameConnection) -> None:
+    def on_open(self, connection: FrameConnection) -> None:
         self._connection = connection
         self._late = asyncio.get_running_loop().call_later(_HELLO_SECONDS, self._refuse, "no hello came")
         self._connection.send(encode(messages.Challenge(site=self._streams.site, nonce=self._nonce.hex())))
 
-    def heard(self, frame: bytes) -> None:
+    def on_frame(self, frame: bytes) -> None:
         if self._client is None:
             self._greeted(frame)
             return
@@ -138,7 +138,7 @@ class _ClientStream:
                 log.warning("client %s sent %d malformed frames; its stream is closed", self._client, self._malformed)
                 self._connection.close()
 
-    def ended(self, why: str | None) -> None:
+    def on_close(self, why: str | None) -> None:
         self._in_time()
         if self._client is not None:
             self._streams.left(self._client, self._connection, why)
@@ -150,7 +150,7 @@ class _ClientStream:
             hello = decode(frame, self._streams.limits, _TO_SITE_FIRST).header
             assert isinstance(hello, messages.Hello)
             self._client = self._streams.authenticate(hello, self._nonce)
-        except (Malformed, Unwelcome) as error:
+        except (Malformed, AuthenticationFailed) as error:
             self._refuse(str(error))
             return
         self._in_time()
@@ -189,20 +189,20 @@ class SiteStream:
     budget: str | None = None  # as the owner lets the site know it
     terms: Callable[[], str] = str  # of a client that trusts this site
     masks: bool = False  # whether it takes part in masked sums
-    pulse: Pulse = PULSE
+    keep_alive: KeepAlive = KEEP_ALIVE
     refused: Counter[str] = field(default_factory=Counter)
     shown: SiteCertificate | None = None  # by the site, on the newest stream
     computing: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "computing"))
-    _sparing: SparingLog = field(default_factory=lambda: SparingLog(log))
+    _limited_log: RateLimitedLogger = field(default_factory=lambda: RateLimitedLogger(log))
 
     async def run(self, address: str) -> Ended:
         """One stream from its opening to its end. What `handle` computes goes on if this is cancelled meanwhile."""
         longest, loop, inbox = self.limits.frame_bytes, asyncio.get_running_loop(), _Inbox()
-        frames = TlsFrames(pinned_tls.calling_by_fingerprint(), longest, pins=self.pins())
+        frames = TlsFrames(pinned_tls.fingerprint_context(), longest, pins=self.pins())
         try:
-            connection = await call(address, frames, inbox, _OUTBOX_FRAMES * longest, self.pulse)
+            connection = await call(address, frames, inbox, _OUTBOX_FRAMES * longest, self.keep_alive)
             try:
-                talk = _Talk(self, await inbox.certificate)
+                talk = _Dialogue(self, await inbox.certificate)
                 while True:
                     reply, ended = await loop.run_in_executor(self.computing, talk.answer, await inbox.next())
                     if reply is not None:
@@ -218,14 +218,14 @@ class SiteStream:
 
     def converse(self, frames: Iterator[bytes], shown: SiteCertificate, send: Callable[[bytes], None]) -> Ended:
         """Answer frames, wherever they come from, until it is over."""
-        talk = _Talk(self, shown)
+        talk = _Dialogue(self, shown)
         for data in frames:
             reply, ended = talk.answer(data)
             if reply is not None:
                 send(reply)
             if ended is not None:
                 return ended
-        return Ended("lost", HUNG_UP)
+        return Ended("lost", PEER_DISCONNECTED)
 
 
 class _Inbox:
@@ -247,7 +247,7 @@ class _Inbox:
             await self._wake.wait()
         return self._frames.popleft()
 
-    def opened(self, connection: FrameConnection) -> None:
+    def on_open(self, connection: FrameConnection) -> None:
         self._connection, shown = connection, connection.frames.certificate
         try:
             assert shown is not None  # it is pinned
@@ -255,19 +255,19 @@ class _Inbox:
         except ValueError:
             self.certificate.set_exception(BadConnection("the certificate that it shows is not that of a pgfl site"))
 
-    def heard(self, frame: bytes) -> None:
+    def on_frame(self, frame: bytes) -> None:
         self._frames.append(frame)
         self._connection.pause()
         self._wake.set()
 
-    def ended(self, why: str | None) -> None:
+    def on_close(self, why: str | None) -> None:
         self._ended = why or "it was closed here"
         self._wake.set()
         if not self.certificate.done():
             self.certificate.set_exception(BadConnection(self._ended))
 
 
-class _Talk:
+class _Dialogue:
     """What a client says on one stream, frame by frame, without I/O."""
 
     def __init__(self, stream: SiteStream, shown: SiteCertificate) -> None:
@@ -283,7 +283,7 @@ class _Talk:
             frame = decode(data, self._limits, _TO_CLIENT)
         except Malformed as error:
             stream.refused["malformed"] += 1
-            stream._sparing.warning("malformed", f"the site sent {error}: refused")
+            stream._limited_log.warning("malformed", f"the site sent {error}: refused")
             many = stream.refused["malformed"] % _MALFORMED_ALLOWED == 0
             return None, Ended("lost", "the site keeps sending malformed frames") if many else None
         if isinstance(frame.header, messages.Refused):

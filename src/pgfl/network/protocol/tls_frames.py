@@ -2,8 +2,8 @@
 
     length u32, little-endian | frame
 
-An empty frame is a sign of life. A frame that is longer than the receiver allows is refused by its length, before any
-of it is kept. What reads and writes bytes is `frame_connection`.
+An empty frame is a heartbeat. A frame that is longer than the receiver allows is refused by its length, before any
+of it is kept. `connection` reads and writes the bytes.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final, Self
 
-from pgfl.network.protocol.identity import PROTOCOL, in_words
+from pgfl.network.protocol.identity import PROTOCOL, describe_tls_error
 
 CONNECT_SECONDS: Final = 20.0  # with the handshake; enough for a round trip of half a second and lost packets
 CHUNK: Final = 1 << 16  # bytes read from a connection at a time
-SIGN_OF_LIFE: Final = b""
-HUNG_UP: Final = "it hung up"
+HEARTBEAT: Final = b""
+PEER_DISCONNECTED: Final = "peer disconnected"
 UNFINISHED: Final = "it did not finish the TLS handshake"
 _LENGTH: Final = struct.Struct("<I")
 _RECORD: Final = 1 << 14  # the most that a TLS record holds
@@ -36,28 +36,28 @@ class BadConnection(Exception):
 
 
 @dataclass(frozen=True)
-class Pulse:
-    """Each end gives a sign of life every `beat` seconds, and gives the other up after `silent` seconds without one."""
+class KeepAlive:
+    """Each end sends a heartbeat every `interval` seconds, and disconnects after `timeout` seconds without one."""
 
-    beat: float = 15.0
-    silent: float = 35.0  # a site with a thousand streams on a busy machine may be slow
-
-    @property
-    def unheard(self) -> str:
-        """What an end is given up for that says nothing."""
-        return f"nothing was heard of it for {self.silent:g} s"
+    interval: float = 15.0
+    timeout: float = 35.0  # a site with a thousand streams on a busy machine may be slow
 
     @property
-    def untaken(self) -> str:
-        """What an end is given up for that takes nothing."""
-        return f"it took nothing for {self.silent:g} s"
+    def silent(self) -> str:
+        """Reason recorded when a peer goes silent."""
+        return f"no heartbeat for {self.timeout:g} s"
+
+    @property
+    def stalled(self) -> str:
+        """Reason recorded when a peer stops reading."""
+        return f"it read nothing for {self.timeout:g} s"
 
 
-PULSE: Final = Pulse()
+KEEP_ALIVE: Final = KeepAlive()
 
 
 class TlsFrames:
-    """One end of one connection. It must not be used by two threads at a time."""
+    """One end of one TLS connection; not thread-safe."""
 
     def __init__(
         self, tls: ssl.SSLContext, longest: int, calls: str | None = None, pins: Collection[str] | None = None
@@ -88,16 +88,16 @@ class TlsFrames:
         except ssl.SSLWantReadError:
             return []
         except ssl.SSLZeroReturnError:
-            raise BadConnection(HUNG_UP) from None
+            raise BadConnection(PEER_DISCONNECTED) from None
         except ssl.SSLError as error:
-            raise BadConnection(in_words(error, caller=self._caller)) from error
+            raise BadConnection(describe_tls_error(error, caller=self._caller)) from error
 
     def send(self, frame: bytes) -> None:
         """A frame for the other end. Raises `BadConnection` where TLS has ended."""
         try:
             self._tls.write(_LENGTH.pack(len(frame)) + frame)
         except ssl.SSLError as error:
-            raise BadConnection(in_words(error, caller=self._caller)) from error
+            raise BadConnection(describe_tls_error(error, caller=self._caller)) from error
 
     def outgoing(self) -> bytes:
         """Bytes for the other end, due after every other call, also after a failed one: they say why."""

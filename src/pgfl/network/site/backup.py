@@ -17,7 +17,7 @@ from pgfl.federation.columns import NumberColumn, TargetColumn
 from pgfl.federation.encoding import PlaceColumns, RowEncoding
 from pgfl.files import connect, write_text
 from pgfl.network.agreement import TASK_OF
-from pgfl.network.processes import only_one
+from pgfl.network.processes import exclusive_lock
 from pgfl.network.protocol import identity
 from pgfl.network.rotation import put_back, read_archive, releases_in, write_archive
 from pgfl.network.site.role import models_in
@@ -93,7 +93,7 @@ def back_up(home: Path, archive: Path, move: bool = False) -> tuple[int, int | N
     with closing(SiteStore.of_site(home)):
         pass  # it is whole, or refused
     name = identity.SiteCertificate.read(home / identity.SITE_CERTIFICATE).name
-    with only_one(home / LOCK, f"Site {name}") if move else nullcontext():
+    with exclusive_lock(home / LOCK, f"Site {name}") if move else nullcontext():
         files = {part: (home / part).read_bytes() for part in sorted(_MEMBERS - {STORE}) if (home / part).exists()}
         with tempfile.TemporaryDirectory(dir=home, prefix="backup-") as folder:
             copy = Path(folder) / STORE
@@ -130,7 +130,7 @@ def restore(archive: Path, home: Path) -> tuple[str, int, int]:
             there = store.last_round()
         raise NetworkError(f"{home / STORE} exists, with round {there}; restore into an empty folder.")
     home.mkdir(parents=True, exist_ok=True)
-    with only_one(home / LOCK, f"Site {name}"):
+    with exclusive_lock(home / LOCK, f"Site {name}"):
         put_back(home, files)
         note.unlink(missing_ok=True)
     with closing(SiteStore.of_site(home)) as store:

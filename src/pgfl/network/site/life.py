@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from pgfl.errors import NetworkError, Unforeseen
+from pgfl.errors import NetworkError, SiteCrashed
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +37,7 @@ class SiteLife:
         else:
             log.error("round %d failed", self._current_round(), exc_info=error)
             why = f"Round {self._current_round()} failed ({type(error).__name__}: {error}); please report it."
-        failure = Unforeseen(f"{why} Started again, the site goes on from its last completed round.")
+        failure = SiteCrashed(f"{why} Started again, the site goes on from its last completed round.")
         failure.__cause__ = error
         self.over.set_exception(failure)
 

@@ -151,7 +151,7 @@ class MaskedPairs:
         ]
         return max(first, default=None)
 
-    def gathered(self, client: str, frame: Frame) -> Effects:
+    def on_preparation_frame(self, client: str, frame: Frame) -> Effects:
         """A message of the preparation."""
         header = frame.header
         assert isinstance(header, masked.AnnouncedKeys | masked.SealedShares | masked.Ready | masked.Unprepared)
@@ -240,8 +240,8 @@ class MaskedPairs:
 
     # One round --------------------------------------------------------------------------------------------------------
 
-    def worth_asking(self, chosen: Iterable[str]) -> list[str]:
-        """Without those whose pair cannot make a sum now: they would pay for nothing."""
+    def eligible(self, chosen: Iterable[str]) -> list[str]:
+        """Filter out clients whose pair cannot make a sum now: they would pay for nothing."""
         chosen = list(chosen)
         invitable = {
             name: self._could_invite(self._pairs.get(name), clients)
@@ -274,7 +274,7 @@ class MaskedPairs:
     def stuck(self, able: Collection[str]) -> bool:
         """Whether all of these clients take part in masked sums, and none of their pairs can make one now."""
         under_way = any(pair.gathering is not None for pair in self._pairs.values())
-        return bool(able) and not under_way and not self.worth_asking(able)
+        return bool(able) and not under_way and not self.eligible(able)
 
     def forget(self) -> None:
         """The round is over, or there is none; its sums are used."""
@@ -344,7 +344,7 @@ class MaskedPairs:
             self._sigma[client] = header.sigma
         return collector.contributed(client, words)
 
-    def heard(self, client: str, frame: Frame) -> Effects:
+    def on_unmasking_frame(self, client: str, frame: Frame) -> Effects:
         """A consent, or what a client reveals."""
         header, collector = frame.header, self._collector(client)
         assert isinstance(header, masked.Consent | masked.Reveal)
@@ -371,7 +371,7 @@ class MaskedPairs:
         return any(pair.round is not None for pair in self._pairs.values())
 
     def advance(self, connected: Collection[str], over: bool) -> Effects:
-        """End every stage for which nobody who is here is waited for, or every stage if the time is over."""
+        """Close stages with no connected client pending, or every stage if the time is over."""
         effects: Effects = []
         for name, pair in sorted(self._pairs.items()):
             collector = pair.round

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pgfl.algorithms.roles import EVERYONE, Server
 from pgfl.errors import NetworkError
-from pgfl.network.logs import SparingLog
+from pgfl.network.logs import RateLimitedLogger
 from pgfl.network.protocol import identity
 from pgfl.network.protocol.identity import ClientKey, SiteCertificate
 from pgfl.network.protocol.wire import Limits
@@ -38,7 +38,7 @@ class ShownCertificate:
                 f"site.toml calls this site {name}, its certificate {self.certificate.name}; use one name."
             )
         self.key = _read_key(self.key_file)
-        self._sparing = SparingLog(log)
+        self._limited_log = RateLimitedLogger(log)
 
     @property
     def fingerprint(self) -> str:
@@ -55,7 +55,7 @@ class ShownCertificate:
         try:
             shown, key = SiteCertificate.read(self.certificate_file), _read_key(self.key_file)
         except NetworkError as error:
-            self._sparing.warning("certificate", f"the certificate cannot be read: {error}")
+            self._limited_log.warning("certificate", f"the certificate cannot be read: {error}")
             return False
         if shown == self.certificate or shown.name != self.certificate.name or not matching(shown, key):
             return False
@@ -174,8 +174,8 @@ class SiteParts:
             lots = stream(self.training.seed, 0, Purpose.PARTICIPANTS, zlib.crc32(self.settings.name.encode()), round)
             chosen = sorted(able[place] for place in lots.permutation(len(able))[:wanted])
         if self.masked is not None:
-            return self.masked.worth_asking(chosen)
+            return self.masked.eligible(chosen)
         if self.trustee is None:
             return chosen
-        self.role.note_over_cap()
-        return self.trustee.worth_asking(chosen, {client: self.role.pair(client) for client in chosen})
+        self.role.update_over_cap()
+        return self.trustee.eligible(chosen, {client: self.role.pair(client) for client in chosen})

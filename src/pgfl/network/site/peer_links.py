@@ -5,7 +5,7 @@ aggregates; every such question is replied to, in order. A site calls the neighb
 call that breaks again; the newest publications wait until there is a connection. A site that cannot be reached is not
 called: it calls.
 
-Where two sites call each other, they use the call of the one whose name comes first, and the other one hangs up.
+Where two sites call each other, they use the call of the one whose name comes first, and the other one disconnects.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from pgfl.network.logs import SparingLog
+from pgfl.network.logs import RateLimitedLogger
 from pgfl.network.protocol import identity as pinned_tls
 from pgfl.network.protocol import messages
 from pgfl.network.protocol.connection import Conversation, FrameConnection, call
 from pgfl.network.protocol.identity import SiteCertificate
-from pgfl.network.protocol.tls_frames import PULSE, BadConnection, Pulse, TlsFrames
+from pgfl.network.protocol.tls_frames import KEEP_ALIVE, BadConnection, KeepAlive, TlsFrames
 from pgfl.network.protocol.wire import Expected, Frame, Limits, Malformed, decode, encode, kind_of
 from pgfl.network.site.store import Neighbour
 
@@ -60,13 +60,13 @@ class PeerService:
     limits: Limits
     receive: Receive
     on_switched: Callable[[str], None] = lambda peer: None  # it shows the certificate that was to come
-    on_call: Callable[[str, PeerTalk], None] = lambda peer, talk: None  # it called this site
+    on_call: Callable[[str, PeerConnection], None] = lambda peer, talk: None  # it called this site
     refused: Counter[str] = field(default_factory=Counter)
-    _sparing: SparingLog = field(default_factory=lambda: SparingLog(log))
+    _limited_log: RateLimitedLogger = field(default_factory=lambda: RateLimitedLogger(log))
 
     def conversation(self, host: str) -> Conversation:
         """With a site that calls, whatever its address."""
-        return PeerTalk(self, calls=True)
+        return PeerConnection(self, calls=True)
 
     def trusted(self) -> bytes:
         """The certificates of all neighbours."""
@@ -84,11 +84,11 @@ class PeerService:
             return self.receive(peer, frame), True
         except Malformed as error:
             self.refused["malformed"] += 1
-            self._sparing.warning(f"{peer} malformed", f"site {peer}: refused {error}")
+            self._limited_log.warning(f"{peer} malformed", f"site {peer}: refused {error}")
             why = str(error)
         except Refused as error:
             self.refused["refused"] += 1
-            self._sparing.warning(f"{peer} {error}", f"site {peer}: refused, {error}")
+            self._limited_log.warning(f"{peer} {error}", f"site {peer}: refused, {error}")
             why = str(error)
         return encode(messages.Refused(reason=why[:300])), False
 
@@ -101,7 +101,7 @@ class PeerService:
             self.on_switched(certificate.name)
 
 
-class PeerTalk:
+class PeerConnection:
     """One connection to a neighbour, whoever called: it is asked, and what it asks is replied to."""
 
     def __init__(self, service: PeerService, *, calls: bool) -> None:
@@ -132,12 +132,12 @@ class PeerTalk:
             raise BadConnection(f"it did not reply in {REPLY_SECONDS:g} s") from None
 
     def close(self, why: BadConnection | None = None) -> None:
-        """Hang up; whoever waits for a reply gets this reason."""
+        """Disconnect; whoever waits for a reply gets this reason."""
         self._break(why or BadConnection("it was closed here"))
         if self._connection is not None:
             self._connection.close()
 
-    def opened(self, connection: FrameConnection) -> None:
+    def on_open(self, connection: FrameConnection) -> None:
         """Look at who it is."""
         self._connection, shown = connection, connection.frames.certificate
         try:
@@ -153,7 +153,7 @@ class PeerTalk:
         if not self.ready.done():
             self.ready.set_result(None)
 
-    def heard(self, frame: bytes) -> None:
+    def on_frame(self, frame: bytes) -> None:
         """Reply to a question, or pass a reply on to whoever asked."""
         assert self._certificate is not None and self._connection is not None
         if kind_of(frame) not in _REPLIES:
@@ -167,7 +167,7 @@ class PeerTalk:
         elif not (asked := self._asked.popleft()).done():
             asked.set_result(frame)
 
-    def ended(self, why: str | None) -> None:
+    def on_close(self, why: str | None) -> None:
         """Tell whoever waits for a reply."""
         self._break(BadConnection(why or "it was closed here"))
 
@@ -193,13 +193,13 @@ class PeerLink:
     greeting: Callable[[], bytes]
     on_reply: Callable[[str, messages.Acknowledged], None]  # the neighbour is reached
     on_down: Callable[[str, str], None]  # it is not, with the reason
-    pulse: Pulse = PULSE
+    keep_alive: KeepAlive = KEEP_ALIVE
     _outbox: deque[tuple[int, bytes]] = field(default_factory=lambda: deque(maxlen=_KEPT_PUBLICATIONS))
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
     _sending: bool = False
-    _theirs: PeerTalk | None = None  # the neighbour's newest call
+    _inbound: PeerConnection | None = None  # the neighbour's newest call
     _called: asyncio.Event = field(default_factory=asyncio.Event)  # it called, since this was looked at
-    _own: PeerTalk | None = None  # this site's call that is used
+    _own: PeerConnection | None = None  # this site's call that is used
     _own_since: float = 0.0
 
     def start(self) -> asyncio.Task[None]:
@@ -208,23 +208,23 @@ class PeerLink:
         return self._task
 
     async def stop(self) -> None:
-        """Hang up for good."""
+        """Disconnect and call no more."""
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
-        if self._theirs is not None:
-            self._theirs.close()
+        if self._inbound is not None:
+            self._inbound.close()
 
-    def called(self, talk: PeerTalk) -> None:
+    def called(self, talk: PeerConnection) -> None:
         """The neighbour called."""
-        if self._theirs is not None and self._theirs.alive:
-            self._theirs.close(_Superseded("the neighbour called anew"))
-        self._theirs = talk
+        if self._inbound is not None and self._inbound.alive:
+            self._inbound.close(_Superseded("the neighbour called anew"))
+        self._inbound = talk
         self._called.set()
-        if self._own is not None and not self._insists:
+        if self._own is not None and not self._keeps_own_call:
             self._own.close(_Superseded("the neighbour called"))
 
     @property
-    def _insists(self) -> bool:
+    def _keeps_own_call(self) -> bool:
         """Whether this site's own call goes on although the neighbour called, too."""
         return self.site < self.peer and asyncio.get_running_loop().time() - self._own_since < _NEW_SECONDS
 
@@ -269,7 +269,7 @@ class PeerLink:
                 await asyncio.wait_for(self._called.wait(), pause)
             pause = min(2 * pause, _LONGEST_PAUSE)
 
-    async def _connected(self) -> PeerTalk:
+    async def _connected(self) -> PeerConnection:
         """The neighbour's call if there is one, else a call to it. Raises `BadConnection`."""
         self._called.clear()
         while not self.neighbour.address and not self._usable:
@@ -277,8 +277,8 @@ class PeerLink:
             await self._called.wait()
             self._called.clear()
         if self._usable:
-            assert self._theirs is not None
-            return self._theirs
+            assert self._inbound is not None
+            return self._inbound
         loop, self._own_since = asyncio.get_running_loop(), asyncio.get_running_loop().time()
         calling, called = loop.create_task(self._call()), loop.create_task(self._called.wait())
         try:
@@ -286,8 +286,8 @@ class PeerLink:
             if not calling.done() and self.site < self.peer:  # both call: this one's counts, unless it takes too long
                 await asyncio.wait({calling}, timeout=_NEW_SECONDS)
             if self._usable and (not calling.done() or calling.exception() is not None or self.site > self.peer):
-                assert self._theirs is not None
-                return self._theirs
+                assert self._inbound is not None
+                return self._inbound
             self._own = await calling
             return self._own
         finally:
@@ -300,9 +300,9 @@ class PeerLink:
 
     @property
     def _usable(self) -> bool:
-        return self._theirs is not None and self._theirs.alive
+        return self._inbound is not None and self._inbound.alive
 
-    async def _send(self, talk: PeerTalk) -> None:
+    async def _send(self, talk: PeerConnection) -> None:
         """Publications as they come; returns when a heartbeat is due.
 
         The next one does not wait until the last is acknowledged: far apart, that would cost half of the rounds.
@@ -336,7 +336,7 @@ class PeerLink:
                 task.cancel()
             await asyncio.gather(*sent, return_exceptions=True)
 
-    async def _publish(self, talk: PeerTalk, item: tuple[int, bytes]) -> None:
+    async def _publish(self, talk: PeerConnection, item: tuple[int, bytes]) -> None:
         self._acknowledged(await talk.reply(item[1]))
         with suppress(ValueError):
             self._outbox.remove(item)
@@ -350,15 +350,15 @@ class PeerLink:
             raise Malformed(f"it calls itself {reply.site!r}")
         self.on_reply(self.peer, reply)
 
-    async def _call(self) -> PeerTalk:
+    async def _call(self) -> PeerConnection:
         longest, pinned = self.service.limits.frame_bytes, self.neighbour.certificate
-        talk = PeerTalk(self.service, calls=False)
+        talk = PeerConnection(self.service, calls=False)
         try:
-            tls = pinned_tls.calling(self.neighbour.trusted, self.certificate, self.key)
+            tls = pinned_tls.client_context(self.neighbour.trusted, self.certificate, self.key)
         except (OSError, ValueError) as error:
             raise BadConnection.because(error) from error
         frames = TlsFrames(tls, longest, pinned.tls_name)
-        connection = await call(self.neighbour.address, frames, talk, _OUTBOX_FRAMES * longest, self.pulse)
+        connection = await call(self.neighbour.address, frames, talk, _OUTBOX_FRAMES * longest, self.keep_alive)
         try:
             await talk.ready
         except BaseException:

@@ -12,7 +12,7 @@ from pgfl.network.protocol.messages import encode_publication, read_publication
 from pgfl.network.protocol.wire import Frame, encode
 from pgfl.network.site.life import SiteLife
 from pgfl.network.site.parts import SiteParts
-from pgfl.network.site.peer_links import PeerLink, PeerService, PeerTalk, Refused
+from pgfl.network.site.peer_links import PeerConnection, PeerLink, PeerService, Refused
 from pgfl.network.site.round_effects import Handle, Phase
 from pgfl.network.site.store import Neighbour
 
@@ -75,7 +75,7 @@ class SitePeers:
         if name in self._links:
             self._life.keep(self._life.loop.create_task(self._links.pop(name).stop()))
 
-    def _called(self, peer: str, talk: PeerTalk) -> None:
+    def _called(self, peer: str, talk: PeerConnection) -> None:
         if peer in self._links:
             self._links[peer].called(talk)
 
@@ -149,7 +149,7 @@ class SitePeers:
             publication = read_publication(frame)
             if publication.round <= self._parts.training.rounds:
                 self._heard[peer] = max(self._heard.get(peer, 0), publication.round)
-            self._handle(lambda: self._rounds.published(peer, publication.round, publication, time.monotonic()))
+            self._handle(lambda: self._rounds.on_publication(peer, publication.round, publication, time.monotonic()))
         else:
             self._greeted(peer, header)
         acknowledged = messages.Acknowledged(
@@ -172,7 +172,7 @@ class SitePeers:
     def _note_readiness(self, peer: str, ready: bool) -> None:
         if peer not in self._rounds.up or ready is not self._ready.get(peer):
             self._ready[peer] = ready
-            self._handle(lambda: self._rounds.peer_up(peer, time.monotonic(), ready))
+            self._handle(lambda: self._rounds.on_peer_up(peer, time.monotonic(), ready))
 
     def _replied(self, peer: str, reply: messages.Acknowledged) -> None:
         if reply.training != self._parts.digest:
@@ -187,7 +187,7 @@ class SitePeers:
             self.why_down[peer] = reason
             log.warning("site %s cannot be reached: %s", peer, reason)
         if peer in self._rounds.up:
-            self._handle(lambda: self._rounds.peer_down(peer, time.monotonic()))
+            self._handle(lambda: self._rounds.on_peer_down(peer, time.monotonic()))
 
 
 def rounds_in_words(rollbacks: Sequence[int]) -> str:

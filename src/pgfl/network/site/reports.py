@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from pgfl.network.agreement import SharedBudget
-from pgfl.network.logs import SparingLog
+from pgfl.network.logs import RateLimitedLogger
 from pgfl.network.site.parts import SiteParts
 from pgfl.network.site.peers import SitePeers
 from pgfl.network.site.round_effects import Completed, Note, Phase
@@ -248,12 +248,12 @@ class SiteReports:
         self._rounds, self._role = parts.rounds, parts.role
         self._clock = RoundClock()
         self.phases = PhaseClock()
-        self._sparing = SparingLog(log)
+        self._limited_log = RateLimitedLogger(log)
 
     def note(self, note: Note) -> None:
         """Log a line."""
         if note.about:
-            self._sparing.info(note.about, note.text)
+            self._limited_log.info(note.about, note.text)
         else:
             log.info("%s", note.text)
 
@@ -285,10 +285,10 @@ class SiteReports:
             float(done.snapshot["disagreement"]),
         )
         for pair, why in self._sat_out(done.round).items():
-            self._sparing.info(f"sat out {pair} {why}", f"cluster {pair} sat round {done.round} out: {why}")
+            self._limited_log.info(f"sat out {pair} {why}", f"cluster {pair} sat round {done.round} out: {why}")
 
         for client in sorted(self._over_cap):
-            self._sparing.info(
+            self._limited_log.info(
                 f"over cap {client}",
                 f"client {client} sits out: it asks for more than {self._parts.training.privacy.noise_cap:g} times the "
                 "noise, or states more than so many times the bounds, of the median client of its cluster",

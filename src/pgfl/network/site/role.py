@@ -236,7 +236,7 @@ class SiteRole:
         if self.trustee is None:
             return aggregates, used
         self.trustee.sat_out.clear()
-        self.note_over_cap()
+        self.update_over_cap()
         clean = {name: answer for name, answer in clean.items() if name not in self.trustee.over_cap}
         for pair in sorted({self.pair(client) for client in self.clients}):
             members = {name: self._contribution(name, clean[name]) for name in clean if self.pair(name) == pair}
@@ -249,10 +249,10 @@ class SiteRole:
             used += noised.names
         return aggregates, used
 
-    def note_over_cap(self) -> None:
+    def update_over_cap(self) -> None:
         """Have the trustee find out who states too much."""
         if self.trustee is not None:
-            self.trustee.note_over_cap(self.clients, {client: self.pair(client) for client in self.clients})
+            self.trustee.update_over_cap(self.clients, {client: self.pair(client) for client in self.clients})
 
     def _unmasked(self, masked: MaskedPairs) -> tuple[dict[str, Floats], list[str]]:
         """The aggregates of pairs with a masked sum, to which clients that noised their models themselves are added."""

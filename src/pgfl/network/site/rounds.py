@@ -190,7 +190,7 @@ class SiteRounds:
         self._ready_peers &= neighbours
         return [changed]
 
-    def client_connected(self, client: str, now: float) -> list[Effect]:
+    def on_client_connected(self, client: str, now: float) -> list[Effect]:
         """A client's stream is open; a question that it has not answered yet is put again."""
         if client not in self.admitted:
             return self._refuse("unadmitted", f"client {client}", "is not admitted here")
@@ -202,12 +202,12 @@ class SiteRounds:
             again.append(self._question(client))
         return again + self._advance(now)
 
-    def client_gone(self, client: str, now: float) -> list[Effect]:
+    def on_client_disconnected(self, client: str, now: float) -> list[Effect]:
         """A client's stream broke; its answer is waited for until the deadline, it may be back."""
         self.connected.discard(client)
         return self._advance(now)
 
-    def answered(self, client: str, round: int, answer: Answer, now: float) -> list[Effect]:
+    def on_answer(self, client: str, round: int, answer: Answer, now: float) -> list[Effect]:
         """An answer came in; only the first to the open question of the current round counts."""
         who = f"client {client}"
         if self.phase is not Phase.COLLECTING or round != self.current:
@@ -223,7 +223,7 @@ class SiteRounds:
         self._misses.pop(client, None)
         return self._advance(now)
 
-    def declined(self, client: str, round: int, final: bool, reason: str, now: float) -> list[Effect]:
+    def on_decline(self, client: str, round: int, final: bool, reason: str, now: float) -> list[Effect]:
         """A client takes no part in this round, or (budget spent) in none."""
         if final:
             self.retired.add(client)
@@ -235,7 +235,7 @@ class SiteRounds:
         declines = Note(f"client {client} declines round {round}: {reason}", about=f"declined {client} {reason}")
         return [declines, *self._advance(now)]
 
-    def masked_answer(self, client: str, round: int, take: Callable[[], bool], now: float) -> list[Effect]:
+    def on_masked_answer(self, client: str, round: int, take: Callable[[], bool], now: float) -> list[Effect]:
         """A masked answer came in; `take` hands it over, and is False for one that was not asked for like this."""
         if self.phase is not Phase.COLLECTING or round != self.current or client not in self._frames:
             return self._refuse(
@@ -246,29 +246,29 @@ class SiteRounds:
             self._misses.pop(client, None)
         return self._advance(now)
 
-    def masked_message(self, handle: Callable[[], Sequence[Effect]], now: float) -> list[Effect]:
+    def on_masked_message(self, handle: Callable[[], Sequence[Effect]], now: float) -> list[Effect]:
         """Any other message of masked sums; `handle` takes it."""
         return [*handle(), *self._advance(now)]
 
-    def spent(self, clients: Collection[str], now: float) -> list[Effect]:
+    def on_budgets_spent(self, clients: Collection[str], now: float) -> list[Effect]:
         """The accounts that this site keeps for these clients are spent: they are not asked any more."""
         new = sorted(set(clients) & self.admitted - self.retired)
         self.retired |= set(new)
         notes: list[Effect] = [Note(f"client {client} has spent its privacy budget at this site") for client in new]
         return notes + self._advance(now)
 
-    def peer_up(self, peer: str, now: float, ready: bool = True) -> list[Effect]:
+    def on_peer_up(self, peer: str, now: float, ready: bool = True) -> list[Effect]:
         """The link to a neighbour works; a neighbour is ready when enough of its own clients are there."""
         self.up.add(peer)
         (self._ready_peers.add if ready else self._ready_peers.discard)(peer)
         return self._advance(now)
 
-    def peer_down(self, peer: str, now: float) -> list[Effect]:
+    def on_peer_down(self, peer: str, now: float) -> list[Effect]:
         """The link to a neighbour broke; it is not waited for until it is back."""
         self.up.discard(peer)
         return self._advance(now)
 
-    def published(self, peer: str, round: int, publication: Publication, now: float) -> list[Effect]:
+    def on_publication(self, peer: str, round: int, publication: Publication, now: float) -> list[Effect]:
         """A neighbour's publication arrived; a round that it published before is refused as a replay."""
         if peer not in self.neighbours:
             return self._refuse("unlinked", f"site {peer}", "is not linked")

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Final
 
 from pgfl.errors import NetworkError, PrivacyError
-from pgfl.network.agreement import SharedBudget, SiteTerms, heard
-from pgfl.network.logs import SparingLog
+from pgfl.network.agreement import SharedBudget, SiteTerms, decode_budget
+from pgfl.network.logs import RateLimitedLogger
 from pgfl.network.protocol import identity as pinned_tls
 from pgfl.network.protocol import messages
 from pgfl.network.protocol.connection import Conversation, FrameConnection, FramePort
@@ -23,8 +23,8 @@ from pgfl.network.protocol.identity import ClientKey
 from pgfl.network.protocol.listener import LIMITS, ConnectionLimits
 from pgfl.network.protocol.masked_messages import Consent, MaskedAnswer, Reveal
 from pgfl.network.protocol.messages import read_answer
-from pgfl.network.protocol.streams import ClientStreams, Unwelcome
-from pgfl.network.protocol.tls_frames import PULSE, Pulse
+from pgfl.network.protocol.streams import AuthenticationFailed, ClientStreams
+from pgfl.network.protocol.tls_frames import KEEP_ALIVE, KeepAlive
 from pgfl.network.protocol.wire import Frame, encode
 from pgfl.network.site.life import SiteLife
 from pgfl.network.site.masked_pairs import MaskedPairs
@@ -49,17 +49,17 @@ class SitePort:
     neighbours: Converse
     trusted: Callable[[], bytes] = bytes  # certificates of the linked sites, in PEM
     connections: ConnectionLimits = LIMITS
-    pulse: Pulse = PULSE
+    keep_alive: KeepAlive = KEEP_ALIVE
     refused: Counter[str] = field(default_factory=Counter)
-    _sparing: SparingLog = field(default_factory=lambda: SparingLog(log))
+    _limited_log: RateLimitedLogger = field(default_factory=lambda: RateLimitedLogger(log))
     _tls: tuple[bytes, ssl.SSLContext] | None = None
 
     async def start(self, address: str) -> int:
         """Listen; returns the port. Raises `OSError` where one cannot listen."""
         self.tls()  # a certificate that cannot be read is found now
         self._port = FramePort(
-            self.tls, _FIRST_BYTES, lambda host: _Visitor(self, host), _OUTBOX_FRAMES * self.frame_bytes, self.refused,
-            self.connections, self.pulse,
+            self.tls, _FIRST_BYTES, lambda host: _InboundConnection(self, host), _OUTBOX_FRAMES * self.frame_bytes, self.refused,
+            self.connections, self.keep_alive,
         )  # fmt: skip
         return self._port.open(address)
 
@@ -75,36 +75,36 @@ class SitePort:
         """One context for all connections, made anew when the trusted certificates change."""
         trusted = self.trusted()
         if self._tls is None or self._tls[0] != trusted:
-            self._tls = trusted, pinned_tls.listening(self.certificate, self.key, trusted)
+            self._tls = trusted, pinned_tls.server_context(self.certificate, self.key, trusted)
         return self._tls[1]
 
     def refuse(self, host: str, why: str) -> None:
         """Count and log who did not get through TLS; the same of one address is logged at most once a minute."""
         self.refused["handshake"] += 1
-        self._sparing.warning(f"{host} {why}", f"a connection from {host} was refused: {why}")
+        self._limited_log.warning(f"{host} {why}", f"a connection from {host} was refused: {why}")
 
 
-class _Visitor:
+class _InboundConnection:
     """One connection to the port: once TLS is done, it is a neighbour's or a client's."""
 
     def __init__(self, port: SitePort, host: str) -> None:
         self._port, self._host = port, host
         self._conversation: Conversation | None = None
 
-    def opened(self, connection: FrameConnection) -> None:
+    def on_open(self, connection: FrameConnection) -> None:
         known = connection.frames.certificate is not None
         self._conversation = (self._port.neighbours if known else self._port.clients)(self._host)
         if known:
             connection.frames.longest = self._port.frame_bytes
-        self._conversation.opened(connection)
+        self._conversation.on_open(connection)
 
-    def heard(self, frame: bytes) -> None:
+    def on_frame(self, frame: bytes) -> None:
         assert self._conversation is not None
-        self._conversation.heard(frame)
+        self._conversation.on_frame(frame)
 
-    def ended(self, why: str | None) -> None:
+    def on_close(self, why: str | None) -> None:
         if self._conversation is not None:
-            self._conversation.ended(why)
+            self._conversation.on_close(why)
         elif why is not None:
             self._port.refuse(self._host, why)
 
@@ -135,17 +135,17 @@ class SiteClients:
         try:
             key = ClientKey.parse(hello.key.encode())
         except Exception as error:
-            raise Unwelcome("its key cannot be read") from error
+            raise AuthenticationFailed("its key cannot be read") from error
         client = self._store.client_of(key)
         if client is None or client not in self._rounds.admitted:
-            raise Unwelcome(f"the key with fingerprint {key.fingerprint[:16]}… is not admitted")
+            raise AuthenticationFailed(f"the key with fingerprint {key.fingerprint[:16]}… is not admitted")
         if not key.verifies(bytes.fromhex(hello.signature), self._parts.shown.fingerprint, nonce):
-            raise Unwelcome(f"the signature for client {client} is wrong")
+            raise AuthenticationFailed(f"the signature for client {client} is wrong")
         self._entrusted(client, hello.terms)
         if self._masked is not None:
             self._masked.joined(client, hello.masks)
-        self._store.saw_release(client, hello.releases)
-        self.budgets[client] = heard(hello.budget)
+        self._store.record_release(client, hello.releases)
+        self.budgets[client] = decode_budget(hello.budget)
         return client
 
     def _entrusted(self, client: str, terms: str) -> None:
@@ -154,12 +154,12 @@ class SiteClients:
         if trustee is None:
             return
         if not terms:
-            trustee.part_with(client)
+            trustee.close_account(client)
             return
         try:
             trustee.accept(client, SiteTerms.parse(terms))
         except PrivacyError as error:
-            raise Unwelcome(f"the account of client {client} here cannot go on: {error}") from error
+            raise AuthenticationFailed(f"the account of client {client} here cannot go on: {error}") from error
 
     def _stream_opened(self, client: str) -> None:
         known = self._store.clients().get(client)
@@ -177,7 +177,7 @@ class SiteClients:
         log.info("client %s is connected", client)
         if self._rounds.phase is Phase.FINISHED:
             self._dismiss(client, "all rounds are done")
-        self._handle(lambda: self._rounds.client_connected(client, time.monotonic()))
+        self._handle(lambda: self._rounds.on_client_connected(client, time.monotonic()))
         self._on_change()
 
     def _stream_closed(self, client: str) -> None:
@@ -185,7 +185,7 @@ class SiteClients:
         if client in self._dismissed:
             self._informed.add(client)
             self._store.remember_informed(self._informed)
-        self._handle(lambda: self._rounds.client_gone(client, time.monotonic()))
+        self._handle(lambda: self._rounds.on_client_disconnected(client, time.monotonic()))
         self._on_change()
 
     # what they say ----------------------------------------------------------------------------------------------------
@@ -196,9 +196,9 @@ class SiteClients:
             case messages.Answer(round=round, release=release):
                 if not self._note_release(client, round, release):
                     return
-                self._handle(lambda: self._rounds.answered(client, round, read_answer(frame), now))
+                self._handle(lambda: self._rounds.on_answer(client, round, read_answer(frame), now))
             case messages.Decline(round=round, final=final, reason=reason):
-                self._handle(lambda: self._rounds.declined(client, round, final, reason, now))
+                self._handle(lambda: self._rounds.on_decline(client, round, final, reason, now))
             case _ if self._masked is not None:
                 self._masked_frame(self._masked, client, frame, now)
 
@@ -208,11 +208,15 @@ class SiteClients:
             case MaskedAnswer(round=round, release=release):
                 if self._note_release(client, round, release):
                     take = partial(masked.contributed, client, header, frame.words[0])
-                    self._handle(lambda: self._rounds.masked_answer(client, round, take, now))
+                    self._handle(lambda: self._rounds.on_masked_answer(client, round, take, now))
             case Consent() | Reveal():
-                self._handle(lambda: self._rounds.masked_message(lambda: masked.heard(client, frame), now))
+                self._handle(
+                    lambda: self._rounds.on_masked_message(lambda: masked.on_unmasking_frame(client, frame), now)
+                )
             case _:
-                self._handle(lambda: self._rounds.masked_message(lambda: masked.gathered(client, frame), now))
+                self._handle(
+                    lambda: self._rounds.on_masked_message(lambda: masked.on_preparation_frame(client, frame), now)
+                )
 
     def _note_release(self, client: str, round: int, number: int) -> bool:
         """Remember it; returns whether that worked.
@@ -239,7 +243,7 @@ class SiteClients:
             self._saving = None
         try:
             if self.seen:
-                self._store.saw_releases(self.seen)
+                self._store.record_releases(self.seen)
                 self.seen.clear()
         except NetworkError as error:
             self._life.fail(error)

@@ -159,7 +159,7 @@ class Site:
         trustee = self.parts.trustee
         spent = set() if trustee is None else trustee.spent - self.rounds.retired
         if spent & self.rounds.admitted:
-            self._apply(self.rounds.spent(spent, time.monotonic()))
+            self._apply(self.rounds.on_budgets_spent(spent, time.monotonic()))
 
     def _set_timer(self) -> None:
         deadline = None if self.rounds.phase is Phase.FINISHED else self.rounds.deadline

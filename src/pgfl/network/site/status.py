@@ -14,7 +14,7 @@ from pgfl import __version__
 from pgfl.drawing.pages import Templates, counted
 from pgfl.drawing.plots import cluster_colour, curves_svg
 from pgfl.errors import LedgerError, NetworkError
-from pgfl.network.processes import only_one
+from pgfl.network.processes import exclusive_lock
 from pgfl.network.settings import toml_of
 from pgfl.network.site.reports import LiveFigures
 from pgfl.network.site.role import LEAST_ROUNDS, Movement
@@ -73,7 +73,7 @@ def _left(live: LiveFigures, client: str, releases: int) -> float | None:
 def is_running(home: Path) -> bool:
     """Whether a process serves the site in this folder."""
     try:
-        with only_one(home / LOCK, "site"):
+        with exclusive_lock(home / LOCK, "site"):
             return False
     except NetworkError:
         return True

@@ -292,11 +292,11 @@ class SiteStore:
                 "INSERT OR REPLACE INTO expelled (key, releases) VALUES (?, ?)", (known.key.line, known.releases)
             )
 
-    def saw_release(self, client: str, number: int) -> None:
+    def record_release(self, client: str, number: int) -> None:
         """The same for one client."""
-        self.saw_releases({client: number})
+        self.record_releases({client: number})
 
-    def saw_releases(self, numbers: Mapping[str, int]) -> None:
+    def record_releases(self, numbers: Mapping[str, int]) -> None:
         """Remember that clients have made so many releases, whatever becomes of them.
 
         A kill does not undo this. It costs no sync: the round's commit, which follows, is one.

@@ -106,7 +106,7 @@ class Trustee:
         account = self.accounts.get(client)
         if account is not None and account.terms == terms:
             return
-        self.part_with(client)
+        self.close_account(client)
         self.folder.mkdir(mode=0o700, exist_ok=True)
         ledger = Ledger.open_or_create(self.folder / f"{client}.db", client, terms.policy)
         try:
@@ -115,9 +115,9 @@ class Trustee:
             ledger.close()
             raise
         self.accounts[client] = Account(terms, ledger)
-        self._note_spent(client)
+        self._update_spent(client)
 
-    def part_with(self, client: str) -> None:
+    def close_account(self, client: str) -> None:
         """A client that does not trust this site, or not any more; its account stays on disk."""
         account = self.accounts.pop(client, None)
         self.spent.discard(client)
@@ -127,17 +127,17 @@ class Trustee:
     def close(self) -> None:
         """Close all ledgers."""
         for client in list(self.accounts):
-            self.part_with(client)
+            self.close_account(client)
 
     def charges(self) -> dict[str, int]:
         """How many releases every client was charged for, to be remembered apart from the ledgers."""
         return {**self.known, **{client: account.ledger.count for client, account in self.accounts.items()}}
 
-    def _note_spent(self, client: str) -> None:
+    def _update_spent(self, client: str) -> None:
         if self.accounts[client].ledger.spent:
             self.spent.add(client)
 
-    def note_over_cap(self, cluster_of: Mapping[str, str], pair_of: Mapping[str, str]) -> None:
+    def update_over_cap(self, cluster_of: Mapping[str, str], pair_of: Mapping[str, str]) -> None:
         """Find out who asks for more noise, or for a wider ball, than the agreed training allows.
 
         All of it follows from the public terms of all who have an account here, whether they answer or not.
@@ -163,10 +163,10 @@ class Trustee:
         delta, radius = account.stated[cluster, server_clients]
         return float(sum_sigma(delta, account.ledger.next_phi)), radius
 
-    def worth_asking(self, clients: Iterable[str], pair_of: Mapping[str, str]) -> list[str]:
-        """Without those who are spent or state too much, and those of whose pair too few are asked.
+    def eligible(self, clients: Iterable[str], pair_of: Mapping[str, str]) -> list[str]:
+        """Filter out clients that would pay for nothing.
 
-        They would pay for nothing.
+        These are spent, state too much, or belong to a pair of which too few are asked.
         """
         asked = [client for client in clients if client not in self.spent | self.over_cap]
         clean = Counter(pair_of[client] for client in asked if client in self.accounts)
@@ -205,7 +205,7 @@ class Trustee:
             for slot in slots:
                 slot.payload = hashlib.sha256(noised.tobytes()).digest()  # a receipt; the sum itself is kept apart
         for client in deltas:
-            self._note_spent(client)
+            self._update_spent(client)
         if self.drawn is not None:
             self.drawn(round, pair, models.sum(axis=0), noised)
         return NoisedSum(noised, len(clean), tuple(sorted(clean)))

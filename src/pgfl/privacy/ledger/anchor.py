@@ -88,4 +88,4 @@ def _seal(text: str) -> str:
 
 
 def _place(path: Path) -> Path:
-    return ledger_file.beside(path, ENDING)
+    return ledger_file.sidecar_path(path, ENDING)

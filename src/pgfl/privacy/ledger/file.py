@@ -32,7 +32,7 @@ _DRAFT = ".new"
 
 
 def create(path: Path, fill: Callable[[sqlite3.Connection], None]) -> None:
-    """A new database that `fill` has filled, there as a whole; a file that exists is never replaced."""
+    """Create a database atomically, filled by `fill`; never replace an existing file."""
     draft = _draft(path)
     with plain_errors(path), closing(_connect(draft, "rw")) as connection:
         configure(connection, journal_mode="MEMORY", synchronous="FULL")
@@ -45,7 +45,7 @@ def create(path: Path, fill: Callable[[sqlite3.Connection], None]) -> None:
 
 
 def place(path: Path, content: bytes) -> None:
-    """A small file, there as a whole, in place of any other."""
+    """Write a small file atomically and durably."""
     draft = _draft(path)
     with plain_errors(path):
         with draft.open("wb") as file:
@@ -57,8 +57,8 @@ def place(path: Path, content: bytes) -> None:
 
 
 def _draft(path: Path) -> Path:
-    """An empty file of the owner's own, to be given its name when it is whole."""
-    draft = beside(path, _DRAFT)
+    """Create an empty private file, to be renamed when it is complete."""
+    draft = sidecar_path(path, _DRAFT)
     with plain_errors(path):
         draft.unlink(missing_ok=True)
         os.close(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
@@ -66,8 +66,8 @@ def _draft(path: Path) -> Path:
 
 
 def open_for_writing(path: Path) -> sqlite3.Connection:
-    """The file, in rollback mode or with the log that a crash left; it is to be closed by `put_to_rest`."""
-    beside(path, _DRAFT).unlink(missing_ok=True)  # a second name of the file, if its creation was killed at the end
+    """Open the file, in rollback mode or with the log of a crash; close it with `checkpoint_and_close`."""
+    sidecar_path(path, _DRAFT).unlink(missing_ok=True)  # a hard link to the file, if its creation was killed at the end
     connection = _connect(path, "rw")
     try:
         with plain_errors(path):
@@ -79,15 +79,15 @@ def open_for_writing(path: Path) -> sqlite3.Connection:
 
 
 def open_for_reading(path: Path) -> sqlite3.Connection:
-    """The file, to look at, whether or not its client has it open."""
-    if beside(path, "-journal").exists():  # a creation or an opening was cut off, and a reader may not mend it
+    """Open the file read-only, whether or not its client has it open."""
+    if sidecar_path(path, "-journal").exists():  # a creation or an opening was cut off, and a reader may not mend it
         with plain_errors(path), closing(_connect(path, "rw")) as mending:
             mending.execute("SELECT count(*) FROM sqlite_master")
     return _connect(path, "ro")
 
 
 def check_log(connection: sqlite3.Connection, path: Path) -> None:
-    """Refuse a file that is marked as having a log without one beside it."""
+    """Refuse a file that is marked as having a log if the log is missing."""
     if _marked_as_logging(connection) and not log_size(path):
         raise LedgerError(
             f"{path} lacks its log, {path.name}-wal, so it may have forgotten releases; put the log back beside it, or "
@@ -96,13 +96,13 @@ def check_log(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def log_size(path: Path) -> int:
-    """How many bytes the log has; 0 without one."""
-    log = beside(path, "-wal")
+    """Return the size of the log in bytes, 0 without one."""
+    log = sidecar_path(path, "-wal")
     return log.stat().st_size if log.exists() else 0
 
 
 def start_log(connection: sqlite3.Connection, path: Path) -> None:
-    """From here on commits go to a log, and the file itself is marked so."""
+    """Switch to a write-ahead log, and mark the file as having one."""
     if connection.execute("PRAGMA journal_mode = WAL").fetchone()[0] != "wal":
         raise LedgerError(f"{path} cannot keep a log there; put it on a local disk.")
     connection.execute(f"PRAGMA user_version = {_HAS_LOG}")
@@ -111,8 +111,8 @@ def start_log(connection: sqlite3.Connection, path: Path) -> None:
         raise LedgerError(f"{path} is being read by another process; try again when it is done.")
 
 
-def put_to_rest(connection: sqlite3.Connection, path: Path) -> None:
-    """Close it, with the log folded in; where that is not possible now, the log stays for the next opening."""
+def checkpoint_and_close(connection: sqlite3.Connection, path: Path) -> None:
+    """Checkpoint the log into the file and close it; if that is impossible now, keep the log for the next opening."""
     try:
         if _marked_as_logging(connection):
             connection.execute("PRAGMA user_version = 0")
@@ -127,13 +127,13 @@ def put_to_rest(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def take_lock(path: Path) -> sqlite3.Connection:
-    """Hold an exclusive lock on a file beside the ledger until the returned connection closes."""
+    """Hold an exclusive lock on a sidecar file until the returned connection closes."""
     try:
-        lock = connect(beside(path, ".lock"), patience=0.0)
+        lock = connect(sidecar_path(path, ".lock"), patience=0.0)
         configure(lock, journal_mode="MEMORY")
         lock.execute("BEGIN EXCLUSIVE")
         with suppress(OSError):
-            beside(path, ".lock").chmod(0o600)
+            sidecar_path(path, ".lock").chmod(0o600)
     except sqlite3.OperationalError as error:
         if "locked" in str(error):
             raise LedgerError(f"{path} is in use by another process; one client has one process.") from None
@@ -173,6 +173,6 @@ def _marked_as_logging(connection: sqlite3.Connection) -> bool:
     return bool(mark) and owner == APPLICATION
 
 
-def beside(path: Path, ending: str) -> Path:
-    """The file that belongs to a ledger under another ending."""
+def sidecar_path(path: Path, ending: str) -> Path:
+    """Return the path of a file that belongs to a ledger, such as its log."""
     return path.with_name(path.name + ending)

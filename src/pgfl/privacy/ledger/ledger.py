@@ -134,7 +134,7 @@ class Ledger:
             ledger._advance_anchor()
             return ledger
         except BaseException:
-            ledger_file.put_to_rest(connection, path)
+            ledger_file.checkpoint_and_close(connection, path)
             raise
 
     def _check_own(self, client: str, policy: Policy | None) -> None:
@@ -155,7 +155,7 @@ class Ledger:
             self._connection.close()
         elif not self._closed:
             self._closed = True
-            ledger_file.put_to_rest(self._connection, self.path)
+            ledger_file.checkpoint_and_close(self._connection, self.path)
             self._lock.close()
 
     def __enter__(self) -> Self:

@@ -119,7 +119,7 @@ class Release:
         """Whether it left clean, to a site that adds the noise."""
         return self.trust == "site" and self.sigma == 0.0
 
-    def described(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, Any]:
         """The row for people and JSON, without the bytes themselves."""
         figures = {name: getattr(self, name) for name in ("phi", "rho", "sensitivity", "sigma", "trust")}
         marks = {name: getattr(self, name) for name in ("accepted", "void", "unprotected", "entrusted")}
