@@ -305,15 +305,15 @@ class World:
         frame = decode(data, self.limits, BETWEEN_SITE_AND_CLIENT)
         round = frame.header.round
         if isinstance(frame.header, Decline):
-            self.event(site, "declined", client, round, frame.header.final, frame.header.reason)
+            self.event(site, "on_decline", client, round, frame.header.final, frame.header.reason)
         elif site in self.sites:
             answer = read_answer(frame)
             self.answers[site, client, round] = answer
-            self.event(site, "answered", client, round, answer)
+            self.event(site, "on_answer", client, round, answer)
 
     def deliver_publication(self, sender, receiver, effect):
         if frozenset({sender, receiver}) not in self.cut:
-            self.event(receiver, "published", sender, effect.round, effect.publication)
+            self.event(receiver, "on_publication", sender, effect.round, effect.publication)
 
     def event(self, site, method, *arguments, **more):
         rounds = self.sites.get(site)

@@ -132,7 +132,7 @@ def test_ends_that_say_nothing_stay_connected_by_signs_of_life(site):
     async def scenario():
         async with port(site, keep_alive=QUICK) as (number, everyone):
             said = await call(site, number, QUICK)
-            await asyncio.sleep(3 * QUICK.silent)
+            await asyncio.sleep(3 * QUICK.timeout)
             assert await echoed(said)
             assert said.received == everyone[0].received == [b"hello"], "heartbeats are nobody's frames"
 
@@ -290,7 +290,7 @@ def test_who_takes_much_slowly_is_waited_for(site):
                 await asyncio.sleep(0.1)
                 assert (everyone[0].why, slow.why) == ("it goes on", "it goes on")
                 transport.resume_reading()
-            assert loop.time() - began > 2 * QUICK.silent, "it was too quick to show anything"
+            assert loop.time() - began > 2 * QUICK.timeout, "it was too quick to show anything"
 
     idle_clock.run(scenario())
 

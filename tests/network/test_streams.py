@@ -258,7 +258,7 @@ def test_a_client_whose_process_is_stopped_is_gone_soon(tmp_path, key):
             assert (await dead.run(address)).how == "lost"
             assert host.gone == ["ann"]
             assert "ann" not in host.streams
-            assert asyncio.get_running_loop().time() < 2 * QUICK.silent
+            assert asyncio.get_running_loop().time() < 2 * QUICK.timeout
 
     idle_clock.run(scenario())
     dead.computing.shutdown()
@@ -272,14 +272,14 @@ def test_a_client_that_computes_for_long_is_not_gone(tmp_path, key):
 
         def ponder(frame):
             if not isinstance(frame.header, Stop):
-                loop.let_pass(2 * QUICK.silent)
+                loop.let_pass(2 * QUICK.timeout)
             return echo(frame)
 
         open_stream = stream(host, key, ponder, keep_alive=QUICK)
         async with host.here() as address:
             end = await open_stream.run(address)
         open_stream.computing.shutdown()
-        assert loop.time() > 2 * QUICK.silent
+        assert loop.time() > 2 * QUICK.timeout
         return end
 
     assert idle_clock.run(scenario()).how == "stopped"
@@ -343,13 +343,13 @@ class Stranger:
     def __init__(self):
         self.received = []
 
-    def opened(self, connection):
+    def on_open(self, connection):
         connection.send(HEARTBEAT)
 
     def on_frame(self, frame):
         self.received.append(decode(frame, LIMITS, BETWEEN_SITE_AND_CLIENT).header)
 
-    def ended(self, why):
+    def on_close(self, why):
         pass
 
 
