@@ -276,7 +276,7 @@ LEDGERS: tuple[Mutant, ...] = (
         "site-ignores-a-hello",
         "a site does not remember what a client says of itself when it comes",
         "An answer that was lost on the way is known to nobody but the client.",
-        "SiteClients._authenticate",
+        "ClientSessions._authenticate",
         "self._store.record_release(client, hello.releases)",
         "",
         (MEMORY + "test_what_a_client_reports_in_its_hello_is_remembered",),

@@ -13,7 +13,7 @@ WORLD = (
         "an exception in a round is logged and forgotten",
         "The process lives, the status says that it runs, and no round is ever completed again.",
         "Site._handle",
-        "self.life.fail(error)",
+        "self._fail(error)",
         'log.error("a round failed: %s", error)',
         (ALIVE + "test_an_exception_ends_the_site_with_a_reason_and_a_code_to_restart_it[combine]",),
     ),

@@ -19,9 +19,9 @@ from pgfl.network.client.rounds import ClientRounds
 from pgfl.network.protocol import masked_messages, messages
 from pgfl.network.protocol.messages import encode_request, read_answer, read_request
 from pgfl.network.protocol.wire import Limits, decode
+from pgfl.network.site.effects import Ask, Completed, Note, Quorum, Send, Timing
 from pgfl.network.site.masked_pairs import MaskedPairs
 from pgfl.network.site.role import SiteRole
-from pgfl.network.site.round_effects import Ask, Completed, Note, Quorum, Send, Timing
 from pgfl.network.site.rounds import SiteRounds
 from pgfl.objectives import Bounds
 from tests.masking.masked_group import identity, names_of, roster_of

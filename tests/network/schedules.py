@@ -20,8 +20,8 @@ from pgfl.network.client.rounds import STATE, ClientRounds
 from pgfl.network.protocol.messages import BETWEEN_SITE_AND_CLIENT, Decline, encode_request, read_answer, read_request
 from pgfl.network.protocol.wire import Limits, decode
 from pgfl.network.site.bounds import ClientBound
+from pgfl.network.site.effects import Ask, Completed, Finished, Members, Phase, Publish, Quorum, Timing
 from pgfl.network.site.role import SiteRole
-from pgfl.network.site.round_effects import Ask, Completed, Finished, Members, Phase, Publish, Quorum, Timing
 from pgfl.network.site.rounds import SiteRounds
 from pgfl.objectives import Bounds, Ridge
 from pgfl.privacy.ledger.rows import Slot

@@ -13,6 +13,8 @@ import numpy as np
 import pytest
 
 from pgfl.network.protocol import identity, masked_messages
+from pgfl.network.protocol.identity import Neighbour
+from pgfl.network.protocol.links import PeerService
 from pgfl.network.protocol.messages import (
     Answer,
     Challenge,
@@ -26,8 +28,6 @@ from pgfl.network.protocol.messages import (
 )
 from pgfl.network.protocol.streams import ClientStreams, SiteStream, _ClientStream
 from pgfl.network.protocol.wire import Kind, Malformed, decode, encode
-from pgfl.network.site.peer_links import PeerService
-from pgfl.network.site.store import Neighbour
 from tests.network.test_wire import ALL, LIMITS, MALFORMED, good
 
 MESSAGES = 20_000

@@ -10,8 +10,8 @@ from dataclasses import replace
 import pytest
 
 from pgfl.network.agreement import decode_budget
+from pgfl.network.site.effects import Phase
 from pgfl.network.site.reports import Figures, MetricsServer, health_page, metrics_page
-from pgfl.network.site.round_effects import Phase
 from pgfl.privacy.accounting import exact_epsilon, rho_total
 from pgfl.privacy.ledger.ledger import Ledger
 from tests.network.test_site_alive import SITE, network_of, site_of, taking_part, until
@@ -86,7 +86,7 @@ def test_the_epsilon_left_is_what_the_clients_own_ledger_says_unless_the_owner_k
     async def scenario():
         with taking_part(network, client):
             await site.run()
-        return site.clients.budgets, {client: 3}
+        return site.sessions.budgets, {client: 3}
 
     budgets, releases = asyncio.run(scenario())
     with Ledger.read(network.home(client) / "ledger.db") as ledger:

@@ -13,10 +13,10 @@ import pytest
 from pgfl.demo import demo_federation, demo_training
 from pgfl.network.local import LocalNetwork
 from pgfl.network.protocol import identity
+from pgfl.network.protocol.links import PeerLink, PeerService
 from pgfl.network.protocol.messages import PeerHello
 from pgfl.network.protocol.wire import Limits, encode
 from pgfl.network.settings import toml_of
-from pgfl.network.site.peer_links import PeerLink, PeerService
 from pgfl.network.site.store import STORE, SiteStore
 from pgfl.privacy.ledger.ledger import Ledger
 from tests.command_line import process

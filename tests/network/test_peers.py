@@ -11,13 +11,13 @@ import pytest
 from pgfl.algorithms.roles import Publication
 from pgfl.network.protocol import identity
 from pgfl.network.protocol import identity as pinned_tls
+from pgfl.network.protocol import links as peer_links
+from pgfl.network.protocol.identity import Neighbour
+from pgfl.network.protocol.links import PeerConnection, PeerLink, PeerService, Refused
 from pgfl.network.protocol.messages import Acknowledged, PeerHello, encode_publication, read_publication
 from pgfl.network.protocol.tls_frames import BadConnection, TlsFrames
 from pgfl.network.protocol.wire import Kind, Limits, encode
-from pgfl.network.site import peer_links
-from pgfl.network.site.peer_links import PeerConnection, PeerLink, PeerService, Refused
-from pgfl.network.site.sessions import SitePort
-from pgfl.network.site.store import Neighbour
+from pgfl.network.site.sessions import Port
 from tests.network.calls import Call
 from tests.network.wires import Cable
 
@@ -57,7 +57,7 @@ class Place:
         self.inbox, self.replies, self.down = [], [], []
         self.refuse, self.links, self.strangers = None, {}, []
         self.service = PeerService(lambda: self.neighbours, LIMITS, self.receive, on_call=self.called)
-        self.door = SitePort(
+        self.door = Port(
             *self.shown, LIMITS.frame_bytes, Stranger(self.strangers), self.service.conversation, self.service.trusted
         )
 
@@ -405,7 +405,7 @@ def test_one_context_serves_all_connections_until_the_links_change(pair):
 
 def connections(place):
     """How many connections to a site stand."""
-    return len(place.door._port._connections)
+    return len(place.door._listening._connections)
 
 
 @pytest.mark.parametrize("addresses", ["both", "north's", "south's"])

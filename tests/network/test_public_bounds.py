@@ -8,8 +8,8 @@ import pytest
 from pgfl.algorithms.algorithms import PGFL, FedAvg
 from pgfl.algorithms.roles import Answer, Client, Publication, Server
 from pgfl.network.site.bounds import Ball, ClientBound, clipped_publication
+from pgfl.network.site.effects import Members
 from pgfl.network.site.role import SiteRole
-from pgfl.network.site.round_effects import Members
 from pgfl.objectives import Bounds, Huber, Logistic, Ridge
 
 DIMENSION, SAMPLES, NOISE = 4, 6, 0.3

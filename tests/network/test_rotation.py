@@ -56,10 +56,10 @@ def test_a_site_and_a_client_rotate_while_training_runs(tmp_path):
             await until(lambda: sites[1].peers.neighbours[here].coming is not None)
             await more_rounds()
             said("site", "rotate", "--switch", "--home", home)
-            await until(lambda: sites[0].parts.shown.certificate == certificate(network, here) != before)
+            await until(lambda: sites[0].state.certificate.certificate == certificate(network, here) != before)
             await until(lambda: sites[1].peers.neighbours[here].coming is None)
             await more_rounds()
-            sites[0].clients.streams.close(client)  # the link breaks, and the client comes back
+            sites[0].sessions.streams.close(client)  # the link breaks, and the client comes back
             await until(
                 lambda: not next_of(device / identity.CLIENT_KEY).exists() and before.fingerprint not in pins.accepted()
             )

@@ -7,7 +7,7 @@ import random
 import numpy as np
 import pytest
 
-from pgfl.network.site.round_effects import (
+from pgfl.network.site.effects import (
     Ask,
     Changed,
     Completed,

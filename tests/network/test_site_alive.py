@@ -11,7 +11,7 @@ import pytest
 from pgfl.demo import demo_federation, demo_training
 from pgfl.errors import NetworkError, SiteCrashed
 from pgfl.network.local import LocalNetwork
-from pgfl.network.site.round_effects import Timing
+from pgfl.network.site.effects import Timing
 from pgfl.network.site.settings import load_site
 from pgfl.network.site.site import Site
 from pgfl.network.site.store import STORE, SiteStore

@@ -16,9 +16,9 @@ from pgfl.network.local import LocalNetwork
 from pgfl.network.protocol.messages import BETWEEN_SITE_AND_CLIENT, Answer, encode_request
 from pgfl.network.protocol.streams import _ClientStream, _Dialogue
 from pgfl.network.protocol.wire import MAGIC, VERSION, Limits, decode, encode
-from pgfl.network.site.parts import SiteParts
-from pgfl.network.site.sessions import SiteClients
+from pgfl.network.site.sessions import ClientSessions
 from pgfl.network.site.settings import load_site
+from pgfl.network.site.state import SiteState
 from tests.network.inprocess import participant
 
 POLICY = {"enabled": True, "phi0": 1e-7, "zeta": 1.0, "max_releases": 9, "x_norm": 3.0}
@@ -30,15 +30,15 @@ class Quiet:
     """A site's real store, rounds and handling of clients, without sockets: what it would send is kept."""
 
     def __init__(self, settings):
-        parts, self.sent, self.failed = SiteParts(settings), [], []
-        self.store, self.rounds = parts.store, parts.rounds
-        life = SimpleNamespace(loop=SimpleNamespace(call_later=lambda seconds, work: None), fail=self.failed.append)
-        self.clients = SiteClients(parts, life, handle=lambda event: event(), on_change=lambda: None)
-        self.streams = self.clients.streams
-        self.clients.streams = SimpleNamespace(send=lambda client, data: self.sent.append(data))
+        state, self.sent, self.failed = SiteState(settings), [], []
+        self.store, self.rounds = state.store, state.rounds
+        self.sessions = ClientSessions(state, lambda event: event(), self.failed.append, on_change=lambda: None)
+        self.sessions._save_timer = SimpleNamespace(cancel=lambda: None)  # as if it were set: there is no loop
+        self.streams = self.sessions.streams
+        self.sessions.streams = SimpleNamespace(send=lambda client, data: self.sent.append(data))
 
     def welcome(self, client):
-        self.clients._stream_opened(client)
+        self.sessions._stream_opened(client)
         return self.sent.pop()
 
 
@@ -84,7 +84,7 @@ def test_an_answer_that_is_not_accepted_is_remembered_and_an_older_ledger_stops(
     device = participant(network, client)
     device.stream.handle(read(network, site.welcome(client)))
     for round in (7, 8):
-        site.clients._frame(client, asked(network, device, round))
+        site.sessions._frame(client, asked(network, device, round))
     device.account.close()
     assert site.rounds.refused["late"] == 2
     assert site.store.clients()[client].accepted is None
@@ -146,7 +146,7 @@ def test_what_a_client_reports_in_its_hello_is_remembered(network, site, client)
     asked(network, device, 1)
     nonce = bytes(32)
     hello = read(network, _Dialogue(device.stream, device.site)._hello(nonce)).header
-    assert site.clients._authenticate(hello, nonce) == client
+    assert site.sessions._authenticate(hello, nonce) == client
     assert read(network, site.welcome(client)).header.releases == 1
     device.account.close()
 
@@ -157,8 +157,8 @@ def test_a_site_that_cannot_remember_stops(network, site, client):
     site.store._db.execute(
         "CREATE TRIGGER full BEFORE UPDATE ON clients BEGIN SELECT RAISE(ABORT, 'disk is full'); END"
     )
-    site.clients._frame(client, asked(network, device, 1))
-    site.clients.save_seen()  # as the timer does
+    site.sessions._frame(client, asked(network, device, 1))
+    site.sessions.save_releases()  # as the timer does
     assert [type(error) for error in site.failed] == [NetworkError]
     assert not site.rounds.refused
     device.account.close()

@@ -32,7 +32,7 @@ from pgfl.network.protocol.messages import (
 from pgfl.network.protocol.streams import AuthenticationFailed, ClientStreams, SiteStream, _Inbox
 from pgfl.network.protocol.tls_frames import HEARTBEAT, KEEP_ALIVE, BadConnection, KeepAlive, TlsFrames
 from pgfl.network.protocol.wire import Limits, decode, encode
-from pgfl.network.site.sessions import SitePort
+from pgfl.network.site.sessions import Port
 from tests.network import idle_clock
 from tests.network.calls import Call
 from tests.network.test_tls_frames import Site
@@ -44,7 +44,7 @@ QUICK, DEAD = KeepAlive(interval=0.1, timeout=1.5), KeepAlive(interval=60.0, tim
 
 def port_of(streams, *files, **options):
     """A port for clients alone."""
-    return SitePort(*files, streams.limits.frame_bytes, streams.conversation, None, **options)
+    return Port(*files, streams.limits.frame_bytes, streams.conversation, None, **options)
 
 
 class Host:

@@ -13,10 +13,10 @@ from pgfl.network.client.accounts import PrivateAccount
 from pgfl.network.client.backup import model_of_client
 from pgfl.network.client.settings import load_client
 from pgfl.network.local import LocalNetwork
+from pgfl.network.protocol.links import PeerLink
 from pgfl.network.protocol.streams import ClientStreams
 from pgfl.network.site.backup import model_of_site
-from pgfl.network.site.peer_links import PeerLink
-from pgfl.network.site.reports import SiteReports, metrics_page
+from pgfl.network.site.reports import Reports, metrics_page
 from pgfl.network.site.settings import load_site
 from pgfl.network.site.status import status_of
 from pgfl.network.site.store import SiteStore
@@ -77,7 +77,7 @@ class Overheard:
         self.sent, self.shown, self.clean, self.noised = [], [], {}, []
         self._wrap(monkeypatch, ClientStreams, "send", lambda _, client, data: self.sent.append(data))
         self._wrap(monkeypatch, PeerLink, "publish", lambda _, round, data: self.sent.append(data))
-        self._wrap(monkeypatch, SiteReports, "write_live", lambda site: self.shown.append(metrics_page(site.figures())))
+        self._wrap(monkeypatch, Reports, "write_live", lambda site: self.shown.append(metrics_page(site.figures())))
         self._wrap(monkeypatch, SiteStore, "keep_noised", lambda _, round, pair, noised, n: self.noised.append(noised))
         self._wrap(monkeypatch, PrivateAccount, "perturb", self._entrusted)
 

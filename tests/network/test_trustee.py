@@ -13,9 +13,9 @@ import pytest
 from pgfl.algorithms.roles import Answer
 from pgfl.errors import LedgerError, PrivacyError
 from pgfl.network.agreement import SiteTerms, Training
-from pgfl.network.site.reports import SiteReports
+from pgfl.network.site.effects import Completed
+from pgfl.network.site.reports import Reports
 from pgfl.network.site.role import SiteRole
-from pgfl.network.site.round_effects import Completed
 from pgfl.network.site.trustee import Contribution
 from pgfl.privacy import lattice
 from pgfl.privacy.ledger.ledger import Ledger
@@ -255,7 +255,7 @@ def test_the_log_and_the_record_name_who_states_too_much(tmp_path, caplog):
     parts = SimpleNamespace(rounds=None, role=site.role, trustee=site.trustee, masked=None, training=site.training)
     nobody = SimpleNamespace(refused=Counter())
     parts.rounds = nobody
-    reports = SiteReports(parts, SimpleNamespace(streams=nobody), SimpleNamespace(service=nobody), nobody)
+    reports = Reports(parts, SimpleNamespace(streams=nobody), SimpleNamespace(service=nobody), nobody)
     done = Completed(1, site.role.snapshot(), ("ann", "cem"), (), (), (), ())
     assert reports.round_row(done)["over_cap"] == ["bob"]
     with caplog.at_level("INFO"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import logging
 import os
 import tarfile
 import time
@@ -19,10 +20,12 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from pgfl import __version__
 from pgfl.errors import NetworkError
 from pgfl.files import write_atomically, write_text
+from pgfl.network.logs import RateLimitedLogger
 from pgfl.network.protocol import identity
 from pgfl.network.protocol.identity import ClientKey, SiteCertificate
 from pgfl.privacy.ledger.anchor import ENDING
 
+log = logging.getLogger(__name__)
 _ABOUT = "backup.json"
 _MOST_BYTES = 1 << 34
 
@@ -135,6 +138,46 @@ def matching(certificate: SiteCertificate, key: bytes) -> bool:
     loaded = serialization.load_pem_private_key(key, password=None)
     public = x509.load_pem_x509_certificate(certificate.pem).public_key()
     return loaded.public_key().public_bytes(*form) == public.public_bytes(*form)
+
+
+class ActiveCertificate:
+    """The certificate that a running site shows, reloaded when its operator switches to the next one."""
+
+    def __init__(self, home: Path, name: str) -> None:
+        """Read the folder; refuse a certificate of another name."""
+        self.certificate_file, self.key_file = home / identity.SITE_CERTIFICATE, home / identity.SITE_KEY
+        self.certificate = SiteCertificate.read(self.certificate_file)
+        if self.certificate.name != name:
+            raise NetworkError(
+                f"site.toml calls this site {name}, its certificate {self.certificate.name}; use one name."
+            )
+        _read_key(self.key_file)  # a key that cannot be read is found now
+        self._limited_log = RateLimitedLogger(log)
+
+    @property
+    def fingerprint(self) -> str:
+        """The fingerprint that clients and neighbours pin."""
+        return self.certificate.fingerprint
+
+    def reload(self) -> bool:
+        """Read the folder again; return whether the operator has switched to another certificate."""
+        try:
+            shown, key = SiteCertificate.read(self.certificate_file), _read_key(self.key_file)
+        except NetworkError as error:
+            self._limited_log.warning("certificate", f"the certificate cannot be read: {error}")
+            return False
+        if shown == self.certificate or shown.name != self.certificate.name or not matching(shown, key):
+            return False
+        log.info("this site shows the certificate with fingerprint %s… from now on", shown.fingerprint[:16])
+        self.certificate = shown
+        return True
+
+
+def _read_key(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise NetworkError(f"The key {path} cannot be read: {error.strerror}; `pgfl site init` makes one.") from error
 
 
 # A client's trust in its site -----------------------------------------------------------------------------------------

@@ -21,6 +21,7 @@ from pgfl.network.client.samples import Samples
 from pgfl.network.client.settings import ClientSettings
 from pgfl.network.logs import RateLimitedLogger
 from pgfl.network.protocol import identity, messages
+from pgfl.network.protocol.connection import TLS, Transport
 from pgfl.network.protocol.identity import SiteCertificate
 from pgfl.network.protocol.masked_messages import TO_CLIENT, MaskedRequest
 from pgfl.network.protocol.messages import read_request
@@ -37,7 +38,7 @@ _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.2, 5.0  # between two streams, in seconds
 class Participant:
     """One client, from its start until its site ends the training or its own account ends its part."""
 
-    def __init__(self, settings: ClientSettings, samples: Samples) -> None:
+    def __init__(self, settings: ClientSettings, samples: Samples, transport: Transport = TLS) -> None:
         self.settings, self.samples = settings, samples
         self.home = Path(settings.home)
         self._keys = RotatedFile(self.home / identity.CLIENT_KEY)
@@ -55,7 +56,7 @@ class Participant:
         self.stream = SiteStream(
             self._pins.accepted, self.key, Limits(self.dimension), lambda: self.account.releases, self._handle,
             encode_budget(self.account.ledger.policy) if settings.share_budget else None, self._terms_text,
-            self.takes_part_masked,
+            self.takes_part_masked, transport=transport,
         )  # fmt: skip
 
     @property
@@ -80,16 +81,20 @@ class Participant:
                 loop.call_soon_threadsafe(task.cancel)
 
     def take_part(self) -> str:
-        """Answer rounds, over one stream after the other."""
+        """Answer rounds in an event loop of its own."""
+        return asyncio.run(self.join())
+
+    async def join(self) -> str:
+        """Answer rounds, over one stream after the other; return why it ended."""
         try:
-            return asyncio.run(self._take_part())
+            return await self._join()
         except asyncio.CancelledError:
             return "stopped here"
         finally:
             self.stream.computing.shutdown()
             self.account.close()
 
-    async def _take_part(self) -> str:
+    async def _join(self) -> str:
         task, pause = asyncio.current_task(), _SHORTEST_PAUSE
         assert task is not None
         self._running = asyncio.get_running_loop(), task

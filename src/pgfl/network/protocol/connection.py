@@ -10,11 +10,14 @@ import asyncio
 import socket
 import ssl
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final, Protocol
 
+from pgfl.network.protocol import identity as pinned_tls
 from pgfl.network.protocol.listener import ConnectionLimits, Listener
 from pgfl.network.protocol.tls_frames import (
     CHUNK,
@@ -34,10 +37,42 @@ _UNHANDLED: Final = "what it sent could not be handled here"
 _EARLY: Final = "peer disconnected during the TLS handshake"
 
 
+class Connection(Protocol):
+    """One open connection, as its conversation uses it."""
+
+    longest: int  # of a frame that is accepted, in bytes
+    over: asyncio.Future[None]
+
+    @property
+    def certificate(self) -> bytes | None:
+        """What the peer shows (DER); None if that is nothing."""
+        ...
+
+    def send(self, frame: bytes) -> None:
+        """Send a frame; do nothing if this end is closing."""
+        ...
+
+    def pause(self) -> None:
+        """Stop reading, so that the peer has to wait."""
+        ...
+
+    def resume(self) -> None:
+        """Continue reading."""
+        ...
+
+    def close(self) -> None:
+        """Close after what waits to be sent; ignore whatever still comes."""
+        ...
+
+    def abort(self) -> None:
+        """Close at once."""
+        ...
+
+
 class Conversation(Protocol):
     """Handles the events of one connection."""
 
-    def on_open(self, connection: FrameConnection) -> None:
+    def on_open(self, connection: Connection) -> None:
         """Start: the handshake is done, and frames can be sent."""
         ...
 
@@ -75,6 +110,21 @@ class FrameConnection(asyncio.BufferedProtocol):
         self._sent = self._written = 0  # bytes handed to the transport, and those of them that left it
 
     # called by the conversation ---------------------------------------------------------------------------------------
+
+    @property
+    def certificate(self) -> bytes | None:
+        """What the peer shows (DER); None if that is nothing."""
+        return self.frames.certificate
+
+    @property
+    def longest(self) -> int:
+        """The longest frame that is accepted, in bytes."""
+        return self.frames.longest
+
+    @longest.setter
+    def longest(self, size: int) -> None:
+        self.frames.longest = size
+
     def send(self, frame: bytes) -> None:
         """Send a frame; do nothing if this end is closing."""
         if self._closing:
@@ -236,18 +286,111 @@ class FrameConnection(asyncio.BufferedProtocol):
             self._timer = self._loop.call_later(min(self._keep_alive.interval, left), self._send_heartbeat)
 
 
-async def call(
-    address: str, frames: TlsFrames, conversation: Conversation, outbox_bytes: int, keep_alive: KeepAlive = KEEP_ALIVE
-) -> FrameConnection:
-    """Connect to an address (host:port) and begin the handshake; raise `BadConnection` if that fails."""
-    host, _, port = address.rpartition(":")
-    connection = FrameConnection(frames, conversation, CONNECT_SECONDS, outbox_bytes, keep_alive)
-    try:
-        async with asyncio.timeout(CONNECT_SECONDS):
-            await asyncio.get_running_loop().create_connection(lambda: connection, host.strip("[]"), int(port))
-    except (OSError, ValueError) as error:
-        raise BadConnection.because(error) from error
-    return connection
+@dataclass(frozen=True)
+class Callee:
+    """The site to call: where it is, how it is recognised, and the certificate to show it, if any.
+
+    It is recognised by the `fingerprints` that its certificate may have, or by the certificates in `trusted` (PEM) and
+    the `name` in them.
+    """
+
+    address: str  # host:port
+    fingerprints: Collection[str] | None = None
+    trusted: bytes = b""
+    name: str | None = None
+    certificate: Path | None = None
+    key: Path | None = None
+
+    def tls(self) -> ssl.SSLContext:
+        """Return the context for a call."""
+        if self.fingerprints is not None:
+            return pinned_tls.fingerprint_context()
+        return pinned_tls.client_context(self.trusted, self.certificate, self.key)
+
+
+class Endpoint(Protocol):
+    """A site that can be called; implemented by `site.sessions.Port`."""
+
+    certificate: Path
+    connections: ConnectionLimits
+    keep_alive: KeepAlive
+    refused: Counter[str]
+
+    def trusted(self) -> bytes:
+        """Return the certificates of neighbours (PEM)."""
+        ...
+
+    @property
+    def first_bytes(self) -> int:
+        """The longest frame of a peer that is not authenticated yet."""
+        ...
+
+    @property
+    def outbox_bytes(self) -> int:
+        """How much may wait to be sent to one peer."""
+        ...
+
+    def tls(self) -> ssl.SSLContext:
+        """Return the context for the next connection."""
+        ...
+
+    def converse(self, host: str) -> Conversation:
+        """Return the conversation for a new connection from this address."""
+        ...
+
+
+class Listening(Protocol):
+    """A port that can be opened and closed."""
+
+    def open(self, address: str) -> int:
+        """Listen; return the port number. Raise `OSError` if that is impossible."""
+        ...
+
+    async def close(self) -> None:
+        """Stop listening, and close every connection soon after what waits to be sent."""
+        ...
+
+
+class Transport(Protocol):
+    """How sites and clients connect: `TLS`, or `memory.MemoryTransport` in tests."""
+
+    def listen(self, endpoint: Endpoint) -> Listening:
+        """Return a port for an endpoint; it is not open yet."""
+        ...
+
+    async def call(
+        self, callee: Callee, conversation: Conversation, longest: int, outbox_bytes: int, keep_alive: KeepAlive
+    ) -> Connection:
+        """Connect to a site; raise `BadConnection` if that fails. `on_open` follows."""
+        ...
+
+
+class TlsTransport:
+    """Frames over TLS 1.3 and TCP."""
+
+    def listen(self, endpoint: Endpoint) -> FramePort:
+        """Return a TCP port for an endpoint."""
+        return FramePort(
+            endpoint.tls, endpoint.first_bytes, endpoint.converse, endpoint.outbox_bytes, endpoint.refused,
+            endpoint.connections, endpoint.keep_alive,
+        )  # fmt: skip
+
+    async def call(
+        self, callee: Callee, conversation: Conversation, longest: int, outbox_bytes: int, keep_alive: KeepAlive
+    ) -> FrameConnection:
+        """Connect and begin the handshake."""
+        host, _, port = callee.address.rpartition(":")
+        try:
+            frames = TlsFrames(callee.tls(), longest, callee.name, callee.fingerprints)
+            connection = FrameConnection(frames, conversation, CONNECT_SECONDS, outbox_bytes, keep_alive)
+            async with asyncio.timeout(CONNECT_SECONDS):
+                await asyncio.get_running_loop().create_connection(lambda: connection, host.strip("[]"), int(port))
+        except (OSError, ValueError) as error:
+            raise BadConnection.because(error) from error
+        return connection
+
+
+TLS: Final = TlsTransport()
 
 
 class FramePort:

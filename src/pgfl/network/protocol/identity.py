@@ -76,6 +76,20 @@ class SiteCertificate:
 
 
 @dataclass(frozen=True)
+class Neighbour:
+    """One linked site and where it is reached; without an address, it calls."""
+
+    certificate: SiteCertificate
+    address: str
+    coming: SiteCertificate | None = None  # which it will switch to
+
+    @property
+    def trusted(self) -> bytes:
+        """The certificates that it may show."""
+        return self.certificate.pem + (b"" if self.coming is None else self.coming.pem)
+
+
+@dataclass(frozen=True)
 class ClientKey:
     """A client's public key in OpenSSH form, without its comment."""
 

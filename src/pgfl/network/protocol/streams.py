@@ -20,11 +20,10 @@ from typing import Final, Literal
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from pgfl.network.logs import RateLimitedLogger
-from pgfl.network.protocol import identity as pinned_tls
 from pgfl.network.protocol import masked_messages, messages
-from pgfl.network.protocol.connection import Conversation, FrameConnection, call
+from pgfl.network.protocol.connection import TLS, Callee, Connection, Conversation, Transport
 from pgfl.network.protocol.identity import SiteCertificate, public_key_of, sign_challenge
-from pgfl.network.protocol.tls_frames import KEEP_ALIVE, PEER_DISCONNECTED, BadConnection, KeepAlive, TlsFrames
+from pgfl.network.protocol.tls_frames import KEEP_ALIVE, PEER_DISCONNECTED, BadConnection, KeepAlive
 from pgfl.network.protocol.wire import Expected, Frame, Limits, Malformed, decode, encode
 
 log = logging.getLogger(__name__)
@@ -59,7 +58,7 @@ class ClientStreams:
     on_close: Callable[[str], None]
     on_refused_release: Callable[[str, int], None] = lambda client, number: None  # it was in a malformed frame
     refused: Counter[str] = field(default_factory=Counter)
-    _open: dict[str, FrameConnection] = field(default_factory=dict)
+    _open: dict[str, Connection] = field(default_factory=dict)
     _limited_log: RateLimitedLogger = field(default_factory=lambda: RateLimitedLogger(log))
 
     def conversation(self, host: str) -> Conversation:
@@ -79,17 +78,17 @@ class ClientStreams:
     def __contains__(self, client: str) -> bool:
         return client in self._open
 
-    def welcome(self, client: str, connection: FrameConnection) -> None:
+    def welcome(self, client: str, connection: Connection) -> None:
         """The connection is this client's stream from now on."""
         before = self._open.get(client)
         self._open[client] = connection
         if before is not None:
             log.info("client %s opened a new stream; the old one is closed", client)
             before.close()
-        connection.frames.longest = self.limits.frame_bytes
+        connection.longest = self.limits.frame_bytes
         self.on_open(client)
 
-    def left(self, client: str, connection: FrameConnection, why: str | None) -> None:
+    def left(self, client: str, connection: Connection, why: str | None) -> None:
         """A client's connection is over."""
         if why is not None and why != PEER_DISCONNECTED:
             self._limited_log.warning(f"{client} {why}", f"the stream of client {client} ended: {why}")
@@ -120,7 +119,7 @@ class _ClientStream:
         self._late: asyncio.TimerHandle | None = None
         self._malformed = 0
 
-    def on_open(self, connection: FrameConnection) -> None:
+    def on_open(self, connection: Connection) -> None:
         self._connection = connection
         self._late = asyncio.get_running_loop().call_later(_HELLO_SECONDS, self._refuse, "no hello came")
         self._connection.send(encode(messages.Challenge(site=self._streams.site, nonce=self._nonce.hex())))
@@ -190,6 +189,7 @@ class SiteStream:
     terms: Callable[[], str] = str  # of a client that trusts this site
     masks: bool = False  # whether it takes part in masked sums
     keep_alive: KeepAlive = KEEP_ALIVE
+    transport: Transport = TLS
     refused: Counter[str] = field(default_factory=Counter)
     shown: SiteCertificate | None = None  # by the site, on the newest stream
     computing: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "computing"))
@@ -198,9 +198,9 @@ class SiteStream:
     async def run(self, address: str) -> Ended:
         """One stream from its opening to its end. What `handle` computes goes on if this is cancelled meanwhile."""
         longest, loop, inbox = self.limits.frame_bytes, asyncio.get_running_loop(), _Inbox()
-        frames = TlsFrames(pinned_tls.fingerprint_context(), longest, pins=self.pins())
+        callee = Callee(address, fingerprints=self.pins())
         try:
-            connection = await call(address, frames, inbox, _OUTBOX_FRAMES * longest, self.keep_alive)
+            connection = await self.transport.call(callee, inbox, longest, _OUTBOX_FRAMES * longest, self.keep_alive)
             try:
                 talk = _Dialogue(self, await inbox.certificate)
                 while True:
@@ -247,8 +247,8 @@ class _Inbox:
             await self._wake.wait()
         return self._frames.popleft()
 
-    def on_open(self, connection: FrameConnection) -> None:
-        self._connection, shown = connection, connection.frames.certificate
+    def on_open(self, connection: Connection) -> None:
+        self._connection, shown = connection, connection.certificate
         try:
             assert shown is not None  # it is pinned
             self.certificate.set_result(SiteCertificate.parse(ssl.DER_cert_to_PEM_cert(shown).encode()))

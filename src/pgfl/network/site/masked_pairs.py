@@ -23,7 +23,7 @@ from pgfl.network.protocol import masked_messages as masked
 from pgfl.network.protocol.masked_messages import MARGIN, centre_of, update_bound
 from pgfl.network.protocol.messages import RequestFrames
 from pgfl.network.protocol.wire import Frame, encode
-from pgfl.network.site.round_effects import Note, Send
+from pgfl.network.site.effects import Note, Send
 from pgfl.privacy.trust import over_cap
 
 MOST_SLOTS, LEAST_SLOTS = 32, 4

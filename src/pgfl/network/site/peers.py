@@ -4,33 +4,36 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from pgfl.algorithms.roles import Publication
 from pgfl.network.protocol import messages
+from pgfl.network.protocol.connection import TLS, Transport
+from pgfl.network.protocol.identity import Neighbour
+from pgfl.network.protocol.links import PeerConnection, PeerLink, PeerService, Refused
 from pgfl.network.protocol.messages import encode_publication, read_publication
 from pgfl.network.protocol.wire import Frame, encode
-from pgfl.network.site.life import SiteLife
-from pgfl.network.site.parts import SiteParts
-from pgfl.network.site.peer_links import PeerConnection, PeerLink, PeerService, Refused
-from pgfl.network.site.round_effects import Handle, Phase
-from pgfl.network.site.store import Neighbour
+from pgfl.network.site.effects import Handle, Phase
+from pgfl.network.site.state import SiteState
 
 log = logging.getLogger(__name__)
+Supervise = Callable[[Awaitable[None]], None]
 
 
-class SitePeers:
-    """The links to all neighbours; what they send becomes events, which `handle` carries out."""
+class Peers:
+    """The links to all neighbours; what they send becomes events for `handle`."""
 
-    def __init__(self, parts: SiteParts, life: SiteLife, handle: Handle) -> None:
-        self._parts, self._life, self._handle, self._rounds = parts, life, handle, parts.rounds
-        self.neighbours: Mapping[str, Neighbour] = parts.membership.neighbours
+    def __init__(self, state: SiteState, handle: Handle, supervise: Supervise, transport: Transport = TLS) -> None:
+        """`supervise` runs a task without which the site cannot go on."""
+        self._state, self._handle, self._supervise, self._transport = state, handle, supervise, transport
+        self._rounds = state.rounds
+        self.neighbours: Mapping[str, Neighbour] = state.membership.neighbours
         self.service = PeerService(
-            lambda: self.neighbours, parts.limits, self._received_from, self._switched, self._called
+            lambda: self.neighbours, state.limits, self._received_from, self._switched, self._called
         )
         self._links: dict[str, PeerLink] = {}
-        self._latest = self._last_models() if parts.resumed else None
-        self._heard: dict[str, int] = {}
+        self._latest = self._last_models() if state.resumed else None
+        self._last_received: dict[str, int] = {}  # the newest round of each neighbour
         self.why_down: dict[str, str] = {}
         self._ready: dict[str, bool] = {}
         self._was_ready = False
@@ -64,16 +67,16 @@ class SitePeers:
                 self._links[name].publish(*self._latest)
 
     def _link(self, name: str) -> None:
-        shown = self._parts.shown
+        shown = self._state.certificate
         link = self._links[name] = PeerLink(
-            self._parts.settings.name, name, self.neighbours[name], shown.certificate_file, shown.key_file,
-            self.service, lambda: self._greeting(name), self._replied, self._down,
+            self._state.settings.name, name, self.neighbours[name], shown.certificate_file, shown.key_file,
+            self.service, lambda: self._greeting(name), self._replied, self._down, transport=self._transport,
         )  # fmt: skip
-        self._life.keep(link.start())
+        self._supervise(link.start())
 
     def _unlink(self, name: str) -> None:
         if name in self._links:
-            self._life.keep(self._life.loop.create_task(self._links.pop(name).stop()))
+            self._supervise(self._links.pop(name).stop())
 
     def _called(self, peer: str, talk: PeerConnection) -> None:
         if peer in self._links:
@@ -81,8 +84,8 @@ class SitePeers:
 
     def _switched(self, peer: str) -> None:
         log.info("site %s shows its new certificate; the one before is trusted no more", peer)
-        self._parts.store.switched(peer)
-        self.neighbours = {**self.neighbours, peer: self._parts.store.neighbours()[peer]}
+        self._state.store.switched(peer)
+        self.neighbours = {**self.neighbours, peer: self._state.store.neighbours()[peer]}
 
     # what they are sent -----------------------------------------------------------------------------------------------
 
@@ -93,8 +96,8 @@ class SitePeers:
             link.publish(*self._latest)
 
     def roll_back(self) -> None:
-        """Forget what belongs to the models that were taken back, and send the present ones."""
-        self._heard.clear()
+        """Forget what belongs to the rolled-back models, and send the present ones."""
+        self._last_received.clear()
         self._latest = self._last_models()
         for link in self._links.values():
             link.clear()
@@ -114,29 +117,29 @@ class SitePeers:
 
     def _last_models(self) -> tuple[int, bytes]:
         """The models of the last round as a publication, with which a neighbour that is behind can catch up."""
-        publication = self._parts.role.publication()
+        publication = self._state.role.publication()
         return publication.round, self._published(publication)
 
     def _published(self, publication: Publication) -> bytes:
-        parts = self._parts
+        parts = self._state
         return encode_publication(parts.settings.name, parts.digest, publication, parts.role.rollbacks)
 
     def _greeting(self, peer: str) -> bytes:
         hello = messages.PeerHello(
-            site=self._parts.settings.name,
-            training=self._parts.digest,
+            site=self._state.settings.name,
+            training=self._state.digest,
             round=self._rounds.round,
             degree=len(self.neighbours),
-            heard=self._heard.get(peer, 0),
+            heard=self._last_received.get(peer, 0),
             ready=self._rounds.ready,
-            rollbacks=list(self._parts.role.rollbacks),
+            rollbacks=list(self._state.role.rollbacks),
         )
         return encode(hello)
 
     # what they send ---------------------------------------------------------------------------------------------------
 
     def _received_from(self, peer: str, frame: Frame) -> bytes:
-        header, digest, rollbacks = frame.header, self._parts.digest, self._parts.role.rollbacks
+        header, digest, rollbacks = frame.header, self._state.digest, self._state.role.rollbacks
         assert isinstance(header, messages.PeerHello | messages.Publication)
         if header.training != digest:
             raise Refused(f"it has another training configuration ({header.training[:16]}…, here {digest[:16]}…)")
@@ -147,13 +150,13 @@ class SitePeers:
             )
         if isinstance(header, messages.Publication):
             publication = read_publication(frame)
-            if publication.round <= self._parts.training.rounds:
-                self._heard[peer] = max(self._heard.get(peer, 0), publication.round)
+            if publication.round <= self._state.training.rounds:
+                self._last_received[peer] = max(self._last_received.get(peer, 0), publication.round)
             self._handle(lambda: self._rounds.on_publication(peer, publication.round, publication, time.monotonic()))
         else:
             self._greeted(peer, header)
         acknowledged = messages.Acknowledged(
-            site=self._parts.settings.name,
+            site=self._state.settings.name,
             training=digest,
             round=self._rounds.round,
             degree=len(self.neighbours),
@@ -175,7 +178,7 @@ class SitePeers:
             self._handle(lambda: self._rounds.on_peer_up(peer, time.monotonic(), ready))
 
     def _replied(self, peer: str, reply: messages.Acknowledged) -> None:
-        if reply.training != self._parts.digest:
+        if reply.training != self._state.digest:
             self._down(peer, "it has another training configuration")
             return
         if self.why_down.pop(peer, None) is not None or peer not in self._rounds.up:

@@ -20,10 +20,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from pgfl.network.agreement import SharedBudget
 from pgfl.network.logs import RateLimitedLogger
-from pgfl.network.site.parts import SiteParts
-from pgfl.network.site.peers import SitePeers
-from pgfl.network.site.round_effects import Completed, Note, Phase
-from pgfl.network.site.sessions import SiteClients, SitePort
+from pgfl.network.site.effects import Completed, Note, Phase
+from pgfl.network.site.peers import Peers
+from pgfl.network.site.sessions import ClientSessions, Port
+from pgfl.network.site.state import SiteState
 
 LIVE = "live.json"
 
@@ -240,12 +240,12 @@ log = logging.getLogger(__name__)
 _OVERTIME_SECONDS = 60.0  # for computing and saving a round
 
 
-class SiteReports:
-    """Reads from all parts of a site, and changes none of them."""
+class Reports:
+    """Reads all parts of a site, and changes none of them."""
 
-    def __init__(self, parts: SiteParts, clients: SiteClients, peers: SitePeers, port: SitePort) -> None:
-        self._parts, self._clients, self._peers, self._port = parts, clients, peers, port
-        self._rounds, self._role = parts.rounds, parts.role
+    def __init__(self, state: SiteState, sessions: ClientSessions, peers: Peers, port: Port) -> None:
+        self._state, self._sessions, self._peers, self._port = state, sessions, peers, port
+        self._rounds, self._role = state.rounds, state.role
         self._clock = RoundClock()
         self.phases = PhaseClock()
         self._limited_log = RateLimitedLogger(log)
@@ -290,31 +290,31 @@ class SiteReports:
         for client in sorted(self._over_cap):
             self._limited_log.info(
                 f"over cap {client}",
-                f"client {client} sits out: it asks for more than {self._parts.training.privacy.noise_cap:g} times the "
+                f"client {client} sits out: it asks for more than {self._state.training.privacy.noise_cap:g} times the "
                 "noise, or states more than so many times the bounds, of the median client of its cluster",
             )
 
     @property
     def _over_cap(self) -> set[str]:
         """The clients that state more than the agreed training allows."""
-        judge = self._parts.masked or self._parts.trustee
+        judge = self._state.masked or self._state.trustee
         return set() if judge is None else judge.over_cap
 
     def _sat_out(self, round: int) -> dict[str, str]:
-        if self._parts.masked is not None:
-            return self._parts.masked.sat_out(round)
-        return {} if self._parts.trustee is None else dict(self._parts.trustee.sat_out)
+        if self._state.masked is not None:
+            return self._state.masked.sat_out(round)
+        return {} if self._state.trustee is None else dict(self._state.trustee.sat_out)
 
     def _refused(self) -> dict[str, int]:
-        counted = (self._rounds, self._clients.streams, self._peers.service, self._port)
+        counted = (self._rounds, self._sessions.streams, self._peers.service, self._port)
         return dict(sum((part.refused for part in counted), Counter[str]()))
 
     def figures(self) -> Figures:
         """What is measured, as of now."""
-        timing, rounds = self._parts.settings.timing, self._rounds
-        releases = {name: client.releases for name, client in self._parts.store.clients().items()}
+        timing, rounds = self._state.settings.timing, self._rounds
+        releases = {name: client.releases for name, client in self._state.store.clients().items()}
         return Figures(
-            site=self._parts.settings.name,
+            site=self._state.settings.name,
             phase=rounds.phase,
             round=rounds.round,
             rounds=rounds.rounds,
@@ -329,11 +329,11 @@ class SiteReports:
             releases=releases,
             epsilon_left={
                 name: budget.epsilon_left(releases[name])
-                for name, budget in self._clients.budgets.items()
+                for name, budget in self._sessions.budgets.items()
                 if budget is not None and name in releases
             },
             phase_seconds=self.phases.seconds(rounds.phase),
-            disk_free_bytes=shutil.disk_usage(self._parts.home).free,
+            disk_free_bytes=shutil.disk_usage(self._state.home).free,
             missing=rounds.missing if rounds.phase is Phase.WAITING else None,
             longest_round=timing.start + timing.answers + timing.exchange + timing.pace + _OVERTIME_SECONDS,
         )
@@ -344,7 +344,7 @@ class SiteReports:
         collecting = rounds.phase is Phase.COLLECTING
         LiveFigures(
             pid=os.getpid(),
-            site=self._parts.settings.name,
+            site=self._state.settings.name,
             round=rounds.round,
             rounds=rounds.rounds,
             phase=rounds.phase,
@@ -354,5 +354,5 @@ class SiteReports:
             missing=rounds.missing if rounds.phase is Phase.WAITING else None,
             disagreement=self._role.disagreement,
             refused=self._refused(),
-            budgets={name: told for name, told in self._clients.budgets.items() if told is not None},
-        ).write(self._parts.home)
+            budgets={name: budget for name, budget in self._sessions.budgets.items() if budget is not None},
+        ).write(self._state.home)

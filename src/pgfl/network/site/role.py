@@ -14,8 +14,8 @@ from pgfl.algorithms.roles import Accepted, Answer, Publication, RoundRequest, S
 from pgfl.arrays import AnyArray, Floats
 from pgfl.metrics import disagreement
 from pgfl.network.site.bounds import REFUSED_RADII, Ball, ClientBound, claiming_at_most, clipped_publication
+from pgfl.network.site.effects import Members
 from pgfl.network.site.masked_pairs import MaskedPairs
-from pgfl.network.site.round_effects import Members
 from pgfl.network.site.trustee import Contribution, Trustee
 from pgfl.results.verdict import SETTLED, Verdict, Window, is_diverging, remaining
 
@@ -107,7 +107,7 @@ _MODELS = "state."  # the names of the arrays that hold models begin with it
 
 @dataclass
 class SiteRole:
-    """`site_rounds.SiteRole` on top of `roles.Server`.
+    """A site's part of every round, on top of `roles.Server`.
 
     `clients` maps the admitted to their clusters, `accepted` to the last round in which they were accepted. The models
     of those rounds are kept until nobody needs them. With a `bound` on clients the site computes their duals itself,

@@ -16,13 +16,12 @@ from dataclasses import dataclass, field
 
 from pgfl.algorithms.roles import Answer, Publication, RoundRequest
 from pgfl.masking.terms import Reason
-from pgfl.network.site.round_effects import (
+from pgfl.network.site.effects import (
     Ask,
     Changed,
     Completed,
     Effect,
     Finished,
-    Masking,
     Members,
     Note,
     Phase,
@@ -30,9 +29,10 @@ from pgfl.network.site.round_effects import (
     Quorum,
     Rollback,
     Send,
-    SiteRole,
     Timing,
 )
+from pgfl.network.site.masked_pairs import MaskedPairs
+from pgfl.network.site.role import SiteRole
 
 _KEPT_AHEAD = 3
 _LONGEST_BACK_OFF = 64  # rounds that a silent client sits out
@@ -50,7 +50,7 @@ class SiteRounds:
     timing: Timing
     quorum: Quorum = field(default_factory=Quorum)
     choose: Choose = lambda round, connected: connected
-    masked: Masking | None = None
+    masked: MaskedPairs | None = None
     round: int = 0  # the last completed round
     phase: Phase = Phase.WAITING
     refused: Counter[str] = field(default_factory=Counter)
@@ -327,9 +327,9 @@ class SiteRounds:
             return None
         return self._open(now) if self.masked is None else self._open_prepared(self.masked, now)
 
-    def _open_prepared(self, masked: Masking, now: float) -> list[Effect] | None:
+    def _open_prepared(self, masked: MaskedPairs, now: float) -> list[Effect] | None:
         """Open a round once its masked sums are prepared; one that has a cohort left does not wait for the next."""
-        begun = list(masked.prepare(self.able, now))
+        begun: list[Effect] = list(masked.prepare(self.able, now))
         until = masked.preparing(self.able)
         if until is not None:
             self.deadline = until
@@ -401,7 +401,7 @@ class SiteRounds:
         """The stages of masked sums after the contributions; each may take as long as answers may."""
         assert self.masked is not None
         over = self.deadline is not None and now >= self.deadline
-        effects = list(self.masked.advance(self.connected, over))
+        effects: list[Effect] = list(self.masked.advance(self.connected, over))
         if not self.masked.busy:
             return effects + self._publish(now)
         if effects:

@@ -15,7 +15,7 @@ from pgfl.network.logs import LogSettings
 from pgfl.network.protocol.listener import LIMITS, ConnectionLimits
 from pgfl.network.settings import load_settings
 from pgfl.network.site.bounds import REFUSED_RADII, ClientBound
-from pgfl.network.site.round_effects import Quorum, Timing
+from pgfl.network.site.effects import Quorum, Timing
 from pgfl.objectives import Bounds
 
 Port = Annotated[int, Field(ge=1, le=65535)]

@@ -20,7 +20,7 @@ import numpy as np
 from pgfl.arrays import AnyArray, Floats
 from pgfl.errors import NetworkError
 from pgfl.files import configure, connect, snapshot, writing
-from pgfl.network.protocol.identity import SITE_CERTIFICATE, ClientKey, SiteCertificate, check_name
+from pgfl.network.protocol.identity import SITE_CERTIFICATE, ClientKey, Neighbour, SiteCertificate, check_name
 
 
 @dataclass(frozen=True)
@@ -32,20 +32,6 @@ class Admitted:
     cluster: str
     releases: int
     accepted: int | None
-
-
-@dataclass(frozen=True)
-class Neighbour:
-    """One linked site and where it is reached; without an address, it calls."""
-
-    certificate: SiteCertificate
-    address: str
-    coming: SiteCertificate | None = None  # which it will switch to
-
-    @property
-    def trusted(self) -> bytes:
-        """The certificates that it may show."""
-        return self.certificate.pem + (b"" if self.coming is None else self.coming.pem)
 
 
 @dataclass(frozen=True)

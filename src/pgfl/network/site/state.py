@@ -1,4 +1,4 @@
-"""What a running site is made of, put together from its settings and its folder; the certificate that it shows."""
+"""The state of a site, loaded from its settings and its folder: store, role, rounds, certificate."""
 
 from __future__ import annotations
 
@@ -8,15 +8,12 @@ from pathlib import Path
 
 from pgfl.algorithms.roles import EVERYONE, Server
 from pgfl.errors import NetworkError
-from pgfl.network.logs import RateLimitedLogger
-from pgfl.network.protocol import identity
-from pgfl.network.protocol.identity import ClientKey, SiteCertificate
 from pgfl.network.protocol.wire import Limits
-from pgfl.network.rotation import matching
+from pgfl.network.rotation import ActiveCertificate
 from pgfl.network.site.bounds import ClientBound
+from pgfl.network.site.effects import Quorum, Timing
 from pgfl.network.site.masked_pairs import MaskedPairs
 from pgfl.network.site.role import SiteRole
-from pgfl.network.site.round_effects import Quorum, Timing
 from pgfl.network.site.rounds import SiteRounds
 from pgfl.network.site.settings import SiteSettings
 from pgfl.network.site.store import STORE, Membership, SiteStore
@@ -26,58 +23,13 @@ from pgfl.streams import Purpose, stream
 log = logging.getLogger(__name__)
 
 
-class ShownCertificate:
-    """The certificate in a site's folder, as it was read last."""
-
-    def __init__(self, home: Path, name: str) -> None:
-        """Refuse a folder whose certificate has another name."""
-        self.certificate_file, self.key_file = home / identity.SITE_CERTIFICATE, home / identity.SITE_KEY
-        self.certificate = SiteCertificate.read(self.certificate_file)
-        if self.certificate.name != name:
-            raise NetworkError(
-                f"site.toml calls this site {name}, its certificate {self.certificate.name}; use one name."
-            )
-        self.key = _read_key(self.key_file)
-        self._limited_log = RateLimitedLogger(log)
-
-    @property
-    def fingerprint(self) -> str:
-        """The fingerprint that clients and neighbours pin."""
-        return self.certificate.fingerprint
-
-    @property
-    def pem(self) -> bytes:
-        """The certificate as it is shown."""
-        return self.certificate.pem
-
-    def switched(self) -> bool:
-        """Look into the folder; returns whether the operator has switched to another certificate, which counts now."""
-        try:
-            shown, key = SiteCertificate.read(self.certificate_file), _read_key(self.key_file)
-        except NetworkError as error:
-            self._limited_log.warning("certificate", f"the certificate cannot be read: {error}")
-            return False
-        if shown == self.certificate or shown.name != self.certificate.name or not matching(shown, key):
-            return False
-        log.info("this site shows the certificate with fingerprint %s… from now on", shown.fingerprint[:16])
-        self.certificate, self.key = shown, key
-        return True
-
-
-def _read_key(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise NetworkError(f"The key {path} cannot be read: {error.strerror}; `pgfl site init` makes one.") from error
-
-
-class SiteParts:
-    """The store, the role and the rounds of a site, as its last life left them; nothing is sent or received yet."""
+class SiteState:
+    """Everything of a site but its connections: what the last process saved, ready to go on from."""
 
     def __init__(self, settings: SiteSettings) -> None:
         self.settings, self.training = settings, settings.training
         self.home = Path(settings.home)
-        self.shown = ShownCertificate(self.home, settings.name)
+        self.certificate = ActiveCertificate(self.home, settings.name)
         self.store = SiteStore(self.home / STORE)
         self.digest = self.training.digest
         self.store.bind_training(self.digest, self.training.clusters)
@@ -113,10 +65,6 @@ class SiteParts:
             round=saved[0] if saved is not None else 0,
             apart=self._apart_before(len(neighbours)),
         )
-
-    def keys(self) -> dict[str, ClientKey]:
-        """The keys of the admitted clients."""
-        return {name: client.key for name, client in self.store.clients().items()}
 
     def clusters_of(self, membership: Membership) -> dict[str, str]:
         """The clusters of the admitted clients; one whose cluster is not trained is left out, with a warning."""
@@ -157,7 +105,8 @@ class SiteParts:
         return MaskedPairs(
             self.training, self.settings.name,
             lambda client: self.role.pair(client), lambda client: self.role.clients.get(client),
-            lambda: {name: key.line for name, key in self.keys().items()}, self.settings.timing.answers,
+            lambda: {name: client.key.line for name, client in self.store.clients().items()},
+            self.settings.timing.answers,
         )  # fmt: skip
 
     def _apart_before(self, neighbours: int) -> int:

@@ -21,13 +21,11 @@ from pathlib import Path
 from typing import Final
 
 from pgfl.network.logs import RateLimitedLogger
-from pgfl.network.protocol import identity as pinned_tls
 from pgfl.network.protocol import messages
-from pgfl.network.protocol.connection import Conversation, FrameConnection, call
-from pgfl.network.protocol.identity import SiteCertificate
-from pgfl.network.protocol.tls_frames import KEEP_ALIVE, BadConnection, KeepAlive, TlsFrames
+from pgfl.network.protocol.connection import TLS, Callee, Connection, Conversation, Transport
+from pgfl.network.protocol.identity import Neighbour, SiteCertificate
+from pgfl.network.protocol.tls_frames import KEEP_ALIVE, BadConnection, KeepAlive
 from pgfl.network.protocol.wire import Expected, Frame, Limits, Malformed, decode, encode, kind_of
-from pgfl.network.site.store import Neighbour
 
 log = logging.getLogger(__name__)
 REPLY_SECONDS: Final = 20.0  # enough for 8 MB over 20 Mbit/s with losses; a dead link is noticed by its silence
@@ -109,7 +107,7 @@ class PeerConnection:
         self._service, self._calls = service, calls
         self.ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._certificate: SiteCertificate | None = None
-        self._connection: FrameConnection | None = None
+        self._connection: Connection | None = None
         self._asked: deque[asyncio.Future[bytes]] = deque()
         self._broken: BadConnection | None = None
 
@@ -137,9 +135,9 @@ class PeerConnection:
         if self._connection is not None:
             self._connection.close()
 
-    def on_open(self, connection: FrameConnection) -> None:
+    def on_open(self, connection: Connection) -> None:
         """Look at who it is."""
-        self._connection, shown = connection, connection.frames.certificate
+        self._connection, shown = connection, connection.certificate
         try:
             assert shown is not None  # TLS wants one, of whoever calls and whoever is called
             self._certificate = SiteCertificate.parse(ssl.DER_cert_to_PEM_cert(shown).encode())
@@ -194,6 +192,7 @@ class PeerLink:
     on_reply: Callable[[str, messages.Acknowledged], None]  # the neighbour is reached
     on_down: Callable[[str, str], None]  # it is not, with the reason
     keep_alive: KeepAlive = KEEP_ALIVE
+    transport: Transport = TLS
     _outbox: deque[tuple[int, bytes]] = field(default_factory=lambda: deque(maxlen=_KEPT_PUBLICATIONS))
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
     _sending: bool = False
@@ -351,14 +350,10 @@ class PeerLink:
         self.on_reply(self.peer, reply)
 
     async def _call(self) -> PeerConnection:
-        longest, pinned = self.service.limits.frame_bytes, self.neighbour.certificate
+        longest, known = self.service.limits.frame_bytes, self.neighbour
         talk = PeerConnection(self.service, calls=False)
-        try:
-            tls = pinned_tls.client_context(self.neighbour.trusted, self.certificate, self.key)
-        except (OSError, ValueError) as error:
-            raise BadConnection.because(error) from error
-        frames = TlsFrames(tls, longest, pinned.tls_name)
-        connection = await call(self.neighbour.address, frames, talk, _OUTBOX_FRAMES * longest, self.keep_alive)
+        callee = Callee(known.address, None, known.trusted, known.certificate.tls_name, self.certificate, self.key)
+        connection = await self.transport.call(callee, talk, longest, _OUTBOX_FRAMES * longest, self.keep_alive)
         try:
             await talk.ready
         except BaseException:
