@@ -89,6 +89,8 @@ class Participant:
         try:
             return await self._join()
         except asyncio.CancelledError:
+            if not self._over:  # somebody else cancelled it, not `stop`
+                raise
             return "stopped here"
         finally:
             self.stream.computing.shutdown()
