@@ -33,7 +33,7 @@ def objective(problem: oracle.Problem):
 def algorithm(problem: oracle.Problem):
     kind = algorithms.KINDS[problem.algorithm]
     if kind is algorithms.FedAvg:
-        return kind(step=problem.step, local_steps=problem.local_steps, mixing=problem.mixing)
+        return kind(step_size=problem.step, local_steps=problem.local_steps, mixing=problem.mixing)
     mixing = "metropolis" if kind is algorithms.ExactMixing else problem.mixing
     return kind(rho=problem.rho, tau=problem.tau, mixing=mixing, client=problem.client)
 
@@ -55,7 +55,7 @@ def snapshot(played: Simulator) -> dict[str, dict]:
     run = played.layout.runs[0]
     fed, state = run.federation, played.state
     ids = [fed.client_ids[k] for k in run.order]
-    clusters = fed.cluster_ids if played.algorithm.personalised else (oracle.GLOBAL,)
+    clusters = fed.cluster_ids if played.algorithm.server_rule.personalised else (oracle.GLOBAL,)
     pairs = [
         (fed.server_ids[s], clusters[q])
         for s, q in zip(played.layout.pair_server, played.layout.pair_cluster, strict=True)

@@ -62,7 +62,7 @@ class Searched:
             self.shipped, pairs.features[world], pairs.targets[world], counts, pairs.server_clients,
             self.algorithm.rho, self.privacy.update_norm,
         )  # fmt: skip
-        step = self.algorithm.client_step(problems, pairs.model, np.zeros_like(pairs.model), lambda model: model)
+        step = self.algorithm.client_rule.step(problems, pairs.model, np.zeros_like(pairs.model), lambda model: model)
         return step.model
 
     # candidates -------------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import pgfl
 
 SOURCE = Path(pgfl.__file__).parent
 FLOORS = (
-    ("errors", "suggestions", "files", "signals", "arrays", "streams"),
+    ("errors", "suggestions", "registry", "files", "signals", "arrays", "streams"),
     ("objectives", "drawing", "equations"),
     ("metrics", "federation"),
     ("algorithms",),

@@ -267,7 +267,7 @@ def largest_difference(network: LocalNetwork) -> float:
     for site, clusters in _models(network).items():
         server = federation.server_ids.index(site)
         for cluster, model in clusters.items():
-            q = federation.cluster_ids.index(cluster) if simulator.algorithm.personalised else 0
+            q = federation.cluster_ids.index(cluster) if simulator.algorithm.server_rule.personalised else 0
             (row,) = np.flatnonzero((layout.pair_server == server) & (layout.pair_cluster == q))
             largest = max(largest, float(np.abs(simulator.state.server_models[row] - model).max()))
     return largest
@@ -328,7 +328,7 @@ def _recorded(network: LocalNetwork) -> tuple[dict[str, ByRound], dict[str, ByRo
 
 def _shares(network: LocalNetwork, noised: Mapping[str, ByRound]) -> Iterator[tuple[str, int, Floats]]:
     """The noise that sites added, per contributor: client, round, noise."""
-    federation, personalised = network.federation, network.training.build_algorithm().personalised
+    federation, personalised = network.federation, network.training.build_algorithm().server_rule.personalised
     cluster = dict(zip(federation.client_ids, federation.client_cluster.tolist(), strict=True))
     for site in federation.server_ids:
         for row in network.history(site):

@@ -11,8 +11,8 @@ import numpy as np
 from pgfl.arrays import Ints
 from pgfl.config import Config
 from pgfl.config import warnings as config_warnings
-from pgfl.config.building import build_algorithm, build_objectives, build_privacy
-from pgfl.config.data import federations, fingerprint, shapes
+from pgfl.config.building import build_objectives, build_privacy
+from pgfl.config.fingerprint import fingerprint
 from pgfl.errors import ConfigError
 from pgfl.federation.federation import Federation
 from pgfl.privacy.carried import Statement
@@ -54,7 +54,7 @@ def run(
         options, start = _options(config, communicator, kernels_loaded), _start(config)
         memory.check_config(config, communicator.size, local_size)
         checkpoints = None if out is None else _checkpoints(config, out, communicator)
-        return options, start, checkpoints, federations(config)
+        return options, start, checkpoints, config.data.federations(config)
 
     options, start, checkpoints, federation_of = communicator.collective(prepare)
 
@@ -76,7 +76,7 @@ def run(
     first, objectives = communicator.collective(build)
     result = train_runs(
         lambda run: first if run == 0 else part_of(run),
-        build_algorithm(config.algorithm, config.graph.mixing),
+        config.algorithm.build(config.graph.mixing),
         objectives,
         options,
         checkpoints=checkpoints,
@@ -129,7 +129,7 @@ def _owners(config: Config, run: int, communicator: Communicator) -> Ints:
     """The process of every server of a run."""
     from pgfl.simulate.mpi.partition import partition
 
-    return communicator.broadcast(lambda: partition(*shapes(config)(run), communicator.size))
+    return communicator.broadcast(lambda: partition(*config.data.shapes(config)(run), communicator.size))
 
 
 def _checkpoints(config: Config, out: Path, communicator: Communicator) -> Checkpoints:

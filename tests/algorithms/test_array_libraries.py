@@ -65,7 +65,7 @@ CASES = {
     "budget": (PGFL(), Huber(), {"privacy": Privacy(x_norm=1.0, phi0=1e-2, zeta=1.0, max_releases=2)}),
     "linearised": (PGFL(rho=9.0, tau=0.2, client="gradient"), Huber(), {"participants": 2}),
     "private, linearised": (PGFL(client="gradient"), Huber(), {"privacy": Privacy(x_norm=1.0, phi0=1e-2, zeta=0.99)}),
-    "fedavg": (FedAvg(step=0.01), Ridge(), {"participants": 3}),
+    "fedavg": (FedAvg(step_size=0.01), Ridge(), {"participants": 3}),
     "objectives": (PGFL(), {"cluster-0": Ridge(), "cluster-1": Huber(), "cluster-2": Logistic()}, {"participants": 3}),
 }
 

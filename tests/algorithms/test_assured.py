@@ -157,7 +157,7 @@ def after(promise, steps, centre, gradient):
 def test_no_training_and_no_model_breaks_the_judgement(kind, rho, lam, kappa, server_clients, size, algorithm):
     """Whatever a site sends, it is answered or refused by the same constant in both worlds."""
     objective = replace(OBJECTIVES[kind], lam=lam, **({"kappa": kappa} if kind == "huber" else {}))
-    built = PGFL(rho=rho) if algorithm == "pgfl" else FedAvg(step=min(rho, 1e3), local_steps=3)
+    built = PGFL(rho=rho) if algorithm == "pgfl" else FedAvg(step_size=min(rho, 1e3), local_steps=3)
     outcomes = []
     for seed in (1, 2):
         one = Client(objective, built, *drawn(kind, seed, 4, 2), terms=Terms(BOUNDS))
@@ -242,14 +242,14 @@ def test_the_bound_on_rounding_holds_in_whatever_order_a_library_adds(kind):
 @pytest.mark.parametrize("kind", ["huber", "logistic", "softmax"])
 def test_rounding_of_gradient_steps_stays_within_what_is_promised(kind):
     """FedAvg in doubles beside the same steps in 60 digits, at the largest model that is not refused."""
-    objective, built = OBJECTIVES[kind], FedAvg(step=0.3, local_steps=7)
+    objective, built = OBJECTIVES[kind], FedAvg(step_size=0.3, local_steps=7)
     for seed in range(6):
         rows, targets = drawn(kind, seed, 5, 3)
         one = Client(objective, built, rows, targets, terms=Terms(BOUNDS))
         direction = np.random.default_rng(seed).standard_normal(len(one.dual))
         model = longest_answered(one, direction, 2)
         found = one.answer(RoundRequest(1, 2, model), lambda clean: clean).model
-        exact = stepped(objective, rows, targets, model, built.step, built.local_steps, 2)
+        exact = stepped(objective, rows, targets, model, built.step_size, built.local_steps, 2)
         assert 0 < apart(found, exact) <= one.tolerance(2)
 
 
@@ -273,7 +273,7 @@ def test_a_linearised_step_needs_no_condition_on_rho():
     request = RoundRequest(1, 2, np.ones(3))
     answering, refusing = (
         Client(OBJECTIVES["huber"], algorithm, rows, targets, terms=Terms(BOUNDS)).refusal(request)
-        for algorithm in (PGFL(rho=1e-3, client="gradient"), FedAvg(step=1e3, local_steps=1))
+        for algorithm in (PGFL(rho=1e-3, client="gradient"), FedAvg(step_size=1e3, local_steps=1))
     )
     assert (answering, refusing) == (None, Refusal.UNBOUNDED)
 

@@ -52,15 +52,15 @@ def test_any_client_rule_goes_with_any_server_rule(pair, kind):
 def test_a_new_algorithm_is_a_class_of_parameters_and_its_rules():
     @dataclass(frozen=True)
     class ExactGradient(Algorithm):
-        step: float = 0.02
+        step_size: float = 0.02
         mixing: str = "metropolis"
 
         def rules(self):
-            return GradientSteps(self.step), ExactDiffusion()
+            return GradientSteps(self.step_size), ExactDiffusion()
 
     assert_equal_in_both(random_case(8, "ridge", None, "few", True), ExactGradient())
-    with pytest.raises(ConfigError, match=r"algorithm\.step"):
-        ExactGradient(step=0.0)
+    with pytest.raises(ConfigError, match=r"algorithm\.step_size"):
+        ExactGradient(step_size=0.0)
 
 
 def assert_equal_in_both(case, algorithm=None):
@@ -75,7 +75,7 @@ def assert_equal_in_both(case, algorithm=None):
         actual = network.servers[server].model(cluster)
         assert actual is not None
         np.testing.assert_allclose(actual, model, atol=1e-10 * (1 + np.abs(model).max()), rtol=0)
-    if engine.algorithm.has_dual:
+    if engine.algorithm.client_rule.has_dual:
         for name, dual in network.duals().items():
             np.testing.assert_allclose(dual, expected["duals"][name], atol=1e-10 * (1 + np.abs(dual).max()), rtol=0)
     held = {(s, q) for s, server in network.servers.items() for q in server.state()["clusters"]}

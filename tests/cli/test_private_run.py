@@ -58,7 +58,7 @@ def table(**keys):
         ([table(epsilon=1.0, zeta=1e-200)], "underflows"),
         ([table(phi0=1.0, zeta=1e-4), "rounds=200"], "underflows"),
         ([table(phi0=1.0, max_releases=0)], "`privacy.max_releases` must be at least 1"),
-        ([table(phi0=1.0), *FEDAVG, "algorithm.step=9.0"], "too long for a bounded sensitivity"),
+        ([table(phi0=1.0), *FEDAVG, "algorithm.step_size=9.0"], "too long for a bounded sensitivity"),
         ([table(phi0=1.0, enabled="1")], "`privacy.enabled` must be true or false"),
         ([table(phi0=1.0, enabeld="true")], "did you mean `privacy.enabled`?"),
     ],

@@ -245,7 +245,7 @@ test = "clients.csv"
 kind = "line"
 [algorithm]
 kind = "fedavg"
-step = 5.0
+step_size = 5.0
 """
 
 
@@ -260,7 +260,7 @@ def test_a_diverging_run_leaves_its_result_and_fails(tmp_path):
     code, out, _ = run("run", write_study(tmp_path, DIVERGES), "--out", tmp_path / "out")
     assert code == Diverged.exit_code == 1
     assert out.startswith("Verdict: diverging\n")
-    assert "Lower algorithm.step" in " ".join(out.split())
+    assert "Lower algorithm.step_size" in " ".join(out.split())
     summary = json.loads((tmp_path / "out" / "summary.json").read_text("utf-8"))
     assert summary["verdict"]["kind"] == "diverging"
     assert summary["rounds"] < 50

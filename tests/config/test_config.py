@@ -13,7 +13,6 @@ from pgfl.algorithms.algorithms import PGFL, ExactMixing, FedAvg, OneStep
 from pgfl.algorithms.client_rules import LinearisedStep, ProximalStep
 from pgfl.cli.account import account
 from pgfl.config import Config, Decay, load, parse, presets, to_toml, warnings
-from pgfl.config.building import build_algorithm
 from pgfl.config.data import fingerprint
 from pgfl.config.schema import (
     DATA_SECTIONS,
@@ -271,7 +270,7 @@ def test_keys_that_do_nothing_are_pointed_out():
         return " ".join(warnings(load("paper-fig1", overrides)))
 
     assert reported() == ""
-    assert "`algorithm.step` has no effect" in reported("algorithm.step=0.1")
+    assert "`algorithm.step_size` has no effect" in reported("algorithm.step_size=0.1")
     assert "`graph.average_degree` has no effect" in reported("graph.kind=ring")
     assert "`objective.kappa` has no effect" in reported("objective.kappa=2.0")
     assert reported("objective.kappa=2.0", "objective.clusters.a.kind=huber") == ""
@@ -284,7 +283,7 @@ def test_the_fingerprint_covers_what_decides_the_result_and_nothing_else(tmp_pat
         "threads=2",
         "checkpoint_every=7",
         "name=other",
-        "algorithm.step=0.3",
+        "algorithm.step_size=0.3",
         "privacy.zeta=0.9",
     ):
         assert fingerprint(load("paper-fig2", [same])) == base, same
@@ -401,10 +400,10 @@ def test_malformed_files_end_in_a_sentence(tmp_path_factory, text):
 def test_the_client_s_step_is_chosen_for_the_pgfl_algorithms_alone():
     for kind in ("pgfl", "pgfl-exact", "pgfl-onestep"):
         chosen = load("private-huber", [f"algorithm.kind={kind}"])
-        algorithm = build_algorithm(chosen.algorithm, "uniform")
+        algorithm = chosen.algorithm.build("uniform")
         assert isinstance(algorithm.client_rule, LinearisedStep)
         assert algorithm.rho == chosen.algorithm.rho
-    assert isinstance(build_algorithm(load("paper-fig2").algorithm, "uniform").client_rule, ProximalStep)
+    assert isinstance(load("paper-fig2").algorithm.build("uniform").client_rule, ProximalStep)
     assert "fedavg has its own steps" in refusal("private-huber", ["algorithm.kind=fedavg"])
     assert "`algorithm.client`" in refusal("private-huber", ["algorithm.client=gradients"])
     with pytest.raises(ConfigError, match="did you mean gradient"):

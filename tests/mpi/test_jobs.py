@@ -141,7 +141,7 @@ def test_what_cannot_be_run_is_said_once(count, options, sentence, tmp_path):
 
 @pytest.mark.proof
 def test_a_run_that_diverges_ends_early_with_its_verdict(tmp_path):
-    diverging = ("--set", "algorithm.kind=fedavg", "--set", "algorithm.step=50")
+    diverging = ("--set", "algorithm.kind=fedavg", "--set", "algorithm.step_size=50")
     done = launch(2, *RUN, written(tmp_path, "ridge", rounds=200), "--out", tmp_path / "out", *diverging)
     assert done.returncode == 1
     assert json.loads(done.stdout)["verdict"]["kind"] == "diverging"

@@ -536,8 +536,8 @@ MECHANISM: tuple[Mutant, ...] = (
         "a simulated server averages clean models",
         "The servers' models are not functions of the releases.",
         "Engine.client_phase",
-        "self.algorithm.contribution(step.released, dual)",
-        "self.algorithm.contribution(step.model, dual)",
+        "self.algorithm.client_rule.contribution(step.released, dual)",
+        "self.algorithm.client_rule.contribution(step.model, dual)",
         ("tests/privacy/test_leaks.py::test_files_for_others_are_a_function_of_the_releases",),
     ),
     Mutant(

@@ -135,7 +135,7 @@ OF_TRUST: tuple[Mutant, ...] = (
         "clients with a dual may share noise",
         "The dual keeps a model that nobody released.",
         "Trust.check",
-        "self.aggregates and algorithm.has_dual",
+        "self.aggregates and algorithm.client_rule.has_dual",
         "False",
         (DUAL,),
     ),

@@ -47,7 +47,7 @@ def joined(tmp_path):
         ({"objective": {"kind": "huber", "lam": 1e9}}, "limits.lam"),
         ({"objective": {"kind": "huber", "kappa": 1e-9}}, "limits.kappa"),
         ({"objective": {"kind": "huber", "clusters": {"a": {"kappa": 1e-9}}}}, "limits.kappa"),
-        ({"algorithm": {"kind": "fedavg", "step": 1e-12}}, "limits.step"),
+        ({"algorithm": {"kind": "fedavg", "step_size": 1e-12}}, "limits.step_size"),
         ({"algorithm": {"kind": "fedavg", "local_steps": 10**6}}, "limits.local_steps"),
         ({"rounds": 10**8}, "limits.rounds"),
         ({"dimension": 10**7}, "limits.dimension"),

@@ -92,7 +92,7 @@ def test_every_algorithm_without_noise(tmp_path, kind, client, mixing):
             "client": client,
             "rho": 3.0,
             "tau": 0.0 if kind == "pgfl-exact" else 0.1,
-            "step": 0.01,
+            "step_size": 0.01,
         },
         "most_clients": {q: int(max(counts[i])) for i, q in enumerate(federation.cluster_ids)},
     }

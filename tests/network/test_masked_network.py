@@ -27,7 +27,7 @@ def network_of(folder, sites=1, clients=5, rounds=3, clusters=1, kind="pgfl", pr
             "dimension": federation.dimension,
             "clusters": tuple(federation.cluster_ids),
             "objective": {"kind": "huber", "lam": 0.01},
-            "algorithm": algorithm if kind != "fedavg" else {"kind": kind, "step": 0.05, "local_steps": 2},
+            "algorithm": algorithm if kind != "fedavg" else {"kind": kind, "step_size": 0.05, "local_steps": 2},
             "privacy": {"trust": "masked"},
         }
     )

@@ -100,7 +100,7 @@ def test_what_a_client_writes_was_released_and_is_not_its_clean_model(network, t
 def test_one_model_for_all_clusters_is_each_clusters(tmp_path):
     federation = demo_federation(1, 2, "huber", seed=3)
     settings = demo_training(federation, "huber", 2).model_dump()
-    settings["algorithm"] = {"kind": "fedavg", "step": 0.01}
+    settings["algorithm"] = {"kind": "fedavg", "step_size": 0.01}
     network = LocalNetwork(tmp_path / "n", federation, Training.model_validate(settings), {"enabled": False})
     train_in_process(network)
     _, model = written("site", network, "server-0", tmp_path / "model.pgfl")

@@ -18,7 +18,7 @@ PAIRS = {
     "huber": (PGFL(rho=0.7, tau=0.2), Huber(lam=0.05, kappa=0.5)),
     "logistic": (PGFL(rho=0.2, tau=0.2), Logistic(lam=0.05)),
     "bounded ridge": (PGFL(rho=0.5, tau=0.2), Ridge(lam=0.05, w_norm=1.5)),
-    "averaging": (FedAvg(step=0.2, local_steps=3), Huber(lam=0.05, kappa=0.5)),
+    "averaging": (FedAvg(step_size=0.2, local_steps=3), Huber(lam=0.05, kappa=0.5)),
 }
 NAMES = ("ann", "bob", "eve")
 

@@ -180,7 +180,7 @@ def test_a_local_client_alone_is_used_although_the_sum_sits_out(tmp_path):
 
 
 def test_without_personalised_models_all_clusters_are_one_sum(tmp_path):
-    training = agreed(kind="fedavg", client="admm", step=0.01)
+    training = agreed(kind="fedavg", client="admm", step_size=0.01)
     site = TrustedSite(tmp_path, training, clusters={"ann": "a", "bob": "b", "cem": "b"})
     assert set(site.play(1).models) == {"everyone"}
     assert set(site.charged().values()) == {1}

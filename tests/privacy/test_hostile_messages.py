@@ -127,7 +127,7 @@ def test_a_model_too_long_to_be_projected_is_refused(size):
 
 @pytest.mark.parametrize(
     "algorithm",
-    [PGFL(rho=2.0), PGFL(rho=2.0, client="gradient"), FedAvg(step=0.1, local_steps=2)],
+    [PGFL(rho=2.0), PGFL(rho=2.0, client="gradient"), FedAvg(step_size=0.1, local_steps=2)],
     ids=["pgfl", "linearised", "fedavg"],
 )
 def test_a_huge_model_around_which_updates_are_clipped_is_refused(algorithm):

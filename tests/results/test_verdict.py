@@ -81,7 +81,7 @@ def test_what_to_change_depends_on_the_algorithm_and_the_duals():
     assert judged(slow, setting(pull=0.02)).advice.endswith("or lower algorithm.rho to about 1.")
     assert judged(slow, setting(pull=0.5)).advice.endswith("or raise algorithm.rho to about 30.")
     assert "algorithm.rho" not in judged(slow, setting(pull=0.2)).advice
-    assert judged(slow, setting(rho=None, pull=0.0)).advice.endswith("or raise algorithm.step.")
+    assert judged(slow, setting(rho=None, pull=0.0)).advice.endswith("or raise algorithm.step_size.")
     assert judged(slow, setting()).advice.startswith("Raise rounds to about ")
     torn = judged(windows_of(lambda n: 1 - math.exp(-0.2 * n)), setting(pull=3.0))
     assert (torn.kind, torn.advice) == ("not yet", "Raise algorithm.rho to about 50.")

@@ -21,7 +21,7 @@ from pgfl.errors import ConfigError, PgflError, PrivacyError, ResultError
 from pgfl.privacy.accounting import exact_epsilon, exact_rho
 from pgfl.simulate.continuing import WITHOUT_DUALS
 
-ALGORITHMS = (PGFL(rho=2.0, tau=0.2), ExactMixing(rho=2.0), OneStep(rho=2.0), FedAvg(step=0.05))
+ALGORITHMS = (PGFL(rho=2.0, tau=0.2), ExactMixing(rho=2.0), OneStep(rho=2.0), FedAvg(step_size=0.05))
 
 
 def clients(names="abcdef", rows=12, seed=0):

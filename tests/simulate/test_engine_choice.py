@@ -30,7 +30,7 @@ def test_compiled_where_it_pays_off():
     assert chosen(TrainingOptions(rounds=300)) == "numpy", "loading Numba takes longer than these rounds"
     assert chosen(TrainingOptions(rounds=2_000, runs=100)) == "numba"
     assert chosen(objective=Huber()) == chosen(algorithm=PGFL(client="gradient")) == "numba"
-    assert chosen(algorithm=FedAvg(step=0.01)) == "numba"
+    assert chosen(algorithm=FedAvg(step_size=0.01)) == "numba"
 
 
 def test_what_a_round_saves_depends_on_who_takes_part_and_on_what_they_compute():

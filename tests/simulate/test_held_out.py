@@ -187,7 +187,7 @@ def test_held_out_rows_are_clipped_as_training_rows_are():
 
 def test_fedavg_measures_one_model_for_all_clusters():
     made = federation()
-    result = train(made, FedAvg(step=0.05), Ridge(), rounds=30)
+    result = train(made, FedAvg(step_size=0.05), Ridge(), rounds=30)
     assert np.isfinite(result.history["r2_east"]).all()
     assert result.history["r2"][-1] > result.history["r2"][0]
 

@@ -89,11 +89,11 @@ def test_tau_must_lie_below_one(tau):
 
 
 def test_divergence_is_noticed_and_explained():
-    result = train(small(), FedAvg(step=5.0, local_steps=5), Ridge(), rounds=300)
+    result = train(small(), FedAvg(step_size=5.0, local_steps=5), Ridge(), rounds=300)
     assert result.verdict.kind == "diverging"
     assert result.rounds[-1] < 20
-    with pytest.raises(Diverged, match=r"diverged by round \d+ in run 0.*lower algorithm.step"):
-        train(small(), FedAvg(step=5.0, local_steps=5), Ridge(), rounds=300, runs=2)
+    with pytest.raises(Diverged, match=r"diverged by round \d+ in run 0.*lower algorithm.step_size"):
+        train(small(), FedAvg(step_size=5.0, local_steps=5), Ridge(), rounds=300, runs=2)
 
 
 # --- odd federations --------------------------------------------------------------------------------------------------

@@ -92,7 +92,7 @@ VIEWS = {
 def prepare(folder):
     """Runs to compare, and a table."""
     for name, changes in {"tau-0.4": [], "tau-0": ["algorithm.tau=0.0"], "fedavg": ["algorithm.kind=fedavg"]}.items():
-        settings = ["runs=1", "rounds=150", "algorithm.step=0.02", *changes]
+        settings = ["runs=1", "rounds=150", "algorithm.step_size=0.02", *changes]
         arguments = [part for one in settings for part in ("--set", one)]
         assert run("run", "paper-fig2", "--out", str(folder / "results" / name), *arguments).code == 0
     draw = random.Random(7)

@@ -1,8 +1,8 @@
-"""The algorithms: each is a client rule and a server rule, whose steps the simulator and the roles call alike.
+"""The algorithms: each is a client rule and a server rule, whose methods the simulator and the roles call alike.
 
 One round:
 
-1. client: `client_step` computes a model and releases it; its server averages the clients' `contribution`s.
+1. client: `step` computes a model and releases it; its server averages the clients' `contribution`s.
 2. server: `publish` turns that aggregate into what neighbours receive.
 3. server: `combine` turns what the neighbourhood published into the new models.
 4. client: `settle` updates the dual with the model it gets back.
@@ -15,15 +15,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar, Final, Literal, get_args
+from typing import ClassVar, Final, Literal, cast
 
 from pgfl.algorithms.client_rules import (
+    CLIENT_RULES,
     ClientRule,
     ClientStep,
     GradientSteps,
-    LinearisedStep,
     Problem,
-    ProximalStep,
     Release,
 )
 from pgfl.algorithms.schedules import Decaying, Tau, check_tau
@@ -35,10 +34,9 @@ from pgfl.algorithms.server_rules import (
     ServerRule,
     ServerState,
 )
-from pgfl.arrays import Array
 from pgfl.errors import ConfigError
 from pgfl.federation.graphs import Mixing
-from pgfl.suggestions import nearest
+from pgfl.registry import Registry, config_keys, setting
 
 AUTO: Final = "auto"
 DEFAULT: Final = 5.0
@@ -79,10 +77,9 @@ def stated_rho(algorithm: object) -> float | None:
 
 
 __all__ = [
-    "KINDS",
+    "ALGORITHMS",
     "PGFL",
     "Algorithm",
-    "ClientKind",
     "ClientStep",
     "ExactMixing",
     "FedAvg",
@@ -95,29 +92,20 @@ __all__ = [
     "swap_warning",
 ]
 
-ClientKind = Literal["admm", "gradient"]
-"""How a client of PGFL uses its data: it solves its primal problem, or takes one gradient step."""
-
-
-def _client_rule(client: ClientKind, rho: float, full_records: int) -> ClientRule:
-    known = get_args(ClientKind)
-    if client not in known:
-        raise ConfigError(f'algorithm.client must be "admm" or "gradient"; got {client!r}{nearest(client, known)}.')
-    if client == "gradient":
-        return LinearisedStep(rho, full_records)
-    if full_records != 1:
-        raise ConfigError('full_records is for gradient steps; set client = "gradient" with it, or full_records = 1.')
-    return ProximalStep(rho)
-
 
 class Algorithm(ABC):
-    """A client rule and a server rule. A subclass names its parameters and returns the `rules` they stand for."""
+    """A client rule and a server rule. A subclass names its parameters and returns the `rules` they stand for.
+
+    The fields of a dataclass are keys of [algorithm]; `mixing` is that of [graph], unless `needs_mixing` names the only
+    weights it works with.
+    """
 
     kind: ClassVar[str] = "custom"
+    needs_mixing: ClassVar[Mixing | None] = None
 
     @abstractmethod
     def rules(self) -> tuple[ClientRule, ServerRule]:
-        """The two rules; raises `ConfigError` if a parameter is invalid."""
+        """Return the two rules; raise `ConfigError` if a parameter is invalid."""
 
     def __post_init__(self) -> None:
         if not is_automatic(self):
@@ -152,60 +140,12 @@ class Algorithm(ABC):
         """The weights of the neighbourhood's average."""
         return "uniform"
 
-    @property
-    def has_dual(self) -> bool:
-        """Whether clients keep a dual."""
-        return self.client_rule.has_dual
-
-    @property
-    def personalised(self) -> bool:
-        """Whether each cluster has its own model."""
-        return self.server_rule.personalised
-
-    @property
-    def starts_everywhere(self) -> bool:
-        """Whether all servers have a model before the first round."""
-        return self.server_rule.starts_everywhere
-
-    @property
-    def publishes_last_round(self) -> bool:
-        """Whether neighbours receive the model of the previous round."""
-        return self.server_rule.publishes_last_round
-
-    def client_step(self, problem: Problem, server_model: Array, dual: Array, release: Release) -> ClientStep:
-        """Compute the clients' models and release them."""
-        return self.client_rule.step(problem, server_model, dual, release)
-
-    def reach(self, modulus: Array) -> Array:
-        """How far a client's model moves per unit of change in its gradient."""
-        return self.client_rule.reach(modulus)
-
-    def contribution(self, released: Array, dual: Array) -> Array:
-        """What the server averages."""
-        return self.client_rule.contribution(released, dual)
-
-    def settle(self, dual: Array, server_model: Array, released: Array) -> Array:
-        """The dual after the round, from released quantities only."""
-        return self.client_rule.settle(dual, server_model, released)
-
-    def start(self, zeros: Array) -> ServerState:
-        """The servers' state before the first round."""
-        return self.server_rule.start(zeros)
-
-    def publish(self, state: ServerState, aggregate: Array, neighbourhood: Neighbourhood) -> tuple[ServerState, Array]:
-        """The servers' state after aggregation, and what neighbours receive."""
-        return self.server_rule.publish(state, aggregate, neighbourhood)
-
-    def combine(self, state: ServerState, published: Array, neighbourhood: Neighbourhood, tau: float) -> ServerState:
-        """The servers' state after the round, from what the neighbourhood published."""
-        return self.server_rule.combine(state, published, neighbourhood, tau)
-
 
 @dataclass(frozen=True)
 class Pair(Algorithm):
     """Any client rule with any server rule.
 
-    >>> Pair(GradientSteps(), ExactDiffusion(), mixing="metropolis").has_dual
+    >>> Pair(GradientSteps(), ExactDiffusion(), mixing="metropolis").client_rule.has_dual
     False
     """
 
@@ -223,56 +163,65 @@ class Pair(Algorithm):
 class PGFL(Algorithm):
     """Algorithms 1 and 2: aggregate, average with neighbours, learn from other clusters.
 
-    Only `release` makes it private: with the identity it is Algorithm 1, with noise Algorithm 2. With
-    `client="gradient"` a client takes one gradient step instead of solving its problem: that is cheaper, and loses less
-    to noise. `full_records` is then the number of records from which on a client's step counts in full.
+    Only `release` makes it private: with the identity it is Algorithm 1, with noise Algorithm 2. `client` names a
+    client rule, or is one: with "gradient" a client takes one gradient step instead of solving its problem: that is
+    cheaper, and loses less to noise. `full_records` is then the number of records from which on a client's step counts
+    in full.
     """
 
     rho: Rho = Rho()
     tau: Tau = 0.0
     mixing: Mixing = "uniform"
-    client: ClientKind = "admm"
-    full_records: int = 1
+    client: str | ClientRule = "admm"
+    full_records: int = setting(1, ge=1)
 
     kind: ClassVar[str] = "pgfl"
 
     def rules(self) -> tuple[ClientRule, ServerRule]:
-        """The client's step, and the neighbourhood's average."""
-        return _client_rule(self.client, self.rho, self.full_records), NeighbourhoodAverage()
+        """The client's step, and what the servers of this algorithm do."""
+        return self._client(), self.server()
+
+    def server(self) -> ServerRule:
+        """The neighbourhood's average."""
+        return NeighbourhoodAverage()
+
+    def _client(self) -> ClientRule:
+        if not isinstance(self.client, str):
+            if self.client.has_rho and self.client.rho != self.rho:
+                raise ConfigError(f"The client rule has rho = {self.client.rho:g}; give the algorithm the same.")
+            return self.client
+        kind = CLIENT_RULES[self.client]
+        keys = config_keys(kind)
+        if self.full_records != 1 and "full_records" not in keys:
+            raise ConfigError(
+                'full_records is for gradient steps; set client = "gradient" with it, or full_records = 1.'
+            )
+        return kind(**{name: getattr(self, name) for name in ("rho", "full_records") if name in keys})
 
 
 @dataclass(frozen=True)
-class ExactMixing(Algorithm):
+class ExactMixing(PGFL):
     """PGFL with the exact-diffusion correction: at τ = 0, if all clients take part, it reaches the optimum."""
 
-    rho: Rho = Rho()
-    tau: Tau = 0.0
     mixing: Mixing = "metropolis"
-    client: ClientKind = "admm"
-    full_records: int = 1
 
     kind: ClassVar[str] = "pgfl-exact"
+    needs_mixing: ClassVar[Mixing | None] = "metropolis"
 
-    def rules(self) -> tuple[ClientRule, ServerRule]:
-        """The client's step, and exact diffusion."""
-        return _client_rule(self.client, self.rho, self.full_records), ExactDiffusion()
+    def server(self) -> ServerRule:
+        """Exact diffusion."""
+        return ExactDiffusion()
 
 
 @dataclass(frozen=True)
-class OneStep(Algorithm):
+class OneStep(PGFL):
     """The one-step ADMM server update with the server dual ψ, from the neighbours' models of the previous round."""
-
-    rho: Rho = Rho()
-    tau: Tau = 0.0
-    mixing: Mixing = "uniform"
-    client: ClientKind = "admm"
-    full_records: int = 1
 
     kind: ClassVar[str] = "pgfl-onestep"
 
-    def rules(self) -> tuple[ClientRule, ServerRule]:
-        """The client's step, and the one-step update with the same ρ."""
-        return _client_rule(self.client, self.rho, self.full_records), OneStepUpdate(self.rho)
+    def server(self) -> ServerRule:
+        """The one-step update with the same ρ."""
+        return OneStepUpdate(cast("float", self.rho))
 
 
 @dataclass(frozen=True)
@@ -282,18 +231,20 @@ class FedAvg(Algorithm):
     The mean is over participants, not weighted by D_k, because the paper's risk weighs clients, not samples.
     """
 
-    step: float = 0.005
-    local_steps: int = 5
+    step_size: float = setting(0.005, gt=0)
+    local_steps: int = setting(5, ge=1)
     mixing: Mixing = "uniform"
 
     kind: ClassVar[str] = "fedavg"
 
     def rules(self) -> tuple[ClientRule, ServerRule]:
         """Gradient steps, and the neighbourhood's average of one model."""
-        return GradientSteps(self.step, self.local_steps), NeighbourhoodAverage(personalised=False)
+        return GradientSteps(self.step_size, self.local_steps), NeighbourhoodAverage(personalised=False)
 
 
-KINDS: dict[str, type[Algorithm]] = {cls.kind: cls for cls in (PGFL, ExactMixing, OneStep, FedAvg)}
+ALGORITHMS = Registry[type[Algorithm]](
+    "algorithms", "algorithm", {cls.kind: cls for cls in (PGFL, ExactMixing, OneStep, FedAvg)}
+)
 
 
 def swap_warning(tau: Tau, clusters: int) -> str | None:

@@ -136,7 +136,7 @@ class Client:
         self.settle(request.accepted)
         problem = self._problem_at(request.server_clients)
         model = self._model_of(request)
-        step = self.algorithm.client_step(problem, model[None], self.dual[None], lambda m: release(m[0])[None])
+        step = self.algorithm.client_rule.step(problem, model[None], self.dual[None], lambda m: release(m[0])[None])
         self.sent = (request.round, step.released[0])
         return Answer(request.round, step.released[0], self.dual)
 
@@ -174,7 +174,7 @@ class Client:
         """How far a released solution may be from the exact one; the noise is calibrated with the same value."""
         if self.terms is None:
             return tolerance_for(self.objective, np.float64, np)
-        reach = float(self.algorithm.reach(self.strong_convexity(server_clients)))
+        reach = float(self.algorithm.client_rule.reach(self.strong_convexity(server_clients)))
         return self.terms.tolerance_for(self.objective, reach, self.records)
 
     def settle(self, accepted: Accepted | None) -> None:
@@ -201,7 +201,7 @@ class Client:
         if not self._unsettled(accepted):
             return self.dual
         assert accepted is not None and self.sent is not None
-        return np.asarray(self.algorithm.settle(self.dual, self._received(accepted.model), self.sent[1]))
+        return np.asarray(self.algorithm.client_rule.settle(self.dual, self._received(accepted.model), self.sent[1]))
 
     def state(self) -> dict[str, Any]:
         """The state to save for a restart."""
@@ -315,8 +315,8 @@ class Server:
         self._states: dict[str, dict[str, Floats]] = {}
         self._rested: frozenset[str] = frozenset()
         self._pending: _Pending | None = None
-        if algorithm.starts_everywhere:
-            self._states = {q: algorithm.start(np.zeros(dimension)) for q in clusters}
+        if algorithm.server_rule.starts_everywhere:
+            self._states = {q: algorithm.server_rule.start(np.zeros(dimension)) for q in clusters}
 
     def model(self, cluster: str) -> Floats | None:
         """w_{q,s}, or None while this server has no model of the cluster."""
@@ -341,7 +341,7 @@ class Server:
         for cluster, answer in answers:
             if answer.clean:
                 raise PrivacyError("A contribution without noise would have been published; nothing was.")
-            contributed = self.algorithm.contribution(answer.model, answer.dual)
+            contributed = self.algorithm.client_rule.contribution(answer.model, answer.dual)
             by_cluster.setdefault(self.key(cluster), []).append(contributed)
         for cluster, stacked in by_cluster.items():
             made.setdefault(
@@ -354,8 +354,8 @@ class Server:
             if cluster in made:
                 aggregate[row] = made[cluster]
         shares = np.array([[self.shares.get(cluster, 0.0)] for cluster in rows])
-        state, published = self.algorithm.publish(state, aggregate, _Shares(shares))  # type: ignore[arg-type]
-        public = self._states.keys() if self.algorithm.publishes_last_round else set(rows)
+        state, published = self.algorithm.server_rule.publish(state, aggregate, _Shares(shares))  # type: ignore[arg-type]
+        public = self._states.keys() if self.algorithm.server_rule.publishes_last_round else set(rows)
         models = {cluster: published[row] for row, cluster in enumerate(rows) if cluster in public}
         here = list(contributors)
         counted = Counter(self.key(cluster) for cluster, _ in here)
@@ -374,7 +374,9 @@ class Server:
         )
         neighbourhood = _Neighbours(self.algorithm, rows, pending, received, len(self.neighbours), self.dimension)
         state = {name: neighbourhood.widened(values) for name, values in pending.state.items()}
-        state = self.algorithm.combine(state, neighbourhood.own, neighbourhood, tau_at(self.algorithm.tau, round))
+        state = self.algorithm.server_rule.combine(
+            state, neighbourhood.own, neighbourhood, tau_at(self.algorithm.tau, round)
+        )
         self._states = {
             cluster: {name: values[row] for name, values in state.items()}
             for row, cluster in enumerate(rows)
@@ -403,10 +405,10 @@ class Server:
 
     def key(self, cluster: str) -> str:
         """Under which name the model of a cluster is kept."""
-        return cluster if self.algorithm.personalised else EVERYONE
+        return cluster if self.algorithm.server_rule.personalised else EVERYONE
 
     def _stacked(self, rows: list[str]) -> dict[str, Floats]:
-        blank = self.algorithm.start(np.zeros(self.dimension))
+        blank = self.algorithm.server_rule.start(np.zeros(self.dimension))
         held = [self._states.get(cluster, blank) for cluster in rows]
         return {name: np.array([state[name] for state in held]).reshape(len(rows), self.dimension) for name in blank}
 
@@ -455,7 +457,7 @@ class _Neighbours:
         self._they_have = [self._mask(publication.models) for publication in self.received.values()]
         having = sum((mask.astype(float) for mask in self._they_have), np.zeros(len(self.rows)))
         contributed = np.array([cluster in self.pending.contributed for cluster in self.rows], dtype=bool)
-        one_step = self.algorithm.publishes_last_round
+        one_step = self.algorithm.server_rule.publishes_last_round
         adopting = one_step & ~self._has & ~contributed & (having > 0)
         self.known = (self._has | contributed | adopting) if one_step else (self._has | (having > 0))
         self.degree = (having * self._has)[:, None]

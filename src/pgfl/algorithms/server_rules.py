@@ -6,6 +6,7 @@ model of a cluster take no part in its sums.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
@@ -54,45 +55,51 @@ class Neighbourhood(Protocol):
         ...
 
 
-class ServerRule(Protocol):
-    """The server's half of an algorithm."""
+class ServerRule(ABC):
+    """The server's half of an algorithm.
 
-    @property
-    def personalised(self) -> bool:
-        """Whether a server keeps one model per cluster; otherwise one for all clients."""
-        ...
+    `personalised`: a server keeps one model per cluster; otherwise one for all clients. `starts_everywhere`: all
+    servers have a model before the first round. `publishes_last_round`: neighbours receive the model of the previous
+    round instead of this round's estimate. `plain_average`: a round multiplies differences between servers by the
+    mixing weights and nothing else. `exact`: it removes the bias of that average, at τ = 0 and if all clients take part.
+    `compiled_form` names the kernels that compute the same; `pure` methods are functions of arrays alone, which JAX may
+    trace (a subclass inherits neither).
+    """
 
-    @property
-    def starts_everywhere(self) -> bool:
-        """Whether all servers have a model before the first round."""
-        ...
+    personalised: bool = True
+    starts_everywhere: ClassVar[bool] = False
+    publishes_last_round: ClassVar[bool] = False
+    plain_average: ClassVar[bool] = False
+    exact: ClassVar[bool] = False
+    compiled_form: ClassVar[str | None] = None
+    pure: ClassVar[bool] = False
 
-    @property
-    def publishes_last_round(self) -> bool:
-        """Whether neighbours receive the model of the previous round instead of this round's estimate."""
-        ...
-
+    @abstractmethod
     def start(self, zeros: Array) -> ServerState:
-        """The state before the first round."""
-        ...
+        """Return the state before the first round; `zeros` has the shape of the models, which are its "model"."""
 
+    @abstractmethod
     def publish(self, state: ServerState, aggregate: Array, neighbourhood: Neighbourhood) -> tuple[ServerState, Array]:
-        """The state after aggregation, and what neighbours receive."""
-        ...
+        """Return the state after aggregation, and what neighbours receive.
 
+        `aggregate` is the mean of the clients' contributions, or the current model where no client took part. Of the
+        neighbourhood only `share` is known yet.
+        """
+
+    @abstractmethod
     def combine(self, state: ServerState, published: Array, neighbourhood: Neighbourhood, tau: float) -> ServerState:
-        """The state after the round, from what the neighbourhood published."""
-        ...
+        """Return the state after the round, from what the neighbourhood published; `tau` weighs other clusters."""
 
 
 @dataclass(frozen=True)
-class NeighbourhoodAverage:
+class NeighbourhoodAverage(ServerRule):
     """Average the aggregates of the neighbourhood, then learn from other clusters."""
 
     personalised: bool = True
 
-    starts_everywhere: ClassVar[bool] = False
-    publishes_last_round: ClassVar[bool] = False
+    plain_average: ClassVar[bool] = True
+    compiled_form: ClassVar[str | None] = "average"
+    pure: ClassVar[bool] = True
 
     def start(self, zeros: Array) -> ServerState:
         """Servers start without models; zeros stand in for unknown ones."""
@@ -109,7 +116,7 @@ class NeighbourhoodAverage:
 
 
 @dataclass(frozen=True)
-class ExactDiffusion:
+class ExactDiffusion(ServerRule):
     """Average with the exact-diffusion correction, which removes the bias of the plain average.
 
     Every server in a component with clients of q starts at 0 and relays; leaving one out would bias all rounds.
@@ -118,7 +125,8 @@ class ExactDiffusion:
     personalised: bool = True
 
     starts_everywhere: ClassVar[bool] = True
-    publishes_last_round: ClassVar[bool] = False
+    exact: ClassVar[bool] = True
+    pure: ClassVar[bool] = True
 
     def start(self, zeros: Array) -> ServerState:
         """A zero model and a zero step."""
@@ -137,14 +145,14 @@ class ExactDiffusion:
 
 
 @dataclass(frozen=True)
-class OneStepUpdate:
+class OneStepUpdate(ServerRule):
     """The one-step ADMM update with the server dual ψ, from the neighbours' models of the previous round."""
 
     rho: float
     personalised: bool = True
 
-    starts_everywhere: ClassVar[bool] = False
     publishes_last_round: ClassVar[bool] = True
+    pure: ClassVar[bool] = True
 
     def start(self, zeros: Array) -> ServerState:
         """No model, no dual, no aggregate."""

@@ -15,7 +15,7 @@ from pgfl.cli.shared import Json
 
 if TYPE_CHECKING:
     from pgfl.config import Config
-    from pgfl.config.schema import Section
+    from pgfl.config.section import DataSection
     from pgfl.results.result import Result
     from pgfl.simulate.communicator import Communicator
 
@@ -159,15 +159,13 @@ def _continued(
     )
 
 
-def _with_kept_columns(data: Section, earlier: Result) -> Section:
+def _with_kept_columns(data: DataSection, earlier: Result) -> DataSection:
     """The data with the bounds and categories that the earlier run computed from its rows, for new rows as well."""
-    from pgfl.config.schema import TableData
-
     alike = all(models.encoding == earlier.encoding for models in earlier.models)
-    if not isinstance(data, TableData) or earlier.encoding is None or not alike:
+    if not data.own_records or earlier.encoding is None or not alike:
         return data
     kept = earlier.declared_columns
-    columns = {name: kept.get(name, own) if own.from_data else own for name, own in data.columns.items()}
+    columns = {name: kept.get(name, own) if own.from_data else own for name, own in data.declared.items()}
     return data.model_copy(update={"columns": columns})
 
 

@@ -4,28 +4,20 @@ from pgfl.config.building import warnings
 from pgfl.config.files import load, parse, presets, to_toml
 from pgfl.config.schema import (
     AlgorithmSettings,
-    ClusterObjective,
     Config,
     Decay,
     GraphSettings,
-    MnistData,
     ObjectiveSettings,
     PrivacySettings,
-    SyntheticData,
-    TableData,
 )
 
 __all__ = [
     "AlgorithmSettings",
-    "ClusterObjective",
     "Config",
     "Decay",
     "GraphSettings",
-    "MnistData",
     "ObjectiveSettings",
     "PrivacySettings",
-    "SyntheticData",
-    "TableData",
     "load",
     "parse",
     "presets",

@@ -9,28 +9,25 @@ import tomllib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import tomli_w
 from pydantic import ValidationError
 
 from pgfl.config.schema import (
-    DATA_KINDS,
-    DATA_SECTIONS,
+    DATA,
     DEFAULT_DEGREE,
-    MOST,
     PATH_KEYS,
     AlgorithmSettings,
-    ClusterObjective,
     Config,
     Decay,
-    Generated,
     GraphSettings,
-    ObjectiveSettings,
     PrivacySettings,
-    Section,
     idle_keys,
+    objective_section,
 )
+from pgfl.config.section import MOST, Section
+from pgfl.config.synthetic_data import Generated
 from pgfl.errors import ConfigError
 from pgfl.suggestions import nearest, shown
 
@@ -78,7 +75,7 @@ def sentence(error: ValidationError, known: Collection[str] | None = None) -> st
         wrong = first["input"].get("kind") if isinstance(first["input"], Mapping) else None
         if wrong is None:
             return f"`{key}` must be a table; got {given}."
-        return f"`{key}.kind` must be one of {', '.join(DATA_KINDS)}; got {shown(wrong)}{nearest(wrong, DATA_KINDS)}."
+        return f"`{key}.kind` must be one of {', '.join(DATA)}; got {shown(wrong)}{nearest(wrong, DATA)}."
     if kind == "literal_error":
         options = re.findall(r"'([^']*)'", str(context["expected"]))
         if len(options) == 1:
@@ -111,10 +108,11 @@ def _unknown(key: str, location: list[str], known: Collection[str]) -> str:
     section, _, leaf = key.rpartition(".")
     siblings = [name for name in known if name.rpartition(".")[0] == _generic(section, location)]
     if "data" in location[:1]:
-        siblings = [f"data.{name}" for name in DATA_SECTIONS[location[1]].model_fields]
+        kind = location[1].strip("<>")
+        siblings = [f"data.{name}" for name in DATA[kind].model_fields]
         if key in known and key not in siblings:
-            owner = next(tag for tag, section in DATA_SECTIONS.items() if leaf in section.model_fields).strip("<>")
-            return f"`{key}` belongs to data of kind {owner}, but `data.kind` is {location[1].strip('<>')}."
+            owner = next(name for name in DATA if leaf in DATA[name].model_fields)
+            return f"`{key}` belongs to data of kind {owner}, but `data.kind` is {kind}."
     own = difflib.get_close_matches(leaf, [name.rpartition(".")[2] for name in siblings], n=1, cutoff=0.6)
     elsewhere = [name for name in known if name.rpartition(".")[2] == leaf and "NAME" not in name]
     if own:
@@ -133,12 +131,13 @@ def _generic(section: str, location: list[str]) -> str:
 
 
 def _known_keys() -> Iterator[tuple[str, type]]:
+    objective = objective_section()
     sections: list[tuple[str, type[Section]]] = [
         ("", Config),
-        *(("data.", section) for section in DATA_SECTIONS.values()),
+        *(("data.", DATA[kind]) for kind in DATA),
         ("graph.", GraphSettings),
-        ("objective.", ObjectiveSettings),
-        ("objective.clusters.NAME.", ClusterObjective),
+        ("objective.", objective),
+        ("objective.clusters.NAME.", get_args(objective.model_fields["clusters"].annotation)[1]),
         ("algorithm.", AlgorithmSettings),
         ("algorithm.tau.", Decay),
         ("privacy.", PrivacySettings),

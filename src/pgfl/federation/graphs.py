@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -16,6 +16,7 @@ from pgfl.arrays import Floats, Ints
 from pgfl.drawing.pages import counted
 from pgfl.errors import TopologyError
 from pgfl.federation.frames import ArrowTable, TableSource, open_table
+from pgfl.registry import Registry
 from pgfl.streams import Purpose, stream
 from pgfl.suggestions import kind_of, quoted, shown
 
@@ -27,9 +28,6 @@ if TYPE_CHECKING:
 
 Mixing = Literal["uniform", "metropolis", "clients"]
 MIXINGS: tuple[Mixing, ...] = ("uniform", "metropolis", "clients")
-
-Kind = Literal["random", "ring", "line", "star", "complete", "grid", "none"]
-KINDS: tuple[Kind, ...] = ("random", "ring", "line", "star", "complete", "grid", "none")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -199,46 +197,40 @@ def by_clients(clients: Ints) -> Ints:
 
 
 def build(kind: str, size: int, *, average_degree: float = 3.0, rng: np.random.Generator | None = None) -> Graph:
-    """A graph of one of `KINDS`; `random` takes the average degree and the generator to draw it from.
+    """A graph of one of `GRAPHS`; `random` takes the average degree and the generator to draw it from.
 
     A single server has no neighbours, whatever the kind.
 
     >>> build("ring", 4).edges.tolist()
     [[0, 1], [0, 3], [1, 2], [2, 3]]
     """
-    if kind not in KINDS:
-        raise TopologyError(f"Unknown kind of graph '{kind}'; choose one of {', '.join(KINDS)}.")
-    if kind == "none" or size == 1:
-        return empty(size)
-    if kind == "random":
-        if rng is None:
-            raise TopologyError("A random graph needs a generator to be drawn from; pass `rng`.")
-        return random_connected(size, average_degree, rng)
-    return {"ring": ring, "line": line, "star": star, "complete": complete, "grid": grid}[kind](size)
+    if kind not in GRAPHS:
+        raise TopologyError(f"Unknown kind of graph '{kind}'; choose one of {', '.join(GRAPHS)}.")
+    return empty(size) if size == 1 else GRAPHS[kind](size, average_degree, rng)
 
 
-def ring(size: int) -> Graph:
+def ring(size: int, average_degree: float = 0.0, rng: np.random.Generator | None = None) -> Graph:
     """Every server is connected to the next and the previous one."""
     closing = [(0, size - 1)] if size > 2 else []
     return Graph.from_edges(size, [(i, i + 1) for i in range(size - 1)] + closing)
 
 
-def line(size: int) -> Graph:
+def line(size: int, average_degree: float = 0.0, rng: np.random.Generator | None = None) -> Graph:
     """A ring without its last edge."""
     return Graph.from_edges(size, [(i, i + 1) for i in range(size - 1)])
 
 
-def star(size: int) -> Graph:
+def star(size: int, average_degree: float = 0.0, rng: np.random.Generator | None = None) -> Graph:
     """Server 0 is connected to all others, which are connected only to it."""
     return Graph.from_edges(size, [(0, i) for i in range(1, size)])
 
 
-def complete(size: int) -> Graph:
+def complete(size: int, average_degree: float = 0.0, rng: np.random.Generator | None = None) -> Graph:
     """Every server is connected to every other."""
     return Graph.from_edges(size, np.column_stack(np.triu_indices(size, k=1)))
 
 
-def grid(size: int) -> Graph:
+def grid(size: int, average_degree: float = 0.0, rng: np.random.Generator | None = None) -> Graph:
     """As square a grid as the number of servers allows; the last row may be short."""
     width = int(np.ceil(np.sqrt(size)))
     right = [(i, i + 1) for i in range(size - 1) if (i + 1) % width]
@@ -246,13 +238,15 @@ def grid(size: int) -> Graph:
     return Graph.from_edges(size, right + down)
 
 
-def empty(size: int) -> Graph:
+def empty(size: int, average_degree: float = 0.0, rng: np.random.Generator | None = None) -> Graph:
     """No edges: ℰ = ∅."""
     return Graph.from_edges(size, [])
 
 
-def random_connected(size: int, average_degree: float, rng: np.random.Generator) -> Graph:
+def random_connected(size: int, average_degree: float, rng: np.random.Generator | None) -> Graph:
     """A connected graph with exactly round(size · average_degree / 2) edges: a random tree, then random extra edges."""
+    if rng is None:
+        raise TopologyError("A random graph needs a generator to be drawn from; pass `rng`.")
     if not math.isfinite(average_degree):
         raise TopologyError(f"The average degree must be a finite number; got {average_degree}.")
     edges = round(size * average_degree / 2)
@@ -275,6 +269,23 @@ def random_connected(size: int, average_degree: float, rng: np.random.Generator)
             chosen.add((min(first, second), max(first, second)))
     return Graph.from_edges(size, sorted(chosen))
 
+
+GraphKind = Callable[[int, float, np.random.Generator | None], Graph]
+"""From the number of servers (two or more), the average degree and a generator to draw from, to their graph."""
+
+GRAPHS = Registry[GraphKind](
+    "graphs",
+    "kind of graph",
+    {
+        "random": random_connected,
+        "ring": ring,
+        "line": line,
+        "star": star,
+        "complete": complete,
+        "grid": grid,
+        "none": empty,
+    },
+)
 
 GraphSource: TypeAlias = str | os.PathLike[str] | Graph | Iterable[tuple[str, str]] | ArrowTable
 
@@ -341,11 +352,11 @@ def server_graph(
     """The graph that is given, or one of a kind, or that of an edge table."""
     if isinstance(graph, Graph):
         return graph
-    if isinstance(graph, str) and graph in KINDS:
+    if isinstance(graph, str) and graph in GRAPHS:
         rng = stream(seed, run, Purpose.GRAPH)
         return build(graph, len(server_ids), average_degree=average_degree, rng=rng)
     if isinstance(graph, str) and not Path(graph).suffix:
-        raise TopologyError(f"'{graph}' is neither an edge file nor a kind of graph ({', '.join(KINDS)}).")
+        raise TopologyError(f"'{graph}' is neither an edge file nor a kind of graph ({', '.join(GRAPHS)}).")
     if isinstance(graph, str | os.PathLike) or hasattr(graph, "__arrow_c_stream__"):
         return Graph.between(server_ids, read_edges(cast("TableSource", graph), server_ids))
     return Graph.between(server_ids, graph)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from functools import lru_cache
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, cast
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -15,12 +15,11 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from pgfl import equations as eq
 from pgfl.algorithms.accuracy import LEAST_TOLERANCE, Terms
 from pgfl.algorithms.algorithms import Algorithm
-from pgfl.config import AlgorithmSettings, ObjectiveSettings
-from pgfl.config.building import build_algorithm, build_objective
-from pgfl.config.schema import TRAINED_BY_GRADIENT, Count, Positive, PrivacyKeys, Section
+from pgfl.config.schema import AlgorithmSettings, AlgorithmTable, ObjectiveTable, PrivacyKeys, default_objective
+from pgfl.config.section import Count, Positive, Section
 from pgfl.errors import NetworkError, PgflError, PrivacyError
 from pgfl.federation.graphs import Mixing
-from pgfl.objectives import BatchedObjective, Bounds, Objective, Ridge
+from pgfl.objectives import OBJECTIVES, Bounds, Objective
 from pgfl.privacy import accounting, lattice
 from pgfl.privacy.ledger.rows import Policy
 from pgfl.privacy.sensitivity import release_sensitivity
@@ -28,12 +27,11 @@ from pgfl.privacy.trust import NOISE_CAP, Level, Trust
 
 Name = Annotated[str, Field(min_length=1, max_length=63)]
 Task = Literal["regression", "classification"]
-TASK_OF: dict[str, Task] = {
-    "ridge": "regression",
-    "huber": "regression",
-    "logistic": "classification",
-    "hinge": "classification",
-}
+
+
+def task_of(kind: str) -> Task:
+    """The task of an objective that is trained on a network, where labels are two."""
+    return cast("Task", OBJECTIVES[kind].task)
 
 
 class AgreedPrivacy(PrivacyKeys):
@@ -61,8 +59,8 @@ class Training(Section):
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0  # for the choice of participants
     max_norm: Positive = 1e9  # longer vectors are refused
     most_clients: dict[str, Count] = Field(default_factory=dict)  # max over sites of |C_{s,(q)}|
-    objective: ObjectiveSettings = Field(default_factory=ObjectiveSettings)
-    algorithm: AlgorithmSettings = Field(default_factory=AlgorithmSettings)
+    objective: ObjectiveTable = Field(default_factory=default_objective)
+    algorithm: AlgorithmTable = Field(default_factory=AlgorithmSettings)
     privacy: AgreedPrivacy = Field(default_factory=AgreedPrivacy)
 
     @model_validator(mode="after")
@@ -71,12 +69,13 @@ class Training(Section):
             raise ValueError("`training.clusters` names a cluster twice.")
         if self.algorithm.rho == "auto":
             raise ValueError('`training.algorithm.rho` must be a number on a real network; "auto" is for `pgfl run`.')
-        if any(self.objective.of(name).kind not in TASK_OF for name in ("", *self.objective.clusters)):
+        wide = [kind for kind in self.objective.kinds if OBJECTIVES[kind].task == "multiclass"]
+        if wide:
             raise ValueError(
                 "`training.objective.kind` must be one of ridge, huber, logistic, hinge on a real network; "
-                '"softmax" is for `pgfl run`.'
+                f'"{wide[0]}" is for `pgfl run`.'
             )
-        counted = self.algorithm.kind == "pgfl-exact" or self.mixing == "clients"
+        counted = self.build_algorithm().server_rule.exact or self.mixing == "clients"
         if counted and set(self.most_clients) != set(self.clusters):
             raise ValueError(
                 "`training.most_clients` must give, for exact mixing and for weights by clients, the largest site's "
@@ -114,16 +113,16 @@ class Training(Section):
 
     def build_algorithm(self) -> Algorithm:
         """The algorithm with its parameters."""
-        return build_algorithm(self.algorithm, self.mixing)
+        return self.algorithm.build(self.mixing)
 
-    def build_objective(self, cluster: str, w_norm: float | None = None) -> BatchedObjective:
+    def build_objective(self, cluster: str, w_norm: float | None = None) -> Objective:
         """A cluster's objective; `w_norm` is the client's own bound on a ridge solution.
 
         How accurately it is solved is the client's to say as well, so the tolerance of the training is not used.
         """
         own = self.objective.of(cluster).model_copy(update={"tolerance": LEAST_TOLERANCE})
-        objective = build_objective(own)
-        return replace(objective, w_norm=w_norm) if isinstance(objective, Ridge) and w_norm else objective
+        objective = own.build()
+        return objective.constrained(w_norm) if w_norm else objective
 
     def differences(self, other: Training) -> list[str]:
         """The differences of another training, one line per key."""
@@ -134,16 +133,20 @@ class Training(Section):
     def describe(self, cluster: str) -> str:
         """One line for people."""
         objective, algorithm = self.objective.of(cluster), self.algorithm
-        extra = f", kappa {objective.kappa:g}" if objective.kind == "huber" else ""
+        extra = "".join(f", {key} {_short(value)}" for key, value in objective.own_keys.items())
         how = (
-            f"step {algorithm.step:g}, {algorithm.local_steps} local steps"
-            if algorithm.kind == TRAINED_BY_GRADIENT
-            else f"rho {algorithm.rho:g}{', one gradient step' if algorithm.client == 'gradient' else ''}"
+            f"rho {algorithm.rho:g}{', one gradient step' if algorithm.client == 'gradient' else ''}"
+            if algorithm.uses("rho")
+            else f"step {algorithm.step_size:g}, {algorithm.local_steps} local steps"
         )
         return (
             f"{algorithm.kind} ({how}) with {objective.kind} (lam {objective.lam:g}{extra}), {self.rounds} rounds, "
             f"dimension {self.dimension}, cluster {cluster}, trust {self.privacy.trust}"
         )
+
+
+def _short(value: object) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -234,7 +237,7 @@ class SiteTerms:
     def sensitivity(self, objective: Objective, algorithm: Algorithm, server_clients: int, dimension: int) -> float:
         """How far one record of the client moves what it adds to a sum on the lattice."""
         modulus = float(eq.strong_convexity(algorithm.rho, objective.lam, server_clients))
-        reach = float(algorithm.reach(modulus))
+        reach = float(algorithm.client_rule.reach(modulus))
         tolerance = Terms(self.bounds, self.tolerance).tolerance_for(objective, reach, self.records)
         plain = release_sensitivity(objective, algorithm, self.bounds, [self.records], [modulus], tolerance)
         return float(lattice.widened(plain, dimension)[0])

@@ -20,7 +20,7 @@ from pgfl.errors import NetworkError
 from pgfl.federation.federation import Federation
 from pgfl.masking.terms import Roster, read_roster, roster_text
 from pgfl.network import processes
-from pgfl.network.agreement import TASK_OF, Training
+from pgfl.network.agreement import Training, task_of
 from pgfl.network.protocol import identity
 from pgfl.network.settings import toml_of
 from pgfl.network.site.reports import LIVE
@@ -72,7 +72,7 @@ class LocalNetwork:
         features, targets = self.federation.rows(index)
         (self.home(client) / "data.csv").write_text(csv_of(features, targets))
         settings: dict[str, Any] = {
-            "name": client, "data": "data.csv", "task": TASK_OF[self.training.objective.of(cluster).kind],
+            "name": client, "data": "data.csv", "task": task_of(self.training.objective.of(cluster).kind),
             "record_noise": NOISE if self.record_noise else None,
             "site": {
                 "address": f"127.0.0.1:{self.ports[site]}",

@@ -14,7 +14,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from pgfl.config.schema import Positive, Section
+from pgfl.config.section import Positive, Section
 
 INTERVAL_SECONDS = 60.0
 _MOST_SUBJECTS = 1000

@@ -11,7 +11,7 @@ import tomli_w
 from pydantic import ValidationError
 
 from pgfl.config.files import one_line, sentence, tuples
-from pgfl.config.schema import Section
+from pgfl.config.section import Section
 from pgfl.errors import ConfigError
 
 AnySection = TypeVar("AnySection", bound=Section)
@@ -144,7 +144,7 @@ algorithms = ["pgfl", "pgfl-exact", "pgfl-onestep", "fedavg"]
 rho = [0.01, 1000.0]      # [least, most]
 lam = [0.0, 100.0]
 kappa = [0.001, 1000.0]
-step = [1e-6, 10.0]       # FedAvg
+step_size = [1e-6, 10.0]  # FedAvg
 local_steps = 100         # FedAvg, at most
 rounds = 1_000_000        # at most
 dimension = 1_000_000     # at most

@@ -17,13 +17,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import ClassVar, Literal, Protocol, Self
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, Literal, Protocol, Self
 
 import numpy as np
 
 from pgfl.arrays import AnyFloats, Array, Bools, DTypeLike, Namespace, iterate, pick
 from pgfl.errors import ConfigError, DataError
+from pgfl.registry import config_keys
 
 NEWTON_STEPS = 60
 GOAL = 0.5  # of the tolerance; the rest is left to rounding
@@ -144,6 +145,8 @@ class Smooth:
 
 
 Task = Literal["regression", "classification", "multiclass"]
+LabelKind = Literal["numbers", "two labels", "labels"]
+"""The declared targets that a loss can learn: numbers within bounds, two labels, or any number of labels."""
 
 
 @dataclass(frozen=True)
@@ -167,19 +170,28 @@ class Objective(ABC):
     sets `convex = False`; its private update is clipped around the public centre.
 
     `task` decides how predictions are measured: "regression" (values), "classification" (labels 0 and 1) or
-    "multiclass" (labels 0 … C − 1).
+    "multiclass" (labels 0 … C − 1). `label_kind` is what a declared target must be; None accepts any declaration.
+    `needs_bounds` are the keys of [privacy] without which no gradient is bounded. `compiled_form` names the kernels
+    that compute the same loss. The fields of a dataclass are keys of [objective] (see `setting`).
     """
 
     kind: ClassVar[str] = "custom"
     task: ClassVar[Task] = "regression"
+    label_kind: ClassVar[LabelKind | None] = None
     suitable_targets: ClassVar[str] = "finite numbers"
+    needs_bounds: ClassVar[tuple[str, ...]] = ()
+    compiled_form: ClassVar[str | None] = None
     lam: float = 0.0
     tolerance: float = 1e-10
     convex: bool = True
 
     @abstractmethod
     def value_and_gradient(self, w: Array, features: Array, targets: Array, counts: Array) -> tuple[Array, Array]:
-        """The mean loss (1/D_k) Σ ℓ and its gradient in w."""
+        """Return the mean loss (1/D_k) Σ ℓ, shape (…), and its gradient in w, shape (…, d).
+
+        `w` (…, d) are models, `features` (…, D, d) rows, `targets` (…, D) labels or numbers, `counts` (…) the D_k; rows
+        past D_k are zero and must not count.
+        """
 
     def loss(self, w: Array, features: Array, targets: Array, counts: Array) -> Array:
         """(1/D_k) Σ ℓ(x_i, y_i; w)."""
@@ -201,6 +213,34 @@ class Objective(ABC):
     def domain(self) -> float | None:
         """The largest norm of a solution, within which the gradient bounds hold; None if there is no limit."""
         return None
+
+    def constrained(self, w_norm: float) -> Objective:
+        """The same loss with solutions of at most this norm, if its guarantee needs that; else the loss itself."""
+        return self
+
+    @property
+    def residual_scale(self) -> float | None:
+        """The residual beyond which the loss is linear, if there is one."""
+        return None
+
+    @property
+    def label_count(self) -> int | None:
+        """C of a loss with one margin for each of C labels, once it is known; None for the others."""
+        return None
+
+    @property
+    def lacks_labels(self) -> bool:
+        """Whether the number of labels is needed and not known yet; `with_labels` gives it."""
+        return False
+
+    def with_labels(self, count: int) -> Objective:
+        """The same loss for so many labels, if it needs their number."""
+        return self
+
+    def own_settings(self) -> dict[str, Any]:
+        """The values of its own config keys: those besides `lam` and `tolerance`."""
+        names = config_keys(type(self)).keys() - {one.name for one in fields(BatchedObjective)}
+        return {name: getattr(self, name) for name in config_keys(type(self)) if name in names}
 
     def gradient_bound(self, bounds: Bounds) -> float | None:
         """C_k of Assumption 3: sup ‖∇ℓ(z; w)‖ over records within the bounds and w in the domain; None if unbounded."""

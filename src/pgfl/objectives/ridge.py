@@ -8,7 +8,7 @@ the D × D Gram matrix.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar, Self
 
@@ -16,8 +16,19 @@ import numpy as np
 
 from pgfl.arrays import Array, Namespace, iterate, own_rows, rows_times, times_rows
 from pgfl.errors import ConfigError
-from pgfl.objectives.interface import NEWTON_STEPS, Batch, Bounds, Prepared, gram, norm, tolerance_for
+from pgfl.objectives.interface import (
+    NEWTON_STEPS,
+    Batch,
+    Bounds,
+    LabelKind,
+    Objective,
+    Prepared,
+    gram,
+    norm,
+    tolerance_for,
+)
 from pgfl.objectives.margins import MarginObjective
+from pgfl.registry import setting
 
 
 def closed_form(features: Array, targets: Array, counts: Array, modulus: Array, tolerance: float) -> Prepared:
@@ -191,7 +202,10 @@ class Ridge(MarginObjective):
     """
 
     kind: ClassVar[str] = "ridge"
-    w_norm: float | None = None
+    label_kind: ClassVar[LabelKind | None] = "numbers"
+    needs_bounds: ClassVar[tuple[str, ...]] = ("y_bound", "w_norm")
+    compiled_form: ClassVar[str | None] = "ridge"
+    w_norm: float | None = setting(None, config=False)  # a key of [privacy]
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -214,6 +228,10 @@ class Ridge(MarginObjective):
     def domain(self) -> float | None:
         """W: beyond it the gradient has no bound."""
         return self.w_norm
+
+    def constrained(self, w_norm: float) -> Objective:
+        """The same loss with ‖w‖ ≤ w_norm."""
+        return replace(self, w_norm=w_norm)
 
     def gradient_bound(self, bounds: Bounds) -> float | None:
         """2B(BW + Y)."""

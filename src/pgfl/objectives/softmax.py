@@ -10,7 +10,7 @@ Newton's step, which is taken, shortened if need be, where it lowers the objecti
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Protocol
 
 import numpy as np
@@ -25,6 +25,8 @@ from pgfl.objectives.interface import (
     BatchedObjective,
     Bounds,
     HasTolerance,
+    LabelKind,
+    Objective,
     Prepared,
     Task,
     backtracked,
@@ -32,6 +34,7 @@ from pgfl.objectives.interface import (
     tolerance_for,
     within,
 )
+from pgfl.registry import setting
 
 CURVATURE = 0.5  # of the loss in the margins, at most
 STEPS = 200
@@ -232,8 +235,9 @@ class Softmax(BatchedObjective):
 
     kind: ClassVar[str] = "softmax"
     task: ClassVar[Task] = "multiclass"
+    label_kind: ClassVar[LabelKind | None] = "labels"
     suitable_targets: ClassVar[str] = "whole labels from 0 to `classes` − 1"
-    classes: int | None = None
+    classes: int | None = setting(None, ge=2, le=10_000)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -246,6 +250,20 @@ class Softmax(BatchedObjective):
         if self.classes is None:
             raise ConfigError("objective.classes is not known; state the number of classes.")
         return self.classes
+
+    @property
+    def label_count(self) -> int | None:
+        """C, or None while it is unknown."""
+        return self.classes
+
+    @property
+    def lacks_labels(self) -> bool:
+        """Whether C is unknown."""
+        return self.classes is None
+
+    def with_labels(self, count: int) -> Objective:
+        """The same loss with C = `count`, unless C is known already."""
+        return replace(self, classes=count) if self.classes is None else self
 
     def model_length(self, features: int) -> int:
         """C·d."""

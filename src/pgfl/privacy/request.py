@@ -13,7 +13,7 @@ from pgfl.arrays import DTypeLike, Floats, Ints
 from pgfl.errors import PrivacyError
 from pgfl.federation.clipping import LABEL_BOUND, clip_labels, clip_rows
 from pgfl.federation.federation import Federation, TestSet
-from pgfl.objectives import Bounds, Objective, Ridge
+from pgfl.objectives import Bounds, Objective
 from pgfl.privacy import accounting, rules
 from pgfl.privacy.budget import Budget, Guarantee, Index
 from pgfl.privacy.sensitivity import nominal_sensitivity, release_sensitivity
@@ -143,9 +143,7 @@ class Privacy:
 
     def constrained(self, objective: Objective) -> Objective:
         """The objective with the constraint that its guarantee rests on."""
-        if isinstance(objective, Ridge) and self.w_norm is not None:
-            return replace(objective, w_norm=self.w_norm)
-        return objective
+        return objective if self.w_norm is None else objective.constrained(self.w_norm)
 
     def sensitivity(
         self, objective: Objective, algorithm: Algorithm, counts: Ints, modulus: Floats, tolerance: float

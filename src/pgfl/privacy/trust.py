@@ -152,7 +152,7 @@ class Trust:
 
     def check(self, algorithm: Algorithm) -> None:
         """Refuse a client step that keeps a dual: a hidden noised model would live on in it."""
-        if self.aggregates and algorithm.has_dual:
+        if self.aggregates and algorithm.client_rule.has_dual:
             raise PrivacyError(
                 f'privacy.trust = "{self.level}" needs clients that keep no dual, because a model that nobody released '
                 'would live on in it; set algorithm.client = "gradient".'

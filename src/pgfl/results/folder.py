@@ -133,7 +133,7 @@ def begin_folder(folder: Path, config: Config | None) -> None:
     if config is None:
         return
     from pgfl.config import to_toml
-    from pgfl.config.data import fingerprint
+    from pgfl.config.fingerprint import fingerprint
 
     begun = _read_config(folder)
     if begun is None:

@@ -15,7 +15,7 @@ from pgfl.arrays import AnyArray, AnyFloats, AnyInts, Ints
 from pgfl.errors import DataError, ResultError, UsageError
 from pgfl.federation.clipping import clip_rows
 from pgfl.federation.encoding import INTERCEPT, RowEncoding
-from pgfl.objectives import KINDS, Logistic, Softmax
+from pgfl.objectives import OBJECTIVES, Logistic, Softmax
 from pgfl.results.rows import ArrayRows
 from pgfl.suggestions import nearest, unknown_name
 
@@ -338,7 +338,7 @@ class Model:
 
 def task_of(kind: str) -> Task:
     """The task of a kind of objective; an objective of your own is taken for a regression."""
-    return KINDS[kind].task if kind in KINDS else "regression"
+    return OBJECTIVES[kind].task if kind in OBJECTIVES else "regression"
 
 
 def look_up(name: str, names: Sequence[str], kind: str) -> int:

@@ -274,7 +274,7 @@ def judged(windows: Sequence[Window], setting: Setting, noise: Noise | None = No
 
 def _diverging(windows: Sequence[Window], setting: Setting) -> Verdict:
     last = windows[-1]
-    change = "Lower algorithm.step" if setting.rho is None else "Raise algorithm.rho"
+    change = "Lower algorithm.step_size" if setting.rho is None else "Raise algorithm.rho"
     return Verdict(
         "diverging",
         f"The run diverges: by round {setting.played} the models have grown to a size of {last.size_now:.3g}, and "
@@ -331,7 +331,7 @@ def _faster(found: Distance, setting: Setting, noise: Noise | None) -> str:
     more = found.rounds_to(0.5 * SETTLED)
     wanted = None if more is None or noise is not None else _rounded_up(setting.played + more)
     if setting.rho is None:
-        other = "raise algorithm.step"
+        other = "raise algorithm.step_size"
     elif setting.pull < BALANCED[0]:
         other = f"lower algorithm.rho to about {_rho(setting)}"
     elif setting.pull > BALANCED[1]:

@@ -167,7 +167,7 @@ class Continuation:
         elif models.clients is None:
             state.model = state.released
         self._fill_servers(simulator, run)
-        return [WITHOUT_DUALS] if earlier.duals is None and simulator.algorithm.has_dual else []
+        return [WITHOUT_DUALS] if earlier.duals is None and simulator.algorithm.client_rule.has_dual else []
 
     def _shared_clients(self, run: RunLayout) -> tuple[Ints, Ints]:
         """Return the places in this run of clients that were in the earlier one, and their places there."""
@@ -271,7 +271,7 @@ def _pair_names(simulator: Simulator, run: RunLayout) -> list[tuple[str, str]]:
     layout, federation = simulator.layout, run.federation
     servers = layout.server_number[layout.pair_server[run.pairs]].tolist()
     clusters = layout.pair_cluster[run.pairs].tolist()
-    named = federation.cluster_ids if simulator.algorithm.personalised else ("",)
+    named = federation.cluster_ids if simulator.algorithm.server_rule.personalised else ("",)
     return [(federation.server_ids[server], named[cluster]) for server, cluster in zip(servers, clusters, strict=True)]
 
 

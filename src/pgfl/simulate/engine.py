@@ -16,7 +16,6 @@ import numpy as np
 from pgfl import equations as eq
 from pgfl import metrics
 from pgfl.algorithms.algorithms import Algorithm, ServerState
-from pgfl.algorithms.client_rules import GradientSteps
 from pgfl.algorithms.schedules import tau_at
 from pgfl.arrays import AnyFloats, Array, Bools, DTypeLike, Floats, Ints, Linear, Namespace, keep_rows, pick, put
 from pgfl.errors import Diverged, SolverError
@@ -219,7 +218,7 @@ class Engine:
         self.communicator, self.halo = communicator, communicator.halo(layout, length, dtype)
         clients, pairs = (xp.asarray(np.zeros((n, length), dtype)) for n in (layout.clients, layout.pairs))
         released = None if noise is None and pair_noise is None else clients + 0.0
-        self.state = State(0, clients, released, clients + 0.0, algorithm.start(pairs))
+        self.state = State(0, clients, released, clients + 0.0, algorithm.server_rule.start(pairs))
         self.previous_servers = pairs
         self.frozen: Bools | None = None  # pairs of runs that are over while others of the batch go on
         self.participants: Ints = np.empty(0, dtype=np.int64)
@@ -237,7 +236,7 @@ class Engine:
             self.network.known = np.where(self.frozen, known, self.network.known)
         self.previous_servers = self._keep_frozen_runs(previous["model"], self.previous_servers)
         state.servers, state.round = servers, number
-        if self.algorithm.has_dual:
+        if self.algorithm.client_rule.has_dual:
             self._map_blocks(self.settle, participation.parts)
         if number % CHECK_EVERY == 0:
             self.check_finite()
@@ -257,7 +256,7 @@ class Engine:
         self, servers: ServerState, published: Array, neighbourhood: NeighbourhoodOfPairs, tau: float
     ) -> ServerState:
         """Return the servers' state after the round, as the algorithm says."""
-        return self.algorithm.combine(servers, published, neighbourhood, tau)
+        return self.algorithm.server_rule.combine(servers, published, neighbourhood, tau)
 
     def _keep_frozen_runs(self, values: Array, kept: Array) -> Array:
         """Return `values`, but `kept` in runs that are over, so that no run depends on its batch."""
@@ -269,7 +268,7 @@ class Engine:
         The rows of other processes are received here; before, only shares are known.
         """
         network = self.network
-        servers, published = self.algorithm.publish(self.state.servers, aggregate, network)  # type: ignore[arg-type]
+        servers, published = self.algorithm.server_rule.publish(self.state.servers, aggregate, network)  # type: ignore[arg-type]
         self.halo.exchange(published, network, contributing)
         return servers, published, network.neighbourhood(contributing)
 
@@ -282,8 +281,7 @@ class Engine:
         if np.abs(models).max(initial=0.0) < DIVERGED:
             return
         bad = [run.number for run in self.layout.runs if not np.abs(models[run.pairs]).max(initial=0.0) < DIVERGED]
-        by_steps = isinstance(self.algorithm.client_rule, GradientSteps)
-        advice = "lower algorithm.step" if by_steps else "raise algorithm.rho"
+        advice = "raise algorithm.rho" if self.algorithm.client_rule.has_rho else "lower algorithm.step_size"
         raise Diverged(
             f"Training diverged by round {self.state.round} in run {', '.join(map(str, bad[:5]))}: the models grew "
             f"past {DIVERGED:g}; {advice}, or scale the features to about unit size."
@@ -345,10 +343,10 @@ class Engine:
                 return models
             return self.xp.asarray(self.noise.release(np.asarray(models), part.sigma, part.flat, number))
 
-        step = self.algorithm.client_step(part.problem, self._received(part), dual, release)
+        step = self.algorithm.client_rule.step(part.problem, self._received(part), dual, release)
         self.check_solved(step.error, lambda: step.model, part)
         state.models = put(state.models, part.index, step.model)
-        means = eq.server_aggregation(self.algorithm.contribution(step.released, dual), part.mean)
+        means = eq.server_aggregation(self.algorithm.client_rule.contribution(step.released, dual), part.mean)
         if self.pair_noise is not None:
             return self.release_means(part, step.model, means, number)
         if self.noise is not None:
@@ -408,7 +406,9 @@ class Engine:
         state = self.state
         released = state.models if state.released_models is None else state.released_models
         dual, released = pick(state.duals, part.index), pick(released, part.index)
-        state.duals = put(state.duals, part.index, self.algorithm.settle(dual, self._received(part), released))
+        state.duals = put(
+            state.duals, part.index, self.algorithm.client_rule.settle(dual, self._received(part), released)
+        )
 
     def _received(self, part: Part) -> Array:
         """w_{q,s} for every participant; cached between rounds while the same clients take part."""

@@ -11,13 +11,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from pgfl import equations as eq
-from pgfl.algorithms.algorithms import KINDS, Algorithm, ServerState
+from pgfl.algorithms.algorithms import Algorithm, ServerState
 from pgfl.arrays import Array, Linear, Namespace, keep_rows, pick, put
 from pgfl.objectives import MarginObjective
 from pgfl.objectives.interface import Prepared
 from pgfl.objectives.margins import OnMargins
 from pgfl.objectives.ridge import ConstrainedRidge, RidgeInFeatures, RidgeInSamples
 from pgfl.objectives.softmax import OnClasses
+from pgfl.registry import is_pure
 from pgfl.simulate.engine import Engine, Part, Participation
 from pgfl.simulate.neighbourhoods import NeighbourhoodOfPairs
 from pgfl.simulate.problems import Block, BlockProblem, Bucket
@@ -90,13 +91,13 @@ def _client_phase(
 ) -> tuple[Array, Array]:
     """Return the clean models of those who take part, and their certified errors."""
     received, own_dual = pick(server_models, pair), pick(dual, index)
-    step = algorithm.client_step(problem, received, own_dual, release=lambda model: model)
+    step = algorithm.client_rule.step(problem, received, own_dual, release=lambda model: model)
     return step.model, step.error
 
 
 @partial(jax.jit, static_argnums=0)
 def _contributions(algorithm: Algorithm, released: Array, dual: Array, index: Array | None, mean: Linear) -> Array:
-    return eq.server_aggregation(algorithm.contribution(released, pick(dual, index)), mean)
+    return eq.server_aggregation(algorithm.client_rule.contribution(released, pick(dual, index)), mean)
 
 
 @partial(jax.jit, static_argnums=(0, 1))
@@ -113,8 +114,8 @@ def _server_phase(
     """`Engine.server_phase`; of `pairs` alone anyone contributes."""
     own, models = slice(*pairs), servers["model"]
     aggregate = put(models, own, jnp.where(contributing, means, pick(models, own)))
-    servers, published = algorithm.publish(servers, aggregate, neighbourhood)
-    servers = algorithm.combine(servers, published, neighbourhood, tau)
+    servers, published = algorithm.server_rule.publish(servers, aggregate, neighbourhood)
+    servers = algorithm.server_rule.combine(servers, published, neighbourhood, tau)
     return {**servers, "model": keep_rows(servers["model"], known)}
 
 
@@ -122,7 +123,7 @@ def _server_phase(
 def _settled(
     algorithm: Algorithm, dual: Array, server_models: Array, released: Array, pair: Array, index: Array | None
 ) -> Array:
-    settled = algorithm.settle(pick(dual, index), pick(server_models, pair), pick(released, index))
+    settled = algorithm.client_rule.settle(pick(dual, index), pick(server_models, pair), pick(released, index))
     return put(dual, index, settled)
 
 
@@ -130,14 +131,14 @@ class JaxEngine(Engine):
     """`Engine` in four compiled pieces; between the first two the host checks the solutions and adds noise.
 
     Clients that JAX cannot compile, or whose number in each of several buckets changes every round, are computed step
-    by step. So is a user's own algorithm, which need not be pure.
+    by step. So are rules that do not declare themselves pure.
     """
 
     _last_neighbourhood: tuple[NeighbourhoodOfPairs, NeighbourhoodOfPairs] | None = None
 
     @property
     def _pure(self) -> bool:
-        return type(self.algorithm) in KINDS.values()
+        return is_pure(self.algorithm.client_rule) and is_pure(self.algorithm.server_rule)
 
     def client_phase(self, part: Part, number: int) -> Array:
         """As `Engine.client_phase`, compiled where it can be."""

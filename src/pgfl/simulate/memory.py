@@ -10,8 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from pgfl.arrays import GATHER_LIMIT, SPARSE
-from pgfl.config.data import expected_extent
-from pgfl.config.schema import Config, TableData
+from pgfl.config.schema import Config
 from pgfl.errors import ConfigError
 from pgfl.simulate.engines import engine_kind, likely_engine
 from pgfl.simulate.mpi.launcher import ALIASES
@@ -62,8 +61,8 @@ class Shape:
 def expected_shape(config: Config) -> Shape:
     """Return the shape of a config's simulation before any data is generated or read."""
     engine = likely_engine(ALIASES.get(config.engine, config.engine), config.objective.kind)
-    extent = expected_extent(config)
-    private, classes = config.privacy.enabled, config.objective.classes or 1
+    extent = config.data.expected_extent()
+    private, classes = config.privacy.enabled, config.objective.build().label_count or 1
     return Shape(**extent._asdict(), dtype=config.dtype, engine=engine, private=private, classes=classes)
 
 
@@ -71,9 +70,7 @@ def check_config(config: Config, processes: int = 1, local_size: int = 1) -> Non
     """Refuse a run that would not fit; of one on several processes, the part of those on this machine."""
     whole = expected_shape(config)
     held = {name: -(-getattr(whole, name) // processes) for name in ("clients", "rows", "pairs")}
-    keys = ("data.clients_per_server", "data.servers", "data.samples")
-    lower = ("the rows of data.table",) if isinstance(config.data, TableData) else keys
-    check(replace(whole, beside=runs_together=local_size=beside, **held), lower=lower)
+    check(replace(whole, runs_together=local_size, **held), lower=config.data.lower_for_memory)
 
 
 def check(shape: Shape, held: int = 0, lower: Sequence[str] = ("the number of clients", "their samples")) -> None:

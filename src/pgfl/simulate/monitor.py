@@ -12,10 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pgfl import metrics
-from pgfl.algorithms.client_rules import GradientSteps, LinearisedStep
-from pgfl.algorithms.server_rules import ExactDiffusion
 from pgfl.arrays import AnyArray, AnyFloats
-from pgfl.objectives import Huber
 from pgfl.results.verdict import STOPS, Noise, Setting, Verdict, Window, is_diverging, judged, remaining
 from pgfl.simulate.observers import Observer
 from pgfl.simulate.problems import objective_of
@@ -124,7 +121,7 @@ class Monitor(Observer):
     def _pull(self, simulator: Simulator) -> AnyFloats:
         """Return the size of the scaled duals relative to the models that the clients received, for each run."""
         state = simulator.state
-        if not simulator.algorithm.has_dual:
+        if not simulator.algorithm.client_rule.has_dual:
             return np.zeros(len(self.windows))
         dual, received = (
             np.asarray(simulator.engine.dual_sizes()),
@@ -188,12 +185,12 @@ class Monitor(Observer):
         return Setting(
             played=simulator.state.round,
             rounds=simulator.options.rounds,
-            rho=None if isinstance(algorithm.client_rule, GradientSteps) else algorithm.rho,
+            rho=algorithm.rho if algorithm.client_rule.has_rho else None,
             task="regression" if "regression" in tasks else "classification",
             target_scale=self._target_scale(simulator, number),
             pull=pull,
-            exact=isinstance(algorithm.server_rule, ExactDiffusion),
-            linearised=isinstance(algorithm.client_rule, LinearisedStep),
+            exact=algorithm.server_rule.exact,
+            linearised=algorithm.client_rule.linearised,
         )
 
     def _target_scale(self, simulator: Simulator, number: int) -> float:
@@ -203,8 +200,8 @@ class Monitor(Observer):
         bounds = [bound for bound in (declared, privacy.y_bound if privacy else None) if bound is not None]
         if bounds:
             return 0.5 * min(bounds)
-        objectives = [objective_of(simulator.objectives, name) for name in federation.cluster_ids]
-        return min((own.kappa for own in objectives if isinstance(own, Huber)), default=np.inf)
+        scales = [objective_of(simulator.objectives, name).residual_scale for name in federation.cluster_ids]
+        return min((scale for scale in scales if scale is not None), default=np.inf)
 
 
 def _every_round(samples: AnyFloats, last: int) -> AnyFloats:

@@ -64,7 +64,7 @@ class Network:
     def __init__(self, layout: Layout, algorithm: Algorithm, dtype: DTypeLike = np.float64, xp: Namespace = np) -> None:
         self.layout, self.algorithm, self.dtype, self.xp = layout, algorithm, dtype, xp
         self.weights = layout.mixing(algorithm.mixing)
-        self.known = np.full(layout.pairs, algorithm.starts_everywhere)
+        self.known = np.full(layout.pairs, algorithm.server_rule.starts_everywhere)
         self._off_diagonal = (self.weights.rows != self.weights.columns).astype(float)
         self.share = self._column(layout.shares)
         self.able = self._has_clients = layout.pair_members > 0
@@ -96,7 +96,7 @@ class Network:
 
     def published(self, contributing: Bools) -> Bools:
         """Return which pairs send a model to their neighbours (with the one-step rule, that of the round before)."""
-        return self.known if self.algorithm.publishes_last_round else self.known | contributing
+        return self.known if self.algorithm.server_rule.publishes_last_round else self.known | contributing
 
     def note_spent(self, spent: Bools | None) -> None:
         """Note, before a round, which clients can never contribute again, if any."""
@@ -134,7 +134,7 @@ class Network:
 
     def _work_out(self, contributing: Bools, resting: Bools) -> tuple[NeighbourhoodOfPairs, Bools]:
         layout, pattern = self.layout, self.weights
-        one_step = self.algorithm.publishes_last_round
+        one_step = self.algorithm.server_rule.publishes_last_round
         publishing = self.published(contributing)
         sent = publishing[pattern.columns].astype(float)
         total = _row_sums(pattern, pattern.values * sent)

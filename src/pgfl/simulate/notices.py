@@ -5,8 +5,6 @@ from __future__ import annotations
 import numpy as np
 
 from pgfl.algorithms.algorithms import Algorithm, swap_warning
-from pgfl.algorithms.client_rules import LinearisedStep
-from pgfl.algorithms.server_rules import ExactDiffusion
 from pgfl.algorithms.theory import least_steady_rho, summed_products
 from pgfl.errors import ConfigError
 from pgfl.federation.federation import Federation
@@ -30,7 +28,7 @@ def warnings(
     """Return what should be said about a run of this federation; on several processes, of its part here."""
     found: list[str] = []
     participants = options.participants
-    if algorithm.personalised and (swapping := swap_warning(algorithm.tau, len(federation.cluster_ids))):
+    if algorithm.server_rule.personalised and (swapping := swap_warning(algorithm.tau, len(federation.cluster_ids))):
         found.append(swapping)
     if participants != "all":
         sizes = communicator.sum(federation.server_sizes)
@@ -53,12 +51,12 @@ def warnings(
         found.append(looks_like_id)
     if not federation.graph.connected:
         found.append(_parts(federation))
-    if isinstance(algorithm.server_rule, ExactDiffusion) and (participants != "all" or algorithm.tau != 0.0):
+    if algorithm.server_rule.exact and (participants != "all" or algorithm.tau != 0.0):
         found.append(
             "Exact mixing is exact only with tau = 0 and all clients taking part; elsewhere the plain rule does as "
             "well or better."
         )
-    if isinstance(algorithm.client_rule, LinearisedStep):
+    if algorithm.client_rule.linearised:
         found += _long_steps(federation, algorithm.rho, objectives, options, communicator)
     return found
 
@@ -69,8 +67,10 @@ def _sitting_out(
     """That some (server, cluster) pairs have too few clients ever to contribute; if all have, training is refused."""
     assert options.privacy is not None
     trust, most = options.privacy.trusted, options.participants
-    clusters = len(federation.cluster_ids) if algorithm.personalised else 1
-    cluster = federation.client_cluster if algorithm.personalised else np.zeros_like(federation.client_cluster)
+    clusters = len(federation.cluster_ids) if algorithm.server_rule.personalised else 1
+    cluster = (
+        federation.client_cluster if algorithm.server_rule.personalised else np.zeros_like(federation.client_cluster)
+    )
     places = len(federation.server_ids) * clusters
     sizes = communicator.sum(np.bincount(federation.client_server * clusters + cluster, minlength=places))
     sizes = sizes[sizes > 0]

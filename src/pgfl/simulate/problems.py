@@ -8,7 +8,7 @@ Whether an objective can learn what is declared about the target, and how many c
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from pgfl import equations as eq
 from pgfl.arrays import AnyArray, Array, Bools, DTypeLike, Floats, Ints, Linear, Namespace, column, is_jax, pick, put
 from pgfl.errors import ConfigError, DataError, PrivacyError
 from pgfl.federation.federation import Federation
-from pgfl.objectives import BatchedObjective, Hinge, Huber, Logistic, Objective, Ridge, Softmax
+from pgfl.objectives import BatchedObjective, Objective
 from pgfl.objectives.interface import Prepared, tolerance_for
 from pgfl.privacy.request import Privacy
 from pgfl.simulate.communicator import Communicator
@@ -40,13 +40,13 @@ def with_classes(
 def classes_of(objectives: Objectives) -> int | None:
     """C of softmax regression; None for the other objectives."""
     objective = objectives if isinstance(objectives, Objective) else next(iter(objectives.values()))
-    return objective.classes if isinstance(objective, Softmax) else None
+    return objective.label_count
 
 
 def _all_filled(
     objectives: Objectives, federation: Federation, privacy: Privacy | None, communicator: Communicator
 ) -> Objectives:
-    if not any(_unknown(objective) for objective in _each(objectives)):
+    if not any(objective.lacks_labels for objective in _each(objectives)):
         return objectives
     labels = federation.encoding.target.labels if federation.encoding else None
     if privacy is not None and labels is None:
@@ -55,8 +55,8 @@ def _all_filled(
         )
     classes = len(labels) if labels else _largest_label(federation, communicator) + 1
     if isinstance(objectives, Objective):
-        return _filled(objectives, classes)
-    return {name: _filled(objective, classes) for name, objective in objectives.items()}
+        return objectives.with_labels(classes)
+    return {name: objective.with_labels(classes) for name, objective in objectives.items()}
 
 
 def _check_declared(objectives: Objectives, federation: Federation) -> None:
@@ -65,17 +65,17 @@ def _check_declared(objectives: Objectives, federation: Federation) -> None:
     if target is None:
         return
     for objective in _each(objectives):
-        if target.labels is not None and isinstance(objective, Ridge | Huber):
+        if target.labels is not None and objective.label_kind == "numbers":
             raise DataError(
                 f"The target {quoted(target.name)} has labels, but {objective.kind} regression predicts numbers; "
                 "choose logistic for two labels or softmax for more."
             )
-        if target.labels is not None and isinstance(objective, Logistic | Hinge) and len(target.labels) > 2:
+        if target.labels is not None and objective.label_kind == "two labels" and len(target.labels) > 2:
             raise DataError(
                 f"The target {quoted(target.name)} has {len(target.labels)} labels, but {objective.kind} regression "
                 "has two; choose softmax."
             )
-        if target.bounds is not None and isinstance(objective, Logistic | Hinge | Softmax):
+        if target.bounds is not None and objective.label_kind in ("two labels", "labels"):
             raise DataError(
                 f"The target {quoted(target.name)} has bounds, but {objective.kind} regression predicts labels; "
                 "declare labels instead, or choose ridge or huber."
@@ -94,19 +94,11 @@ def _largest_label(federation: Federation, communicator: Communicator) -> int:
 def _check_bound(objectives: list[Objective], privacy: Privacy | None) -> None:
     """Labels are clipped to `y_bound`, which must not make one class of another."""
     bound = None if privacy is None else privacy.y_bound
-    known = [objective.classes for objective in objectives if isinstance(objective, Softmax) and objective.classes]
+    known = [count for objective in objectives if (count := objective.label_count)]
     if bound is not None and known and bound < max(known) - 1:
         raise PrivacyError(
             f"privacy.y_bound = {bound:g} would clip labels up to {max(known) - 1} to another class; leave it out."
         )
-
-
-def _unknown(objective: Objective) -> bool:
-    return isinstance(objective, Softmax) and objective.classes is None
-
-
-def _filled(objective: Objective, classes: int) -> Objective:
-    return replace(objective, classes=classes) if isinstance(objective, Softmax) and _unknown(objective) else objective
 
 
 PAD_TO_LONGEST = 2**11  # clients below which one bucket with padding beats many without

@@ -21,7 +21,6 @@ import numpy as np
 
 from pgfl import equations as eq
 from pgfl.algorithms.algorithms import Algorithm, is_automatic
-from pgfl.algorithms.server_rules import NeighbourhoodAverage
 from pgfl.arrays import Floats, Ints
 from pgfl.errors import ConfigError
 from pgfl.federation.federation import Federation
@@ -56,8 +55,11 @@ class Factors:
     @classmethod
     def of(cls, algorithm: Algorithm, graph: Graph) -> Factors:
         """Return those of an algorithm whose ρ is a number."""
-        plain = isinstance(algorithm.server_rule, NeighbourhoodAverage)
-        return cls(algorithm.has_dual, np.array([0.0, _least_eigenvalue(graph, algorithm.mixing)] if plain else [0.0]))
+        plain = algorithm.server_rule.plain_average
+        return cls(
+            algorithm.client_rule.has_dual,
+            np.array([0.0, _least_eigenvalue(graph, algorithm.mixing)] if plain else [0.0]),
+        )
 
     def of_mean(self, curvature: Floats, rho: float) -> Floats:
         """Return the factor of the mean of all models."""

@@ -80,7 +80,7 @@ class Simulator:
         self._kind = engine_kind(self.options.performance.engine)
         self._xp = self._kind.namespace() if xp is None else xp
         length, bounded = communicator.collective(lambda: self._checked(federations))
-        self.layout = lay_out(bounded, first_run, algorithm.personalised, owners, communicator, length)
+        self.layout = lay_out(bounded, first_run, algorithm.server_rule.personalised, owners, communicator, length)
         private = self._privacy()
         self.plan = private.plan if private else None
         self.engine = self._engine(private, replay)
@@ -186,7 +186,7 @@ class Simulator:
         own = np.flatnonzero(layout.own_server[layout.pair_server[place.pairs]]) + place.pairs.start
         server = layout.server_number[layout.pair_server[own]]
         pairs = (server, layout.pair_cluster[own], np.asarray(state.server_models)[own], self.network.known[own])
-        if not self.algorithm.personalised:
+        if not self.algorithm.server_rule.personalised:
             pairs = _for_every_cluster(*pairs, clusters=len(federation.cluster_ids))
         pair_server, pair_cluster, servers, present = gathered.pairs(*pairs)
         return RunModels(

@@ -16,8 +16,7 @@ from pgfl.algorithms.schedules import ENGINE, Library
 from pgfl.arrays import AnyArray, AnyFloats, Floats
 from pgfl.errors import PrivacyError
 from pgfl.federation.columns import TargetColumn
-from pgfl.objectives import KINDS as OBJECTIVES
-from pgfl.objectives import Objective
+from pgfl.objectives import OBJECTIVES, Objective
 from pgfl.privacy.request import Noise
 from pgfl.results.model import Clusters
 from pgfl.sklearn.arguments import INSTEAD, INSTEAD_IN_FIT, Bounds, PrivacyAccount

@@ -20,8 +20,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from pgfl.algorithms.algorithms import KINDS as ALGORITHMS
-from pgfl.algorithms.algorithms import Algorithm, FedAvg
+from pgfl.algorithms.algorithms import ALGORITHMS, Algorithm
 from pgfl.arrays import AnyFloats, Floats
 from pgfl.errors import PrivacyError
 from pgfl.federation.columns import NumberColumn, TargetColumn
@@ -29,6 +28,7 @@ from pgfl.federation.encoding import RowEncoding
 from pgfl.federation.federation import Federation
 from pgfl.objectives import Huber, Objective
 from pgfl.privacy.request import Privacy
+from pgfl.registry import config_keys
 from pgfl.results.model import Clusters
 from pgfl.results.rows import ArrayRows
 from pgfl.simulate.training import train
@@ -93,8 +93,8 @@ class FederatedEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         if name not in ALGORITHMS:
             raise ValueError(f"algorithm must be one of auto, {', '.join(ALGORITHMS)}; got {name!r}.")
         kind = ALGORITHMS[name]
-        if kind is FedAvg:
-            return FedAvg()
+        if "rho" not in config_keys(kind):
+            return kind()
         rho = penalty(objective, federation, privacy is not None) if self.rho == "auto" else self.rho
         return kind(rho=rho, tau=self.tau)  # type: ignore[call-arg]
 

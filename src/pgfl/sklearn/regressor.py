@@ -15,8 +15,7 @@ from pgfl.algorithms.schedules import ENGINE, Library
 from pgfl.arrays import AnyFloats, Floats
 from pgfl.errors import PrivacyError
 from pgfl.federation.columns import TargetColumn
-from pgfl.objectives import KINDS as OBJECTIVES
-from pgfl.objectives import Huber, Objective
+from pgfl.objectives import OBJECTIVES, Huber, Objective
 from pgfl.privacy.request import Noise
 from pgfl.results.model import Clusters
 from pgfl.results.rows import ArrayRows

@@ -14,7 +14,6 @@ import numpy as np
 
 from pgfl.arrays import AnyFloats
 from pgfl.config import Config
-from pgfl.config.data import federations
 from pgfl.drawing.plots import CLUSTER_COLOURS
 from pgfl.studio.workers import Plane, Played
 
@@ -96,7 +95,7 @@ class Task:
 
 def tasks(config: Config, models: Mapping[str, AnyFloats]) -> list[Task]:
     """The pictures of every cluster of a training on digits; the first test images of either label, every time."""
-    federation = federations(config)(0, None)
+    federation = config.data.federations(config)(0, None)
     found = []
     for cluster, model in models.items():
         test = (federation.tests or {})[cluster]

@@ -7,9 +7,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, get_args
 
-from pgfl.algorithms.algorithms import ClientKind
+from pgfl.algorithms.algorithms import ALGORITHMS
+from pgfl.algorithms.client_rules import CLIENT_RULES
 from pgfl.config import Config
-from pgfl.config.schema import TRAINED_BY_GRADIENT, AlgorithmKind, Decay, GraphSettings, SyntheticData
+from pgfl.config.schema import TRAINED_BY_GRADIENT, Decay
+from pgfl.federation.graphs import GRAPHS
+from pgfl.objectives import OBJECTIVES
 from pgfl.privacy.trust import Level
 from pgfl.studio.play_state import PlayState
 
@@ -98,7 +101,7 @@ def _rho(config: Config) -> float | None:
 
 
 def _synthetic(key: str) -> Callable[[Config], float | None]:
-    return lambda config: float(getattr(config.data, key)) if isinstance(config.data, SyntheticData) else None
+    return lambda config: float(getattr(config.data, key)) if hasattr(config.data, key) else None
 
 
 def _number(value: float) -> float | int:
@@ -168,8 +171,8 @@ def _same(values: tuple[Any, ...]) -> Callable[[Config], dict[str, str]]:
 
 
 def _losses(config: Config) -> dict[str, str]:
-    kinds = ("ridge", "huber") if isinstance(config.data, SyntheticData) else ("logistic", "hinge")
-    return {kind: kind for kind in kinds}
+    task = OBJECTIVES[config.objective.kind].task
+    return {kind: kind for kind in OBJECTIVES.built_in if OBJECTIVES[kind].task == task}
 
 
 _WORDS = {
@@ -186,13 +189,13 @@ TRUST_WORDS = {
     "masked": "masked: the server sees only a sum",
 }
 CHOICES = (
-    Choice("algorithm", "algorithm", ("algorithm.kind",), _same(get_args(AlgorithmKind)),
+    Choice("algorithm", "algorithm", ("algorithm.kind",), _same(ALGORITHMS.built_in),
            lambda c: c.algorithm.kind, "algorithm.kind"),
-    Choice("client", "a client", ("algorithm.client",), _same(get_args(ClientKind)),
+    Choice("client", "a client", ("algorithm.client",), _same(CLIENT_RULES.built_in),
            lambda c: c.algorithm.client if _learns_from_clusters(c) else None, "algorithm.client"),
     Choice("objective", "loss", ("objective.kind",), _losses, lambda c: c.objective.kind, "objective.kind"),
     Choice("graph", "server graph", ("graph.kind",),
-           _same(tuple(k for k in get_args(GraphSettings.model_fields["kind"].annotation) if k != "edges")),
+           _same(GRAPHS.built_in),
            lambda c: c.graph.kind, "graph.kind"),
 )  # fmt: skip
 TRUST_CHOICE = Choice(

@@ -14,7 +14,6 @@ from pgfl.algorithms.schedules import Decaying
 from pgfl.federation.mnist import SECTION_V_B
 from pgfl.lab.paper.conditions import DECREASING, DIFFERENT, GUARANTEED, KINDS, TAU, Kind, digits, everyone
 from pgfl.lab.paper.experiments import DigitData, RegressionData, Trial
-from pgfl.objectives import Huber
 
 CLAIMS = "claims.json"
 STRONG_NOISE = 0.003
@@ -75,7 +74,7 @@ def figures() -> dict[str, Figure]:
     }
     for name, (title, tasks) in shown.items():
         trial = digits(tasks, TAU, None, phi0=STRONG_NOISE, record_every=RECORD_DIGITS)
-        found[name] = _figure(name, title, trial, {"step": 1.0, "local_steps": 1}, "strong")
+        found[name] = _figure(name, title, trial, {"step_size": 1.0, "local_steps": 1}, "strong")
     return dict(sorted(found.items()))
 
 
@@ -85,7 +84,7 @@ def _pgfl(kind: Kind, tau: float) -> PGFL:
 
 def _figure(item: str, title: str, trial: Trial, fedavg: Mapping[str, Any], ending: str | None = None) -> Figure:
     chosen = tuple(claim for key, claim in claims(item) if ending is None or key.endswith(ending))
-    steps = {key: fedavg[key] for key in ("step", "local_steps")}
+    steps = {key: fedavg[key] for key in ("step_size", "local_steps")}
     return Figure(title, trial, steps, chosen)
 
 
@@ -108,7 +107,6 @@ def settings_of_trial(trial: Trial, fedavg: Mapping[str, Any]) -> dict[str, Any]
     3
     """
     algorithm = trial.algorithm
-    assert isinstance(algorithm, PGFL)
     tau = algorithm.tau
     stated = {"start": tau.start, "decay": tau.decay} if isinstance(tau, Decaying) else tau
     privacy = {} if trial.privacy is None else {"enabled": True, **_stated(asdict(trial.privacy))}
@@ -134,9 +132,8 @@ def _data(data: RegressionData | DigitData) -> dict[str, Any]:
 
 
 def _objective(trial: Trial) -> dict[str, Any]:
-    objective: Any = trial.objective
-    own = {"kind": objective.kind, "lam": objective.lam}
-    return own | ({"kappa": objective.kappa} if isinstance(objective, Huber) else {})
+    objective = trial.objective
+    return {"kind": objective.kind, "lam": objective.lam, **objective.own_settings()}
 
 
 def _stated(values: Mapping[str, Any]) -> dict[str, Any]:

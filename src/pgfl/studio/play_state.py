@@ -14,7 +14,7 @@ import tomli_w
 
 from pgfl.config import Config, parse
 from pgfl.config.files import apply_override, presets, read_settings
-from pgfl.config.schema import TRAINED_BY_GRADIENT, AlgorithmSettings, SyntheticData
+from pgfl.config.schema import TRAINED_BY_GRADIENT, AlgorithmSettings
 from pgfl.errors import ConfigError
 from pgfl.studio.figure_presets import Figure, figures
 from pgfl.suggestions import nearest
@@ -89,8 +89,8 @@ class PlayState:
         if config.privacy.enabled and config.privacy.guarantee == "required":
             return state
         state = state.changed("privacy.guarantee", "required")
-        if isinstance(config.data, SyntheticData):
-            length = round(math.sqrt(config.data.dimension), 6)
+        if (dimension := getattr(config.data, "dimension", None)) is not None:
+            length = round(math.sqrt(dimension), 6)
             state = state.changed("data.x_norm", length).changed("privacy.x_norm", length)
         else:
             state = state.changed("privacy.x_norm", 1.0)
@@ -141,7 +141,7 @@ def comparison_configs(config: Config) -> dict[str, Config]:
     found: dict[str, Config] = {}
     if config.algorithm.kind != TRAINED_BY_GRADIENT:
         own = config.algorithm
-        steps = {"participants": own.participants, "step": own.step, "local_steps": own.local_steps}
+        steps = {"participants": own.participants, "step_size": own.step_size, "local_steps": own.local_steps}
         fedavg = AlgorithmSettings.model_validate({"kind": TRAINED_BY_GRADIENT, **steps})  # the same for every τ and ρ
         found["FedAvg"] = config.model_copy(update={"algorithm": fedavg})
     if config.graph.kind != "none":

@@ -49,7 +49,7 @@ FAMILIES = {
     "hinge, steps": (BYTES, GRADIENT, Hinge(), {}),
     "huber, steps": (LONG, GRADIENT, Huber(), {"participants": 2}),
     "huber, steps in registers": (ROWS, GRADIENT, Huber(), {}),
-    "fedavg": (ROWS, FedAvg(step=0.01), Ridge(), {}),
+    "fedavg": (ROWS, FedAvg(step_size=0.01), Ridge(), {}),
     "private": (ROWS, PGFL(), Huber(), {"privacy": Privacy(**PRIVATE), "participants": 2}),
     "private, steps": (LONG, GRADIENT, Huber(), {"privacy": Privacy(**PRIVATE)}),
     "private, masked": (ROWS, GRADIENT, Huber(), {"privacy": Privacy(**PRIVATE, trust="masked"), "participants": 4}),

@@ -100,7 +100,7 @@ def test_private_runs_agree_between_engines(client):
 def test_local_gradient_steps_are_those_of_numpy(objective, participants):
     made = federation(samples=(1, 30), dimension=20)
     made = made.replace(targets=(made.targets > 0).astype(float))
-    algorithm = FedAvg(step=0.01, local_steps=4)
+    algorithm = FedAvg(step_size=0.01, local_steps=4)
     one, other = (
         train(made, algorithm, objective, rounds=12, participants=participants, engine=engine)
         for engine in ("numpy", "numba")
@@ -137,7 +137,7 @@ class Quartic(Objective):
 @pytest.mark.parametrize(
     ("algorithm", "objective", "samples"),
     [
-        (FedAvg(step=0.01), Ridge(), (1, 20)),
+        (FedAvg(step_size=0.01), Ridge(), (1, 20)),
         (PGFL(), Ridge(w_norm=0.5), (1, 5)),
         (PGFL(), {"cluster-0": Ridge(), "cluster-1": Quartic(), "cluster-2": Logistic()}, (1, 4)),
         (PGFL(), Huber(), (30, 40)),

@@ -174,7 +174,7 @@ def fedavg() -> Case:
     return Case(
         "huber, fedavg",
         Huber(lam=0.001),
-        FedAvg(step=0.1, local_steps=5),
+        FedAvg(step_size=0.1, local_steps=5),
         first.privacy,
         first.shared,
         first.canaries,

@@ -19,13 +19,12 @@ from typing import Any
 
 import numpy as np
 
-from pgfl.algorithms.algorithms import FedAvg
 from pgfl.algorithms.roles import Accepted, Answer, RoundRequest
 from pgfl.arrays import Floats
 from pgfl.errors import PrivacyError
 from pgfl.lab.audit.cases import ROUNDS, Case
 from pgfl.lab.audit.subjects import PUSH, SERVER_CLIENTS, Integers, LyingServer, Mechanism, Played
-from pgfl.network.agreement import TASK_OF, Training
+from pgfl.network.agreement import Training, task_of
 from pgfl.network.client.accounts import PrivateAccount
 from pgfl.network.client.client import Participant
 from pgfl.network.client.samples import Samples, load_samples
@@ -35,8 +34,8 @@ from pgfl.network.protocol import identity, messages
 from pgfl.network.protocol.messages import encode_request, read_answer
 from pgfl.network.protocol.wire import Frame, Header, Limits, decode, encode
 from pgfl.network.settings import toml_of
-from pgfl.objectives import Huber
 from pgfl.privacy.ledger.ledger import Ledger
+from pgfl.registry import config_keys
 
 CLIENT, SITE, CLUSTER = "ann", "north", "q"
 MOST_ANSWERS = 2 * (ROUNDS + 1)
@@ -172,13 +171,9 @@ def training_of(case: Case) -> Training:
     """The training in which a case is attacked."""
     objective, algorithm = case.objective, case.algorithm
     loss: dict[str, Any] = {"kind": objective.kind, "lam": objective.lam, "tolerance": objective.tolerance}
-    if isinstance(objective, Huber):
-        loss["kappa"] = objective.kappa
+    loss |= objective.own_settings()
     method: dict[str, Any] = {"kind": algorithm.kind}
-    if isinstance(algorithm, FedAvg):
-        method |= {"step": algorithm.step, "local_steps": algorithm.local_steps}
-    else:
-        method |= {"rho": algorithm.rho, "client": "admm" if algorithm.has_dual else "gradient"}
+    method |= {name: getattr(algorithm, name) for name in config_keys(type(algorithm)) if name not in ("tau", "mixing")}
     return Training.model_validate(
         {
             "rounds": ROUNDS + 1,
@@ -196,7 +191,7 @@ def _client_settings(case: Case, fingerprint: str) -> dict[str, Any]:
         "name": CLIENT,
         "data": "data.csv",
         "intercept": case.intercept,
-        "task": TASK_OF[case.objective.kind],
+        "task": task_of(case.objective.kind),
         "site": {"address": "localhost:1", "fingerprint": fingerprint},
         "privacy": {
             "enabled": True,

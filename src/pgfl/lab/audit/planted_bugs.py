@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from pgfl.algorithms.algorithms import PGFL, ClientStep, Problem, Release
+from pgfl.algorithms.algorithms import Algorithm, ClientStep, Pair, Problem, Release
+from pgfl.algorithms.client_rules import LinearisedStep, ProximalStep
 from pgfl.arrays import Array, Floats
 from pgfl.federation.federation import Federation
 from pgfl.lab.audit.subjects import Mechanism
@@ -39,11 +40,11 @@ class _SumForMean(Huber):
         return super().gradient(w, features, targets, counts) * counts[..., None]
 
 
-class _CleanDual(PGFL):
+class _CleanDual(ProximalStep):
     """Remembers the clean model and builds the dual from it."""
 
-    def client_step(self, problem: Problem, server_model: Array, dual: Array, release: Release) -> ClientStep:
-        step = super().client_step(problem, server_model, dual, release)
+    def step(self, problem: Problem, server_model: Array, dual: Array, release: Release) -> ClientStep:
+        step = super().step(problem, server_model, dual, release)
         self.__dict__["clean"] = step.model
         return step
 
@@ -51,11 +52,11 @@ class _CleanDual(PGFL):
         return super().settle(dual, server_model, self.__dict__["clean"].reshape(released.shape))
 
 
-class _Unprojected(PGFL):
+class _Unprojected(LinearisedStep):
     """Takes its gradient wherever the server's model is."""
 
-    def client_step(self, problem: Problem, server_model: Array, dual: Array, release: Release) -> ClientStep:
-        return super().client_step(_WithoutDomain(problem), server_model, dual, release)
+    def step(self, problem: Problem, server_model: Array, dual: Array, release: Release) -> ClientStep:
+        return super().step(_WithoutDomain(problem), server_model, dual, release)
 
 
 class _WithoutDomain:
@@ -141,12 +142,12 @@ def noise_reused(mechanism: Mechanism) -> Mechanism:
 
 def clean_dual(mechanism: Mechanism) -> Mechanism:
     """The dual is built from the clean model."""
-    return replace(mechanism, algorithm=_as(_CleanDual, mechanism.algorithm))
+    return replace(mechanism, algorithm=_with_rule(_CleanDual, mechanism.algorithm))
 
 
 def model_unprojected(mechanism: Mechanism) -> Mechanism:
     """A linearised step starts from the server's model, however long it is."""
-    return replace(mechanism, algorithm=_as(_Unprojected, mechanism.algorithm))
+    return replace(mechanism, algorithm=_with_rule(_Unprojected, mechanism.algorithm))
 
 
 def no_noise(mechanism: Mechanism) -> Mechanism:
@@ -179,6 +180,11 @@ PLANTED: dict[str, Plant] = _named(
     model_unprojected,
 )
 IN_THE_FIELD: dict[str, Plant] = _named(no_noise, noise_a_millionth, last_coordinate_clean)  # in a deployed client
+
+
+def _with_rule(kind: type[Any], algorithm: Algorithm) -> Algorithm:
+    """The same algorithm with its client rule under another class."""
+    return Pair(_as(kind, algorithm.client_rule), algorithm.server_rule, algorithm.tau, algorithm.mixing)
 
 
 def _as(kind: type[Any], part: Any) -> Any:

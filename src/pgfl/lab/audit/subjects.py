@@ -47,7 +47,7 @@ class LyingServer:
 
     def message(self) -> Floats:
         """The models to send."""
-        if not self.case.algorithm.has_dual:
+        if not self.case.algorithm.client_rule.has_dual:
             return np.tile(self.case.centre, (len(self.dual), 1))
         return np.asarray(self._weight / self.case.algorithm.rho * self.case.centre - self.dual)
 
@@ -58,12 +58,12 @@ class LyingServer:
     def expect_dual(self, accepted: Floats) -> None:
         """The dual that the clients should have once they receive the models of the round."""
         self._before, self._accepted = self.dual, accepted
-        if self.case.algorithm.has_dual:
+        if self.case.algorithm.client_rule.has_dual:
             self.dual = eq.client_dual_update(self.dual, accepted, self.released[-1])
 
     def see_dual(self, dual: Floats) -> None:
         """The dual that they do have reveals the model that it was built from."""
-        if self.case.algorithm.has_dual:
+        if self.case.algorithm.client_rule.has_dual:
             self.implied.append(self._accepted - (dual - self._before))
             self.dual = dual.copy()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, cast
 
 import numpy as np
 
@@ -138,8 +138,7 @@ def with_zeta(trial: Trial, zeta: float) -> Trial:
 
 def scaled(trial: Trial, factor: float) -> Trial:
     """κ and ρ times a factor: while residuals are beyond κ, steps are as long as before."""
-    objective, algorithm = trial.objective, trial.algorithm
-    assert isinstance(objective, Huber) and isinstance(algorithm, PGFL)
+    objective, algorithm = cast("Huber", trial.objective), cast("PGFL", trial.algorithm)
     return replace(
         trial,
         objective=replace(objective, kappa=factor * objective.kappa),

@@ -62,7 +62,7 @@ PRINTED = Kind(
     RegressionData(),
     Ridge(LAMBDA),
     rho=5.0,
-    fedavg=FedAvg(step=0.02, local_steps=5),
+    fedavg=FedAvg(step_size=0.02, local_steps=5),
     privacy=Privacy(phi0=0.03, zeta=0.98, guarantee="none", nominal_gradient=1.0),
 )
 GUARANTEED = Kind(
@@ -71,7 +71,7 @@ GUARANTEED = Kind(
     RegressionData(x_norm=X_NORM),
     Huber(LAMBDA, kappa=1.0),
     rho=30.0,
-    fedavg=FedAvg(step=1.0 / 150.0, local_steps=5),
+    fedavg=FedAvg(step_size=1.0 / 150.0, local_steps=5),
     privacy=Privacy(phi0=0.1, zeta=0.99, x_norm=X_NORM),
 )
 KINDS = (PRINTED, GUARANTEED)

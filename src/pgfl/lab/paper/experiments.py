@@ -10,7 +10,7 @@ from typing import Protocol
 
 import numpy as np
 
-from pgfl.algorithms.algorithms import Algorithm, FedAvg
+from pgfl.algorithms.algorithms import Algorithm
 from pgfl.algorithms.schedules import Library, Participants
 from pgfl.arrays import AnyArray, Bools
 from pgfl.federation.digits import PIXELS
@@ -18,7 +18,7 @@ from pgfl.federation.federation import Federation, TestSet
 from pgfl.federation.mnist import mnist_federation
 from pgfl.federation.synthetic import synthetic_regression
 from pgfl.metrics import deviation
-from pgfl.objectives import Objective, Ridge
+from pgfl.objectives import Objective
 from pgfl.privacy.request import Privacy
 from pgfl.simulate.observers import Observer
 from pgfl.simulate.options import Performance, TrainingOptions
@@ -152,8 +152,8 @@ class Trial:
         if isinstance(self.data, DigitData):
             training, scoring = (0.0033, 0.055) if self.data.tasks == "pairs" else (0.021, 0.12)
             return training * self.rounds + scoring * self.rounds / self.record_every
-        if isinstance(self.objective, Ridge):
-            a_round = 6e-4 if isinstance(self.algorithm, FedAvg) and everyone else 2.8e-4
+        if self.objective.kind == "ridge":
+            a_round = 6e-4 if self.algorithm.kind == "fedavg" and everyone else 2.8e-4
         else:
             a_round = 6.5e-4 * (5.0 if everyone else 1.0) * max(1.0, self.data.samples[1] / 9)
         return a_round * self.rounds

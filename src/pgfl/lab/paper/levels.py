@@ -211,7 +211,7 @@ class Scene:
         if row == "fedavg":
             longest = LONGEST * 2.0 / (2.002 if self.regression else 1.0)
             steps = math.ceil(1.0 / (chosen.rho * longest))
-            return FedAvg(step=1.0 / (chosen.rho * steps), local_steps=steps, mixing="metropolis")
+            return FedAvg(step_size=1.0 / (chosen.rho * steps), local_steps=steps, mixing="metropolis")
         tau = chosen.tau if chosen.tau_decay == 1.0 or chosen.tau == 0.0 else Decaying(chosen.tau, chosen.tau_decay)
         if row == "paper":
             return PGFL(chosen.rho, tau, "metropolis", "admm")

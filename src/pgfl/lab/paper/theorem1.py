@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import cast
 
 import numpy as np
 
@@ -50,8 +51,7 @@ class Convergence:
 
     def run(self, seed: int, runs: int) -> Measured:
         """Curves over the recorded rounds, and relative excesses F(w)/F* − 1 at the end, averaged over servers."""
-        data, objective = RegressionData(), PRINTED.objective
-        assert isinstance(objective, Ridge)
+        data, objective = RegressionData(), cast("Ridge", PRINTED.objective)
 
         def federation(run: int) -> Federation:
             return data.federation(seed, run)

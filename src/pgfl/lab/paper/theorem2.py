@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 
@@ -56,8 +57,7 @@ class Drift:
 
     def run(self, seed: int, runs: int) -> Measured:
         """At every round looked at, the drift over η: the mean over (q, s), and the largest; and the bound over η."""
-        data, objective = RegressionData(), PRINTED.objective
-        assert isinstance(objective, Ridge)
+        data, objective = RegressionData(), cast("Ridge", PRINTED.objective)
 
         def federation(run: int) -> Federation:
             return data.federation(seed, run)

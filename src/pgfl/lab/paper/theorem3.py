@@ -112,11 +112,11 @@ class LargestChange:
         """A row in the unit ball and a label that the objective admits."""
         row, label = genes[..., :-1], genes[..., -1]
         row = X_NORM * row / np.maximum(1.0, np.linalg.norm(row, axis=-1, keepdims=True))
-        if isinstance(objective, Logistic):
+        if objective.task == "classification":
             return row, (label > 0).astype(float)
-        return row, np.sign(label) * np.expm1(9.2 * np.abs(np.tanh(label))) if isinstance(
-            objective, Huber
-        ) else np.clip(label, -Y_BOUND, Y_BOUND)
+        if objective.needs_bounds:
+            return row, np.clip(label, -Y_BOUND, Y_BOUND)
+        return row, np.sign(label) * np.expm1(9.2 * np.abs(np.tanh(label)))
 
     @staticmethod
     def _solved(objective: MarginObjective, features: Floats, targets: Floats, centre: Floats) -> Floats:

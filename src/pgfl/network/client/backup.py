@@ -14,7 +14,7 @@ from pgfl.federation.columns import NumberColumn, TargetColumn
 from pgfl.federation.encoding import PlaceColumns, RowEncoding
 from pgfl.federation.frames import TableFile
 from pgfl.files import write_text
-from pgfl.network.agreement import TASK_OF
+from pgfl.network.agreement import task_of
 from pgfl.network.client.accounts import PINNED, accepted
 from pgfl.network.client.rounds import STATE, sent_clean, unpack_received, unpack_state
 from pgfl.network.client.settings import ClientSettings
@@ -47,7 +47,7 @@ def model_of_client(settings: ClientSettings) -> Model:
     return Model(
         cluster_ids=(offer.cluster,),
         objectives=(kind,),
-        tasks=(TASK_OF[kind],),
+        tasks=(task_of(kind),),
         clusters=np.array([released if received is None else received]),
         client_ids=() if clean else (settings.name,),
         client_cluster=np.zeros(0 if clean else 1, dtype=np.int64),

@@ -12,7 +12,7 @@ from pgfl.algorithms.roles import EVERYONE, Client
 from pgfl.errors import DataError, NetworkError
 from pgfl.masking.member import Member
 from pgfl.masking.terms import Demands, Roster, read_roster
-from pgfl.network.agreement import TASK_OF, SiteTerms, Training, encode_budget
+from pgfl.network.agreement import SiteTerms, Training, encode_budget, task_of
 from pgfl.network.client.accounts import NoiseRecorder, Offer, OpenAccount, PrivateAccount, accepted, check_accepted
 from pgfl.network.client.backup import LOCK, check_not_moved
 from pgfl.network.client.masked_rounds import MaskedRounds
@@ -176,9 +176,9 @@ class Participant:
         if cluster not in training.clusters:
             raise NetworkError(f"The site put this client in cluster {cluster!r}, which its training does not have.")
         kind = training.objective.of(cluster).kind
-        if TASK_OF[kind] != self.settings.task:
+        if task_of(kind) != self.settings.task:
             raise NetworkError(
-                f'The site trains with {kind}, which is {TASK_OF[kind]}, but client.toml says task = "'
+                f'The site trains with {kind}, which is {task_of(kind)}, but client.toml says task = "'
                 f'{self.settings.task}"; ask its operator, or change the task if your data suits it.'
             )
         if refused := self.settings.limits.refused(training, cluster):
@@ -227,7 +227,7 @@ class Participant:
         log.info(
             "contributions are masked; the roster names %d clients (%s)", len(self.roster.keys), self.roster.digest
         )
-        pair = offer.cluster if rounds.role.algorithm.personalised else EVERYONE
+        pair = offer.cluster if rounds.role.algorithm.server_rule.personalised else EVERYONE
         return MaskedRounds(rounds, self.account, member, self.site.name, pair, bounds)
 
     def _read_roster(self, site: bytes | None) -> Roster | None:

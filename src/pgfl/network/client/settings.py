@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Self, get_args
+from typing import Annotated, Any, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
 from pgfl.algorithms.accuracy import MOST_STEPS
+from pgfl.algorithms.algorithms import ALGORITHMS
 from pgfl.config import PrivacySettings
-from pgfl.config.schema import TRAINED_BY_GRADIENT, AlgorithmKind, Count, NotNegative, ObjectiveKind, Positive, Section
+from pgfl.config.schema import AlgorithmKind, ObjectiveKind
+from pgfl.config.section import Count, NotNegative, Positive, Section
 from pgfl.network.agreement import Name, Task, Training
 from pgfl.network.logs import LogSettings
 from pgfl.network.settings import load_settings
+from pgfl.objectives import OBJECTIVES
 
 
 class SiteAddress(Section):
@@ -52,12 +55,12 @@ Range = Annotated[tuple[NotNegative, NotNegative], AfterValidator(_ascending)]
 class TrainingLimits(Section):
     """Which trainings the owner takes part in: the site proposes one, and what is outside of these is refused."""
 
-    objectives: tuple[ObjectiveKind, ...] = get_args(ObjectiveKind)
-    algorithms: tuple[AlgorithmKind, ...] = get_args(AlgorithmKind)
+    objectives: tuple[ObjectiveKind, ...] = OBJECTIVES.built_in
+    algorithms: tuple[AlgorithmKind, ...] = ALGORITHMS.built_in
     rho: Range = (0.01, 1000.0)
     lam: Range = (0.0, 100.0)
     kappa: Range = (0.001, 1000.0)
-    step: Range = (1e-6, 10.0)
+    step_size: Range = (1e-6, 10.0)
     local_steps: Count = 100
     rounds: Count = 1_000_000
     dimension: Count = 1_000_000
@@ -73,15 +76,15 @@ class TrainingLimits(Section):
         ):
             if value not in allowed:
                 return f"The site trains with {value}, but `limits.{key}` allows {', '.join(allowed)}."
-        by_gradient = algorithm.kind == TRAINED_BY_GRADIENT
-        ranges = {"lam": objective.lam, **({"step": algorithm.step} if by_gradient else {"rho": algorithm.rho})}
-        ranges |= {"kappa": objective.kappa} if objective.kind == "huber" else {}
+        ranges = {"lam": objective.lam}
+        ranges |= {key: getattr(algorithm, key) for key in ("step_size", "rho") if algorithm.uses(key)}
+        ranges |= {key: value for key, value in objective.own_keys.items() if key in type(self).model_fields}
         for key, number in ranges.items():
             least, most = getattr(self, key)
             if not least <= number <= most:
                 return f"The site trains with {key} = {number:g}, but `limits.{key}` allows {least:g} to {most:g}."
         counts = {"rounds": training.rounds, "dimension": training.dimension}
-        counts |= {"local_steps": algorithm.local_steps} if by_gradient else {}
+        counts |= {"local_steps": algorithm.local_steps} if algorithm.uses("local_steps") else {}
         for key, count in counts.items():
             if count > getattr(self, key):
                 return f"The site trains with {key} = {count}, but `limits.{key}` allows at most {getattr(self, key)}."

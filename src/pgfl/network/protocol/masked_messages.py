@@ -19,7 +19,7 @@ from pgfl.masking.primitives import TAG_BYTES, Words
 from pgfl.masking.terms import RoundTerms
 from pgfl.network.protocol.messages import Count, Digest, Name, Reason, Request, Round, read_request
 from pgfl.network.protocol.wire import Expected, Frame, Header, Kind, Malformed, encode
-from pgfl.objectives import Objective, Ridge
+from pgfl.objectives import Objective
 
 _MOST_MEMBERS = 10_000
 _HEX = "^(?:[0-9a-f]{2})*$"
@@ -300,7 +300,7 @@ def centre_of(model: Floats | None, dimension: int) -> Floats:
 def reach_of(algorithm: Algorithm, objective: Objective, gradient: float, server_clients: int) -> float:
     """How far a loss whose gradients are at most `gradient` moves an update."""
     modulus = np.float64(eq.strong_convexity(algorithm.rho, objective.lam, server_clients))
-    return float(algorithm.reach(modulus)) * gradient
+    return float(algorithm.client_rule.reach(modulus)) * gradient
 
 
 def update_bound(
@@ -308,5 +308,5 @@ def update_bound(
 ) -> float:
     """A bound on the length of an update: what the loss, the regulariser and a projection can do to it."""
     penalty = float(eq.ridge_penalty(objective.lam, server_clients))
-    of_model = reach_of(algorithm, objective, penalty, server_clients) + float(isinstance(objective, Ridge))
+    of_model = reach_of(algorithm, objective, penalty, server_clients) + float("w_norm" in objective.needs_bounds)
     return (reach + of_model * float(np.linalg.norm(centre))) * (1.0 + MARGIN)

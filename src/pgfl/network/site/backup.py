@@ -16,7 +16,7 @@ from pgfl.errors import LedgerError, NetworkError
 from pgfl.federation.columns import NumberColumn, TargetColumn
 from pgfl.federation.encoding import PlaceColumns, RowEncoding
 from pgfl.files import connect, write_text
-from pgfl.network.agreement import TASK_OF
+from pgfl.network.agreement import task_of
 from pgfl.network.processes import exclusive_lock
 from pgfl.network.protocol import identity
 from pgfl.network.rotation import put_back, read_archive, releases_in, write_archive
@@ -51,7 +51,7 @@ def model_of_site(settings: SiteSettings) -> Model:
     return Model(
         cluster_ids=tuple(clusters),
         objectives=tuple(kinds),
-        tasks=tuple(TASK_OF[kind] for kind in kinds),
+        tasks=tuple(task_of(kind) for kind in kinds),
         clusters=rows,
         server_ids=(settings.name,),
         pair_server=np.zeros(len(clusters), dtype=np.int64),

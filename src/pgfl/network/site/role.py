@@ -318,7 +318,7 @@ class SiteRole:
 
     def _settle(self, client: str) -> None:
         """The client's dual after an accepted answer, computed exactly as the client will compute it."""
-        if self.bound is None or not self.server.algorithm.has_dual:
+        if self.bound is None or not self.server.algorithm.client_rule.has_dual:
             return
         sent, used = self._contributions[client]
         self._corrections.pop(client, None)
@@ -326,7 +326,9 @@ class SiteRole:
             self._corrections[client] = sent.model - used.model
         closing = self._closing(client, self.clients[client])
         assert closing is not None
-        self._duals[client] = np.asarray(self.server.algorithm.settle(self._dual(client), closing.model, sent.model))
+        self._duals[client] = np.asarray(
+            self.server.algorithm.client_rule.settle(self._dual(client), closing.model, sent.model)
+        )
 
     def _measure(self, publications: Mapping[str, Publication]) -> None:
         known = [pub for pub in (self._sent, *publications.values()) if pub is not None]
@@ -339,9 +341,9 @@ class SiteRole:
         """Take back the models of an earlier round (None: of the start). Duals begin anew; round numbers go on."""
         round = self.server.round
         states = {} if past is None else models_in(past)
-        if past is None and self.server.algorithm.starts_everywhere:
+        if past is None and self.server.algorithm.server_rule.starts_everywhere:
             blank = np.zeros(self.server.dimension)
-            states = {q: self.server.algorithm.start(blank) for q in self.most_clients}
+            states = {q: self.server.algorithm.server_rule.start(blank) for q in self.most_clients}
         self.server.restore({"round": round, "clusters": states})
         self.rollbacks, self._all_restarted = tuple(rollbacks), round + 1
         self.accepted, self._kept, self._duals, self._corrections = {}, {}, {}, {}
@@ -393,7 +395,7 @@ class SiteRole:
             self._corrections = dict(zip(about["corrected"], arrays["corrections"], strict=True))
         if self.trustee is not None:
             self.trustee.known = dict(about.get("charged", {}))
-        if self.bound is not None and self.server.algorithm.has_dual:
+        if self.bound is not None and self.server.algorithm.client_rule.has_dual:
             for client in sorted(self.accepted.keys() - self._duals.keys()):
                 self._restart_dual(client)
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import Field, model_validator
 
-from pgfl.config.schema import NotNegative, Positive, Section
+from pgfl.config.section import NotNegative, Positive, Section
 from pgfl.network.agreement import Name, Training
 from pgfl.network.logs import LogSettings
 from pgfl.network.protocol.listener import LIMITS, ConnectionLimits

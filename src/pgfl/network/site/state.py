@@ -36,7 +36,9 @@ class SiteState:
         self.membership = self.store.membership()
         clients = self._clusters_of_all()
         algorithm = self.training.build_algorithm()
-        trained = frozenset(self.training.clusters) | ({EVERYONE} if not algorithm.personalised else frozenset())
+        trained = frozenset(self.training.clusters) | (
+            {EVERYONE} if not algorithm.server_rule.personalised else frozenset()
+        )
         self.limits = Limits(self.training.dimension, trained, self.training.max_norm)
         neighbours = self.membership.neighbours
         server = Server(algorithm, self.training.dimension, neighbours, clusters=self.training.clusters)

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from pgfl import equations as eq
 from pgfl.arrays import Array, Bools, DTypeLike, Floats
-from pgfl.objectives import Hinge, Huber, Logistic, Objective, Ridge
 from pgfl.objectives.interface import GOAL, tolerance_for
+from pgfl.registry import compiled_form
 from pgfl.simulate.compiled import kernels as compiled
 from pgfl.simulate.compiled.factors import Problems, factor
 from pgfl.simulate.compiled.kind import ROWS_PER_FEATURE
@@ -25,7 +25,8 @@ from pgfl.simulate.compiled.sparse import Forms, choose_forms
 from pgfl.simulate.layout import Layout
 from pgfl.simulate.problems import Block, Objectives, block_of, objective_of, pairs_of
 
-KINDS: dict[type[Objective], int] = {Ridge: RIDGE, Huber: HUBER, Logistic: LOGISTIC, Hinge: HINGE}
+KINDS = {"ridge": RIDGE, "huber": HUBER, "logistic": LOGISTIC, "hinge": HINGE}
+"""The kernels' numbers of the compiled forms that objectives declare."""
 BLOCKS_PER_THREAD = 8
 PAGE = 4096
 
@@ -89,7 +90,7 @@ def prepare(
 def _one_ridge(layout: Layout, objectives: Objectives) -> bool:
     """Return whether all clusters have the same ridge, in this batch and process or not."""
     chosen = [objective_of(objectives, name) for run in layout.runs for name in run.federation.cluster_ids]
-    return all(type(one) is Ridge for one in chosen) and len({one.lam for one in chosen}) == 1
+    return all(compiled_form(one) == "ridge" for one in chosen) and len({one.lam for one in chosen}) == 1
 
 
 def _settings(
@@ -103,9 +104,9 @@ def _settings(
         for q in np.unique(cluster):
             objective = objective_of(objectives, run.federation.cluster_ids[q])
             chosen = np.flatnonzero(cluster == q) + run.clients.start
-            free = getattr(objective, "w_norm", None) is None
-            kind[chosen] = KINDS.get(type(objective), -1) if free else -1
-            lam[chosen], kappa[chosen] = objective.lam, getattr(objective, "kappa", 1.0)
+            form = compiled_form(objective) if objective.domain is None else None
+            kind[chosen] = KINDS.get(form or "", -1)
+            lam[chosen], kappa[chosen] = objective.lam, objective.residual_scale or 1.0
             tolerance[chosen] = tolerance_for(objective, dtype, np) if objective.convex else np.inf
     return kind, lam, kappa, tolerance
 

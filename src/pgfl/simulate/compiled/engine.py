@@ -13,14 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from pgfl import equations as eq
 from pgfl import metrics
-from pgfl.algorithms.algorithms import PGFL, ServerState
-from pgfl.algorithms.client_rules import GradientSteps, LinearisedStep
-from pgfl.algorithms.server_rules import NeighbourhoodAverage
+from pgfl.algorithms.algorithms import ServerState
 from pgfl.arrays import Array, Linear, pick, put
 from pgfl.privacy.noise import SeededNoise
 from pgfl.privacy.trust import SeededPairNoise
+from pgfl.registry import compiled_form
 from pgfl.simulate.compiled import kernels as compiled
 from pgfl.simulate.compiled.blocks import PAGE, CompiledBlock, aligned
 from pgfl.simulate.compiled.coordinates import (
@@ -144,9 +142,9 @@ class CompiledEngine(Engine):
     def combine(
         self, servers: ServerState, published: Array, neighbourhood: NeighbourhoodOfPairs, tau: float
     ) -> ServerState:
-        """As `Engine.combine`, compiled for PGFL's own server rule."""
+        """As `Engine.combine`, compiled for the plain average."""
         rule = self.algorithm.server_rule
-        if type(self.algorithm) is not PGFL or rule != NeighbourhoodAverage() or tau == 0:
+        if compiled_form(rule) != "average" or not rule.personalised or tau == 0:
             return super().combine(servers, published, neighbourhood, tau)
         share = np.empty((len(published), 1), dtype=self.dtype)
         share[:] = tau * neighbourhood.learns_here
@@ -207,11 +205,9 @@ class CompiledEngine(Engine):
     @cached_property
     def _reach_records_steps(self) -> tuple[float, int, int]:
         """The length of the client rule's gradient steps, from how many records on they have it, and their number."""
-        rule = self.algorithm.client_rule
-        if isinstance(rule, GradientSteps):
-            return rule.step_size, 1, rule.local_steps
-        assert isinstance(rule, LinearisedStep)
-        return eq.linearised_reach(rule.rho), rule.full_records, 1
+        steps = self.algorithm.client_rule.gradient_steps
+        assert steps is not None, "a compiled rule solves, or takes gradient steps"
+        return steps
 
     @property
     def _everyone_cleanly(self) -> bool:
@@ -225,7 +221,13 @@ class CompiledEngine(Engine):
         Whether rows are orthogonalised depends on their run alone, so no bit depends on its batch or its processes.
         """
         rule, blocks = self.algorithm.client_rule, [block for block in self.blocks if isinstance(block, CompiledBlock)]
-        if not (rule.solves and self.algorithm.has_dual and self._everyone_cleanly and blocks and blocks[0].ridge):
+        if not (
+            rule.solves
+            and self.algorithm.client_rule.has_dual
+            and self._everyone_cleanly
+            and blocks
+            and blocks[0].ridge
+        ):
             return None
         layout, problems, shrinkage = self.layout, blocks[0].problems, np.zeros(self.layout.pairs, dtype=self.dtype)
         shrinkage[layout.client_pair] = problems.ridge_penalty / problems.modulus

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pgfl.algorithms.client_rules import GradientSteps, LinearisedStep, ProximalStep
 from pgfl.arrays import Array, DTypeLike, Namespace
 from pgfl.errors import KernelError, MissingExtra
-from pgfl.objectives import Hinge, Huber, Logistic, Objective, Ridge
+from pgfl.objectives import OBJECTIVES
+from pgfl.registry import compiled_form
 from pgfl.simulate.array_engines import array_blocks
 from pgfl.simulate.engine import AnyBlock, Engine
 from pgfl.simulate.engines import EngineKind, FillRows, Setup, Training
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from pgfl.simulate.memory import Shape
 
 
-KNOWN: tuple[type[Objective], ...] = (Ridge, Huber, Logistic, Hinge)
-KNOWN_RULES = (ProximalStep, LinearisedStep, GradientSteps)
 ROWS_PER_FEATURE = 2  # with more rows per feature, sample space is the wrong space
 START = 1.0  # seconds that must be saved: loading Numba and its kernels takes 0.4 with bytecode, 1.1 without
 SAVED = {"steps": (3e-5, 2e-10), "ridge": (3e-5, 1.5e-9), "others": (2.5e-4, 4e-10)}
@@ -85,7 +83,7 @@ class CompiledKind(EngineKind):
     def prepare(self, setup: Setup) -> tuple[type[Engine], Sequence[AnyBlock]]:
         """Return the compiled engine, with blocks for its threads; NumPy's for a client rule that it does not know."""
         algorithm, rule = setup.algorithm, setup.algorithm.client_rule
-        if not isinstance(rule, KNOWN_RULES):
+        if compiled_form(rule) is None:
             return Engine, array_blocks(setup)
         from pgfl.simulate.compiled import blocks
         from pgfl.simulate.compiled.engine import CompiledEngine
@@ -96,15 +94,15 @@ class CompiledKind(EngineKind):
     def supports(self, training: Training) -> bool:
         """Return whether the kernels cover a training's clients, or nearly all of them."""
         rule, first, privacy = training.algorithm.client_rule, training.first, training.options.privacy
-        if not isinstance(rule, KNOWN_RULES) or (privacy is not None and privacy.update_norm is not None):
+        if compiled_form(rule) is None or (privacy is not None and privacy.update_norm is not None):
             return False
         wide = not rule.solves or training.rows / max(training.clients, 1) <= ROWS_PER_FEATURE * first.dimension
         chosen = (objective_of(training.objectives, name) for name in first.cluster_ids)
-        return wide and all(type(one) in KNOWN and getattr(one, "w_norm", None) is None for one in chosen)
+        return wide and all(compiled_form(one) is not None and one.domain is None for one in chosen)
 
     def supports_objective(self, kind: str) -> bool:
         """Return whether there are kernels of this objective."""
-        return kind in {known.kind for known in KNOWN}
+        return OBJECTIVES[kind].compiled_form is not None
 
     def seconds_saved(self, training: Training) -> float:
         """Return the seconds saved per round and per number of the participants' rows, over all rounds."""
@@ -161,4 +159,8 @@ def _work(training: Training) -> str:
     if not training.algorithm.client_rule.solves:
         return "steps"
     names = training.first.cluster_ids
-    return "ridge" if all(isinstance(objective_of(training.objectives, name), Ridge) for name in names) else "others"
+    return (
+        "ridge"
+        if all(compiled_form(objective_of(training.objectives, name)) == "ridge" for name in names)
+        else "others"
+    )
