@@ -32,7 +32,6 @@ from sklearn.model_selection import KFold, cross_val_predict  # type: ignore[imp
 
 from pgfl import train
 from pgfl.config import Config, parse
-from pgfl.config.data import federations
 from pgfl.federation.federation import Federation
 from pgfl.planning.facts import facts_of
 from pgfl.planning.forecast import DROWNED_POINTS, forecast
@@ -142,7 +141,7 @@ def known(name: str, study: Study, folder: Path, share: float = NEARLY_ALL) -> K
         "privacy": {"epsilon": 1.0},
     }
     config = parse(settings, folder)
-    clusters = list(_clusters(federations(config)(0, None)))
+    clusters = list(_clusters(config.federations()(0, None)))
     labels = np.concatenate([labels for _, labels in clusters])
     each = [_predictable(*records, study.two_labels) for records in clusters]
     expected = round(float(np.average(each, weights=[len(labels) for _, labels in clusters])), 2)
@@ -178,7 +177,7 @@ def outcome(about: Known, epsilon: float, trust: Level, runs: int, stated: bool 
     twins = judged(public, settings)
     foretold = forecast(twins, public)
     measure = "r2" if public.task == "regression" else "accuracy"
-    made = [federations(about.config.model_copy(update={"seed": seed}))(0, None) for seed in range(runs)]
+    made = [about.config.model_copy(update={"seed": seed}).federations()(0, None) for seed in range(runs)]
     result = train(
         lambda run: made[run], settings.algorithm, settings.objective, rounds=settings.rounds, runs=runs,
         privacy=asked(public, settings), metrics=[measure], record_every=settings.rounds,

@@ -31,7 +31,7 @@ def objective(problem: oracle.Problem):
 
 
 def algorithm(problem: oracle.Problem):
-    kind = algorithms.KINDS[problem.algorithm]
+    kind = algorithms.ALGORITHMS[problem.algorithm]
     if kind is algorithms.FedAvg:
         return kind(step_size=problem.step, local_steps=problem.local_steps, mixing=problem.mixing)
     mixing = "metropolis" if kind is algorithms.ExactMixing else problem.mixing

@@ -54,7 +54,7 @@ def run(
         options, start = _options(config, communicator, kernels_loaded), _start(config)
         memory.check_config(config, communicator.size, local_size)
         checkpoints = None if out is None else _checkpoints(config, out, communicator)
-        return options, start, checkpoints, config.data.federations(config)
+        return options, start, checkpoints, config.federations()
 
     options, start, checkpoints, federation_of = communicator.collective(prepare)
 
@@ -129,7 +129,7 @@ def _owners(config: Config, run: int, communicator: Communicator) -> Ints:
     """The process of every server of a run."""
     from pgfl.simulate.mpi.partition import partition
 
-    return communicator.broadcast(lambda: partition(*config.data.shapes(config)(run), communicator.size))
+    return communicator.broadcast(lambda: partition(*config.shapes()(run), communicator.size))
 
 
 def _checkpoints(config: Config, out: Path, communicator: Communicator) -> Checkpoints:

@@ -8,7 +8,7 @@ from pgfl.errors import TopologyError
 from pgfl.federation import graphs as topology
 from pgfl.federation.graphs import Graph
 
-CONNECTED_KINDS = [kind for kind in topology.KINDS if kind != "none"]
+CONNECTED_KINDS = [kind for kind in topology.GRAPHS if kind != "none"]
 
 
 @st.composite

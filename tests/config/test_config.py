@@ -13,15 +13,15 @@ from pgfl.algorithms.algorithms import PGFL, ExactMixing, FedAvg, OneStep
 from pgfl.algorithms.client_rules import LinearisedStep, ProximalStep
 from pgfl.cli.account import account
 from pgfl.config import Config, Decay, load, parse, presets, to_toml, warnings
-from pgfl.config.data import fingerprint
+from pgfl.config.fingerprint import fingerprint
 from pgfl.config.schema import (
-    DATA_SECTIONS,
+    DATA,
     AlgorithmSettings,
     GraphSettings,
     MnistData,
-    ObjectiveSettings,
     PrivacySettings,
     SyntheticData,
+    objective_section,
 )
 from pgfl.errors import ConfigError
 from pgfl.federation.mnist import mnist_federation
@@ -318,8 +318,8 @@ OPTIONS = ("rounds", "runs", "record_every", "metrics", "engine", "threads")
     ("section", "stated", "fewest"),
     [
         (PrivacySettings, fields_of(Privacy), 14),
-        *((ObjectiveSettings, fields_of(kind), 2) for kind in (Ridge, Logistic)),
-        (ObjectiveSettings, fields_of(Huber), 3),
+        *((objective_section(), fields_of(kind), 2) for kind in (Ridge, Logistic)),
+        (objective_section(), fields_of(Huber), 3),
         *((AlgorithmSettings, fields_of(kind), 2) for kind in (PGFL, ExactMixing, OneStep, FedAvg)),
         *((GraphSettings, fields_of(kind), 1) for kind in (PGFL, OneStep, FedAvg)),
         (SyntheticData, parameters_of(synthetic_regression), 10),
@@ -342,8 +342,8 @@ def test_config_and_python_have_the_same_defaults(section, stated, fewest):
 # ------------------------------------------------------------------------------------------------- malformed configs
 
 SECTIONS = {
-    "": Config, "graph": GraphSettings, "objective": ObjectiveSettings, "algorithm": AlgorithmSettings,
-    "privacy": PrivacySettings, "data": next(iter(DATA_SECTIONS.values())),
+    "": Config, "graph": GraphSettings, "objective": objective_section(), "algorithm": AlgorithmSettings,
+    "privacy": PrivacySettings, "data": DATA[next(iter(DATA))],
 }  # fmt: skip
 KEYS = sorted({*SECTIONS, "clusters", *(name for section in SECTIONS.values() for name in section.model_fields)})
 WORDS = ["all", "table", "mnist", "ridge", "huber", "random", "edges", "fedavg", "secure", "none", "", "ü\n", "<x>"]

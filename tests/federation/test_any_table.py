@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from pgfl import Column, Federation
 from pgfl.config import parse
-from pgfl.config.data import federations
 from pgfl.config.starter import InitOptions, draft_config
 from pgfl.errors import PgflError
 from pgfl.federation.survey import survey
@@ -105,7 +104,7 @@ def test_any_table_is_described_and_its_first_config_runs_or_says_why_not(tmp_pa
         return
     config = parse(tomllib.loads(draft.text.replace("softmax", "logistic")))
     assert set(config.data.columns) <= {column.name for column in facts.columns}
-    made = attempted(lambda: federations(config)(0, None))
+    made = attempted(lambda: config.federations()(0, None))
     if isinstance(made, str):
         assert (
             "one label only" in made or facts.column(facts.target).missing or "Two features would be called" in made

@@ -8,7 +8,7 @@ import pytest
 
 from pgfl import PGFL, Column, Federation, Huber, Privacy, Ridge, train
 from pgfl.config import parse
-from pgfl.config.data import expected_extent, federations, fingerprint
+from pgfl.config.fingerprint import fingerprint
 from pgfl.errors import ConfigError, DataError, PgflError, PrivacyError
 from pgfl.experiment import run
 from pgfl.federation.columns import NumberColumn
@@ -254,15 +254,15 @@ class TestConfigs:
         return {"rounds": 3, "data": data}
 
     def test_a_config_reads_what_python_reads(self, settings):
-        made = federations(parse(settings))(0, None)
+        made = parse(settings).federations()(0, None)
         assert np.array_equal(made.features, read().features)
         assert made.encoding == read().encoding
 
     def test_the_memory_estimate_counts_encoded_features(self, settings):
         settings["data"]["intercept"] = True
-        assert expected_extent(parse(settings)) == (3, 4, 7, 6)
+        assert parse(settings).data.expected_extent() == (3, 4, 7, 6)
         settings["data"]["columns"]["sex"] = {"categories": "data"}
-        assert expected_extent(parse(settings)).dimension == federations(parse(settings))(0, None).dimension == 8
+        assert parse(settings).data.expected_extent().dimension == parse(settings).federations()(0, None).dimension == 8
 
     def test_the_fingerprint_follows_declarations_and_names(self, settings):
         first = fingerprint(parse(settings), of_records=False)

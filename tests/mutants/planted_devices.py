@@ -473,7 +473,7 @@ ACCEPTED = (
         "a training for another task is refused by looking at the labels",
         "Asking for logistic regression tells whether a label is not 0 or 1.",
         "Participant._check",
-        "TASK_OF[kind] != self.settings.task",
+        "task_of(kind) != self.settings.task",
         "not training.build_objective(cluster).suitable(self.samples.targets).all()",
         (ACCEPTANCE + "test_another_task_is_refused_by_declarations_whatever_the_labels_are",),
     ),

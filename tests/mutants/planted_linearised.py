@@ -124,8 +124,8 @@ LINEARISED: tuple[Mutant, ...] = (
         "the compiled kernels take norm-constrained ridge for plain ridge",
         "They know no projection.",
         "_settings",
-        "KINDS.get(type(objective), -1) if free else -1",
-        "KINDS.get(type(objective), -1)",
+        "compiled_form(objective) if objective.domain is None else None",
+        "compiled_form(objective)",
         ("tests/simulate/compiled/test_engine.py::test_what_the_kernels_do_not_know_is_computed_all_the_same",),
     ),
     Mutant(

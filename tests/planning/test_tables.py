@@ -10,7 +10,6 @@ import pytest
 
 from pgfl import Privacy, train
 from pgfl.config import load, parse
-from pgfl.config.data import federations
 from pgfl.errors import ConfigError
 from pgfl.planning import planner
 from pgfl.planning import twin as twins
@@ -80,7 +79,7 @@ def predicted_and_reached(config, facts):
     for seed in range(RUNS):
         budget = {"epsilon": facts.epsilon, "zeta": settings.zeta, "max_releases": settings.releases}
         privacy = Privacy(**budget, index="release", x_norm=settings.x_norm, noise="seeded", trust=facts.trust)
-        made = federations(config.model_copy(update={"seed": seed}))(0, None)
+        made = config.model_copy(update={"seed": seed}).federations()(0, None)
         result = train(
             made, settings.algorithm, settings.objective, rounds=settings.rounds, privacy=privacy, seed=seed,
             metrics=[measure], record_every=settings.rounds,
@@ -104,7 +103,7 @@ FEW = [("diabetes", 8.0, "local"), ("breast_cancer", 8.0, "site"), ("fair", 4.0,
 
 def test_a_twin_of_a_table_has_its_places_and_rows_of_its_length(configs):
     config = configs["breast_cancer"]
-    facts, real = facts_of(config), federations(config)(0, None)
+    facts, real = facts_of(config), config.federations()(0, None)
     made = [twin(facts, seed) for seed in range(1, 7)]
     assert (made[0].client_server == real.client_server).all() and (made[0].client_cluster == real.client_cluster).all()
     assert abs(made[0].counts - real.counts).max() <= 1

@@ -24,7 +24,7 @@ from sklearn.utils.estimator_checks import check_estimator
 
 from pgfl import PGFL, Huber, train
 from pgfl.errors import BudgetSpent, MissingExtra, PrivacyError, UsageError
-from pgfl.objectives import KINDS
+from pgfl.objectives import OBJECTIVES
 from pgfl.privacy.accounting import exact_epsilon, exact_rho
 from pgfl.sklearn import PGFLClassifier, PGFLRegressor, PrivacyAccount
 
@@ -267,7 +267,7 @@ def test_more_than_two_classes_are_learnt_by_softmax():
     X, y = load_iris(return_X_y=True)
     labels = np.array(["setosa", "versicolor", "virginica"])[y]
     model = PGFLClassifier()
-    if "softmax" not in KINDS:
+    if "softmax" not in OBJECTIVES:
         with pytest.raises(ValueError, match="Only binary classification is supported"):
             model.fit(X, labels)
         return

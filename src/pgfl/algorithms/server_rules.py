@@ -61,9 +61,9 @@ class ServerRule(ABC):
     `personalised`: a server keeps one model per cluster; otherwise one for all clients. `starts_everywhere`: all
     servers have a model before the first round. `publishes_last_round`: neighbours receive the model of the previous
     round instead of this round's estimate. `plain_average`: a round multiplies differences between servers by the
-    mixing weights and nothing else. `exact`: it removes the bias of that average, at τ = 0 and if all clients take part.
-    `compiled_form` names the kernels that compute the same; `pure` methods are functions of arrays alone, which JAX may
-    trace (a subclass inherits neither).
+    mixing weights and nothing else. `exact`: it removes the bias of that average, where τ = 0 and all clients take
+    part. `compiled_form` names the kernels that compute the same; `pure` methods are functions of arrays alone, which
+    JAX may trace (a subclass inherits neither).
     """
 
     personalised: bool = True

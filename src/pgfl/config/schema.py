@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, cast
 
@@ -24,6 +24,7 @@ from pgfl.algorithms import schedules as training_defaults
 from pgfl.algorithms.algorithms import ALGORITHMS, PGFL, Algorithm, FedAvg
 from pgfl.algorithms.client_rules import CLIENT_RULES
 from pgfl.algorithms.schedules import Decaying, Stop
+from pgfl.arrays import Ints
 from pgfl.config.mnist_data import MnistData
 from pgfl.config.section import (
     MOST,
@@ -40,7 +41,8 @@ from pgfl.config.section import (
 from pgfl.config.synthetic_data import SyntheticData
 from pgfl.config.table_data import TableData
 from pgfl.errors import ConfigError
-from pgfl.federation.graphs import GRAPHS, Mixing
+from pgfl.federation.federation import Federation
+from pgfl.federation.graphs import GRAPHS, Graph, Mixing
 from pgfl.objectives import OBJECTIVES, BatchedObjective
 from pgfl.privacy import rules
 from pgfl.privacy.budget import Guarantee, Index
@@ -382,6 +384,14 @@ class Config(Section):
     privacy: Annotated[PrivacySettings, AfterValidator(_with_noise)] = Field(
         default_factory=PrivacySettings, validate_default=True
     )
+
+    def federations(self) -> Callable[[int, Sequence[int] | None], Federation]:
+        """The federation of every run, or its part at some servers, as a function of both."""
+        return self.data.federations(self)
+
+    def shapes(self) -> Callable[[int], tuple[Graph, Ints]]:
+        """By run, the server graph and how much data each server has (rows, or clients), without the data."""
+        return self.data.shapes(self)
 
     @model_validator(mode="after")
     def _folds_are_runs(self) -> Self:

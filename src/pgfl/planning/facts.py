@@ -233,7 +233,7 @@ def with_endless_data(facts: Facts) -> float:
 def _table(config: Config, spread: float | None) -> dict[str, Any]:
     """Of a table: who is where, with how many records, and what is declared of its columns."""
     data = config.data
-    graph, at_servers = data.shapes(config)(0)
+    graph, at_servers = config.shapes()(0)
     columns, places = data.placed_clients(config)
     test, folds = getattr(data, "test", None), data.cross_validation
     training = 1.0 - test if isinstance(test, float) else 1.0 - 1.0 / folds if folds else 1.0

@@ -89,7 +89,7 @@ class DebugEngine(Engine):
             own = slice(place, place + 1)
             with self._stage("settle", place):
                 received = state.server_models[pair : pair + 1]
-                state.duals[own] = self.algorithm.settle(state.duals[own], received, state.released[own])
+                state.duals[own] = self.algorithm.client_rule.settle(state.duals[own], received, state.released[own])
 
     def _solved(self, part: Part) -> AnyArray:
         """Return the clean models of those who take part, within their tolerances."""
@@ -100,7 +100,7 @@ class DebugEngine(Engine):
             received, dual = state.server_models[pair : pair + 1], state.duals[place : place + 1]
             problem = block.problem(np.array([place - block.clients.start]))
             with self._stage("solve", place):
-                step = self.algorithm.client_step(problem, received, dual, lambda model: model)
+                step = self.algorithm.client_rule.step(problem, received, dual, lambda model: model)
                 models.append(np.asarray(step.model))
                 errors.append(np.max(step.error))
         solutions = np.concatenate(models)
@@ -126,7 +126,7 @@ class DebugEngine(Engine):
         for i, place in enumerate(part.flat.tolist()):
             with self._stage("aggregate", place):
                 dual = self.state.duals[place : place + 1]
-                contributions.append(self.algorithm.contribution(released[i : i + 1], dual))
+                contributions.append(self.algorithm.client_rule.contribution(released[i : i + 1], dual))
         with self._stage("aggregate"):
             return eq.server_aggregation(np.concatenate(contributions), part.mean)
 

@@ -95,7 +95,7 @@ class Task:
 
 def tasks(config: Config, models: Mapping[str, AnyFloats]) -> list[Task]:
     """The pictures of every cluster of a training on digits; the first test images of either label, every time."""
-    federation = config.data.federations(config)(0, None)
+    federation = config.federations()(0, None)
     found = []
     for cluster, model in models.items():
         test = (federation.tests or {})[cluster]

@@ -19,7 +19,7 @@ import numpy as np
 
 from pgfl.algorithms.accuracy import MOST_STEPS, Refusal, Terms
 from pgfl.algorithms.roles import Client, RoundRequest
-from pgfl.config.schema import ObjectiveSettings
+from pgfl.config.schema import objective_section
 from pgfl.errors import NetworkError
 from pgfl.network.agreement import Training
 from pgfl.network.client import accounts as acceptance
@@ -32,7 +32,7 @@ from pgfl.network.protocol.streams import Ended
 from pgfl.objectives import Bounds
 from pgfl.privacy import noise
 
-TOLERANCE_IS_SENT = "tolerance" in ObjectiveSettings.model_fields
+TOLERANCE_IS_SENT = "tolerance" in objective_section().model_fields
 LONGEST_LOCAL_STEPS = 200  # a client without a cap would work on more for minutes
 COUNTED = {  # branch → "module:Class.method", called once each time the branch is reached
     "solve": "pgfl.algorithms.accuracy:PrimalPromise.solve",
