@@ -117,11 +117,14 @@ def test_report_and_lab_never_reach_into_an_engine(room):
 
 def test_public_names_are_these():
     assert pgfl.__all__ == [
-        "PGFL", "Bounds", "ClientData", "Column", "Comparison", "Decaying", "ExactMixing", "Facts", "FedAvg",
-        "Federation", "Graph", "Hinge", "Huber", "Logistic", "MarginObjective", "Model", "Objective", "Observer",
-        "OneStep",
-        "Privacy", "Result", "Ridge", "Softmax", "TestSet", "mnist_federation", "plan",
-        "synthetic_regression", "train",
+        "PGFL", "Algorithm", "Bounds", "BudgetSpent", "Checkpoints", "ClientData", "ClientRule", "Column",
+        "Comparison", "ConfigError", "DataError", "Decaying", "Diverged", "ExactDiffusion", "ExactMixing", "Facts",
+        "FedAvg", "Federation", "GradientSteps", "Graph", "Hinge", "Huber", "Interrupted", "KernelError",
+        "LedgerError", "LinearisedStep", "Logistic", "MarginObjective", "MissingExtra", "Model",
+        "NeighbourhoodAverage", "NetworkError", "Objective", "Observer", "OneStep", "OneStepUpdate", "Pair",
+        "PgflError", "Privacy", "PrivacyError", "ProximalStep", "Result", "ResultError", "Ridge", "ServerRule",
+        "Softmax", "SolverError", "TestSet", "TopologyError", "UsageError", "load_config", "mnist_federation",
+        "plan", "run", "synthetic_regression", "train",
     ]  # fmt: skip
     for name in pgfl.__all__:
         assert getattr(pgfl, name) is not None

@@ -7,8 +7,29 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pgfl.algorithms.algorithms import PGFL, ExactMixing, FedAvg, OneStep
+    from pgfl.algorithms.algorithms import PGFL, Algorithm, ExactMixing, FedAvg, OneStep, Pair
+    from pgfl.algorithms.client_rules import ClientRule, GradientSteps, LinearisedStep, ProximalStep
     from pgfl.algorithms.schedules import Decaying
+    from pgfl.algorithms.server_rules import ExactDiffusion, NeighbourhoodAverage, OneStepUpdate, ServerRule
+    from pgfl.config.files import load as load_config
+    from pgfl.errors import (
+        BudgetSpent,
+        ConfigError,
+        DataError,
+        Diverged,
+        Interrupted,
+        KernelError,
+        LedgerError,
+        MissingExtra,
+        NetworkError,
+        PgflError,
+        PrivacyError,
+        ResultError,
+        SolverError,
+        TopologyError,
+        UsageError,
+    )
+    from pgfl.experiment import run
     from pgfl.federation.declarations import Column
     from pgfl.federation.federation import ClientData, Federation, TestSet
     from pgfl.federation.graphs import Graph
@@ -21,66 +42,148 @@ if TYPE_CHECKING:
     from pgfl.results.comparison import Comparison
     from pgfl.results.model import Model
     from pgfl.results.result import Result
+    from pgfl.simulate.checkpoint import Checkpoints
     from pgfl.simulate.observers import Observer
     from pgfl.simulate.training import train
 
 __version__ = "0.1.0"
 __all__ = [
     "PGFL",
+    "Algorithm",
     "Bounds",
+    "BudgetSpent",
+    "Checkpoints",
     "ClientData",
+    "ClientRule",
     "Column",
     "Comparison",
+    "ConfigError",
+    "DataError",
     "Decaying",
+    "Diverged",
+    "ExactDiffusion",
     "ExactMixing",
     "Facts",
     "FedAvg",
     "Federation",
+    "GradientSteps",
     "Graph",
     "Hinge",
     "Huber",
+    "Interrupted",
+    "KernelError",
+    "LedgerError",
+    "LinearisedStep",
     "Logistic",
     "MarginObjective",
+    "MissingExtra",
     "Model",
+    "NeighbourhoodAverage",
+    "NetworkError",
     "Objective",
     "Observer",
     "OneStep",
+    "OneStepUpdate",
+    "Pair",
+    "PgflError",
     "Privacy",
+    "PrivacyError",
+    "ProximalStep",
     "Result",
+    "ResultError",
     "Ridge",
+    "ServerRule",
     "Softmax",
+    "SolverError",
     "TestSet",
+    "TopologyError",
+    "UsageError",
+    "load_config",
     "mnist_federation",
     "plan",
+    "run",
     "synthetic_regression",
     "train",
 ]
 
 _HOMES = {
+    "pgfl.algorithms.algorithms": (
+        "PGFL",
+        "Algorithm",
+        "ExactMixing",
+        "FedAvg",
+        "OneStep",
+        "Pair",
+    ),
+    "pgfl.algorithms.client_rules": (
+        "ClientRule",
+        "GradientSteps",
+        "LinearisedStep",
+        "ProximalStep",
+    ),
+    "pgfl.algorithms.schedules": ("Decaying",),
+    "pgfl.algorithms.server_rules": (
+        "ExactDiffusion",
+        "NeighbourhoodAverage",
+        "OneStepUpdate",
+        "ServerRule",
+    ),
+    "pgfl.config.files": ("load_config",),
+    "pgfl.errors": (
+        "BudgetSpent",
+        "ConfigError",
+        "DataError",
+        "Diverged",
+        "Interrupted",
+        "KernelError",
+        "LedgerError",
+        "MissingExtra",
+        "NetworkError",
+        "PgflError",
+        "PrivacyError",
+        "ResultError",
+        "SolverError",
+        "TopologyError",
+        "UsageError",
+    ),
+    "pgfl.experiment": ("run",),
     "pgfl.federation.declarations": ("Column",),
-    "pgfl.algorithms.algorithms": ("PGFL", "ExactMixing", "FedAvg", "OneStep"),
+    "pgfl.federation.federation": (
+        "ClientData",
+        "Federation",
+        "TestSet",
+    ),
+    "pgfl.federation.graphs": ("Graph",),
     "pgfl.federation.mnist": ("mnist_federation",),
     "pgfl.federation.synthetic": ("synthetic_regression",),
-    "pgfl.federation.federation": ("ClientData", "Federation", "TestSet"),
-    "pgfl.objectives": ("Bounds", "Hinge", "Huber", "Logistic", "MarginObjective", "Objective", "Ridge", "Softmax"),
+    "pgfl.objectives": (
+        "Bounds",
+        "Hinge",
+        "Huber",
+        "Logistic",
+        "MarginObjective",
+        "Objective",
+        "Ridge",
+        "Softmax",
+    ),
     "pgfl.planning.facts": ("Facts",),
     "pgfl.planning.planner": ("plan",),
     "pgfl.privacy.request": ("Privacy",),
     "pgfl.results.comparison": ("Comparison",),
     "pgfl.results.model": ("Model",),
     "pgfl.results.result": ("Result",),
-    "pgfl.algorithms.schedules": ("Decaying",),
-    "pgfl.federation.graphs": ("Graph",),
+    "pgfl.simulate.checkpoint": ("Checkpoints",),
     "pgfl.simulate.observers": ("Observer",),
     "pgfl.simulate.training": ("train",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+_NAMED_THERE = {"load_config": "load"}
 
 
 def __getattr__(name: str) -> object:
     if name not in _HOME_OF:
         raise AttributeError(f"module 'pgfl' has no attribute {name!r}")
-    value = getattr(import_module(_HOME_OF[name]), name)
+    value = getattr(import_module(_HOME_OF[name]), _NAMED_THERE.get(name, name))
     globals()[name] = value
     return value
 

@@ -126,10 +126,10 @@ class ObjectiveSettings(Section):
 
 
 @cache
-def objective_section(kinds: frozenset[str] = frozenset()) -> type[ObjectiveSettings]:
+def objective_section(*kinds: str) -> type[ObjectiveSettings]:
     """[objective] with the keys of the package's own losses and those of other packages' `kinds`."""
     keys: dict[str, Any] = {}
-    for kind in (*OBJECTIVES.built_in, *sorted(kinds)):
+    for kind in (*OBJECTIVES.built_in, *kinds):
         keys |= declared_keys(OBJECTIVES[kind], BatchedObjective.__dataclass_fields__)
     optional: dict[str, Any] = {name: (of_type | None, None) for name, (of_type, _) in keys.items()}
     cluster = create_model("ClusterObjective", __base__=ClusterObjective, **optional, tolerance=(Positive | None, None))
@@ -148,7 +148,7 @@ def default_objective() -> ObjectiveSettings:
 def _objective_of_kind(values: object, handler: ValidatorFunctionWrapHandler) -> ObjectiveSettings:
     if isinstance(values, ObjectiveSettings):
         return values
-    return objective_section(named_in(values, OBJECTIVES)).model_validate(values)
+    return objective_section(*named_in(values, OBJECTIVES)).model_validate(values)
 
 
 ObjectiveTable = Annotated[SerializeAsAny[ObjectiveSettings], WrapValidator(_objective_of_kind)]
@@ -247,10 +247,10 @@ CLIENT_KEYS = ("rho", "full_records")
 
 
 @cache
-def algorithm_section(kinds: frozenset[str], clients: frozenset[str]) -> type[AlgorithmSettings]:
+def algorithm_section(kinds: tuple[str, ...], clients: tuple[str, ...]) -> type[AlgorithmSettings]:
     """[algorithm] with the keys of other packages' algorithms and client rules."""
     keys: dict[str, Any] = {}
-    for kind in (*(ALGORITHMS[name] for name in sorted(kinds)), *(CLIENT_RULES[name] for name in sorted(clients))):
+    for kind in (*(ALGORITHMS[name] for name in kinds), *(CLIENT_RULES[name] for name in clients)):
         keys |= declared_keys(kind, (*AlgorithmSettings.model_fields, "mixing"))
     return create_model("AlgorithmSettings", __base__=AlgorithmSettings, **keys) if keys else AlgorithmSettings
 

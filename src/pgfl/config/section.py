@@ -66,14 +66,14 @@ def declared_keys(kind: type, known: Iterable[str] = ()) -> dict[str, Any]:
     }
 
 
-def named_in(values: object, registry: Registry[Any], key: str = "kind") -> frozenset[str]:
-    """The kinds that a table and its `clusters` name, as far as other packages have registered them."""
+def named_in(values: object, registry: Registry[Any], key: str = "kind") -> tuple[str, ...]:
+    """The kinds that a table and its `clusters` name and other packages have registered, sorted."""
     if not isinstance(values, Mapping):
-        return frozenset()
+        return ()
     clusters = values.get("clusters")
     tables = [values, *(clusters.values() if isinstance(clusters, Mapping) else ())]
     found = [table.get(key) for table in tables if isinstance(table, Mapping)]
-    return frozenset(str(name) for name in found if name in registry and name not in registry.built_in)
+    return tuple(sorted({str(name) for name in found if name in registry and name not in registry.built_in}))
 
 
 class Extent(NamedTuple):
