@@ -6,40 +6,37 @@ Histories are in linear units, one number per run. Measures on held-out rows are
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from pgfl.arrays import AnyFloats, Array, Bools, Floats, Ints
 from pgfl.errors import ConfigError
 from pgfl.objectives.interface import Objective, Task
-
-REGRESSION = ("r2", "mae", "rmse")
-CLASSIFICATION = ("accuracy", "auc", "log_loss")
-MEASURES = (*REGRESSION, *CLASSIFICATION)
-IN_UNITS_OF_THE_TARGET = ("mae", "rmse")
-LOWER_IS_BETTER = ("mae", "rmse", "log_loss")
+from pgfl.registry import Registry
 
 
-def of_task(task: Task) -> tuple[str, ...]:
-    """The measures of a task, the most important first.
+@dataclass(frozen=True)
+class Measure:
+    """How well predictions fit the targets of held-out rows: a metric of models that other packages can register.
 
-    >>> of_task("regression"), of_task("multiclass")
-    (('r2', 'mae', 'rmse'), ('accuracy', 'auc', 'log_loss'))
+    `of` makes one number per model of predictions (rows, models), or of the probabilities (rows, models, C) of C
+    labels, and targets (rows); `trivial` is the same of the best constant prediction. `tasks` are those it is for.
+    `defined` says whether the targets of some rows define it. `of_margins`, where it is given, takes margins in place
+    of predictions, or returns None to leave them to `of`. `label` is what reports call it.
     """
-    return REGRESSION if task == "regression" else CLASSIFICATION
+
+    of: Callable[[AnyFloats, AnyFloats], Floats]
+    trivial: Callable[[AnyFloats], float]
+    tasks: tuple[Task, ...] = ("regression",)
+    lower_is_better: bool = False
+    in_target_unit: bool = False
+    defined: Callable[[AnyFloats], bool] = lambda targets: len(targets) >= 1
+    of_margins: Callable[[AnyFloats, AnyFloats], Floats | None] | None = None
+    label: str = ""
 
 
-def check_wanted(wanted: Iterable[str], objectives: Sequence[Objective]) -> None:
-    """Raise if a measure is named that belongs to none of the objectives' tasks; all of them mean those of the task."""
-    named = [name for name in wanted if name in MEASURES]
-    possible = {name for objective in objectives for name in of_task(objective.task)}
-    if len(set(named)) < len(MEASURES) and (wrong := [name for name in named if name not in possible]):
-        kinds = " and ".join(sorted({objective.kind for objective in objectives}))
-        task = "regression" if wrong[0] in REGRESSION else "classification"
-        raise ConfigError(
-            f"The metric {wrong[0]} measures {task}, which {kinds} is not; take it out of `metrics`, or choose from "
-            f"{', '.join(name for name in MEASURES if name in possible)}."
-        )
+CLASSES: tuple[Task, ...] = ("classification", "multiclass")
 
 
 def margins(models: AnyFloats, features: AnyFloats) -> AnyFloats:
@@ -48,25 +45,6 @@ def margins(models: AnyFloats, features: AnyFloats) -> AnyFloats:
     classes = models.shape[1] // dimension
     found = features @ models.astype(features.dtype, copy=False).reshape(-1, dimension).T
     return found if classes == 1 else found.reshape(rows, -1, classes)
-
-
-def measured(name: str, objective: Objective, margins: AnyFloats, targets: AnyFloats) -> Floats:
-    """One measure of every model, from the margins of the rows."""
-    if not defined(name, targets):
-        return np.full(margins.shape[1], np.nan)
-    if name == "accuracy":
-        return hits(margins, targets) / len(targets)
-    if name == "auc" and margins.ndim == 2:
-        return auc(margins, targets)
-    with np.errstate(over="ignore", invalid="ignore"):
-        return MEASURE[name](np.asarray(objective.predict(margins)), targets)
-
-
-def defined(name: str, targets: AnyFloats) -> bool:
-    """Whether the targets define a measure: R² needs two rows, the AUC two classes."""
-    if name == "auc":
-        return len(np.unique(targets)) > 1
-    return len(targets) >= (2 if name == "r2" else 1)
 
 
 def r2(predictions: AnyFloats, targets: AnyFloats) -> Floats:
@@ -126,28 +104,98 @@ def log_loss(probabilities: AnyFloats, targets: AnyFloats) -> Floats:
     return np.asarray(-np.log(np.clip(chance, eps, 1.0 - eps)).mean(axis=0, dtype=np.float64))
 
 
-MEASURE: dict[str, Callable[[AnyFloats, AnyFloats], Floats]] = {
-    "r2": r2,
-    "mae": mae,
-    "rmse": rmse,
-    "auc": auc,
-    "log_loss": log_loss,
-}
+def _shares(targets: AnyFloats) -> Floats:
+    return np.asarray(np.unique(targets, return_counts=True)[1] / len(targets))
+
+
+def _of_mean(measure: Callable[[AnyFloats, AnyFloats], Floats]) -> Callable[[AnyFloats], float]:
+    """The measure of the rows' own mean."""
+    return lambda targets: float(measure(np.full((len(targets), 1), targets.mean(dtype=np.float64)), targets)[0])
+
+
+def _entropy(targets: AnyFloats) -> float:
+    """The log loss of the shares of the classes."""
+    shares = _shares(targets)
+    return float(-(shares * np.log(shares)).sum())
+
+
+def _accuracy(scores: AnyFloats, targets: AnyFloats) -> Floats:
+    return np.asarray(hits(scores, targets) / len(targets))
+
+
+MEASURES = Registry[Measure](
+    "metrics",
+    "metric",
+    {
+        "r2": Measure(r2, _of_mean(r2), defined=lambda targets: len(targets) >= 2),
+        "mae": Measure(mae, _of_mean(mae), lower_is_better=True, in_target_unit=True),
+        "rmse": Measure(rmse, _of_mean(rmse), lower_is_better=True, in_target_unit=True),
+        "accuracy": Measure(
+            lambda chances, targets: _accuracy(chances - 0.5 if chances.ndim == 2 else chances, targets),
+            lambda targets: float(_shares(targets).max()),
+            CLASSES,
+            of_margins=_accuracy,
+        ),
+        "auc": Measure(
+            auc,
+            lambda targets: 0.5,
+            CLASSES,
+            defined=lambda targets: len(np.unique(targets)) > 1,
+            of_margins=lambda margins, targets: auc(margins, targets) if margins.ndim == 2 else None,
+        ),
+        "log_loss": Measure(log_loss, _entropy, CLASSES, lower_is_better=True),
+    },
+)
+"""The measures of predictions, the most important of a task first."""
+
+OF_CLASSES = ("accuracy", "auc", "log_loss")
+
+
+def of_task(task: Task) -> tuple[str, ...]:
+    """The measures of a task, the most important first.
+
+    >>> of_task("regression")[:3], of_task("multiclass")[:3]
+    (('r2', 'mae', 'rmse'), ('accuracy', 'auc', 'log_loss'))
+    """
+    return tuple(name for name in MEASURES if task in MEASURES[name].tasks)
+
+
+def measured(name: str, objective: Objective, margins: AnyFloats, targets: AnyFloats) -> Floats:
+    """One measure of every model, from the margins of the rows."""
+    measure = MEASURES[name]
+    if not measure.defined(targets):
+        return np.full(margins.shape[1], np.nan)
+    found = None if measure.of_margins is None else measure.of_margins(margins, targets)
+    if found is not None:
+        return found
+    with np.errstate(over="ignore", invalid="ignore"):
+        return measure.of(np.asarray(objective.predict(margins)), targets)
 
 
 def baseline(name: str, targets: AnyFloats) -> float:
-    """A measure of the trivial prediction: the rows' own mean, their majority, or the shares of their classes."""
-    if not defined(name, targets):
-        return np.nan
-    if name in REGRESSION:
-        return float(MEASURE[name](np.full((len(targets), 1), targets.mean(dtype=np.float64)), targets)[0])
-    shares = np.unique(targets, return_counts=True)[1] / len(targets)
-    return {"accuracy": float(shares.max()), "auc": 0.5, "log_loss": float(-(shares * np.log(shares)).sum())}[name]
+    """A measure of the trivial prediction; not a number where the targets do not define it."""
+    return MEASURES[name].trivial(targets) if MEASURES[name].defined(targets) else np.nan
 
 
-DEFAULT_METRICS = ("nmsd", *MEASURES, "objective", "residuals", "disagreement")
+def check_wanted(wanted: Iterable[str], objectives: Sequence[Objective]) -> None:
+    """Raise if a measure is named that belongs to none of the objectives' tasks; all of them mean those of the task."""
+    named = [name for name in wanted if name in MEASURES]
+    possible = {name for objective in objectives for name in of_task(objective.task)}
+    if set(MEASURES.built_in) <= set(named):
+        return
+    if wrong := [name for name in named if name not in possible]:
+        kinds = " and ".join(sorted({objective.kind for objective in objectives}))
+        task = MEASURES[wrong[0]].tasks[0]
+        raise ConfigError(
+            f"The metric {wrong[0]} measures {task}, which {kinds} is not; take it out of `metrics`, or choose from "
+            f"{', '.join(name for name in MEASURES if name in possible)}."
+        )
+
+
+DEFAULT_METRICS = ("nmsd", *MEASURES.built_in, "objective", "residuals", "disagreement")
 """The metrics that `train` and a config record unless others are named, where the data and the task define them."""
-METRICS = (*DEFAULT_METRICS, "distance")
+OF_MODELS = ("nmsd", "objective", "residuals", "disagreement", "distance")
+"""Metrics that need no held-out rows."""
 
 
 def squared_norm(x: AnyFloats) -> AnyFloats:

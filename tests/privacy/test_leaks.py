@@ -16,7 +16,7 @@ from pgfl.federation.federation import ClientData, Federation, TestSet
 from pgfl.lab.audit.cases import huber
 from pgfl.lab.audit.planted_bugs import clean_dual
 from pgfl.lab.audit.subjects import Mechanism
-from pgfl.metrics import MEASURES, METRICS
+from pgfl.metrics import MEASURES
 from pgfl.privacy.noise import SecureNoise, SeededNoise
 from pgfl.results.arrays import SIMULATION_ONLY
 from pgfl.results.folder import RunFolder
@@ -29,6 +29,7 @@ from pgfl.simulate.options import Performance, TrainingOptions
 from pgfl.simulate.simulator import Simulator
 
 DIMENSION, ROUNDS, SIGMA, RHO = 20, 8, 0.02, 2.0
+METRICS = (*DEFAULT_METRICS, "distance")
 
 
 def planted(algorithm):

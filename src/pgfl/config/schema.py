@@ -43,6 +43,7 @@ from pgfl.config.table_data import TableData
 from pgfl.errors import ConfigError
 from pgfl.federation.federation import Federation
 from pgfl.federation.graphs import GRAPHS, Graph, Mixing
+from pgfl.metrics import MEASURES, OF_MODELS
 from pgfl.objectives import OBJECTIVES, BatchedObjective
 from pgfl.privacy import rules
 from pgfl.privacy.budget import Guarantee, Index
@@ -54,9 +55,7 @@ from pgfl.streams import SEED_LIMIT
 DEFAULT_DEGREE = 3.0
 TRAINED_BY_GRADIENT = "fedavg"
 
-Metric = Literal[
-    "nmsd", "r2", "mae", "rmse", "accuracy", "auc", "log_loss", "objective", "residuals", "disagreement", "distance"
-]
+Metric = Annotated[str, one_of(MEASURES, *OF_MODELS)]
 ObjectiveKind = Annotated[str, one_of(OBJECTIVES)]
 AlgorithmKind = Annotated[str, one_of(ALGORITHMS)]
 
@@ -367,7 +366,7 @@ class Config(Section):
     runs: Count = training_defaults.RUNS
     record_every: Count = training_defaults.RECORD_EVERY
     checkpoint_every: Annotated[int, Field(ge=0, le=MOST)] = 100
-    metrics: tuple[Metric, ...] = cast("tuple[Metric, ...]", training_defaults.METRICS)
+    metrics: tuple[Metric, ...] = training_defaults.METRICS
     dtype: Literal["float64", "float32"] = "float64"
     engine: Literal["auto", "numpy", "numba", "jax", "debug", "mpi", "mpi-numba"] = training_defaults.ENGINE
     threads: Count | None = training_defaults.THREADS

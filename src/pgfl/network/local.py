@@ -43,6 +43,7 @@ class LocalNetwork:
     quorum: dict[str, Any] = field(default_factory=dict)
     bounds: dict[str, Any] = field(default_factory=dict)
     record_noise: bool = False
+    limits: dict[str, Any] = field(default_factory=dict)
     own_privacy: dict[str, dict[str, Any]] = field(default_factory=dict)  # of clients that deviate from `privacy`
     ports: dict[str, int] = field(default_factory=dict)
     running: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
@@ -79,6 +80,7 @@ class LocalNetwork:
                 "fingerprint": identity.SiteCertificate.read(self.home(site) / identity.SITE_CERTIFICATE).fingerprint,
             },
             "privacy": self.privacy | self.own_privacy.get(client, {}),
+            "limits": self.limits or None,
         }  # fmt: skip
         if settings["privacy"].get("trust") == "masked":
             settings["roster"] = {"file": str(self._enrol(site, client, key).resolve())}

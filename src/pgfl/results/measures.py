@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from pgfl.arrays import AnyArray, AnyFloats, AnyInts, Floats
-from pgfl.metrics import LOWER_IS_BETTER
+from pgfl.metrics import MEASURES
 
 FEW_ROWS = 10
 
@@ -117,7 +117,7 @@ def useless(measures: Sequence[Measured]) -> list[str]:
     known = [each for each in measures if np.isfinite([each.whole.value, each.whole.baseline]).all()]
     better = [
         each.whole.value < each.whole.baseline
-        if each.name in LOWER_IS_BETTER
+        if each.name in MEASURES and MEASURES[each.name].lower_is_better
         else each.whole.value > each.whole.baseline
         for each in known
     ]

@@ -14,7 +14,7 @@ from pgfl.algorithms import schedules as default
 from pgfl.algorithms.schedules import Library, Participants, Stop, check_participants
 from pgfl.arrays import DTypeLike
 from pgfl.errors import ConfigError, UsageError
-from pgfl.metrics import METRICS
+from pgfl.metrics import MEASURES, OF_MODELS
 from pgfl.streams import SEED_LIMIT
 from pgfl.suggestions import kind_of, nearest
 
@@ -78,9 +78,9 @@ def as_metrics(metrics: Iterable[str]) -> tuple[str, ...]:
     if not isinstance(metrics, Iterable):
         raise UsageError(f'metrics takes names such as ["nmsd", "objective"]; got {kind_of(metrics)}.')
     names = tuple(metrics)
-    if unknown := [name for name in names if name not in METRICS]:
-        advice = nearest(unknown[0], METRICS)
-        raise ConfigError(f"Unknown metric {unknown[0]}{advice}; choose from {', '.join(METRICS)}.")
+    if unknown := [name for name in names if name not in OF_MODELS and name not in MEASURES]:
+        known = ("nmsd", *MEASURES, *OF_MODELS[1:])
+        raise ConfigError(f"Unknown metric {unknown[0]}{nearest(unknown[0], known)}; choose from {', '.join(known)}.")
     return names
 
 

@@ -21,7 +21,7 @@ from pgfl.algorithms.schedules import Library, Participants, Stop
 from pgfl.arrays import AnyArray, DTypeLike, Ints
 from pgfl.errors import PrivacyError, UsageError
 from pgfl.federation.federation import Federation
-from pgfl.metrics import LOWER_IS_BETTER, MEASURES, check_wanted
+from pgfl.metrics import MEASURES, check_wanted
 from pgfl.objectives import Objective, Ridge
 from pgfl.privacy.carried import Statement
 from pgfl.privacy.request import Privacy
@@ -167,7 +167,7 @@ FederationOfRun = Callable[[int], Federation]
 OwnersOfRun = Callable[[int], Ints | None]
 BATCH_ELEMENTS = 2**18  # elements of features that are run together: more do not stay in cache
 BETWEEN_REPORTS = 0.1  # seconds
-PROGRESS = ("nmsd", *MEASURES)
+PROGRESS = ("nmsd", *MEASURES.built_in)
 MEMORY_SHOWN = 2**30  # bytes; the progress display shows memory above this size
 
 
@@ -433,7 +433,7 @@ class _ResultBuilder:
             return
         cluster_ids, named = run.federation.cluster_ids, None if simulator.plan else self.client_ids
         cluster = network.client_cluster
-        tables = [one.measured(cluster, cluster_ids, named, one.name in LOWER_IS_BETTER) for one in found]
+        tables = [one.measured(cluster, cluster_ids, named, MEASURES[one.name].lower_is_better) for one in found]
         self.measures.append([table for table in tables if table is not None])
         if run.number == 0:
             self.held_out = points(simulator.recorder.held_out.tasks[number], self.models[-1], cluster_ids)

@@ -18,16 +18,25 @@ SPENDING = {
 }
 """The columns of the privacy table that are shown, and their labels."""
 
-LABELS = {
-    "nmsd": "NMSD",
-    "r2": "R²",
-    "mae": "MAE",
-    "rmse": "RMSE",
-    "accuracy": "accuracy",
-    "auc": "AUC",
-    "log_loss": "log loss",
-    "objective": "objective",
-}
+
+class _Labels(dict[str, str]):
+    def __missing__(self, name: str) -> str:
+        """What another package calls its metric."""
+        return (MEASURES[name].label if name in MEASURES else "") or name
+
+
+LABELS = _Labels(
+    {
+        "nmsd": "NMSD",
+        "r2": "R²",
+        "mae": "MAE",
+        "rmse": "RMSE",
+        "accuracy": "accuracy",
+        "auc": "AUC",
+        "log_loss": "log loss",
+        "objective": "objective",
+    }
+)
 """What a metric is called on the screen and on the page."""
 
 DECIMALS = ("r2", "auc", "log_loss")
@@ -73,7 +82,7 @@ def news(info: Mapping[str, Any]) -> str:
     'NMSD -10.00 dB  accuracy 91.4 %  spent ε 0.25  2.3 GiB'
     """
     parts: dict[str, tuple[str, Callable[[float], str]]] = {
-        **{name: (f"{LABELS[name]} {{}}", partial(figure, name)) for name in ("nmsd", *MEASURES)},
+        **{name: (f"{LABELS[name]} {{}}", partial(figure, name)) for name in ("nmsd", *MEASURES.built_in)},
         "epsilon": ("spent ε {}", short),
         "memory_gib": ("{} GiB", "{:.1f}".format),
     }

@@ -178,7 +178,7 @@ def _numbers(values: AnyFloats) -> list[float | None]:
     return [float(f"{value:.6g}") if np.isfinite(value) else None for value in values.tolist()]
 
 
-SHOWN = ("nmsd", *MEASURES, "objective")
+SHOWN = ("nmsd", *MEASURES.built_in, "objective")
 FIGURES = 3
 
 

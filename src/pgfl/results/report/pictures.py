@@ -22,7 +22,7 @@ from pgfl.drawing.plots import (
     cluster_colour,
     plot_svg,
 )
-from pgfl.metrics import CLASSIFICATION
+from pgfl.metrics import OF_CLASSES
 from pgfl.results.report.curves import MOST_CURVES
 from pgfl.results.report.figures import LABELS, figure
 from pgfl.results.result import Columns, Result
@@ -85,7 +85,7 @@ def pictures(result: Result) -> list[Picture]:
 
 
 def _classified(result: Result) -> set[str]:
-    return {cluster for each in result.measures if each.name in CLASSIFICATION for cluster in each.clusters}
+    return {cluster for each in result.measures if each.name in OF_CLASSES for cluster in each.clusters}
 
 
 def _regression(result: Result) -> list[Picture]:
