@@ -50,15 +50,10 @@ class Task:
         return self._scale(name) * measures.baseline(name, self.test.targets[slice(None) if rows is None else rows])
 
     def defines(self, name: str) -> bool:
-<<<<<<< HEAD
         """Return whether the measure belongs to this task and its rows define it."""
-        return name in measures.of_task(self.objective.task) and measures.defined(name, self.test.targets)
-=======
-        """Whether the measure belongs to this task and its rows define it."""
         return self.objective.task in measures.MEASURES[name].tasks and measures.MEASURES[name].defined(
             self.test.targets
         )
->>>>>>> 9e8c2f8 (Open metrics; train a package that registers one of every seam)
 
     def _scale(self, name: str) -> float:
         return self.target.unit if measures.MEASURES[name].in_target_unit else 1.0
