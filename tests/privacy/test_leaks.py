@@ -16,7 +16,7 @@ from pgfl.federation.federation import ClientData, Federation, TestSet
 from pgfl.lab.audit.cases import huber
 from pgfl.lab.audit.planted_bugs import clean_dual
 from pgfl.lab.audit.subjects import Mechanism
-from pgfl.metrics import MEASURES
+from pgfl.metrics import DEFAULT_METRICS, MEASURES
 from pgfl.privacy.noise import SecureNoise, SeededNoise
 from pgfl.results.arrays import SIMULATION_ONLY
 from pgfl.results.folder import RunFolder

@@ -195,7 +195,6 @@ def train(
     start: Result | None = None,
     new_clients: Sequence[str] = (),
     moved_records: bool | None = None,
-    observers: Sequence[Observer] = (),
 ) -> Result:
     """Train a model for every cluster of a federation.
 
