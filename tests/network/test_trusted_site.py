@@ -165,5 +165,5 @@ def test_clients_that_go_and_a_site_that_is_stopped_in_a_round_cost_nobody_twice
 
 
 def test_the_demonstration_refuses_what_it_cannot_show():
-    assert "did you mean site?" in refused("network", "demo", "--trust", "sight")
+    assert "'sight' is not one of" in refused("network", "demo", "--trust", "sight")
     assert "at least 2 clients" in refused("network", "demo", "--trust", "site", "--clients", "1")

@@ -52,11 +52,11 @@ class LazyGroup(TyperGroup):
     _listing = False
 
     def list_commands(self, ctx: Context) -> list[str]:
-        """All commands, in the table's order."""
+        """Return all commands, in the table's order."""
         return list(COMMANDS)
 
     def get_command(self, ctx: Context, cmd_name: str) -> Command | None:
-        """The command, imported unless only its one-liner is wanted."""
+        """Return the command, imported unless only its one-liner is wanted."""
         if cmd_name not in COMMANDS:
             return None
         module, help_line = COMMANDS[cmd_name]

@@ -98,7 +98,7 @@ def _kind(column: ColumnFacts) -> str:
 
 
 def values_text(column: ColumnFacts) -> str:
-    """The range of numbers, or the most frequent texts."""
+    """Return the range of numbers, or the most frequent texts."""
     strays = f"{', ' if column.low is not None else ''}{', '.join(column.strays)}" if column.strays else ""
     if column.kind in ("number", "mixed") and column.low is not None and column.high is not None:
         return f"{column.low:g} to {column.high:g}{strays}"
@@ -108,13 +108,13 @@ def values_text(column: ColumnFacts) -> str:
 
 
 def names_text(column: ColumnFacts) -> str:
-    """The most frequent texts."""
+    """Return the most frequent texts."""
     words = [word if len(word) <= 20 else word[:19] + "…" for word, _ in column.frequent[:4]]
     return ", ".join(words) + (", …" if column.distinct > 4 else "")
 
 
 def sparkline(counts: tuple[int, ...]) -> str:
-    """A histogram in eight heights.
+    """Return a histogram in eight heights.
 
     >>> sparkline((0, 1, 4, 8))
     '▁▂▅█'

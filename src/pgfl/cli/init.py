@@ -107,7 +107,7 @@ def init(
 
 
 def _planned(text: str, out: Path, expect: float | None) -> Plan:
-    """The plan for a drafted config, whose paths are relative to the file that it will be in."""
+    """Return the plan for a drafted config, whose paths are relative to the file that it will be in."""
     from pgfl.cli.shared import bar
     from pgfl.config import parse
     from pgfl.planning.planner import plan
@@ -118,7 +118,7 @@ def _planned(text: str, out: Path, expect: float | None) -> Plan:
 
 
 def _planned_text(planned: Plan, text: str) -> str:
-    """The draft with the plan's settings, and what the plan says on top."""
+    """Return the draft with the plan's settings, and what the plan says on top."""
     from pgfl.config import parse, to_toml
     from pgfl.planning.forecast import configured
 
@@ -138,7 +138,7 @@ def _write(out: Path, text: str, complete: bool) -> None:
 
 
 def _stated(bounds: list[str], categories: list[str], labels: str | None, target: str | None) -> dict[str, Column]:
-    """The declarations that are stated on the command line."""
+    """Return the declarations that are stated on the command line."""
     from pgfl.errors import ConfigError
     from pgfl.federation.declarations import Column
 

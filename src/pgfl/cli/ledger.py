@@ -111,7 +111,7 @@ def _at(delta: float | None) -> str:
 
 
 def _by_site(row: dict[str, Any]) -> bool:
-    """Whether a site added this noise: then the row stands in the account that the site keeps."""
+    """Return whether a site added this noise: then the row stands in the account that the site keeps."""
     return bool(row["trust"] == "site" and row["sigma"] > 0)
 
 
@@ -124,5 +124,5 @@ def _against(summary: dict[str, Any]) -> str:
 
 
 def _apart(summary: dict[str, Any]) -> str:
-    """The releases that are void or without noise."""
+    """Return the releases that are void or without noise."""
     return "".join(f", {summary[name]} {text}" for name, text in APART.items() if summary[name])

@@ -79,7 +79,7 @@ def _check(model: Model, table: TableFile, options: PredictOptions, probabilitie
 
 
 def _predicted(model: Model, table: Table, options: PredictOptions, probabilities: bool) -> Iterator[pl.DataFrame]:
-    """The table with its predictions, some rows at a time."""
+    """Yield the table with its predictions, some rows at a time."""
     import numpy as np
     import polars as pl
 

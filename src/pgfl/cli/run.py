@@ -93,7 +93,7 @@ def run(
 
 
 def _joined(engine: Engine | None, load: Callable[[], Config]) -> tuple[Communicator, Config]:
-    """The processes that a launcher started with this one, or this one alone; and the config."""
+    \"\"\"Return the processes that a launcher started with this one, or this one alone; and the config."""
     from pgfl.simulate.communicator import SINGLE_PROCESS
     from pgfl.simulate.mpi.communicator import world
     from pgfl.simulate.mpi.launcher import ALIASES, launched_size
@@ -115,7 +115,7 @@ def _config(
     finished: Path | None,
     rounds: int | None,
 ) -> Config:
-    """The config that is named, else that of the folder to go on with, else the default preset."""
+    """Return the config that is named, else that of the folder to go on with, else the default preset."""
     from pgfl.config import load
     from pgfl.results.folder import CONFIG
 
@@ -136,7 +136,7 @@ def _continued(
     finished: Path,
     rounds: int | None,
 ) -> Config:
-    """The config of a finished run, or the one that is named, for more rounds of it."""
+    """Return the config of a finished run, or the one that is named, for more rounds of it."""
     from pgfl.config import load
     from pgfl.errors import ResultError
     from pgfl.results.folder import CONFIG
@@ -170,7 +170,7 @@ def _with_kept_columns(data: DataSection, earlier: Result) -> DataSection:
 
 
 def _folder(out: Path | None, resume: bool, config: Config) -> Path:
-    """The folder that is named, if it may be used, or a new one."""
+    """Return the folder that is named, if it may be used, or a new one."""
     from pgfl.results.folder import check_folder, fresh_folder
 
     folder = out or fresh_folder(RESULTS, config.name)
@@ -179,7 +179,7 @@ def _folder(out: Path | None, resume: bool, config: Config) -> Path:
 
 
 def _result(config: Config, folder: Path, communicator: Communicator, resume: bool, quiet: bool) -> Result:
-    """The result of a run, or the one that its folder already holds."""
+    """Return the result of a run, or the one that its folder already holds."""
     from pgfl import experiment
     from pgfl.cli import shared as progress
     from pgfl.results.folder import RunFolder, checkpoint_folder, is_complete
@@ -198,7 +198,7 @@ def _result(config: Config, folder: Path, communicator: Communicator, resume: bo
 
 
 def _finished(folder: Path, communicator: Communicator) -> Result:
-    """The result of a run that has already ended; a missing page is written again."""
+    """Return the result of a run that has already ended; a missing page is written again."""
     from pgfl.results.report import PAGE, write
     from pgfl.results.result import Result
 

@@ -62,7 +62,7 @@ UNPROTECTED = "An infinite figure (null in JSON): a release left without noise, 
 
 
 def figure_text(value: object, digits: int = 6) -> str:
-    """A figure for people.
+    """Return a figure for people.
 
     >>> figure_text(0.125), figure_text(float("inf")), figure_text(20)
     ('0.125', '∞', '20')
@@ -73,7 +73,7 @@ def figure_text(value: object, digits: int = 6) -> str:
 
 
 def with_note(figures: Mapping[str, Any], note: str) -> dict[str, Any]:
-    """The figures, with a `note` where one of them is infinite."""
+    """Return the figures, with a `note` where one of them is infinite."""
     infinite = not all(map(math.isfinite, _numbers(figures)))
     return {**figures, "note": note} if infinite else dict(figures)
 
@@ -130,7 +130,7 @@ def bar(
 
 
 def rounds(*, shown: bool) -> AbstractContextManager[Progress | None]:
-    """The bar of a training."""
+    """Return the bar of a training."""
     return bar("round", "making the data and factoring the problems", figures, shown=shown)
 
 

@@ -63,7 +63,7 @@ def _rows(result: Result) -> list[tuple[str, str]]:
 
 
 def _measures(result: Result) -> Table | None:
-    """What was measured on held-out rows, each figure with that of a trivial prediction in brackets."""
+    """Return what was measured on held-out rows, each figure with that of a trivial prediction in brackets."""
     if not result.measures:
         return None
     table = Table(box=None, pad_edge=False)
@@ -77,7 +77,7 @@ def _measures(result: Result) -> Table | None:
 
 
 def _measured_rows(result: Result) -> list[tuple[str, list[Figure | None]]]:
-    """All clients, the clusters, and the worst and the median client."""
+    """Return all clients, the clusters, and the worst and the median client."""
     rows: list[tuple[str, list[Figure | None]]] = [("all clients", [each.whole for each in result.measures])]
     clusters = list(dict.fromkeys(cluster for each in result.measures for cluster in each.clusters))
     for cluster in clusters[:MOST_CLUSTERS] if len(clusters) > 1 else ():

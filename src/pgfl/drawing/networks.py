@@ -77,11 +77,11 @@ class DrawnNetwork:
         return 0.13 * self.spacing
 
     def client_radius(self, server: int) -> float:
-        """How large the clients of a server are drawn."""
+        """Return how large the clients of a server are drawn."""
         return float(self.spacing * min(0.045, 0.14 / max(self.sizes[server], 1) ** 0.5))
 
     def legend(self) -> tuple[list[tuple[str, str]], int]:
-        """The colours of the first clusters with their names, and how many more clusters there are."""
+        """Return the colours of the first clusters with their names, and how many more clusters there are."""
         shown = self.cluster_ids[:MOST_COLOURS]
         return [(cluster_colour(index), name) for index, name in enumerate(shown)], len(self.cluster_ids) - len(shown)
 
@@ -108,7 +108,7 @@ def server_places(servers: int, edges: AnyInts) -> Floats:
 
 
 def spacing_of(places: Floats) -> float:
-    """How much room a server has, from the distances to nearest neighbours."""
+    """Return how much room a server has, from the distances to nearest neighbours."""
     if len(places) == 1:
         return SIZE / 2
     apart = np.linalg.norm(places[:, None] - places[None], axis=-1)
@@ -125,7 +125,7 @@ def client_places(server: Floats, spacing: float, clients: int) -> Floats:
 
 
 def network_svg(network: DrawnNetwork) -> Markup | None:
-    """The picture, or None where there is too much to see."""
+    """Return the picture, or None where there is too much to see."""
     if network.too_large:
         return None
     places = network.servers
@@ -151,7 +151,7 @@ def _clients(network: DrawnNetwork) -> list[Dot]:
 
 
 def _edge(start: Floats, end: Floats, radius: float) -> list[str]:
-    """The ends of an edge, at the rims of its servers: these are drawn as empty circles, on any background."""
+    """Return the ends of an edge, at the rims of its servers: these are drawn as empty circles, on any background."""
     length = float(np.hypot(*(end - start)))
     inset = (end - start) * (min(radius / length, 0.5) if length else 0.0)
     return [f"{value:.1f}" for value in (*(start + inset), *(end - inset))]

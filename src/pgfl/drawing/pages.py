@@ -20,13 +20,13 @@ class Templates:
     package: str
 
     def rendered(self, template: str, **values: Any) -> Markup:
-        """A template, filled in."""
+        """Return a template, filled in."""
         from markupsafe import Markup
 
         return Markup(self._environment.get_template(template).render(**values))
 
     def trusted(self, asset: str) -> Markup:
-        """A file of the package, put into a page as it is."""
+        """Return a file of the package, put into a page as it is."""
         from markupsafe import Markup
 
         return Markup(self._text(asset))
@@ -79,7 +79,7 @@ def card(
     rows: Sequence[Row] = (),
     pictures: Sequence[Drawn] = (),
 ) -> str:
-    """The HTML of a card. It brings its own style, fetches nothing, and takes the notebook's colours."""
+    """Return the HTML of a card. It brings its own style, fetches nothing, and takes the notebook's colours."""
     return DRAWING.rendered(
         "card.html.jinja",
         style=DRAWING.trusted("card.css"),
@@ -93,7 +93,7 @@ def card(
 
 
 def counted(number: int, noun: str) -> str:
-    """A number with its noun.
+    """Return a number with its noun.
 
     >>> counted(1, "client"), counted(1500, "row")
     ('1 client', '1,500 rows')

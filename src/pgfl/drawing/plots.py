@@ -21,7 +21,7 @@ INK, GREY = "#333333", "#8a8a8a"
 
 
 def cluster_colour(index: int) -> str:
-    """The colour of a cluster, the same in every picture."""
+    """Return the colour of a cluster, the same in every picture."""
     return CLUSTER_COLOURS[index % MOST_COLOURS]
 
 
@@ -64,13 +64,13 @@ class Axis:
 
     @classmethod
     def around(cls, values: AnyFloats, start: float, end: float) -> Axis:
-        """An axis that holds all values, with a margin."""
+        """Return an axis that holds all values, with a margin."""
         low, high = float(values.min()), float(values.max())
         margin = 0.04 * (high - low) or abs(high) * 0.05 or 1.0
         return cls(low - margin, high + margin, start, end)
 
     def __call__(self, value: float) -> float:
-        """The place of a value."""
+        """Return the place of a value."""
         return round(self.start + (value - self.low) / (self.high - self.low) * (self.end - self.start), 1)
 
     def ticks(self, wanted: int = 6) -> list[Tick]:
@@ -95,7 +95,7 @@ def plot_svg(
     paths: Sequence[Path] = (),
     dots: Sequence[Dot] = (),
 ) -> Markup:
-    """A plot of a given height: dashed lines, paths and dots over a grid."""
+    """Return a plot of a given height: dashed lines, paths and dots over a grid."""
     return DRAWING.rendered(
         "plot.svg.jinja",
         width=WIDTH,

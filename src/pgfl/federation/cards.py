@@ -12,12 +12,12 @@ from pgfl.federation.graphs import Graph
 
 
 def drawn_graph(graph: Graph) -> DrawnNetwork:
-    """A graph, ready to be drawn; servers are named by their numbers."""
+    """Return a graph, ready to be drawn; servers are named by their numbers."""
     return DrawnNetwork([str(server) for server in range(graph.size)], graph.edges)
 
 
 def drawn_federation(federation: Federation) -> DrawnNetwork:
-    """A federation, ready to be drawn."""
+    """Return a federation, ready to be drawn."""
     return DrawnNetwork(
         federation.server_ids,
         federation.graph.edges,
@@ -43,7 +43,7 @@ def graph_card(graph: Graph) -> str:
 
 
 def federation_card(federation: Federation) -> str:
-    """What every cluster has, with a picture of the network."""
+    """Return what every cluster has, with a picture of the network."""
     rows = [_cluster_row(federation, cluster) for cluster in range(len(federation.cluster_ids))]
     columns = ["clients", "servers", "rows", *(["test rows"] if federation.tests else [])]
     pictures = _pictures(drawn_federation(federation))

@@ -67,12 +67,12 @@ def clip_labels(targets: ArrayLike, y_bound: float) -> AnyFloats:
 
 
 def just_below(x_norm: float, rows: AnyFloats) -> float:
-    """The length to give to rows that shall have the norm x_norm: rounding cannot make them longer than that."""
+    """Return the length to give to rows that shall have the norm x_norm: rounding cannot make them longer than that."""
     return x_norm * (1.0 - 2.0 * _rounding(rows))
 
 
 def _rounding(block: AnyFloats) -> float:
-    """A bound on the relative error of a norm, and of a scaled row's, in the block's own precision."""
+    """Return a bound on the relative error of a norm, and of a scaled row's, in the block's own precision."""
     return float((block.shape[1] + 16) * np.finfo(block.dtype).eps)
 
 

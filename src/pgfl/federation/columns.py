@@ -30,18 +30,18 @@ def scaled(values: Floats, bounds: Bound) -> Floats:
 
 
 def centre(bounds: Bound) -> tuple[float, float]:
-    """The middle of an interval and half its length."""
+    """Return the middle of an interval and half its length."""
     low, high = bounds
     return low + 0.5 * (high - low), 0.5 * (high - low)
 
 
 def empty_cells(values: Texts) -> Bools:
-    """Where a column of text has no cell."""
+    """Return where a column of text has no cell."""
     return np.array([value is None for value in values], dtype=bool)
 
 
 def plain_text(text: str) -> str:
-    """A category or label as it is compared: a whole number has no point, however a program has written it.
+    """Return a category or label as it is compared: a whole number has no point, however a program has written it.
 
     >>> plain_text("1.0"), plain_text("1.50"), plain_text("007"), plain_text("v1.0")
     ('1', '1.50', '007', 'v1.0')
@@ -50,7 +50,7 @@ def plain_text(text: str) -> str:
 
 
 def truth_value(text: str) -> bool | None:
-    """What a cell of a boolean column means; None if it is neither true nor false.
+    """Return what a cell of a boolean column means; None if it is neither true nor false.
 
     >>> truth_value("Yes"), truth_value("0.0"), truth_value("2")
     (True, False, None)
@@ -67,19 +67,19 @@ class Rows(Protocol):
     """Rows of a table, read one column at a time."""
 
     def __len__(self) -> int:
-        """How many rows there are."""
+        """Return how many rows there are."""
         ...
 
     def numbers(self, name: str) -> Floats:
-        """A column as numbers, NaN where a cell is empty; a cell that is no number is a `DataError`."""
+        """Return a column as numbers, NaN where a cell is empty; a cell that is no number is a `DataError`."""
         ...
 
     def texts(self, name: str) -> Texts:
-        """A column as text without surrounding blanks, None where a cell is empty."""
+        """Return a column as text without surrounding blanks, None where a cell is empty."""
         ...
 
     def refuse(self, row: int, complaint: str) -> DataError:
-        """The error that reports what is wrong in a row, counted from 0."""
+        """Return the error that reports what is wrong in a row, counted from 0."""
         ...
 
 
@@ -134,7 +134,7 @@ class NumberColumn:
         return max(1.0, filled**2 + self.indicator)
 
     def encode(self, rows: Rows) -> Floats:
-        """The scaled numbers, and 1 where one was missing."""
+        """Return the scaled numbers, and 1 where one was missing."""
         values = rows.numbers(self.name)
         missing = np.isnan(values)
         if missing.any():
@@ -172,7 +172,7 @@ class CategoryColumn:
         return 1.0
 
     def encode(self, rows: Rows) -> Bools:
-        """One column per category."""
+        """Return one column per category."""
         values = rows.texts(self.name)
         empty = empty_cells(values)
         if empty.any() and not self.missing and self.fill is None:
@@ -249,7 +249,7 @@ class TargetColumn:
         return None if self.bounds is None else 1.0
 
     def encode(self, rows: Rows) -> Floats:
-        """The targets that a model is trained on."""
+        """Return the targets that a model is trained on."""
         if self.labels is None:
             values = rows.numbers(self.name)
             if np.isnan(values).any():
@@ -280,7 +280,7 @@ class TargetColumn:
 
 
 def kind_of(column: FeatureColumn) -> Literal["number", "category", "boolean"]:
-    """The kind of a column."""
+    """Return the kind of a column."""
     return column.kind  # type: ignore[attr-defined,no-any-return]
 
 
@@ -289,7 +289,7 @@ def _with_indicator(name: str, indicator: bool) -> tuple[str, ...]:
 
 
 def _empty(rows: Rows, missing: Bools, name: str, advice: str = FILL_OR_DECLARE) -> DataError:
-    """A cell that is empty, or holds a word that means so."""
+    """Return a cell that is empty, or holds a word that means so."""
     row = int(np.argmax(missing))
     cell = rows.texts(name)[row]
     found = "is empty" if cell is None else f"holds {quoted(cell)}, which is not a finite number"

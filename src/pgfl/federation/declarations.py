@@ -58,7 +58,7 @@ class Column:
         return f"Column({', '.join(f'{key}={value!r}' for key, value in self.stated().items())})"
 
     def stated(self) -> dict[str, object]:
-        """What differs from the defaults: the table that a config states."""
+        """Return what differs from the defaults: the table that a config states."""
         return {own.name: value for own in fields(self) if (value := getattr(self, own.name)) != own.default}
 
     @property
@@ -68,7 +68,7 @@ class Column:
 
     @classmethod
     def of(cls, values: object, where: str = "") -> Column:
-        """A declaration as it is, or from a table of a config; messages name keys with `where` before them.
+        """Return a declaration as it is, or from a table of a config; messages name keys with `where` before them.
 
         >>> Column.of({"bound": (1, 2)}, "data.columns.age")
         Traceback (most recent call last):
@@ -91,7 +91,7 @@ class Column:
 
 
 def cell_text(value: object) -> object:
-    """A category or label as the text that its cells hold: a whole number loses its point, as in a table.
+    """Return a category or label as the text that its cells hold: a whole number loses its point, as in a table.
 
     >>> cell_text(1.0), cell_text("1.0"), cell_text(" f "), cell_text(True)
     ('1', '1', 'f', 'true')
@@ -104,7 +104,7 @@ def cell_text(value: object) -> object:
 
 
 def _problem(column: Column) -> str | None:
-    """What is wrong with a declaration, as a sentence."""
+    """Return what is wrong with a declaration, as a sentence."""
     checks = (_kind_problem, _bounds_problem, _words_problem, _other_problem, _missing_problem)
     return next((found for check in checks if (found := check(column))), None)
 

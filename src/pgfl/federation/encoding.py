@@ -124,7 +124,7 @@ class RowEncoding:
         return tuple(column.name for column in self.columns if column.squared_norm is None)
 
     def encode(self, rows: Rows) -> Floats:
-        """The features of all rows."""
+        """Return the features of all rows."""
         parts = [column.encode(rows) for column in self.columns]
         return np.concatenate([*parts, np.ones((len(rows), 1))] if self.intercept else parts, axis=1, dtype=float)
 
@@ -148,7 +148,7 @@ class RowEncoding:
                 part.features[:, start] = 1.0
 
     def to_json(self) -> dict[str, Any]:
-        """A description that JSON can hold; `from_json` reads it back."""
+        """Return a description that JSON can hold; `from_json` reads it back."""
         return {
             "columns": [{"kind": kind_of(column), **asdict(column)} for column in self.columns],  # type: ignore[call-overload]
             "target": asdict(self.target),
@@ -160,7 +160,7 @@ class RowEncoding:
 
     @classmethod
     def from_json(cls, description: Mapping[str, Any]) -> RowEncoding:
-        """The encoding that `to_json` described."""
+        """Return the encoding that `to_json` described."""
         kinds: dict[str, Any] = {kind.kind: kind for kind in (NumberColumn, CategoryColumn, BooleanColumn)}
         columns = []
         for column in description["columns"]:
@@ -224,7 +224,7 @@ class TableRows:
         self._next = 0
 
     def __len__(self) -> int:
-        """How many rows there are."""
+        """Return how many rows there are."""
         return self._length
 
     @property
@@ -249,7 +249,7 @@ class TableRows:
                 )
 
     def numbers(self, name: str) -> Floats:
-        """A column as numbers, NaN where a cell is empty; a cell that is no number is refused."""
+        """Return a column as numbers, NaN where a cell is empty; a cell that is no number is refused."""
         series = self._series(name)
         values = self._chosen(self.table.as_floats(series))
         if not np.isfinite(values).all():
@@ -257,13 +257,13 @@ class TableRows:
         return values
 
     def texts(self, name: str) -> Texts:
-        """A column as text without surrounding blanks, None where a cell is empty."""
+        """Return a column as text without surrounding blanks, None where a cell is empty."""
         cells = np.empty(len(self), dtype=object)
         cells[:] = self._of_rows(self.table.as_text(self._series(name))).to_list()
         return cells
 
     def refuse(self, row: int, complaint: str) -> DataError:
-        """The error that reports what is wrong in a row, counted from 0 among these rows."""
+        """Return the error that reports what is wrong in a row, counted from 0 among these rows."""
         return self.table.refuse(row if self.rows is None else int(self.rows[row]), complaint)
 
     def _series(self, name: str) -> pl.Series:
@@ -301,7 +301,7 @@ class TableRows:
 
 
 def _advice(name: str, key: str, cells: Sequence[str], unplaced: Sequence[str]) -> str:
-    """How to declare a column of text."""
+    """Return how to declare a column of text."""
     examples = [quoted(cell)[1:-1] for cell in cells[:_MOST_EXAMPLES]]
     more = ", …" if len(cells) > _MOST_EXAMPLES else ""
     shown = ", ".join(f"'{example}'" for example in examples)
@@ -320,7 +320,7 @@ def _advice(name: str, key: str, cells: Sequence[str], unplaced: Sequence[str]) 
 
 
 def toml_key(name: str) -> str:
-    """A name as a key of a TOML file.
+    """Return a name as a key of a TOML file.
 
     >>> toml_key("age"), toml_key("blood pressure")
     ('age', '"blood pressure"')

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def numbers(owner: str, values: ArrayLike) -> AnyFloats:
-    """Anything that NumPy can read as an array of floating-point numbers; such an array is returned as it is.
+    """Return anything that NumPy can read as an array of floating-point numbers; such an array is returned as it is.
 
     >>> numbers("The table", [[1, 2]])
     array([[1., 2.]])
@@ -44,12 +44,12 @@ def numbers(owner: str, values: ArrayLike) -> AnyFloats:
 
 
 def column_of(targets: AnyFloats) -> AnyFloats:
-    """The numbers of a table with one column, which is how targets often come; anything else as it is."""
+    """Return the numbers of a table with one column, which is how targets often come; anything else as it is."""
     return targets[:, 0] if targets.ndim == 2 and targets.shape[1] == 1 else targets
 
 
 def whole_numbers(name: str, values: ArrayLike) -> AnyInts:
-    """A list of whole numbers as an array; `name` is the field that it is for."""
+    """Return a list of whole numbers as an array; `name` is the field that it is for."""
     if isinstance(values, np.ndarray) and values.dtype.kind in "iu":
         return values
     found = np.asarray(values)
@@ -61,7 +61,7 @@ def whole_numbers(name: str, values: ArrayLike) -> AnyInts:
 
 
 def ids_of(name: str, ids: Sequence[str]) -> tuple[str, ...]:
-    """A list of ids as a tuple; `name` is the field that it is for."""
+    """Return a list of ids as a tuple; `name` is the field that it is for."""
     if isinstance(ids, str) or not isinstance(ids, Iterable):
         raise DataError(f'The field {name} of a federation is a list of ids, such as ["north"]; got {kind_of(ids)}.')
     return ids if isinstance(ids, tuple) else tuple(ids)
@@ -108,7 +108,7 @@ class TestSet:
         object.__setattr__(self, "targets", targets)
 
     def of_part(self, clients: Ints) -> TestSet:
-        """The same samples for a federation of some clients, which are numbered anew."""
+        """Return the same samples for a federation of some clients, which are numbered anew."""
         if self.clients is None:
             return self
         own = np.full(max(clients.max(), self.clients.max()) + 2, ELSEWHERE)
@@ -386,7 +386,7 @@ class Federation:
         return self.names if self.names is not None else tuple(self.client_id(k) for k in range(self.size))
 
     def client_id(self, index: int) -> str:
-        """The id of one client."""
+        """Return the id of one client."""
         return self.names[index] if self.names is not None else numbered("client", index, self.size)
 
     @cached_property
@@ -394,7 +394,7 @@ class Federation:
         return {name: index for index, name in enumerate(self.client_ids)}
 
     def client_index(self, client: str) -> int:
-        """The index of the client with this id."""
+        """Return the index of the client with this id."""
         if client not in self._client_numbers:
             raise DataError(f"There is no client {client} in this federation.")
         return self._client_numbers[client]
@@ -426,11 +426,11 @@ class Federation:
         return self.features[chosen], self.targets[chosen]
 
     def without_edges(self) -> Federation:
-        """The same clients and servers with ℰ = ∅."""
+        """Return the same clients and servers with ℰ = ∅."""
         return self.replace(graph=empty(self.graph.size))
 
     def part(self, servers: Sequence[int]) -> Federation:
-        """The clients of some servers (by number), with their names, numbers and graph in the whole federation.
+        """Return the clients of some servers (by number), with their names, numbers and graph in the whole federation.
 
         If the data is memory-mapped, only the rows of these clients are read.
         """
@@ -456,19 +456,19 @@ class Federation:
 
 
 def summary_line(federation: Federation) -> str:
-    """A federation in half a sentence."""
+    """Return a federation in half a sentence."""
     clients, servers = counted(federation.size, "client"), counted(len(federation.server_ids), "server")
     clusters, rows = counted(len(federation.cluster_ids), "cluster"), counted(len(federation.features), "row")
     return f"{clients} at {servers} in {clusters}, {rows} of {counted(federation.dimension, 'feature')}"
 
 
 def _one_model_each(truth: AnyFloats, clusters: int, features: int) -> bool:
-    """Whether there is one row per cluster, of one or more numbers per feature."""
+    """Return whether there is one row per cluster, of one or more numbers per feature."""
     return truth.ndim == 2 and len(truth) == clusters and truth.shape[1] > 0 and truth.shape[1] % features == 0
 
 
 def numbered(kind: str, index: int, total: int) -> str:
-    """An id that sorts as text in the order of its number.
+    """Return an id that sorts as text in the order of its number.
 
     >>> numbered("server", 3, 10)
     'server-3'
@@ -477,7 +477,7 @@ def numbered(kind: str, index: int, total: int) -> str:
 
 
 def own_servers(servers: Sequence[int], total: int) -> Ints:
-    """Some of `total` servers, ascending and without repetition.
+    """Return some of `total` servers, ascending and without repetition.
 
     >>> own_servers([3, 1], 5)
     array([1, 3])
@@ -489,7 +489,7 @@ def own_servers(servers: Sequence[int], total: int) -> Ints:
 
 
 def _joined_ranges(starts: Ints, lengths: Ints) -> Ints:
-    """The ranges that begin at `starts`, one after the other."""
+    """Return the ranges that begin at `starts`, one after the other."""
     return np.repeat(starts - np.cumsum(lengths) + lengths, lengths) + np.arange(lengths.sum())
 
 

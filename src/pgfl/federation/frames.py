@@ -59,15 +59,15 @@ class Table:
                 )
 
     def error(self, sentence: str) -> DataError:
-        """The error with this sentence, which may begin with the label."""
+        """Return the error with this sentence, which may begin with the label."""
         return DataError(sentence[0].upper() + sentence[1:] if sentence.startswith("the table") else sentence)
 
     def refuse(self, row: int, complaint: str) -> DataError:
-        """The error that reports what is wrong in a row; `row` counts from 0."""
+        """Return the error that reports what is wrong in a row; `row` counts from 0."""
         return self.error(f"{self.label}, data row {self._first + row + 1}: {complaint}")
 
     def texts(self, name: str) -> pl.Series:
-        """A column as text without surrounding blanks; an empty cell is null."""
+        """Return a column as text without surrounding blanks; an empty cell is null."""
         return self.as_text(self._collect([name])[0])
 
     def series(self, names: Sequence[str]) -> Iterator[pl.Series]:
@@ -96,12 +96,12 @@ class Table:
             yield part
 
     def frame(self) -> pl.DataFrame:
-        """All cells as they are, under the columns' names without blanks."""
+        """Return all cells as they are, under the columns' names without blanks."""
         frame = self._read(self._scan)
         return frame.rename(dict(zip(frame.columns, self.columns, strict=True)))
 
     def counts(self, names: Sequence[str]) -> tuple[int, list[int]]:
-        """How many rows there are, and how many distinct cells each of these columns has."""
+        """Return how many rows there are, and how many distinct cells each of these columns has."""
         import polars as pl
 
         distinct = [pl.nth(self.columns[name]).n_unique().alias(f"{i}") for i, name in enumerate(names)]
@@ -120,7 +120,7 @@ class Table:
         return self._read(lazy, engine="streaming").to_series().to_numpy()
 
     def _checked(self, names: Sequence[str]) -> dict[str, int]:
-        """Where each column is, by its name without blanks."""
+        """Return where each column is, by its name without blanks."""
         positions: dict[str, int] = {}
         for position, name in enumerate(names):
             clean = name.strip()
@@ -243,17 +243,17 @@ def _reason(error: BaseException) -> str:
 
 
 def _kind(dtype: pl.DataType) -> str:
-    """What a column that is neither text nor numbers holds, in a word."""
+    """Return what a column that is neither text nor numbers holds, in a word."""
     return "dates" if dtype.is_temporal() else "lists" if dtype.is_nested() else f"values of type {dtype}"
 
 
 def _bytes_of(path: Path) -> BinaryIO:
-    """A csv file, unpacked as it is read."""
+    """Return a csv file, unpacked as it is read."""
     return cast("BinaryIO", gzip.open(path)) if path.suffix.lower() == ".gz" else path.open("rb")
 
 
 def _csv_header(path: Path) -> list[str]:
-    """The first line that is not blank, split as csv."""
+    """Return the first line that is not blank, split as csv."""
     try:
         with io.TextIOWrapper(_bytes_of(path), encoding="utf-8-sig", newline="") as file:
             return next((row for row in csv.reader(file) if row), [])
@@ -289,7 +289,7 @@ class ArrowTable(Protocol):
     """A table of another library, by the Arrow PyCapsule interface: pyarrow, pandas, polars, duckdb, …"""
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        """A capsule with the table's columns."""
+        """Return a capsule with the table's columns."""
         ...
 
 
@@ -301,7 +301,7 @@ _KINDS = "the path of a csv or parquet file, a pandas or polars DataFrame, an Ar
 
 
 def open_table(source: TableSource) -> Table:
-    """The table that a path, a frame or a dict of columns holds.
+    """Return the table that a path, a frame or a dict of columns holds.
 
     >>> sorted(open_table({"age": [40, 50], "sex": ["f", "m"]}).columns)
     ['age', 'sex']

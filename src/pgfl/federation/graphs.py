@@ -63,7 +63,7 @@ class Graph:
 
     @classmethod
     def between(cls, servers: Sequence[str], edges: Iterable[tuple[str, str]]) -> Graph:
-        """A graph from pairs of server ids; `servers` lists all ids, in the order in which they are numbered.
+        """Return a graph from pairs of server ids; `servers` lists all ids, in the order in which they are numbered.
 
         >>> Graph.between(["east", "north", "south"], [("south", "north")]).edges
         array([[1, 2]])
@@ -86,7 +86,7 @@ class Graph:
 
     @classmethod
     def _checked(cls, pairs: Ints, names: Sequence[object]) -> Graph:
-        """The graph of `pairs`; a loop or a repeated edge is an error. `names` are used in the messages."""
+        """Return the graph of `pairs`; a loop or a repeated edge is an error. `names` are used in the messages."""
         loops = pairs[:, 0] == pairs[:, 1]
         if loops.any():
             raise TopologyError(f"Server {names[pairs[loops][0, 0]]} has an edge to itself; remove it.")
@@ -102,7 +102,7 @@ class Graph:
 
     @classmethod
     def from_networkx(cls, graph: nx.Graph) -> Graph:
-        """A graph from any undirected networkx graph; nodes are numbered in the graph's own order."""
+        """Return a graph from any undirected networkx graph; nodes are numbered in the graph's own order."""
         if graph.is_directed():
             raise TopologyError("The server graph must be undirected; call graph.to_undirected() first.")
         number = {node: index for index, node in enumerate(graph.nodes)}
@@ -183,7 +183,7 @@ def _pair(edge: object) -> tuple[str, str]:
 
 
 def neighbour_weight(mixing: Mixing, degree: Ints, other: Ints) -> Floats:
-    """The weight that a server of one degree gives a neighbour of the other degree."""
+    """Return the weight that a server of one degree gives a neighbour of the other degree."""
     if mixing in ("uniform", "clients"):
         return 1.0 / (1.0 + np.asarray(degree, dtype=float))
     if mixing == "metropolis":
@@ -197,7 +197,7 @@ def by_clients(clients: Ints) -> Ints:
 
 
 def build(kind: str, size: int, *, average_degree: float = 3.0, rng: np.random.Generator | None = None) -> Graph:
-    """A graph of one of `GRAPHS`; `random` takes the average degree and the generator to draw it from.
+    \"\"\"Return a graph of one of `GRAPHS`; `random` takes the average degree and the generator to draw it from.
 
     A single server has no neighbours, whatever the kind.
 
@@ -216,7 +216,7 @@ def ring(size: int, average_degree: float = 0.0, rng: np.random.Generator | None
 
 
 def line(size: int, average_degree: float = 0.0, rng: np.random.Generator | None = None) -> Graph:
-    """A ring without its last edge."""
+    \"\"\"Return a ring without its last edge."""
     return Graph.from_edges(size, [(i, i + 1) for i in range(size - 1)])
 
 
@@ -291,7 +291,7 @@ GraphSource: TypeAlias = str | os.PathLike[str] | Graph | Iterable[tuple[str, st
 
 
 def read_edges(source: TableSource, servers: Iterable[str] | None = None) -> list[tuple[str, str]]:
-    """The edges of a table with the columns source and target, both server ids.
+    """Return the edges of a table with the columns source and target, both server ids.
 
     An edge to itself, a repeated edge (in either direction) and, if `servers` is given, an unknown server are errors.
 
@@ -335,7 +335,7 @@ def read_edges(source: TableSource, servers: Iterable[str] | None = None) -> lis
 
 
 def extra_servers(servers: Sequence[object]) -> list[str]:
-    """The names of servers without clients."""
+    """Return the names of servers without clients."""
     names = [str(server).strip() for server in ([servers] if isinstance(servers, str) else servers)]
     if not all(names):
         raise TopologyError("A server in `servers` has no name; name it or remove it.")
@@ -349,7 +349,7 @@ def server_graph(
     seed: int,
     run: int,
 ) -> Graph:
-    """The graph that is given, or one of a kind, or that of an edge table."""
+    """Return the graph that is given, or one of a kind, or that of an edge table."""
     if isinstance(graph, Graph):
         return graph
     if isinstance(graph, str) and graph in GRAPHS:

@@ -43,7 +43,7 @@ def mnist_federation(
     dtype: DTypeLike = np.float64,
     servers_subset: Sequence[int] | None = None,
 ) -> Federation:
-    """A federation with a cluster for each task; a task is the digits labelled 0 and the digits labelled 1.
+    """Return a federation with a cluster for each task; a task is the digits labelled 0 and the digits labelled 1.
 
     `tasks` is "pairs" ({1|8}, {1|9}, {7|8}), "triplets" ({1,2,3|6,7,8}, {1,2,3|7,8,9}, {1,2,3|6,8,9}) or a list of
     your own. A client has D_k images of *every* digit of its task, with D_k uniform between the ends of `samples` (2
@@ -92,7 +92,7 @@ def mnist_federation(
 
 
 def _named_tasks(tasks: str | Iterable[tuple[int | Sequence[int], int | Sequence[int]]]) -> dict[str, Task]:
-    """The tasks by the names of their clusters, such as 1|8, sorted as text."""
+    """Return the tasks by the names of their clusters, such as 1|8, sorted as text."""
     if isinstance(tasks, str):
         if tasks not in SECTION_V_B:
             raise ConfigError(f"Unknown tasks '{tasks}'; choose pairs or triplets, or list tasks of your own.")
@@ -162,7 +162,7 @@ def _deal(
 def _hands(
     layout: Layout, per_digit: Ints, digit: int, digits: Sequence[Sequence[int]], images: Images
 ) -> tuple[Ints, Ints]:
-    """A digit's images in the order in which they are dealt, and where every client's hand begins."""
+    """Return a digit's images in the order in which they are dealt, and where every client's hand begins."""
     takes_part = np.array([digit in group for group in digits])[layout.clusters]
     first = offsets_of(np.where(takes_part, per_digit, 0))
     available = len(images.train[digit])

@@ -37,7 +37,7 @@ class Places:
     offsets: Ints
 
     def at(self, server_is_own: Bools) -> Places:
-        """The clients of some servers."""
+        """Return the clients of some servers."""
         own = server_is_own[self.client_server]
         return replace(
             self.where(np.repeat(own, np.diff(self.offsets))),
@@ -48,7 +48,7 @@ class Places:
         )
 
     def where(self, kept: Bools) -> Places:
-        """The same clients with some of their rows."""
+        """Return the same clients with some of their rows."""
         client = np.repeat(np.arange(len(self.clients)), np.diff(self.offsets))
         counts = np.bincount(client[kept], minlength=len(self.clients))
         return replace(self, rows=self.rows[kept], offsets=offsets_of(counts))
@@ -60,7 +60,7 @@ class Places:
 
 
 def place_columns(table: Table, client: str | None, server: str | None, cluster: str | None) -> PlaceColumns:
-    """The columns that name clients, servers and clusters: those that are given, else those of that name.
+    """Return the columns that name clients, servers and clusters: those that are given, else those of that name.
 
     A table without a column `server` or `cluster` has one server or cluster, "all". A client must be named.
     """
@@ -75,7 +75,7 @@ def place_columns(table: Table, client: str | None, server: str | None, cluster:
 
 
 def place_column(table: Table, key: str, name: str | None) -> str | None:
-    """The column of clients, servers or clusters; None if the table has none and needs none."""
+    """Return the column of clients, servers or clusters; None if the table has none and needs none."""
     if name is not None:
         if not isinstance(name, str):
             raise DataError(f"`{key}` is the name of a column; got {shown(name)}.")
@@ -173,7 +173,7 @@ def held_out_share(offsets: Ints, share: float, seed: int) -> Bools:
 
 
 def held_out_fold(offsets: Ints, folds: int, fold: int, seed: int) -> Bools:
-    """One of several folds: every row of a client with several rows is held out in exactly one of them.
+    """Return one of several folds: every row of a client with several rows is held out in exactly one of them.
 
     From the number `folds` on, folds are drawn anew: fold 7 of 5 is the third one of the second repetition.
     """
@@ -194,7 +194,7 @@ def _check_counts(counts: Ints, asked: str) -> None:
 
 
 def _shuffled_ranks(offsets: Ints, rng: np.random.Generator) -> Ints:
-    """The place of every row among the shuffled rows of its client."""
+    """Return the place of every row among the shuffled rows of its client."""
     counts = np.diff(offsets)
     client = np.repeat(np.arange(len(counts)), counts)
     order = np.lexsort((rng.random(len(client)), client))
@@ -206,7 +206,7 @@ def _shuffled_ranks(offsets: Ints, rng: np.random.Generator) -> Ints:
 def read_tests(
     table: Table, encoding: RowEncoding, everything: Places, part: Places, dtype: DTypeLike
 ) -> dict[str, TestSet]:
-    """The test sets of a table: the columns of the clients' table, of which client and server may be missing.
+    """Return the test sets of a table: the columns of the clients' table, of which client and server may be missing.
 
     A row of a client that is known counts for this client too. Without a column of clusters it counts for the client's
     cluster.
@@ -235,13 +235,13 @@ def sets_by_cluster(samples: Part, cluster: Ints, clusters: Sequence[str], clien
 
 
 def client_numbers(everything: Places, part: Places) -> Ints:
-    """The number of every client among those of a part; `ELSEWHERE` for the others."""
+    """Return the number of every client among those of a part; `ELSEWHERE` for the others."""
     own = {name: number for number, name in enumerate(part.clients)}
     return np.array([own.get(name, ELSEWHERE) for name in everything.clients], dtype=np.int64)
 
 
 def _places(table: Table, encoding: RowEncoding, everything: Places) -> tuple[Ints, Ints, Ints]:
-    """The rows that are samples, the client of each (−1 if it is not known), and its cluster."""
+    """Return the rows that are samples, the client of each (−1 if it is not known), and its cluster."""
     places = encoding.places
     by_cluster = places.cluster is not None and places.cluster in table.columns
     by_client = places.client is not None and places.client in table.columns

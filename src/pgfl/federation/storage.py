@@ -25,7 +25,7 @@ _PLACES = ("offsets", "client_server", "client_cluster")
 
 
 def in_memory(generate: Callable[[Allocate], Federation]) -> Federation:
-    """The federation that `generate` fills in memory."""
+    """Return the federation that `generate` fills in memory."""
     return generate(lambda shape, dtype: np.empty(shape, dtype=dtype))
 
 

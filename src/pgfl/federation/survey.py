@@ -28,7 +28,7 @@ _NAME = re.compile(r"(?i:^(id|uuid|guid|index|key)$|[_\- ](id|uuid|guid|key)$|^(
 
 
 def named_like_an_id(name: str) -> bool:
-    """Whether a column's name says that it is an id.
+    """Return whether a column's name says that it is an id.
 
     >>> [name for name in ("patient_id", "patientID", "id", "acid", "Unnamed: 0", "grid") if named_like_an_id(name)]
     ['patient_id', 'patientID', 'id', 'Unnamed: 0']
@@ -37,7 +37,7 @@ def named_like_an_id(name: str) -> bool:
 
 
 def numbered_like_an_id(values: AnyFloats) -> bool:
-    """Whether numbers are whole, nearly all distinct and nearly without gaps, as serial numbers are.
+    """Return whether numbers are whole, nearly all distinct and nearly without gaps, as serial numbers are.
 
     >>> numbered_like_an_id(np.arange(100.0) + 7), numbered_like_an_id(np.arange(100.0) ** 2)
     (True, False)
@@ -145,7 +145,7 @@ class TableFacts:
         return tuple(column.name for column in self.columns)
 
     def column(self, name: str) -> ColumnFacts:
-        """The facts of one column."""
+        """Return the facts of one column."""
         return next(column for column in self.columns if column.name == name)
 
     @property
@@ -156,7 +156,7 @@ class TableFacts:
 
 
 def is_label(target: ColumnFacts) -> bool:
-    """Whether a target looks like labels rather than like a measurement: words, or few whole numbers."""
+    """Return whether a target looks like labels rather than like a measurement: words, or few whole numbers."""
     few = target.whole and target.distinct <= MOST_LABELS and target.distinct < FEWEST_ROWS
     return target.kind in ("boolean", "category") or (target.kind == "number" and few)
 
@@ -169,7 +169,7 @@ LOOKS_LIKE_ID = ("looks like an id; leave it out with `ignore`", "look like ids;
 
 
 def table_warnings(facts: TableFacts) -> list[str]:
-    """What a person should look at before training."""
+    """Return what a person should look at before training."""
     features = facts.features
     found = [
         _named([column.name for column in features if column.looks_like_id], *LOOKS_LIKE_ID),
@@ -256,7 +256,7 @@ def _place_warnings(facts: TableFacts) -> list[str]:
 
 
 def _named(names: Sequence[str], one: str, many: str, what: str = "Column") -> str:
-    """A sentence about some columns or clusters; nothing if there are none."""
+    """Return a sentence about some columns or clusters; nothing if there are none."""
     shown = ", ".join(quoted(name) for name in names[:MOST_NAMED]) + (", …" if len(names) > MOST_NAMED else "")
     return "" if not names else f"{what} {shown} {one}." if len(names) == 1 else f"{what}s {shown} {many}."
 
@@ -312,7 +312,7 @@ def survey(
 
 
 def column_facts(table: Table, series: pl.Series) -> ColumnFacts:
-    """What one column holds."""
+    """Return what one column holds."""
     import polars as pl
 
     name, dtype = series.name, series.dtype
@@ -351,7 +351,7 @@ def column_facts(table: Table, series: pl.Series) -> ColumnFacts:
 
 
 def place_facts(places: Places, columns: PlaceColumns) -> PlaceFacts:
-    """How many clients and rows are where."""
+    """Return how many clients and rows are where."""
     counts = np.diff(places.offsets)
     together = np.zeros((len(places.clusters), len(places.servers)), dtype=np.int64)
     np.add.at(together, (places.client_cluster, places.client_server), 1)

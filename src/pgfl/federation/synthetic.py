@@ -107,7 +107,7 @@ def lay_out(
 
 
 def offsets_of(counts: Ints) -> Ints:
-    """Where each of consecutive groups of these sizes begins, and where the last one ends.
+    """Return where each of consecutive groups of these sizes begins, and where the last one ends.
 
     >>> offsets_of(np.array([2, 3]))
     array([0, 2, 5])
@@ -116,7 +116,7 @@ def offsets_of(counts: Ints) -> Ints:
 
 
 def float_type(dtype: DTypeLike) -> np.dtype[Any]:
-    """The type that data is held in: float32 or float64, and nothing else."""
+    """Return the type that data is held in: float32 or float64, and nothing else."""
     try:
         chosen = np.dtype(dtype)
     except TypeError:

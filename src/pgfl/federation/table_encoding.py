@@ -37,7 +37,7 @@ class Selection:
     declared: Mapping[str, Column]
 
     def declaration(self, name: str) -> Column:
-        """What is declared about a column; nothing if it is taken as it is."""
+        """Return what is declared about a column; nothing if it is taken as it is."""
         return self.declared.get(name, _UNDECLARED)
 
 
@@ -99,7 +99,7 @@ def build_encoding(table: Table, selection: Selection, training: Ints, intercept
 
 
 def encoded_dimension(table: Table, selection: Selection, intercept: bool) -> int:
-    """How many features there will be, at most, without reading them; categories of the data are counted."""
+    """Return how many features there will be, at most, without reading them; categories of the data are counted."""
     declared = {name: selection.declaration(name) for name in selection.features}
     counted = [name for name, column in declared.items() if column.categories == DATA]
     distinct = dict(zip(counted, table.counts(counted)[1], strict=True)) if counted else {}
@@ -131,7 +131,7 @@ def _names(table: Table, key: str, names: Iterable[str]) -> tuple[str, ...]:
 
 
 def _computed(name: str, column: Column, rows: TableRows) -> Column:
-    """The declaration with bounds, categories or labels of the training rows."""
+    """Return the declaration with bounds, categories or labels of the training rows."""
     if column.bounds == DATA:
         values = rows.numbers(name)
         if np.isnan(values).all():
@@ -222,7 +222,7 @@ def read_shape(
     seed: int,
     server: str | None = None,
 ) -> tuple[Graph, Ints]:
-    """The server graph of a table and how many rows each server has, from its column of servers alone."""
+    """Return the server graph of a table and how many rows each server has, from its column of servers alone."""
     table = open_table(clients)
     ids, numbers = read_ids(table, place_column(table, "server", server))
     server_ids = tuple(sorted({*ids, *extra_servers(servers)}))

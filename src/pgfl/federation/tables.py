@@ -160,7 +160,7 @@ def _read_samples(
 
 
 def _own_tests(tested: Places, samples: Part, part: Places) -> dict[str, TestSet]:
-    """The rows that are held out, by cluster."""
+    """Return the rows that are held out, by cluster."""
     client = tested.row_clients
     return sets_by_cluster(
         samples, tested.client_cluster[client], tested.clusters, client_numbers(tested, part)[client]

@@ -134,7 +134,7 @@ class Facts:
         return self.task == "regression" and self.rows is None
 
     def with_more_records(self, times: int) -> Facts:
-        """Every client has so many times its records."""
+        """Return every client has so many times its records."""
         placed = self.placement and replace(
             self.placement, clients=tuple((s, q, times * records) for s, q, records in self.placement.clients)
         )
@@ -185,7 +185,7 @@ class Facts:
 
 
 def facts_of(config: Config, **changes: Any) -> Facts:
-    """The public facts of a config; of a table only its columns' names and who is where are read.
+    """Return the public facts of a config; of a table only its columns' names and who is where are read.
 
     `changes` replace facts, or state what a config does not: `expected`, `label_scale`, `label_mean`, `epsilon`,
     `spread`.
@@ -217,7 +217,7 @@ def facts_of(config: Config, **changes: Any) -> Facts:
 
 
 def with_endless_data(facts: Facts) -> float:
-    """What could be explained with endless data, where `expected` is what a cluster's own records allow.
+    """Return what could be explained with endless data, where `expected` is what a cluster's own records allow.
 
     A user knows, or has read, what a model explains that was fitted to some records. Of new records, least squares with
     d columns and n records misses (n − 1)/(n − d − 1) times what the best linear model misses. With two labels the

@@ -176,7 +176,7 @@ class Plan:
         return draw(self, ax)
 
     def to_toml(self) -> str:
-        """The config that carries the plan out."""
+        """Return the config that carries the plan out."""
         if self.config is None:
             raise ValueError("This plan was made from facts alone; plan a config to get one back.")
         return to_toml(self.config)
@@ -201,7 +201,7 @@ class Plan:
 
 
 def forecast(found: Floats, facts: Facts) -> Forecast:
-    """What to expect of one more run, given what some twins reached.
+    """Return what to expect of one more run, given what some twins reached.
 
     Twins of a table differ as much as such tables may; some of them end far below the others, so quantiles are taken.
     No twin is exact and a run is measured by few records, so the interval is wider than theirs.
@@ -218,7 +218,7 @@ def forecast(found: Floats, facts: Facts) -> Forecast:
 
 
 def _chance(value: float, facts: Facts) -> float:
-    """The standard deviation, in points, of R² or accuracy that so few records measure."""
+    """Return the standard deviation, in points, of R² or accuracy that so few records measure."""
     if not facts.test_records:
         return 0.0
     share = min(max(value, 0.0), 1.0)
@@ -227,7 +227,7 @@ def _chance(value: float, facts: Facts) -> float:
 
 
 def configured(config: Config, facts: Facts, settings: Settings) -> Config:
-    """The config with the plan's settings in the place of its own."""
+    """Return the config with the plan's settings in the place of its own."""
     given = config.model_dump(exclude_none=True)
     tau = settings.tau if settings.tau_decay == 1.0 else {"start": settings.tau, "decay": settings.tau_decay}
     loss = {"kind": "logistic"} if settings.kappa is None else {"kind": "huber", "kappa": settings.kappa}

@@ -61,7 +61,7 @@ class Modes:
         return cls(values, scale * vectors, vectors / scale, agreed, seen)
 
     def felt(self, variances: Floats) -> Floats:
-        """How much of independent numbers with such variances at every server clients feel, by mode.
+        """Return how much of independent numbers with such variances at every server clients feel, by mode.
 
         After k rounds of averages it has to be multiplied by the eigenvalue to the power of 2k. Products of different
         modes are left out; they are small where neighbourhoods have about the same numbers of clients.
@@ -108,7 +108,7 @@ class Moments:
         self._rows(made, x_norm)
 
     def errors(self, tried: Candidates) -> Floats:
-        """One per candidate: the NMSD; 1 − R²; for two labels the share of wrong ones."""
+        """Return one per candidate: the NMSD; 1 − R²; for two labels the share of wrong ones."""
         order = np.argsort(-tried.releases, kind="stable")
         found = np.empty(len(order))
         found[order] = self._played(tried[order])
@@ -139,13 +139,13 @@ class Moments:
         return self._measured(learned, noise, displaced)
 
     def _start(self, count: int) -> tuple[Floats, Floats, Floats]:
-        """How much of w* is learned, by direction and cluster mode; variances by network mode as well."""
+        """Return how much of w* is learned, by direction and cluster mode; variances by network mode as well."""
         directions, modes = len(self._curvature), len(self._modes)
         variances = np.zeros((2, count, modes, directions, 2))
         return np.zeros((count, directions, 2)), variances[0], variances[1]
 
     def _mixed(self, tau: Floats) -> Floats:
-        """What inter-cluster learning leaves of what clusters have in common, and of what they differ in."""
+        """Return what inter-cluster learning leaves of what clusters have in common, and of what they differ in."""
         apart = self._clusters / (self._clusters - 1.0) if self._clusters > 1 else 0.0
         return np.stack([np.ones_like(tau), 1.0 - apart * tau], axis=1)
 
@@ -156,7 +156,7 @@ class Moments:
         return np.asarray(felt @ np.array([1.0, self._clusters - 1.0]) / self._clusters)
 
     def _scatter(self, learned: Floats, noise: Floats, displaced: Floats) -> Floats:
-        """The variance of residuals, or for two labels of margins."""
+        """Return the variance of residuals, or for two labels of margins."""
         variance = self._variance(noise, displaced) @ (self._count * self._curvature)
         if self._facts.task == "regression":
             return np.asarray(self._missed(learned) @ self._curvature + variance + self._residual)
@@ -184,7 +184,7 @@ class Moments:
         trust, shape = self._facts.trusted, (made.graph.size, self._clusters)
 
         def by_pair(weights: Floats) -> Floats:
-            """One row per cluster, one column per server."""
+            """Return one row per cluster, one column per server."""
             pair = made.client_server * self._clusters + made.client_cluster
             counted = np.bincount(pair, weights, minlength=shape[0] * shape[1])
             return np.asarray(counted.reshape(shape).T, dtype=float)
@@ -271,7 +271,7 @@ def _geometric(zeta: Floats, releases: Floats) -> Floats:
 
 
 def _best(features: AnyFloats, labels: AnyFloats, cluster: AnyInts, clusters: int) -> Floats:
-    """The least-squares model of every cluster; a little ridge stands in for records that are missing."""
+    """Return the least-squares model of every cluster; a little ridge stands in for records that are missing."""
     found = np.zeros((clusters, features.shape[1]))
     for q in range(clusters):
         own = features[cluster == q]

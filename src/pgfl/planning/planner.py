@@ -32,7 +32,7 @@ LIMIT_TAUS = (0.0, 0.01, 0.03, 0.1, 0.3)
 
 
 def errors(facts: Facts, settings: Settings, seeds: Sequence[int]) -> Floats:
-    """What is to be made small, one number per twin: the NMSD or, of predictions, what they miss.
+    """Return what is to be made small, one number per twin: the NMSD or, of predictions, what they miss.
 
     Of a table 1 − R², as a real run will measure it; of two labels the share of wrong ones.
     """
@@ -57,7 +57,7 @@ def errors(facts: Facts, settings: Settings, seeds: Sequence[int]) -> Floats:
 
 
 def asked(facts: Facts, settings: Settings) -> Privacy:
-    """The privacy of a training with these settings, with noise that can be repeated."""
+    """Return the privacy of a training with these settings, with noise that can be repeated."""
     return Privacy(
         epsilon=facts.epsilon,
         delta=facts.delta,
@@ -74,7 +74,7 @@ def asked(facts: Facts, settings: Settings) -> Privacy:
 
 
 def without_privacy(facts: Facts, seed: int) -> float:
-    """The error of the same algorithm if nobody added noise, with the best of a few τ."""
+    """Return the error of the same algorithm if nobody added noise, with the best of a few τ."""
     rho = 2.0 * (2.0 if facts.task == "regression" else 0.25) * facts.typical_length**2
     rho /= facts.columns if facts.rows is None else 1.0  # of a table, one direction may have most of the curvature
     kappa = None if facts.task == "classification" else facts.label_scale
@@ -142,7 +142,7 @@ def plan(source: Config | Facts, *, progress: Progress | None = None, **facts: A
     tell("settings")
 
     def nearest(other: Facts) -> Settings:
-        """The settings that were found for the facts whose noise is most alike."""
+        """Return the settings that were found for the facts whose noise is most alike."""
         return known[
             min(known, key=lambda one: abs(math.log(one.equivalent_local_epsilon / other.equivalent_local_epsilon)))
         ]
@@ -174,7 +174,7 @@ def plan(source: Config | Facts, *, progress: Progress | None = None, **facts: A
 
 
 def full_search(facts: Facts) -> Settings:
-    """The settings of which theory expects most, on a few twins."""
+    """Return the settings of which theory expects most, on a few twins."""
     return best_foreseen(facts, SEEDS if facts.rows is None else TABLE_SEEDS)
 
 
@@ -184,18 +184,18 @@ def quick_search(facts: Facts, start: Settings) -> Settings:
 
 
 def possible(facts: Facts) -> bool:
-    """Whether the clients of a cluster at a server are enough for the trust, on average."""
+    """Return whether the clients of a cluster at a server are enough for the trust, on average."""
     return facts.trusted.takes_part(facts.per_pair)
 
 
 def judged(facts: Facts, settings: Settings, seeds: Sequence[int] | None = None) -> Floats:
-    """What the settings reach on twins that the search has not seen, one number per twin."""
+    """Return what the settings reach on twins that the search has not seen, one number per twin."""
     usual = JUDGING_SEEDS if facts.rows is None else TABLE_JUDGING_SEEDS
     return shown(facts, errors(facts, settings, seeds or usual))
 
 
 def typical(facts: Facts, settings: Settings) -> float:
-    """What the settings reach on a few of these twins: the mean, or of tables, which differ more, the median."""
+    """Return what the settings reach on a few of these twins: the mean, or of tables, which differ more, the median."""
     if facts.rows is None:
         return float(judged(facts, settings, FEW_JUDGING_SEEDS).mean())
     return float(np.median(judged(facts, settings, FEW_TABLE_JUDGING_SEEDS)))

@@ -81,7 +81,7 @@ class Point:
 
     @classmethod
     def of(cls, settings: Settings) -> Point:
-        """Where the settings are."""
+        """Return where the settings are."""
         kappa = 1.0 if settings.kappa is None else settings.kappa
         small = [max(1.0 - value, 1e-4) for value in (settings.zeta, settings.tau_decay)]
         logs = np.log([settings.rho, small[0], settings.releases, 1.0, small[1], kappa])
@@ -108,12 +108,12 @@ class Point:
 
 
 def clipped_to(facts: Facts) -> float:
-    """The length to which rows are clipped."""
+    """Return the length to which rows are clipped."""
     return facts.x_norm if facts.rows is None else min(facts.x_norm, CLIPPED_AT * facts.typical_length)
 
 
 def steady_rho(facts: Facts) -> float:
-    """The least ρ with which no step overshoots, whatever a table's rows are like.
+    """Return the least ρ with which no step overshoots, whatever a table's rows are like.
 
     A step leaves 1 − c/ρ of an error along a direction of curvature c, which of rows of length B is at most 2B² for
     Huber's loss and B²/4 for two labels. A step that overshoots is held back on twins, but not on rows that nearly all
@@ -157,7 +157,7 @@ def best_foreseen(facts: Facts, seeds: Sequence[int], start: Settings | None = N
 
 
 def _anywhere(facts: Facts) -> Settings:
-    """Where a search begins that knows nothing: steps that lead about as far as the model is."""
+    """Return where a search begins that knows nothing: steps that lead about as far as the model is."""
     length = facts.typical_length**2
     if facts.task == "classification":
         return Settings(0.1 * length, 0.95, 30, 0.3, 0.99)

@@ -77,7 +77,7 @@ def two_labels(facts: Facts, typical: Floats, rng: np.random.Generator) -> Label
 
 
 def _zero(rising: Callable[[float], float], low: float, high: float) -> float:
-    """Where a rising function is 0; the nearer end where that is outside."""
+    """Return where a rising function is 0; the nearer end where that is outside."""
     if rising(low) >= 0.0:
         return low
     return high if rising(high) <= 0.0 else float(brentq(rising, low, high, xtol=1e-6))
@@ -142,7 +142,7 @@ def _directions(facts: Facts, seed: int) -> Federation:
 
 @lru_cache(maxsize=TWINS_KEPT)
 def _table(facts: Facts, rows: RowShape, seed: int) -> Federation:
-    """A table with its own middles, spreads and directions, and rows dealt to clients where they are."""
+    """Return a table with its own middles, spreads and directions, and rows dealt to clients where they are."""
     rng = np.random.default_rng([seed, 1])
     server, cluster, counts, graph = _placed(facts, seed, rng)
     clusters = int(cluster.max()) + 1
@@ -199,7 +199,7 @@ def _placed(facts: Facts, seed: int, rng: np.random.Generator) -> tuple[Ints, In
 
 
 def _doubt(share: float) -> float:
-    """The noise, over the margins' deviation, with which a margin's sign is right so often."""
+    """Return the noise, over the margins' deviation, with which a margin's sign is right so often."""
     return math.tan(math.pi * (1.0 - share))
 
 

@@ -23,7 +23,7 @@ DENSE_SERVERS = 10_000_000
 
 
 def of_run(name: str, run: int) -> str:
-    """The name of a file of one run; that of run 0 has no number."""
+    """Return the name of a file of one run; that of run 0 has no number."""
     stem, _, suffix = name.partition(".")
     return name if run == 0 else f"{stem}-{run}.{suffix}"
 
@@ -66,7 +66,7 @@ def save_clean(result: Result, folder: Path) -> None:
 
 
 def read_models(folder: Path, run: int) -> RunModels:
-    """The models of a run of a result folder."""
+    """Return the models of a run of a result folder."""
     arrays, described = read_arrays(folder / of_run(MODELS, run)), folder / of_run(model_file.MODEL_FILE, run)
     servers, private = arrays["servers"], bool(arrays["private"])
     if servers.ndim == 3:
@@ -97,7 +97,7 @@ def _clean_clients(path: Path) -> AnyFloats | None:
 
 
 def read_arrays(path: Path) -> dict[str, AnyArray]:
-    """All arrays of a file."""
+    """Return all arrays of a file."""
     with np.load(path, allow_pickle=False) as archive:
         return {name: archive[name] for name in archive.files}
 
@@ -112,7 +112,7 @@ def write_columns(path: Path, columns: Columns) -> None:
 
 
 def read_columns(path: Path) -> Columns:
-    """A CSV file that `write_columns` wrote."""
+    """Return a CSV file that `write_columns` wrote."""
     with open(path, encoding="utf-8", newline="") as stream:
         header, *rows = csv.reader(stream)
     columns: Any = zip(*rows, strict=True) if rows else ([] for _ in header)
@@ -120,7 +120,7 @@ def read_columns(path: Path) -> Columns:
 
 
 def read_if_present(path: Path) -> Columns | None:
-    """The same; None if there is no such file."""
+    """Return the same; None if there is no such file."""
     return read_columns(path) if path.exists() else None
 
 

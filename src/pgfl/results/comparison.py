@@ -33,7 +33,7 @@ class Comparison:
 
     @classmethod
     def of(cls, results: Sequence[Result], names: Sequence[str] | None = None) -> Comparison:
-        """A comparison of results, under their own names unless others are given."""
+        """Return a comparison of results, under their own names unless others are given."""
         for result in results:
             if not isinstance(result, Result):
                 raise ResultError(f"A result is compared with other results; got {kind_of(result)}.")
@@ -104,7 +104,7 @@ def _to_the_right(column: list[str]) -> list[str]:
 
 
 def _own_names(results: Sequence[Result]) -> list[str]:
-    """The names of the results' folders or configs, or plain ordinals where these do not tell them apart."""
+    """Return the names of the results' folders or configs, or plain ordinals where these do not tell them apart."""
     folders = [one.folder.name for one in results if one.folder is not None]
     configs = [one.config.name for one in results if one.config is not None]
     for names in (folders, configs):
@@ -114,7 +114,7 @@ def _own_names(results: Sequence[Result]) -> list[str]:
 
 
 def _flat(table: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
-    """The keys of nested tables as dotted names."""
+    """Return the keys of nested tables as dotted names."""
     found: list[tuple[str, Any]] = []
     for key, value in table.items():
         name = f"{prefix}{key}"

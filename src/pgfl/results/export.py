@@ -77,6 +77,6 @@ def export(
 
 
 def choose(model: Model, *, client: str | None = None, cluster: str | None = None, server: str | None = None) -> Chosen:
-    """The model that is named."""
+    """Return the model that is named."""
     coefficients, task = model.chosen(client=client, cluster=cluster, server=server)
     return Chosen(model, coefficients.astype(np.float64).reshape(model.classes or 1, -1), task)

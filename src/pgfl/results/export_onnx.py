@@ -23,12 +23,12 @@ OPSET, ML_OPSET = 15, 3  # old enough for every runtime in use
 
 
 def write(chosen: Chosen) -> bytes:
-    """The graph as ONNX writes it, checked."""
+    """Return the graph as ONNX writes it, checked."""
     return bytes(_graph(chosen).SerializeToString())
 
 
 def _graph(chosen: Chosen) -> Any:
-    """The model as an ONNX `ModelProto`. Outputs: `prediction`, or `label` and `probabilities`."""
+    """Return the model as an ONNX `ModelProto`. Outputs: `prediction`, or `label` and `probabilities`."""
     try:
         import onnx
     except ImportError:
@@ -91,12 +91,12 @@ class _Graph:
         return self.do("Cast", value, to=helper.np_dtype_to_tensor_dtype(np.dtype(kind)))
 
     def poisoned(self, value: str, source: str) -> str:
-        """The value; NaN where `source` is not finite, which 0·source is too."""
+        """Return the value; NaN where `source` is not finite, which 0·source is too."""
         return self.do("Add", value, self.do("Mul", source, self.constant(0.0)))
 
 
 def _features(build: _Graph, chosen: Chosen) -> str:
-    """The features as training saw them, in the model's precision."""
+    """Return the features as training saw them, in the model's precision."""
     model = chosen.model
     if model.encoding is None:
         raw = build.input("features", model.features - model.intercept)
@@ -132,7 +132,7 @@ def _encoded(build: _Graph, column: FeatureColumn) -> str:
 
 
 def _categories(build: _Graph, column: CategoryColumn) -> str:
-    """One column per category; NaN in all of them where pgfl would refuse the text."""
+    """Return one column per category; NaN in all of them where pgfl would refuse the text."""
     width = len(column.feature_names)
     places = {text: number for number, text in enumerate(column.categories)}
     if column.missing or column.fill is not None:

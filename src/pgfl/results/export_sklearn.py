@@ -36,7 +36,7 @@ class RowClipper(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return self
 
     def transform(self, X: ArrayLike) -> AnyFloats:
-        """The rows as training saw them."""
+        """Return the rows as training saw them."""
         rows = np.asarray(X, dtype=np.float64)
         if self.intercept:
             rows = np.concatenate([rows, np.ones((len(rows), 1))], axis=1)
@@ -56,7 +56,7 @@ MISSING_CELL = "\N{EMPTY SET}"
 
 
 def write(chosen: Chosen) -> bytes:
-    """The pipeline as joblib writes it."""
+    """Return the pipeline as joblib writes it."""
     made = pipeline(chosen)
     import joblib
 
@@ -66,7 +66,7 @@ def write(chosen: Chosen) -> bytes:
 
 
 def pipeline(chosen: Chosen) -> object:
-    """The model as a fitted `Pipeline`: it takes a data frame with the model's columns, or else an array.
+    """Return the model as a fitted `Pipeline`: it takes a data frame with the model's columns, or else an array.
 
     Where clipping to `x_norm` can change a row, it has a step of pgfl's own, `RowClipper`, and needs pgfl to be loaded.
     """
@@ -91,7 +91,7 @@ def pipeline(chosen: Chosen) -> object:
 
 
 def _linear(chosen: Chosen, coefficients: Floats, constant: Floats) -> Any:
-    """A fitted linear model with these coefficients."""
+    """Return a fitted linear model with these coefficients."""
     from sklearn.linear_model import LinearRegression, LogisticRegression
 
     linear: Any
@@ -123,7 +123,7 @@ def _sorted_labels(linear: Any, labels: tuple[str, ...]) -> Any:
 
 
 def _encoder(columns: tuple[FeatureColumn, ...], coefficients: Floats, fold: bool) -> tuple[Any, Floats, Floats]:
-    """The columns' transformers, the coefficients of what they return, and a constant that comes on top.
+    """Return the columns' transformers, the coefficients of what they return, and a constant that comes on top.
 
     scikit-learn has no feature for unknown categories. With `fold` its coefficient becomes part of the constant, and
     the others are taken relative to it; a clipped row would need the feature itself.
@@ -151,7 +151,7 @@ def _encoder(columns: tuple[FeatureColumn, ...], coefficients: Floats, fold: boo
 
 
 def _transformer(column: FeatureColumn) -> Any:
-    """What scikit-learn calls the column's encoding."""
+    """Return what scikit-learn calls the column's encoding."""
     if isinstance(column, CategoryColumn):
         return _categories(column)
     assert isinstance(column, NumberColumn | BooleanColumn)

@@ -73,7 +73,7 @@ class Processes(Protocol):
         ...
 
     def broadcast(self, work: Callable[[], T]) -> T:
-        """The value of `work` on the first process, on every process."""
+        \"\"\"Return the value of `work` on the first process, on every process."""
         ...
 
 
@@ -109,7 +109,7 @@ class RunFolder:
 
 
 def is_complete(folder: Path) -> bool:
-    """Whether the folder holds a result that was written to its end."""
+    """Return whether the folder holds a result that was written to its end."""
     return (folder / SUMMARY).is_file()
 
 
@@ -157,7 +157,7 @@ def abandon_folder(folder: Path) -> None:
 
 
 def fresh_folder(parent: Path, name: str) -> Path:
-    """A folder name under `parent` that is not taken yet: NAME-DATE-TIME."""
+    """Return a folder name under `parent` that is not taken yet: NAME-DATE-TIME."""
     stem = f"{name}-{datetime.now():%Y%m%d-%H%M%S}"
     candidates = (parent / (stem if number == 1 else f"{stem}-{number}") for number in range(1, 1_000_000))
     return next(candidate for candidate in candidates if not candidate.exists())
@@ -197,12 +197,12 @@ def save(result: Result, folder: Path) -> Path:
 
 
 def checkpoint_folders(folder: Path) -> tuple[Path, Path]:
-    """The folders of checkpoints; those with clean client models of a private simulation are kept apart."""
+    """Return the folders of checkpoints; those with clean client models of a private simulation are kept apart."""
     return folder / CHECKPOINT, folder / SIMULATION_ONLY / CHECKPOINT
 
 
 def checkpoint_folder(folder: Path, config: Config) -> Path:
-    """The folder of a run's checkpoints."""
+    """Return the folder of a run's checkpoints."""
     public, clean = checkpoint_folders(folder)
     return clean if config.privacy.enabled and config.privacy.noise == "seeded" else public
 
@@ -269,7 +269,7 @@ def _read_config(folder: Path) -> Config | None:
 
 
 def _difference(first: Config, second: Config) -> str:
-    """The first key whose value differs."""
+    """Return the first key whose value differs."""
     one, other = _flat(first.model_dump()), _flat(second.model_dump())
     keys = [key for key in {**one, **other} if one.get(key) != other.get(key) and key != "name"]
     return f"{keys[0]} was {one.get(keys[0])} and is {other.get(keys[0])}" if keys else "its data files have changed"

@@ -22,7 +22,7 @@ class Figure:
     baseline: float
 
     def to_json(self) -> dict[str, float | None]:
-        """The two numbers; None for what JSON cannot hold."""
+        """Return the two numbers; None for what JSON cannot hold."""
         return {"value": _number(self.value), "baseline": _number(self.baseline)}
 
     @classmethod
@@ -113,7 +113,7 @@ class ClientFigures:
 
 
 def useless(measures: Sequence[Measured]) -> list[str]:
-    """A note that the models predict no better than the mean or the majority, by every measure."""
+    """Return a note that the models predict no better than the mean or the majority, by every measure."""
     known = [each for each in measures if np.isfinite([each.whole.value, each.whole.baseline]).all()]
     better = [
         each.whole.value < each.whole.baseline
@@ -127,7 +127,7 @@ def useless(measures: Sequence[Measured]) -> list[str]:
 
 
 def few_rows(clients: Mapping[str, AnyArray] | None) -> list[str]:
-    """A note that a client has too few held-out rows for a figure of its own to mean much."""
+    """Return a note that a client has too few held-out rows for a figure of its own to mean much."""
     rows = (clients or {}).get("rows")
     own = np.empty(0) if rows is None else rows[rows > 0]
     if not len(own) or (median := float(np.median(own))) >= FEW_ROWS:
@@ -136,7 +136,7 @@ def few_rows(clients: Mapping[str, AnyArray] | None) -> list[str]:
 
 
 def over_runs(runs: Sequence[Sequence[Measured]]) -> list[Measured]:
-    """The figures of several runs, averaged; no client is the worst of all runs."""
+    """Return the figures of several runs, averaged; no client is the worst of all runs."""
     if len(runs) <= 1:
         return list(runs[0]) if runs else []
     names = dict.fromkeys(measured.name for run in runs for measured in run)

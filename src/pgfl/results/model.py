@@ -89,7 +89,7 @@ class Model:
 
     @classmethod
     def of(cls, result: Result, run: int = 0) -> Model:
-        """The model of one run of a result."""
+        """Return the model of one run of a result."""
         models = result.of_run(run)
         held, network = models.present, models.network
         return cls(
@@ -169,7 +169,7 @@ class Model:
     def chosen(
         self, *, client: str | None = None, cluster: str | None = None, server: str | None = None
     ) -> tuple[AnyFloats, Task]:
-        """The coefficients that are asked for, and what they predict."""
+        """Return the coefficients that are asked for, and what they predict."""
         alone = self.cluster_ids[0] if len(self.cluster_ids) == 1 and server is None else None
         if (client is not None and (cluster is not None or server is not None)) or (
             client is None and cluster is None and alone is None
@@ -187,7 +187,7 @@ class Model:
         return np.asarray(found), task
 
     def encode(self, table: Table, *, encoded: bool = False, ignore: Collection[str] = ()) -> AnyFloats:
-        """The features of all rows as training saw them: encoded, rounded to `dtype` and clipped to `x_norm`.
+        """Return the features of all rows as training saw them: encoded, rounded to `dtype` and clipped to `x_norm`.
 
         A table is matched by its columns' names, in any order. The columns client, server, cluster and the target may
         be there; any other column that the model does not know is refused unless `ignore` names it. An array has the
@@ -224,17 +224,17 @@ class Model:
         return margins if self.encoding is None else self.encoding.target.decode(margins.astype(np.float64))
 
     def label_probabilities(self, margins: AnyFloats) -> AnyFloats:
-        """The probability of every label at margins of a classification."""
+        """Return the probability of every label at margins of a classification."""
         if margins.ndim == 2:
             return np.asarray(Softmax().predict(margins))
         return np.column_stack([Logistic().predict(-margins), Logistic().predict(margins)])
 
     def label_numbers(self, margins: AnyFloats) -> Ints:
-        """The number of the most probable label at margins of a classification."""
+        """Return the number of the most probable label at margins of a classification."""
         return np.argmax(margins, axis=1) if margins.ndim == 2 else (margins > 0).astype(np.int64)
 
     def _predicted(self, table: Table, options: PredictOptions) -> tuple[AnyFloats, Task]:
-        """The margins, and the task of the models that were asked for."""
+        """Return the margins, and the task of the models that were asked for."""
         if unknown := [name for name in options if name not in PredictOptions.__annotations__]:
             known = nearest(unknown[0], PredictOptions.__annotations__)
             raise UsageError(f"predict has no argument {unknown[0]}{known}; call it as in {EXAMPLE}.")
@@ -268,7 +268,7 @@ class Model:
         return table if isinstance(table, TableRows) else read_rows(table)  # type: ignore[arg-type]
 
     def _names(self, rows: TableRows | ArrayRows, names: AnyArray) -> AnyArray:
-        """The cluster of every row, as text."""
+        """Return the cluster of every row, as text."""
         if names.shape != (len(rows),):
             raise ResultError(f"There are {len(rows)} rows but {names.size} clusters; name one per row.")
         if not len(rows):
@@ -337,12 +337,12 @@ class Model:
 
 
 def task_of(kind: str) -> Task:
-    """The task of a kind of objective; an objective of your own is taken for a regression."""
+    \"\"\"Return the task of a kind of objective; an objective of your own is taken for a regression."""
     return OBJECTIVES[kind].task if kind in OBJECTIVES else "regression"
 
 
 def look_up(name: str, names: Sequence[str], kind: str) -> int:
-    """The place of a name in a list, or a sentence that says which name was probably meant."""
+    """Return the place of a name in a list, or a sentence that says which name was probably meant."""
     try:
         return names.index(name)
     except ValueError:
@@ -350,7 +350,7 @@ def look_up(name: str, names: Sequence[str], kind: str) -> int:
 
 
 def _cluster_means(models: RunModels, clusters: int) -> AnyFloats:
-    """The mean of every cluster's models over the servers that have one; NaN where none has."""
+    """Return the mean of every cluster's models over the servers that have one; NaN where none has."""
     held = np.flatnonzero(models.present)
     sums = np.zeros((clusters, models.servers.shape[1]), dtype=models.servers.dtype)
     np.add.at(sums, models.pair_cluster[held], models.servers[held])
@@ -359,7 +359,7 @@ def _cluster_means(models: RunModels, clusters: int) -> AnyFloats:
 
 
 def _provenance(result: Result, run: int) -> dict[str, object]:
-    """Where a model comes from: the figures of its run, and the digest of its config."""
+    """Return where a model comes from: the figures of its run, and the digest of its config."""
     from pgfl.config import to_toml
 
     summary = result.summary()

@@ -102,7 +102,7 @@ def _write(model: Model, stream: BinaryIO) -> None:
 
 
 def _page(model: Model, arrays: dict[str, AnyArray]) -> dict[str, Any]:
-    """The page of a model: readable by people, and enough to read the arrays."""
+    """Return the page of a model: readable by people, and enough to read the arrays."""
     return {
         "format": FORMAT,
         "version": VERSION,

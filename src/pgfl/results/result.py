@@ -223,7 +223,7 @@ class Result:
         return None if self.encoding is None else self.encoding.feature_names
 
     def client(self, client: str, run: int = 0) -> AnyFloats:
-        """A client's model; with privacy on, the last that it released (NaN if none)."""
+        """Return a client's model; with privacy on, the last that it released (NaN if none)."""
         return np.asarray(self.of_run(run).shareable_clients[_look_up(client, self._client_index, "client")])
 
     def server(self, server: str, cluster: str, run: int = 0) -> AnyFloats:
@@ -234,13 +234,13 @@ class Result:
         return np.asarray(models.servers[found[0]]) if len(found) else np.full(self.dimension, np.nan)
 
     def cluster(self, cluster: str, run: int = 0) -> AnyFloats:
-        """A cluster's model: the average over the servers that have one."""
+        """Return a cluster's model: the average over the servers that have one."""
         models = self.of_run(run)
         chosen = models.present & (models.pair_cluster == _look_up(cluster, self._cluster_index, "cluster"))
         return np.asarray(models.servers[chosen].mean(axis=0)) if chosen.any() else np.full(self.dimension, np.nan)
 
     def model(self, run: int = 0) -> Model:
-        """The model of a run: it predicts, and is saved to one file or exported."""
+        """Return the model of a run: it predicts, and is saved to one file or exported."""
         if run not in self._models:
             self._models[run] = Model.of(self, run)
         return self._models[run]
@@ -267,7 +267,7 @@ class Result:
         return kept_columns(self.encoding)
 
     def of_run(self, run: int) -> RunModels:
-        """All models of one run."""
+        """Return all models of one run."""
         if not isinstance(run, Integral) or not 0 <= run < len(self.models):
             raise ResultError(f"There is no run {run!r}; the runs are 0 to {len(self.models) - 1}.")
         return self.models[run]
@@ -299,7 +299,7 @@ class Result:
         return tuple(name for name in self.history if name not in ("run", "round"))
 
     def curve(self, metric: str) -> AnyFloats:
-        """One metric as (runs, recorded rounds)."""
+        """Return one metric as (runs, recorded rounds)."""
         if metric not in self.metrics:
             raise ResultError(f"There is no metric {metric}{nearest(metric, self.metrics)}; see `metrics`.")
         order = np.lexsort((self.history["round"], self.history["run"]))
@@ -311,13 +311,13 @@ class Result:
         return {name: self.history[name] for name in ("run", "round", *RESIDUALS) if name in self.history}
 
     def to_polars(self) -> polars.DataFrame:
-        """The history as a data frame."""
+        """Return the history as a data frame."""
         import polars
 
         return polars.DataFrame(self.history)
 
     def summary(self) -> dict[str, Any]:
-        """The figures at the end, ready for JSON; metrics are averages over the runs."""
+        """Return the figures at the end, ready for JSON; metrics are averages over the runs."""
         final = {name: _number(np.mean(self.curve(name)[:, -1])) for name in self.metrics}
         return {
             "name": self.config.name if self.config else "run",
@@ -397,11 +397,11 @@ def _look_up(name: str, index: Mapping[str, int], kind: str) -> int:
 
 
 def _listed(names: Sequence[str]) -> str:
-    """The first names, and how many more there are."""
+    """Return the first names, and how many more there are."""
     more = f" and {len(names) - MOST_LISTED} more" if len(names) > MOST_LISTED else ""
     return ", ".join(names[:MOST_LISTED]) + more
 
 
 def _number(value: Any) -> float | None:
-    """A number that JSON has."""
+    """Return a number that JSON has."""
     return float(value) if np.isfinite(value) else None

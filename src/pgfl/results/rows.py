@@ -27,7 +27,7 @@ class ArrayRows:
         self.values, self._names = _two_dimensional(values), tuple(names)
 
     def __len__(self) -> int:
-        """How many rows there are."""
+        """Return how many rows there are."""
         return len(self.values)
 
     def check(self, encoding: RowEncoding, optional: Iterable[str] = ()) -> None:
@@ -42,23 +42,23 @@ class ArrayRows:
             )
 
     def matrix(self, width: int, what: str) -> Floats:
-        """All rows as numbers; another number of columns is refused."""
+        """Return all rows as numbers; another number of columns is refused."""
         if self.values.shape[1] != width:
             raise ResultError(f"The model takes {width} {what} per row; got {self.values.shape[1]}.")
         return _floats(self.values)
 
     def numbers(self, name: str) -> Floats:
-        """A column as numbers, NaN where a cell is empty."""
+        """Return a column as numbers, NaN where a cell is empty."""
         return _floats(self.values[:, self._names.index(name)])
 
     def texts(self, name: str) -> Texts:
-        """A column as text, None where a cell is empty; a whole number is written without a decimal point."""
+        """Return a column as text, None where a cell is empty; a whole number is written without a decimal point."""
         cells = np.empty(len(self.values), dtype=object)
         cells[:] = [_text(value) for value in self.values[:, self._names.index(name)].tolist()]
         return cells
 
     def refuse(self, row: int, complaint: str) -> DataError:
-        """The error that reports what is wrong in a row, counted from 0."""
+        """Return the error that reports what is wrong in a row, counted from 0."""
         return DataError(f"The array, data row {row + 1}: {complaint}")
 
 

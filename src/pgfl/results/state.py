@@ -34,7 +34,7 @@ from pgfl.privacy.carried import Moved
 
 
 def user_folder(kind: str) -> Path:
-    """The folder of one kind of notes, in the user's own files."""
+    """Return the folder of one kind of notes, in the user's own files."""
     home = os.environ.get("XDG_STATE_HOME")
     return (Path(home) if home else Path.home() / ".local" / "state") / "pgfl" / kind
 
@@ -45,7 +45,7 @@ def path_for(kind: str, state: Path) -> Path:
 
 
 def kept_columns(encoding: RowEncoding) -> dict[str, Column]:
-    """One declaration per column that has one; bounds and categories that were computed from rows are stated.
+    """Return one declaration per column that has one; bounds and categories that were computed from rows are stated.
 
     >>> from pgfl.federation.columns import TargetColumn
     >>> kept_columns(RowEncoding((NumberColumn("age", (20.0, 80.0)),), TargetColumn("ill", labels=("no", "yes"))))
@@ -146,7 +146,7 @@ def _under(prefix: str, arrays: Mapping[str, AnyArray]) -> dict[str, AnyArray]:
 
 
 def nothing_to_go_on_with(folder: Path | None) -> ResultError:
-    """The error for a result that was saved without a state."""
+    """Return the error for a result that was saved without a state."""
     return ResultError(
         f"{folder or 'This result'} keeps no state to go on with: an older version or several processes wrote it, or "
         "it is very large; start a new run."
@@ -200,7 +200,7 @@ def claim(folder: Path, owner: Owner) -> None:
 
 
 def already_continued(what: str, first: str) -> PrivacyError:
-    """The error for a second continuation."""
+    """Return the error for a second continuation."""
     return PrivacyError(
         f"{what} was already continued in {first}, and what is spent there would be forgotten here; go on from there."
     )
@@ -288,7 +288,7 @@ class RecordDigests:
 
     @classmethod
     def of(cls, federation: Federation, earlier: RecordDigests | None = None) -> Self | None:
-        """The digests of a federation's records, under the key of `earlier` ones; None for very many records."""
+        """Return the digests of a federation's records, under the key of `earlier` ones; None for very many records."""
         if len(federation.features) > MOST_RECORDS:
             return None
         key = secrets.token_bytes(32) if earlier is None else earlier.key
@@ -301,7 +301,7 @@ class RecordDigests:
         return cls(key, tuple(federation.client_ids), client, np.array(digests, dtype=np.uint64))
 
     def moved_to(self, now: RecordDigests) -> Moved:
-        """How many records each client has that it did not have last, and that were with another one."""
+        \"\"\"Return how many records each client has that it did not have last, and that were with another one."""
         before, here = self._holders(), now._holders()
         moved, copied = Counter[str](), Counter[str]()
         for digest, holders in here.items():
@@ -311,7 +311,7 @@ class RecordDigests:
         return Moved(moved, copied)
 
     def joined(self, now: RecordDigests) -> RecordDigests:
-        """Those of a later training, and those of records that are not in it, with who had them last."""
+        """Return those of a later training, and those of records that are not in it, with who had them last."""
         gone = ~np.isin(self.digest, now.digest)
         clients = (*now.clients, *self.clients)
         client = np.concatenate([now.client, self.client[gone] + len(now.clients)])
@@ -334,7 +334,7 @@ class RecordDigests:
 
     @classmethod
     def load(cls, state: Path) -> Self | None:
-        """The digests of a result, if this user has them."""
+        """Return the digests of a result, if this user has them."""
         try:
             with np.load(path_for("records", state), allow_pickle=False) as arrays:
                 clients = tuple(arrays["clients"].tolist())

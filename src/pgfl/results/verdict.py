@@ -83,7 +83,7 @@ class Noise:
 
 
 def _share_after(number: int, window: Window) -> float:
-    """The share of a window's rounds that a round's noise is part of."""
+    """Return the share of a window's rounds that a round's noise is part of."""
     return min(1.0, max(0.0, (window.end - number + 1) / window.length))
 
 
@@ -102,7 +102,7 @@ class Distance:
         return math.hypot(self.drift, self.spread)
 
     def rounds_to(self, tolerance: float) -> int | None:
-        """How many more rounds bring the drift below a tolerance, if it shrinks at all."""
+        """Return how many more rounds bring the drift below a tolerance, if it shrinks at all."""
         if self.rate <= 0.0 or not math.isfinite(self.drift):
             return None
         return max(1, math.ceil(math.log(max(self.drift / tolerance, math.e)) / self.rate))
@@ -132,7 +132,7 @@ def remaining(windows: Sequence[Window], noise: Noise | None = None) -> Distance
 
 
 def _rate(windows: Sequence[Window], speeds: Sequence[float], start: int) -> float:
-    """How fast the drift shrinks, per round, over `SPAN` windows; 0 if it does not."""
+    """Return how fast the drift shrinks, per round, over `SPAN` windows; 0 if it does not."""
     then, now = speeds[start], speeds[start + SPAN]
     if not then > now > 0.0:
         return 0.0
@@ -140,7 +140,7 @@ def _rate(windows: Sequence[Window], speeds: Sequence[float], start: int) -> flo
 
 
 def _speed(one: Window, other: Window, noise: Noise | None) -> float:
-    """How fast the average drifts from one window to the next, beyond what fluctuations explain."""
+    """Return how fast the average drifts from one window to the next, beyond what fluctuations explain."""
     long_enough = one.length >= LEAST_LENGTH
     chance = CORRELATED * 0.5 * other.step**2 * (1.0 / one.length + 1.0 / other.length) if long_enough else 0.0
     if noise is not None:
@@ -149,13 +149,13 @@ def _speed(one: Window, other: Window, noise: Noise | None) -> float:
 
 
 def _hidden(one: Window, last: Window, speed: float) -> float:
-    """The drift that fluctuations may hide where they explain much of the movement."""
+    """Return the drift that fluctuations may hide where they explain much of the movement."""
     moved = last.wander / (last.centre - one.centre)
     return 0.5 * last.end * moved if speed < 0.85 * moved else 0.0
 
 
 def is_diverging(windows: Sequence[Window]) -> bool:
-    """Whether models and their movement grow exponentially: a power of the round does not count."""
+    """Return whether models and their movement grow exponentially: a power of the round does not count."""
     if len(windows) >= 3 and windows[-1].end == windows[-3].end + 2:
         third, second, first = (window.step for window in windows[-3:])
         if first > AT_ONCE * second > 0.0 and second > AT_ONCE * third > 0.0:
@@ -223,14 +223,14 @@ class Verdict:
 
 
 def joined(findings: Sequence[Verdict]) -> Verdict:
-    """The worst finding, with the sentences of the others."""
+    """Return the worst finding, with the sentences of the others."""
     worst, *others = sorted(findings, key=lambda finding: WORST_FIRST.index(finding.kind))
     figures = {name: value for finding in (*reversed(others), worst) for name, value in finding.figures.items()}
     return replace(worst, figures=figures, further=tuple(other.text for other in others if other.kind != "converged"))
 
 
 def worst_of_runs(verdicts: Sequence[Verdict]) -> Verdict | None:
-    """The verdict of the worst run; among equals, of the one farthest from its limit."""
+    """Return the verdict of the worst run; among equals, of the one farthest from its limit."""
     if not verdicts:
         return None
     far = [verdict.figures.get("distance", 0.0) for verdict in verdicts]
@@ -262,7 +262,7 @@ class Setting:
 
 
 def judged(windows: Sequence[Window], setting: Setting, noise: Noise | None = None) -> Verdict:
-    """The verdict on one run."""
+    """Return the verdict on one run."""
     if is_diverging(windows):
         return _diverging(windows, setting)
     findings = [_settled(windows, setting, noise)]
@@ -285,7 +285,7 @@ def _diverging(windows: Sequence[Window], setting: Setting) -> Verdict:
 
 
 def _settled(windows: Sequence[Window], setting: Setting, noise: Noise | None) -> Verdict:
-    """Whether the models have converged, and how far they are if not."""
+    """Return whether the models have converged, and how far they are if not."""
     found = remaining(windows, noise)
     figures = {"distance": found.total, "drift": found.drift, "spread": found.spread, "pull": setting.pull}
     if not setting.exact and setting.pull >= (TORN if noise is None else TORN_BY_NOISE):
@@ -327,7 +327,7 @@ def _how_far(found: Distance, setting: Setting) -> str:
 
 
 def _faster(found: Distance, setting: Setting, noise: Noise | None) -> str:
-    """What to change for a run that needs more rounds than it had."""
+    """Return what to change for a run that needs more rounds than it had."""
     more = found.rounds_to(0.5 * SETTLED)
     wanted = None if more is None or noise is not None else _rounded_up(setting.played + more)
     if setting.rho is None:
@@ -344,14 +344,14 @@ def _faster(found: Distance, setting: Setting, noise: Noise | None) -> str:
 
 
 def _rho(setting: Setting) -> str:
-    """A proposal for ρ, at which the duals would have a suitable size."""
+    """Return a proposal for ρ, at which the duals would have a suitable size."""
     assert setting.rho is not None
     factor = min(max(setting.pull / AIM, 1.0 / MOST_CHANGE), MOST_CHANGE)
     return f"{float(f'{setting.rho * factor:.1g}'):g}"
 
 
 def _drowned(windows: Sequence[Window], setting: Setting, noise: Noise) -> list[Verdict]:
-    """Whether noise makes predictions useless.
+    """Return whether noise makes predictions useless.
 
     For a regression its expected effect on predictions is compared with the spread of targets, and its effect on the
     models with their size; for a classification, whose margins have no unit, the noise of the whole run is compared

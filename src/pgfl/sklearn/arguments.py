@@ -54,7 +54,7 @@ def spanned(values: Floats) -> tuple[float, float]:
 
 
 def stated_bounds(bounds: Bounds, columns: int) -> list[tuple[float, float]]:
-    """One pair (low, high) per column."""
+    """Return one pair (low, high) per column."""
     try:
         pairs = np.asarray(bounds, dtype=np.float64)
     except (TypeError, ValueError):
@@ -97,7 +97,7 @@ def federation_of(
 
 
 def names_of(what: str, names: ArrayLike | None, rows: int, default: str) -> AnyArray:
-    """One name per row, as text."""
+    """Return one name per row, as text."""
     if names is None:
         return np.full(rows, default)
     given = np.asarray(names)

@@ -87,17 +87,17 @@ class PGFLClassifier(ClassifierMixin, FederatedEstimator):  # type: ignore[misc]
         return self._fitted(rows, numbers, target, places)
 
     def predict(self, X: ArrayLike, cluster: Clusters | None = None) -> AnyArray:
-        """The most probable classes."""
+        """Return the most probable classes."""
         margins = self._margins(X, cluster)
         return np.asarray(self.classes_[self.model_.label_numbers(margins)])
 
     def predict_proba(self, X: ArrayLike, cluster: Clusters | None = None) -> AnyFloats:
-        """The probability of every class, in the order of `classes_`."""
+        """Return the probability of every class, in the order of `classes_`."""
         margins = self._margins(X, cluster)
         return self.model_.label_probabilities(margins)
 
     def decision_function(self, X: ArrayLike, cluster: Clusters | None = None) -> AnyFloats:
-        """The margins: above 0 for the second of two classes, or one per class."""
+        """Return the margins: above 0 for the second of two classes, or one per class."""
         return self._margins(X, cluster)
 
     def score(
@@ -107,11 +107,11 @@ class PGFLClassifier(ClassifierMixin, FederatedEstimator):  # type: ignore[misc]
         sample_weight: ArrayLike | None = None,
         cluster: Clusters | None = None,
     ) -> float:
-        """The share of rows whose class is right."""
+        """Return the share of rows whose class is right."""
         return float(accuracy_score(y, self.predict(X, cluster=cluster), sample_weight=sample_weight))
 
     def _numbered(self, labels: AnyArray) -> tuple[AnyArray, Floats]:
-        """The classes, and the number of every row's."""
+        """Return the classes, and the number of every row's."""
         if self.classes is None:
             if self.epsilon is not None:
                 raise PrivacyError(

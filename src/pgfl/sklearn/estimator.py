@@ -128,7 +128,7 @@ class FederatedEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         self.account_.charge(self.epsilon, self.delta)
 
     def _tolerance(self) -> float:
-        """How exactly primal problems are solved: the sensitivity of a private fit counts on the default."""
+        """Return how exactly primal problems are solved: the sensitivity of a private fit counts on the default."""
         return CLEAN_TOLERANCE if self.epsilon is None else Huber.tolerance
 
     def _seed(self) -> int:
@@ -158,7 +158,7 @@ class FederatedEstimator(BaseEstimator, ABC):  # type: ignore[misc]
 
     @abstractmethod
     def _objective(self, lam: float) -> Objective:
-        """The objective that the parameters ask for, with λ as pgfl counts it."""
+        """Return the objective that the parameters ask for, with λ as pgfl counts it."""
 
     @abstractmethod
     def _keep_coefficients(self, coefficients: Floats, intercepts: Floats) -> None:

@@ -51,17 +51,17 @@ DARK = Theme(
 
 
 def theme(dark: bool) -> Theme:
-    """The colours of a page."""
+    """Return the colours of a page."""
     return DARK if dark else LIGHT
 
 
 def cluster_colour(cluster: int, colours: Theme) -> str:
-    """The colour of a cluster."""
+    """Return the colour of a cluster."""
     return colours.clusters[cluster % len(colours.clusters)]
 
 
 def cluster_symbol(cluster: int) -> str:
-    """The symbol of a cluster, which tells as much as its colour."""
+    """Return the symbol of a cluster, which tells as much as its colour."""
     return SYMBOLS[cluster % len(SYMBOLS)]
 
 
@@ -144,7 +144,7 @@ class Line:
 
 
 def shown_value(metric: str, value: float) -> float | None:
-    """A measure in the unit of the picture: NMSD in dB, shares in per cent.
+    """Return a measure in the unit of the picture: NMSD in dB, shares in per cent.
 
     >>> shown_value("nmsd", 0.01), shown_value("accuracy", 0.5)
     (-20.0, 50.0)
@@ -157,12 +157,12 @@ def shown_value(metric: str, value: float) -> float | None:
 
 
 def is_in_decibels(metric: str) -> bool:
-    """Whether a measure is drawn in dB."""
+    """Return whether a measure is drawn in dB."""
     return metric.split("_")[0] in ("nmsd", "disagreement", "distance")
 
 
 def axis_name(metric: str) -> str:
-    """The label of a measure's axis."""
+    """Return the label of a measure's axis."""
     names = {
         "nmsd": "NMSD [dB]",
         "accuracy": "accuracy [%]",
@@ -252,7 +252,7 @@ def curves(
     preview: Played | None = None,
     name: str = "PGFL",
 ) -> Options:
-    """The learning curve, the previous one as a ghost, a preview, and other algorithms for comparison."""
+    """Return the learning curve, the previous one as a ghost, a preview, and other algorithms for comparison."""
     drawn: list[Line] = []
     if before is not None:
         drawn.append(line_of("before", before, colours.ghost, width=1.6))
@@ -273,12 +273,12 @@ def curves(
 
 
 def line_of(name: str, played: Played, colour: str, **look: Any) -> Line:
-    """A curve of a training in the unit of its picture."""
+    """Return a curve of a training in the unit of its picture."""
     return Line(name, played.rounds, [shown_value(played.metric, value) for value in played.curve], colour, **look)
 
 
 def spending(played: Played, clusters: Sequence[str], colours: Theme, budget: float | None) -> Options:
-    """What each client of each cluster has spent, least first, and its budget."""
+    """Return what each client of each cluster has spent, least first, and its budget."""
     options = frame(colours, "clients of each cluster, least spent first", "spent ε")
     rows = sorted(played.spent, key=lambda row: (clusters.index(row[1]), row[2], row[0]))
     options["xAxis"] |= {"type": "category", "data": [row[0] for row in rows], "axisLabel": {"show": False}}
@@ -312,7 +312,7 @@ def spending(played: Played, clusters: Sequence[str], colours: Theme, budget: fl
 def against_epsilon(
     points: Mapping[float, float], now: tuple[float, float] | None, metric: str, colours: Theme
 ) -> Options:
-    """The final error at several ε, and where the current setting stands; ε on a logarithmic axis."""
+    """Return the final error at several ε, and where the current setting stands; ε on a logarithmic axis."""
     chosen = sorted(points.items())
     drawn = [Line("at this ε", [x for x, _ in chosen], [shown_value(metric, y) for _, y in chosen], colours.main, 2.4)]
     options = lines(drawn, colours, "ε of the worst client", f"final {axis_name(metric)}", log_x=True)
@@ -365,7 +365,7 @@ def plane(drawn: Plane, clusters: Sequence[str], colours: Theme, place: int) -> 
 
 
 def _round_up(value: float) -> float:
-    """The next number with one figure that halves well.
+    """Return the next number with one figure that halves well.
 
     >>> _round_up(0.55), _round_up(3.2)
     (0.6, 4.0)

@@ -36,21 +36,21 @@ class Slider:
     whole: bool = False
 
     def limits(self, config: Config) -> tuple[float, float]:
-        """The ends of the slider."""
+        """Return the ends of the slider."""
         high = float(_clients(config)) if self.name == "participants" else self.high
         return self.low, high
 
     def position(self, value: float) -> float:
-        """Where the slider stands for a value."""
+        """Return where the slider stands for a value."""
         return math.log10(max(value, 1e-12)) if self.log else value
 
     def value(self, position: float) -> float:
-        """The value at a position, rounded to three figures where the slider is logarithmic."""
+        """Return the value at a position, rounded to three figures where the slider is logarithmic."""
         value = float(f"{10.0**position:.3g}") if self.log else float(f"{position:.6g}")
         return round(value) if self.whole else value
 
     def shown(self, value: float) -> str:
-        """The value as text."""
+        """Return the value as text."""
         return f"{value:.6g}"
 
 
@@ -205,7 +205,7 @@ TRUST_CHOICE = Choice(
 
 
 def owner_of(sentence: str) -> str | None:
-    """The control that a sentence of the program is about, by the key that it names.
+    """Return the control that a sentence of the program is about, by the key that it names.
 
     >>> owner_of("`algorithm.rho` must be above 0; got -1.0.")
     'rho'

@@ -129,7 +129,7 @@ class DataView:
     # what is done with it ---------------------------------------------------------------------------------------------
 
     def _written(self) -> Path | None:
-        """The config as a file, if it is one."""
+        """Return the config as a file, if it is one."""
         self.config_wrong.text = ""
         try:
             checked(str(self.text.value))

@@ -131,7 +131,7 @@ class DemoNetwork:
 
 
 def look_at(network: LocalNetwork) -> NetworkNow:
-    """What the files of the sites and clients say now."""
+    """Return what the files of the sites and clients say now."""
     from pgfl.demo import ledger_summary, progress
 
     federation = network.federation

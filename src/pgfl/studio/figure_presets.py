@@ -31,7 +31,7 @@ class Figure:
     claims: tuple[ClaimShown, ...]
 
     def settings(self) -> dict[str, Any]:
-        """The trial as an unchecked config; FedAvg's steps stand beside it for the comparison."""
+        """Return the trial as an unchecked config; FedAvg's steps stand beside it for the comparison."""
         return settings_of_trial(self.trial, self.fedavg)
 
 
@@ -51,7 +51,7 @@ class ClaimShown:
 
 @cache
 def figures() -> dict[str, Figure]:
-    """All figures by name, in the order of the paper; those with noise as printed and with a guarantee."""
+    """Return all figures by name, in the order of the paper; those with noise as printed and with a guarantee."""
     found: dict[str, Figure] = {}
     ridge = asdict(KINDS[0].fedavg)
     found["fig1"] = _figure("fig1", "Fig. 1 · all clients, no privacy", everyone(_pgfl(KINDS[0], TAU)), ridge)
@@ -89,7 +89,7 @@ def _figure(item: str, title: str, trial: Trial, fedavg: Mapping[str, Any], endi
 
 
 def claims(item: str) -> list[tuple[str, ClaimShown]]:
-    """The claims of an item with their keys, as `pgfl reproduce all` judged them."""
+    """Return the claims of an item with their keys, as `pgfl reproduce all` judged them."""
     names = ClaimShown.__dataclass_fields__
     return [(row["key"], ClaimShown(**{name: row[name] for name in names})) for row in _judged() if row["item"] == item]
 
@@ -101,7 +101,7 @@ def _judged() -> list[dict[str, Any]]:
 
 
 def settings_of_trial(trial: Trial, fedavg: Mapping[str, Any]) -> dict[str, Any]:
-    """An experiment of the reproduction as an unchecked config.
+    """Return an experiment of the reproduction as an unchecked config.
 
     >>> settings_of_trial(figures()["fig2"].trial, {})["algorithm"]["participants"]
     3

@@ -197,7 +197,7 @@ def _words(now: NetworkNow) -> str:
 
 
 def status_html(found: dict[str, Any]) -> str:
-    """A site's status as tables."""
+    """Return a site's status as tables."""
     last = found.get("last") or {}
     about: list[list[Any]] = [
         ["running", "yes" if found.get("running") else "no"],

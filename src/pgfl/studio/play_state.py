@@ -42,7 +42,7 @@ class PlayState:
 
     @classmethod
     def of_query(cls, preset: str | None, changes: Iterable[str]) -> PlayState:
-        """The state that an address names; a preset that does not exist is an error."""
+        """Return the state that an address names; a preset that does not exist is an error."""
         name = preset or FIRST
         if name not in choices():
             raise ConfigError(f"There is no preset {name!r}{nearest(name, choices())}; choose one of the list.")
@@ -50,11 +50,11 @@ class PlayState:
         return cls(name, tuple((key.strip(), value.strip()) for key, _, value in pairs))
 
     def query(self) -> str:
-        """The part of an address that names this state."""
+        """Return the part of an address that names this state."""
         return urlencode([("preset", self.preset), *(("set", f"{key}={value}") for key, value in self.changes)])
 
     def address(self, path: str = "/") -> str:
-        """The address of this state."""
+        """Return the address of this state."""
         return f"{path}?{self.query()}"
 
     def changed(self, key: str, value: object) -> PlayState:
@@ -70,7 +70,7 @@ class PlayState:
         )
 
     def config(self) -> Config:
-        """The config; what is wrong with it is a ConfigError."""
+        """Return the config; what is wrong with it is a ConfigError."""
         settings = copy.deepcopy(dict(base_settings(self.preset)))
         for key, value in self.changes:
             apply_override(settings, f"{key}={value}")
@@ -106,7 +106,7 @@ class PlayState:
 
 @cache
 def choices() -> dict[str, str]:
-    """Every preset that can be played, with its title."""
+    """Return every preset that can be played, with its title."""
     own = {name: name for name in presets() if _is_playable(name)}
     return {name: figure.title for name, figure in figures().items()} | own
 
@@ -116,13 +116,13 @@ def _is_playable(name: str) -> bool:
 
 
 def figure_of(preset: str) -> Figure | None:
-    """The figure of the paper that a preset plays."""
+    """Return the figure of the paper that a preset plays."""
     return figures().get(preset)
 
 
 @cache
 def base_settings(preset: str) -> Mapping[str, Any]:
-    """What a preset states, with one run and only the metric that is drawn."""
+    """Return what a preset states, with one run and only the metric that is drawn."""
     figure = figures().get(preset)
     settings = figure.settings() if figure else read_settings(preset)[0]
     kind = settings.get("data", {}).get("kind", "synthetic-regression")
@@ -130,7 +130,7 @@ def base_settings(preset: str) -> Mapping[str, Any]:
 
 
 def preview_of(config: Config) -> Config:
-    """The first rounds only, for a picture while a slider moves."""
+    """Return the first rounds only, for a picture while a slider moves."""
     rounds = max(min(PREVIEW_ROUNDS, config.rounds), config.rounds // PREVIEW_SHARE)
     every = max(config.record_every, min(rounds, rounds // 20))
     return config.model_copy(update={"rounds": rounds, "record_every": max(1, every)})
@@ -151,7 +151,7 @@ def comparison_configs(config: Config) -> dict[str, Config]:
 
 
 def toml_value(value: object) -> str:
-    """A value as TOML spells it.
+    """Return a value as TOML spells it.
 
     >>> toml_value({"start": 0.4, "decay": 0.98}), toml_value("all"), toml_value(True)
     ('{ start = 0.4, decay = 0.98 }', '"all"', 'true')

@@ -214,7 +214,7 @@ class PlayView:
             await asyncio.gather(*(at(other) for other in epsilon_sweep.levels(config)))
 
     async def _play(self, number: int, config: Config, *, details: bool) -> Played | None:
-        """A training, remembered by everything that it depends on; what goes wrong is shown."""
+        """Return a training, remembered by everything that it depends on; what goes wrong is shown."""
         key = f"{details}\n{to_toml(config)}"
         if key in self._known:
             self._known.move_to_end(key)

@@ -18,7 +18,7 @@ WIDTH = 100
 
 
 def python_text(config: Config) -> str:
-    """The program; tests run it and compare."""
+    """Return the program; tests run it and compare."""
     names = {"train"}
     parts = [
         f"federation = {_federation(config, names)}",
@@ -43,7 +43,7 @@ def python_text(config: Config) -> str:
 
 
 def _outcome(config: Config) -> str:
-    """What the program prints: of a table, the measures on held-out rows; else the metric that is drawn."""
+    \"\"\"Return what the program prints: of a table, the measures on held-out rows; else the metric that is drawn."""
     if config.data.own_records:
         held_out = "{one.name: one.whole.value for one in result.measures}"
         return held_out if getattr(config.data, "test", None) is not None else "result.verdict.sentence"
@@ -129,6 +129,6 @@ def _keywords(values: Mapping[str, Any]) -> list[str]:
 
 
 def _call(name: str, arguments: list[str]) -> str:
-    """A call on one line, or one line per argument where that is too long."""
+    """Return a call on one line, or one line per argument where that is too long."""
     line = f"{name}({', '.join(arguments)})"
     return line if len(line) <= WIDTH else f"{name}(\n    " + ",\n    ".join(arguments) + ",\n)"

@@ -337,7 +337,7 @@ def measures_html(result: Result) -> str:
 
 
 def coefficients_html(result: Result) -> str:
-    """One row per feature, one column per cluster; of a softmax model one column per cluster and class."""
+    """Return one row per feature, one column per cluster; of a softmax model one column per cluster and class."""
     classes = result.classes or 1
     names = list(result.feature_names or [f"x{place}" for place in range(result.features)])
     if result.intercept and len(names) < result.features:
@@ -353,7 +353,7 @@ def coefficients_html(result: Result) -> str:
 
 
 def predictions_html(path: Path) -> str:
-    """The first predicted rows."""
+    """Return the first predicted rows."""
     import polars as pl
 
     frame = pl.read_csv(path, n_rows=MOST_PREDICTIONS, infer_schema=False)
@@ -363,7 +363,7 @@ def predictions_html(path: Path) -> str:
 
 
 def _short(text: str) -> str:
-    """A number with six figures; anything else as it is."""
+    """Return a number with six figures; anything else as it is."""
     try:
         return f"{float(text):.6g}"
     except ValueError:

@@ -82,7 +82,7 @@ class RunEntry:
 
 
 def listed(root: Path) -> list[RunEntry]:
-    """All result folders directly below a folder, or the folder itself, newest first."""
+    """Return all result folders directly below a folder, or the folder itself, newest first."""
     if not root.is_dir():
         return []
     folders = [root] if _is_run(root) else [path for path in sorted(root.iterdir()) if path.is_dir() and _is_run(path)]
@@ -95,7 +95,7 @@ def _is_run(path: Path) -> bool:
 
 
 def entry(path: Path) -> RunEntry:
-    """One result folder; what cannot be read is empty."""
+    """Return one result folder; what cannot be read is empty."""
     done, live = is_complete(path), path / LIVE
     last = path / SUMMARY if done else live if live.exists() else path / CONFIG
     try:
@@ -110,7 +110,7 @@ def entry(path: Path) -> RunEntry:
 
 
 def history_of(run: RunEntry) -> dict[str, list[float | None]]:
-    """The history of run 0: whole, or as far as it has come."""
+    """Return the history of run 0: whole, or as far as it has come."""
     table = run.live.get("history", {}) if run.status != "done" else _csv(run.path / HISTORY)
     if not table or "round" not in table:
         return {}
@@ -119,7 +119,7 @@ def history_of(run: RunEntry) -> dict[str, list[float | None]]:
 
 
 def difference(runs: Sequence[RunEntry]) -> list[tuple[str, list[str]]]:
-    """The keys in which configs differ, with the value of each run; a dash where it has none."""
+    """Return the keys in which configs differ, with the value of each run; a dash where it has none."""
     flat = [_flat(run.config) for run in runs]
     keys = [key for one in flat for key in one]
     found = []
@@ -131,7 +131,7 @@ def difference(runs: Sequence[RunEntry]) -> list[tuple[str, list[str]]]:
 
 
 def privacy_rows(runs: Sequence[RunEntry]) -> list[tuple[str, list[str]]]:
-    """What is promised and spent, one column per run."""
+    """Return what is promised and spent, one column per run."""
     rows: list[tuple[str, list[str]]] = [
         ("guarantee", [str(run.summary.get("guarantee") or "no privacy") for run in runs]),
         ("noise", [str(run.summary.get("noise") or "—") for run in runs]),

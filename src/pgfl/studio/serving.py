@@ -227,7 +227,7 @@ def _announce(server: object, guard: Guard, entrance: Path, open_browser: bool, 
 
 
 def listen(port: int | None) -> socket.socket:
-    """A listening socket on loopback: at the port that is asked for, else at the usual one, else at any."""
+    """Return a listening socket on loopback: at the port that is asked for, else at the usual one, else at any."""
     for chosen in (port,) if port is not None else (PORT, 0):
         try:
             return socket.create_server((HOST, chosen))

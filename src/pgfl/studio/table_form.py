@@ -48,14 +48,14 @@ class TableForm:
 
     @classmethod
     def of_query(cls, table: str, named: Mapping[str, str], bounds: list[str]) -> TableForm:
-        """The form that an address names."""
+        """Return the form that an address names."""
         pairs = (text.partition("=") for text in bounds)
         known = {key: named[key] for key in ("target", *PLACES, "epsilon") if named.get(key)}
         known |= {"trust": named["trust"]} if named.get("trust") in get_args(Level) else {}
         return cls(table, **known, declared={name: value for name, _, value in pairs if value})
 
     def address(self) -> str:
-        """The address of this form."""
+        """Return the address of this form."""
         plain = [(key, getattr(self, key)) for key in ("table", "target", *PLACES, "epsilon")]
         pairs = [(key, value) for key, value in plain if value]
         pairs += [("trust", self.trust)] if self.epsilon and self.trust != Trust.level else []
@@ -64,12 +64,12 @@ class TableForm:
         )
 
     def facts(self) -> TableFacts:
-        """What the table holds, as `pgfl describe` shows it."""
+        """Return what the table holds, as `pgfl describe` shows it."""
         named = {key: getattr(self, key) or None for key in ("target", *PLACES)}
         return survey(Path(self.table).expanduser(), **named)
 
     def draft(self, facts: TableFacts) -> Draft:
-        """The config that `pgfl init` would write."""
+        """Return the config that `pgfl init` would write."""
         epsilon = None
         if self.epsilon:
             try:
@@ -82,7 +82,7 @@ class TableForm:
 
 
 def declaration(name: str, text: str, facts: TableFacts) -> Column:
-    """What is typed about a column: two numbers are bounds, words are categories or the labels of the target.
+    """Return what is typed about a column: two numbers are bounds, words are categories or the labels of the target.
 
     >>> facts = survey({"client": ["a", "b"], "age": [40, 50], "y": [1.5, 2.5]})
     >>> declaration("age", "18 : 90", facts).bounds
@@ -103,7 +103,7 @@ def declaration(name: str, text: str, facts: TableFacts) -> Column:
 
 
 def checked(text: str) -> Config:
-    """A config that was typed; what is wrong with it is a ConfigError."""
+    """Return a config that was typed; what is wrong with it is a ConfigError."""
     try:
         settings = tomllib.loads(text)
     except ValueError as error:
@@ -112,7 +112,7 @@ def checked(text: str) -> Config:
 
 
 def role(facts: TableFacts, column: str) -> str:
-    """What a column is used as."""
+    """Return what a column is used as."""
     if column == facts.target:
         return "target"
     places = facts.places.columns if facts.places else None
@@ -120,7 +120,7 @@ def role(facts: TableFacts, column: str) -> str:
 
 
 def range_text(column: ColumnFacts) -> str:
-    """The range of numbers, or the most frequent words."""
+    """Return the range of numbers, or the most frequent words."""
     if column.kind == "number" and column.low is not None and column.high is not None:
         return f"{column.low:g} to {column.high:g}"
     words = [word if len(word) <= 20 else word[:19] + "…" for word, _ in column.frequent[:4]]
@@ -128,7 +128,7 @@ def range_text(column: ColumnFacts) -> str:
 
 
 def histogram_svg(counts: tuple[int, ...]) -> str:
-    """The spread of a column as small bars."""
+    """Return the spread of a column as small bars."""
     most = max(counts, default=0)
     if not most:
         return ""

@@ -48,7 +48,7 @@ or with that of a pair; exactly or by a step. Kernels depend on how many registe
 
 
 def loaded() -> bool:
-    """Whether all kernels are at hand in this process."""
+    """Return whether all kernels are at hand in this process."""
     return _loaded.is_set()
 
 
@@ -85,7 +85,7 @@ def why_not(config: Config) -> str | None:
 
 
 def levels(config: Config) -> list[Config]:
-    """The same config with less and more noise, measured at the end only."""
+    """Return the same config with less and more noise, measured at the end only."""
     if why_not(config):
         return []
     privacy = config.privacy
@@ -232,7 +232,7 @@ def _network(federation: Federation, result: Result, spent: Sequence[tuple[str, 
 
 @lru_cache(maxsize=8)
 def _server_places(servers: int, edges: tuple[tuple[int, int], ...]) -> Floats:
-    """Where servers stand; kept, because placing them takes as long as a training."""
+    """Return where servers stand; kept, because placing them takes as long as a training."""
     return server_places(servers, np.array(edges, dtype=np.int64).reshape(-1, 2))
 
 
@@ -315,7 +315,7 @@ class Workers:
             self._pool.submit(os.getpid)  # starts a process, which warms up
 
     def page(self) -> int:
-        """A number for a new page."""
+        """Return a number for a new page."""
         return next(self._pages) % PAGES
 
     def supersede(self, page: int) -> int:
@@ -325,11 +325,11 @@ class Workers:
             return int(self._newest[page])
 
     def current(self, page: int) -> int:
-        """The number of the newest requests of a page."""
+        """Return the number of the newest requests of a page."""
         return int(self._newest[page])
 
     async def play(self, page: int, number: int, config: Config, *, details: bool) -> Played | None:
-        """A training; None if something newer was asked for meanwhile."""
+        """Return a training; None if something newer was asked for meanwhile."""
         return await asyncio.wrap_future(self._pool.submit(_play, page, number, config, details))
 
     def close(self) -> None:

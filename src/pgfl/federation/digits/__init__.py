@@ -41,7 +41,7 @@ class Images:
 
 @lru_cache(maxsize=1)
 def embedded() -> Images:
-    """The images that come with the package, checked against their checksum.
+    """Return the images that come with the package, checked against their checksum.
 
     >>> images = embedded()
     >>> images.train[8].shape, images.test[8].shape

@@ -58,7 +58,7 @@ def curves_of(result: Result) -> dict[str, tuple[Panel, Curve]]:
 
 
 def panels(result: Result) -> list[Panel]:
-    """Everything that was measured, the most important first."""
+    """Return everything that was measured, the most important first."""
     found = [*_learning(result), *_convergence(result)]
     return [panel for panel in found if panel.curves]
 
@@ -102,7 +102,7 @@ def _panel(result: Result, title: str, unit: str, names: list[tuple[str, str, st
 
 
 def _curve(values: AnyFloats, unit: str, metric: str, name: str, colour: str) -> Curve:
-    """The mean over runs, and the quantiles of the runs around it, in the panel's unit."""
+    """Return the mean over runs, and the quantiles of the runs around it, in the panel's unit."""
     mean = values.mean(axis=0)
     low, high = np.quantile(values, BAND, axis=0) if len(values) > 1 else (None, None)
     scaled = [None if part is None else _in_unit(part, unit, metric) for part in (mean, low, high)]
@@ -161,7 +161,7 @@ def draw(result: Result, stream: BinaryIO) -> None:
 
 
 def epsilons(result: Result) -> AnyFloats | None:
-    """The finite ε of every client of every run, where privacy is on."""
+    """Return the finite ε of every client of every run, where privacy is on."""
     tables = [table["epsilon"] for table in result.privacy if "epsilon" in table]
     values = np.concatenate(tables) if tables else np.empty(0)
     return values[np.isfinite(values)] if np.isfinite(values).any() else None
@@ -234,12 +234,12 @@ def draw_compared(
 
 
 def common(known: Sequence[Collection[str]]) -> list[str]:
-    """The metrics that all results have, the most important first."""
+    """Return the metrics that all results have, the most important first."""
     return [metric for metric in known[0] if all(metric in other for other in known)]
 
 
 def chosen_metric(known: Collection[str], metric: str | None) -> str:
-    """The metric that is asked for, or the most important one."""
+    """Return the metric that is asked for, or the most important one."""
     if not known:
         raise ResultError("There is nothing to draw: no metric was recorded that all of these results have.")
     if metric is None:

@@ -46,7 +46,7 @@ NOISE = {"seeded": "seeded, for simulations only", "secure": "cryptographically 
 
 
 def figure(metric: str, value: float) -> str:
-    """A measured value in its usual unit.
+    """Return a measured value in its usual unit.
 
     >>> figure("nmsd", 0.01), figure("accuracy", 0.914), figure("r2", 0.5), figure("objective", 1.5)
     ('-20.00 dB', '91.4 %', '0.500', '1.5')
@@ -61,7 +61,7 @@ def figure(metric: str, value: float) -> str:
 
 
 def guarantee(promise: str) -> str:
-    """The guarantee as a sentence.
+    """Return the guarantee as a sentence.
 
     >>> guarantee("no guarantee: the gradient is unbounded"), guarantee("zCDP for one record")
     ('No guarantee: the gradient is unbounded.', 'Guarantee: zCDP for one record.')
@@ -71,12 +71,12 @@ def guarantee(promise: str) -> str:
 
 
 def short(value: float | None) -> str:
-    """A figure of the privacy table; None is what JSON cannot hold."""
+    """Return a figure of the privacy table; None is what JSON cannot hold."""
     return "∞" if value is None else f"{value:.4g}"
 
 
 def news(info: Mapping[str, Any]) -> str:
-    """The figures that a progress bar shows besides rounds.
+    """Return the figures that a progress bar shows besides rounds.
 
     >>> news({"nmsd": 0.1, "accuracy": 0.914, "epsilon": 0.25, "memory_gib": 2.31})
     'NMSD -10.00 dB  accuracy 91.4 %  spent ε 0.25  2.3 GiB'

@@ -28,7 +28,7 @@ SEEDED = "The noise of this run was seeded: good for a simulation, not for real 
 
 
 def page(result: Result) -> str:
-    """The whole page as HTML; it shows only what may be shown to anyone."""
+    """Return the whole page as HTML; it shows only what may be shown to anyone."""
     from pgfl.config import to_toml
 
     summary = result.summary()
@@ -69,7 +69,7 @@ def _subtitle(summary: dict[str, Any]) -> list[str]:
 
 
 def _outcome(result: Result) -> dict[str, Any]:
-    """The final figures of all clients and of each cluster, then those of the whole network."""
+    """Return the final figures of all clients and of each cluster, then those of the whole network."""
     final = {name: float(result.curve(name)[:, -1].mean()) for name in result.metrics}
     columns = [name for name in OUTCOME if name in final]
     rows = [_outcome_row(EVERYONE, "currentColor", {name: final[name] for name in columns})]
@@ -116,7 +116,7 @@ def _measures(result: Result) -> dict[str, Any] | None:
 
 
 def _coefficients(result: Result) -> dict[str, Any] | None:
-    """The largest coefficients of every cluster's model by name, where the features have names."""
+    """Return the largest coefficients of every cluster's model by name, where the features have names."""
     names = result.feature_names
     if names is None or result.dimension % len(names):
         return None
@@ -183,7 +183,7 @@ FIGURES = 3
 
 
 def summary_line(result: Result) -> str:
-    """A result in half a sentence."""
+    """Return a result in half a sentence."""
     parts = [
         f"{counted(len(result.client_ids), 'client')} at {counted(len(result.server_ids), 'server')} in "
         f"{counted(len(result.cluster_ids), 'cluster')}",
@@ -196,12 +196,12 @@ def summary_line(result: Result) -> str:
 
 
 def final_figures(result: Result) -> dict[str, float]:
-    """The metrics of learning at the end, averaged over the runs; the most important first."""
+    """Return the metrics of learning at the end, averaged over the runs; the most important first."""
     return {name: float(result.curve(name)[:, -1].mean()) for name in SHOWN if name in result.metrics}
 
 
 def result_card(result: Result) -> str:
-    """The verdict, what was measured, what was spent, the network and the most important curves."""
+    """Return the verdict, what was measured, what was spent, the network and the most important curves."""
     words = [f"{summary_line(result)}."]
     if result.verdict is not None:
         words.append(result.verdict.text)
@@ -217,7 +217,7 @@ def result_card(result: Result) -> str:
 
 
 def comparison_card(compared: Comparison) -> str:
-    """The figures of the results side by side, and their most important curves over each other."""
+    """Return the figures of the results side by side, and their most important curves over each other."""
     rows = [Row(label, values) for label, values in compared.figures.items()]
     rows += [Row(key, values) for key, values in compared.differences.items()]
     known = [curves_of(result) for result in compared.results]

@@ -39,7 +39,7 @@ class Legend(NamedTuple):
 
 
 def drawn(result: Result) -> DrawnNetwork | None:
-    """The network of run 0, ready to be drawn, where it was kept."""
+    """Return the network of run 0, ready to be drawn, where it was kept."""
     network = result.models[0].network
     if network is None:
         return None
@@ -54,13 +54,13 @@ def drawn(result: Result) -> DrawnNetwork | None:
 
 
 def picture(result: Result) -> Markup | None:
-    """An inline SVG of run 0, or None where there is too much to see."""
+    """Return an inline SVG of run 0, or None where there is too much to see."""
     network = drawn(result)
     return None if network is None else network_svg(network)
 
 
 def legend(result: Result) -> Legend:
-    """Which colour is which cluster."""
+    """Return which colour is which cluster."""
     shown = result.cluster_ids[:MOST_COLOURS]
     return Legend([(cluster_colour(q), name) for q, name in enumerate(shown)], len(result.cluster_ids) - len(shown))
 
@@ -79,7 +79,7 @@ class Picture(NamedTuple):
 
 
 def pictures(result: Result) -> list[Picture]:
-    """Everything that can be drawn of a result's held-out rows."""
+    """Return everything that can be drawn of a result's held-out rows."""
     drawn = (*_regression(result), _calibration(result), _fairness(result))
     return [picture for picture in drawn if picture]
 
@@ -125,7 +125,7 @@ def _calibration(result: Result) -> Picture | None:
 
 
 def _equal(across: Axis, up: Axis) -> Line:
-    """The line on which both axes have the same value."""
+    """Return the line on which both axes have the same value."""
     low, high = max(across.low, up.low), min(across.high, up.high)
     return across(low), up(low), across(high), up(high)
 
@@ -169,7 +169,7 @@ def _square(
 
 
 def _fairness(result: Result) -> Picture | None:
-    """A strip of dots per cluster: every client's own figure, and the baseline of all."""
+    """Return a strip of dots per cluster: every client's own figure, and the baseline of all."""
     table = result.client_measures
     if table is None or not result.measures:
         return None
