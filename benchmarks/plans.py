@@ -35,7 +35,7 @@ from pgfl.config import Config, parse
 from pgfl.federation.federation import Federation
 from pgfl.planning.facts import facts_of
 from pgfl.planning.forecast import DROWNED_POINTS, forecast
-from pgfl.planning.planner import asked, full_search, judged, possible
+from pgfl.planning.planner import evaluate_on_twins, full_search, possible, privacy_for
 from pgfl.privacy.trust import Level
 from plan_tables import AT_HAND, NUMBERS, TWO_LABELS, Study, bounds, of_r
 
@@ -174,13 +174,13 @@ def outcome(about: Known, epsilon: float, trust: Level, runs: int, stated: bool 
     if not possible(public):
         return None
     settings = full_search(public)
-    twins = judged(public, settings)
+    twins = evaluate_on_twins(public, settings)
     foretold = forecast(twins, public)
     measure = "r2" if public.task == "regression" else "accuracy"
     made = [about.config.model_copy(update={"seed": seed}).federations()(0, None) for seed in range(runs)]
     result = train(
         lambda run: made[run], settings.algorithm, settings.objective, rounds=settings.rounds, runs=runs,
-        privacy=asked(public, settings), metrics=[measure], record_every=settings.rounds,
+        privacy=privacy_for(public, settings), metrics=[measure], record_every=settings.rounds,
     )  # fmt: skip
     reached = 100.0 * result.history[measure].reshape(runs, -1)[:, -1]
     return Outcome(

@@ -186,7 +186,7 @@ def test_trust_helps_where_many_clients_share_a_cluster():
     """With three of them, as in `SMALL`, it need not: those who are alone sit out, and h is 1 where there are two."""
     many = replace(SMALL, clients_per_server=16, epsilon=0.25)
     local, masked, site = (
-        planner.judged(replace(many, trust=trust), SETTINGS).mean() for trust in ("local", "masked", "site")
+        planner.evaluate_on_twins(replace(many, trust=trust), SETTINGS).mean() for trust in ("local", "masked", "site")
     )
     assert site < masked < local - 2.0
 
@@ -196,7 +196,7 @@ def test_what_is_predicted_for_shared_noise_is_what_runs_on_other_federations_ac
     """With more columns than `SMALL` has, so that the length of a cluster's true model depends less on chance."""
     facts = replace(SMALL, trust=trust, clients_per_server=12, columns=24)
     settings = best_foreseen(facts, (1,))
-    predicted = planner.judged(facts, settings, range(11, 17)).mean()
+    predicted = planner.evaluate_on_twins(facts, settings, range(11, 17)).mean()
     reached = []
     for seed in range(50, 56):
         made = synthetic_regression(

@@ -85,7 +85,7 @@ def predicted_and_reached(config, facts):
             metrics=[measure], record_every=settings.rounds,
         )  # fmt: skip
         reached.append(100.0 * float(result.history[measure][-1]))
-    return forecast(planner.judged(facts, settings), facts), np.array(reached)
+    return forecast(planner.evaluate_on_twins(facts, settings), facts), np.array(reached)
 
 
 CASES = [

@@ -72,7 +72,7 @@ def _measures(result: Result) -> Table | None:
         table.add_column(LABELS[measured.name], justify="right")
     for name, row in _measured_rows(result):
         pairs = zip(result.measures, row, strict=True)
-        table.add_row(name, *("–" if shown is None else _beside(each.name, shown) for each, shown in pairs))
+        table.add_row(name, *("–" if shown is None else _with_baseline(each.name, shown) for each, shown in pairs))
     return table
 
 
@@ -93,5 +93,5 @@ def _measured_rows(result: Result) -> list[tuple[str, list[Figure | None]]]:
     return rows
 
 
-def _beside(name: str, shown: Figure) -> str:
+def _with_baseline(name: str, shown: Figure) -> str:
     return f"{figure(name, shown.value)} ({figure(name, shown.baseline)})"

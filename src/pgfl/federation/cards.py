@@ -11,12 +11,12 @@ from pgfl.federation.federation import Federation, summary_line
 from pgfl.federation.graphs import Graph
 
 
-def drawn_graph(graph: Graph) -> DrawnNetwork:
+def graph_drawing(graph: Graph) -> DrawnNetwork:
     """Return a graph, ready to be drawn; servers are named by their numbers."""
     return DrawnNetwork([str(server) for server in range(graph.size)], graph.edges)
 
 
-def drawn_federation(federation: Federation) -> DrawnNetwork:
+def federation_drawing(federation: Federation) -> DrawnNetwork:
     """Return a federation, ready to be drawn."""
     return DrawnNetwork(
         federation.server_ids,
@@ -39,14 +39,14 @@ def graph_card(graph: Graph) -> str:
         Row("neighbours, most", [f"{degrees.max()}"]),
         Row("connected", ["yes" if graph.connected else f"no: {counted(graph.components.max() + 1, 'part')}"]),
     ]
-    return card("Graph", rows=rows, columns=[""], pictures=_pictures(drawn_graph(graph)))
+    return card("Graph", rows=rows, columns=[""], pictures=_pictures(graph_drawing(graph)))
 
 
 def federation_card(federation: Federation) -> str:
     """Return what every cluster has, with a picture of the network."""
     rows = [_cluster_row(federation, cluster) for cluster in range(len(federation.cluster_ids))]
     columns = ["clients", "servers", "rows", *(["test rows"] if federation.tests else [])]
-    pictures = _pictures(drawn_federation(federation))
+    pictures = _pictures(federation_drawing(federation))
     return card("Federation", words=[summary_line(federation) + "."], rows=rows, columns=columns, pictures=pictures)
 
 

@@ -376,9 +376,9 @@ class Federation:
     def plot(self, *, ax: Axes | None = None) -> Axes:
         """Draw servers, edges and clients with matplotlib, on `ax` if it is given; clusters have their colours."""
         from pgfl.drawing.networks import draw_network
-        from pgfl.federation.cards import drawn_federation
+        from pgfl.federation.cards import federation_drawing
 
-        return draw_network(drawn_federation(self), ax)
+        return draw_network(federation_drawing(self), ax)
 
     @cached_property
     def client_ids(self) -> tuple[str, ...]:

@@ -123,9 +123,9 @@ class Graph:
         >>> axes = Graph.from_edges(3, [(0, 1), (1, 2)]).plot()
         """
         from pgfl.drawing.networks import draw_network
-        from pgfl.federation.cards import drawn_graph
+        from pgfl.federation.cards import graph_drawing
 
-        return draw_network(drawn_graph(self), ax)
+        return draw_network(graph_drawing(self), ax)
 
     @cached_property
     def adjacency(self) -> sparse.csr_array:

@@ -43,7 +43,7 @@ def errors(facts: Facts, settings: Settings, seeds: Sequence[int]) -> Floats:
             settings.algorithm,
             settings.objective,
             rounds=settings.rounds,
-            privacy=asked(facts, settings),
+            privacy=privacy_for(facts, settings),
             seed=seeds[0],
             runs=len(seeds),
             metrics=(metric,),
@@ -56,7 +56,7 @@ def errors(facts: Facts, settings: Settings, seeds: Sequence[int]) -> Floats:
     return np.asarray(found if metric == "nmsd" else 1.0 - found, dtype=float)
 
 
-def asked(facts: Facts, settings: Settings) -> Privacy:
+def privacy_for(facts: Facts, settings: Settings) -> Privacy:
     """Return the privacy of a training with these settings, with noise that can be repeated."""
     return Privacy(
         epsilon=facts.epsilon,
@@ -138,7 +138,7 @@ def plan(source: Config | Facts, *, progress: Progress | None = None, **facts: A
             progress(done, work, what)
 
     settings = full_search(small)
-    predicted, known = forecast(judged(small, settings), small), {small: settings}
+    predicted, known = forecast(evaluate_on_twins(small, settings), small), {small: settings}
     tell("settings")
 
     def nearest(other: Facts) -> Settings:
@@ -188,7 +188,7 @@ def possible(facts: Facts) -> bool:
     return facts.trusted.takes_part(facts.per_pair)
 
 
-def judged(facts: Facts, settings: Settings, seeds: Sequence[int] | None = None) -> Floats:
+def evaluate_on_twins(facts: Facts, settings: Settings, seeds: Sequence[int] | None = None) -> Floats:
     """Return what the settings reach on twins that the search has not seen, one number per twin."""
     usual = JUDGING_SEEDS if facts.rows is None else TABLE_JUDGING_SEEDS
     return shown(facts, errors(facts, settings, seeds or usual))
@@ -197,8 +197,8 @@ def judged(facts: Facts, settings: Settings, seeds: Sequence[int] | None = None)
 def typical(facts: Facts, settings: Settings) -> float:
     """Return what the settings reach on a few of these twins: the mean, or of tables, which differ more, the median."""
     if facts.rows is None:
-        return float(judged(facts, settings, FEW_JUDGING_SEEDS).mean())
-    return float(np.median(judged(facts, settings, FEW_TABLE_JUDGING_SEEDS)))
+        return float(evaluate_on_twins(facts, settings, FEW_JUDGING_SEEDS).mean())
+    return float(np.median(evaluate_on_twins(facts, settings, FEW_TABLE_JUDGING_SEEDS)))
 
 
 def limit_beside(curves: Mapping[Level, Mapping[float, float]], facts: Facts, found: float) -> float:

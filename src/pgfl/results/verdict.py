@@ -261,7 +261,7 @@ class Setting:
     linearised: bool = False  # clients take one gradient step per round instead of solving their problems
 
 
-def judged(windows: Sequence[Window], setting: Setting, noise: Noise | None = None) -> Verdict:
+def judge_run(windows: Sequence[Window], setting: Setting, noise: Noise | None = None) -> Verdict:
     """Return the verdict on one run."""
     if is_diverging(windows):
         return _diverging(windows, setting)

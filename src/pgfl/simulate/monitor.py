@@ -13,7 +13,7 @@ import numpy as np
 
 from pgfl import metrics
 from pgfl.arrays import AnyArray, AnyFloats
-from pgfl.results.verdict import STOPS, Noise, Setting, Verdict, Window, is_diverging, judged, remaining
+from pgfl.results.verdict import STOPS, Noise, Setting, Verdict, Window, is_diverging, judge_run, remaining
 from pgfl.simulate.observers import Observer
 from pgfl.simulate.problems import objective_of
 from pgfl.simulate.totals import Totals
@@ -67,7 +67,7 @@ class Monitor(Observer):
             self._close(simulator)
         pull, noise = self._pull(simulator), self._of_noise(simulator)
         return [
-            judged(windows, self._setting(simulator, number, float(pull[number])), noise[number])
+            judge_run(windows, self._setting(simulator, number, float(pull[number])), noise[number])
             for number, windows in enumerate(self.windows)
         ]
 

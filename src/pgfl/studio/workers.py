@@ -205,9 +205,9 @@ def _spent(result: Result) -> tuple[tuple[str, str, float, int], ...]:
 
 
 def _network(federation: Federation, result: Result, spent: Sequence[tuple[str, str, float, int]]) -> Network | None:
-    from pgfl.results.report.pictures import drawn
+    from pgfl.results.report.pictures import network_drawing
 
-    placed, models = drawn(result), result.models[0]
+    placed, models = network_drawing(result), result.models[0]
     if placed is None or placed.too_large:
         return None
     ids, names = result.client_ids, result.cluster_ids

@@ -38,7 +38,7 @@ class Legend(NamedTuple):
     more: int
 
 
-def drawn(result: Result) -> DrawnNetwork | None:
+def network_drawing(result: Result) -> DrawnNetwork | None:
     """Return the network of run 0, ready to be drawn, where it was kept."""
     network = result.models[0].network
     if network is None:
@@ -55,7 +55,7 @@ def drawn(result: Result) -> DrawnNetwork | None:
 
 def picture(result: Result) -> Markup | None:
     """Return an inline SVG of run 0, or None where there is too much to see."""
-    network = drawn(result)
+    network = network_drawing(result)
     return None if network is None else network_svg(network)
 
 
