@@ -103,7 +103,7 @@ def test_two_findings_make_one_verdict_and_a_further_sentence():
     noise = Noise([1.0] * 80, reach=10.0, last_release=80, in_predictions=2.0)
     found = judge_run(settled(), setting(), noise)
     assert found.kind == "noise drowns the signal"
-    assert "noise norm 8.9, model norm 1" in found.sentence
+    assert "noise norm 8.94, model norm 1" in found.sentence
     assert any("spent in round 80 of 200" in sentence for sentence in found.further)
     spent = judge_run(settled(), setting(), Noise([1e-9] * 80, 10.0, 80, 1e-6))
     assert spent.kind == "budget spent"

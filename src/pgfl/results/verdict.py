@@ -368,7 +368,7 @@ def _drowned(windows: Sequence[Window], setting: Setting, noise: Noise) -> list[
     return [
         Verdict(
             "noise drowns the signal",
-            f"Too noisy: noise norm {noise.walk:.2g}, model norm {size:.2g}; {effect}.",
+            f"Too noisy: noise norm {noise.walk:.3g}, model norm {size:.3g}; {effect}.",
             "Raise privacy.epsilon, let more clients take part or have more records, use fewer features, or spend the "
             "budget on fewer releases (privacy.max_releases).",
             {"size": size},
