@@ -130,10 +130,10 @@ def _apart(clients: int) -> Iterator[Row]:
     gathering = CohortGathering(frozenset(members), 1, 4)
     began = time.process_time()
     for name, member in members.items():
-        gathering.announced(name, member.announce(gathering.batch, gathering.slots))
-    cohort = gathering.settle()
+        gathering.add_keys(name, member.announce(gathering.batch, gathering.slots))
+    cohort = gathering.fix_cohort()
     for name, member in members.items():
-        gathering.shared(name, member.share(cohort))
+        gathering.add_shares(name, member.share(cohort))
     for name, member in members.items():
         member.receive(gathering.batch, gathering.delivery(name))
     prepared = (time.process_time() - began) / clients / gathering.slots
@@ -162,13 +162,13 @@ def _recovered(members: dict[str, Member], batch: str, before: int, after: int) 
     for number, name in enumerate(names):
         masked = members[name].contribute(batch, terms, zero)
         if number >= before:
-            collector.contributed(name, masked)
+            collector.add_contribution(name, masked)
     collector.close()
     for name in collector.survivors:
-        collector.consented(name, members[name].consent(terms.round, collector.survivors))
+        collector.add_consent(name, members[name].consent(terms.round, collector.survivors))
     collector.close()
     for name in collector.survivors[after:]:
-        collector.revealed(name, members[name].reveal(terms.round, collector.consents_for(name)))
+        collector.add_reveal(name, members[name].reveal(terms.round, collector.consents_for(name)))
     began = time.process_time()
     collector.close()
     took = time.process_time() - began

@@ -74,8 +74,8 @@ SITES: tuple[Mutant, ...] = (
         "what a client contributes is not clipped to the public ball",
         "One client moves the model as far as the refusal allows, round after round.",
         "SiteRole._bounded",
-        "ball.clipped(answer.model)",
-        "answer.model",
+        "replace(answer, model=ball.clipped(answer.model), dual=self._dual(client))",
+        "replace(answer, dual=self._dual(client))",
         (BOUNDS + "test_a_lie_within_the_refusal_is_clipped_to_the_ball_and_its_harm_is_bounded_by_the_radius",),
     ),
     Mutant(

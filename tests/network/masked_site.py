@@ -60,7 +60,7 @@ class Device:
         self.account = PrivateAccount.open(
             self.folder / f"{self.name}.db", self.name, self.settings, len(self.data[1]), DIMENSION
         )
-        self.account.drawn = lambda number, model, released: self.drawn.__setitem__(number, (model, released))
+        self.account.on_draw = lambda number, model, released: self.drawn.__setitem__(number, (model, released))
         bounds = Bounds(self.settings.x_norm)
         role = Client(
             self.training.build_objective("q"), self.training.build_algorithm(), *self.data, terms=Terms(bounds)
@@ -124,7 +124,7 @@ class MaskedSite:
 
     def connect(self, *names):
         for name in names or self.names:
-            self.masked.joined(name, self.devices[name].masks)
+            self.masked.set_member(name, self.devices[name].masks)
             self._put(self.rounds.on_client_connected(name, self.now))
 
     def until(self, round, seconds=2000.0):
@@ -170,7 +170,7 @@ class MaskedSite:
             case messages.Decline(round=round, final=final, reason=reason):
                 return self.rounds.on_decline(client, round, final, reason, self.now)
             case masked_messages.MaskedAnswer(round=round):
-                take = lambda: self.masked.contributed(client, header, frame.words[0])  # noqa: E731
+                take = lambda: self.masked.add_contribution(client, header, frame.words[0])  # noqa: E731
                 return self.rounds.on_masked_answer(client, round, take, self.now)
             case masked_messages.Consent() | masked_messages.Reveal():
                 return self.rounds.on_masked_message(lambda: self.masked.on_unmasking_frame(client, frame), self.now)

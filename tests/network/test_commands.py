@@ -17,8 +17,8 @@ from pgfl.network.processes import exclusive_lock
 from pgfl.network.protocol import identity
 from pgfl.network.site.reports import LIVE
 from pgfl.network.site.settings import load_site
-from pgfl.network.site.site import LOCK, Site
-from pgfl.network.site.store import STORE, SiteStore
+from pgfl.network.site.site import Site
+from pgfl.network.site.store import LOCK, STORE, SiteStore
 from tests.command_line import process, refused, run
 
 

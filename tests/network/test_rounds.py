@@ -18,7 +18,6 @@ from pgfl.network.site.effects import (
     Publish,
     Quorum,
     Timing,
-    asked,
 )
 from pgfl.network.site.rounds import SiteRounds
 from pgfl.simulate.simulator import Simulator
@@ -164,6 +163,11 @@ def site(neighbours=(), clients=("ann", "bob"), rounds=9, quorum=WITH_ANYONE, **
 
 def members(*clients, neighbours=()):
     return Members(dict.fromkeys(clients, "a"), frozenset(neighbours))
+
+
+def asked(effects):
+    """The questions among some effects, by client."""
+    return {effect.client: effect.request for effect in effects if isinstance(effect, Ask)}
 
 
 def published(effects):

@@ -156,7 +156,7 @@ def the_noise_of_a_round_is_drawn_again():
     real = Trustee.noised_sum
 
     def noised_sum(self, round, pair, clean, server_clients):
-        before = self.kept.noised(round, pair)
+        before = self.store.noised(round, pair)
         made = real(self, round, pair, clean, server_clients)
         if before is None or not clean:
             return made

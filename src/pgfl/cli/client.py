@@ -37,7 +37,8 @@ def init(
 @app.command()
 def join(settings: Annotated[Path, typer.Argument(help="client.toml")]) -> None:
     """Take part until training is over or the budget is spent; started again, it goes on where it was."""
-    from pgfl.network.client.client import LOCK, Participant
+    from pgfl.network.client.backup import LOCK
+    from pgfl.network.client.client import Participant
     from pgfl.network.client.samples import load_samples_apart
     from pgfl.network.client.settings import load_client
     from pgfl.network.logs import start_logging

@@ -176,7 +176,8 @@ def serve(settings: Annotated[Path, typer.Argument(help="site.toml")]) -> None:
     from pgfl.network.processes import exclusive_lock, on_parent_exit, private_files
     from pgfl.network.site.backup import check_not_moved
     from pgfl.network.site.settings import load_site
-    from pgfl.network.site.site import LOCK, Site
+    from pgfl.network.site.site import Site
+    from pgfl.network.site.store import LOCK
 
     loaded = load_site(settings)
     check_not_moved(Path(loaded.home))

@@ -37,10 +37,10 @@ class CohortGathering:
     cohort: Cohort | None = None
 
     def awaits_keys(self, name: str) -> bool:
-        """Whether a client's keys are waited for: only its first ones are looked at, which takes a while."""
+        """Return whether a client's keys are waited for; only the first are checked, as that takes a while."""
         return self.cohort is None and name in self.expected and name not in self._announced
 
-    def announced(self, name: str, announcement: Announcement) -> None:
+    def add_keys(self, name: str, announcement: Announcement) -> None:
         """Take a client's first keys; if they do not fit the batch, the client takes no part in it."""
         if not self.awaits_keys(name):
             return
@@ -49,7 +49,7 @@ class CohortGathering:
         if fits and not self._would_be_declined(announcement):
             self._announced[name] = announcement
         else:
-            self.without(name)
+            self.exclude(name)
 
     def _would_be_declined(self, announcement: Announcement) -> bool:
         """Whether other clients would refuse a cohort with these keys, and so one client could keep all from it."""
@@ -58,27 +58,27 @@ class CohortGathering:
         agreeable = all(primitives.is_agreeable(key) for key in (announcement.transport, *announcement.masks))
         return copied or not agreeable
 
-    def without(self, name: str) -> None:
-        """A client takes no part in this batch."""
+    def exclude(self, name: str) -> None:
+        """Exclude a client from this batch."""
         self.expected -= {name}
         self._announced.pop(name, None)
         self._boxes.pop(name, None)
 
     @property
-    def silent(self) -> frozenset[str]:
-        """Who has not sent what is asked for now."""
+    def pending(self) -> frozenset[str]:
+        """Clients that have not sent what is asked for now."""
         if self.cohort is None:
             return self.expected - self._announced.keys()
         return (frozenset(self.cohort.names) & self.expected) - self._boxes.keys()
 
-    def settle(self) -> Cohort:
-        """Fix the cohort: whoever has announced keys."""
+    def fix_cohort(self) -> Cohort:
+        """Return the cohort, fixed now: all clients that have announced keys."""
         if self.cohort is None:
             self.cohort = Cohort.of(self.batch, self.colluders, self._announced.values())
         return self.cohort
 
-    def shared(self, name: str, boxes: Mapping[str, bytes]) -> None:
-        """A client's sealed shares, for everybody else of the cohort or they are no use."""
+    def add_shares(self, name: str, boxes: Mapping[str, bytes]) -> None:
+        """Add a client's sealed shares; ignore them unless they are for everybody else of the cohort."""
         if self.cohort is not None and name in self.cohort.by_name and boxes.keys() == set(self.cohort.names) - {name}:
             self._boxes.setdefault(name, boxes)
 
@@ -158,15 +158,15 @@ class SumCollector:
                 return self.survivors, self._revealed
         return (), ()
 
-    def contributed(self, name: str, masked: Words) -> bool:
-        """A masked contribution; False if it is not expected."""
+    def add_contribution(self, name: str, masked: Words) -> bool:
+        """Add a masked contribution; return False if it is not expected."""
         if not self._awaits(name, Stage.CONTRIBUTING) or masked.shape != (self.terms.dimension,):
             return False
         self._masked[name] = masked
         return True
 
-    def consented(self, name: str, tags: Mapping[str, bytes]) -> bool:
-        """A client's consent to the list; one that is not for everybody else on it is no use."""
+    def add_consent(self, name: str, tags: Mapping[str, bytes]) -> bool:
+        """Add a client's consent to the list; return False unless it is for everybody else on it."""
         if not self._awaits(name, Stage.CONSENTING):
             return False
         if tags.keys() != set(self.survivors) - {name}:
@@ -176,22 +176,22 @@ class SumCollector:
         return True
 
     def consents_for(self, name: str) -> dict[str, bytes]:
-        """What the other survivors have for one of them, by sender."""
+        """Return the tags of the other survivors for one of them, by sender."""
         return {sender: tags[name] for sender, tags in self.consents.items() if sender != name}
 
-    def revealed(self, name: str, revealed: Revealed) -> bool:
-        """What a client reveals in the end."""
+    def add_reveal(self, name: str, revealed: Revealed) -> bool:
+        """Add what a client reveals; return False if it is not expected."""
         if not self._awaits(name, Stage.REVEALING):
             return False
         self._revealed[name] = revealed
         return True
 
-    def left(self, name: str) -> None:
-        """A client declines, or is gone for good: it is not waited for any more."""
+    def drop(self, name: str) -> None:
+        """Stop waiting for a client that declines or has left."""
         self._left.add(name)
 
     def close(self) -> Stage:
-        """End the stage: go on with those who answered, or give up if they are too few."""
+        """Close the stage: go on with those who answered, or give up if they are too few."""
         match self.stage:
             case Stage.CONTRIBUTING:
                 self.survivors = tuple(sorted(self._masked))

@@ -23,7 +23,6 @@ from pgfl.network.client.accounts import accepted
 from pgfl.network.client.samples import load_samples
 from pgfl.network.client.settings import ClientSettings
 from pgfl.network.protocol import identity
-from pgfl.network.protocol import identity as pinned_tls
 from pgfl.network.protocol.identity import SiteCertificate
 from pgfl.network.protocol.listener import allow_many_files
 from pgfl.network.rotation import PINS, SitePins
@@ -148,7 +147,7 @@ def _shown(settings: ClientSettings) -> Iterator[Finding]:
     host, _, port = settings.site.address.rpartition(":")
     try:
         plain = socket.create_connection((host.strip("[]"), int(port)), timeout=_REPLY_SECONDS)
-        with closing(plain), closing(pinned_tls.fingerprint_context().wrap_socket(plain)) as secure:
+        with closing(plain), closing(identity.fingerprint_context().wrap_socket(plain)) as secure:
             shown = hashlib.sha256(secure.getpeercert(binary_form=True) or b"").hexdigest()
     except (OSError, ValueError):
         return

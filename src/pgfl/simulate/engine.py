@@ -51,16 +51,16 @@ Spent = Callable[[int], Bools | None]
 """Which clients can never contribute again, from a round on; None if all can."""
 
 
-class NoiseSource(Protocol):
-    """Turns clean models into released ones."""
+class Releaser(Protocol):
+    """Turns clean models into released ones: what an engine needs of `privacy.noise.NoiseSource`."""
 
     def release(self, models: Array, sigma: Array, clients: Ints, round: int) -> Array:
         """Return the released model of every client."""
         ...
 
 
-class PairNoise(Protocol):
-    """Turns the models of a pair's contributors into its released mean."""
+class PairReleaser(Protocol):
+    """Turns contributors' models into released means: what an engine needs of `privacy.trust.PairNoise`."""
 
     def release(self, models: Array, means: Array, starts: Ints, sigma: Floats, pairs: Ints, round: int) -> Array:
         """Return the released means of some pairs."""
@@ -198,8 +198,8 @@ class Engine:
         scheduler: Draw,
         *,
         privacy: PrivacyAccount | None = None,
-        noise: NoiseSource | None = None,
-        pair_noise: PairNoise | None = None,
+        noise: Releaser | None = None,
+        pair_noise: PairReleaser | None = None,
         spent: Spent | None = None,
         dtype: DTypeLike = np.float64,
         xp: Namespace = np,

@@ -18,7 +18,7 @@ from pgfl.results.result import EndedBy, RunModels
 from pgfl.results.result import Network as Placement
 from pgfl.simulate.communicator import SINGLE_PROCESS, Communicator, Gathering
 from pgfl.simulate.draws import Calibration, calibrate, constrain
-from pgfl.simulate.engine import Draw, Engine, NoiseSource, PairNoise, State
+from pgfl.simulate.engine import Draw, Engine, PairReleaser, Releaser, State
 from pgfl.simulate.engines import Setup, choose_engine, engine_kind
 from pgfl.simulate.layout import Layout, RunLayout, lay_out
 from pgfl.simulate.monitor import Monitor
@@ -256,8 +256,8 @@ class Simulator:
         options, layout = self.options, self.layout
         scheduler: Draw = Scheduler(options.participants, layout.members, layout.server_keys, options.seed)
         spent = self._spent_from if self.plan else None
-        noise: NoiseSource | None = private.noise if private else None
-        pair_noise: PairNoise | None = private.pair_noise if private else None
+        noise: Releaser | None = private.noise if private else None
+        pair_noise: PairReleaser | None = private.pair_noise if private else None
         if replay is not None:
             recorded = scheduler = _RecordedParticipants(layout, replay)
             noise = noise if replay.noise is None else _RecordedNoise(layout, replay.noise)

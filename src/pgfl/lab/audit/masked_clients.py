@@ -151,18 +151,18 @@ class _Group:
         gathered = CohortGathering(frozenset(EVERYONE), len(SPIES), ROUNDS + 1)
         batch = gathered.batch
         for name, spy in self.spies.items():
-            gathered.announced(name, spy.announce(batch, gathered.slots))
+            gathered.add_keys(name, spy.announce(batch, gathered.slots))
         for name in HONEST:
             keys = self.said(name, masked.Prepare(batch=batch, slots=gathered.slots))
             assert isinstance(keys, masked.AnnouncedKeys)
-            gathered.announced(name, masked.announcement_of(batch, name, keys.announced))
-        cohort = gathered.settle()
+            gathered.add_keys(name, masked.announcement_of(batch, name, keys.announced))
+        cohort = gathered.fix_cohort()
         for name, spy in self.spies.items():
-            gathered.shared(name, spy.share(cohort))
+            gathered.add_shares(name, spy.share(cohort))
         for name in HONEST:
             shares = self.ask(name, masked.cohort_frame(cohort)).header
             assert isinstance(shares, masked.SealedShares)
-            gathered.shared(name, masked.boxes_of(shares))
+            gathered.add_shares(name, masked.boxes_of(shares))
         for name, spy in self.spies.items():
             spy.receive(batch, gathered.delivery(name))
         for name in HONEST:
@@ -221,23 +221,23 @@ class _Group:
         nothing = np.zeros(terms.dimension, dtype=np.int64)
         collector = SumCollector(self.cohort, terms)
         vectors = {name: self._contribution(name, terms, centre) for name in HONEST}
-        collector.contributed(VICTIM, vectors[VICTIM])
-        collector.contributed(KNOWN, vectors[KNOWN])
+        collector.add_contribution(VICTIM, vectors[VICTIM])
+        collector.add_contribution(KNOWN, vectors[KNOWN])
         for name, spy in self.spies.items():
-            collector.contributed(name, spy.contribute(self.batch, terms, nothing))
+            collector.add_contribution(name, spy.contribute(self.batch, terms, nothing))
         collector.close()
         for name in (VICTIM, KNOWN):
-            collector.consented(name, self._consent(name, terms, collector.survivors))
+            collector.add_consent(name, self._consent(name, terms, collector.survivors))
         for name, spy in self.spies.items():
-            collector.consented(name, spy.consent(terms.round, collector.survivors))
+            collector.add_consent(name, spy.consent(terms.round, collector.survivors))
         collector.close()
         for name, spy in self.spies.items():
-            collector.revealed(name, spy.reveal(terms.round, collector.consents_for(name)))
+            collector.add_reveal(name, spy.reveal(terms.round, collector.consents_for(name)))
         seed = b""
         for name in (KNOWN, VICTIM):
             given = self._revealed(name, terms, collector.survivors, collector.consents_for(name))
             if given is not None:
-                collector.revealed(name, given)
+                collector.add_reveal(name, given)
                 seed = given.own_seed
         if collector.close() is not Stage.DONE or collector.total is None:
             raise PrivacyError(f"The audited clients opened no sum ({collector.why}); they cannot be audited.")

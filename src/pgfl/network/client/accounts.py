@@ -88,7 +88,7 @@ def _read(path: Path) -> Offer | None:
         raise NetworkError(f"{path} cannot be read; remove it to accept the site's training anew.") from None
 
 
-Drawn = Callable[[int, Floats, Floats], None]
+OnDraw = Callable[[int, Floats, Floats], None]
 
 
 class NoiseRecorder:
@@ -156,7 +156,7 @@ class PrivateAccount(LedgerAccount):
     privacy: Privacy
     samples: int
     noise: NoiseSource
-    drawn: Drawn | None = None  # gets the release number, the clean and the released model; demonstrations only
+    on_draw: OnDraw | None = None  # gets the release number, the clean and the released model; demonstrations only
     entrusted: SiteTerms | None = None  # the site adds the noise, on these terms; else it is added here
 
     @property
@@ -209,8 +209,8 @@ class PrivateAccount(LedgerAccount):
 
     def record(self, number: int, model: Floats, released: Floats) -> None:
         """Record the draw; demo mode only."""
-        if self.drawn is not None:
-            self.drawn(number, model, released)
+        if self.on_draw is not None:
+            self.on_draw(number, model, released)
 
     def _noised(self, slot: Slot, model: Floats) -> Floats:
         sigma, nobody = np.array([slot.sigma]), np.zeros(1, dtype=np.int64)
@@ -253,3 +253,6 @@ class OpenAccount(LedgerAccount):
     def perturb(self, slot: Slot, model: Floats) -> Floats:
         """The model as it is."""
         return model
+
+
+Account = PrivateAccount | OpenAccount

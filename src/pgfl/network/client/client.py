@@ -13,8 +13,16 @@ from pgfl.errors import DataError, NetworkError
 from pgfl.masking.member import Member
 from pgfl.masking.terms import Demands, Roster, read_roster
 from pgfl.network.agreement import SiteTerms, Training, encode_budget, task_of
-from pgfl.network.client.accounts import NoiseRecorder, Offer, OpenAccount, PrivateAccount, accepted, check_accepted
-from pgfl.network.client.backup import LOCK, check_not_moved
+from pgfl.network.client.accounts import (
+    Account,
+    NoiseRecorder,
+    Offer,
+    OpenAccount,
+    PrivateAccount,
+    accepted,
+    check_accepted,
+)
+from pgfl.network.client.backup import check_not_moved
 from pgfl.network.client.masked_rounds import MaskedRounds
 from pgfl.network.client.rounds import ClientRounds, release_prefix
 from pgfl.network.client.samples import Samples
@@ -31,7 +39,6 @@ from pgfl.network.rotation import PINS, RotatedFile, SitePins
 from pgfl.objectives import Bounds
 
 log = logging.getLogger(__name__)
-__all__ = ["LOCK", "Participant"]
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.2, 5.0  # between two streams, in seconds
 
 
@@ -258,7 +265,7 @@ class Participant:
         privacy = self.settings.privacy
         return self._terms().text if privacy.enabled and privacy.trust == "site" else ""
 
-    def _open_account(self) -> PrivateAccount | OpenAccount:
+    def _open_account(self) -> Account:
         path, privacy = Path(self.settings.ledger), self.settings.privacy
         check_not_moved(self.home)
         if not privacy.enabled:
@@ -266,5 +273,5 @@ class Participant:
             return OpenAccount.open(path, self.settings.name)
         account = PrivateAccount.open(path, self.settings.name, privacy, len(self.samples.targets), self.dimension)
         if self.settings.record_noise is not None:
-            account.drawn = NoiseRecorder(Path(self.settings.record_noise))
+            account.on_draw = NoiseRecorder(Path(self.settings.record_noise))
         return account

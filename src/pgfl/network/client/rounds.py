@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import json
 import logging
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -23,55 +22,13 @@ from pgfl.errors import BudgetSpent, SolverError
 from pgfl.network.protocol import messages
 from pgfl.network.protocol.messages import encode_answer
 from pgfl.network.protocol.wire import encode
-from pgfl.privacy.ledger.rows import Release, Slot
+from pgfl.privacy.ledger.rows import Release
+
+if TYPE_CHECKING:
+    from pgfl.network.client.accounts import Account
 
 log = logging.getLogger(__name__)
 STATE = "client"  # the name under which the client's state is stored with a release
-
-
-class Account(Protocol):
-    """Where a client writes down what it releases, with noise or, where its owner wants none, without."""
-
-    @property
-    def releases(self) -> int:
-        """How many releases were charged."""
-        ...
-
-    @property
-    def clean(self) -> bool:
-        """Whether releases leave without noise, to a site that adds it."""
-        ...
-
-    def find(self, key: str) -> Release | None:
-        """The release that was charged under this key; it is void if its bytes were lost."""
-        ...
-
-    def refusal(self, client: Client, server_clients: int) -> Refusal | None:
-        """Why a release cannot be calibrated, on public grounds."""
-        ...
-
-    def reserve(self, key: str, client: Client, server_clients: int) -> AbstractContextManager[Slot]:
-        """Commit the charge before the body runs; the payload and state that it puts in the slot are stored after it.
-
-        `BudgetSpent` is raised before anything is written. Nothing that happens in the body gives the charge back.
-        """
-        ...
-
-    def perturb(self, slot: Slot, model: Floats) -> Floats:
-        """The model with the noise that the slot was charged for."""
-        ...
-
-    def confirm(self, key: str) -> None:
-        """The site accepted the release under this key; an unknown key means a ledger from a backup."""
-        ...
-
-    def check_known(self, releases: int) -> None:
-        """Raise if the site has seen more releases than are written here."""
-        ...
-
-    def state(self) -> bytes | None:
-        """The state stored with the last release."""
-        ...
 
 
 @dataclass

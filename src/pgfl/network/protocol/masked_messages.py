@@ -17,21 +17,20 @@ from pgfl.masking.member import Revealed
 from pgfl.masking.preparation import MOST_SLOTS, Announcement, Cohort
 from pgfl.masking.primitives import TAG_BYTES, Words
 from pgfl.masking.terms import RoundTerms
-from pgfl.network.protocol.messages import Count, Digest, Name, Reason, Request, Round, read_request
+from pgfl.network.protocol.messages import HEX, Count, Digest, Name, Reason, Request, Round, read_request
 from pgfl.network.protocol.wire import Expected, Frame, Header, Kind, Malformed, encode
 from pgfl.objectives import Objective
 
 _MOST_MEMBERS = 10_000
-_HEX = "^(?:[0-9a-f]{2})*$"
 _NO_TAG: Final = bytes(TAG_BYTES)  # nobody's
 
-Batch = Annotated[str, Field(min_length=8, max_length=64, pattern=_HEX)]
-Secret = Annotated[str, Field(max_length=1 << 17, pattern=_HEX)]
+Batch = Annotated[str, Field(min_length=8, max_length=64, pattern=HEX)]
+Secret = Annotated[str, Field(max_length=1 << 17, pattern=HEX)]
 ByName = Annotated[dict[Name, Secret], Field(max_length=_MOST_MEMBERS)]
 Keys = Annotated[
-    list[Annotated[str, Field(max_length=512, pattern=_HEX)]], Field(min_length=3, max_length=MOST_SLOTS + 2)
+    list[Annotated[str, Field(max_length=512, pattern=HEX)]], Field(min_length=3, max_length=MOST_SLOTS + 2)
 ]
-Tags = Annotated[str, Field(max_length=2 * TAG_BYTES * _MOST_MEMBERS, pattern=_HEX)]
+Tags = Annotated[str, Field(max_length=2 * TAG_BYTES * _MOST_MEMBERS, pattern=HEX)]
 Names = Annotated[list[Name], Field(max_length=_MOST_MEMBERS)]
 Positive = Annotated[float, Field(gt=0.0, lt=1e300)]
 Members = Annotated[int, Field(ge=0, le=_MOST_MEMBERS)]
@@ -167,7 +166,7 @@ class Reveal(OfRound):
     """What a client reveals, so that the sum over the survivors can be unmasked."""
 
     kind = Kind.REVEAL
-    seed: Annotated[str, Field(max_length=64, pattern=_HEX)]
+    seed: Annotated[str, Field(max_length=64, pattern=HEX)]
     self_shares: ByName
     key_shares: ByName
 

@@ -14,7 +14,7 @@ from pydantic import AfterValidator, FailFast, Field, model_validator
 from pgfl.algorithms import roles
 from pgfl.network.protocol.wire import LARGEST, Expected, Frame, Header, Kind, encode
 
-_HEX: Final = "^(?:[0-9a-f]{2})*$"
+HEX: Final = "^(?:[0-9a-f]{2})*$"
 
 Count = Annotated[int, Field(ge=0, lt=LARGEST)]
 Round = Annotated[int, Field(gt=0, lt=LARGEST)]
@@ -22,7 +22,7 @@ Clients = Annotated[int, Field(gt=0, le=10**9)]
 SiteName = Annotated[str, Field(max_length=63)]
 Name = Annotated[str, Field(max_length=256)]
 Reason = Annotated[str, Field(max_length=500)]
-Digest = Annotated[str, Field(max_length=64, pattern=_HEX)]
+Digest = Annotated[str, Field(max_length=64, pattern=HEX)]
 ClusterName = Annotated[str, Field(min_length=1, max_length=256)]
 
 
@@ -47,7 +47,7 @@ class Challenge(Header):
 
     kind = Kind.CHALLENGE
     site: SiteName
-    nonce: Annotated[str, Field(max_length=128, pattern=_HEX)]
+    nonce: Annotated[str, Field(max_length=128, pattern=HEX)]
 
 
 class Hello(Header):
@@ -59,7 +59,7 @@ class Hello(Header):
 
     kind = Kind.HELLO
     key: Annotated[str, Field(max_length=512)]
-    signature: Annotated[str, Field(max_length=512, pattern=_HEX)]
+    signature: Annotated[str, Field(max_length=512, pattern=HEX)]
     releases: Count
     budget: Annotated[str, Field(max_length=500)] | None = None
     terms: Annotated[str, Field(max_length=4096)] = ""

@@ -23,7 +23,7 @@ from pgfl.network.rotation import put_back, read_archive, releases_in, write_arc
 from pgfl.network.site.role import models_in
 from pgfl.network.site.settings import SiteSettings
 from pgfl.network.site.status import entrusted_account
-from pgfl.network.site.store import STORE, SiteStore
+from pgfl.network.site.store import LOCK, STORE, SiteStore
 from pgfl.network.site.trustee import LEDGERS
 from pgfl.privacy.ledger.anchor import ENDING
 from pgfl.privacy.ledger.ledger import Ledger
@@ -80,7 +80,7 @@ def _numbered(dimension: int) -> RowEncoding | None:
     return RowEncoding(columns, TargetColumn("y"), False, PlaceColumns(None, None, None))
 
 
-LOCK, MOVED, _SETTINGS = "site.lock", "site-moved.json", "site.toml"
+MOVED, _SETTINGS = "site-moved.json", "site.toml"
 _MEMBERS = frozenset({identity.SITE_KEY, identity.SITE_CERTIFICATE, _SETTINGS, STORE})
 
 

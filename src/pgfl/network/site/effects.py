@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -130,8 +130,3 @@ class Note:
 Effect = Ask | Send | Publish | Completed | Changed | Finished | Note
 Handle = Callable[[Callable[[], list[Effect]]], None]
 """Carries out an event, and the effects that it has."""
-
-
-def asked(effects: Iterable[Effect]) -> dict[str, RoundRequest]:
-    """The questions among some effects, by client."""
-    return {effect.client: effect.request for effect in effects if isinstance(effect, Ask)}

@@ -116,12 +116,12 @@ class MaskedPairs:
 
     # Before rounds ----------------------------------------------------------------------------------------------------
 
-    def joined(self, client: str, masks: bool) -> None:
-        """A client's stream is open; whether it takes part in masked sums is its own choice."""
+    def set_member(self, client: str, masks: bool) -> None:
+        """Note whether a client takes part in masked sums, which is its own choice."""
         (self.members.add if masks else self.members.discard)(client)
 
     def prepare(self, able: Collection[str], now: float) -> Effects:
-        """Begin to prepare the pairs of these clients that need it; call it when a round could open."""
+        """Begin to prepare the pairs of these clients that need it; to be called when a round could open."""
         effects: Effects = []
         for name, clients in self._by_pair(set(able) & self.members).items():
             pair = self._pairs.setdefault(name, _Pair())
@@ -130,7 +130,7 @@ class MaskedPairs:
         return effects
 
     def proceed(self, able: Collection[str], now: float) -> Effects:
-        """Go on with the preparations that wait for nobody who is here, or no longer."""
+        """Continue preparations with no connected client pending, or whose time is over."""
         under_way = [(name, pair) for name, pair in self._pairs.items() if pair.gathering is not None]
         if not under_way:
             return []
@@ -141,7 +141,7 @@ class MaskedPairs:
         return effects
 
     def preparing(self, able: Collection[str]) -> float | None:
-        """Until when a round waits, because a pair has no cohort yet; None if it need not."""
+        """Return until when a round waits for a pair without a cohort; None if it need not wait."""
         first = [
             pair.gathering.until
             for name, clients in self._by_pair(set(able) & self.members).items()
@@ -152,7 +152,7 @@ class MaskedPairs:
         return max(first, default=None)
 
     def on_preparation_frame(self, client: str, frame: Frame) -> Effects:
-        """A message of the preparation."""
+        """Handle a message of the preparation."""
         header = frame.header
         assert isinstance(header, masked.AnnouncedKeys | masked.SealedShares | masked.Ready | masked.Unprepared)
         pair = self._pair(client)
@@ -164,12 +164,12 @@ class MaskedPairs:
                 if not self._announced(under_way.gathered, client, keys):
                     return [Note(f"client {client} announced keys that it did not sign", about=f"unsigned {client}")]
             case masked.SealedShares():
-                under_way.gathered.shared(client, masked.boxes_of(header))
+                under_way.gathered.add_shares(client, masked.boxes_of(header))
             case masked.Ready(unopened=unopened, sigma=sigma, reach=reach):
                 self._sigma[client], self._reach[client] = sigma, reach
                 under_way.ready[client] = set(unopened)
             case masked.Unprepared(reason=reason):
-                under_way.gathered.without(client)
+                under_way.gathered.exclude(client)
                 return [Note(f"client {client} takes no part in masked sums: {reason}", about=f"unprepared {client}")]
         return []
 
@@ -185,7 +185,7 @@ class MaskedPairs:
         if known is None or not Roster({client: known}).signed_by(client, announced.signature, announced.digest):
             gathered.without(client)
             return False
-        gathered.announced(client, announced)
+        gathered.add_keys(client, announced)
         return True
 
     def _wanting(self, pair: _Pair, clients: set[str]) -> bool:
@@ -210,14 +210,14 @@ class MaskedPairs:
         assert under_way is not None
         gathered, over = under_way.gathered, now >= under_way.until
         if gathered.cohort is None:
-            if gathered.silent & clients and not over:
+            if gathered.pending & clients and not over:
                 return []
-            if not self._enough(len(gathered.expected - gathered.silent)):
+            if not self._enough(len(gathered.expected - gathered.pending)):
                 return self._postponed(pair, now)
-            cohort, under_way.until = gathered.settle(), now + self.patience
+            cohort, under_way.until = gathered.fix_cohort(), now + self.patience
             return [Send(client, masked.cohort_frame(cohort)) for client in cohort.names]
         if not under_way.delivered:
-            if gathered.silent & clients and not over:
+            if gathered.pending & clients and not over:
                 return []
             under_way.delivered, under_way.until = True, now + self.patience
             for client in sorted(gathered.ready):
@@ -277,7 +277,7 @@ class MaskedPairs:
         return bool(able) and not under_way and not self.eligible(able)
 
     def forget(self) -> None:
-        """The round is over, or there is none; its sums are used."""
+        """Forget the sums of the round, which is over."""
         self.sums = {}
         for pair in self._pairs.values():
             pair.round = pair.centre = None
@@ -333,8 +333,8 @@ class MaskedPairs:
             dimension=self.training.dimension,
         )
 
-    def contributed(self, client: str, header: masked.MaskedAnswer, words: Words) -> bool:
-        """A masked contribution; False if it is not what was asked for."""
+    def add_contribution(self, client: str, header: masked.MaskedAnswer, words: Words) -> bool:
+        """Add a masked contribution; return False if it is not what was asked for."""
         collector = self._collector(client)
         if collector is None or header.terms != collector.terms.digest:
             return False
@@ -342,26 +342,26 @@ class MaskedPairs:
             self._sigma.pop(client, None)
         else:
             self._sigma[client] = header.sigma
-        return collector.contributed(client, words)
+        return collector.add_contribution(client, words)
 
     def on_unmasking_frame(self, client: str, frame: Frame) -> Effects:
-        """A consent, or what a client reveals."""
+        """Handle a consent, or what a client reveals."""
         header, collector = frame.header, self._collector(client)
         assert isinstance(header, masked.Consent | masked.Reveal)
         if collector is not None and header.round == collector.terms.round:
             if isinstance(header, masked.Consent):
-                collector.consented(client, masked.tags_of(header, _others(collector.survivors, client)))
+                collector.add_consent(client, masked.tags_of(header, _others(collector.survivors, client)))
             else:
-                collector.revealed(client, masked.revealed_of(header))
+                collector.add_reveal(client, masked.revealed_of(header))
         return []
 
-    def left(self, client: str, unprepared: bool = False) -> None:
-        """A client declines; one that has lost its secrets must prepare anew."""
+    def drop(self, client: str, unprepared: bool = False) -> None:
+        """Stop waiting for a client that declines; one that lost its secrets must prepare again."""
         pair = self._pair(client)
         if pair is None:
             return
         if pair.round is not None:
-            pair.round.left(client)
+            pair.round.drop(client)
         if unprepared and pair.cohort is not None:
             pair.cohort.ready.discard(client)
 

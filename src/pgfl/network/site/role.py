@@ -240,7 +240,7 @@ class SiteRole:
         clean = {name: answer for name, answer in clean.items() if name not in self.trustee.over_cap}
         for pair in sorted({self.pair(client) for client in self.clients}):
             members = {name: self._contribution(name, clean[name]) for name in clean if self.pair(name) == pair}
-            if not members and self.trustee.kept.noised(round, pair) is None:
+            if not members and self.trustee.store.noised(round, pair) is None:
                 continue
             noised = self.trustee.noised_sum(round, pair, members, len(self.clients))
             if noised is None:
@@ -280,7 +280,7 @@ class SiteRole:
         """The answer as an honest client could have sent it, with the dual that the site computed itself."""
         if answer.clean:
             for ball in (self._clean_ball(client), self._ball(client)):
-                answer = answer if ball is None else replace(answer, model=nearer(ball, answer.model))
+                answer = answer if ball is None else replace(answer, model=ball.clipped(answer.model))
             return answer
         ball = self._ball(client)
         if ball is None:
@@ -398,11 +398,6 @@ class SiteRole:
         if self.bound is not None and self.server.algorithm.client_rule.has_dual:
             for client in sorted(self.accepted.keys() - self._duals.keys()):
                 self._restart_dual(client)
-
-
-def nearer(ball: Ball, contribution: Floats) -> Floats:
-    """A clean contribution, no further from its centre than an honest one can be."""
-    return ball.clipped(contribution)
 
 
 def models_in(arrays: Mapping[str, AnyArray]) -> dict[str, dict[str, Floats]]:

@@ -150,11 +150,11 @@ class SiteRounds:
         return self._advance(now)
 
     def tick(self, now: float) -> list[Effect]:
-        """The time is now; call it when `deadline` has come."""
+        """Advance to the time `now`; to be called at `deadline`."""
         return self._advance(now)
 
     def change(self, members: Members, now: float, rollback: Rollback | None = None) -> list[Effect]:
-        """The operator changed the members, or takes earlier models back: all of it counts from the next round on.
+        """Take over new members, or a rollback, from the next round on.
 
         The round under way keeps its members, but waits for nobody who leaves.
         """
@@ -191,7 +191,7 @@ class SiteRounds:
         return [changed]
 
     def on_client_connected(self, client: str, now: float) -> list[Effect]:
-        """A client's stream is open; a question that it has not answered yet is put again."""
+        """Handle a new stream; a pending request is sent again."""
         if client not in self.admitted:
             return self._refuse("unadmitted", f"client {client}", "is not admitted here")
         self.connected.add(client)
@@ -203,12 +203,12 @@ class SiteRounds:
         return again + self._advance(now)
 
     def on_client_disconnected(self, client: str, now: float) -> list[Effect]:
-        """A client's stream broke; its answer is waited for until the deadline, it may be back."""
+        """Handle a lost stream; its answer is waited for until the deadline, as it may come back."""
         self.connected.discard(client)
         return self._advance(now)
 
     def on_answer(self, client: str, round: int, answer: Answer, now: float) -> list[Effect]:
-        """An answer came in; only the first to the open question of the current round counts."""
+        """Handle an answer; only the first to the open request of the current round counts."""
         who = f"client {client}"
         if self.phase is not Phase.COLLECTING or round != self.current:
             return self._refuse("late", who, f"answered round {round}, now is {self.current}: not counted")
@@ -224,19 +224,19 @@ class SiteRounds:
         return self._advance(now)
 
     def on_decline(self, client: str, round: int, final: bool, reason: str, now: float) -> list[Effect]:
-        """A client takes no part in this round, or (budget spent) in none."""
+        """Handle a refusal of this round or, if it is `final` (budget spent), of all rounds."""
         if final:
             self.retired.add(client)
         if self.phase is Phase.COLLECTING and round == self.current and client in self.pending:
             self._declined.add(client)
             self._misses.pop(client, None)
         if self.masked is not None and round == self.current:
-            self.masked.left(client, unprepared=reason == Reason.UNPREPARED)
+            self.masked.drop(client, unprepared=reason == Reason.UNPREPARED)
         declines = Note(f"client {client} declines round {round}: {reason}", about=f"declined {client} {reason}")
         return [declines, *self._advance(now)]
 
     def on_masked_answer(self, client: str, round: int, take: Callable[[], bool], now: float) -> list[Effect]:
-        """A masked answer came in; `take` hands it over, and is False for one that was not asked for like this."""
+        """Handle a masked answer; `take` hands it over, and returns False if it is not what was asked for."""
         if self.phase is not Phase.COLLECTING or round != self.current or client not in self._frames:
             return self._refuse(
                 "late", f"client {client}", f"answered round {round}, now is {self.current}: not counted"
@@ -247,29 +247,29 @@ class SiteRounds:
         return self._advance(now)
 
     def on_masked_message(self, handle: Callable[[], Sequence[Effect]], now: float) -> list[Effect]:
-        """Any other message of masked sums; `handle` takes it."""
+        """Handle any other message of masked sums with `handle`."""
         return [*handle(), *self._advance(now)]
 
     def on_budgets_spent(self, clients: Collection[str], now: float) -> list[Effect]:
-        """The accounts that this site keeps for these clients are spent: they are not asked any more."""
+        """Retire clients whose accounts at this site are spent."""
         new = sorted(set(clients) & self.admitted - self.retired)
         self.retired |= set(new)
         notes: list[Effect] = [Note(f"client {client} has spent its privacy budget at this site") for client in new]
         return notes + self._advance(now)
 
     def on_peer_up(self, peer: str, now: float, ready: bool = True) -> list[Effect]:
-        """The link to a neighbour works; a neighbour is ready when enough of its own clients are there."""
+        """Handle a working link; the neighbour is `ready` when enough of its own clients are connected."""
         self.up.add(peer)
         (self._ready_peers.add if ready else self._ready_peers.discard)(peer)
         return self._advance(now)
 
     def on_peer_down(self, peer: str, now: float) -> list[Effect]:
-        """The link to a neighbour broke; it is not waited for until it is back."""
+        """Handle a broken link; the neighbour is not waited for until it is back."""
         self.up.discard(peer)
         return self._advance(now)
 
     def on_publication(self, peer: str, round: int, publication: Publication, now: float) -> list[Effect]:
-        """A neighbour's publication arrived; a round that it published before is refused as a replay."""
+        """Handle a neighbour's publication; a round that it published before is refused as a replay."""
         if peer not in self.neighbours:
             return self._refuse("unlinked", f"site {peer}", "is not linked")
         if round > self.rounds:
@@ -284,7 +284,7 @@ class SiteRounds:
         return self._advance(now)
 
     def _advance(self, now: float) -> list[Effect]:
-        """As far as the present state allows; each turn of the loop ends a phase, so it ends."""
+        """Advance as far as the state allows; each turn of the loop ends a phase, so it terminates."""
         phases = {
             Phase.WAITING: self._wait, Phase.COLLECTING: self._collect, Phase.UNMASKING: self._unmask,
             Phase.EXCHANGING: self._exchange,
@@ -306,13 +306,13 @@ class SiteRounds:
             return self._finish("every client has spent its privacy budget", training_over=True)
         self._start_over = now >= self._start_by
         if self.missing:
-            return self._alone(now)
+            return self._wait_or_give_up(now)
         catching_up = self._catch_up()
         if catching_up is not None:
             return catching_up
         able, peers = self.able, self.up & self.neighbours
         if not able and not peers:
-            return self._alone(now)
+            return self._wait_or_give_up(now)
         self._alone_since = self._noted = None
         if not self._opened:
             everyone = self.admitted - self.retired <= self.connected and self.neighbours <= self.up & self._ready_peers
@@ -340,8 +340,8 @@ class SiteRounds:
         """Whether only clients are here whose masked sums could be prepared and failed."""
         return self._opened and self.masked is not None and self.masked.stuck(self.able)
 
-    def _alone(self, now: float) -> list[Effect] | None:
-        """Too few are here: wait, or give up after a time."""
+    def _wait_or_give_up(self, now: float) -> list[Effect] | None:
+        """Wait because too few are connected, or give up after a time."""
         why = self.missing if self.able or self.up else "no client and no neighbour is left"
         self.deadline = None if self._start_over else self._start_by
         if self.timing.give_up is not None:
@@ -453,7 +453,7 @@ class SiteRounds:
         return effects
 
     def _catch_up(self) -> list[Effect] | None:
-        """Neighbours are rounds ahead: take their newest round over without asking any client, then go on with them."""
+        """If neighbours are rounds ahead, adopt their newest round without asking any client."""
         ahead = max((self._newest(peer) for peer in self.neighbours), default=0)
         if ahead <= self.round + 1:
             return None

@@ -222,7 +222,7 @@ class ClientSessions:
         match header:
             case MaskedAnswer(round=round, release=release):
                 if self._note_release(client, round, release):
-                    take = partial(masked.contributed, client, header, frame.words[0])
+                    take = partial(masked.add_contribution, client, header, frame.words[0])
                     self._handle(lambda: self._rounds.on_masked_answer(client, round, take, now))
             case _:
                 unmasking = isinstance(header, Consent | Reveal)

@@ -36,7 +36,6 @@ from pgfl.network.site.settings import SiteSettings
 from pgfl.network.site.state import SiteState
 
 log = logging.getLogger(__name__)
-LOCK = "site.lock"
 _LIVE_SECONDS = 0.2  # delay of the status file after a round, or when a client connects or disconnects
 _POLL_SECONDS = 1.0  # how often the operator's changes are polled
 

@@ -98,8 +98,8 @@ class SiteState:
         if self.training.privacy.trust != "site":
             return None
         recorded = self.settings.record_noise
-        drawn = None if recorded is None else SumRecorder(Path(recorded))
-        return Trustee(self.training, self.home / LEDGERS, self.store, drawn)
+        on_draw = None if recorded is None else SumRecorder(Path(recorded))
+        return Trustee(self.training, self.home / LEDGERS, self.store, on_draw)
 
     def _masked_pairs(self) -> MaskedPairs | None:
         if self.training.privacy.trust != "masked":

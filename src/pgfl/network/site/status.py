@@ -19,8 +19,7 @@ from pgfl.network.settings import toml_of
 from pgfl.network.site.reports import LiveFigures
 from pgfl.network.site.role import LEAST_ROUNDS, Movement
 from pgfl.network.site.settings import SiteSettings
-from pgfl.network.site.site import LOCK
-from pgfl.network.site.store import STORE, SiteStore
+from pgfl.network.site.store import LOCK, STORE, SiteStore
 from pgfl.network.site.trustee import LEDGERS
 from pgfl.privacy.ledger.ledger import Ledger
 

@@ -131,7 +131,7 @@ def _digest(*values: str | bytes | float | None) -> str:
     return hashlib.blake2b(b"".join(parts), digest_size=16).hexdigest()
 
 
-STORE = "site.db"  # in a site's folder
+STORE, LOCK = "site.db", "site.lock"  # in a site's folder
 _MADE = ".made"  # beside it
 _KEPT_ROUNDS = 1000
 _TABLES = ("facts", "clients", "progress", "expelled", "names", "neighbours", "state", "past", "rounds", "noised")

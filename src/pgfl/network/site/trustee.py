@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 
@@ -25,6 +24,7 @@ from pgfl.arrays import Floats
 from pgfl.errors import LedgerError, PrivacyError
 from pgfl.network.agreement import SiteTerms, Training
 from pgfl.network.site.bounds import Ball, ClientBound
+from pgfl.network.site.store import SiteStore
 from pgfl.privacy import lattice
 from pgfl.privacy.ledger.ledger import Ledger
 from pgfl.privacy.ledger.rows import Slot
@@ -43,19 +43,7 @@ class NoisedSum:
     names: tuple[str, ...]
 
 
-class Kept(Protocol):
-    """Where noised sums are kept until their round is saved."""
-
-    def keep_noised(self, round: int, pair: str, noised: Floats, contributors: int) -> None:
-        """Store a noised sum, durably, before it returns."""
-        ...
-
-    def noised(self, round: int, pair: str) -> tuple[Floats, int] | None:
-        """What was stored for a round and a pair."""
-        ...
-
-
-Drawn = Callable[[int, str, Floats, Floats], None]
+OnDraw = Callable[[int, str, Floats, Floats], None]
 Noise = Callable[[lattice.Points, float], lattice.Points]
 
 
@@ -86,8 +74,8 @@ class Trustee:
 
     training: Training
     folder: Path
-    kept: Kept
-    drawn: Drawn | None = None  # gets the round, the pair, the clean and the noised sum; demonstrations only
+    store: SiteStore  # keeps noised sums until their round is saved
+    on_draw: OnDraw | None = None  # gets the round, the pair, the clean and the noised sum; demonstrations only
     noise: Noise = lattice.with_noise
     known: dict[str, int] = field(default_factory=dict)  # how many charges of each client the site remembers
     accounts: dict[str, Account] = field(default_factory=dict)
@@ -188,7 +176,7 @@ class Trustee:
 
         None if the pair sits the round out: nobody is charged then, except for noise that was lost in a crash.
         """
-        before = self.kept.noised(round, pair)
+        before = self.store.noised(round, pair)
         if before is not None:
             return NoisedSum(*before, self._charged(round, pair))
         why, sigma, deltas = self._judged(round, pair, clean, server_clients)
@@ -201,13 +189,13 @@ class Trustee:
                 charged.enter_context(self._charge(client, round, pair, deltas[client], sigma)) for client in deltas
             ]
             noised = lattice.from_lattice(self.noise(lattice.to_lattice(models).sum(axis=0), sigma))
-            self.kept.keep_noised(round, pair, noised, len(clean))
+            self.store.keep_noised(round, pair, noised, len(clean))
             for slot in slots:
                 slot.payload = hashlib.sha256(noised.tobytes()).digest()  # a receipt; the sum itself is kept apart
         for client in deltas:
             self._update_spent(client)
-        if self.drawn is not None:
-            self.drawn(round, pair, models.sum(axis=0), noised)
+        if self.on_draw is not None:
+            self.on_draw(round, pair, models.sum(axis=0), noised)
         return NoisedSum(noised, len(clean), tuple(sorted(clean)))
 
     def _judged(
