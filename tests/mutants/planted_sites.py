@@ -14,7 +14,7 @@ SITES: tuple[Mutant, ...] = (
         "a site opens rounds without a quorum",
         "A site that was cut off spent two thirds of its clients' releases alone.",
         "SiteRounds._wait",
-        "if self.missing:\n    return self._alone(now)",
+        "if self.missing:\n    return self._wait_or_give_up(now)",
         "",
         (
             ROUNDS + "test_by_default_a_site_that_is_cut_off_spends_nothing_alone",

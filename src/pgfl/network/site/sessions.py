@@ -158,7 +158,7 @@ class ClientSessions:
             raise AuthenticationFailed(f"the signature for client {client} is wrong")
         self._entrusted(client, hello.terms)
         if self._masked is not None:
-            self._masked.joined(client, hello.masks)
+            self._masked.set_member(client, hello.masks)
         self._store.record_release(client, hello.releases)
         self.budgets[client] = decode_budget(hello.budget)
         return client
