@@ -144,7 +144,7 @@ class Connection:
         self.frames, self.closed = SimpleNamespace(longest=0), False
 
     async def hear(self, conversation, frames):
-        conversation.opened(self)
+        conversation.on_open(self)
         conversation.on_frame(good(Kind.HELLO))
         while frames and not self.closed:
             conversation.on_frame(frames.popleft())

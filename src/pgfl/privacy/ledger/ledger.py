@@ -13,8 +13,8 @@ leaves it clean (σ = 0) and costs what its schedule says, because the site adds
 ledger then states ε against everyone but the site. Where several share one noise, the row states its σ, which is at
 least what the schedule asks for, and costs Δ²/(2σ²).
 
-**Going back.** The file beneath (`ledger_file.py`) makes a commit durable and keeps out a second process. A ledger with
-fewer releases than its anchor (`ledger_anchor.py`) is refused, and so is one without an anchor: a copy takes both. If
+**Going back.** The file beneath (`file.py`) makes a commit durable and keeps out a second process. A ledger with
+fewer releases than its anchor (`anchor.py`) is refused, and so is one without an anchor: a copy takes both. If
 both are older copies, this is found by what a site remembers (`check_known`).
 
 **Tampering.** Every row carries a digest over its own content and the digest before it, starting from the client and
