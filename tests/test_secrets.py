@@ -39,7 +39,7 @@ def challenge():
     stream = _ClientStream(SimpleNamespace(site="north"), "192.0.2.1")
     asyncio._set_running_loop(SimpleNamespace(call_later=lambda *_: None))
     try:
-        stream.opened(SimpleNamespace(send=sent.append))
+        stream.on_open(SimpleNamespace(send=sent.append))
     finally:
         asyncio._set_running_loop(None)
     nonce = bytes.fromhex(decode(sent[0], Limits(1), (Challenge,)).header.nonce)

@@ -7,7 +7,6 @@ import logging
 import random
 from collections import Counter, deque
 from contextlib import suppress
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -141,7 +140,7 @@ class Connection:
     """In the place of a real one: passes frames on until it is closed."""
 
     def __init__(self):
-        self.frames, self.closed = SimpleNamespace(longest=0), False
+        self.longest, self.closed = 0, False
 
     async def hear(self, conversation, frames):
         conversation.on_open(self)

@@ -299,7 +299,7 @@ def test_what_a_busy_client_is_sent_waits_at_the_site(tmp_path):
     async def scenario():
         inbox, connection = _Inbox(), Connection()
         shown = identity.create_site(tmp_path, "north", []).pem.decode()
-        connection.frames = SimpleNamespace(certificate=ssl.PEM_cert_to_DER_cert(shown))
+        connection.certificate = ssl.PEM_cert_to_DER_cert(shown)
         inbox.on_open(connection)
         for frame in (b"first", b"second"):
             asking = asyncio.create_task(inbox.next())
