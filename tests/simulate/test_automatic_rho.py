@@ -249,10 +249,10 @@ class _Rank:
     def __init__(self, ranks, number):
         self._ranks, self._number = ranks, number
 
-    def added(self, values):
+    def sum(self, values):
         return sum(self._ranks.gathered(self._number, values))
 
-    def largest(self, values):
+    def maximum(self, values):
         return np.maximum.reduce(self._ranks.gathered(self._number, values))
 
 
