@@ -329,7 +329,7 @@ def test_a_full_disk_keeps_the_last_good_checkpoint(tmp_path, monkeypatch):
 KILLED = """
     import os, signal, sys
     import pgfl
-    from pgfl import atomic_files as files
+    from pgfl import files
     from pgfl.simulate.checkpoint import Checkpoints
     from pathlib import Path
 
