@@ -276,7 +276,7 @@ PROMISED = (
         "fedavg-rounding-uncounted",
         "FedAvg's Δ has no term for rounding",
         "Two worlds were 45,517 Δ apart.",
-        "_descent_sensitivity",
+        "GradientSteps.sensitivity",
         "2.0 * error",
         "0.0 * error",
         ("tests/privacy/test_sensitivity.py::test_rounding_widens_the_sensitivity_of_steps",),

@@ -107,7 +107,7 @@ SLIPS: tuple[Mutant, ...] = (
         "a run on a table of one's own draws seeded noise",
         "As above.",
         "_with_noise",
-        '"secure" if own else "seeded"',
+        '"secure" if _own_records(about) else "seeded"',
         '"seeded"',
         (RUN + "test_a_written_budget_is_kept_and_its_noise_is_float_safe_on_a_table",),
     ),

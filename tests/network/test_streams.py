@@ -8,7 +8,6 @@ import threading
 import time
 from collections import Counter
 from contextlib import asynccontextmanager, contextmanager, suppress
-from types import SimpleNamespace
 
 import numpy as np
 import pytest

@@ -93,7 +93,7 @@ def run(
 
 
 def _joined(engine: Engine | None, load: Callable[[], Config]) -> tuple[Communicator, Config]:
-    \"\"\"Return the processes that a launcher started with this one, or this one alone; and the config."""
+    """Return the processes that a launcher started with this one, or this one alone; and the config."""
     from pgfl.simulate.communicator import SINGLE_PROCESS
     from pgfl.simulate.mpi.communicator import world
     from pgfl.simulate.mpi.launcher import ALIASES, launched_size

@@ -197,7 +197,7 @@ def by_clients(clients: Ints) -> Ints:
 
 
 def build(kind: str, size: int, *, average_degree: float = 3.0, rng: np.random.Generator | None = None) -> Graph:
-    \"\"\"Return a graph of one of `GRAPHS`; `random` takes the average degree and the generator to draw it from.
+    """Return a graph of one of `GRAPHS`; `random` takes the average degree and the generator to draw it from.
 
     A single server has no neighbours, whatever the kind.
 
@@ -216,7 +216,7 @@ def ring(size: int, average_degree: float = 0.0, rng: np.random.Generator | None
 
 
 def line(size: int, average_degree: float = 0.0, rng: np.random.Generator | None = None) -> Graph:
-    \"\"\"Return a ring without its last edge."""
+    """Return a ring without its last edge."""
     return Graph.from_edges(size, [(i, i + 1) for i in range(size - 1)])
 
 

@@ -73,7 +73,7 @@ class Processes(Protocol):
         ...
 
     def broadcast(self, work: Callable[[], T]) -> T:
-        \"\"\"Return the value of `work` on the first process, on every process."""
+        """Return the value of `work` on the first process, on every process."""
         ...
 
 

@@ -337,7 +337,7 @@ class Model:
 
 
 def task_of(kind: str) -> Task:
-    \"\"\"Return the task of a kind of objective; an objective of your own is taken for a regression."""
+    """Return the task of a kind of objective; an objective of your own is taken for a regression."""
     return OBJECTIVES[kind].task if kind in OBJECTIVES else "regression"
 
 

@@ -301,7 +301,7 @@ class RecordDigests:
         return cls(key, tuple(federation.client_ids), client, np.array(digests, dtype=np.uint64))
 
     def moved_to(self, now: RecordDigests) -> Moved:
-        \"\"\"Return how many records each client has that it did not have last, and that were with another one."""
+        """Return how many records each client has that it did not have last, and that were with another one."""
         before, here = self._holders(), now._holders()
         moved, copied = Counter[str](), Counter[str]()
         for digest, holders in here.items():

@@ -51,9 +51,8 @@ class Task:
 
     def defines(self, name: str) -> bool:
         """Return whether the measure belongs to this task and its rows define it."""
-        return self.objective.task in measures.MEASURES[name].tasks and measures.MEASURES[name].defined(
-            self.test.targets
-        )
+        belongs = name in measures.of_task(self.objective.task)
+        return belongs and measures.MEASURES[name].defined(self.test.targets)
 
     def _scale(self, name: str) -> float:
         return self.target.unit if measures.MEASURES[name].in_target_unit else 1.0

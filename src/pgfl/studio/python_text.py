@@ -43,7 +43,7 @@ def python_text(config: Config) -> str:
 
 
 def _outcome(config: Config) -> str:
-    \"\"\"Return what the program prints: of a table, the measures on held-out rows; else the metric that is drawn."""
+    """Return what the program prints: of a table, the measures on held-out rows; else the metric that is drawn."""
     if config.data.own_records:
         held_out = "{one.name: one.whole.value for one in result.measures}"
         return held_out if getattr(config.data, "test", None) is not None else "result.verdict.sentence"
