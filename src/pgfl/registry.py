@@ -96,12 +96,13 @@ def _loaded(entry: EntryPoint, noun: str) -> T:  # type: ignore[type-var]
         ) from error
 
 
-def setting(default: Any, *, config: bool = True, **limits: float) -> Any:
+def setting(default: T, *, config: bool = True, **limits: float) -> T:
     """A parameter of an objective or a rule, with the limits of its config key (`gt`, `ge`, `lt`, `le`).
 
     With `config=False` the parameter is no key of its own section: something else sets it.
     """
-    return field(default=default, metadata={"config": config, "limits": limits})
+    stated: Any = field(default=default, metadata={"config": config, "limits": limits})
+    return cast("T", stated)
 
 
 def config_keys(kind: type) -> dict[str, Field[Any]]:

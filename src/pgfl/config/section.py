@@ -8,7 +8,6 @@ from dataclasses import MISSING
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple, get_type_hints
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
-from pydantic_core import InitErrorDetails, PydanticCustomError, PydanticKnownError
 
 from pgfl.arrays import Ints
 from pgfl.errors import ConfigError
@@ -42,13 +41,23 @@ class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
 
 
+def _line(kind: str, place: tuple[int | str, ...], value: object, about: Mapping[str, object]) -> dict[str, object]:
+    return {"type": kind, "loc": place, "input": value, "ctx": dict(about)}
+
+
+def _refusal(*lines: dict[str, object]) -> ValidationError:
+    """The error of a section with these lines, as pydantic would have raised it."""
+    return ValidationError.from_exception_data("config", list(lines))  # type: ignore[arg-type]
+
+
 def one_of(registry: Registry[Any], *others: str) -> BeforeValidator:
     """A validator of the names of a registry, and of these others."""
 
     def check(value: object) -> object:
         if value in others or value in registry:
             return value
-        raise PydanticKnownError("literal_error", {"expected": ", ".join(f"'{name}'" for name in (*registry, *others))})
+        known = ", ".join(f"'{name}'" for name in (*registry, *others))
+        raise _refusal(_line("literal_error", (), value, {"expected": known}))
 
     return BeforeValidator(check)
 
@@ -150,14 +159,13 @@ def section_of_kind(values: object, registry: Registry[type[DataSection]], defau
         return values
     kind = values.get("kind", default) if isinstance(values, Mapping) else None
     if not isinstance(kind, str) or kind not in registry:
-        raise PydanticCustomError("union_tag_invalid", "no such kind")
+        about = {"discriminator": "kind", "tag": str(kind), "expected_tags": ", ".join(registry)}
+        raise _refusal(_line("union_tag_invalid", (), values, about))
     try:
         return registry[kind].model_validate(values)
     except ValidationError as error:
-        lines = [
-            InitErrorDetails(
-                type=line["type"], loc=(f"<{kind}>", *line["loc"]), input=line["input"], ctx=line.get("ctx", {})
-            )
-            for line in error.errors()
-        ]
-        raise ValidationError.from_exception_data("data", lines) from None
+        lines = error.errors()
+        place = f"<{kind}>"
+        raise _refusal(
+            *(_line(line["type"], (place, *line["loc"]), line["input"], line.get("ctx", {})) for line in lines)
+        ) from None
