@@ -183,7 +183,7 @@ class MaskedPairs:
         announced = masked.announcement_of(gathered.batch, client, keys)
         known = self.keys().get(client)
         if known is None or not Roster({client: known}).signed_by(client, announced.signature, announced.digest):
-            gathered.without(client)
+            gathered.exclude(client)
             return False
         gathered.add_keys(client, announced)
         return True
