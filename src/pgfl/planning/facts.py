@@ -134,7 +134,7 @@ class Facts:
         return self.task == "regression" and self.rows is None
 
     def with_more_records(self, times: int) -> Facts:
-        """Return every client has so many times its records."""
+        """Return the facts with so many times the records of every client."""
         placed = self.placement and replace(
             self.placement, clients=tuple((s, q, times * records) for s, q, records in self.placement.clients)
         )
