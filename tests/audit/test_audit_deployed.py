@@ -28,7 +28,7 @@ def deployed(case, world, path):
     )
     account = PrivateAccount.open(path, "ann", settings, len(data.targets), data.dimension)
     clean = []
-    account.drawn = lambda number, model, released: clean.append(model.copy())
+    account.on_draw = lambda number, model, released: clean.append(model.copy())
     return ClientRounds(mechanism.client(*data.rows(0)), account, "f" * 32), account, clean
 
 

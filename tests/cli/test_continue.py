@@ -78,7 +78,7 @@ def test_an_interrupted_continuation_is_resumed_with_its_start(place, monkeypatc
     ran(place / "private.toml", "--set", "privacy.max_releases=20", "--rounds", 4, "--out", place / "first")
     more = ("--continue", place / "first", "--set", "privacy.epsilon=3.0", "--set", "checkpoint_every=1")
     ran(*more, "--rounds", 6, "--out", place / "whole")
-    play = Simulator.play
+    play = Simulator.run_round
 
     def interrupted(self):
         if self.state.round == 7:
@@ -86,7 +86,7 @@ def test_an_interrupted_continuation_is_resumed_with_its_start(place, monkeypatc
         return play(self)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Simulator, "play", interrupted)
+        patch.setattr(Simulator, "run_round", interrupted)
         stopped = run("run", *more, "--rounds", 6, "--out", place / "second")
     assert stopped.code == 130
     assert "--resume --out" in stopped.err

@@ -174,7 +174,7 @@ def uninterrupted(tmp_path_factory):
 
 KILLED = """
 import os, signal, sys
-from pgfl import atomic_files
+from pgfl import files as atomic_files
 from pgfl.cli import main
 from pgfl.simulate.checkpoint import Checkpoints
 left, save = [int(sys.argv.pop(1))], Checkpoints.save

@@ -146,8 +146,8 @@ def shown(folder, *arguments):
 def test_a_written_budget_is_kept_and_its_noise_is_float_safe_on_a_table(tmp_path):
     terminal, summary, page = shown(tmp_path / "out", private_table(tmp_path))
     assert (summary["private"], summary["noise"]) == (True, "secure")
-    assert "noise secure: float-safe" in terminal
-    assert "Noise: secure: float-safe" in page
+    assert "noise cryptographically secure, floating-point safe" in terminal
+    assert "Noise: cryptographically secure, floating-point safe" in page
     assert "Privacy is off" not in terminal
     assert not (tmp_path / "out" / SIMULATION_ONLY).exists()
 

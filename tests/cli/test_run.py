@@ -269,7 +269,7 @@ def test_a_diverging_run_leaves_its_result_and_fails(tmp_path):
 
 
 def test_a_table_s_training_stops_when_it_has_converged_unless_it_never_should(tmp_path):
-    config = write_study(tmp_path, DIVERGES.replace('kind = "fedavg"\nstep = 5.0', "rho = 20.0"))
+    config = write_study(tmp_path, DIVERGES.replace('kind = "fedavg"\nstep_size = 5.0', "rho = 20.0"))
     code, out, _ = run("run", config, "--out", tmp_path / "out")
     assert (code, out.splitlines()[0]) == (0, "Verdict: converged")
     assert "and training stopped there" in " ".join(out.split())

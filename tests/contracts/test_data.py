@@ -12,7 +12,7 @@ TABLE = "client,server,cluster,x,y\n" + "".join(
 SMALL = {
     "synthetic-regression": {"servers": 3, "clients_per_server": 4, "dimension": 3},
     "mnist": {"servers": 3, "clients_per_server": 4},
-    "table": {"clients": "rows.csv", "client": "client", "server": "server", "cluster": "cluster"},
+    "table": {"table": "rows.csv", "client": "client", "server": "server", "cluster": "cluster"},
 }
 
 

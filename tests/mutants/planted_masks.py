@@ -468,7 +468,7 @@ MASKS: tuple[Mutant, ...] = (
         "a site checks a wrong signature again that a client repeats",
         "One client keeps it busy: a signature takes a millisecond.",
         "MaskedPairs._announced",
-        "gathered.without(client)",
+        "gathered.exclude(client)",
         "",
         (FAULTS + "test_keys_without_a_good_signature_are_checked_once_and_the_others_go_on",),
     ),

@@ -446,7 +446,7 @@ def test_keys_without_a_good_signature_are_checked_once_and_the_others_go_on(mad
     while not keys:
         site._deliver(site.queue.popleft())
     for _ in range(20):
-        site._put(site.masked.gathered("c02", Frame(keys[0])))
+        site._put(site.masked.on_preparation_frame("c02", Frame(keys[0])))
     assert checked.count("c02") == 1
     assert site.notes.count("client c02 announced keys that it did not sign") == 1
     assert set(site.until(1).accepted) == {*OTHERS}

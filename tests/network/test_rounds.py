@@ -39,7 +39,7 @@ def check(world: World) -> None:
         dual = np.zeros(2)
         for round, model, answer in world.accepted[client]:
             if machine.role.restarted <= round <= machine.role.settled_round:
-                dual = ALGORITHM.settle(dual, model, answer.model)
+                dual = ALGORITHM.client_rule.settle(dual, model, answer.model)
         np.testing.assert_allclose(machine.role.dual, dual, atol=1e-12)
     for site, rounds in world.sites.items():
         assert not rounds.refused["bound"], f"{site} computed another dual than its client"

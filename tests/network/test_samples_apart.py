@@ -18,7 +18,7 @@ import sys
 from pathlib import Path
 import numpy as np
 from pgfl.network.client.settings import load_client
-from pgfl.network.client import samples_apart
+from pgfl.network.client import samples as samples_apart
 {before}
 settings = Path(sys.argv[1])
 samples = samples_apart.load_samples_apart(load_client(settings))

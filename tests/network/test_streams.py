@@ -355,7 +355,7 @@ class Stranger:
 def test_who_does_not_say_hello_is_told_so_and_hung_up_on(tmp_path, key):
     """Heartbeats are no hello."""
     host, stranger = Host(tmp_path / "n", identity.public_key_of(key)), Stranger()
-    frames = TlsFrames(pinned_tls.calling(host.certificate.pem), LIMITS.frame_bytes, host.certificate.tls_name)
+    frames = TlsFrames(pinned_tls.client_context(host.certificate.pem), LIMITS.frame_bytes, host.certificate.tls_name)
 
     async def scenario():
         async with host.here() as address:

@@ -321,7 +321,7 @@ def test_an_account_goes_on_however_its_client_shrinks_grows_leaves_and_comes_ba
     lost, history = 0.0, [(1, 40), (2, None), (3, 10), (4, 80)]
     for round, records in history:
         if records is None:
-            site.trustee.part_with("ann")
+            site.trustee.close_account("ann")
             site.play(round, names=("bob", "cem"))
         else:
             terms = replace(TERMS["ann"], records=records)

@@ -11,7 +11,7 @@ from tests.network.test_site_alive import network_of, site_of, taking_part, unti
 NEWER = """
 import asyncio, logging, sys
 from pathlib import Path
-from pgfl.network import wire
+from pgfl.network.protocol import wire
 from pgfl.network.site.site import Site
 from pgfl.network.site.settings import load_site
 wire.VERSION += 1

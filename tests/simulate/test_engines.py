@@ -25,7 +25,7 @@ CASES = {
         Huber(),
         {"privacy": Privacy(x_norm=1.0, phi0=1e-3, trust="site", contributors=2)},
     ),
-    "steps": (FedAvg(step=0.01), Ridge(), {"runs": 2}),
+    "steps": (FedAvg(step_size=0.01), Ridge(), {"runs": 2}),
 }
 
 

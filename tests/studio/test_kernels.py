@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from pgfl import experiment
+from pgfl.simulate.engines import ENGINES
 from pgfl.studio import workers as kernels
 from pgfl.studio.play_state import PlayState
 from pgfl.studio.workers import play
@@ -20,13 +21,13 @@ from importlib import import_module
 from pkgutil import iter_modules
 from numba.core.registry import CPUDispatcher
 from pgfl import experiment
-from pgfl import simulate
-from pgfl.studio import kernels
+from pgfl.simulate import compiled
+from pgfl.simulate.engines import ENGINES
+from pgfl.studio import workers as kernels
 from pgfl.studio.play_state import PlayState, comparison_configs
 
 def at_hand():
-    names = [one.name for one in iter_modules(simulate.__path__) if one.name.startswith("numba_")]
-    modules = [import_module(f"pgfl.simulate.{name}") for name in names]
+    modules = [import_module(f"pgfl.simulate.compiled.{one.name}") for one in iter_modules(compiled.__path__)]
     found = {value for module in modules for value in vars(module).values() if isinstance(value, CPUDispatcher)}
     return {one.__name__: len(one.signatures) for one in found}
 
@@ -69,6 +70,6 @@ def test_compiled_trainings_are_those_of_the_compiled_engine(fresh, preset):
 
 
 def test_without_numba_nothing_is_loaded(fresh, monkeypatch):
-    monkeypatch.setattr(kernels, "installed", lambda: False)
+    monkeypatch.setattr(type(ENGINES["numba"]), "installed", lambda self: False)
     kernels.load_behind(nullcontext())
     assert not kernels.loaded()

@@ -119,6 +119,10 @@ class ObjectiveSettings(Section):
         known = BatchedObjective.__dataclass_fields__
         return {name: getattr(self, name) for name in config_keys(OBJECTIVES[self.kind]) if name not in known}
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the values: the class is made when a config is read, so no module has it."""
+        return _read_objective, (self.model_dump(exclude_unset=True),)
+
     def build(self) -> BatchedObjective:
         """The objective that the settings name."""
         return OBJECTIVES[self.kind](lam=self.lam, tolerance=self.tolerance, **self.own_keys)
@@ -145,8 +149,10 @@ def default_objective() -> ObjectiveSettings:
 
 
 def _objective_of_kind(values: object, handler: ValidatorFunctionWrapHandler) -> ObjectiveSettings:
-    if isinstance(values, ObjectiveSettings):
-        return values
+    return values if isinstance(values, ObjectiveSettings) else _read_objective(values)
+
+
+def _read_objective(values: object) -> ObjectiveSettings:
     return objective_section(*named_in(values, OBJECTIVES)).model_validate(values)
 
 
@@ -218,6 +224,10 @@ class AlgorithmSettings(Section):
             return {}
         return {key: getattr(self, key) for key in config_keys(CLIENT_RULES[self.client]) if key not in CLIENT_KEYS}
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the values, as those of [objective]."""
+        return _read_algorithm, (self.model_dump(exclude_unset=True),)
+
     def build(self, mixing: Mixing) -> Algorithm:
         """The algorithm that the settings name, with these weights unless it works with others only."""
         kind = ALGORITHMS[self.kind]
@@ -255,11 +265,12 @@ def algorithm_section(kinds: tuple[str, ...], clients: tuple[str, ...]) -> type[
 
 
 def _algorithm_of_kind(values: object, handler: ValidatorFunctionWrapHandler) -> AlgorithmSettings:
-    if isinstance(values, AlgorithmSettings):
-        return values
-    return algorithm_section(named_in(values, ALGORITHMS), named_in(values, CLIENT_RULES, "client")).model_validate(
-        values
-    )
+    return values if isinstance(values, AlgorithmSettings) else _read_algorithm(values)
+
+
+def _read_algorithm(values: object) -> AlgorithmSettings:
+    section = algorithm_section(named_in(values, ALGORITHMS), named_in(values, CLIENT_RULES, "client"))
+    return section.model_validate(values)
 
 
 AlgorithmTable = Annotated[SerializeAsAny[AlgorithmSettings], WrapValidator(_algorithm_of_kind)]

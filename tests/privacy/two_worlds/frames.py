@@ -21,7 +21,7 @@ def frame(kind, header, *vectors, magic=b"PGFL", version=VERSION):
 
 
 @lru_cache(maxsize=1024)
-def on_open(data):
+def opened(data):
     """(kind, header, numbers) of a frame that a client sent."""
     _, _, kind, length = _PREFIX.unpack_from(data)
     start = _PREFIX.size + length

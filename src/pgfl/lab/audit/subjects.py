@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable
-from copy import copy
+from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -96,7 +96,7 @@ class Mechanism:
     def client(self, features: AnyFloats, targets: AnyFloats) -> Client:
         """A device's client for data that is already within bounds."""
         terms = Terms(self.privacy.bounds)
-        return Client(self.objective, copy(self.algorithm), features, targets, self.privacy.update_norm, terms)
+        return Client(self.objective, deepcopy(self.algorithm), features, targets, self.privacy.update_norm, terms)
 
     def sensitivity(self, client: Client, counts: Integers) -> Floats:
         """Δ as a device calibrates it."""
