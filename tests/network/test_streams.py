@@ -355,11 +355,11 @@ class Stranger:
 def test_who_does_not_say_hello_is_told_so_and_hung_up_on(tmp_path, key):
     """Heartbeats are no hello."""
     host, stranger = Host(tmp_path / "n", identity.public_key_of(key)), Stranger()
-    frames = TlsFrames(pinned_tls.client_context(host.certificate.pem), LIMITS.frame_bytes, host.certificate.tls_name)
 
     async def scenario():
         async with host.here() as address:
-            connection = await frame_connection.call(address, frames, stranger, 1 << 20)
+            callee = frame_connection.Callee(address, trusted=host.certificate.pem, name=host.certificate.tls_name)
+            connection = await frame_connection.TLS.call(callee, stranger, LIMITS.frame_bytes, 1 << 20, KEEP_ALIVE)
             await asyncio.wait_for(connection.over, 60.0)
             assert round_streams._HELLO_SECONDS <= asyncio.get_running_loop().time() < 2 * round_streams._HELLO_SECONDS
 
