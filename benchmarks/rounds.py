@@ -135,9 +135,9 @@ def trusting_round() -> Iterator[Row]:
 def planned() -> Iterator[Row]:
     """A plan for the paper's shape, as `pgfl plan private-huber` makes it; the kernels are compiled before."""
     from pgfl import plan
-    from pgfl.config import load
+    from pgfl.config import load_config
 
-    config = load("private-huber")
+    config = load_config("private-huber")
     plan(config)
     began = time.perf_counter()
     plan(config)

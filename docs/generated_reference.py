@@ -68,11 +68,11 @@ def config_sections() -> Iterator[tuple[str, type[BaseModel]]]:
     """The tables of a config, the top level first."""
     yield "Top level", schema.Config
     for name, field in schema.Config.model_fields.items():
-        models = list(_models_in(field.annotation, field.metadata))
-        for model in models:
-            kind = model.model_fields.get("kind")
-            which = f', kind = "{get_args(kind.annotation)[0]}"' if len(models) > 1 and kind else ""
-            yield f"`[{name}]`{which}", model
+        for model in _models_in(field.annotation, field.metadata):
+            if model is schema.DataSection:
+                yield from ((f'`[{name}]`, kind = "{kind}"', schema.DATA[kind]) for kind in schema.DATA.built_in)
+            else:
+                yield f"`[{name}]`", schema.objective_section() if model is schema.ObjectiveSettings else model
 
 
 def _models_in(annotation: Any, metadata: Any = ()) -> Iterator[type[BaseModel]]:

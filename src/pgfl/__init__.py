@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from pgfl.algorithms.client_rules import ClientRule, GradientSteps, LinearisedStep, ProximalStep
     from pgfl.algorithms.schedules import Decaying
     from pgfl.algorithms.server_rules import ExactDiffusion, NeighbourhoodAverage, OneStepUpdate, ServerRule
-    from pgfl.config.files import load as load_config
+    from pgfl.config.files import load_config
     from pgfl.errors import (
         BudgetSpent,
         ConfigError,
@@ -177,13 +177,12 @@ _HOMES = {
     "pgfl.simulate.training": ("train",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
-_NAMED_THERE = {"load_config": "load"}
 
 
 def __getattr__(name: str) -> object:
     if name not in _HOME_OF:
         raise AttributeError(f"module 'pgfl' has no attribute {name!r}")
-    value = getattr(import_module(_HOME_OF[name]), _NAMED_THERE.get(name, name))
+    value = getattr(import_module(_HOME_OF[name]), name)
     globals()[name] = value
     return value
 

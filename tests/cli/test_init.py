@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from pgfl.config import load
+from pgfl.config import load_config
 from pgfl.objectives import OBJECTIVES
 from tests.command_line import ROOT, refused, run
 
@@ -46,7 +46,7 @@ def test_the_config_for_a_real_table_runs_as_it_is(tables, tmp_path, name):
     code, out, err = run("run", config, "--out", tmp_path / "result", "--set", "rounds=3", "--json")
     assert (code, err) == (0, "")
     assert json.loads(out)["rounds"] == 3
-    made = load(config).federations()(0, None)
+    made = load_config(config).federations()(0, None)
     assert len(made.features) + sum(len(test.targets) for test in made.tests.values()) == len(
         pl.read_csv(tables / f"{name}.csv")
     )
@@ -189,9 +189,9 @@ def test_a_config_with_a_test_share_can_be_cross_validated(tables, tmp_path):
     code, out, err = run("run", config, "--folds", 3, "--set", "rounds=2", "--out", tmp_path / "folds", "--json")
     assert (code, err) == (0, "")
     assert json.loads(out)["runs"] == 3
-    assert load(tmp_path / "folds" / "config.toml").data.folds == 3
+    assert load_config(tmp_path / "folds" / "config.toml").data.folds == 3
     tested = [
-        sum(len(test.targets) for test in load(config, folds=3).federations()(fold, None).tests.values())
+        sum(len(test.targets) for test in load_config(config, folds=3).federations()(fold, None).tests.values())
         for fold in range(3)
     ]
     assert sum(tested) == 442

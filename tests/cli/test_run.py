@@ -94,9 +94,9 @@ def test_a_folder_with_a_result_is_refused_before_any_work(experiment):
 
 
 def test_resume_takes_the_folder_s_config_and_finished_runs_are_shown_again(experiment, tmp_path):
-    from pgfl.config import load
+    from pgfl.config import load_config
 
-    begin_folder(tmp_path / "o", load("paper-fig2", ["rounds=7"]))
+    begin_folder(tmp_path / "o", load_config("paper-fig2", ["rounds=7"]))
     assert "--resume" in refused("run", "paper-fig2", "--set", "rounds=7", "--out", "o")
     assert run("run", "--resume", "--out", "o")[0] == 0
     config, _, resume = experiment.calls[0]

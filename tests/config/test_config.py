@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pgfl.algorithms.algorithms import PGFL, ExactMixing, FedAvg, OneStep
 from pgfl.algorithms.client_rules import LinearisedStep, ProximalStep
 from pgfl.cli.account import account
-from pgfl.config import Config, Decay, load, parse, presets, to_toml, warnings
+from pgfl.config import Config, Decay, load_config, parse, presets, to_toml, warnings
 from pgfl.config.fingerprint import fingerprint
 from pgfl.config.schema import (
     DATA,
@@ -67,7 +67,7 @@ guarantee = "required"
 def refusal(document, overrides=()) -> str:
     """The sentence with which a config is refused."""
     with pytest.raises(ConfigError) as caught:
-        load(document, overrides)
+        load_config(document, overrides)
     sentence = str(caught.value)
     assert "\n" not in sentence
     assert sentence.endswith((".", "?"))
@@ -85,7 +85,7 @@ def config_file(tmp_path):
 
 
 def test_the_contract_s_example_loads_with_paths_relative_to_the_config(config_file, tmp_path):
-    config = load(config_file(CONTRACT))
+    config = load_config(config_file(CONTRACT))
     assert config.name == "mine"
     assert config.data.table == str(tmp_path / "clients.csv")
     assert config.graph.edges == str(tmp_path / "edges.csv")
@@ -98,13 +98,13 @@ def test_the_contract_s_example_loads_with_paths_relative_to_the_config(config_f
 def test_absolute_and_home_paths_stay(config_file, monkeypatch):
     monkeypatch.setenv("HOME", "/users/ann")
     path = config_file('[data]\nkind = "table"\ntable = "/data/c.csv"\ntest = "~/t.csv"\n')
-    data = load(path).data
+    data = load_config(path).data
     assert (data.table, data.test) == ("/data/c.csv", "/users/ann/t.csv")
 
 
 @pytest.mark.parametrize("name", presets())
 def test_every_preset_loads_says_what_it_is_and_survives_being_written_down(name):
-    config = load(name)
+    config = load_config(name)
     assert config.name == name
     assert len(presets()[name]) > 20
     again = parse(tomllib.loads(to_toml(config)))
@@ -116,13 +116,13 @@ def test_every_preset_loads_says_what_it_is_and_survives_being_written_down(name
 def test_presets_that_model_real_use_have_privacy_on_and_a_guarantee():
     for name in presets():
         if name.startswith("private"):
-            privacy = load(name).privacy
+            privacy = load_config(name).privacy
             assert privacy.enabled
             assert privacy.guarantee == "required"
 
 
 def test_overrides_are_toml_values_or_plain_text():
-    config = load(
+    config = load_config(
         "paper-fig1",
         ["rounds=7", "algorithm.tau={start=0.4, decay=0.98}", "graph.kind=ring", "data.samples=[1, 3]",
          'objective.clusters."a b".lam=0.5', "algorithm.participants = 2"],
@@ -190,7 +190,7 @@ def test_a_mistake_is_one_sentence_that_names_the_key(override, expected):
 
 def test_tasks_of_digits_are_named_or_listed():
     def tasks(value):
-        return load("private-logistic-mnist", [f"data.tasks={value}"]).data.tasks
+        return load_config("private-logistic-mnist", [f"data.tasks={value}"]).data.tasks
 
     assert tasks("triplets") == "triplets"
     assert tasks("[[[1], [7]], [[2, 3], [8]]]") == (((1,), (7,)), ((2, 3), (8,)))
@@ -267,7 +267,7 @@ def test_a_table_gets_float_safe_noise_and_generated_data_seeded_noise_unless_on
 
 def test_keys_that_do_nothing_are_pointed_out():
     def reported(*overrides):
-        return " ".join(warnings(load("paper-fig1", overrides)))
+        return " ".join(warnings(load_config("paper-fig1", overrides)))
 
     assert reported() == ""
     assert "`algorithm.step_size` has no effect" in reported("algorithm.step_size=0.1")
@@ -277,7 +277,7 @@ def test_keys_that_do_nothing_are_pointed_out():
 
 
 def test_the_fingerprint_covers_what_decides_the_result_and_nothing_else(tmp_path):
-    base = fingerprint(load("paper-fig2"))
+    base = fingerprint(load_config("paper-fig2"))
     for same in (
         "engine=jax",
         "threads=2",
@@ -286,9 +286,9 @@ def test_the_fingerprint_covers_what_decides_the_result_and_nothing_else(tmp_pat
         "algorithm.step_size=0.3",
         "privacy.zeta=0.9",
     ):
-        assert fingerprint(load("paper-fig2", [same])) == base, same
+        assert fingerprint(load_config("paper-fig2", [same])) == base, same
     for other in ("seed=1", "rounds=299", "algorithm.rho=5.1", "data.gamma=0.2", "graph.mixing=metropolis", "runs=2"):
-        assert fingerprint(load("paper-fig2", [other])) != base, other
+        assert fingerprint(load_config("paper-fig2", [other])) != base, other
     table = tmp_path / "c.csv"
     table.write_text("client,server,cluster,y,x\n")
     settings = {"data": {"kind": "table", "table": str(table)}}
@@ -386,7 +386,7 @@ keys_and_values = st.builds("{}={}".format, st.sampled_from(KEYS), st.text(max_s
 @settings(max_examples=200, deadline=None)
 @given(st.lists(st.text(max_size=30) | keys_and_values, max_size=3))
 def test_malformed_overrides_end_in_a_sentence(overrides):
-    assert outcome(lambda: load("private-huber", overrides))
+    assert outcome(lambda: load_config("private-huber", overrides))
 
 
 @settings(max_examples=200, deadline=None)
@@ -394,16 +394,16 @@ def test_malformed_overrides_end_in_a_sentence(overrides):
 def test_malformed_files_end_in_a_sentence(tmp_path_factory, text):
     path = tmp_path_factory.getbasetemp() / "malformed.toml"
     path.write_bytes(text)
-    assert outcome(lambda: load(path))
+    assert outcome(lambda: load_config(path))
 
 
 def test_the_client_s_step_is_chosen_for_the_pgfl_algorithms_alone():
     for kind in ("pgfl", "pgfl-exact", "pgfl-onestep"):
-        chosen = load("private-huber", [f"algorithm.kind={kind}"])
+        chosen = load_config("private-huber", [f"algorithm.kind={kind}"])
         algorithm = chosen.algorithm.build("uniform")
         assert isinstance(algorithm.client_rule, LinearisedStep)
         assert algorithm.rho == chosen.algorithm.rho
-    assert isinstance(load("paper-fig2").algorithm.build("uniform").client_rule, ProximalStep)
+    assert isinstance(load_config("paper-fig2").algorithm.build("uniform").client_rule, ProximalStep)
     assert "fedavg has its own steps" in refusal("private-huber", ["algorithm.kind=fedavg"])
     assert "`algorithm.client`" in refusal("private-huber", ["algorithm.client=gradients"])
     with pytest.raises(ConfigError, match="did you mean gradient"):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from pgfl import experiment
-from pgfl.config import load, to_toml
+from pgfl.config import load_config, to_toml
 from pgfl.errors import ConfigError, MissingExtra
 from pgfl.results.folder import SUMMARY
 from pgfl.results.result import Result
@@ -155,7 +155,7 @@ def test_a_run_that_diverges_ends_early_with_its_verdict(tmp_path):
 )
 def test_any_engine_runs_on_ranks_as_in_one_process(engine, tmp_path):
     path = written(tmp_path, "huber", engine="numpy" if engine == "numpy" else "numba")
-    alone = experiment.run(load(path))  # first, because both ranks would compile what this one keeps for them
+    alone = experiment.run(load_config(path))  # first, because both ranks would compile what this one keeps for them
     done = launch(2, *PGFL, "run", path, "--engine", engine, "--json", "--out", tmp_path / "out")
     assert done.returncode == 0, done.stderr
     assert_same_folder(alone, tmp_path / "out")

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from pgfl.config import load
+from pgfl.config import load_config
 from pgfl.lab.paper.levels import between, tuned
 from pgfl.metrics import decibels
 from pgfl.planning.facts import Facts, facts_of
@@ -17,7 +17,7 @@ from pgfl.planning.search import Point, Settings, best_foreseen
 from pgfl.planning.twin import twin
 
 UNSEEN = (301, 302)  # in tuning, and in the design of the plan
-PAPER = facts_of(load("private-huber"))
+PAPER = facts_of(load_config("private-huber"))
 
 
 def hand_tuned(facts: Facts) -> Settings:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from pgfl import Facts, Privacy, plan, synthetic_regression, train
-from pgfl.config import load, parse
+from pgfl.config import load_config, parse
 from pgfl.errors import ConfigError
 from pgfl.metrics import decibels
 from pgfl.planning import forecast, planner
@@ -64,11 +64,11 @@ def test_scrambled_records_leave_the_plan_as_it_is(tmp_path, monkeypatch):
 
 
 def test_the_facts_of_generated_data_are_its_settings():
-    facts = facts_of(load("private-huber"))
+    facts = facts_of(load_config("private-huber"))
     assert (facts.servers, facts.clients, facts.records, facts.columns) == (10, 150, (50, 100), 60)
     assert facts.label_scale == pytest.approx(np.sqrt(60 + 0.49))
-    assert facts_of(load("private-logistic-mnist")).records == (20, 36)
-    assert facts_of(load("private-huber"), epsilon=3.0, expected=None).epsilon == 3.0
+    assert facts_of(load_config("private-logistic-mnist")).records == (20, 36)
+    assert facts_of(load_config("private-huber"), epsilon=3.0, expected=None).epsilon == 3.0
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_facts_that_make_no_sense_are_refused(change, word):
 
 def test_a_plan_without_an_epsilon_or_a_bound_says_what_is_missing():
     with pytest.raises(ConfigError, match=r"privacy\.epsilon"):
-        facts_of(load("paper-fig2"))
+        facts_of(load_config("paper-fig2"))
 
 
 def test_a_large_federation_is_planned_on_fewer_servers():
@@ -224,7 +224,7 @@ def test_a_trust_that_clients_are_too_few_for_is_refused_or_left_out():
 
 
 def test_the_trust_of_a_config_is_a_fact_and_comes_back_in_the_planned_config():
-    config = load("private-huber", ["privacy.trust=masked", "privacy.colluders=2"])
+    config = load_config("private-huber", ["privacy.trust=masked", "privacy.colluders=2"])
     facts = facts_of(config)
     assert (facts.trust, facts.colluders) == ("masked", 2)
     made = forecast.configured(config, facts, SETTINGS)
@@ -245,7 +245,7 @@ def test_the_command_writes_a_config_that_can_be_run(tmp_path):
     out = tmp_path / "planned.toml"
     chosen = ["data.servers=3", "data.clients_per_server=4", "data.dimension=4", "graph.kind=complete"]
     source = tmp_path / "mine.toml"
-    base = load("private-huber", chosen)
+    base = load_config("private-huber", chosen)
     from pgfl.config import to_toml
 
     source.write_text(to_toml(base))
@@ -258,7 +258,7 @@ def test_the_command_writes_a_config_that_can_be_run(tmp_path):
     wrong = run("plan", str(source), "--picture", str(tmp_path / "plan.txt"))
     assert wrong.code == 2 and ".png" in wrong.err
     said = json.loads(printed)
-    config = load(str(out))
+    config = load_config(str(out))
     assert config.algorithm.client == "gradient"
     assert config.privacy.epsilon == base.privacy.epsilon
     assert config.privacy.max_releases == said["settings"]["releases"] == config.rounds

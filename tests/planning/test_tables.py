@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from pgfl import Privacy, train
-from pgfl.config import load, parse
+from pgfl.config import load_config, parse
 from pgfl.errors import ConfigError
 from pgfl.planning import planner
 from pgfl.planning import twin as twins
@@ -278,7 +278,7 @@ def test_init_plans_and_writes_a_config_that_runs(configs, tmp_path, monkeypatch
     assert run("init", str(table), "--plan", "--out", str(out)).code == 2
     planned = run("init", str(table), *options, *bounds)
     assert planned.code == 0 and "Predicted R²" in planned.out
-    config = load(str(out))
+    config = load_config(str(out))
     assert config.algorithm.client == "gradient" and config.privacy.x_norm < facts_of(config).rows.longest
     assert "At ε = 8" in out.read_text("utf-8").splitlines()[0]
     ended = run("run", str(out), "--out", str(tmp_path / "result"))

@@ -72,7 +72,7 @@ def plan(
 
     overrides = [] if epsilon is None else [f"privacy.epsilon={epsilon!r}"]
     overrides += [] if trust is None else [f"privacy.trust={trust.value}", "algorithm.client=gradient"]
-    config = configs.load(source, overrides)
+    config = configs.load_config(source, overrides)
     with bar(None, "planning", shown=not as_json) as progress:
         stated = {"expected": expect, "label_mean": label_mean, "label_scale": label_scale, "spread": spread}
         found = work_out(config, progress=progress, **stated)

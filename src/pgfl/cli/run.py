@@ -116,7 +116,7 @@ def _config(
     rounds: int | None,
 ) -> Config:
     """Return the config that is named, else that of the folder to go on with, else the default preset."""
-    from pgfl.config import load
+    from pgfl.config import load_config
     from pgfl.results.folder import CONFIG
 
     if source is None and resumed is not None and (resumed / CONFIG).exists():
@@ -125,7 +125,7 @@ def _config(
     if finished is not None:
         return _continued(source, chosen, seed, folds, finished, rounds)
     chosen = chosen if rounds is None else [*chosen, f"rounds={rounds}"]
-    return load(source or DEFAULT_PRESET, chosen, seed, folds)
+    return load_config(source or DEFAULT_PRESET, chosen, seed, folds)
 
 
 def _continued(
@@ -137,7 +137,7 @@ def _continued(
     rounds: int | None,
 ) -> Config:
     """Return the config of a finished run, or the one that is named, for more rounds of it."""
-    from pgfl.config import load
+    from pgfl.config import load_config
     from pgfl.errors import ResultError
     from pgfl.results.folder import CONFIG
     from pgfl.results.result import Result
@@ -145,7 +145,7 @@ def _continued(
     earlier = Result.load(finished)
     if source is None and earlier.config is None:
         raise ResultError(f"{finished} has no config; go on with it in Python: train(…, start=Result.load(folder)).")
-    config = load(source or str(finished / CONFIG), overrides, seed, folds)
+    config = load_config(source or str(finished / CONFIG), overrides, seed, folds)
     played, stated = int(earlier.rounds[-1]), {override.partition("=")[0].strip() for override in overrides}
     if source is None:  # what the folder's config says about records was about the run before it
         unstated = [name for name in ("new_clients", "moved_records") if name not in stated]

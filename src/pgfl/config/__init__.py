@@ -1,7 +1,7 @@
 """The experiment as validated TOML."""
 
 from pgfl.config.building import warnings
-from pgfl.config.files import load, parse, presets, to_toml
+from pgfl.config.files import load_config, parse, presets, to_toml
 from pgfl.config.schema import (
     AlgorithmSettings,
     Config,
@@ -18,7 +18,7 @@ __all__ = [
     "GraphSettings",
     "ObjectiveSettings",
     "PrivacySettings",
-    "load",
+    "load_config",
     "parse",
     "presets",
     "to_toml",

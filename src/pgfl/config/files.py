@@ -154,14 +154,14 @@ def one_line(error: object) -> str:
 TABLES = (".csv", ".parquet")
 
 
-def load(
+def load_config(
     source: str | os.PathLike[str], overrides: Sequence[str] = (), seed: int | None = None, folds: int | None = None
 ) -> Config:
     """The config of a TOML file or a preset, with `key=value` overrides; relative paths are relative to the file.
 
     With `folds` a table is cross-validated instead of holding out its `data.test`.
 
-    >>> load("paper-fig2", ["rounds=20", "graph.kind=ring"], seed=7).algorithm.participants
+    >>> load_config("paper-fig2", ["rounds=20", "graph.kind=ring"], seed=7).algorithm.participants
     3
     """
     settings, base = read_settings(source)

@@ -263,7 +263,7 @@ def _taken(folder: Path) -> str:
 def _read_config(folder: Path) -> Config | None:
     if not (folder / CONFIG).exists():
         return None
-    from pgfl.config import load as load_config
+    from pgfl.config import load_config
 
     return load_config(folder / CONFIG)
 

@@ -315,13 +315,13 @@ class RunsView:
             show_text("config.toml", (one.path / "config.toml").read_text("utf-8"))
 
     def _copy_python(self) -> None:
-        from pgfl.config import load
+        from pgfl.config import load_config
         from pgfl.errors import PgflError
         from pgfl.studio.python_text import python_text
 
         for one in self.shown[:1]:
             try:
-                show_text("Python", python_text(load(one.path / "config.toml")))
+                show_text("Python", python_text(load_config(one.path / "config.toml")))
             except PgflError as error:
                 ui.notify(str(error), type="negative")
 
