@@ -30,8 +30,8 @@ ON_ITS_OWN_ARRAYS = {"pgfl.arrays": "jax"}
 DISTRIBUTION_OF = {"Crypto": "pycryptodome", "sklearn": "scikit-learn", "tomli_w": "tomli-w"}
 """The name to import → the name to install, where they differ."""
 
-NEVER_REQUIRED = {"IPython"}
-"""Imported only in a process that has imported it already: a notebook's."""
+NEVER_REQUIRED = {"IPython", "dp_accounting"}
+"""Imported only in a process that has imported it already (a notebook's), or for an object of that very library."""
 
 
 def extra_of(module):

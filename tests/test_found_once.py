@@ -134,7 +134,7 @@ def test_exact_figures_of_clean_models_stay_in_the_simulation_only_folder(tmp_pa
 
 def test_the_readme_says_where_the_command_is_and_names_intercept_test_and_distance():
     text = (ROOT / "README.md").read_text("utf-8")
-    assert "make install" in text and ".venv/bin/pgfl" in text
+    assert "make install" in text and ".venv/bin/activate" in text
     for name in ("intercept", "test", "distance"):
         assert re.search(rf"`[^`\n]*\b{name}\b[^`\n]*`", text), name
     assert "alpha" in (ROOT / "docs" / "tables.md").read_text("utf-8")

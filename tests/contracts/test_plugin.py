@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).parents[1] / "plugin"
 REPOSITORY = HERE.parent.parent
 
 
