@@ -82,7 +82,7 @@ mutants: install
 	@$(BIN)/python -m tests.mutants.run $(ARGS)
 
 chaos: install
-	@$(BIN)/python -m tests.deploy.chaos $(ARGS)
+	@$(BIN)/python -m tests.network.chaos $(ARGS)
 
 bench: install
 	@$(BIN)/python benchmarks/run.py $(ARGS)

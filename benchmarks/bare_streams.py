@@ -15,10 +15,12 @@ from pathlib import Path
 
 from harness import Row
 from network_rounds import DIMENSION, processor_seconds
-from pgfl.deploy import identity, pinned_tls, processes
-from pgfl.deploy.frame_connection import FrameConnection, FramePort
-from pgfl.deploy.guarded_listener import ConnectionLimits
-from pgfl.deploy.tls_frames import CHUNK, PULSE, TlsFrames
+from pgfl.network import processes
+from pgfl.network.protocol import identity
+from pgfl.network.protocol import identity as pinned_tls
+from pgfl.network.protocol.connection import FrameConnection, FramePort
+from pgfl.network.protocol.listener import ConnectionLimits
+from pgfl.network.protocol.tls_frames import CHUNK, KEEP_ALIVE, TlsFrames
 
 STREAMS, SETTLE_SECONDS, SECONDS, PATIENCE = 200, 1.0, 5.0, 60.0
 FRAME, OUTBOX = bytes(2 * 8 * DIMENSION + 50), 1 << 20
@@ -46,27 +48,27 @@ class Echo:
 
     count = 0
 
-    def opened(self, connection: FrameConnection) -> None:
+    def on_open(self, connection: FrameConnection) -> None:
         """The connection stands."""
         self.connection = connection
 
-    def heard(self, frame: bytes) -> None:
+    def on_frame(self, frame: bytes) -> None:
         """Send it back."""
         Echo.count += 1
         self.connection.send(frame)
 
-    def ended(self, why: str | None) -> None:
+    def on_close(self, why: str | None) -> None:
         """It is over."""
 
 
 async def _measured(site: identity.SiteCertificate, port: int, server: int) -> tuple[float, float, float]:
     """Messages a second, and the processor time of each at the server and here."""
-    tls, chunk, loop = pinned_tls.calling(site.pem), memoryview(bytearray(CHUNK)), asyncio.get_running_loop()
+    tls, chunk, loop = pinned_tls.client_context(site.pem), memoryview(bytearray(CHUNK)), asyncio.get_running_loop()
     until = time.monotonic() + PATIENCE
     callers: list[Echo] = []
     while len(callers) < STREAMS:
         caller, frames = Echo(), TlsFrames(tls, len(FRAME), site.tls_name)
-        connection = FrameConnection(frames, caller, PATIENCE, OUTBOX, PULSE, chunk)
+        connection = FrameConnection(frames, caller, PATIENCE, OUTBOX, KEEP_ALIVE, chunk)
         try:
             await loop.create_connection(lambda made=connection: made, "127.0.0.1", port)
             callers.append(caller)
@@ -89,7 +91,7 @@ async def _measured(site: identity.SiteCertificate, port: int, server: int) -> t
 
 
 async def _serve(home: Path, port: int) -> None:
-    tls = pinned_tls.listening(home / identity.SITE_CERTIFICATE, home / identity.SITE_KEY)
+    tls = pinned_tls.server_context(home / identity.SITE_CERTIFICATE, home / identity.SITE_KEY)
     limits = ConnectionLimits(per_address=2 * STREAMS, handshake=PATIENCE)
     echoing = FramePort(lambda: tls, len(FRAME), lambda host: Echo(), OUTBOX, Counter(), limits)
     echoing.open(f"127.0.0.1:{port}")

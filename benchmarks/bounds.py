@@ -26,10 +26,12 @@ def bounds() -> Iterator[Row]:
         data = [federation(run) for run in range(runs)]
         rows = np.concatenate([one.features for one in data]).reshape(-1)
         for library in ("numpy", "numba"):
-            play = engine(data, library=library).play
+            run_round = engine(data, library=library).run_round
             about = f"{told}, {library} engine, one thread", f"bound-{runs}-{library}"
-            yield _beside(*about, play, "its arithmetic alone, fused by hand", FusedLoop(data, RHO, TAU, LAM).play)
-            yield _beside(*about, play, "reading its rows once", lambda rows=rows: np.dot(rows, rows))
+            yield _beside(
+                *about, run_round, "its arithmetic alone, fused by hand", FusedLoop(data, RHO, TAU, LAM).run_round
+            )
+            yield _beside(*about, run_round, "reading its rows once", lambda rows=rows: np.dot(rows, rows))
 
 
 def _beside(told: str, name: str, ours: Callable[[], object], what: str, limit: Callable[[], object]) -> Row:

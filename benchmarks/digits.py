@@ -22,7 +22,7 @@ class ScipyClients:
         self.ours, self.run = ours, ours.layout.runs[0]
         self.objective, self.round = Logistic(LAM), 0
 
-    def play(self) -> np.ndarray:
+    def run_round(self) -> np.ndarray:
         """The primal problems of one round, from the engine's current state."""
         layout, state = self.ours.layout, self.ours.state
         self.round += 1
@@ -49,10 +49,10 @@ def logistic_round() -> Iterator[Row]:
     for library, goal in (("numpy", "≥ 20×"), ("numba", "≥ 50×")):
         ours = engine([data], Logistic(LAM), library=library, participants=3)
         theirs = ScipyClients(ours)
-        expected = theirs.play()
-        ours.play()
+        expected = theirs.run_round()
+        ours.run_round()
         assert np.abs(ours.state.model[ours.engine.taking_part] - expected).max() < 1e-8
-        turns = take_turns(ours.play, theirs.play, 15, (20, 1), time.process_time)
+        turns = take_turns(ours.run_round, theirs.run_round, 15, (20, 1), time.process_time)
         yield Row(f"digits-{library}", f"logistic, digit triplets, d = 784, 3 of 15, {library}: the whole round",
                   "scipy's L-BFGS for its clients alone", goal, *turns.faster(), seconds(np.median(turns.ours)),
                   seconds(np.median(turns.theirs)), clock="CPU")  # fmt: skip

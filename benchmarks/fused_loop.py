@@ -110,7 +110,7 @@ class FusedLoop:
                 inverse = scale * np.linalg.inv(np.eye(rows) + scale * (x @ x.transpose(0, 2, 1)))
                 self.inverse[self.at[chosen][:, None] + np.arange(rows**2)] = inverse.reshape(len(chosen), -1)
 
-    def play(self) -> None:
+    def run_round(self) -> None:
         """One round; the dual of the round before is settled on the way."""
         self.sums[:] = 0
         clients_of_servers(

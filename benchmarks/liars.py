@@ -14,12 +14,12 @@ from pathlib import Path
 import numpy as np
 
 from pgfl import PGFL, Huber
-from pgfl.array_types import Floats
-from pgfl.core.roles import Answer, Client, Publication, Server
-from pgfl.core.topology import ring
-from pgfl.data.synthetic import synthetic_regression
-from pgfl.deploy.site.public_bounds import ClientBound
-from pgfl.deploy.site.site_role import SiteRole
+from pgfl.algorithms.roles import Answer, Client, Publication, Server
+from pgfl.arrays import Floats
+from pgfl.federation.graphs import ring
+from pgfl.federation.synthetic import synthetic_regression
+from pgfl.network.site.bounds import ClientBound
+from pgfl.network.site.role import SiteRole
 from pgfl.objectives import Bounds
 
 SITES, CLIENTS, DIMENSION, ROUNDS, NOISE = 10, 5, 10, 60, 0.02

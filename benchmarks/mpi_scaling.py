@@ -35,26 +35,25 @@ TINY = 2_000  # clients of a federation whose round is mostly exchange and overh
 
 def measure(settings: dict[str, Any]) -> dict[str, Any] | None:
     """On every rank: play rounds and exchanges; the first rank has the figures."""
-    from pgfl.core.algorithms import PGFL
-    from pgfl.data.placement import lay_out
-    from pgfl.data.synthetic import synthetic_regression
+    from pgfl.algorithms.algorithms import PGFL
+    from pgfl.federation.synthetic import lay_out, synthetic_regression
     from pgfl.objectives import Ridge
-    from pgfl.simulate.mpi.mpi_communicator import world
+    from pgfl.simulate.mpi.communicator import world
     from pgfl.simulate.mpi.partition import edges_between, partition
+    from pgfl.simulate.options import Performance, TrainingOptions
     from pgfl.simulate.simulator import Simulator
-    from pgfl.simulate.training_options import TrainingOptions
 
     ranks = world()
     servers, kernels = settings["clients"] // CLIENTS_A_SERVER, settings["kernels"]
     shape = {"servers": servers, "clients_per_server": CLIENTS_A_SERVER, "clusters": CLUSTERS, "graph": "random"}
     layout = lay_out(**shape)
     began = time.perf_counter()
-    owner = ranks.from_first(lambda: partition(layout.graph, layout.sizes, ranks.size))
+    owner = ranks.broadcast(lambda: partition(layout.graph, layout.sizes, ranks.size))
     split = time.perf_counter() - began
 
     own = np.flatnonzero(owner == ranks.rank)
     part = synthetic_regression(**shape, dimension=DIMENSION, dtype=np.float32, servers_subset=own)
-    options = TrainingOptions(dtype=np.float32, threads=1, engine=kernels)
+    options = TrainingOptions(dtype=np.float32, performance=Performance(threads=1, engine=kernels))
     engine = Simulator([part], PGFL(tau=0.2), Ridge(), options, communicator=ranks, owners=[owner]).engine
 
     def slowest(work: Any, times: int, clock: Any = time.perf_counter) -> float:
@@ -63,16 +62,16 @@ def measure(settings: dict[str, Any]) -> dict[str, Any] | None:
             ranks.comm.Barrier()
             began = clock()
             work()
-            best = min(best, float(ranks.largest([clock() - began])[0]))
+            best = min(best, float(ranks.maximum([clock() - began])[0]))
         return best
 
-    slowest(engine.play, WARM_UP)
-    round_seconds = slowest(engine.play, ROUNDS)
+    slowest(engine.run_round, WARM_UP)
+    round_seconds = slowest(engine.run_round, ROUNDS)
     published, everyone = np.array(engine.state.server_models), np.ones(engine.layout.pairs, dtype=bool)
     exchange = slowest(lambda: engine.halo.exchange(published, engine.network, everyone), EXCHANGES)
     engine.halo.exchange = lambda published, network, contributing: None
-    work = slowest(engine.play, ROUNDS, time.process_time)
-    rows = int(ranks.added([len(engine.halo.borrowed)])[0])
+    work = slowest(engine.run_round, ROUNDS, time.process_time)
+    rows = int(ranks.sum([len(engine.halo.borrowed)])[0])
     return {
         **settings,
         "ranks": ranks.size,

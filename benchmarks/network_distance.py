@@ -15,12 +15,12 @@ from harness import Row, quartiles
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from pgfl.demo.scenario import demo_federation, demo_training
-from pgfl.deploy.local import LocalNetwork
-from pgfl.deploy.site.site import Site
-from pgfl.deploy.site.site_settings import load_site
-from tests.deploy.inprocess import participant
-from tests.deploy.wires import LongCable
+from pgfl.demo import demo_federation, demo_training
+from pgfl.network.local import LocalNetwork
+from pgfl.network.site.settings import load_site
+from pgfl.network.site.site import Site
+from tests.network.inprocess import participant
+from tests.network.wires import LongCable
 
 SITES, CLIENTS, WARM_UP, ROUNDS = 2, 2, 3, 13
 ROUND_TRIPS = (0.0, 0.05, 0.12, 0.25, 0.5)

@@ -11,13 +11,13 @@ from pathlib import Path
 import numpy as np
 
 from harness import Row, quartiles
-from pgfl.core.roles import Publication
-from pgfl.deploy import identity, messages
-from pgfl.deploy.messages import encode_publication
-from pgfl.deploy.site.members import Neighbour
-from pgfl.deploy.site.peer_links import PeerLink, PeerService
-from pgfl.deploy.site.site_port import SitePort
-from pgfl.deploy.wire import Limits, encode
+from pgfl.algorithms.roles import Publication
+from pgfl.network.protocol import identity, messages
+from pgfl.network.protocol.identity import Neighbour
+from pgfl.network.protocol.links import PeerLink, PeerService
+from pgfl.network.protocol.messages import encode_publication
+from pgfl.network.protocol.wire import Limits, encode
+from pgfl.network.site.sessions import Port
 
 EXCHANGES = 300
 
@@ -42,7 +42,7 @@ async def _exchange(dimension: int) -> np.ndarray:
         north, south = (identity.create_site(home, home.name, []) for home in homes)
         called = PeerService(lambda: {"north": Neighbour(north, "")}, limits, lambda peer, frame: encode(reply))
         caller = PeerService(lambda: {"south": Neighbour(south, "")}, limits, lambda peer, frame: encode(reply))
-        service = SitePort(
+        service = Port(
             homes[1] / identity.SITE_CERTIFICATE, homes[1] / identity.SITE_KEY, limits.frame_bytes,
             called.conversation, called.conversation, called.trusted,
         )  # fmt: skip

@@ -21,20 +21,19 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from harness import Row, quartiles, seconds
-from pgfl.core.topology import empty
-from pgfl.data.synthetic import synthetic_regression
-from pgfl.deploy.agreed_training import Training
-from pgfl.deploy.client.client import Participant
-from pgfl.deploy.client.client_samples import load_samples
-from pgfl.deploy.client.client_settings import load_client
-from pgfl.deploy.local import LocalNetwork
-from pgfl.deploy.site.masked_pairs import slots_for
-from pgfl.deploy.site.site import Site
-from pgfl.deploy.site.site_settings import load_site
-from pgfl.masking.masked_terms import Demands, RoundTerms
+from pgfl.federation.graphs import empty
+from pgfl.federation.synthetic import synthetic_regression
+from pgfl.masking.collector import CohortGathering, SumCollector
 from pgfl.masking.member import Member
-from pgfl.masking.rosters import Roster, identity_line
-from pgfl.masking.sum_collector import CohortGathering, SumCollector
+from pgfl.masking.terms import Demands, Roster, RoundTerms, identity_line
+from pgfl.network.agreement import Training
+from pgfl.network.client.client import Participant
+from pgfl.network.client.samples import load_samples
+from pgfl.network.client.settings import load_client
+from pgfl.network.local import LocalNetwork
+from pgfl.network.site.masked_pairs import slots_for
+from pgfl.network.site.settings import load_site
+from pgfl.network.site.site import Site
 
 DIMENSION, SITE, WARM_UP = 60, "server-0", 2
 SIZES = (5, 20, 50)
@@ -131,10 +130,10 @@ def _apart(clients: int) -> Iterator[Row]:
     gathering = CohortGathering(frozenset(members), 1, 4)
     began = time.process_time()
     for name, member in members.items():
-        gathering.announced(name, member.announce(gathering.batch, gathering.slots))
-    cohort = gathering.settle()
+        gathering.add_keys(name, member.announce(gathering.batch, gathering.slots))
+    cohort = gathering.fix_cohort()
     for name, member in members.items():
-        gathering.shared(name, member.share(cohort))
+        gathering.add_shares(name, member.share(cohort))
     for name, member in members.items():
         member.receive(gathering.batch, gathering.delivery(name))
     prepared = (time.process_time() - began) / clients / gathering.slots
@@ -163,13 +162,13 @@ def _recovered(members: dict[str, Member], batch: str, before: int, after: int) 
     for number, name in enumerate(names):
         masked = members[name].contribute(batch, terms, zero)
         if number >= before:
-            collector.contributed(name, masked)
+            collector.add_contribution(name, masked)
     collector.close()
     for name in collector.survivors:
-        collector.consented(name, members[name].consent(terms.round, collector.survivors))
+        collector.add_consent(name, members[name].consent(terms.round, collector.survivors))
     collector.close()
     for name in collector.survivors[after:]:
-        collector.revealed(name, members[name].reveal(terms.round, collector.consents_for(name)))
+        collector.add_reveal(name, members[name].reveal(terms.round, collector.consents_for(name)))
     began = time.process_time()
     collector.close()
     took = time.process_time() - began

@@ -15,11 +15,11 @@ from pathlib import Path
 import numpy as np
 
 from harness import Row, quartiles, seconds
-from pgfl.core.topology import empty
-from pgfl.data.synthetic import synthetic_regression
-from pgfl.demo.scenario import demo_federation, demo_training
-from pgfl.deploy.agreed_training import Training
-from pgfl.deploy.local import LocalNetwork
+from pgfl.demo import demo_federation, demo_training
+from pgfl.federation.graphs import empty
+from pgfl.federation.synthetic import synthetic_regression
+from pgfl.network.agreement import Training
+from pgfl.network.local import LocalNetwork
 
 DIMENSION, ENDLESS, SITE = 60, 10**6, "server-0"
 WARM_UP, ROUNDS, STARTS = 20, 220, 3

@@ -13,18 +13,20 @@ import numpy as np
 
 from harness import Row, quartiles
 from network_rounds import DIMENSION, SITE, one_site, processor_seconds
-from pgfl.deploy import identity, messages, pinned_tls, processes
-from pgfl.deploy.frame_connection import FrameConnection
-from pgfl.deploy.guarded_listener import allow_many_files
-from pgfl.deploy.local import LocalNetwork
-from pgfl.deploy.tls_frames import CHUNK, PULSE, TlsFrames
-from pgfl.deploy.wire import Kind, Limits, decode, encode
+from pgfl.network import processes
+from pgfl.network.local import LocalNetwork
+from pgfl.network.protocol import identity, messages
+from pgfl.network.protocol import identity as pinned_tls
+from pgfl.network.protocol.connection import FrameConnection
+from pgfl.network.protocol.listener import allow_many_files
+from pgfl.network.protocol.tls_frames import CHUNK, KEEP_ALIVE, TlsFrames
+from pgfl.network.protocol.wire import Kind, Limits, decode, encode
 
 SIZES, WINDOWS, WINDOW_SECONDS, PATIENCE = (10, 50, 100, 200, 1000), 5, 2.0, 120.0
 LIMITS = Limits(DIMENSION)
 SERVE = (
-    "import asyncio, sys; from pathlib import Path; from pgfl.deploy.site.site_settings import load_site; "
-    "from pgfl.deploy.site.site import Site; asyncio.run(Site(load_site(Path(sys.argv[1]))).run())"
+    "import asyncio, sys; from pathlib import Path; from pgfl.network.site.settings import load_site; "
+    "from pgfl.network.site.site import Site; asyncio.run(Site(load_site(Path(sys.argv[1]))).run())"
 )
 
 
@@ -74,14 +76,14 @@ class Crowd:
     def __init__(self, network: LocalNetwork) -> None:
         self.network, self.round = network, 0
         self.site = identity.SiteCertificate.read(network.home(SITE) / identity.SITE_CERTIFICATE)
-        self._tls, self._chunk = pinned_tls.calling(self.site.pem), memoryview(bytearray(CHUNK))
+        self._tls, self._chunk = pinned_tls.client_context(self.site.pem), memoryview(bytearray(CHUNK))
         self._connections: list[FrameConnection] = []
         self._answer = b""
 
     async def join(self, client: str) -> None:
         """Connect a client, as soon as the site listens; one after the other, as they would come from many machines."""
         frames, simulated = TlsFrames(self._tls, LIMITS.frame_bytes, self.site.tls_name), SimulatedClient(self, client)
-        connection = FrameConnection(frames, simulated, PATIENCE, LIMITS.frame_bytes, PULSE, self._chunk)
+        connection = FrameConnection(frames, simulated, PATIENCE, LIMITS.frame_bytes, KEEP_ALIVE, self._chunk)
         loop, until = asyncio.get_running_loop(), time.monotonic() + PATIENCE
         while True:
             try:
@@ -112,7 +114,7 @@ class Crowd:
         return self._answer
 
     def leave(self) -> None:
-        """Hang up; everyone must have held until now."""
+        """Disconnect; everyone must have held until now."""
         for connection in self._connections:
             if connection.over.done():
                 raise AssertionError(f"a stream did not hold: {self.network.log(SITE)[-2000:]}")
@@ -126,12 +128,12 @@ class SimulatedClient:
         self._crowd, self.ready = crowd, asyncio.Event()
         self._key = identity.read_client_key(crowd.network.home(client) / identity.CLIENT_KEY)
 
-    def opened(self, connection: FrameConnection) -> None:
+    def on_open(self, connection: FrameConnection) -> None:
         """The site says something first."""
         self._connection = connection
         self.ready.set()
 
-    def heard(self, frame: bytes) -> None:
+    def on_frame(self, frame: bytes) -> None:
         """Answer at once."""
         if frame[5] == Kind.REQUEST:
             self._connection.send(self._crowd.answer(frame))
@@ -143,5 +145,5 @@ class SimulatedClient:
             line = identity.public_key_of(self._key).line
             self._connection.send(encode(messages.Hello(key=line, signature=proof, releases=0)))
 
-    def ended(self, why: str | None) -> None:
+    def on_close(self, why: str | None) -> None:
         """Whether it should have is looked at in the end."""

@@ -167,7 +167,7 @@ def check(name: str, theirs: np.ndarray, rounds: int) -> None:
     """Refuse a peer whose models are not ours after as many rounds."""
     ours = engine([federation()])
     for _ in range(rounds):
-        ours.play()
+        ours.run_round()
     apart = np.abs(theirs[ours.layout.runs[0].order] - ours.state.model).max()
     if not apart <= TOLERANCE:
         raise PeerFailed(f"{name}'s models are {apart:.1e} from ours after {rounds} rounds: not the same mathematics")
@@ -176,7 +176,7 @@ def check(name: str, theirs: np.ndarray, rounds: int) -> None:
 def measure(name: str, peer: Peer, python: Path) -> harness.Row:
     ours = engine([federation()])
     for _ in range(50):
-        ours.play()
+        ours.run_round()
     began = time.perf_counter()
     with playing(name, python, harness.HERE / peer.script) as other:
         tell(f"{name}: starting")
@@ -188,7 +188,7 @@ def measure(name: str, peer: Peer, python: Path) -> harness.Row:
         def theirs() -> None:
             tell(f"{name}: {harness.seconds(other.play(often))} a round")
 
-        turns = harness.take_turns(ours.play, theirs, TURNS, (1000, 1))
+        turns = harness.take_turns(ours.run_round, theirs, TURNS, (1000, 1))
         turns.theirs /= often
         check(name, other.models(), other.rounds)
     return harness.Row(

@@ -51,7 +51,7 @@ class PlainLoop:
         hessian, from_data = self.normal_equations(k)
         return np.linalg.solve(hessian, from_data + pull)
 
-    def play(self) -> None:
+    def run_round(self) -> None:
         """One round, in the paper's order."""
         for k in self.clients:
             pull = self.dual[k] + self.rho * self.server_model[self.server[k], self.cluster[k]]

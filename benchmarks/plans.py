@@ -32,12 +32,10 @@ from sklearn.model_selection import KFold, cross_val_predict  # type: ignore[imp
 
 from pgfl import train
 from pgfl.config import Config, parse
-from pgfl.core.federation import Federation
-from pgfl.data.configured import federations
+from pgfl.federation.federation import Federation
 from pgfl.planning.facts import facts_of
 from pgfl.planning.forecast import DROWNED_POINTS, forecast
-from pgfl.planning.planner import best_found, judged, possible
-from pgfl.planning.trials import asked
+from pgfl.planning.planner import evaluate_on_twins, full_search, possible, privacy_for
 from pgfl.privacy.trust import Level
 from plan_tables import AT_HAND, NUMBERS, TWO_LABELS, Study, bounds, of_r
 
@@ -135,7 +133,7 @@ def known(name: str, study: Study, folder: Path, share: float = NEARLY_ALL) -> K
             columns[column] = {"categories": sorted(table[column].unique())}
     file = name.replace("/", "-") + ".csv"
     table.to_csv(folder / file, index=False)
-    data = {"kind": "table", "clients": file, "target": target, "columns": columns, "intercept": True, "test": 0.2}
+    data = {"kind": "table", "table": file, "target": target, "columns": columns, "intercept": True, "test": 0.2}
     settings = {
         "data": data,
         "graph": {"kind": "complete"},
@@ -143,7 +141,7 @@ def known(name: str, study: Study, folder: Path, share: float = NEARLY_ALL) -> K
         "privacy": {"epsilon": 1.0},
     }
     config = parse(settings, folder)
-    clusters = list(_clusters(federations(config)(0, None)))
+    clusters = list(_clusters(config.federations()(0, None)))
     labels = np.concatenate([labels for _, labels in clusters])
     each = [_predictable(*records, study.two_labels) for records in clusters]
     expected = round(float(np.average(each, weights=[len(labels) for _, labels in clusters])), 2)
@@ -175,14 +173,14 @@ def outcome(about: Known, epsilon: float, trust: Level, runs: int, stated: bool 
     public = facts_of(about.config, **facts)
     if not possible(public):
         return None
-    settings = best_found(public)
-    twins = judged(public, settings)
+    settings = full_search(public)
+    twins = evaluate_on_twins(public, settings)
     foretold = forecast(twins, public)
     measure = "r2" if public.task == "regression" else "accuracy"
-    made = [federations(about.config.model_copy(update={"seed": seed}))(0, None) for seed in range(runs)]
+    made = [about.config.model_copy(update={"seed": seed}).federations()(0, None) for seed in range(runs)]
     result = train(
         lambda run: made[run], settings.algorithm, settings.objective, rounds=settings.rounds, runs=runs,
-        privacy=asked(public, settings), metrics=[measure], record_every=settings.rounds,
+        privacy=privacy_for(public, settings), metrics=[measure], record_every=settings.rounds,
     )  # fmt: skip
     reached = 100.0 * result.history[measure].reshape(runs, -1)[:, -1]
     return Outcome(

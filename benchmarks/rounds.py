@@ -10,9 +10,9 @@ import numpy as np
 from fused_loop import FusedLoop
 from harness import Row, seconds, take_turns
 from pgfl import PGFL, Federation, Huber, Privacy, Ridge, synthetic_regression, train
-from pgfl.simulate.numba_engine import FastEngine
+from pgfl.simulate.compiled.engine import CompiledEngine
+from pgfl.simulate.options import Performance, TrainingOptions
 from pgfl.simulate.simulator import Simulator
-from pgfl.simulate.training_options import TrainingOptions
 from plain_loops import PlainLoop
 
 RHO, TAU, LAM = 5.0, 0.4, 0.01
@@ -27,7 +27,9 @@ def federation(run: int = 0, **changes) -> Federation:
 def engine(federations: list[Federation], objective=None, *, library="numpy", participants="all", privacy=None,
            dtype=np.float64, threads=1, rounds=10_000, algorithm=PAPER) -> Simulator:  # fmt: skip
     """A simulator as `train` would build it, for rounds to be played by hand."""
-    options = TrainingOptions(rounds, participants, privacy, dtype=dtype, threads=threads, engine=library)
+    options = TrainingOptions(
+        rounds, participants, privacy, dtype=dtype, performance=Performance(threads=threads, engine=library)
+    )
     return Simulator(federations, algorithm, objective or Ridge(LAM), options)
 
 
@@ -35,12 +37,12 @@ def paper_round() -> Iterator[Row]:
     data = federation()
     ours, solving, factored = engine([data]), PlainLoop(data, RHO, TAU, LAM), PlainLoop(data, RHO, TAU, LAM).factor()
     for _ in range(5):
-        ours.play(), solving.play(), factored.play()
+        ours.run_round(), solving.run_round(), factored.run_round()
     order = ours.layout.runs[0].order
     for loop in (solving, factored):
         assert np.abs(np.array(loop.model)[order] - ours.state.model).max() < 1e-10
     for name, loop, goal, often in (("solving", solving, "≥ 80×", 3), ("factored", factored, "≥ 12×", 15)):
-        turns = take_turns(ours.play, loop.play, 25, (150, often), time.process_time)
+        turns = take_turns(ours.run_round, loop.run_round, 25, (150, often), time.process_time)
         told = "solves every client in every round" if name == "solving" else "inverts beforehand"
         yield Row(f"paper-{name}", "the paper's round, NumPy alone", f"a plain NumPy loop that {told}", goal,
                   *turns.faster(), seconds(np.median(turns.ours)), seconds(np.median(turns.theirs)),
@@ -54,14 +56,14 @@ def batched_runs() -> Iterator[Row]:
     data = [federation(run) for run in range(20)]
     began = time.perf_counter()
     ours = engine(data, library="numba")
-    ours.play()
+    ours.run_round()
     start_up = time.perf_counter() - began
     limit = FusedLoop(data, RHO, TAU, LAM)
-    limit.play()
+    limit.run_round()
     for _ in range(4):
-        ours.play(), limit.play()
+        ours.run_round(), limit.run_round()
     assert np.abs(limit.model - ours.state.model).max() < 1e-10
-    turns = take_turns(ours.play, limit.play, 25, (20, 20), time.process_time)
+    turns = take_turns(ours.run_round, limit.run_round, 25, (20, 20), time.process_time)
     yield Row("batched", "20 Monte Carlo runs batched, numba engine", "the round fused by hand with Numba", "≤ 0.6×",
               *turns.slower(), seconds(np.median(turns.ours)), seconds(np.median(turns.theirs)),
               f"{start_up:.1f} s with compilation or its cache", "CPU")  # fmt: skip
@@ -76,8 +78,8 @@ def linearised_round() -> Iterator[Row]:
             for client in ("gradient", "admm")
         )
         for _ in range(4):
-            ours.play(), theirs.play()
-        turns = take_turns(ours.play, theirs.play, 25, (20, 4), time.process_time)
+            ours.run_round(), theirs.run_round()
+        turns = take_turns(ours.run_round, theirs.run_round, 25, (20, 4), time.process_time)
         yield Row(f"linearised-{name}", f"a round of linearised Huber steps, D_k {what}, numba engine",
                   "the round of solved Huber problems, numba engine", "≥ 3×", *turns.faster(),
                   seconds(np.median(turns.ours)), seconds(np.median(turns.theirs)), clock="CPU")  # fmt: skip
@@ -90,12 +92,12 @@ def private_round() -> Iterator[Row]:
         private = engine([data], Huber(LAM), library=library, privacy=privacy, participants=3)
         plain = engine([data], Huber(LAM), library=library, participants=3)
         for _ in range(70):
-            private.play(), plain.play()
-        turns = take_turns(private.play, plain.play, 30, (64, 64), time.process_time)
+            private.run_round(), plain.run_round()
+        turns = take_turns(private.run_round, plain.run_round, 30, (64, 64), time.process_time)
         yield Row(f"private{name}", f"a private Huber round, 3 of 15 clients, {library}",
                   "the same round without privacy", "≤ 1.3×", *turns.slower(), seconds(np.median(turns.ours)),
                   seconds(np.median(turns.theirs)), clock="CPU")  # fmt: skip
-        turns = take_turns(_release_of(private), private.play, 30, (64, 64), time.process_time)
+        turns = take_turns(_release_of(private), private.run_round, 30, (64, 64), time.process_time)
         yield Row(f"noise{name}", f"its seeded noise, {library}: per cent", "the whole private round", "≤ 15 %",
                   *(100 * value for value in turns.slower()), seconds(np.median(turns.ours)),
                   seconds(np.median(turns.theirs)), clock="CPU")  # fmt: skip
@@ -107,7 +109,7 @@ def _release_of(private: Simulator) -> Callable[[], object]:
     flat, sigma = engine.taking_part, np.ones(len(engine.taking_part))
     (part,) = engine._parts(flat, sigma)
     models, means = engine.state.model[flat], np.empty_like(engine.state.server_models)
-    if isinstance(engine, FastEngine):
+    if isinstance(engine, CompiledEngine):
         return lambda: engine._release_simulated(part, next(later), means)
     return lambda: engine.noise.release(models, sigma, flat, next(later))
 
@@ -123,8 +125,8 @@ def trusting_round() -> Iterator[Row]:
     )  # fmt: skip
     for trust, other in zip(("masked", "site"), others, strict=True):
         for _ in range(70):
-            other.play(), local.play()
-        turns = take_turns(other.play, local.play, 25, (20, 20), time.process_time)
+            other.run_round(), local.run_round()
+        turns = take_turns(other.run_round, local.run_round, 25, (20, 20), time.process_time)
         yield Row(f"trust-{trust}", f"a simulated private round, trust = {trust}, D_k 50–100, numba engine",
                   "the same round with trust = local", "≤ 1.1×", *turns.slower(), seconds(np.median(turns.ours)),
                   seconds(np.median(turns.theirs)), clock="CPU")  # fmt: skip
@@ -133,9 +135,9 @@ def trusting_round() -> Iterator[Row]:
 def planned() -> Iterator[Row]:
     """A plan for the paper's shape, as `pgfl plan private-huber` makes it; the kernels are compiled before."""
     from pgfl import plan
-    from pgfl.config import load
+    from pgfl.config import load_config
 
-    config = load("private-huber")
+    config = load_config("private-huber")
     plan(config)
     began = time.perf_counter()
     plan(config)
@@ -146,9 +148,9 @@ def planned() -> Iterator[Row]:
 
 def sweep(values: int = 20, runs: int = 100, rounds: int = 200) -> Iterator[Row]:
     data = [federation(run) for run in range(runs)]
-    engine(data[:2], library="numba").play()
+    engine(data[:2], library="numba").run_round()
     loop = PlainLoop(data[0], RHO, TAU, LAM)
-    loop.play()
+    loop.run_round()
     whole, part = [], []
     for tau in np.linspace(0.0, 0.6, values):
         began = time.process_time()
@@ -157,7 +159,7 @@ def sweep(values: int = 20, runs: int = 100, rounds: int = 200) -> Iterator[Row]
         whole.append(time.process_time() - began)
         began = time.process_time()
         for _ in range(10):
-            loop.play()
+            loop.run_round()
         part.append((time.process_time() - began) / 10)
     ours = np.array(whole)
     theirs = np.array(part) * runs * rounds

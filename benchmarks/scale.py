@@ -36,18 +36,18 @@ def million() -> Iterator[Row]:
     made = data(SERVERS)
     began = time.perf_counter()
     ours = engine([made], library="numba", dtype=np.float32, threads=cores)
-    ours.play()
+    ours.run_round()
     start_up = time.perf_counter() - began
     limit = FusedLoop([made], RHO, TAU, LAM)
-    limit.play()
-    ours.play(), limit.play()
+    limit.run_round()
+    ours.run_round(), limit.run_round()
     assert np.abs(limit.model - ours.state.model).max() < 1e-3
-    turns = take_turns(ours.play, limit.play, 9)
+    turns = take_turns(ours.run_round, limit.run_round, 9)
     yield Row("million", "a round of 1,000,000 clients at 10,000 servers, d = 60, D 2–9, float32, all of it",
               "the round fused by hand with Numba", "≤ 2×", *turns.slower(), seconds(np.median(turns.ours)),
               seconds(np.median(turns.theirs)), f"{start_up:.0f} s to factor", "wall")  # fmt: skip
     flat = made.features.reshape(-1)
-    turns = take_turns(ours.play, lambda: np.dot(flat, flat), 9)
+    turns = take_turns(ours.run_round, lambda: np.dot(flat, flat), 9)
     yield Row("million-read", "the same", "reading the data once from memory, one thread", "≤ 2.5×", *turns.slower(),
               seconds(np.median(turns.ours)), seconds(np.median(turns.theirs)), clock="wall")  # fmt: skip
 
@@ -162,7 +162,7 @@ def timed_rounds() -> list[float]:
     from pgfl.simulate.engine import Engine
 
     stamps: list[float] = []
-    played = Engine.play
+    played = Engine.run_round
 
     def timed(self):
         began = time.perf_counter()
@@ -170,7 +170,7 @@ def timed_rounds() -> list[float]:
         stamps.append(time.perf_counter() - began)
         return state
 
-    Engine.play = timed
+    Engine.run_round = timed
     return stamps
 
 
@@ -178,11 +178,11 @@ def read_table(path: str) -> None:
     """Read a table, and print the memory that it took."""
     import polars as pl
 
-    from pgfl import read_federation
+    from pgfl import Federation
 
     pl.DataFrame({"x": [1.0]}).lazy().collect()
     before = memory("VmRSS")
-    made = read_federation(path, dtype=np.float32)
+    made = Federation.read(path, dtype=np.float32)
     _print_memory(before, made.features.nbytes)
 
 

@@ -32,9 +32,8 @@ from pathlib import Path
 import numpy as np
 
 from pgfl.errors import PgflError
-from pgfl.paper import level_settings
-from pgfl.paper.level_settings import TUNED_CLIENTS, Anchor, Kind, Row, as_text, tuned
-from pgfl.paper.levels import SCENES, Scene, as_noisy
+from pgfl.lab.paper import levels as level_settings
+from pgfl.lab.paper.levels import SCENES, TUNED_CLIENTS, Anchor, Kind, Row, Scene, as_noisy, as_text, tuned
 
 FILE = Path(level_settings.__file__).with_name(level_settings.FILE)
 EPSILONS = (1.0, 0.25, 4.0, 16.0, 64.0)  # in this order; each starts from the nearest one before it

@@ -125,7 +125,7 @@ def runs(
 ) -> Iterator[Found]:
     """Every run of one table."""
     columns = {column: pgfl.Column(bounds=ends) for column, ends in study.bounds.items()}
-    federation = pgfl.read_federation(
+    federation = pgfl.Federation.read(
         study.table,
         target=study.target,
         columns=columns | {study.target: pgfl.Column(labels=list(study.labels))},

@@ -61,18 +61,18 @@ def config_page() -> str:
     """Every key of a config with its default and meaning."""
     sections = [f"## {title}\n\n{_about(model)}\n\n{_keys(model)}" for title, model in config_sections()]
     lead = "Every key has a default except the paths of data files. A relative path is relative to the config.\n"
-    return "\n".join(["# Every key of a config\n", lead, *sections])
+    return "\n".join(["# Configuration reference\n", lead, *sections])
 
 
 def config_sections() -> Iterator[tuple[str, type[BaseModel]]]:
     """The tables of a config, the top level first."""
     yield "Top level", schema.Config
     for name, field in schema.Config.model_fields.items():
-        models = list(_models_in(field.annotation, field.metadata))
-        for model in models:
-            kind = model.model_fields.get("kind")
-            which = f', kind = "{get_args(kind.annotation)[0]}"' if len(models) > 1 and kind else ""
-            yield f"`[{name}]`{which}", model
+        for model in _models_in(field.annotation, field.metadata):
+            if model is schema.DataSection:
+                yield from ((f'`[{name}]`, kind = "{kind}"', schema.DATA[kind]) for kind in schema.DATA.built_in)
+            else:
+                yield f"`[{name}]`", schema.objective_section() if model is schema.ObjectiveSettings else model
 
 
 def _models_in(annotation: Any, metadata: Any = ()) -> Iterator[type[BaseModel]]:
@@ -137,7 +137,7 @@ def _default(field: FieldInfo) -> str:
 
 def commands_page() -> str:
     """Every command with its arguments and options."""
-    parts = ["# Every command\n"]
+    parts = ["# Command reference\n"]
     group = typer.main.get_command(cli.app)
     for name in cli.COMMANDS:
         command = group.get_command(click.Context(group), name)  # type: ignore[attr-defined]
@@ -228,10 +228,8 @@ def _plain(text: str) -> str:
 
 GROUPS = {
     "Federations": ("Federation", "ClientData", "TestSet", "Graph", "Column"),
-    "Reading and generating data": (
-        "read_federation", "synthetic_regression", "mnist_federation", "save_federation", "open_federation",
-    ),
-    "Training": ("train", "PGFL", "ExactMixing", "OneStep", "FedAvg", "Decaying"),
+    "Generating data": ("synthetic_regression", "mnist_federation"),
+    "Training": ("train", "PGFL", "ExactMixing", "OneStep", "FedAvg", "Decaying", "Observer"),
     "Objectives": ("Ridge", "Huber", "Logistic", "Softmax", "Objective", "MarginObjective", "Bounds"),
     "Privacy": ("Privacy", "plan", "Facts"),
     "Results": ("Result", "Comparison", "Model"),

@@ -13,7 +13,7 @@ matplotlib.use("agg")
 import matplotlib.pyplot as plt
 
 from pgfl import PGFL, FedAvg, Ridge, experiment, synthetic_regression, train
-from pgfl.config import load
+from pgfl.config import load_config
 
 PICTURES = Path(__file__).parent / "pictures"
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 def curves_and_network() -> None:
     """The paper's network beside three ways to train it."""
-    from pgfl.results.report.axes import draw_compared
+    from pgfl.results.report.curves import draw_compared
 
     names = ["each cluster alone", "clusters learn from each other", "one model for all (FedAvg)"]
     algorithms = (PGFL(rho=5.0), PGFL(rho=5.0, tau=0.2), FedAvg())
@@ -43,7 +43,7 @@ def private_run() -> None:
 
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place) / "run"
-        experiment.run(load("private-huber", [], None, None), out=folder).save(folder)
+        experiment.run(load_config("private-huber", [], None, None), out=folder).save(folder)
         (PICTURES / "private-run.png").write_bytes((folder / "curves.png").read_bytes())
         with browser() as chromium:
             page = chromium.new_page(viewport={"width": 1180, "height": 1190})

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from pgfl import objectives
+from pgfl.algorithms import algorithms
 from pgfl.arrays import is_jax
-from pgfl.core import algorithms
-from pgfl.core.federation import ClientData, Federation
+from pgfl.federation.federation import ClientData, Federation
+from pgfl.simulate.options import Performance, TrainingOptions
 from pgfl.simulate.simulator import Replay, Simulator
-from pgfl.simulate.training_options import TrainingOptions
 from tests import oracle
 
 
@@ -31,9 +31,9 @@ def objective(problem: oracle.Problem):
 
 
 def algorithm(problem: oracle.Problem):
-    kind = algorithms.KINDS[problem.algorithm]
+    kind = algorithms.ALGORITHMS[problem.algorithm]
     if kind is algorithms.FedAvg:
-        return kind(step=problem.step, local_steps=problem.local_steps, mixing=problem.mixing)
+        return kind(step_size=problem.step, local_steps=problem.local_steps, mixing=problem.mixing)
     mixing = "metropolis" if kind is algorithms.ExactMixing else problem.mixing
     return kind(rho=problem.rho, tau=problem.tau, mixing=mixing, client=problem.client)
 
@@ -44,7 +44,9 @@ def simulator(
     """The simulator of a problem, with the oracle's draws, and the problem's own algorithm unless another is chosen."""
     made = federation(problem)
     replay = Replay(participants or (lambda number: made.client_ids), noise, spent)
-    settings = TrainingOptions(**({"engine": "jax"} if xp is not None and is_jax(xp) else {}) | options)
+    own = {name: options.pop(name) for name in ("engine", "threads") if name in options}
+    performance = Performance(**({"engine": "jax"} if xp is not None and is_jax(xp) else {}) | own)
+    settings = TrainingOptions(**options, performance=performance)
     return Simulator([made], chosen or algorithm(problem), objective(problem), settings, replay=replay, xp=xp)
 
 
@@ -53,7 +55,7 @@ def snapshot(played: Simulator) -> dict[str, dict]:
     run = played.layout.runs[0]
     fed, state = run.federation, played.state
     ids = [fed.client_ids[k] for k in run.order]
-    clusters = fed.cluster_ids if played.algorithm.personalised else (oracle.GLOBAL,)
+    clusters = fed.cluster_ids if played.algorithm.server_rule.personalised else (oracle.GLOBAL,)
     pairs = [
         (fed.server_ids[s], clusters[q])
         for s, q in zip(played.layout.pair_server, played.layout.pair_cluster, strict=True)

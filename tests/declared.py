@@ -8,18 +8,17 @@ import pgfl
 
 SOURCE = Path(pgfl.__file__).parent
 EXTRA_OF = {
-    "pgfl.audit.deployed": "network",
-    "pgfl.audit.masked_clients": "network",
-    "pgfl.audit.trusted_site": "network",
+    "pgfl.lab.audit.deployed": "network",
+    "pgfl.lab.audit.masked_clients": "network",
+    "pgfl.lab.audit.trusted_site": "network",
     "pgfl.demo": "network",
-    "pgfl.deploy": "network",
+    "pgfl.network": "network",
     "pgfl.masking": "network",
-    "pgfl.results.onnx_export": "onnx",
-    "pgfl.results.row_clipper": "sklearn",
-    "pgfl.results.sklearn_export": "sklearn",
+    "pgfl.results.export_onnx": "onnx",
+    "pgfl.results.export_sklearn": "sklearn",
     "pgfl.simulate.jax_engine": "jax",
     "pgfl.simulate.mpi": "mpi",
-    "pgfl.simulate.numba": "fast",
+    "pgfl.simulate.compiled": "fast",
     "pgfl.sklearn": "sklearn",
     "pgfl.studio": "studio",
 }
@@ -31,8 +30,8 @@ ON_ITS_OWN_ARRAYS = {"pgfl.arrays": "jax"}
 DISTRIBUTION_OF = {"Crypto": "pycryptodome", "sklearn": "scikit-learn", "tomli_w": "tomli-w"}
 """The name to import → the name to install, where they differ."""
 
-NEVER_REQUIRED = {"IPython"}
-"""Imported only in a process that has imported it already: a notebook's."""
+NEVER_REQUIRED = {"IPython", "dp_accounting"}
+"""Imported only in a process that has imported it already (a notebook's), or for an object of that very library."""
 
 
 def extra_of(module):

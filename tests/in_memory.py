@@ -6,7 +6,7 @@ from collections import Counter
 
 import numpy as np
 
-from pgfl.core.roles import Accepted, Client, RoundRequest, Server
+from pgfl.algorithms.roles import Accepted, Client, RoundRequest, Server
 from tests import bridges, oracle
 
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pgfl.core import equations as eq
-from pgfl.objectives.solving import tolerance_for
-from pgfl.privacy.sensitivity import clip_labels, clip_rows
+from pgfl import equations as eq
+from pgfl.federation.clipping import clip_labels, clip_rows
+from pgfl.objectives.interface import tolerance_for
 
 DIMENSION = 3
 MOST_CLIENTS = 1e9
@@ -62,7 +62,7 @@ class Searched:
             self.shipped, pairs.features[world], pairs.targets[world], counts, pairs.server_clients,
             self.algorithm.rho, self.privacy.update_norm,
         )  # fmt: skip
-        step = self.algorithm.client_step(problems, pairs.model, np.zeros_like(pairs.model), lambda model: model)
+        step = self.algorithm.client_rule.step(problems, pairs.model, np.zeros_like(pairs.model), lambda model: model)
         return step.model
 
     # candidates -------------------------------------------------------------------------------------------------------

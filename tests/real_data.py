@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from pgfl import ClientData, Federation, Huber, Logistic, Ridge, TestSet
-from pgfl.array_types import Floats
+from pgfl.arrays import Floats
 from pgfl.objectives import Objective
 
 SERVERS, CLIENTS_PER_SERVER = 4, 4

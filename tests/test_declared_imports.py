@@ -52,7 +52,7 @@ def test_the_list_of_modules_is_up_to_date(start):
         ("pgfl.cli", "import click", {"click"}),
         ("pgfl.cli", "if TYPE_CHECKING:\n    import click", set()),
         ("pgfl.cli", "def f():\n    from click.core import Group", {"click"}),
-        ("pgfl.core.metrics", "import jax", {"jax"}),
+        ("pgfl.metrics", "import jax", {"jax"}),
         ("pgfl.arrays", "import jax", {"jax"}),
         ("pgfl.arrays", "def f():\n    import jax", set()),
         ("pgfl.studio.shell", "import nicegui, cryptography", {"cryptography"}),

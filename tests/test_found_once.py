@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pgfl import PGFL, Huber, Logistic, Model, Privacy, Result, Ridge, TestSet, read_federation, train
+from pgfl import PGFL, Federation, Huber, Logistic, Model, Privacy, Result, Ridge, TestSet, train
 from pgfl.errors import SolverError
 from tests.command_line import run
 
@@ -69,7 +69,7 @@ def test_the_files_of_a_run_name_the_measures_of_its_task(tmp_path, target, othe
 
 
 def test_feature_names_are_kept_from_the_table_to_the_page(tmp_path):
-    federation = read_federation(patients(), features=["dose", "age"], intercept=True, graph="line")
+    federation = Federation.read(patients(), features=["dose", "age"], intercept=True, graph="line")
     result = train(federation, PGFL(rho=50.0), Ridge(), rounds=3)
     names = ("dose", "age", "intercept")
     assert federation.encoding.feature_names == result.feature_names == result.model().feature_names == names
@@ -81,22 +81,22 @@ def test_feature_names_are_kept_from_the_table_to_the_page(tmp_path):
 
 def test_a_patient_id_is_left_out_by_ignore_or_features_and_is_warned_about_otherwise():
     table = {name: cells for name, cells in patients().items() if name != "ill"}
-    for kept in (read_federation(table, ignore=["patient_id"]), read_federation(table, features=["age", "dose"])):
+    for kept in (Federation.read(table, ignore=["patient_id"]), Federation.read(table, features=["age", "dose"])):
         assert kept.encoding.feature_names == ("age", "dose") and kept.dimension == 2
         assert kept.encoding.ignored == ("patient_id",)
-    left_in = train(read_federation(table, graph="line"), PGFL(rho=1e6), Ridge(), rounds=1)
+    left_in = train(Federation.read(table, graph="line"), PGFL(rho=1e6), Ridge(), rounds=1)
     assert any("'patient_id' looks like an id" in warning for warning in left_in.warnings)
 
 
 @pytest.mark.parametrize("engine", ["numpy", "numba"])
 def test_a_problem_that_cannot_be_solved_names_its_client(engine):
-    federation = read_federation(patients(), features=["age", "dose"], graph="line")
+    federation = Federation.read(patients(), features=["age", "dose"], graph="line")
     with pytest.raises(SolverError, match=r"problem of client patient-\d\d was solved only to"):
         train(federation, PGFL(), Ridge(tolerance=1e-18), rounds=3, engine=engine)
 
 
 def test_a_saved_result_has_a_page_and_a_picture_as_after_pgfl_run(tmp_path):
-    federation = read_federation(patients(), features=["age", "dose"], graph="line", test=0.2)
+    federation = Federation.read(patients(), features=["age", "dose"], graph="line", test=0.2)
     train(federation, PGFL(rho=50.0), Ridge(), rounds=3).save(tmp_path / "out")
     assert "<h2>" in (tmp_path / "out" / "report.html").read_text("utf-8")
     assert (tmp_path / "out" / "curves.png").read_bytes().startswith(b"\x89PNG")
@@ -109,14 +109,14 @@ def test_lists_are_taken_where_arrays_are_and_frames_where_files_are():
     assert rows.features.shape == (2, 2) and rows.targets.tolist() == [1.0, 0.0]
     table = patients()
     options = {"features": ["age", "dose"], "graph": "line", "columns": {"ill": {"labels": ["no", "yes"]}}}
-    made, same = (read_federation(each, target="ill", **options) for each in (table, pandas.DataFrame(table)))
+    made, same = (Federation.read(each, target="ill", **options) for each in (table, pandas.DataFrame(table)))
     np.testing.assert_array_equal(made.features, same.features)
     assert train(same, PGFL(rho=1e3), Logistic(), rounds=2).cluster_ids == ("adults", "children")
 
 
 def test_exact_figures_of_clean_models_stay_in_the_simulation_only_folder(tmp_path):
     declared = {"age": {"bounds": [20, 80]}, "dose": {"bounds": [0, 5]}, "y": {"bounds": [0, 300]}}
-    federation = read_federation(patients(), features=["age", "dose"], columns=declared, graph="line", test=0.2)
+    federation = Federation.read(patients(), features=["age", "dose"], columns=declared, graph="line", test=0.2)
     wanted = ["r2", "objective", "distance", "disagreement"]
     for noise in ("seeded", "secure"):
         privacy = Privacy(epsilon=4.0, max_releases=5, noise=noise)
@@ -134,7 +134,7 @@ def test_exact_figures_of_clean_models_stay_in_the_simulation_only_folder(tmp_pa
 
 def test_the_readme_says_where_the_command_is_and_names_intercept_test_and_distance():
     text = (ROOT / "README.md").read_text("utf-8")
-    assert "make install" in text and ".venv/bin/pgfl" in text
+    assert "make install" in text and ".venv/bin/activate" in text
     for name in ("intercept", "test", "distance"):
         assert re.search(rf"`[^`\n]*\b{name}\b[^`\n]*`", text), name
     assert "alpha" in (ROOT / "docs" / "tables.md").read_text("utf-8")

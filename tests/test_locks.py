@@ -13,9 +13,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from pgfl.deploy.site.site_store import SiteStore
+from pgfl.network.site.store import SiteStore
 from pgfl.simulate.draws import ServerNormals
-from pgfl.studio import kernels
+from pgfl.studio import workers as kernels
 from pgfl.studio.workers import PAGES, Workers
 
 THREADS = 4

@@ -18,7 +18,7 @@ import pgfl
 from tests.command_line import run
 
 ROOT = Path(__file__).parents[1]
-DIGITS_LICENCE = "pgfl/data/digits/LICENSE"
+DIGITS_LICENCE = "pgfl/federation/digits/LICENSE"
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""No public function or method takes or returns a bare `Any`: arrays have names of their own in `pgfl.array_types`."""
+"""No public function or method takes or returns a bare `Any`: arrays have names of their own in `pgfl.arrays`."""
 
 from __future__ import annotations
 

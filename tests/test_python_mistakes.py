@@ -34,7 +34,7 @@ AN_OBJECTIVE = (
     "objectives; got "
 )
 A_FEDERATION = f"The first argument of {ORDER} is a federation, or a function that makes one; got "
-MAKE_ONE = "; make one with Federation.from_clients, read_federation or synthetic_regression."
+MAKE_ONE = "; make one with Federation.from_clients, Federation.read or synthetic_regression."
 NO_NUMBER = " has a value that is not a number, or rows of unequal length."
 PARTICIPANTS = 'algorithm.participants must be "all" or a whole number from 1 up; got '
 TESTS = "The tests are a mapping from clusters to TestSet(features, targets); got "
@@ -161,11 +161,11 @@ MISTAKES = {
     ),
     "a misspelt engine": (
         lambda: train(FEDERATION, engine="nunba"),
-        "Unknown engine the text 'nunba' (did you mean numba?); choose auto, numpy, numba or jax.",
+        "Unknown engine the text 'nunba' (did you mean numba?); choose auto, numpy, numba, jax or debug.",
     ),
     "a module for an engine": (
         lambda: train(FEDERATION, engine=np),
-        "Unknown engine a module; choose auto, numpy, numba or jax.",
+        "Unknown engine a module; choose auto, numpy, numba, jax or debug.",
     ),
     "half precision": (
         lambda: train(FEDERATION, dtype="float16"),
@@ -203,12 +203,12 @@ MISTAKES = {
     # federations
     "a list of clients": (
         lambda: Federation.from_clients([client()]),
-        "Federation.from_clients takes a mapping from client ids to ClientData; got a list: use read_federation for a "
+        "Federation.from_clients takes a mapping from client ids to ClientData; got a list: use Federation.read for a "
         "table.",
     ),
     "a table of clients": (
         lambda: Federation.from_clients(polars.DataFrame({"client": ["ann"]})),
-        "Federation.from_clients takes a mapping from client ids to ClientData; got a DataFrame: use read_federation "
+        "Federation.from_clients takes a mapping from client ids to ClientData; got a DataFrame: use Federation.read "
         "for a table.",
     ),
     "a tuple for a client": (

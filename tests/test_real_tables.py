@@ -12,8 +12,8 @@ import pytest
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.metrics import r2_score, roc_auc_score
 
-from pgfl import read_federation
-from pgfl.config import load
+from pgfl import Federation
+from pgfl.config import load_config
 from tests.command_line import run
 
 EXAMPLES = Path(__file__).parents[1] / "examples" / "tables"
@@ -72,8 +72,8 @@ def centralised(name, folder, cluster, at_its_own_defaults=False):
 
     Or as scikit-learn is without any settings: `Ridge()` and `LogisticRegression()`.
     """
-    data = load(folder / "first.toml").data
-    federation = read_federation(
+    data = load_config(folder / "first.toml").data
+    federation = Federation.read(
         folder / f"{name}.csv", target=data.target, columns=data.columns, test=data.test, intercept=True, seed=0
     )
     q = federation.cluster_ids.index(cluster)

@@ -17,15 +17,15 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 
 from pgfl import synthetic_regression
-from pgfl.deploy import identity
-from pgfl.deploy.messages import Challenge
-from pgfl.deploy.round_streams import _ClientStream
-from pgfl.deploy.wire import Limits, decode
+from pgfl.network.protocol import identity
+from pgfl.network.protocol.messages import Challenge
+from pgfl.network.protocol.streams import _ClientStream
+from pgfl.network.protocol.wire import Limits, decode
 from pgfl.privacy import lattice
 from pgfl.privacy.noise import SecureNoise
-from pgfl.results.record_digests import RecordDigests
+from pgfl.results.state import RecordDigests
 from pgfl.simulate.checkpoint import Checkpoints
-from pgfl.studio.guard import Guard
+from pgfl.studio.serving import Guard
 
 DRAWS = 4096
 LEAST_BYTES = 16  # 128 bits
@@ -39,7 +39,7 @@ def challenge():
     stream = _ClientStream(SimpleNamespace(site="north"), "192.0.2.1")
     asyncio._set_running_loop(SimpleNamespace(call_later=lambda *_: None))
     try:
-        stream.opened(SimpleNamespace(send=sent.append))
+        stream.on_open(SimpleNamespace(send=sent.append))
     finally:
         asyncio._set_running_loop(None)
     nonce = bytes.fromhex(decode(sent[0], Limits(1), (Challenge,)).header.nonce)

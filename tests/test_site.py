@@ -136,4 +136,4 @@ def test_what_programs_print_stands_as_it_was_printed(site):
     assert re.search(r"(?m)^sex-2 +6 +6 +6 +6 +24$", table), "no line is broken where a chunk of the output ended"
     messages = html.unescape((site / "reference" / "generated" / "messages.html").read_text("utf-8"))
     assert "--bounds takes two numbers, as in age=18:90" in messages
-    assert 'algorithm.client must be "admm" or "gradient"' in messages
+    assert 'The metric "distance" needs all data in one place' in messages

@@ -176,7 +176,7 @@ def test_in_a_config(name, tmp_path):
     made.table.to_csv(tmp_path / "t.csv", index=False)
     config = {
         **{"rounds": 3, "seed": 0} | made.options,
-        "data": {"kind": "table", "clients": "t.csv"} | made.data,
+        "data": {"kind": "table", "table": "t.csv"} | made.data,
         "graph": made.graph,
         "objective": made.objective,
         "algorithm": made.algorithm,
@@ -204,7 +204,7 @@ def in_python(made: Mistake) -> None:
 
     def federation(run: int) -> pgfl.Federation:
         folds = {"fold": run} if "folds" in made.data else {}
-        return pgfl.read_federation(made.table, graph=made.graph["kind"], **made.data, **folds)
+        return pgfl.Federation.read(made.table, graph=made.graph["kind"], **made.data, **folds)
 
     options = {"rounds": 3} | made.options
     pgfl.train(federation if "folds" in made.data else federation(0), algorithm, objective, privacy=privacy, **options)

@@ -9,10 +9,11 @@ import pytest
 
 from pgfl import Column
 from pgfl.cli import COMMANDS
-from pgfl.config import TableData, parse, warnings
-from pgfl.data.declared import build_encoding, select_columns
-from pgfl.data.sources import open_table
-from pgfl.data.table_places import place_columns
+from pgfl.config import parse, warnings
+from pgfl.config.table_data import TableData
+from pgfl.federation.frames import open_table
+from pgfl.federation.places import place_columns
+from pgfl.federation.table_encoding import build_encoding, select_columns
 from tests.documented import ROOT, blocks, printed_as_commented
 
 PAGE = "docs/tables.md"

@@ -99,7 +99,7 @@ def test_every_module_that_needs_no_extra_is_imported(bare):
     assert len(outcomes) == len(NAMES) > 200
     wrong = {name: outcome for name, outcome in outcomes.items() if outcome != "imported"}
     assert not {name: outcome for name, outcome in wrong.items() if extra_of(name) is None}
-    for room in ("deploy", "masking", "sklearn"):
+    for room in ("network", "masking", "sklearn"):
         assert outcomes[f"pgfl.{room}"].startswith("MissingExtra: "), room
 
 

@@ -81,7 +81,7 @@ def compared(name: str, epsilons: Sequence[float | None] = EPSILONS, seeds: Sequ
     study = STUDIES[name]
     table = runpy.run_path(str(Path(__file__).with_name("make_tables.py")))[name]()
     columns = {column: pgfl.Column(bounds=ends) for column, ends in study.bounds.items()}
-    federation = pgfl.read_federation(
+    federation = pgfl.Federation.read(
         table, target=study.target, columns=columns | {study.target: study.goal}, features=list(study.bounds),
         test=0.2, graph="complete", intercept=True,
     )  # fmt: skip

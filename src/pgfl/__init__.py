@@ -7,15 +7,34 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pgfl.core.algorithms import PGFL, ExactMixing, FedAvg, OneStep
-    from pgfl.core.declarations import Column
-    from pgfl.core.federation import ClientData, Federation, TestSet
-    from pgfl.core.schedules import Decaying
-    from pgfl.core.topology import Graph
-    from pgfl.data.mnist import mnist_federation
-    from pgfl.data.storage import open_federation, save_federation
-    from pgfl.data.synthetic import synthetic_regression
-    from pgfl.data.tables import read_federation
+    from pgfl.algorithms.algorithms import PGFL, Algorithm, ExactMixing, FedAvg, OneStep, Pair
+    from pgfl.algorithms.client_rules import ClientRule, GradientSteps, LinearisedStep, ProximalStep
+    from pgfl.algorithms.schedules import Decaying
+    from pgfl.algorithms.server_rules import ExactDiffusion, NeighbourhoodAverage, OneStepUpdate, ServerRule
+    from pgfl.config.files import load_config
+    from pgfl.errors import (
+        BudgetSpent,
+        ConfigError,
+        DataError,
+        Diverged,
+        Interrupted,
+        KernelError,
+        LedgerError,
+        MissingExtra,
+        NetworkError,
+        PgflError,
+        PrivacyError,
+        ResultError,
+        SolverError,
+        TopologyError,
+        UsageError,
+    )
+    from pgfl.experiment import run
+    from pgfl.federation.declarations import Column
+    from pgfl.federation.federation import ClientData, Federation, TestSet
+    from pgfl.federation.graphs import Graph
+    from pgfl.federation.mnist import mnist_federation
+    from pgfl.federation.synthetic import synthetic_regression
     from pgfl.objectives import Bounds, Hinge, Huber, Logistic, MarginObjective, Objective, Ridge, Softmax
     from pgfl.planning.facts import Facts
     from pgfl.planning.planner import plan
@@ -23,59 +42,138 @@ if TYPE_CHECKING:
     from pgfl.results.comparison import Comparison
     from pgfl.results.model import Model
     from pgfl.results.result import Result
+    from pgfl.simulate.checkpoint import Checkpoints
+    from pgfl.simulate.observers import Observer
     from pgfl.simulate.training import train
 
 __version__ = "0.1.0"
 __all__ = [
     "PGFL",
+    "Algorithm",
     "Bounds",
+    "BudgetSpent",
+    "Checkpoints",
     "ClientData",
+    "ClientRule",
     "Column",
     "Comparison",
+    "ConfigError",
+    "DataError",
     "Decaying",
+    "Diverged",
+    "ExactDiffusion",
     "ExactMixing",
     "Facts",
     "FedAvg",
     "Federation",
+    "GradientSteps",
     "Graph",
     "Hinge",
     "Huber",
+    "Interrupted",
+    "KernelError",
+    "LedgerError",
+    "LinearisedStep",
     "Logistic",
     "MarginObjective",
+    "MissingExtra",
     "Model",
+    "NeighbourhoodAverage",
+    "NetworkError",
     "Objective",
+    "Observer",
     "OneStep",
+    "OneStepUpdate",
+    "Pair",
+    "PgflError",
     "Privacy",
+    "PrivacyError",
+    "ProximalStep",
     "Result",
+    "ResultError",
     "Ridge",
+    "ServerRule",
     "Softmax",
+    "SolverError",
     "TestSet",
+    "TopologyError",
+    "UsageError",
+    "load_config",
     "mnist_federation",
-    "open_federation",
     "plan",
-    "read_federation",
-    "save_federation",
+    "run",
     "synthetic_regression",
     "train",
 ]
 
 _HOMES = {
-    "pgfl.core.declarations": ("Column",),
-    "pgfl.core.algorithms": ("PGFL", "ExactMixing", "FedAvg", "OneStep"),
-    "pgfl.data.mnist": ("mnist_federation",),
-    "pgfl.data.storage": ("open_federation", "save_federation"),
-    "pgfl.data.synthetic": ("synthetic_regression",),
-    "pgfl.data.tables": ("read_federation",),
-    "pgfl.core.federation": ("ClientData", "Federation", "TestSet"),
-    "pgfl.objectives": ("Bounds", "Hinge", "Huber", "Logistic", "MarginObjective", "Objective", "Ridge", "Softmax"),
+    "pgfl.algorithms.algorithms": (
+        "PGFL",
+        "Algorithm",
+        "ExactMixing",
+        "FedAvg",
+        "OneStep",
+        "Pair",
+    ),
+    "pgfl.algorithms.client_rules": (
+        "ClientRule",
+        "GradientSteps",
+        "LinearisedStep",
+        "ProximalStep",
+    ),
+    "pgfl.algorithms.schedules": ("Decaying",),
+    "pgfl.algorithms.server_rules": (
+        "ExactDiffusion",
+        "NeighbourhoodAverage",
+        "OneStepUpdate",
+        "ServerRule",
+    ),
+    "pgfl.config.files": ("load_config",),
+    "pgfl.errors": (
+        "BudgetSpent",
+        "ConfigError",
+        "DataError",
+        "Diverged",
+        "Interrupted",
+        "KernelError",
+        "LedgerError",
+        "MissingExtra",
+        "NetworkError",
+        "PgflError",
+        "PrivacyError",
+        "ResultError",
+        "SolverError",
+        "TopologyError",
+        "UsageError",
+    ),
+    "pgfl.experiment": ("run",),
+    "pgfl.federation.declarations": ("Column",),
+    "pgfl.federation.federation": (
+        "ClientData",
+        "Federation",
+        "TestSet",
+    ),
+    "pgfl.federation.graphs": ("Graph",),
+    "pgfl.federation.mnist": ("mnist_federation",),
+    "pgfl.federation.synthetic": ("synthetic_regression",),
+    "pgfl.objectives": (
+        "Bounds",
+        "Hinge",
+        "Huber",
+        "Logistic",
+        "MarginObjective",
+        "Objective",
+        "Ridge",
+        "Softmax",
+    ),
     "pgfl.planning.facts": ("Facts",),
     "pgfl.planning.planner": ("plan",),
     "pgfl.privacy.request": ("Privacy",),
     "pgfl.results.comparison": ("Comparison",),
     "pgfl.results.model": ("Model",),
     "pgfl.results.result": ("Result",),
-    "pgfl.core.schedules": ("Decaying",),
-    "pgfl.core.topology": ("Graph",),
+    "pgfl.simulate.checkpoint": ("Checkpoints",),
+    "pgfl.simulate.observers": ("Observer",),
     "pgfl.simulate.training": ("train",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}

@@ -1,21 +1,34 @@
-"""Operations that array libraries implement differently: batched products, ragged group sums, loops.
-
-Only these functions depend on the library; the equations do not.
-"""
+"""The array types of the package, and the operations that array libraries implement differently."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
-
-from pgfl.array_types import AnyArray, AnyFloats, Array, Ints, Namespace
+from numpy.typing import DTypeLike, NDArray
 
 if TYPE_CHECKING:
     from scipy import sparse
+
+
+Array: TypeAlias = Any
+"""An array of any library that follows the array API standard: NumPy, JAX or array-api-strict."""
+
+Namespace: TypeAlias = Any
+"""The module of such a library, for instance `numpy`."""
+
+Floats: TypeAlias = NDArray[np.float64]
+AnyFloats: TypeAlias = NDArray[np.floating[Any]]
+Ints: TypeAlias = NDArray[np.int64]
+AnyInts: TypeAlias = NDArray[np.integer[Any]]
+Bools: TypeAlias = NDArray[np.bool_]
+AnyArray: TypeAlias = NDArray[Any]
+
+__all__ = ["AnyArray", "AnyFloats", "AnyInts", "Array", "Bools", "DTypeLike", "Floats", "Ints", "Namespace"]
+
 
 GATHER_LIMIT = 4096  # elements of a client's matrix above which copying costs more than one call per client
 SPARSE = 0.25  # share of non-zero elements below which a sparse product is faster

@@ -1,4 +1,6 @@
-"""What can go wrong, as one small hierarchy. A message is one sentence that says what to do."""
+"""Errors, as one small hierarchy, each with one sentence that says what to do; and the check for optional libraries."""
+
+from importlib.util import find_spec
 
 
 class PgflError(Exception):
@@ -43,7 +45,7 @@ class NetworkError(PgflError):
     """A site or a client cannot be set up, reached or trusted."""
 
 
-class Unforeseen(NetworkError):
+class SiteCrashed(NetworkError):
     """A running site failed; a service manager should start it again, and it goes on from the last completed round."""
 
     exit_code = 1
@@ -51,6 +53,15 @@ class Unforeseen(NetworkError):
 
 class MissingExtra(PgflError):
     """A feature needs an optional library that is not installed."""
+
+
+class StageError(PgflError):
+    """The debug engine found where something failed: the round, the stage and, where there is one, the client."""
+
+    def __init__(self, said: str, round: int, stage: str, client: str | None = None) -> None:
+        where = f"round {round}, stage {stage}" + (f", {client}" if client else "")
+        super().__init__(f"In {where}: {said}")
+        self.round, self.stage, self.client = round, stage, client
 
 
 class KernelError(PgflError):
@@ -73,3 +84,9 @@ class Interrupted(PgflError):
     """The user stopped a run; the message says how to go on."""
 
     exit_code = 130
+
+
+def require_extra(what: str, extra: str, *modules: str) -> None:
+    """Raise `MissingExtra` unless all these modules can be imported; none is imported."""
+    if any(find_spec(module) is None for module in modules):
+        raise MissingExtra(f"{what}; install with pip install 'pgfl[{extra}]'.")

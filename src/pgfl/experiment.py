@@ -2,34 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
-from typing import cast
 
 import numpy as np
 
-from pgfl.array_types import Ints
+from pgfl.arrays import Ints
 from pgfl.config import Config
 from pgfl.config import warnings as config_warnings
-from pgfl.config.building import build_algorithm, build_objectives, build_privacy
-from pgfl.core.federation import Federation
-from pgfl.core.training_defaults import Library
-from pgfl.data.configured import federations, shapes
-from pgfl.data.fingerprint import fingerprint
+from pgfl.config.building import build_objectives, build_privacy
+from pgfl.config.fingerprint import fingerprint
 from pgfl.errors import ConfigError
-from pgfl.privacy.carried_accounts import Statement
+from pgfl.federation.federation import Federation
+from pgfl.privacy.carried import Statement
 from pgfl.results.folder import checkpoint_folder
 from pgfl.results.result import Result
 from pgfl.simulate import memory
 from pgfl.simulate.checkpoint import Checkpoints
-from pgfl.simulate.communicator import ALONE, Communicator
-from pgfl.simulate.live_history import LiveHistory
+from pgfl.simulate.communicator import SINGLE_PROCESS, Communicator
+from pgfl.simulate.engines import check_engine
 from pgfl.simulate.mpi.launcher import ALIASES
-from pgfl.simulate.simulator import Observer, check_engine
+from pgfl.simulate.observers import Observer
+from pgfl.simulate.options import Performance, TrainingOptions
+from pgfl.simulate.problems import Objectives
+from pgfl.simulate.progress import LiveHistory
 from pgfl.simulate.training import Progress, train_runs
-from pgfl.simulate.training_options import TrainingOptions
+
+Federations = Callable[[int, Sequence[int] | None], Federation]
+"""The federation of a run, or its part at some servers."""
 
 
 def run(
@@ -38,22 +39,24 @@ def run(
     out: Path | None = None,
     resume: bool = False,
     progress: Progress | None = None,
-    communicator: Communicator = ALONE,
+    communicator: Communicator = SINGLE_PROCESS,
     observers: Sequence[Observer] = (),
     kernels_loaded: bool = False,
 ) -> Result:
     """Train as the config says; with a folder, checkpoints are kept there and `resume` goes on from them.
 
     On several processes, each builds its own part of the data, and the first one has the whole result. `observers` are
-    called after every round. A caller whose process has `kernels_loaded` has them used for short trainings, too.
+    called as `train` calls them. A caller whose process has `kernels_loaded` has them used for short trainings, too.
     """
-    options = communicator.together(lambda: _options(config, communicator))
-    options = replace(options, kernels_loaded=kernels_loaded)
-    start = communicator.together(lambda: _start(config))
-    beside = communicator.beside
-    communicator.together(lambda: memory.check_config(config, communicator.size, beside))
-    checkpoints = None if out is None else communicator.together(lambda: _checkpoints(config, out, communicator))
-    federation_of = communicator.together(lambda: federations(config))
+    local_size = communicator.local_size
+
+    def prepare() -> tuple[TrainingOptions, Result | None, Checkpoints | None, Federations]:
+        options, start = _options(config, communicator, kernels_loaded), _start(config)
+        memory.check_config(config, communicator.size, local_size)
+        checkpoints = None if out is None else _checkpoints(config, out, communicator)
+        return options, start, checkpoints, config.federations()
+
+    options, start, checkpoints, federation_of = communicator.collective(prepare)
 
     @cache
     def owners_of(run: int) -> Ints | None:
@@ -65,11 +68,16 @@ def run(
         return federation_of(run, servers)
 
     owners_of(0)
-    first = communicator.together(lambda: part_of(0))
+
+    def build() -> tuple[Federation, Objectives]:
+        first = part_of(0)
+        return first, build_objectives(config.objective, first.cluster_ids)
+
+    first, objectives = communicator.collective(build)
     result = train_runs(
         lambda run: first if run == 0 else part_of(run),
-        build_algorithm(config.algorithm, config.graph.mixing),
-        communicator.together(lambda: build_objectives(config.objective, first.cluster_ids)),
+        config.algorithm.build(config.graph.mixing),
+        objectives,
         options,
         checkpoints=checkpoints,
         resume=resume,
@@ -86,7 +94,7 @@ def run(
     return result
 
 
-def _options(config: Config, communicator: Communicator) -> TrainingOptions:
+def _options(config: Config, communicator: Communicator, kernels_loaded: bool) -> TrainingOptions:
     if config.engine in ALIASES and not communicator.launched:
         raise ConfigError(f"The {config.engine} engine runs under mpiexec: mpiexec -n 2 pgfl run … --engine mpi.")
     options = TrainingOptions(
@@ -98,9 +106,8 @@ def _options(config: Config, communicator: Communicator) -> TrainingOptions:
         record_every=config.record_every,
         metrics=config.metrics,
         dtype=np.dtype(config.dtype).type,
-        threads=config.threads,
         stop=config.stop or TrainingOptions.stop,
-        engine=cast(Library, ALIASES.get(config.engine, config.engine)),
+        performance=Performance(ALIASES.get(config.engine, config.engine), config.threads, kernels_loaded),
     )
     check_engine(options, communicator.size)
     return options
@@ -122,7 +129,7 @@ def _owners(config: Config, run: int, communicator: Communicator) -> Ints:
     """The process of every server of a run."""
     from pgfl.simulate.mpi.partition import partition
 
-    return communicator.from_first(lambda: partition(*shapes(config)(run), communicator.size))
+    return communicator.broadcast(lambda: partition(*config.shapes()(run), communicator.size))
 
 
 def _checkpoints(config: Config, out: Path, communicator: Communicator) -> Checkpoints:

@@ -1,4 +1,4 @@
-"""Signals that end a process."""
+"""Signals that terminate a process."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def ended_like_ctrl_c() -> Iterator[None]:
-    """Inside, SIGTERM and a closed terminal end this process as Ctrl-C does, so that it can clean up."""
+def sigterm_as_keyboard_interrupt() -> Iterator[None]:
+    """Inside, turn SIGTERM and SIGHUP (a closed terminal) into KeyboardInterrupt, so that clean-up runs."""
     term, hang_up = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGHUP)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     if hang_up is signal.SIG_DFL:  # nohup ignores it

@@ -8,24 +8,13 @@ from scipy.special import ndtr
 from scipy.stats import binomtest
 
 from pgfl import PGFL
-from pgfl.audit import findings as report
-from pgfl.audit import planted_bugs as bugs
-from pgfl.audit.cases import (
-    MU,
-    ROUNDS,
-    Welsch,
-    cases,
-    huber,
-    linearised_huber,
-    masked,
-    pair_cases,
-    scattered,
-    site,
-)
-from pgfl.audit.confidence import mu_lower, rate_upper
-from pgfl.audit.findings import ENOUGH, FULL, QUICK, Scale, attack, audit, planted_in
-from pgfl.audit.planted_in_pairs import AT_A_SITE, IN_MASKED_CLIENTS, UNDER_MASKS
-from pgfl.audit.subjects import SERVER_CLIENTS, Mechanism, clean_models
+from pgfl.lab.audit import findings as report
+from pgfl.lab.audit import planted_bugs as bugs
+from pgfl.lab.audit.cases import MU, ROUNDS, Welsch, cases, huber, linearised_huber, masked, pair_cases, scattered, site
+from pgfl.lab.audit.findings import ENOUGH, FULL, QUICK, Scale, attack, audit, planted_in
+from pgfl.lab.audit.pairs import AT_A_SITE, IN_MASKED_CLIENTS, UNDER_MASKS
+from pgfl.lab.audit.statistics import mu_lower, rate_upper
+from pgfl.lab.audit.subjects import SERVER_CLIENTS, Mechanism, clean_models
 from pgfl.privacy import request
 from pgfl.privacy.noise import SeededNoise
 

@@ -3,15 +3,14 @@
 import numpy as np
 import pytest
 
-from pgfl.audit.cases import ROUNDS, bounded_ridge, huber, logistic
-from pgfl.audit.lying_server import LyingServer
-from pgfl.audit.subjects import PUSH, SERVER_CLIENTS, Mechanism
+from pgfl.algorithms.roles import Accepted, RoundRequest
 from pgfl.config import PrivacySettings
-from pgfl.core.roles import Accepted, RoundRequest
-from pgfl.deploy.client.accounts import PrivateAccount
-from pgfl.deploy.client.client_rounds import ClientRounds
-from pgfl.deploy.messages import Answer
-from pgfl.deploy.wire import Limits, decode
+from pgfl.lab.audit.cases import ROUNDS, bounded_ridge, huber, logistic
+from pgfl.lab.audit.subjects import PUSH, SERVER_CLIENTS, LyingServer, Mechanism
+from pgfl.network.client.accounts import PrivateAccount
+from pgfl.network.client.rounds import ClientRounds
+from pgfl.network.protocol.messages import Answer
+from pgfl.network.protocol.wire import Limits, decode
 
 
 def deployed(case, world, path):
@@ -29,7 +28,7 @@ def deployed(case, world, path):
     )
     account = PrivateAccount.open(path, "ann", settings, len(data.targets), data.dimension)
     clean = []
-    account.drawn = lambda number, model, released: clean.append(model.copy())
+    account.on_draw = lambda number, model, released: clean.append(model.copy())
     return ClientRounds(mechanism.client(*data.rows(0)), account, "f" * 32), account, clean
 
 

@@ -6,16 +6,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pgfl.audit import subjects
-from pgfl.audit.cases import ROUNDS, deployed_masked
-from pgfl.audit.confidence import mu_lower
-from pgfl.audit.masked_clients import VICTIM, play
-from pgfl.audit.planted_in_pairs import IN_MASKED_CLIENTS
-from pgfl.audit.scores import scores
-from pgfl.audit.subjects import Mechanism
-from pgfl.deploy import masked_messages as masked
-from pgfl.deploy.client.masked_rounds import MaskedRounds
+from pgfl.lab.audit import subjects
+from pgfl.lab.audit.cases import ROUNDS, deployed_masked
+from pgfl.lab.audit.masked_clients import VICTIM, play
+from pgfl.lab.audit.pairs import IN_MASKED_CLIENTS
+from pgfl.lab.audit.statistics import mu_lower, scores
+from pgfl.lab.audit.subjects import Mechanism
 from pgfl.masking.member import Member
+from pgfl.network.client.masked_rounds import MaskedRounds
+from pgfl.network.protocol import masked_messages as masked
 
 TRIALS, ALPHA, DIMENSION = 60, 1e-4, 3
 

@@ -5,13 +5,12 @@ import math
 import numpy as np
 import pytest
 
-from pgfl.audit import subjects
-from pgfl.audit.cases import deployed_site
-from pgfl.audit.confidence import mu_lower
-from pgfl.audit.planted_bugs import IN_THE_FIELD
-from pgfl.audit.scores import scores
-from pgfl.audit.subjects import Mechanism
-from pgfl.audit.trusted_site import play
+from pgfl.lab.audit import subjects
+from pgfl.lab.audit.cases import deployed_site
+from pgfl.lab.audit.planted_bugs import IN_THE_FIELD
+from pgfl.lab.audit.statistics import mu_lower, scores
+from pgfl.lab.audit.subjects import Mechanism
+from pgfl.lab.audit.trusted_site import play
 
 TRIALS, ALPHA = 60, 1e-4
 

@@ -4,11 +4,20 @@ import json
 
 import pytest
 
-from pgfl import audit as package
-from pgfl.audit import findings as report
-from pgfl.audit import planted_bugs as bugs
-from pgfl.audit.cases import DEPLOYED_MU, MU, cases, deployed_cases, deployed_masked, deployed_site, pair_cases, site
-from pgfl.audit.planted_in_pairs import AT_A_SITE, UNDER_MASKS
+from pgfl.lab import audit as package
+from pgfl.lab.audit import findings as report
+from pgfl.lab.audit import planted_bugs as bugs
+from pgfl.lab.audit.cases import (
+    DEPLOYED_MU,
+    MU,
+    cases,
+    deployed_cases,
+    deployed_masked,
+    deployed_site,
+    pair_cases,
+    site,
+)
+from pgfl.lab.audit.pairs import AT_A_SITE, UNDER_MASKS
 from tests.command_line import refused, run
 
 

@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 
 from pgfl import Result
-from pgfl.config import load
+from pgfl.config import load_config
 from tests.command_line import refused, run
 
 CONFIG = """
 rounds = 6
 [data]
 kind = "table"
-clients = "clients.csv"
+table = "clients.csv"
 [graph]
 kind = "complete"
 [objective]
@@ -67,7 +67,7 @@ def test_a_continued_run_is_the_longer_run(place):
     whole, second = Result.load(place / "whole"), Result.load(place / "second")
     np.testing.assert_array_equal(second.models[0].servers, whole.models[0].servers)
     assert (place / "second" / "history.csv").read_text() == (place / "whole" / "history.csv").read_text()
-    assert load(place / "second" / "config.toml").continues == str((place / "first").resolve())
+    assert load_config(place / "second" / "config.toml").continues == str((place / "first").resolve())
     third = ran("--continue", place / "second", "--rounds", 1, "--out", place / "third")
     assert third["rounds"] == 11
 
@@ -78,7 +78,7 @@ def test_an_interrupted_continuation_is_resumed_with_its_start(place, monkeypatc
     ran(place / "private.toml", "--set", "privacy.max_releases=20", "--rounds", 4, "--out", place / "first")
     more = ("--continue", place / "first", "--set", "privacy.epsilon=3.0", "--set", "checkpoint_every=1")
     ran(*more, "--rounds", 6, "--out", place / "whole")
-    play = Simulator.play
+    play = Simulator.run_round
 
     def interrupted(self):
         if self.state.round == 7:
@@ -86,7 +86,7 @@ def test_an_interrupted_continuation_is_resumed_with_its_start(place, monkeypatc
         return play(self)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Simulator, "play", interrupted)
+        patch.setattr(Simulator, "run_round", interrupted)
         stopped = run("run", *more, "--rounds", 6, "--out", place / "second")
     assert stopped.code == 130
     assert "--resume --out" in stopped.err
@@ -106,7 +106,7 @@ def test_new_clients_and_rows_come_with_the_table_and_accounts_go_on(place):
         "e": 5,
     }
     assert summary["inherited"] == ["f"]
-    assert load(place / "second" / "config.toml").new_clients == ("e",)
+    assert load_config(place / "second" / "config.toml").new_clients == ("e",)
     third = ran("--continue", place / "second", "--set", "privacy.epsilon=4.0", "--rounds", 1, "--out", place / "third")
     assert third["inherited"] == ["f"]  # and e, who is not new any more, was not refused
     assert 2.0 < summary["privacy"]["epsilon"]["worst"] <= 3.0 * (1 + 1e-9)
@@ -204,7 +204,7 @@ def test_moved_rows_are_refused_until_the_owner_states_it(spent):
     ran(*more, "--set", "moved_records=true", "--out", spent / "second")
     assert Result.load(spent / "second").privacy[0]["releases"].tolist() == [4] * 5
     again = ran("--continue", spent / "second", "--set", "privacy.epsilon=5.0", "--rounds", 1, "--out", spent / "third")
-    assert load(spent / "third" / "config.toml").moved_records is None
+    assert load_config(spent / "third" / "config.toml").moved_records is None
     assert again["privacy"]["releases"]["worst"] == 5
 
 

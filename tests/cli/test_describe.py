@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from pgfl.data.survey import survey
+from pgfl.federation.survey import survey
 from tests.command_line import refused, run
 
 ROWS = 60

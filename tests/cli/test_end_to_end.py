@@ -9,7 +9,7 @@ import sys
 import numpy as np
 import pytest
 
-from pgfl import atomic_files as files
+from pgfl import files
 from pgfl.config import presets
 from pgfl.results.result import Result
 from tests.command_line import finish, refused, run, start
@@ -25,7 +25,7 @@ EDGES = "source,target\nnorth,south\n"
 CONFIG = """rounds = 12
 [data]
 kind = "table"
-clients = "clients.csv"
+table = "clients.csv"
 [graph]
 kind = "edges"
 edges = "edges.csv"
@@ -174,7 +174,7 @@ def uninterrupted(tmp_path_factory):
 
 KILLED = """
 import os, signal, sys
-from pgfl import atomic_files
+from pgfl import files as atomic_files
 from pgfl.cli import main
 from pgfl.simulate.checkpoint import Checkpoints
 left, save = [int(sys.argv.pop(1))], Checkpoints.save

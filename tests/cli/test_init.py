@@ -8,9 +8,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-from pgfl.config import load
-from pgfl.data.configured import federations
-from pgfl.objectives import KINDS
+from pgfl.config import load_config
+from pgfl.objectives import OBJECTIVES
 from tests.command_line import ROOT, refused, run
 
 spec = importlib.util.spec_from_file_location("make_tables", ROOT / "examples" / "tables" / "make_tables.py")
@@ -37,7 +36,7 @@ def written(tables, tmp_path, name, *options):
     return out, printed
 
 
-@pytest.mark.parametrize("name", [name for name, kind in KIND_OF.items() if kind in KINDS])
+@pytest.mark.parametrize("name", [name for name, kind in KIND_OF.items() if kind in OBJECTIVES])
 def test_the_config_for_a_real_table_runs_as_it_is(tables, tmp_path, name):
     config, printed = written(tables, tmp_path, name)
     assert printed.endswith(f"Run it with: pgfl run {config}\n")
@@ -47,7 +46,7 @@ def test_the_config_for_a_real_table_runs_as_it_is(tables, tmp_path, name):
     code, out, err = run("run", config, "--out", tmp_path / "result", "--set", "rounds=3", "--json")
     assert (code, err) == (0, "")
     assert json.loads(out)["rounds"] == 3
-    made = federations(load(config))(0, None)
+    made = load_config(config).federations()(0, None)
     assert len(made.features) + sum(len(test.targets) for test in made.tests.values()) == len(
         pl.read_csv(tables / f"{name}.csv")
     )
@@ -57,7 +56,7 @@ def test_the_config_for_a_real_table_runs_as_it_is(tables, tmp_path, name):
 def test_digits_are_ten_labels_in_one_cluster(tables, tmp_path):
     out = tmp_path / "digits.toml"
     ran = run("init", tables / "digits.csv", "--target", "digit", "--out", out)
-    if "softmax" in KINDS:
+    if "softmax" in OBJECTIVES:
         settings = tomllib.loads(out.read_text("utf-8"))
         assert settings["data"]["columns"]["digit"]["labels"] == [str(digit) for digit in range(10)]
         assert settings["data"]["ignore"] == ["pixel_0_0", "pixel_4_0", "pixel_4_7"]
@@ -139,7 +138,7 @@ def test_ids_constants_and_free_text_are_ignored_and_missing_cells_get_an_indica
     assert (code, err) == (0, "")
     settings = tomllib.loads((tmp_path / "deep" / "c.toml").read_text("utf-8"))
     assert settings["data"] == {
-        "kind": "table", "clients": "../t.csv", "target": "y", "client": "patient", "intercept": True, "test": 0.2,
+        "kind": "table", "table": "../t.csv", "target": "y", "client": "patient", "intercept": True, "test": 0.2,
         "ignore": ["record_id", "always", "note"],
         "columns": {
             "bmi": {"bounds": "data", "missing": "indicator"},
@@ -190,9 +189,9 @@ def test_a_config_with_a_test_share_can_be_cross_validated(tables, tmp_path):
     code, out, err = run("run", config, "--folds", 3, "--set", "rounds=2", "--out", tmp_path / "folds", "--json")
     assert (code, err) == (0, "")
     assert json.loads(out)["runs"] == 3
-    assert load(tmp_path / "folds" / "config.toml").data.folds == 3
+    assert load_config(tmp_path / "folds" / "config.toml").data.folds == 3
     tested = [
-        sum(len(test.targets) for test in federations(load(config, folds=3))(fold, None).tests.values())
+        sum(len(test.targets) for test in load_config(config, folds=3).federations()(fold, None).tests.values())
         for fold in range(3)
     ]
     assert sum(tested) == 442

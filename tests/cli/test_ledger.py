@@ -6,8 +6,8 @@ import sqlite3
 import pytest
 
 from pgfl.errors import BudgetSpent
-from pgfl.privacy.ledger import Ledger
-from pgfl.privacy.ledger_policy import Policy
+from pgfl.privacy.ledger.ledger import Ledger
+from pgfl.privacy.ledger.rows import Policy
 from tests.command_line import refused, run
 
 

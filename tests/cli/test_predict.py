@@ -8,9 +8,8 @@ import pytest
 
 from pgfl import PGFL, ClientData, Federation, Logistic, Model, Ridge, train
 from pgfl.cli import predict as command
-from pgfl.core.encoded_columns import CategoryColumn, NumberColumn, TargetColumn
-from pgfl.core.row_encoding import RowEncoding
-from pgfl.data.rows import read_rows
+from pgfl.federation.columns import CategoryColumn, NumberColumn, TargetColumn
+from pgfl.federation.encoding import RowEncoding, read_rows
 from tests.command_line import refused, run
 
 COLUMNS = (NumberColumn("age", (20.0, 80.0)), CategoryColumn("sex", ("f", "m")))
@@ -134,7 +133,7 @@ def test_a_classifier_writes_labels_and_probabilities_where_they_are_wanted(clas
     assert more.columns == [*frame.columns, "probability_healthy", "probability_ill", "prediction"]
     chances = more["probability_ill"].cast(pl.Float64).to_numpy()
     np.testing.assert_array_equal(chances > 0.5, (more["prediction"] == "ill").to_numpy())
-    np.testing.assert_array_equal(chances, Model.load(classifier).predict(frame))
+    np.testing.assert_array_equal(chances, Model.load(classifier).predict_proba(frame)[:, 1])
 
 
 def test_blank_lines_are_no_rows_and_quotes_survive(folder, tmp_path):
@@ -175,7 +174,7 @@ def test_a_file_in_the_way_a_wrong_ending_and_a_missing_model_are_refused(folder
     (tmp_path / "out.csv").write_text("mine")
     assert "already exists" in refused("predict", folder, tmp_path / "new.csv", "--out", tmp_path / "out.csv")
     assert (tmp_path / "out.csv").read_text() == "mine"
-    assert "must end in .csv" in refused("predict", folder, tmp_path / "new.csv", "--out", tmp_path / "out.txt")
+    assert "Unsupported file type" in refused("predict", folder, tmp_path / "new.csv", "--out", tmp_path / "out.txt")
     absent = tmp_path / "absent"
     assert "does not exist" in refused("predict", folder, tmp_path / "new.csv", "--out", absent / "out.csv")
     assert "does not exist" in refused("predict", absent, tmp_path / "new.csv", "--out", tmp_path / "o.csv")

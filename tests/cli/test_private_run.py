@@ -5,8 +5,8 @@ import json
 
 import pytest
 
+from pgfl.results.arrays import SIMULATION_ONLY
 from pgfl.results.folder import CHECKPOINT
-from pgfl.results.result_arrays import SIMULATION_ONLY
 from tests.command_line import refused, run
 
 SMALL = {
@@ -58,7 +58,7 @@ def table(**keys):
         ([table(epsilon=1.0, zeta=1e-200)], "underflows"),
         ([table(phi0=1.0, zeta=1e-4), "rounds=200"], "underflows"),
         ([table(phi0=1.0, max_releases=0)], "`privacy.max_releases` must be at least 1"),
-        ([table(phi0=1.0), *FEDAVG, "algorithm.step=9.0"], "too long for a bounded sensitivity"),
+        ([table(phi0=1.0), *FEDAVG, "algorithm.step_size=9.0"], "too long for a bounded sensitivity"),
         ([table(phi0=1.0, enabled="1")], "`privacy.enabled` must be true or false"),
         ([table(phi0=1.0, enabeld="true")], "did you mean `privacy.enabled`?"),
     ],
@@ -129,7 +129,7 @@ def private_table(folder, **privacy):
     lines = [f"{key} = {json.dumps(value)}" for key, value in keys.items()]
     config = folder / "mine.toml"
     config.write_text(
-        'rounds = 2\n[data]\nkind = "table"\nclients = "clients.csv"\ntest = "clients.csv"\n'
+        'rounds = 2\n[data]\nkind = "table"\ntable = "clients.csv"\ntest = "clients.csv"\n'
         '[graph]\nkind = "line"\n[objective]\nkind = "logistic"\n[privacy]\n' + "\n".join(lines) + "\n"
     )
     return config
@@ -146,8 +146,8 @@ def shown(folder, *arguments):
 def test_a_written_budget_is_kept_and_its_noise_is_float_safe_on_a_table(tmp_path):
     terminal, summary, page = shown(tmp_path / "out", private_table(tmp_path))
     assert (summary["private"], summary["noise"]) == (True, "secure")
-    assert "noise secure: float-safe" in terminal
-    assert "Noise: secure: float-safe" in page
+    assert "noise cryptographically secure, floating-point safe" in terminal
+    assert "Noise: cryptographically secure, floating-point safe" in page
     assert "Privacy is off" not in terminal
     assert not (tmp_path / "out" / SIMULATION_ONLY).exists()
 

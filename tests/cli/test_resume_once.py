@@ -10,11 +10,9 @@ import pytest
 
 from pgfl import Result
 from pgfl.errors import PrivacyError
-from pgfl.results import continued_once, resumed_once
-from pgfl.results.continued_once import NOTE, Owner, claim
-from pgfl.results.resumed_once import note_checkpoint
-from pgfl.results.training_state import STATE
-from pgfl.results.user_state import user_folder
+from pgfl.results import state as continued_once
+from pgfl.results import state as resumed_once
+from pgfl.results.state import NOTE, STATE, Owner, claim, note_checkpoint, user_folder
 from pgfl.simulate.simulator import Simulator
 from tests.cli.test_continue import CONFIG, PRIVATE, ran, write_table
 from tests.command_line import refused, run
@@ -47,9 +45,9 @@ def begin(place, stop, *options, killed=False):
             signal.raise_signal(signal.SIGINT)
         return play(self)
 
-    play = Simulator.play
+    play = Simulator.run_round
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Simulator, "play", interrupted)
+        patch.setattr(Simulator, "run_round", interrupted)
         if killed:
             with pytest.raises(Killed):
                 run("run", *options, "--out", place / "first")
@@ -117,15 +115,15 @@ def test_a_run_that_is_resumed_without_further_checkpoints_is_over_all_the_same(
 
 def test_a_run_that_goes_on_is_not_resumed_beside_itself(place, monkeypatch):
     """Two processes in one folder: each would release other models of the same rounds."""
-    said, play = [], Simulator.play
+    said, play = [], Simulator.run_round
 
     def resumed_meanwhile(self):
         if self.state.round == 3:
-            monkeypatch.setattr(Simulator, "play", play)
+            monkeypatch.setattr(Simulator, "run_round", play)
             said.append(run("run", "--resume", "--out", place / "first"))
         return play(self)
 
-    monkeypatch.setattr(Simulator, "play", resumed_meanwhile)
+    monkeypatch.setattr(Simulator, "run_round", resumed_meanwhile)
     ran(place / "private.toml", *EVERY, *SECURE, "--out", place / "first")
     assert said[0].code == 2 and "goes on in another process" in said[0].err
 
@@ -148,17 +146,17 @@ def test_a_continuation_is_not_begun_again_where_it_was_once_anything_of_it_is_k
 def test_a_continuation_is_not_begun_twice_at_once_in_one_place(place, monkeypatch):
     ran(place / "private.toml", *EVERY, *SECURE, "--rounds", 2, "--out", place / "start")
     again = ("--continue", place / "start", "--set", "privacy.epsilon=4.0", "--rounds", 4, "--out", place / "first")
-    said, play = [], Simulator.play
+    said, play = [], Simulator.run_round
 
     def begun_meanwhile(self):
         if self.state.round == 3:
-            monkeypatch.setattr(Simulator, "play", play)
+            monkeypatch.setattr(Simulator, "run_round", play)
             shutil.move(place / "first", place / "aside")
             said.append(run("run", *again))
             shutil.move(place / "aside", place / "first")
         return play(self)
 
-    monkeypatch.setattr(Simulator, "play", begun_meanwhile)
+    monkeypatch.setattr(Simulator, "run_round", begun_meanwhile)
     ran(*again)
     assert said[0].code == 2 and "goes on in another process" in said[0].err
 

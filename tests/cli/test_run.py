@@ -94,9 +94,9 @@ def test_a_folder_with_a_result_is_refused_before_any_work(experiment):
 
 
 def test_resume_takes_the_folder_s_config_and_finished_runs_are_shown_again(experiment, tmp_path):
-    from pgfl.config import load
+    from pgfl.config import load_config
 
-    begin_folder(tmp_path / "o", load("paper-fig2", ["rounds=7"]))
+    begin_folder(tmp_path / "o", load_config("paper-fig2", ["rounds=7"]))
     assert "--resume" in refused("run", "paper-fig2", "--set", "rounds=7", "--out", "o")
     assert run("run", "--resume", "--out", "o")[0] == 0
     config, _, resume = experiment.calls[0]
@@ -126,7 +126,7 @@ def test_the_progress_bar_shows_what_training_tells():
 
 
 def test_where_there_is_no_terminal_progress_is_told_in_lines(capsys, monkeypatch):
-    from pgfl.cli import progress
+    from pgfl.cli import shared as progress
 
     monkeypatch.setattr(progress, "BETWEEN_LINES", 0.0)
     with progress.rounds(shown=True) as tell:
@@ -226,7 +226,7 @@ def test_a_closed_pipe_is_no_error():
 
 
 def test_progress_that_is_not_counted_is_told_in_per_cent(capsys, monkeypatch):
-    from pgfl.cli import progress
+    from pgfl.cli import shared as progress
 
     monkeypatch.setattr(progress, "BETWEEN_LINES", 0.0)
     with progress.bar(None, shown=True) as tell:
@@ -239,13 +239,13 @@ def test_progress_that_is_not_counted_is_told_in_per_cent(capsys, monkeypatch):
 DIVERGES = """rounds = 300
 [data]
 kind = "table"
-clients = "clients.csv"
+table = "clients.csv"
 test = "clients.csv"
 [graph]
 kind = "line"
 [algorithm]
 kind = "fedavg"
-step = 5.0
+step_size = 5.0
 """
 
 
@@ -260,7 +260,7 @@ def test_a_diverging_run_leaves_its_result_and_fails(tmp_path):
     code, out, _ = run("run", write_study(tmp_path, DIVERGES), "--out", tmp_path / "out")
     assert code == Diverged.exit_code == 1
     assert out.startswith("Verdict: diverging\n")
-    assert "Lower algorithm.step" in " ".join(out.split())
+    assert "Lower algorithm.step_size" in " ".join(out.split())
     summary = json.loads((tmp_path / "out" / "summary.json").read_text("utf-8"))
     assert summary["verdict"]["kind"] == "diverging"
     assert summary["rounds"] < 50
@@ -269,7 +269,7 @@ def test_a_diverging_run_leaves_its_result_and_fails(tmp_path):
 
 
 def test_a_table_s_training_stops_when_it_has_converged_unless_it_never_should(tmp_path):
-    config = write_study(tmp_path, DIVERGES.replace('kind = "fedavg"\nstep = 5.0', "rho = 20.0"))
+    config = write_study(tmp_path, DIVERGES.replace('kind = "fedavg"\nstep_size = 5.0', "rho = 20.0"))
     code, out, _ = run("run", config, "--out", tmp_path / "out")
     assert (code, out.splitlines()[0]) == (0, "Verdict: converged")
     assert "and training stopped there" in " ".join(out.split())

@@ -9,28 +9,27 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pgfl.algorithms.algorithms import PGFL, ExactMixing, FedAvg, OneStep
+from pgfl.algorithms.client_rules import LinearisedStep, ProximalStep
 from pgfl.cli.account import account
-from pgfl.config import Config, Decay, load, parse, presets, to_toml, warnings
-from pgfl.config.building import build_algorithm
+from pgfl.config import Config, Decay, load_config, parse, presets, to_toml, warnings
+from pgfl.config.fingerprint import fingerprint
 from pgfl.config.schema import (
-    DATA_SECTIONS,
+    DATA,
     AlgorithmSettings,
     GraphSettings,
     MnistData,
-    ObjectiveSettings,
     PrivacySettings,
     SyntheticData,
+    objective_section,
 )
-from pgfl.core.algorithms import PGFL, ExactMixing, FedAvg, OneStep
-from pgfl.core.client_rules import LinearisedStep, ProximalStep
-from pgfl.data.fingerprint import fingerprint
-from pgfl.data.mnist import mnist_federation
-from pgfl.data.synthetic import synthetic_regression
 from pgfl.errors import ConfigError
+from pgfl.federation.mnist import mnist_federation
+from pgfl.federation.synthetic import synthetic_regression
 from pgfl.objectives import Huber, Logistic, Ridge
 from pgfl.privacy.request import Privacy
+from pgfl.simulate.options import Performance, TrainingOptions
 from pgfl.simulate.training import train
-from pgfl.simulate.training_options import TrainingOptions
 
 CONTRACT = """
 rounds = 300
@@ -39,7 +38,7 @@ runs = 1
 
 [data]
 kind = "table"
-clients = "clients.csv"
+table = "clients.csv"
 target = "y"
 [graph]
 kind = "edges"
@@ -68,7 +67,7 @@ guarantee = "required"
 def refusal(document, overrides=()) -> str:
     """The sentence with which a config is refused."""
     with pytest.raises(ConfigError) as caught:
-        load(document, overrides)
+        load_config(document, overrides)
     sentence = str(caught.value)
     assert "\n" not in sentence
     assert sentence.endswith((".", "?"))
@@ -86,9 +85,9 @@ def config_file(tmp_path):
 
 
 def test_the_contract_s_example_loads_with_paths_relative_to_the_config(config_file, tmp_path):
-    config = load(config_file(CONTRACT))
+    config = load_config(config_file(CONTRACT))
     assert config.name == "mine"
-    assert config.data.clients == str(tmp_path / "clients.csv")
+    assert config.data.table == str(tmp_path / "clients.csv")
     assert config.graph.edges == str(tmp_path / "edges.csv")
     assert (config.algorithm.rho, config.algorithm.tau, config.algorithm.participants) == (5.0, 0.4, "all")
     assert not config.privacy.enabled
@@ -98,14 +97,14 @@ def test_the_contract_s_example_loads_with_paths_relative_to_the_config(config_f
 
 def test_absolute_and_home_paths_stay(config_file, monkeypatch):
     monkeypatch.setenv("HOME", "/users/ann")
-    path = config_file('[data]\nkind = "table"\nclients = "/data/c.csv"\ntest = "~/t.csv"\n')
-    data = load(path).data
-    assert (data.clients, data.test) == ("/data/c.csv", "/users/ann/t.csv")
+    path = config_file('[data]\nkind = "table"\ntable = "/data/c.csv"\ntest = "~/t.csv"\n')
+    data = load_config(path).data
+    assert (data.table, data.test) == ("/data/c.csv", "/users/ann/t.csv")
 
 
 @pytest.mark.parametrize("name", presets())
 def test_every_preset_loads_says_what_it_is_and_survives_being_written_down(name):
-    config = load(name)
+    config = load_config(name)
     assert config.name == name
     assert len(presets()[name]) > 20
     again = parse(tomllib.loads(to_toml(config)))
@@ -117,13 +116,13 @@ def test_every_preset_loads_says_what_it_is_and_survives_being_written_down(name
 def test_presets_that_model_real_use_have_privacy_on_and_a_guarantee():
     for name in presets():
         if name.startswith("private"):
-            privacy = load(name).privacy
+            privacy = load_config(name).privacy
             assert privacy.enabled
             assert privacy.guarantee == "required"
 
 
 def test_overrides_are_toml_values_or_plain_text():
-    config = load(
+    config = load_config(
         "paper-fig1",
         ["rounds=7", "algorithm.tau={start=0.4, decay=0.98}", "graph.kind=ring", "data.samples=[1, 3]",
          'objective.clusters."a b".lam=0.5', "algorithm.participants = 2"],
@@ -141,7 +140,9 @@ MISTAKES = [
     ("rho=3", "Unknown key `rho`; did you mean `algorithm.rho`?"),
     ("algorithm.roh=3", "Unknown key `algorithm.roh`; did you mean `algorithm.rho`?"),
     ("objective.clusters.a.lamb=3", "did you mean `objective.clusters.a.lam`?"),
-    ("data.clients=c.csv", "`data.clients` belongs to data of kind table, but `data.kind` is synthetic-regression."),
+    ("data.clients=c.csv", "Unknown key `data.clients`; it is called `data.table` now."),
+    ("run.rounds=9", "Unknown key `run.rounds`; did you mean `rounds`?"),
+    ("data.table=c.csv", "`data.table` belongs to data of kind table, but `data.kind` is synthetic-regression."),
     ("rounds='many'", "`rounds` must be a whole number; got the text 'many'."),
     ("rounds=2.5", "`rounds` must be a whole number; got 2.5."),
     ("rounds=true", "`rounds` must be a whole number; got true."),
@@ -189,7 +190,7 @@ def test_a_mistake_is_one_sentence_that_names_the_key(override, expected):
 
 def test_tasks_of_digits_are_named_or_listed():
     def tasks(value):
-        return load("private-logistic-mnist", [f"data.tasks={value}"]).data.tasks
+        return load_config("private-logistic-mnist", [f"data.tasks={value}"]).data.tasks
 
     assert tasks("triplets") == "triplets"
     assert tasks("[[[1], [7]], [[2, 3], [8]]]") == (((1,), (7,)), ((2, 3), (8,)))
@@ -207,12 +208,12 @@ def test_files_that_cannot_be_read(tmp_path, config_file):
     binary.write_bytes(b"\xff\xfe\x00")
     assert "UTF-8" in refusal(binary)
     assert "NUL" in refusal("a\0b")
-    assert "NUL" in refusal(config_file('[data]\nkind = "table"\nclients = "a\\u0000b"'))
+    assert "NUL" in refusal(config_file('[data]\nkind = "table"\ntable = "a\\u0000b"'))
 
 
 def test_unset_graphs_follow_the_data():
-    assert parse({"data": {"kind": "table", "clients": "c.csv"}}).graph.kind == "none"
-    assert parse({"data": {"kind": "table", "clients": "c.csv"}, "graph": {"edges": "e.csv"}}).graph.kind == "edges"
+    assert parse({"data": {"kind": "table", "table": "c.csv"}}).graph.kind == "none"
+    assert parse({"data": {"kind": "table", "table": "c.csv"}, "graph": {"edges": "e.csv"}}).graph.kind == "edges"
     assert parse({}).graph.kind == "random"
     for servers, degree in ((1, 0.0), (2, 1.0), (3, 2.0), (4, 3.0), (10, 3.0)):
         assert parse({"data": {"servers": servers}}).graph.average_degree == degree
@@ -224,7 +225,7 @@ def test_a_target_without_a_count_of_releases_covers_every_round():
     assert config.privacy.max_releases == 40
 
 
-TABLE = {"data": {"kind": "table", "clients": "c.csv"}, "objective": {"kind": "huber"}}
+TABLE = {"data": {"kind": "table", "table": "c.csv"}, "objective": {"kind": "huber"}}
 
 
 @pytest.mark.parametrize("level", [{"phi0": 1e-3}, {"phi1": 1e-3}, {"epsilon": 1.0}])
@@ -266,36 +267,36 @@ def test_a_table_gets_float_safe_noise_and_generated_data_seeded_noise_unless_on
 
 def test_keys_that_do_nothing_are_pointed_out():
     def reported(*overrides):
-        return " ".join(warnings(load("paper-fig1", overrides)))
+        return " ".join(warnings(load_config("paper-fig1", overrides)))
 
     assert reported() == ""
-    assert "`algorithm.step` has no effect" in reported("algorithm.step=0.1")
+    assert "`algorithm.step_size` has no effect" in reported("algorithm.step_size=0.1")
     assert "`graph.average_degree` has no effect" in reported("graph.kind=ring")
     assert "`objective.kappa` has no effect" in reported("objective.kappa=2.0")
     assert reported("objective.kappa=2.0", "objective.clusters.a.kind=huber") == ""
 
 
 def test_the_fingerprint_covers_what_decides_the_result_and_nothing_else(tmp_path):
-    base = fingerprint(load("paper-fig2"))
+    base = fingerprint(load_config("paper-fig2"))
     for same in (
         "engine=jax",
         "threads=2",
         "checkpoint_every=7",
         "name=other",
-        "algorithm.step=0.3",
+        "algorithm.step_size=0.3",
         "privacy.zeta=0.9",
     ):
-        assert fingerprint(load("paper-fig2", [same])) == base, same
+        assert fingerprint(load_config("paper-fig2", [same])) == base, same
     for other in ("seed=1", "rounds=299", "algorithm.rho=5.1", "data.gamma=0.2", "graph.mixing=metropolis", "runs=2"):
-        assert fingerprint(load("paper-fig2", [other])) != base, other
+        assert fingerprint(load_config("paper-fig2", [other])) != base, other
     table = tmp_path / "c.csv"
     table.write_text("client,server,cluster,y,x\n")
-    settings = {"data": {"kind": "table", "clients": str(table)}}
+    settings = {"data": {"kind": "table", "table": str(table)}}
     before = fingerprint(parse(settings))
     moved = table.rename(tmp_path / "moved.csv")
-    assert fingerprint(parse({"data": {"kind": "table", "clients": str(moved)}})) == before
+    assert fingerprint(parse({"data": {"kind": "table", "table": str(moved)}})) == before
     moved.write_text("client,server,cluster,y,z\n")
-    assert fingerprint(parse({"data": {"kind": "table", "clients": str(moved)}})) != before
+    assert fingerprint(parse({"data": {"kind": "table", "table": str(moved)}})) != before
 
 
 # ---------------------------------------------------------------------------------------------------------- defaults
@@ -317,8 +318,8 @@ OPTIONS = ("rounds", "runs", "record_every", "metrics", "engine", "threads")
     ("section", "stated", "fewest"),
     [
         (PrivacySettings, fields_of(Privacy), 14),
-        *((ObjectiveSettings, fields_of(kind), 2) for kind in (Ridge, Logistic)),
-        (ObjectiveSettings, fields_of(Huber), 3),
+        *((objective_section(), fields_of(kind), 2) for kind in (Ridge, Logistic)),
+        (objective_section(), fields_of(Huber), 3),
         *((AlgorithmSettings, fields_of(kind), 2) for kind in (PGFL, ExactMixing, OneStep, FedAvg)),
         *((GraphSettings, fields_of(kind), 1) for kind in (PGFL, OneStep, FedAvg)),
         (SyntheticData, parameters_of(synthetic_regression), 10),
@@ -326,7 +327,9 @@ OPTIONS = ("rounds", "runs", "record_every", "metrics", "engine", "threads")
         (MnistData, parameters_of(mnist_federation), 5),
         (GraphSettings, parameters_of(mnist_federation, "average_degree"), 1),
         (PrivacySettings, parameters_of(account, "zeta", "delta"), 2),
-        *((Config, parameters_of(each, *OPTIONS), 6) for each in (train, TrainingOptions)),
+        (Config, parameters_of(train, *OPTIONS), 6),
+        (Config, parameters_of(TrainingOptions, *OPTIONS[:4]), 4),
+        (Config, parameters_of(Performance, *OPTIONS[4:]), 2),
         *((AlgorithmSettings, parameters_of(each, "participants"), 1) for each in (train, TrainingOptions)),
     ],
 )
@@ -339,8 +342,8 @@ def test_config_and_python_have_the_same_defaults(section, stated, fewest):
 # ------------------------------------------------------------------------------------------------- malformed configs
 
 SECTIONS = {
-    "": Config, "graph": GraphSettings, "objective": ObjectiveSettings, "algorithm": AlgorithmSettings,
-    "privacy": PrivacySettings, "data": next(iter(DATA_SECTIONS.values())),
+    "": Config, "graph": GraphSettings, "objective": objective_section(), "algorithm": AlgorithmSettings,
+    "privacy": PrivacySettings, "data": DATA[next(iter(DATA))],
 }  # fmt: skip
 KEYS = sorted({*SECTIONS, "clusters", *(name for section in SECTIONS.values() for name in section.model_fields)})
 WORDS = ["all", "table", "mnist", "ridge", "huber", "random", "edges", "fedavg", "secure", "none", "", "ü\n", "<x>"]
@@ -383,7 +386,7 @@ keys_and_values = st.builds("{}={}".format, st.sampled_from(KEYS), st.text(max_s
 @settings(max_examples=200, deadline=None)
 @given(st.lists(st.text(max_size=30) | keys_and_values, max_size=3))
 def test_malformed_overrides_end_in_a_sentence(overrides):
-    assert outcome(lambda: load("private-huber", overrides))
+    assert outcome(lambda: load_config("private-huber", overrides))
 
 
 @settings(max_examples=200, deadline=None)
@@ -391,16 +394,16 @@ def test_malformed_overrides_end_in_a_sentence(overrides):
 def test_malformed_files_end_in_a_sentence(tmp_path_factory, text):
     path = tmp_path_factory.getbasetemp() / "malformed.toml"
     path.write_bytes(text)
-    assert outcome(lambda: load(path))
+    assert outcome(lambda: load_config(path))
 
 
 def test_the_client_s_step_is_chosen_for_the_pgfl_algorithms_alone():
     for kind in ("pgfl", "pgfl-exact", "pgfl-onestep"):
-        chosen = load("private-huber", [f"algorithm.kind={kind}"])
-        algorithm = build_algorithm(chosen.algorithm, "uniform")
+        chosen = load_config("private-huber", [f"algorithm.kind={kind}"])
+        algorithm = chosen.algorithm.build("uniform")
         assert isinstance(algorithm.client_rule, LinearisedStep)
         assert algorithm.rho == chosen.algorithm.rho
-    assert isinstance(build_algorithm(load("paper-fig2").algorithm, "uniform").client_rule, ProximalStep)
+    assert isinstance(load_config("paper-fig2").algorithm.build("uniform").client_rule, ProximalStep)
     assert "fedavg has its own steps" in refusal("private-huber", ["algorithm.kind=fedavg"])
     assert "`algorithm.client`" in refusal("private-huber", ["algorithm.client=gradients"])
     with pytest.raises(ConfigError, match="did you mean gradient"):

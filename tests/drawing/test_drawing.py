@@ -3,10 +3,9 @@
 import numpy as np
 import pytest
 
-from pgfl.drawing.card import Row, card
-from pgfl.drawing.network_layout import MOST_CLIENTS, SIZE, DrawnNetwork, client_places
-from pgfl.drawing.network_svg import network_svg
-from pgfl.drawing.plot_svg import Axis, curves_svg
+from pgfl.drawing.networks import MOST_CLIENTS, SIZE, DrawnNetwork, client_places, network_svg
+from pgfl.drawing.pages import Row, card
+from pgfl.drawing.plots import Axis, curves_svg
 
 
 def ring(servers, clients=()):

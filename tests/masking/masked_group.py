@@ -5,10 +5,9 @@ from functools import cache
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from pgfl.masking.masked_terms import Demands, RoundTerms, centre_digest
+from pgfl.masking.collector import CohortGathering, Stage, SumCollector
 from pgfl.masking.member import Member
-from pgfl.masking.rosters import Roster, identity_line
-from pgfl.masking.sum_collector import CohortGathering, Stage, SumCollector
+from pgfl.masking.terms import Demands, Roster, RoundTerms, centre_digest, identity_line
 from pgfl.privacy import lattice
 
 DIMENSION = 3
@@ -40,10 +39,10 @@ class Group:
     def prepare(self, slots, colluders):
         gathering = CohortGathering(frozenset(self.names), colluders, slots)
         for name, member in self.members.items():
-            gathering.announced(name, member.announce(gathering.batch, slots))
-        cohort = gathering.settle()
+            gathering.add_keys(name, member.announce(gathering.batch, slots))
+        cohort = gathering.fix_cohort()
         for name, member in self.members.items():
-            gathering.shared(name, member.share(cohort))
+            gathering.add_shares(name, member.share(cohort))
         for name, member in self.members.items():
             assert member.receive(gathering.batch, gathering.delivery(name)) == set()
         assert gathering.ready == set(self.names)
@@ -81,17 +80,17 @@ class Group:
         collector = self.collector(terms)
         for name in terms.invited:
             if name not in before:
-                assert collector.contributed(name, self.members[name].contribute(self.batch, terms, points[name]))
+                assert collector.add_contribution(name, self.members[name].contribute(self.batch, terms, points[name]))
         if collector.close() is not Stage.CONSENTING:
             return collector
         for name in collector.survivors:
             if name not in unsigned:
-                assert collector.consented(name, self.members[name].consent(terms.round, collector.survivors))
+                assert collector.add_consent(name, self.members[name].consent(terms.round, collector.survivors))
         if collector.close() is not Stage.REVEALING:
             return collector
         for name in collector.survivors:
             if name not in unsigned and name not in after:
-                assert collector.revealed(name, self.members[name].reveal(terms.round, collector.consents_for(name)))
+                assert collector.add_reveal(name, self.members[name].reveal(terms.round, collector.consents_for(name)))
         collector.close()
         return collector
 

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from pgfl.masking import primitives
+from pgfl.masking.collector import CohortGathering
 from pgfl.masking.member import Member
 from pgfl.masking.preparation import Batch
-from pgfl.masking.sum_collector import CohortGathering
 from tests.masking.masked_group import identity, names_of, roster_of
 
 DRAWS = 4000

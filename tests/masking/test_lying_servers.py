@@ -15,11 +15,19 @@ from hypothesis import strategies as st
 
 from pgfl.errors import PrivacyError
 from pgfl.masking import preparation, primitives
-from pgfl.masking.masked_terms import Declined, Demands, Reason
+from pgfl.masking.collector import CohortGathering, Stage, disputed
 from pgfl.masking.member import Member, signed_mask
 from pgfl.masking.preparation import Batch, Cohort, pairwise_key
-from pgfl.masking.rosters import Roster, identity_line, identity_signature, read_roster, roster_text
-from pgfl.masking.sum_collector import CohortGathering, Stage, disputed
+from pgfl.masking.terms import (
+    Declined,
+    Demands,
+    Reason,
+    Roster,
+    identity_line,
+    identity_signature,
+    read_roster,
+    roster_text,
+)
 from tests.masking.masked_group import DIMENSION, Group, exact_sum, identity, names_of, roster_of
 
 
@@ -277,10 +285,10 @@ def test_a_server_leaves_out_whoever_announces_keys_that_all_others_would_refuse
     for last, taken in ((copied, False), (fixed, False), (group[4].announce(batch, 1), True)):
         gathering = CohortGathering(frozenset(names_of(5)), 1, 1, batch)
         for member in group[:4]:
-            gathering.announced(member.name, member.announce(batch, 1))
-        gathering.announced("c04", last)
-        assert gathering.silent == frozenset()
-        assert ("c04" in gathering.settle().names) is taken
+            gathering.add_keys(member.name, member.announce(batch, 1))
+        gathering.add_keys("c04", last)
+        assert gathering.pending == frozenset()
+        assert ("c04" in gathering.fix_cohort().names) is taken
 
 
 def test_a_server_looks_at_the_first_keys_of_a_client_only(monkeypatch):
@@ -291,12 +299,12 @@ def test_a_server_looks_at_the_first_keys_of_a_client_only(monkeypatch):
     gathering = CohortGathering(frozenset(names_of(3)), 1, 2, batch)
     good, bad = group[0].announce(batch, 2), replace(group[1].announce(batch, 2), transport=bytes(32))
     for _ in range(5):
-        gathering.announced("c00", good)
-        gathering.announced("c01", bad)
-        gathering.announced("stranger", good)
+        gathering.add_keys("c00", good)
+        gathering.add_keys("c01", bad)
+        gathering.add_keys("stranger", good)
     assert len(looked_at) <= 6  # three keys each
-    assert (gathering.silent, gathering.settle().names) == ({"c02"}, ("c00",))
-    gathering.announced("c02", group[2].announce(batch, 2))
+    assert (gathering.pending, gathering.fix_cohort().names) == ({"c02"}, ("c00",))
+    gathering.add_keys("c02", group[2].announce(batch, 2))
     assert len(looked_at) <= 6
 
 
@@ -439,7 +447,7 @@ def test_a_client_that_alone_was_told_other_terms_stays_masked(lie):
         if name == lonely:
             declines(Reason.BELOW_THRESHOLD, group.members[name].reveal, 1, shown_to(name, consents))
         else:
-            collector.revealed(name, group.members[name].reveal(1, shown_to(name, consents)))
+            collector.add_reveal(name, group.members[name].reveal(1, shown_to(name, consents)))
     total = collector._unmasked()
     assert (np.abs(total - exact_sum(points, group.names)) > terms.largest_sum(7)).all()
     collector.close()

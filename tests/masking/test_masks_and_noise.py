@@ -8,7 +8,7 @@ from scipy import stats
 
 from pgfl.errors import PrivacyError
 from pgfl.masking import primitives
-from pgfl.masking.contribution import noised_update
+from pgfl.masking.member import noised_update
 from pgfl.privacy import lattice
 from tests.masking.masked_group import Group, exact_sum
 

@@ -10,18 +10,18 @@ import numpy as np
 import pytest
 
 from pgfl import synthetic_regression
-from pgfl.core.roles import RoundRequest
-from pgfl.deploy import masked_messages as masked
-from pgfl.deploy import messages
-from pgfl.deploy.masked_updates import centre_of, update_bound
-from pgfl.deploy.wire import decode, encode
+from pgfl.algorithms.roles import RoundRequest
 from pgfl.masking import primitives
-from pgfl.masking.masked_terms import Reason, RoundTerms, centre_digest, threshold_for
 from pgfl.masking.member import signed_mask
 from pgfl.masking.preparation import Cohort, pairwise_key
+from pgfl.masking.terms import Reason, RoundTerms, centre_digest, threshold_for
+from pgfl.network.protocol import masked_messages as masked
+from pgfl.network.protocol import messages
+from pgfl.network.protocol.masked_messages import centre_of, update_bound
+from pgfl.network.protocol.wire import decode, encode
 from pgfl.privacy import lattice
-from tests.deploy.masked_site import DIMENSION, LIMITS, SITE, TO_SITE, Device, training_of
 from tests.masking.masked_group import names_of, roster_of
+from tests.network.masked_site import DIMENSION, LIMITS, SITE, TO_SITE, Device, training_of
 
 BATCH, LATER, LATEST = (letter * 32 for letter in "abc")
 

@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pgfl.masking import primitives
-from pgfl.masking.masked_terms import threshold_for
-from pgfl.masking.sum_collector import Stage
+from pgfl.masking.collector import Stage
+from pgfl.masking.terms import threshold_for
 from tests.masking.masked_group import Group, exact_sum, names_of
 
 COUNT = 5
@@ -108,14 +108,14 @@ def test_what_comes_late_twice_or_unasked_is_not_taken():
     terms, points = group.terms(invited=group.names), group.points()
     collector = group.collector(terms)
     masked = {name: group.members[name].contribute(group.batch, terms, points[name]) for name in group.names}
-    assert collector.contributed("c00", masked["c00"])
-    assert not collector.contributed("c00", masked["c00"])
-    assert not collector.contributed("stranger", masked["c00"])
-    assert not collector.contributed("c01", masked["c01"][:2])
-    assert not collector.consented("c00", {})
+    assert collector.add_contribution("c00", masked["c00"])
+    assert not collector.add_contribution("c00", masked["c00"])
+    assert not collector.add_contribution("stranger", masked["c00"])
+    assert not collector.add_contribution("c01", masked["c01"][:2])
+    assert not collector.add_consent("c00", {})
     for name in names_of(4)[1:]:
-        collector.contributed(name, masked[name])
+        collector.add_contribution(name, masked[name])
     collector.close()
-    assert not collector.contributed("c01", masked["c01"])
-    assert not collector.consented("c01", {"c00": bytes(32)})  # not for everybody
+    assert not collector.add_contribution("c01", masked["c01"])
+    assert not collector.add_consent("c01", {"c00": bytes(32)})  # not for everybody
     assert collector.pending == {"c00", "c02", "c03"}

@@ -1,4 +1,4 @@
-"""What every communicator keeps. Under mpiexec this file checks the communicator of all ranks, else `Alone`."""
+"""What every communicator keeps. Under mpiexec this file checks the communicator of all ranks, else `SingleProcess`."""
 
 import tempfile
 from pathlib import Path
@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from pgfl import synthetic_regression
-from pgfl.core.algorithms import PGFL
+from pgfl.algorithms.algorithms import PGFL
 from pgfl.errors import ConfigError
-from pgfl.simulate.communicator import ALONE, Communicator
-from pgfl.simulate.flat_layout import lay_out
+from pgfl.simulate.communicator import SINGLE_PROCESS, Communicator
+from pgfl.simulate.layout import lay_out
 from pgfl.simulate.mpi.launcher import launched_rank
 from pgfl.simulate.neighbourhoods import Network
 
@@ -25,25 +25,25 @@ def part(communicator: Communicator):
 
 def one_process_is_first_and_knows_the_size(communicator):
     assert 0 <= communicator.rank < communicator.size
-    assert communicator.added([int(communicator.first)]).tolist() == [1]
-    assert communicator.added([1]).tolist() == [communicator.size]
-    assert 1 <= communicator.beside <= communicator.size
+    assert communicator.sum([int(communicator.first)]).tolist() == [1]
+    assert communicator.sum([1]).tolist() == [communicator.size]
+    assert 1 <= communicator.local_size <= communicator.size
 
 
 def sums_and_maxima_are_over_all(communicator):
     ranks = np.arange(communicator.size)
-    np.testing.assert_array_equal(communicator.added([communicator.rank, 1.5]), [ranks.sum(), 1.5 * len(ranks)])
-    np.testing.assert_array_equal(communicator.largest([communicator.rank, -communicator.rank]), [ranks[-1], 0])
+    np.testing.assert_array_equal(communicator.sum([communicator.rank, 1.5]), [ranks.sum(), 1.5 * len(ranks)])
+    np.testing.assert_array_equal(communicator.maximum([communicator.rank, -communicator.rank]), [ranks[-1], 0])
 
 
 def rows_are_united(communicator):
-    united = communicator.united(np.array([[communicator.rank, 1], [7, 7], [communicator.rank, 1]]))
+    united = communicator.unique_rows(np.array([[communicator.rank, 1], [7, 7], [communicator.rank, 1]]))
     assert united.tolist() == [*([rank, 1] for rank in range(communicator.size)), [7, 7]]
 
 
 def values_come_from_here_or_from_the_first(communicator):
-    assert communicator.together(lambda: communicator.rank) == communicator.rank
-    assert communicator.from_first(lambda: ["of", communicator.rank]) == ["of", 0]
+    assert communicator.collective(lambda: communicator.rank) == communicator.rank
+    assert communicator.broadcast(lambda: ["of", communicator.rank]) == ["of", 0]
 
 
 def an_error_of_the_last_is_raised_on_all(communicator):
@@ -51,10 +51,10 @@ def an_error_of_the_last_is_raised_on_all(communicator):
         if communicator.rank == communicator.size - 1:
             raise ConfigError("The last one fails.")
 
-    with pytest.raises(ConfigError, match=r"^The last one fails\.$"), communicator.guarded():
-        communicator.together(fail_on_the_last)
-    with pytest.raises(ConfigError, match=r"^The first one fails\.$"), communicator.guarded():
-        communicator.from_first(lambda: (_ for _ in ()).throw(ConfigError("The first one fails.")))
+    with pytest.raises(ConfigError, match=r"^The last one fails\.$"), communicator.abort_on_error():
+        communicator.collective(fail_on_the_last)
+    with pytest.raises(ConfigError, match=r"^The first one fails\.$"), communicator.abort_on_error():
+        communicator.broadcast(lambda: (_ for _ in ()).throw(ConfigError("The first one fails.")))
 
 
 def rows_are_gathered_in_the_order_of_the_federation(communicator):
@@ -75,7 +75,7 @@ def the_halo_brings_what_the_owners_published(communicator):
     federation, owner = part(communicator)
     layout = lay_out([federation], 0, True, [owner], communicator)
     assert layout.own_server.sum() == np.count_nonzero(owner == communicator.rank)
-    assert communicator.added([layout.own_server.sum()]).tolist() == [6]
+    assert communicator.sum([layout.own_server.sum()]).tolist() == [6]
     network, halo = Network(layout, PGFL()), communicator.halo(layout, 4, np.float64)
     server = layout.server_number[layout.pair_server]
     own = layout.own_server[layout.pair_server]
@@ -90,7 +90,7 @@ def the_halo_brings_what_the_owners_published(communicator):
 def checkpoints_are_restored(communicator):
     federation, owner = part(communicator)
     layout = lay_out([federation], 0, True, [owner], communicator)
-    folder = Path(communicator.from_first(lambda: tempfile.mkdtemp()))
+    folder = Path(communicator.broadcast(lambda: tempfile.mkdtemp()))
     files, checked, restored = communicator.checkpoint_files(folder / "checkpoint"), [], []
     own = layout.own_server[layout.pair_server][:, None]
     arrays = {
@@ -125,12 +125,12 @@ CONTRACT = (
 
 
 if __name__ == "__main__":
-    communicator = ALONE
+    communicator = SINGLE_PROCESS
     if launched_rank() is not None:
-        from pgfl.simulate.mpi.mpi_communicator import world
+        from pgfl.simulate.mpi.communicator import world
 
         communicator = world()
-    with communicator.guarded():  # a rule that fails on one rank ends all
+    with communicator.abort_on_error():  # a rule that fails on one rank ends all
         for rule in CONTRACT:
             rule(communicator)
             if communicator.first:

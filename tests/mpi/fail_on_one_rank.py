@@ -7,12 +7,12 @@ from pgfl.errors import SolverError
 from pgfl.simulate.engine import Engine
 
 if __name__ == "__main__":
-    play = Engine.play
+    play = Engine.run_round
 
     def failing(engine):
         if engine.state.round == 2 and engine.communicator.rank == 1:
             raise SolverError("The primal problem of client ann was not solved.")
         return play(engine)
 
-    Engine.play = failing
+    Engine.run_round = failing
     main(sys.argv[1:])

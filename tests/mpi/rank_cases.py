@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from pgfl.config import Config, parse
-from pgfl.core.metrics import DEFAULT_METRICS
+from pgfl.metrics import DEFAULT_METRICS
 
 SMALL = {"servers": 7, "clients_per_server": 6, "dimension": 8, "samples": (2, 9)}
 RANDOM = {"kind": "random", "average_degree": 2.5}
@@ -58,7 +58,7 @@ CASES: dict[str, dict] = {
     },
     "private ridge, all take part": {"privacy": PRIVATE | {"y_bound": 9.0, "w_norm": 20.0, "index": "round"}},
     "budgets run out": {
-        "data": {"kind": "table", "clients": "clients.csv"},
+        "data": {"kind": "table", "table": "clients.csv"},
         "graph": {"edges": "edges.csv", "servers": ("relay",)},
         "objective": {"kind": "logistic"},
         "algorithm": {"tau": 0.4, "participants": 2},
@@ -66,7 +66,7 @@ CASES: dict[str, dict] = {
         "rounds": 30,
     },
     "table": {
-        "data": {"kind": "table", "clients": "clients.csv", "test": "test.csv", "intercept": True},
+        "data": {"kind": "table", "table": "clients.csv", "test": "test.csv", "intercept": True},
         "graph": {"edges": "edges.csv", "servers": ("relay",)},
         "objective": {"kind": "logistic"},
         "algorithm": {"tau": 0.1, "participants": 2},
@@ -79,13 +79,13 @@ CASES: dict[str, dict] = {
         "rounds": 3,
     },
     "by clients": {
-        "data": {"kind": "table", "clients": "clients.csv"},
+        "data": {"kind": "table", "table": "clients.csv"},
         "graph": {"edges": "edges.csv", "servers": ("relay",), "mixing": "clients"},
         "objective": {"kind": "logistic"},
         "algorithm": {"tau": 0.1, "participants": 2},
     },
     "uneven rows": {
-        "data": {"kind": "table", "clients": "uneven.csv"},
+        "data": {"kind": "table", "table": "uneven.csv"},
         "graph": {"kind": "ring"},
         "algorithm": {"tau": 0.1, "participants": 3},
     },

@@ -4,14 +4,14 @@ import sys
 
 import pytest
 
-from pgfl.simulate.communicator import ALONE
+from pgfl.simulate.communicator import SINGLE_PROCESS
 from tests.mpi.communicator_contract import CONTRACT
 from tests.mpi.rank_jobs import HERE, launch
 
 
 @pytest.mark.parametrize("rule", CONTRACT, ids=lambda rule: rule.__name__)
 def test_one_process_keeps_the_contract(rule):
-    rule(ALONE)
+    rule(SINGLE_PROCESS)
 
 
 @pytest.mark.parametrize("count", [1, 2, 3])

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from pgfl import experiment
-from pgfl.config import load, to_toml
+from pgfl.config import load_config, to_toml
 from pgfl.errors import ConfigError, MissingExtra
 from pgfl.results.folder import SUMMARY
 from pgfl.results.result import Result
-from pgfl.simulate.mpi import mpi_communicator
+from pgfl.simulate.mpi import communicator as mpi_communicator
 from tests.command_line import PGFL, finish, start, wait_for
 from tests.mpi.rank_cases import PRIVATE, config
 from tests.mpi.rank_jobs import HERE, MARK, MPIEXEC, YIELDING, kill_rank, launch, sentences
@@ -34,7 +34,7 @@ def assert_same_folder(result: Result, folder):
     for metric in result.metrics:
         np.testing.assert_array_equal(result.history[metric], other.history[metric], strict=True)
     for ours, theirs in zip(result.models, other.models, strict=True):
-        np.testing.assert_array_equal(ours.handed_out, theirs.handed_out, strict=True)
+        np.testing.assert_array_equal(ours.shareable_clients, theirs.shareable_clients, strict=True)
         np.testing.assert_array_equal(ours.servers[ours.present], theirs.servers, strict=True)
     for ours, theirs in zip(result.privacy, other.privacy, strict=True):
         np.testing.assert_array_equal(ours["rho"], theirs["rho"], strict=True)
@@ -141,7 +141,7 @@ def test_what_cannot_be_run_is_said_once(count, options, sentence, tmp_path):
 
 @pytest.mark.proof
 def test_a_run_that_diverges_ends_early_with_its_verdict(tmp_path):
-    diverging = ("--set", "algorithm.kind=fedavg", "--set", "algorithm.step=50")
+    diverging = ("--set", "algorithm.kind=fedavg", "--set", "algorithm.step_size=50")
     done = launch(2, *RUN, written(tmp_path, "ridge", rounds=200), "--out", tmp_path / "out", *diverging)
     assert done.returncode == 1
     assert json.loads(done.stdout)["verdict"]["kind"] == "diverging"
@@ -155,7 +155,7 @@ def test_a_run_that_diverges_ends_early_with_its_verdict(tmp_path):
 )
 def test_any_engine_runs_on_ranks_as_in_one_process(engine, tmp_path):
     path = written(tmp_path, "huber", engine="numpy" if engine == "numpy" else "numba")
-    alone = experiment.run(load(path))  # first, because both ranks would compile what this one keeps for them
+    alone = experiment.run(load_config(path))  # first, because both ranks would compile what this one keeps for them
     done = launch(2, *PGFL, "run", path, "--engine", engine, "--json", "--out", tmp_path / "out")
     assert done.returncode == 0, done.stderr
     assert_same_folder(alone, tmp_path / "out")
@@ -181,7 +181,7 @@ def test_a_run_of_one_process_does_not_silently_start_again_on_ranks(tmp_path):
 def test_data_that_one_rank_cannot_use_is_said_once(tmp_path):
     rows = [f"k{k},s{k},a,{'2' if k == 3 else k % 2},{k}" for k in range(4)]
     (tmp_path / "clients.csv").write_text("\n".join(["client,server,cluster,y,x", *rows]))
-    changes = {"data": {"kind": "table", "clients": "clients.csv"}, "graph": {"kind": "line"}}
+    changes = {"data": {"kind": "table", "table": "clients.csv"}, "graph": {"kind": "line"}}
     path = written(tmp_path, "ridge", objective={"kind": "logistic"}, metrics=("objective",), **changes)
     done = launch(3, *RUN, path, "--out", tmp_path / "out")
     assert done.returncode == 2

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pgfl.core.topology import Graph, complete, empty, grid, line, random_connected, ring, star
 from pgfl.errors import ConfigError
+from pgfl.federation.graphs import Graph, complete, empty, grid, line, random_connected, ring, star
 from pgfl.simulate.mpi.partition import SLACK, edges_between, partition
 
 GRAPHS = {

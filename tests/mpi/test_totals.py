@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from pgfl.data.synthetic import synthetic_regression
-from pgfl.simulate.communicator import Alone
-from pgfl.simulate.flat_layout import lay_out
+from pgfl.federation.synthetic import synthetic_regression
+from pgfl.simulate.communicator import SingleProcess
+from pgfl.simulate.layout import lay_out
 from pgfl.simulate.totals import Totals
 
 FEDERATIONS = [synthetic_regression(servers=4, clients_per_server=5, dimension=3, run=run) for run in range(3)]
@@ -18,16 +18,16 @@ ONE, ALL = lay_out(FEDERATIONS[:1]), lay_out(FEDERATIONS)
 numbers = st.floats(-1e100, 1e100, allow_subnormal=False)
 
 
-class OneOfTwo(Alone):
+class OneOfTwo(SingleProcess):
     """One of two processes, given what the other one contributes."""
 
     def __init__(self, largest, other=0.0):
         self._largest, self._other, self.added_up = largest, other, []
 
-    def largest(self, values):
+    def maximum(self, values):
         return np.maximum(values, self._largest)
 
-    def added(self, values):
+    def sum(self, values):
         if values.dtype.kind == "i":
             return values  # the number of clients is that of both
         self.added_up.append(values)

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from pgfl import experiment
-from pgfl.simulate.mpi import mpi_communicator
+from pgfl.simulate.mpi import communicator as mpi_communicator
 from tests.mpi.rank_cases import CASES, config
 
 

@@ -2,8 +2,8 @@
 
 import sys
 
-from pgfl.audit.cases import cases, deployed_cases
-from pgfl.audit.findings import attack
+from pgfl.lab.audit.cases import cases, deployed_cases
+from pgfl.lab.audit.findings import attack
 from tests.mutants.mutant import NOT_KEPT
 
 ALPHA = 1e-6  # so unlikely that no right mechanism fails here

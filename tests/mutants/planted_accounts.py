@@ -8,7 +8,7 @@ MOVED = "tests/simulate/test_moved_records.py::"
 RESUME = "tests/cli/test_resume_once.py::"
 FITS = "tests/sklearn/test_fits_account.py::"
 LEDGER = "tests/privacy/test_ledger.py::"
-STORE = "tests/deploy/test_store.py::"
+STORE = "tests/network/test_store.py::"
 
 OF_ACCOUNTS: tuple[Mutant, ...] = (
     Mutant(
@@ -210,7 +210,7 @@ OF_ACCOUNTS: tuple[Mutant, ...] = (
         "continuation-note-without-lock",
         "the note of where a run is continued is read and written without a lock",
         "Two that continue at once both go on.",
-        "continued_once:claim",
+        "results.state:claim",
         "fcntl.flock(stream, fcntl.LOCK_EX)",
         "",
         (RESUME + "test_a_claim_is_read_and_written_under_one_lock",),

@@ -7,10 +7,10 @@ from tests.mutants.mutant import Mutant
 LOOKS = "tests/privacy/test_mechanism.py::test_accounts_are_those_of_a_loop_that_looks_at_every_client_in_every_round"
 EVERY = "tests/privacy/test_account.py::test_every_charge_is_there_whenever_somebody_looks"
 INTERRUPTED = "tests/privacy/test_account.py::test_interrupted_while_it_adds_up_an_account_has_lost_nothing"
-RELEASES = "tests/simulate/test_numba_releases.py::"
+RELEASES = "tests/simulate/compiled/test_releases.py::"
 STREAMS = RELEASES + "test_numbers_that_are_drawn_where_they_are_needed_are_those_of_every_servers_stream"
 MEANS = RELEASES + "test_compiled_noise_of_means_is_the_plain_one_bit_by_bit"
-BYTES = "tests/simulate/test_numba_bytes.py::test_bytes_are_the_rows_and_never_more"
+BYTES = "tests/simulate/compiled/test_bytes.py::test_bytes_are_the_rows_and_never_more"
 
 CHARGES: tuple[Mutant, ...] = (
     Mutant(
@@ -35,7 +35,7 @@ CHARGES: tuple[Mutant, ...] = (
         "releases-not-added-up",
         "whoever counts releases misses those that were put off",
         "As above, for budgets in releases.",
-        "account:Account.releases",
+        "privacy.mechanism:Account.releases",
         "self._add_up()",
         "",
         (EVERY, LOOKS),
@@ -99,7 +99,7 @@ CHARGES: tuple[Mutant, ...] = (
         "the compiled release takes a σ of 0, and models that are not finite",
         "A model would leave without noise.",
         "release_and_average",
-        "len(sigma) == len(clients) == len(normals) and _all_fit(clients, sigma, model)",
+        "len(sigma) == len(clients) == len(normals) and _all_finite(clients, sigma, model)",
         "len(sigma) == len(clients) == len(normals)",
         (RELEASES + "test_what_the_plain_release_refuses_is_not_released",),
     ),
@@ -116,7 +116,7 @@ CHARGES: tuple[Mutant, ...] = (
         "compiled-noise-reused",
         "a compiled stream that is looked for within its block begins anew",
         "A resumed run draws noise again; two releases subtracted give the models' difference without it.",
-        "stand_before",
+        "seek",
         "while stream[WITHIN] < np.uint64(within):\n    draw_rest(stream, 0, out, rows)",
         "stream[WITHIN] = np.uint64(within)",
         (STREAMS,),
@@ -135,7 +135,7 @@ CHARGES: tuple[Mutant, ...] = (
         "the compiled release that draws takes a σ of 0, and models that are not finite",
         "A model would leave without noise.",
         "draw_release_and_average",
-        "not (len(sigma) == len(clients) and _all_fit(clients, sigma, model))",
+        "not (len(sigma) == len(clients) and _all_finite(clients, sigma, model))",
         "len(sigma) != len(clients)",
         (RELEASES + "test_nothing_is_drawn_for_a_release_that_is_refused",),
     ),

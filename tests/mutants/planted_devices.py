@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 
-ROUNDS = "tests/deploy/test_client_rounds.py::"
+ROUNDS = "tests/network/test_client_rounds.py::"
 NOISED = ROUNDS + "test_what_leaves_is_what_float_safe_noise_gave_for_the_sigma_that_is_paid"
 CALIBRATED = ROUNDS + "test_the_noise_is_calibrated_for_the_problem_that_is_solved"
 SLACK = ROUNDS + "test_the_lattice_of_the_noise_is_counted_in_the_sensitivity"
 ENDED = ROUNDS + "test_the_budget_ends_and_stays_ended"
 SAME_REFUSAL = ROUNDS + "test_refusals_are_the_same_bytes_whatever_the_data_is"
-ASSURED = "tests/core/test_assured.py::"
+ASSURED = "tests/algorithms/test_assured.py::"
 ACCURATE = ASSURED + "test_answers_are_as_accurate_as_promised_whatever_the_fast_solver_does"
 GRADIENT = ASSURED + "test_the_rounding_of_a_gradient_is_within_its_bound"
 ANY_ORDER = ASSURED + "test_the_bound_on_rounding_holds_in_whatever_order_a_library_adds"
 DESCENT = ASSURED + "test_rounding_of_gradient_steps_stays_within_what_is_promised"
 HUGE = "tests/privacy/test_hostile_messages.py::test_a_huge_model_is_refused_before_anything_is_released"
-ACCEPTANCE = "tests/deploy/test_acceptance.py::"
+ACCEPTANCE = "tests/network/test_acceptance.py::"
 WITHIN = ACCEPTANCE + "test_rows_and_labels_are_within_bounds_after_the_intercept_is_added"
-TABLE = "tests/deploy/test_client_data.py::test_csv_and_parquet_are_the_same_and_rows_are_clipped"
+TABLE = "tests/network/test_client_data.py::test_csv_and_parquet_are_the_same_and_rows_are_clipped"
 STREAM = "huber, scattered/deployed"
 
 NOISE = (
@@ -276,7 +276,7 @@ PROMISED = (
         "fedavg-rounding-uncounted",
         "FedAvg's Δ has no term for rounding",
         "Two worlds were 45,517 Δ apart.",
-        "_descent_sensitivity",
+        "GradientSteps.sensitivity",
         "2.0 * error",
         "0.0 * error",
         ("tests/privacy/test_sensitivity.py::test_rounding_widens_the_sensitivity_of_steps",),
@@ -310,7 +310,7 @@ ANSWERS = (
         "ClientRounds.answer",
         "return known.payload or decline(request.round, Refusal.LOST_ROUND)",
         "before, self.role.sent = self.role.state(), None\n"
-        "made = self.role.answer(request, lambda model: self.account.perturbed(known, model))\n"
+        "made = self.role.answer(request, lambda model: self.account.perturb(known, model))\n"
         "self.role.restore(before)\n"
         "return encode_answer(made, known.number)",
         (ROUNDS + "test_a_repeated_round_gets_the_same_bytes_whatever_comes_with_it",),
@@ -322,7 +322,7 @@ ANSWERS = (
         "Who can kill the client after it has sent gets one release after the other.",
         "ClientRounds.answer",
         "return known.payload or decline(request.round, Refusal.LOST_ROUND)",
-        "made = self.role.answer(request, lambda model: self.account.perturbed(known, model))\n"
+        "made = self.role.answer(request, lambda model: self.account.perturb(known, model))\n"
         "return known.payload or encode_answer(made, known.number)",
         (ROUNDS + "test_what_is_paid_stays_paid_whatever_happens_then",),
     ),
@@ -387,7 +387,7 @@ ANSWERS = (
         "self.rounds.welcomed(welcome.releases)",
         "",
         (
-            "tests/deploy/test_site_memory.py::"
+            "tests/network/test_site_memory.py::"
             "test_an_answer_that_is_not_accepted_is_remembered_and_an_older_ledger_stops",
         ),
     ),
@@ -423,7 +423,7 @@ ACCEPTED = (
         "device-rows-unclipped",
         "a device does not clip its rows",
         "Δ is no bound for longer rows.",
-        "client_samples:clipped",
+        "network.client.samples:clipped",
         "privacy.enabled and privacy.x_norm is not None",
         "False",
         (TABLE,),
@@ -433,7 +433,7 @@ ACCEPTED = (
         "device-labels-unclipped",
         "a device does not clip its labels",
         "Ridge's Δ is no bound for larger labels.",
-        "client_samples:clipped",
+        "network.client.samples:clipped",
         "privacy.enabled",
         "False",
         (TABLE,),
@@ -444,7 +444,7 @@ ACCEPTED = (
         "device-labels-without-a-bound",
         "a device clips labels only where a bound is stated",
         "A label of 10²⁰ shows in how a problem is solved.",
-        "client_samples:clipped",
+        "network.client.samples:clipped",
         "privacy.enabled",
         "privacy.enabled and privacy.y_bound",
         (WITHIN,),
@@ -473,7 +473,7 @@ ACCEPTED = (
         "a training for another task is refused by looking at the labels",
         "Asking for logistic regression tells whether a label is not 0 or 1.",
         "Participant._check",
-        "TASK_OF[kind] != self.settings.task",
+        "task_of(kind) != self.settings.task",
         "not training.build_objective(cluster).suitable(self.samples.targets).all()",
         (ACCEPTANCE + "test_another_task_is_refused_by_declarations_whatever_the_labels_are",),
     ),
@@ -509,7 +509,7 @@ ACCEPTED = (
         "device-damaged-pin-is-none",
         "a pinned training that cannot be read counts as none",
         "The next training, whatever it is, is pinned silently.",
-        "acceptance:_read",
+        "network.client.accounts:_read",
         "FileNotFoundError",
         "(FileNotFoundError, ValueError, KeyError)",
         (ACCEPTANCE + "test_a_damaged_pin_is_not_an_invitation",),

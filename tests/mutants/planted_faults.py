@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 
-ALIVE, COMMANDS = "tests/deploy/test_site_alive.py::", "tests/deploy/test_commands.py::"
+ALIVE, COMMANDS = "tests/network/test_site_alive.py::", "tests/network/test_commands.py::"
 
 FAULTS: tuple[Mutant, ...] = (
     Mutant(
@@ -14,22 +14,22 @@ FAULTS: tuple[Mutant, ...] = (
         "CONNECT_SECONDS",
         "20.0",
         "0.2",
-        ("tests/deploy/test_long_links.py",),
+        ("tests/network/test_long_links.py",),
     ),
     Mutant(
         "site-stop-ends-clients",
         "a site that is stopped tells its clients that training is over",
         "They end with exit code 0 and stay down.",
         "Site.stop",
-        "self.life.stop(reason)",
-        "self.clients.dismiss_all(reason)\n...",
+        "if not self._over.done():\n    self._over.set_result(reason)",
+        "self.sessions.dismiss_all(reason)\n...",
         (ALIVE + "test_a_site_that_is_stopped_is_not_the_end_of_training_and_its_clients_come_back",),
     ),
     Mutant(
         "end-untold",
         "a client that comes after the last round is not told that training is over",
         "It waits for ever.",
-        "SiteClients._stream_opened",
+        "ClientSessions._stream_opened",
         "self._rounds.phase is Phase.FINISHED",
         "False",
         (ALIVE + "test_a_client_that_was_away_when_training_ended_learns_so_when_it_returns",),
@@ -41,14 +41,14 @@ FAULTS: tuple[Mutant, ...] = (
         "SiteRounds._wait",
         "self._opened_at + self.timing.pace",
         "self._opened_at",
-        ("tests/deploy/test_rounds.py::test_a_round_takes_its_least_time",),
+        ("tests/network/test_rounds.py::test_a_round_takes_its_least_time",),
     ),
     Mutant(
         "changes-unacknowledged",
         "a running site does not acknowledge a change of members",
         "The operator who expels a client never learns whether it counts.",
         "Site._members_changed",
-        "self.store.acknowledge(self._coming.change, changed.round)",
+        "self.store.acknowledge(self._membership.change, changed.round)",
         "",
         (COMMANDS + "test_a_running_site_acknowledges_every_change_and_one_mistake_does_not_hold_up_the_others",),
     ),
@@ -56,10 +56,10 @@ FAULTS: tuple[Mutant, ...] = (
         "one-mistake-stops-all-changes",
         "a client in a cluster that is not trained holds up every change",
         "After a typo a running site ignores all changes, and an expelled client goes on.",
-        "Site._look_for_changes",
-        "members = Members(self.parts.clusters_of(coming), frozenset(coming.neighbours))",
+        "Site._poll_membership",
+        "members = Members(self.state.clusters_of(coming), frozenset(coming.neighbours))",
         "clusters = {name: client.cluster for name, client in coming.clients.items()}\n"
-        "if not set(clusters.values()) <= set(self.parts.training.clusters):\n"
+        "if not set(clusters.values()) <= set(self.state.training.clusters):\n"
         "    return\n"
         "members = Members(clusters, frozenset(coming.neighbours))",
         (COMMANDS + "test_a_running_site_acknowledges_every_change_and_one_mistake_does_not_hold_up_the_others",),
@@ -68,10 +68,10 @@ FAULTS: tuple[Mutant, ...] = (
         "context-per-connection",
         "every connection to a site gets a TLS context of its own",
         "Strangers fill the memory.",
-        "SitePort.tls",
+        "Port.tls",
         "self._tls is None or self._tls[0] != trusted",
         "True",
-        ("tests/deploy/test_peers.py::test_one_context_serves_all_connections_until_the_links_change",),
+        ("tests/network/test_peers.py::test_one_context_serves_all_connections_until_the_links_change",),
     ),
     Mutant(
         "live-file-trusted",
@@ -89,16 +89,16 @@ FAULTS: tuple[Mutant, ...] = (
         "SiteStore.__init__",
         "os.chmod(path, 0o600)",
         "os.chmod(path, 0o644)",
-        ("tests/deploy/test_store.py::test_only_the_owner_can_read_what_a_site_keeps",),
+        ("tests/network/test_store.py::test_only_the_owner_can_read_what_a_site_keeps",),
     ),
     Mutant(
         "log-flooded",
         "a line that others cause is logged every time",
         "Duplicates write 235 KB of log a second.",
-        "SparingLog.warning",
-        "about in self._last and now - self._last[about] < AGAIN_SECONDS",
+        "RateLimitedLogger.warning",
+        "about in self._last and now - self._last[about] < INTERVAL_SECONDS",
         "False",
-        ("tests/deploy/test_sparing_log.py",),
+        ("tests/network/test_rate_limited_logger.py",),
     ),
     Mutant(
         "phase-untold",
@@ -107,6 +107,6 @@ FAULTS: tuple[Mutant, ...] = (
         "_metrics",
         "tuple(Phase)",
         "tuple(phase for phase in Phase if phase is not Phase.UNMASKING)",
-        ("tests/deploy/test_metrics.py",),
+        ("tests/network/test_metrics.py",),
     ),
 )

@@ -77,7 +77,7 @@ LATER: tuple[Mutant, ...] = (
         "longer-target",
         "the schedule of a target goes on past its end",
         "A spent target is spent again.",
-        "carried_budget:_longer",
+        "privacy.carried:_longer",
         "if budget.rho_budget is not None or budget.last is None:\n"
         "    return budget\n"
         "return replace(budget, last=max(budget.last, rounds))",
@@ -97,7 +97,7 @@ LATER: tuple[Mutant, ...] = (
         "continuation-of-a-copy",
         "a float-safe run is continued once more from a copy of its folder",
         "As above.",
-        "continued_once:claim",
+        "results.state:claim",
         '(folder / NOTE, path_for("continued", folder / STATE))',
         "(folder / NOTE,)",
         (SLIPS + "test_a_copy_of_a_folder_is_not_continued_beside_it",),

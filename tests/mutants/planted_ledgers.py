@@ -8,8 +8,8 @@ TESTS = "tests/privacy/test_ledger.py::"
 SPENT = TESTS + "test_past_the_budget_nothing_is_drawn_or_written_and_retries_still_work"
 FOLLOWS = TESTS + "test_a_release_follows_the_policy_by_release_number"
 INFINITE = TESTS + "test_a_release_without_noise_makes_it_infinite_for_good"
-MEMORY = "tests/deploy/test_site_memory.py::"
-STORE = "tests/deploy/test_store.py::test_the_largest_release_number_is_remembered_whatever_became_of_it"
+MEMORY = "tests/network/test_site_memory.py::"
+STORE = "tests/network/test_store.py::test_the_largest_release_number_is_remembered_whatever_became_of_it"
 
 LEDGERS: tuple[Mutant, ...] = (
     Mutant(
@@ -179,7 +179,7 @@ LEDGERS: tuple[Mutant, ...] = (
         "lost-ledger-is-new",
         "a ledger that is gone is begun anew although its anchor is there",
         "Who removes the file has a whole budget again.",
-        "ledger:_begin",
+        "privacy.ledger.ledger:_begin",
         "(noted is not None and noted.releases) or ledger_file.log_size(path)",
         "False",
         (TESTS + "test_a_ledger_that_is_gone_is_not_begun_anew",),
@@ -276,8 +276,8 @@ LEDGERS: tuple[Mutant, ...] = (
         "site-ignores-a-hello",
         "a site does not remember what a client says of itself when it comes",
         "An answer that was lost on the way is known to nobody but the client.",
-        "SiteClients._authenticate",
-        "self._store.saw_release(client, hello.releases)",
+        "ClientSessions._authenticate",
+        "self._store.record_release(client, hello.releases)",
         "",
         (MEMORY + "test_what_a_client_reports_in_its_hello_is_remembered",),
     ),

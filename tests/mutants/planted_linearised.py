@@ -15,12 +15,13 @@ HOSTILE = (
     "test_a_linearised_step_of_ridge_starts_inside_the_ball_whatever_the_model_is"
 )
 LONG = "tests/privacy/test_hostile_messages.py::test_a_huge_model_is_refused_by_a_linearised_step"
-PROMISED = "tests/core/test_assured.py::test_rounding_of_a_linearised_step_stays_within_what_is_promised"
+PROMISED = "tests/algorithms/test_assured.py::test_rounding_of_a_linearised_step_stays_within_what_is_promised"
 BY_RECORDS = "tests/simulate/test_full_records.py::test_engines_and_devices_take_the_same_steps"
 RECORDED = (
-    "tests/simulate/test_numba_engine.py::test_linearised_steps_agree_in_every_shape_with_scheduling_noise_and_threads"
+    "tests/simulate/compiled/test_engine.py::"
+    "test_linearised_steps_agree_in_every_shape_with_scheduling_noise_and_threads"
 )
-IN_REGISTERS = "tests/simulate/test_numba_gradients.py::test_steps_in_registers_are_plain_ones"
+IN_REGISTERS = "tests/simulate/compiled/test_gradients.py::test_steps_in_registers_are_plain_ones"
 OF_RIDGE = "ridge, bounded, linearised"
 
 LINEARISED: tuple[Mutant, ...] = (
@@ -28,8 +29,8 @@ LINEARISED: tuple[Mutant, ...] = (
         "linearised-without-rho",
         "the Δ of a linearised step forgets its length 1/ρ",
         "With ρ below 1 a release moves further than its noise hides.",
-        "_linearised_sensitivity",
-        "change * eq.linearised_reach(rule.rho)",
+        "LinearisedStep.sensitivity",
+        "change * eq.linearised_reach(self.rho)",
         "change",
         (SEARCH,),
     ),
@@ -37,9 +38,9 @@ LINEARISED: tuple[Mutant, ...] = (
         "linearised-m-for-rho",
         "the Δ of a linearised step has m = ρ + 2λ/|C_s| in the place of ρ",
         "The regulariser does not shorten the step; with a large λ the noise is far too small.",
-        "_unclipped_sensitivity",
-        "_linearised_sensitivity(objective, rule, bounds, counts, tolerance)",
-        "_solution_sensitivity(objective, bounds, counts, modulus, tolerance)",
+        "LinearisedStep.sensitivity",
+        "eq.linearised_reach(self.rho)",
+        "eq.primal_reach(np.asarray(modulus))",
         (SEARCH,),
         ("huber, scattered, linearised/deployed",),
     ),
@@ -47,7 +48,7 @@ LINEARISED: tuple[Mutant, ...] = (
         "linearised-rounding-uncounted",
         "the Δ of a linearised step has no term for rounding",
         "Two worlds may end further apart than Δ.",
-        "_linearised_sensitivity",
+        "LinearisedStep.sensitivity",
         "2.0 * error",
         "0.0 * error",
         (WIDENED,),
@@ -123,18 +124,18 @@ LINEARISED: tuple[Mutant, ...] = (
         "the compiled kernels take norm-constrained ridge for plain ridge",
         "They know no projection.",
         "_settings",
-        "KINDS.get(type(objective), -1) if free else -1",
-        "KINDS.get(type(objective), -1)",
-        ("tests/simulate/test_numba_engine.py::test_what_the_kernels_do_not_know_is_computed_all_the_same",),
+        "compiled_form(objective) if objective.domain is None else None",
+        "compiled_form(objective)",
+        ("tests/simulate/compiled/test_engine.py::test_what_the_kernels_do_not_know_is_computed_all_the_same",),
     ),
     Mutant(
         "linearised-regulariser-forgotten",
         "the compiled linearised step has no regulariser",
         "The model that is released is not that of the equations.",
-        "numba_gradients:_kept",
+        "simulate.compiled.gradients:_kept",
         "1.0 - reach * problems.ridge_penalty[k]",
         "1.0",
-        ("tests/simulate/test_numba_engine.py::test_linearised_steps_agree_with_plain_loops",),
+        ("tests/simulate/compiled/test_engine.py::test_linearised_steps_agree_with_plain_loops",),
     ),
     Mutant(
         "linearised-gradients-not-averaged",
@@ -150,7 +151,7 @@ LINEARISED: tuple[Mutant, ...] = (
         "the compiled step in registers counts the numbers twice that two registers share",
         "The gradient is taken at another margin than the model's.",
         "gradient_phase_in_registers",
-        "without_repeats(new, dimension)",
+        "zero_repeats(new, dimension)",
         "new",
         (IN_REGISTERS,),
     ),
@@ -158,7 +159,7 @@ LINEARISED: tuple[Mutant, ...] = (
         "linearised-clean-sum",
         "the compiled linearised step adds clean models to the sum of released ones",
         "The servers' models are not functions of the releases.",
-        "FastEngine.client_phase",
+        "CompiledEngine.client_phase",
         "compiled.sum_contributions(part.flat, bounds, state.released, state.dual, means)",
         "compiled.sum_contributions(part.flat, bounds, state.model, state.dual, means)",
         (RECORDED,),
@@ -167,8 +168,8 @@ LINEARISED: tuple[Mutant, ...] = (
         "several-steps-without-convexity",
         "FedAvg takes several steps on a loss that is not convex and counts them as if they could not spread",
         "Two worlds drift apart faster than the sum of the steps.",
-        "_descent_sensitivity",
-        "not objective.convex and rule.local_steps > 1",
+        "GradientSteps.sensitivity",
+        "not objective.convex and self.local_steps > 1",
         "False",
         ("tests/privacy/test_sensitivity.py::test_several_steps_on_a_loss_that_is_not_convex_are_refused",),
     ),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.mutants.mutant import Mutant
 
 LIES = "tests/masking/test_lying_servers.py::"
-FAULTS = "tests/deploy/test_masked_faults.py::"
+FAULTS = "tests/network/test_masked_faults.py::"
 NOISE = "tests/masking/test_masks_and_noise.py::"
 WORLDS = (
     "tests/privacy/test_two_worlds_of_masks.py::"
@@ -191,7 +191,7 @@ MASKS: tuple[Mutant, ...] = (
         "a client that is listed twice counts twice",
         "One client is a group.",
         "Demands.check",
-        "insist(len(set(terms.invited)) == len(terms.invited), Reason.REPEATED)",
+        "require(len(set(terms.invited)) == len(terms.invited), Reason.REPEATED)",
         "",
         (BELOW,),
     ),
@@ -209,7 +209,7 @@ MASKS: tuple[Mutant, ...] = (
         "announced keys need not be signed by a client of the roster",
         "A server invents all other participants.",
         "Batch._check",
-        "insist(roster.signed_by(each.name, each.signature, each.digest), Reason.STRANGER)",
+        "require(roster.signed_by(each.name, each.signature, each.digest), Reason.STRANGER)",
         "",
         (LIES + "test_invented_participants_are_refused",),
     ),
@@ -281,7 +281,7 @@ MASKS: tuple[Mutant, ...] = (
         "a client takes part in a sum that could pass the modulus",
         "A sum that wraps is a wrong model, and nobody notices.",
         "Demands.check",
-        "insist(most < LARGEST_SUM, Reason.WOULD_WRAP)",
+        "require(most < LARGEST_SUM, Reason.WOULD_WRAP)",
         "",
         (BELOW,),
     ),
@@ -318,7 +318,7 @@ MASKS: tuple[Mutant, ...] = (
         "a cohort may have one key twice",
         "As above, if keys of masks did not depend on whose they are.",
         "Batch._check",
-        "insist(not cohort.copied, Reason.COPIED)",
+        "require(not cohort.copied, Reason.COPIED)",
         "",
         (LIES + "test_a_cohort_in_which_a_key_is_copied_is_refused",),
     ),
@@ -326,7 +326,7 @@ MASKS: tuple[Mutant, ...] = (
         "masked-site-vouches",
         "a site may be the steward of a roster",
         "It invents participants.",
-        "_insist_on_others",
+        "_check_not_site_key",
         "vouching is not None",
         "vouching is None",
         (LIES + "test_a_site_neither_vouches_for_participants_nor_is_one",),
@@ -335,7 +335,7 @@ MASKS: tuple[Mutant, ...] = (
         "masked-site-takes-part",
         "a roster may list the site's own key",
         "It is one of the participants that hide the others.",
-        "_insist_on_others",
+        "_check_not_site_key",
         "roster.keys.values()",
         "roster.keys",
         (LIES + "test_a_site_neither_vouches_for_participants_nor_is_one",),
@@ -345,7 +345,7 @@ MASKS: tuple[Mutant, ...] = (
         "a client contributes with members that have sealed nothing for its cohort",
         "A site shows announcements again whose keys it has opened, and forges vectors without noise.",
         "Member.check",
-        "insist(self._batches[batch].sealed_by >= set(terms.invited) - {self.name}, Reason.UNSHARED)",
+        "require(self._batches[batch].sealed_by >= set(terms.invited) - {self.name}, Reason.UNSHARED)",
         "",
         (
             REPLAYED,
@@ -432,7 +432,7 @@ MASKS: tuple[Mutant, ...] = (
         "the colluders of a round need not be those of its cohort",
         "Shares open with fewer holders than the round's threshold says.",
         "Member.check",
-        "insist(terms.colluders == cohort.colluders, Reason.OTHER_VIEW)",
+        "require(terms.colluders == cohort.colluders, Reason.OTHER_VIEW)",
         "",
         (BELOW,),
     ),
@@ -468,7 +468,7 @@ MASKS: tuple[Mutant, ...] = (
         "a site checks a wrong signature again that a client repeats",
         "One client keeps it busy: a signature takes a millisecond.",
         "MaskedPairs._announced",
-        "gathered.without(client)",
+        "gathered.exclude(client)",
         "",
         (FAULTS + "test_keys_without_a_good_signature_are_checked_once_and_the_others_go_on",),
     ),

@@ -7,11 +7,11 @@ from tests.mutants.mutant import Mutant
 RANDOM, LOCKS = "tests/test_secrets.py::", "tests/test_locks.py::"
 GUARD, STORE, MEMORY = (
     "tests/studio/test_guard.py::",
-    "tests/deploy/test_store.py::",
-    "tests/deploy/test_site_memory.py::",
+    "tests/network/test_store.py::",
+    "tests/network/test_site_memory.py::",
 )
-CONNECTION, ADDRESSES = "tests/deploy/test_frame_connection.py::", "tests/deploy/test_address_limits.py::"
-DAMAGED = "tests/deploy/test_damaged_ledger.py::"
+CONNECTION, ADDRESSES = "tests/network/test_frame_connection.py::", "tests/network/test_address_limits.py::"
+DAMAGED = "tests/network/test_damaged_ledger.py::"
 DRAWS = RANDOM + "test_thousands_of_draws_are_distinct_and_uniform_in_every_byte"
 BITS = RANDOM + "test_every_bit_of_the_systems_randomness_changes_the_secret"
 
@@ -39,7 +39,7 @@ SECRETS = (
         "challenge-other-than-sent",
         "another challenge is sent than is checked",
         "Nobody can prove who it is, or everybody.",
-        "_ClientStream.opened",
+        "_ClientStream.on_open",
         "self._nonce",
         "secrets.token_bytes(32)",
         (DRAWS,),
@@ -141,8 +141,8 @@ SECRETS = (
         "threads that draw noise share what they keep without a lock",
         "A round gets the noise of another.",
         "ServerNormals.__call__",
-        "with self._lock:\n    drawn = self._of_round(block, within, dimension)",
-        "if True:\n    drawn = self._of_round(block, within, dimension)",
+        "with self._lock:\n    drawn = self._draw_round(block, within, dimension)",
+        "if True:\n    drawn = self._draw_round(block, within, dimension)",
         (LOCKS + "test_threads_that_draw_different_rounds_get_the_numbers_of_their_own",),
     ),
     Mutant(
@@ -158,7 +158,7 @@ SECRETS = (
         "kernels-unlocked",
         "workers compile kernels at the same time",
         "Each compiles all of them, and the page waits.",
-        "kernels:load",
+        "studio.workers:load",
         "with one_at_a_time:\n"
         "    for kind in _KINDS:\n"
         "        run(parse({'rounds': 2, 'metrics': ['nmsd'], 'engine': 'numba', 'data': _TINY, **kind}))",
@@ -179,7 +179,7 @@ SECRETS = (
     ),
     Mutant(
         "last-reason-wins",
-        "the last reason to hang up is told instead of the first",
+        "the last reason for closing is recorded instead of the first",
         "A stranger's frame of 4 GiB is logged as a slow line.",
         "FrameConnection._give_up",
         "if not self._closing:\n    self._why = why",
@@ -191,8 +191,8 @@ SECRETS = (
         "what the other end said last is not read if a write fails first",
         "A refused certificate is logged as a break.",
         "FrameConnection.connection_lost",
-        "self._last_words() or (HUNG_UP if self.frames.ready else _EARLY)",
-        "HUNG_UP if self.frames.ready else _EARLY",
+        "self._tls_alert() or (PEER_DISCONNECTED if self.frames.ready else _EARLY)",
+        "PEER_DISCONNECTED if self.frames.ready else _EARLY",
         (CONNECTION + "test_what_the_other_end_said_last_is_read_even_if_a_write_fails_first",),
     ),
     Mutant(
@@ -227,7 +227,7 @@ SECRETS = (
         "status-unverified",
         "the status of a client shows figures that were not verified",
         "A damaged account looks like one with budget left.",
-        "client:status",
+        "cli.client:status",
         "ledger.verify()",
         "",
         (DAMAGED + "test_a_changed_figure_is_not_shown_as_the_account",),

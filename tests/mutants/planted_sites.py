@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 
-ROUNDS = "tests/deploy/test_rounds.py::"
-STORE = "tests/deploy/test_store.py::"
-BOUNDS = "tests/deploy/test_public_bounds.py::"
+ROUNDS = "tests/network/test_rounds.py::"
+STORE = "tests/network/test_store.py::"
+BOUNDS = "tests/network/test_public_bounds.py::"
 
 SITES: tuple[Mutant, ...] = (
     Mutant(
@@ -14,7 +14,7 @@ SITES: tuple[Mutant, ...] = (
         "a site opens rounds without a quorum",
         "A site that was cut off spent two thirds of its clients' releases alone.",
         "SiteRounds._wait",
-        "if self.missing:\n    return self._alone(now)",
+        "if self.missing:\n    return self._wait_or_give_up(now)",
         "",
         (
             ROUNDS + "test_by_default_a_site_that_is_cut_off_spends_nothing_alone",
@@ -64,25 +64,25 @@ SITES: tuple[Mutant, ...] = (
         "claimed-round-answered",
         "a client answers a round beyond the last of its training",
         "A site that claims round 2⁵³ − 1 locks the client out of all others.",
-        "ClientRounds.turned_down",
+        "ClientRounds.rejection_by_round",
         "self.last_round is not None and request.round > self.last_round",
         "False",
-        ("tests/deploy/test_client_rounds.py::test_a_claimed_round_beyond_the_last_is_declined_and_locks_nobody_out",),
+        ("tests/network/test_client_rounds.py::test_a_claimed_round_beyond_the_last_is_declined_and_locks_nobody_out",),
     ),
     Mutant(
         "answers-unclipped",
         "what a client contributes is not clipped to the public ball",
         "One client moves the model as far as the refusal allows, round after round.",
         "SiteRole._bounded",
-        "ball.clipped(answer.model)",
-        "answer.model",
+        "replace(answer, model=ball.clipped(answer.model), dual=self._dual(client))",
+        "replace(answer, dual=self._dual(client))",
         (BOUNDS + "test_a_lie_within_the_refusal_is_clipped_to_the_ball_and_its_harm_is_bounded_by_the_radius",),
     ),
     Mutant(
         "answers-not-refused",
         "an answer far outside of the public ball is not refused",
         "Nobody learns who lies.",
-        "site_role:SiteRole.judge",
+        "network.site.role:SiteRole.judge",
         "far <= self.bound.refuse",
         "True",
         (BOUNDS + "test_an_answer_of_norm_900_million_is_refused_and_named_and_hurts_nobody",),
@@ -91,7 +91,7 @@ SITES: tuple[Mutant, ...] = (
         "dual-of-the-message",
         "a site takes the centre of the ball from the dual in the message",
         "A liar chooses the centre, and its ball is anywhere.",
-        "site_role:SiteRole.judge",
+        "network.site.role:SiteRole.judge",
         "if not np.allclose(answer.dual, self._dual(client), rtol=1e-09, atol=1e-09):\n"
         "    self._restart_dual(client)\n"
         "    return 'its dual does not follow from its answers; it begins anew'",
@@ -114,7 +114,7 @@ SITES: tuple[Mutant, ...] = (
         "rollback-keeps-duals",
         "duals survive a rollback",
         "They belong to the models that were taken back, and bring the poison along.",
-        "site_role:SiteRole.roll_back",
+        "network.site.role:SiteRole.roll_back",
         "round + 1",
         "0",
         (BOUNDS + "test_a_rollback_takes_models_back_and_duals_begin_anew_while_rounds_go_on",),

@@ -8,8 +8,8 @@ RULES = "tests/privacy/test_rules.py::"
 WRONG = RULES + "test_a_wrong_value_is_refused_by_config_and_class_with_its_name"
 OWN = RULES + "test_data_of_ones_own_gets_float_safe_noise_unless_seeded_noise_is_asked_for"
 RUN = "tests/cli/test_private_run.py::"
-DECLARED = "tests/data/test_declared.py::"
-DECLARATIONS = "tests/core/test_declarations.py::"
+DECLARED = "tests/federation/test_declared.py::"
+DECLARATIONS = "tests/algorithms/test_declarations.py::"
 LEAKS = "tests/privacy/test_leaks.py::"
 
 SLIPS: tuple[Mutant, ...] = (
@@ -33,7 +33,7 @@ SLIPS: tuple[Mutant, ...] = (
         "False",
         (
             "tests/privacy/test_noise.py::test_a_device_can_refuse_before_it_charges",
-            "tests/deploy/test_client_rounds.py::test_noise_finer_than_the_lattice_is_refused_before_it_is_charged",
+            "tests/network/test_client_rounds.py::test_noise_finer_than_the_lattice_is_refused_before_it_is_charged",
         ),
     ),
     Mutant(
@@ -79,7 +79,7 @@ SLIPS: tuple[Mutant, ...] = (
         "PrivacySettings._on_where_a_level_is_stated",
         '{"enabled": True, **values}',
         "values",
-        ("tests/deploy/test_settings.py::test_a_stated_budget_is_on_unless_the_owner_switches_it_off",),
+        ("tests/network/test_settings.py::test_a_stated_budget_is_on_unless_the_owner_switches_it_off",),
     ),
     Mutant(
         "off-without-a-word",
@@ -90,7 +90,7 @@ SLIPS: tuple[Mutant, ...] = (
         "True",
         (
             RUN + "test_privacy_that_is_off_although_a_budget_is_written_is_said_everywhere",
-            "tests/deploy/test_settings.py::test_a_client_that_joins_without_its_written_budget_is_told",
+            "tests/network/test_settings.py::test_a_client_that_joins_without_its_written_budget_is_told",
         ),
     ),
     Mutant(
@@ -107,7 +107,7 @@ SLIPS: tuple[Mutant, ...] = (
         "a run on a table of one's own draws seeded noise",
         "As above.",
         "_with_noise",
-        '"secure" if own else "seeded"',
+        '"secure" if _own_records(about) else "seeded"',
         '"seeded"',
         (RUN + "test_a_written_budget_is_kept_and_its_noise_is_float_safe_on_a_table",),
     ),
@@ -189,7 +189,7 @@ SLIPS: tuple[Mutant, ...] = (
         "clients-named-under-privacy",
         "every client's own figure on its held-out rows is written, with its name",
         "They are exact functions of a few records of a person who is named.",
-        "_Trained._measure",
+        "_ResultBuilder._measure",
         "None if simulator.plan else self.client_ids",
         "self.client_ids",
         ("tests/simulate/test_held_out.py::test_with_privacy_the_models_that_clients_receive_are_measured",),

@@ -5,11 +5,11 @@ from __future__ import annotations
 from tests.mutants.mutant import Mutant
 
 HELD_OUT = "tests/simulate/test_held_out.py::"
-MEASURES = "tests/core/test_measures.py::"
+MEASURES = "tests/algorithms/test_measures.py::"
 MODEL = "tests/results/test_model.py::"
 MONITOR = "tests/simulate/test_monitor.py::"
 DROWNED = "tests/simulate/test_drowned.py::"
-DECLARED = "tests/data/test_declared.py::"
+DECLARED = "tests/federation/test_declared.py::"
 RUN = "tests/cli/test_run.py::"
 FOUND = "tests/test_found_once.py::"
 MISTAKE = "tests/test_python_mistakes.py::test_a_mistake_is_answered_in_one_sentence"
@@ -22,8 +22,8 @@ TABLES: tuple[Mutant, ...] = (
         "a regression is measured by the sign of its predictions",
         "Any regression with a test table had an accuracy of 100 %; its R² was −59,543.",
         "of_task",
-        'REGRESSION if task == "regression" else CLASSIFICATION',
-        "CLASSIFICATION",
+        "task in MEASURES[name].tasks",
+        '"classification" in MEASURES[name].tasks',
         (
             HELD_OUT + "test_no_accuracy_of_a_regression_and_no_r2_of_a_classification",
             FOUND + "test_the_files_of_a_run_name_the_measures_of_its_task",
@@ -63,7 +63,7 @@ TABLES: tuple[Mutant, ...] = (
         "baseline-of-zero",
         "the trivial prediction of a regression is 0 instead of the mean",
         "A useless model looks better than the baseline.",
-        "baseline",
+        "_of_mean",
         "np.full((len(targets), 1), targets.mean(dtype=np.float64))",
         "np.zeros((len(targets), 1))",
         (MEASURES + "test_baselines_are_the_mean_the_majority_and_the_shares",),
@@ -111,7 +111,7 @@ TABLES: tuple[Mutant, ...] = (
     Mutant(
         "prediction-without-the-intercept",
         "a prediction forgets the intercept of a table",
-        "read_federation(intercept=True), train, predict failed where the command line worked.",
+        "Federation.read(intercept=True), train, predict failed where the command line worked.",
         "RowEncoding.encode",
         "[*parts, np.ones((len(rows), 1))] if self.intercept else parts",
         "parts",
@@ -141,7 +141,7 @@ TABLES: tuple[Mutant, ...] = (
         "False",
         (
             MODEL + "test_a_missing_or_unknown_column_is_refused_by_name",
-            "tests/data/test_rows.py::test_missing_and_unknown_columns_are_refused_by_name",
+            "tests/federation/test_rows.py::test_missing_and_unknown_columns_are_refused_by_name",
         ),
     ),
     Mutant(
@@ -158,7 +158,7 @@ TABLES: tuple[Mutant, ...] = (
         "divergence-plays-on",
         "a run that diverges is played to its end",
         "The objective was 1e16 and the exit code 0.",
-        "Monitor._look_for_end",
+        "Monitor._check_end",
         'simulator.end("diverging")',
         "pass",
         (MONITOR + "test_a_diverging_run_is_stopped_early_and_leaves_a_result",),

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 
-FRAMES = "tests/deploy/test_tls_frames.py::"
-CONNECTION = "tests/deploy/test_frame_connection.py::"
-STREAMS, PEERS = "tests/deploy/test_streams.py::", "tests/deploy/test_peers.py::"
+FRAMES = "tests/network/test_tls_frames.py::"
+CONNECTION = "tests/network/test_frame_connection.py::"
+STREAMS, PEERS = "tests/network/test_streams.py::", "tests/network/test_peers.py::"
 
 TRANSPORT = (
     # --- who is spoken to ---------------------------------------------------------------------------------------------
@@ -14,7 +14,7 @@ TRANSPORT = (
         "pin-unchecked",
         "a site publishes to whoever answers",
         "Anyone on the way takes part as its neighbour.",
-        "calling",
+        "client_context",
         "_trust(context, pinned)",
         "context.check_hostname, context.verify_mode = False, ssl.CERT_NONE",
         (FRAMES + "test_a_site_that_shows_another_certificate_of_its_name_is_refused_and_told_why",),
@@ -39,7 +39,7 @@ TRANSPORT = (
         'self._write(coming, "")',
         "",
         (
-            "tests/deploy/test_rotation.py::"
+            "tests/network/test_rotation.py::"
             "test_a_client_accepts_the_next_fingerprint_beside_the_present_until_it_is_shown",
         ),
     ),
@@ -47,7 +47,7 @@ TRANSPORT = (
         "name-unchecked",
         "the name in a pinned certificate is not compared",
         "A certificate that is trusted as one site's is taken for another's.",
-        "calling",
+        "client_context",
         "_trust(context, pinned)",
         "...\ncontext.check_hostname = False",
         (FRAMES + "test_a_site_is_refused_under_another_name",),
@@ -56,8 +56,8 @@ TRANSPORT = (
         "callers-unchecked",
         "a neighbour need not show a certificate",
         "Strangers get as far as the frames of neighbours.",
-        "_Visitor.opened",
-        "connection.frames.certificate is not None",
+        "_InboundConnection.on_open",
+        "connection.certificate is not None",
         "True",
         (PEERS + "test_a_caller_without_a_certificate_is_no_neighbour",),
     ),
@@ -74,7 +74,7 @@ TRANSPORT = (
         "sessions-resumed",
         "a site hands out tickets to resume sessions",
         "A caller comes back without showing a certificate that may have been taken from the list meanwhile.",
-        "listening",
+        "server_context",
         "context.num_tickets = 0",
         "",
         (FRAMES + "test_no_session_is_ever_resumed",),
@@ -101,10 +101,10 @@ TRANSPORT = (
         "certificate-not-renewed",
         "a site that was given a new certificate shows the old one until it is restarted",
         "Clients that trust the new one only are locked out.",
-        "Site._look_for_certificate",
+        "Site._poll_certificate",
         "self.port.renew()",
         "",
-        ("tests/deploy/test_rotation.py::test_a_site_and_a_client_rotate_while_training_runs",),
+        ("tests/network/test_rotation.py::test_a_site_and_a_client_rotate_while_training_runs",),
     ),
     Mutant(
         "second-stream-beside-the-first",
@@ -129,7 +129,7 @@ TRANSPORT = (
         "strangers-send-much",
         "one who has not said hello may send a frame as long as a client's",
         "A thousand strangers fill the memory.",
-        "SitePort.start",
+        "Port.first_bytes",
         "_FIRST_BYTES",
         "self.frame_bytes",
         (STREAMS + "test_a_stranger_may_send_no_more_than_a_hello",),
@@ -139,7 +139,7 @@ TRANSPORT = (
         "any number of frames waits for an end that does not read",
         "One stuck client fills the memory of its site.",
         "FrameConnection.pause_writing",
-        'self._give_up("it does not take what it is sent")',
+        'self._give_up("it does not read what it is sent")',
         "pass",
         (CONNECTION + "test_who_takes_nothing_of_much_is_hung_up_on_and_holds_nobody_up",),
     ),
@@ -171,7 +171,7 @@ TRANSPORT = (
         "hello-awaited-for-ever",
         "one who never says hello is waited for",
         "Strangers take all connections of their address.",
-        "_ClientStream.opened",
+        "_ClientStream.on_open",
         'asyncio.get_running_loop().call_later(_HELLO_SECONDS, self._refuse, "no hello came")',
         'asyncio.get_running_loop().call_later(10**6 * _HELLO_SECONDS, self._refuse, "no hello came")',
         (STREAMS + "test_who_does_not_say_hello_is_told_so_and_hung_up_on",),
@@ -180,7 +180,7 @@ TRANSPORT = (
         "silence-unnoticed",
         "an end that says nothing is taken to be there",
         "A machine that vanished stays connected for ever, and is asked in every round.",
-        "FrameConnection._beat",
+        "FrameConnection._send_heartbeat",
         "left <= 0.0",
         "False",
         (
@@ -191,19 +191,19 @@ TRANSPORT = (
     ),
     Mutant(
         "stuck-for-ever",
-        "an end that takes nothing is waited for as long as it gives signs of life",
+        "an end that takes nothing is waited for as long as it sends heartbeats",
         "What it was sent waits until the outbox is full, for days perhaps.",
-        "FrameConnection._beat",
-        "min(self._heard, self._moved)",
-        "self._heard",
+        "FrameConnection._send_heartbeat",
+        "min(self._received, self._moved)",
+        "self._received",
         (CONNECTION + "test_who_takes_nothing_of_little_is_hung_up_on_in_time",),
     ),
     Mutant(
         "slow-taken-for-stuck",
-        "an end that takes little at a time is hung up on",
+        "an end that takes little at a time is disconnected",
         "Models never get through a slow link.",
-        "FrameConnection._beat",
-        "not waiting or self._sent - waiting > self._gone",
+        "FrameConnection._send_heartbeat",
+        "not waiting or self._sent - waiting > self._written",
         "not waiting",
         (CONNECTION + "test_who_takes_much_slowly_is_waited_for",),
     ),
@@ -211,8 +211,8 @@ TRANSPORT = (
         "site-without-signs-of-life",
         "a site says nothing between rounds",
         "Clients leave a site that waits for its neighbours.",
-        "FrameConnection._beat",
-        "self.send(SIGN_OF_LIFE)",
+        "FrameConnection._send_heartbeat",
+        "self.send(HEARTBEAT)",
         "",
         (
             CONNECTION + "test_ends_that_say_nothing_stay_connected_by_signs_of_life",
@@ -223,7 +223,7 @@ TRANSPORT = (
         "busy-client-reads-on",
         "a client keeps all that its site sends while it computes",
         "A site fills the memory of its clients.",
-        "_Inbox.heard",
+        "_Inbox.on_frame",
         "self._connection.pause()",
         "",
         (STREAMS + "test_what_a_busy_client_is_sent_waits_at_the_site",),
@@ -232,8 +232,8 @@ TRANSPORT = (
         "busy-client-hangs-up",
         "a client that computes for long takes its site for dead",
         "It leaves in the middle of a long answer.",
-        "FrameConnection._beat",
-        "if self._paused:\n    self._heard = now",
+        "FrameConnection._send_heartbeat",
+        "if self._paused:\n    self._received = now",
         "",
         (STREAMS + "test_a_client_that_computes_for_long_is_not_gone",),
     ),
@@ -272,7 +272,7 @@ TRANSPORT = (
         "SiteStore.clients",
         "max(releases, released)",
         "releases",
-        ("tests/deploy/test_store.py::test_a_release_that_is_saved_with_a_round_counts_like_any_other",),
+        ("tests/network/test_store.py::test_a_release_that_is_saved_with_a_round_counts_like_any_other",),
     ),
     Mutant(
         "smaller-releases-saved",
@@ -281,6 +281,6 @@ TRANSPORT = (
         "SiteStore._save_progress",
         "max(releases, number)",
         "number",
-        ("tests/deploy/test_store.py::test_a_release_that_is_saved_with_a_round_counts_like_any_other",),
+        ("tests/network/test_store.py::test_a_release_that_is_saved_with_a_round_counts_like_any_other",),
     ),
 )

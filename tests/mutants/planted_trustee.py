@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 
-TRUSTEE = "tests/deploy/test_trustee.py::test_"
-CLIENT = "tests/deploy/test_entrusting.py::test_"
+TRUSTEE = "tests/network/test_trustee.py::test_"
+CLIENT = "tests/network/test_entrusting.py::test_"
 TOO_MUCH = TRUSTEE + "a_client_that_states_too_much_sits_out_is_named_and_the_others_go_on"
 
 TRUSTEES: tuple[Mutant, ...] = (
@@ -98,7 +98,7 @@ TRUSTEES: tuple[Mutant, ...] = (
         "a noised sum is used before it is on disk",
         "After a crash the same contributions are noised anew, or a paid round is lost.",
         "Trustee.noised_sum",
-        "self.kept.keep_noised(round, pair, noised, len(clean))",
+        "self.store.keep_noised(round, pair, noised, len(clean))",
         "",
         (TRUSTEE + "killed_before_the_round_is_saved_the_same_numbers_are_sent_again",),
     ),
@@ -107,7 +107,7 @@ TRUSTEES: tuple[Mutant, ...] = (
         "a clean contribution is not clipped to its public ball",
         "One client that lies or errs moves the sum ten times as far as an honest one can.",
         "SiteRole._bounded",
-        "replace(answer, model=nearer(ball, answer.model))",
+        "replace(answer, model=ball.clipped(answer.model))",
         "answer",
         (TRUSTEE + "a_liar_moves_the_sum_by_its_public_ball_at_most_and_words_about_it_are_constant",),
     ),
@@ -133,7 +133,7 @@ TRUSTEES: tuple[Mutant, ...] = (
         "site-asks-the-spent",
         "a site asks clients whose account at it is spent",
         "The round fails, or their budget is passed.",
-        "Trustee.worth_asking",
+        "Trustee.eligible",
         "self.spent | self.over_cap",
         "self.over_cap",
         (TRUSTEE + "a_client_past_its_budget_is_not_asked_and_the_others_go_on",),
@@ -158,7 +158,7 @@ TRUSTEES: tuple[Mutant, ...] = (
         'f"{client}.db"',
         'f"{client}-{terms.records}.db"',
         (
-            "tests/deploy/test_trustee.py::test_an_account_goes_on_however_its_client_shrinks_grows_leaves_and_comes_back",
+            "tests/network/test_trustee.py::test_an_account_goes_on_however_its_client_shrinks_grows_leaves_and_comes_back",
         ),
     ),
     Mutant(
@@ -234,7 +234,7 @@ TRUSTEES: tuple[Mutant, ...] = (
         "site-ball-uncapped",
         "a site caps the noise that clients ask for, and not the bounds that they state",
         "Bounds of a million let one contribution move the model anywhere.",
-        "Trustee.note_over_cap",
+        "Trustee.update_over_cap",
         "(0, 1)",
         "(0,)",
         (TOO_MUCH,),
@@ -243,7 +243,7 @@ TRUSTEES: tuple[Mutant, ...] = (
         "site-asks-who-states-too-much",
         "a site asks clients beyond the cap",
         "They pay for contributions that nobody uses.",
-        "Trustee.worth_asking",
+        "Trustee.eligible",
         "self.spent | self.over_cap",
         "self.spent",
         (TOO_MUCH,),

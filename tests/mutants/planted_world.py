@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 
-ALIVE, COMMANDS = "tests/deploy/test_site_alive.py::", "tests/deploy/test_commands.py::"
-GUARD, BACKUPS = "tests/deploy/test_guarded_listener.py::", "tests/deploy/test_backups.py::"
+ALIVE, COMMANDS = "tests/network/test_site_alive.py::", "tests/network/test_commands.py::"
+GUARD, BACKUPS = "tests/network/test_guarded_listener.py::", "tests/network/test_backups.py::"
 
 WORLD = (
     Mutant(
@@ -13,7 +13,7 @@ WORLD = (
         "an exception in a round is logged and forgotten",
         "The process lives, the status says that it runs, and no round is ever completed again.",
         "Site._handle",
-        "self.life.fail(error)",
+        "self._fail(error)",
         'log.error("a round failed: %s", error)',
         (ALIVE + "test_an_exception_ends_the_site_with_a_reason_and_a_code_to_restart_it[combine]",),
     ),
@@ -42,7 +42,7 @@ WORLD = (
         "SiteRounds._due",
         "{client for client in self.able if self._misses.get(client, (0, 0))[1] < self.current}",
         "{client for client in self.able }",
-        ("tests/deploy/test_rounds.py",),
+        ("tests/network/test_rounds.py",),
     ),
     Mutant(
         "last-acceptance-untold",
@@ -66,7 +66,7 @@ WORLD = (
         "moved-site-goes-on",
         "a site serves on after it has moved into a backup",
         "Two sites spend the same accounts.",
-        "site:serve",
+        "cli.site:serve",
         "check_not_moved(Path(loaded.home))",
         "",
         (BACKUPS + "test_a_site_moves_with_the_accounts_that_it_keeps_and_its_old_folder_serves_no_more",),

@@ -31,7 +31,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 COPIED = ("src", "tests", "docs", "examples", "benchmarks", "pyproject.toml", "README.md", "Makefile", "CHANGELOG.md")
 WIDER = (
     "tests/privacy",
-    "tests/core/test_roles.py",
+    "tests/algorithms/test_roles.py",
     "tests/simulate/test_training.py",
     "tests/data",
     "tests/cli",
@@ -193,7 +193,7 @@ def page(outcomes: list[Outcome]) -> str:
     """docs/mutants.md."""
     caught = sum(outcome.good for outcome in outcomes)
     return (
-        "# Planted bugs\n\n"
+        "# Mutation tests\n\n"
         "Would anyone notice if a promise of [privacy.md](privacy.md) were broken, or one about [tables](tables.md),\n"
         "[verdicts](verdict.md) and [predictions](predicting.md)? Each row below is a small edit of the source that\n"
         "breaks one. The edit is made in a copy of the repository, where the tests and attacks that\n"

@@ -9,8 +9,8 @@ from functools import cache
 
 import pytest
 
-from pgfl.audit.cases import cases, deployed_cases
-from pgfl.audit.findings import PLAY
+from pgfl.lab.audit.cases import cases, deployed_cases
+from pgfl.lab.audit.findings import PLAY
 from tests.mutants import run
 from tests.mutants.planted import PLANTED
 from tests.mutants.syntax import DoesNotFit, Package, edited
@@ -20,7 +20,7 @@ ATTACKED = {case.name for case in [*cases(), *deployed_cases()]}
 WORST = [mutant for mutant in PLANTED if mutant.worst]
 HARMLESS = replace(
     PLANTED[0], name="harmless", new=f"({PLANTED[0].old})", attacks=(),
-    tests=("tests/core/test_streams.py::test_every_argument_matters",),
+    tests=("tests/algorithms/test_streams.py::test_every_argument_matters",),
 )  # fmt: skip
 
 
@@ -72,7 +72,7 @@ def test_what_is_wrong_in_the_list_is_said():
     assert wrong_with(replace(first, new="1 +"), package).startswith("not Python")
     assert wrong_with(HARMLESS, package) == "the edit changes nothing"
     assert wrong_with(replace(first, tests=(), attacks=()), package) == "nobody must notice it"
-    assert wrong_with(replace(first, tests=("tests/core/test_streams.py::test_x",)), package).startswith("there is no")
+    assert wrong_with(replace(first, tests=("tests/test_rooms.py::test_x",)), package).startswith("there is no")
     assert wrong_with(replace(first, attacks=("huber/nowhere",)), package) == "there is no huber/nowhere"
 
 

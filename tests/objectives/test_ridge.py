@@ -65,4 +65,4 @@ def test_an_engine_names_the_client_that_was_not_solved():
     run = engine.layout.runs[0]
     name = run.federation.client_ids[run.order[bucket.where[1]]]
     with pytest.raises(SolverError, match=f"The primal problem of client {name} was solved only to"):
-        engine.play()
+        engine.run_round()

@@ -5,7 +5,7 @@ import pytest
 from scipy.optimize import minimize
 
 from pgfl import PGFL, ClientData, ExactMixing, Federation, Logistic, Softmax, TestSet, train
-from pgfl.core.theory import cluster_optimum
+from pgfl.algorithms.theory import cluster_optimum
 from pgfl.errors import ConfigError, DataError, PrivacyError
 from pgfl.objectives import Bounds
 from pgfl.privacy.request import Privacy
@@ -121,7 +121,7 @@ def test_company_changes_no_bit(features):
 
 def test_the_majoriser_alone_never_raises_the_objective(monkeypatch):
     """Böhning's bound: without Newton's steps the solver still descends to the same point, only more slowly."""
-    from pgfl.objectives import softmax_solver
+    from pgfl.objectives import softmax as softmax_solver
 
     *data, centre = drawn(scale=2.0)
     objective = Softmax(classes=3, tolerance=1e-6)
@@ -165,8 +165,8 @@ def test_two_classes_are_logistic_regression_round_by_round():
         np.testing.assert_allclose(pair[1] - pair[0], binary.cluster(cluster), atol=1e-8)
         np.testing.assert_allclose(pair[0] + pair[1], 0.0, atol=1e-9)
         rows = np.random.default_rng(3).standard_normal((5, 4))
-        chances = multi.predict(rows, cluster=cluster)
-        np.testing.assert_allclose(chances[:, 1], binary.predict(rows, cluster=cluster), atol=1e-8)
+        chances = multi.predict_proba(rows, cluster=cluster)
+        np.testing.assert_allclose(chances[:, 1], binary.predict_proba(rows, cluster=cluster)[:, 1], atol=1e-8)
         np.testing.assert_allclose(chances.sum(axis=1), 1.0, rtol=1e-12)
 
 
@@ -230,7 +230,7 @@ def test_a_result_is_saved_and_predicts_alike(tmp_path):
     again = Result.load(result.save(tmp_path / "saved"))
     rows = np.random.default_rng(0).standard_normal((3, 4))
     assert (again.classes, again.features) == (3, 4)
-    np.testing.assert_array_equal(again.predict(rows, client="c1"), result.predict(rows, client="c1"))
+    np.testing.assert_array_equal(again.predict_proba(rows, client="c1"), result.predict_proba(rows, client="c1"))
     assert result.summary()["classes"] == 3
 
 

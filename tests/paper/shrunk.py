@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import cache
 
-from pgfl.paper.affordable import RECORDS
-from pgfl.paper.audited import Audited
-from pgfl.paper.beyond import RICHER
-from pgfl.paper.experiments import DigitData, Experiment, FromSeed, Measured, RegressionData, TailAverage, Trial
-from pgfl.paper.items import Effort, Item
-from pgfl.paper.outcome import Outcome
-from pgfl.paper.theorem1 import Convergence
-from pgfl.paper.theorem2 import Drift
+from pgfl.lab.paper.affordable import RECORDS
+from pgfl.lab.paper.beyond import RICHER
+from pgfl.lab.paper.experiments import DigitData, Experiment, FromSeed, Measured, RegressionData, TailAverage, Trial
+from pgfl.lab.paper.items import Effort, Item
+from pgfl.lab.paper.outcome import Outcome
+from pgfl.lab.paper.theorem1 import Convergence
+from pgfl.lab.paper.theorem2 import Drift
+from pgfl.lab.paper.theorem3 import Audited
 
 EFFORT = Effort(regression=3, digits=2, grid=2, quick=True)
 ROUNDS, DIGIT_ROUNDS = 32, 2

@@ -10,13 +10,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pgfl.paper.conditions import PRINTED, TAU
-from pgfl.paper.experiments import DigitData, FeatureRanks, Trial
-from pgfl.paper.items import Effort
-from pgfl.paper.registry import items
+from pgfl.lab.paper.conditions import PRINTED, TAU
+from pgfl.lab.paper.experiments import DigitData, FeatureRanks, Trial
+from pgfl.lab.paper.items import Effort
+from pgfl.lab.paper.registry import items
 from pgfl.simulate import neighbourhoods
+from pgfl.simulate.options import TrainingOptions
 from pgfl.simulate.simulator import Simulator
-from pgfl.simulate.training_options import TrainingOptions
 
 FIGURES = [f"fig{number}" for number in range(1, 10)]
 
@@ -55,6 +55,6 @@ def test_a_figure_s_curve_has_the_same_bits_without_the_rule(
     assert trial.privacy is not None
     with_rule = trial.run(0, 2)
     monkeypatch.setattr(neighbourhoods, "rests", lambda able, exhausted: np.zeros_like(able))
-    monkeypatch.setattr(Simulator, "_look_for_end", lambda self: None)
+    monkeypatch.setattr(Simulator, "_check_end", lambda self: None)
     for name, values in trial.run(0, 2).items():
         np.testing.assert_array_equal(values, with_rule[name], name)

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from pgfl.paper import registry
-from pgfl.paper.reproduce import chosen
+from pgfl.lab.paper import registry
+from pgfl.lab.paper.reproduce import chosen
 from tests.command_line import refused, run
 
 
@@ -62,7 +62,7 @@ def test_no_room_to_write(tmp_path, monkeypatch) -> None:
     def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("pgfl.paper.outcome.draw", full)
+    monkeypatch.setattr("pgfl.lab.paper.outcome.draw", full)
     said = refused("reproduce", "network", "--out", str(tmp_path / "n"))
     assert "no space left" in said and str(tmp_path / "n") in said
 

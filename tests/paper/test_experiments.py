@@ -7,12 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pgfl.paper.conditions import GUARANTEED, PRINTED, TAU, digits
-from pgfl.paper.experiments import FeatureRanks, RegressionData
-from pgfl.paper.fig3 import Figure3
-from pgfl.paper.fig4 import Figure4
-from pgfl.paper.nmsd_figures import TAU_FIXED
-from pgfl.paper.runner import RUNS_TOGETHER, Runner
+from pgfl.lab.paper.conditions import GUARANTEED, PRINTED, TAU, digits
+from pgfl.lab.paper.experiments import FeatureRanks, RegressionData
+from pgfl.lab.paper.fig3 import Figure3
+from pgfl.lab.paper.fig4 import Figure4
+from pgfl.lab.paper.figures import TAU_FIXED
+from pgfl.lab.paper.runner import RUNS_TOGETHER, Runner
 
 
 def test_the_point_of_figure_4_is_figure_3_at_that_round() -> None:
@@ -63,6 +63,6 @@ def test_processes_change_nothing_and_every_run_counts() -> None:
 
 
 def _quick():
-    from pgfl.paper.items import Effort
+    from pgfl.lab.paper.items import Effort
 
     return Effort.of(None, True, None)

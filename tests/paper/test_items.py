@@ -6,8 +6,8 @@ import csv
 
 import pytest
 
-from pgfl.paper import registry
-from pgfl.paper.judging import Claim
+from pgfl.lab.paper import registry
+from pgfl.lab.paper.judging import Claim
 from tests.paper.shrunk import outcome
 
 ITEMS = registry.items()

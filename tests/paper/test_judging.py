@@ -5,12 +5,21 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pgfl.core.streams import Purpose, stream
-from pgfl.paper.claims_page import value_text
-from pgfl.paper.judging import claim, judged_on, region, with_region
-from pgfl.paper.maps import Grid
-from pgfl.paper.plots import Heat, words
-from pgfl.paper.statistics import Interval, band_db, difference_db, interval, rounds_to
+from pgfl.lab.paper.claims_page import value_text
+from pgfl.lab.paper.judging import (
+    Interval,
+    band_db,
+    claim,
+    difference_db,
+    interval,
+    judged_on,
+    region,
+    rounds_to,
+    with_region,
+)
+from pgfl.lab.paper.maps import Grid
+from pgfl.lab.paper.plots import Heat, words
+from pgfl.streams import Purpose, stream
 
 
 def test_intervals_cover_as_often_as_they_say() -> None:

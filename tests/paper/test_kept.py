@@ -5,8 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from pgfl.paper.kept import Kept
-from pgfl.paper.runner import Runner
+from pgfl.lab.paper.runner import Kept, Runner
 
 
 @dataclass(frozen=True)

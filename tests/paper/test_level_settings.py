@@ -5,12 +5,11 @@ from importlib.resources import files
 
 import pytest
 
-from pgfl.paper.level_settings import FILE, Anchor, as_text, between, tuned
-from pgfl.paper.levels import SCENES
+from pgfl.lab.paper.levels import FILE, SCENES, Anchor, as_text, between, tuned
 
 
 def rows():
-    return list(csv.DictReader(files("pgfl.paper").joinpath(FILE).read_text("utf-8").splitlines()))
+    return list(csv.DictReader(files("pgfl.lab.paper").joinpath(FILE).read_text("utf-8").splitlines()))
 
 
 @pytest.mark.parametrize("scene", ["regression", "pairs", "triplets"])
@@ -52,4 +51,4 @@ def test_the_file_is_what_the_search_writes():
         for anchor in tuned(row["scene"], row["row"])
         if anchor.epsilon == float(row["epsilon"])
     ]
-    assert as_text(kept) == files("pgfl.paper").joinpath(FILE).read_text("utf-8")
+    assert as_text(kept) == files("pgfl.lab.paper").joinpath(FILE).read_text("utf-8")

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from pgfl.core.topology import Graph, build, by_clients
-from pgfl.planning.modes import Modes
+from pgfl.federation.graphs import Graph, build, by_clients
+from pgfl.planning.moments import Modes
 
 GRAPH = build("random", 12, average_degree=3.0, rng=np.random.default_rng(1))
 CLIENTS = np.random.default_rng(2).integers(0, 10, GRAPH.size)

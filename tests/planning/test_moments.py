@@ -6,19 +6,18 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from pgfl.config import load
-from pgfl.core.metrics import decibels
-from pgfl.paper.level_settings import between, tuned
+from pgfl.config import load_config
+from pgfl.lab.paper.levels import between, tuned
+from pgfl.metrics import decibels
 from pgfl.planning.facts import Facts, facts_of
 from pgfl.planning.moments import Moments, _wrong
+from pgfl.planning.planner import errors
 from pgfl.planning.row_shapes import RowShape
-from pgfl.planning.search import Point, best_foreseen
-from pgfl.planning.settings import Settings
-from pgfl.planning.trials import errors
+from pgfl.planning.search import Point, Settings, best_foreseen
 from pgfl.planning.twin import twin
 
 UNSEEN = (301, 302)  # in tuning, and in the design of the plan
-PAPER = facts_of(load("private-huber"))
+PAPER = facts_of(load_config("private-huber"))
 
 
 def hand_tuned(facts: Facts) -> Settings:

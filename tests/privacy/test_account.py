@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from pgfl.privacy.account import NOTED, Account
+from pgfl.privacy.mechanism import NOTED, Account
 
 
 class AtOnce:

@@ -1,4 +1,5 @@
 import math
+import sys
 
 import dp_accounting
 import numpy as np
@@ -9,7 +10,8 @@ from hypothesis import strategies as st
 from scipy.integrate import quad
 from scipy.stats import norm
 
-from pgfl.errors import PrivacyError
+from pgfl import PGFL, Huber, Privacy, synthetic_regression, train
+from pgfl.errors import MissingExtra, PrivacyError, ResultError
 from pgfl.privacy import accounting
 from pgfl.privacy.budget import Budget
 from tests.counted_calls import python_calls
@@ -196,3 +198,42 @@ def test_many_distinct_accounts_are_converted_at_once():
     rho = np.exp(np.random.default_rng(0).uniform(-14, 5, 10_000))
     few, many = (python_calls(accounting.exact_epsilon, rho[:size], 1e-5) for size in (100, len(rho)))
     assert many <= 2 * few
+
+
+def googles_epsilon(event, delta, interval=1e-4):
+    accountant = PLDAccountant(value_discretization_interval=interval)
+    accountant.compose(event)
+    return accountant.get_epsilon(delta)
+
+
+def test_events_give_googles_accountant_the_same_epsilon():
+    private = Privacy(epsilon=2.0, delta=1e-5, zeta=0.9, max_releases=6, x_norm=1.0)
+    event = private.to_dp_event(rounds=9)
+    assert len(event.events) == 6
+    assert googles_epsilon(event, 1e-5) == pytest.approx(2.0, rel=1e-3)
+    capped = Budget.from_schedule(phi0=5e-3, zeta=0.9, rounds=12, delta=1e-6)
+    assert googles_epsilon(capped.to_dp_event(), 1e-6) == pytest.approx(capped.figures()["epsilon"], rel=2e-3)
+
+
+def test_an_account_of_a_result_gives_googles_accountant_the_same_epsilon():
+    federation = synthetic_regression(servers=4, clients_per_server=3, dimension=3)
+    private = Privacy(epsilon=1.5, zeta=0.95, x_norm=1.0)
+    result = train(federation, PGFL(), Huber(), rounds=5, participants=2, privacy=private)
+    table = result.privacy[0]
+    worst = float(table["epsilon"].max())
+    assert googles_epsilon(result.to_dp_event(), 1e-5) == pytest.approx(worst, rel=1e-3)
+    least = int(np.argmin(table["rho"]))
+    found = result.to_dp_event(client=result.client_ids[least])
+    expected = float(table["epsilon"][least])
+    assert (googles_epsilon(found, 1e-5) if table["rho"][least] else 0.0) == pytest.approx(expected, rel=1e-3)
+
+
+def test_no_guarantee_is_an_event_that_no_accountant_bounds_and_no_privacy_is_no_event(monkeypatch):
+    unbounded = Privacy(phi0=1e-3, guarantee="none")
+    assert isinstance(unbounded.to_dp_event(rounds=3), dp_accounting.NonPrivateDpEvent)
+    plain = train(synthetic_regression(servers=4, clients_per_server=2, dimension=2), rounds=1)
+    with pytest.raises(ResultError, match="no privacy account"):
+        plain.to_dp_event()
+    monkeypatch.setitem(sys.modules, "dp_accounting", None)
+    with pytest.raises(MissingExtra, match="pip install dp-accounting"):
+        Budget.from_schedule(phi0=1e-3, zeta=0.9, rounds=3, delta=1e-6).to_dp_event()

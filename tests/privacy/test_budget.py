@@ -5,7 +5,7 @@ import pytest
 
 from pgfl.errors import PrivacyError
 from pgfl.privacy.budget import Budget
-from pgfl.privacy.ledger_policy import Policy
+from pgfl.privacy.ledger.rows import Policy
 from pgfl.privacy.request import Privacy
 
 CAPS = [{}, {"max_releases": 5}, {"rho_budget": 4e-3}, {"max_releases": 5, "rho_budget": 4e-3}]

@@ -25,7 +25,7 @@ def federation(label):
 @pytest.mark.parametrize("lam", [0.0, 5.0])
 @pytest.mark.parametrize(
     "algorithm",
-    [PGFL(rho=0.3), PGFL(rho=0.3, client="gradient"), FedAvg(step=0.05, local_steps=3)],
+    [PGFL(rho=0.3), PGFL(rho=0.3, client="gradient"), FedAvg(step_size=0.05, local_steps=3)],
     ids=["pgfl", "linearised", "fedavg"],
 )
 def test_what_a_simulated_release_tells_is_what_its_account_says(algorithm, lam, monkeypatch):

@@ -8,13 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pgfl import PGFL, FedAvg, Huber, Logistic, Privacy, Ridge, train
-from pgfl.core import equations as eq
-from pgfl.core.assured import Terms
-from pgfl.core.federation import ClientData, Federation
-from pgfl.core.roles import Accepted, Client, RoundRequest
+from pgfl import equations as eq
+from pgfl.algorithms.accuracy import Terms
+from pgfl.algorithms.roles import Accepted, Client, RoundRequest
 from pgfl.errors import DataError, SolverError
-from pgfl.objectives import Bounds, margin_solver
-from pgfl.privacy.sensitivity import clip_rows
+from pgfl.federation.clipping import clip_rows
+from pgfl.federation.federation import ClientData, Federation
+from pgfl.objectives import Bounds
+from pgfl.objectives import margins as margin_solver
 
 OBJECTIVES = [Huber(lam=0.1), Logistic(lam=0.1), Ridge(lam=0.1, w_norm=1.0)]
 
@@ -126,7 +127,7 @@ def test_a_model_too_long_to_be_projected_is_refused(size):
 
 @pytest.mark.parametrize(
     "algorithm",
-    [PGFL(rho=2.0), PGFL(rho=2.0, client="gradient"), FedAvg(step=0.1, local_steps=2)],
+    [PGFL(rho=2.0), PGFL(rho=2.0, client="gradient"), FedAvg(step_size=0.1, local_steps=2)],
     ids=["pgfl", "linearised", "fedavg"],
 )
 def test_a_huge_model_around_which_updates_are_clipped_is_refused(algorithm):

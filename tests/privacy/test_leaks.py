@@ -9,26 +9,27 @@ import numpy as np
 import pytest
 
 from pgfl import PGFL, Huber, Privacy, experiment, train
-from pgfl.audit.cases import huber
-from pgfl.audit.planted_bugs import clean_dual
-from pgfl.audit.subjects import Mechanism
+from pgfl.algorithms.roles import Accepted, Client, RoundRequest, Server
 from pgfl.config import parse
-from pgfl.core.federation import ClientData, Federation, TestSet
-from pgfl.core.measures import MEASURES
-from pgfl.core.metrics import METRICS
-from pgfl.core.roles import Accepted, Client, RoundRequest, Server
 from pgfl.errors import ResultError
+from pgfl.federation.federation import ClientData, Federation, TestSet
+from pgfl.lab.audit.cases import huber
+from pgfl.lab.audit.planted_bugs import clean_dual
+from pgfl.lab.audit.subjects import Mechanism
+from pgfl.metrics import DEFAULT_METRICS, MEASURES
 from pgfl.privacy.noise import SecureNoise, SeededNoise
+from pgfl.results.arrays import SIMULATION_ONLY
 from pgfl.results.folder import RunFolder
 from pgfl.results.result import Result
-from pgfl.results.result_arrays import SIMULATION_ONLY
-from pgfl.simulate import live_history
+from pgfl.simulate import progress as live_history
 from pgfl.simulate.checkpoint import Checkpoints
-from pgfl.simulate.communicator import ALONE
+from pgfl.simulate.communicator import SINGLE_PROCESS
+from pgfl.simulate.observers import Observer
+from pgfl.simulate.options import Performance, TrainingOptions
 from pgfl.simulate.simulator import Simulator
-from pgfl.simulate.training_options import TrainingOptions
 
 DIMENSION, ROUNDS, SIGMA, RHO = 20, 8, 0.02, 2.0
+METRICS = (*DEFAULT_METRICS, "distance")
 
 
 def planted(algorithm):
@@ -122,7 +123,7 @@ def test_an_attack_that_learns_from_all_messages_stays_at_the_noise_unless_the_d
     assert max(learnt_attack(Overheard(lambda: planted(PGFL(rho=RHO)), seed=1))) < 1e-8
 
 
-class Wiretap:
+class Wiretap(Observer):
     """Observes all that is sent in every round of a simulation."""
 
     def __init__(self):
@@ -164,7 +165,7 @@ def private(noise="seeded", **settings):
 )
 def test_a_simulated_dual_gives_the_clean_model_away_only_if_it_is_planted(engine, bug):
     algorithm, wiretap = PGFL(rho=RHO, tau=0.2), Wiretap()
-    options = TrainingOptions(rounds=ROUNDS, privacy=private(), engine=engine)
+    options = TrainingOptions(rounds=ROUNDS, privacy=private(), performance=Performance(engine=engine))
     chosen = planted(algorithm) if bug else algorithm
     simulator = Simulator([federation()], chosen, Huber(), options, observers=[wiretap])
     simulator.run()
@@ -299,7 +300,7 @@ def table_config(path, labels, noise="secure", rows_of_c1=3, **settings):
         {
             "rounds": 6,
             "checkpoint_every": 2,
-            "data": {"kind": "table", "clients": str(path), "test": str(path)},
+            "data": {"kind": "table", "table": str(path), "test": str(path)},
             "graph": {"kind": "line"},
             "objective": {"kind": "huber", "kappa": 5.0},
             "privacy": {"enabled": True, "phi0": 2.0, "x_norm": 3.0, "noise": noise},
@@ -332,7 +333,7 @@ def cut_short(monkeypatch):
 
             patched.setattr(Checkpoints, "save", save_and_go_down)
             patched.setattr(live_history, "BETWEEN_WRITES", math.inf)  # else the clock decides whether there is one
-            with pytest.raises(CutShort), RunFolder(out, config, ALONE):
+            with pytest.raises(CutShort), RunFolder(out, config, SINGLE_PROCESS):
                 experiment.run(config, out=out)
         return files_for_others(out)
 

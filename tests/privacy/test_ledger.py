@@ -20,12 +20,11 @@ from hypothesis import strategies as st
 
 from pgfl.errors import BudgetSpent, LedgerError, PrivacyError
 from pgfl.privacy import accounting
-from pgfl.privacy import ledger_anchor as anchor
 from pgfl.privacy.budget import Budget
-from pgfl.privacy.ledger import BUDGET_SPENT, Ledger
-from pgfl.privacy.ledger_anchor import Anchor
-from pgfl.privacy.ledger_policy import Policy
-from pgfl.privacy.ledger_rows import digest_of
+from pgfl.privacy.ledger import anchor
+from pgfl.privacy.ledger.anchor import Anchor
+from pgfl.privacy.ledger.ledger import BUDGET_SPENT, Ledger
+from pgfl.privacy.ledger.rows import Policy, digest_of
 from tests.contest import Contest
 
 POLICY = Policy(phi0=1e-3, zeta=0.9, delta=1e-5, max_releases=5, bounds={"x_norm": 1.0, "y_bound": None})
@@ -818,7 +817,7 @@ def test_one_process_at_a_time_and_readers_beside_it(filled):
 
 _HOLD = textwrap.dedent("""
     import sys
-    from pgfl.privacy.ledger import Ledger
+    from pgfl.privacy.ledger.ledger import Ledger
     ledger = Ledger.open(sys.argv[1], "ann")
     with ledger.reserve("held", 0.2) as slot:
         slot.payload = b"held"
@@ -829,7 +828,7 @@ _HOLD = textwrap.dedent("""
 
 _KILLED = textwrap.dedent("""
     import os, signal, sys
-    from pgfl.privacy.ledger import Ledger
+    from pgfl.privacy.ledger.ledger import Ledger
     ledger = Ledger.open(sys.argv[1], "ann")
     for key in sys.argv[2:]:
         with ledger.reserve(key, 0.2) as slot:
@@ -989,7 +988,7 @@ def test_policies_refused(parameters):
 def test_the_summary_is_for_json(filled):
     with Ledger.read(filled) as ledger:
         summary = json.loads(json.dumps(ledger.summary()))
-        row = json.loads(json.dumps(ledger.rows()[2].described()))
+        row = json.loads(json.dumps(ledger.rows()[2].describe()))
     assert (summary["client"], summary["releases"], summary["accepted"], summary["spent"]) == ("ann", 4, 2, False)
     assert summary["epsilon"] < summary["epsilon_paper"]
     assert (row["number"], row["round_key"], row["accepted"], row["bytes"]) == (3, "r2", True, 11)

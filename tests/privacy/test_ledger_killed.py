@@ -20,9 +20,9 @@ import pytest
 
 from pgfl.errors import LedgerError
 from pgfl.privacy import accounting
-from pgfl.privacy import ledger_anchor as anchor
-from pgfl.privacy.ledger import Ledger
-from pgfl.privacy.ledger_policy import Policy
+from pgfl.privacy.ledger import anchor
+from pgfl.privacy.ledger.ledger import Ledger
+from pgfl.privacy.ledger.rows import Policy
 from tests.command_line import finish, start
 
 POLICY = Policy(phi0=1e-3, zeta=0.9, delta=1e-5, max_releases=9)

@@ -5,8 +5,7 @@ from pgfl.errors import BudgetSpent, PrivacyError
 from pgfl.privacy import accounting
 from pgfl.privacy.budget import Budget, sigma_for
 from pgfl.privacy.mechanism import Plan
-from pgfl.privacy.shared_noise import SharedNoise
-from pgfl.privacy.trust import Trust
+from pgfl.privacy.trust import SharedNoise, Trust
 from tests.counted_calls import python_calls
 
 PAPER = {"phi0": 1e-3, "zeta": 0.9, "rounds": 20, "delta": 1e-5}

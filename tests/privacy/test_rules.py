@@ -5,11 +5,10 @@ import math
 import numpy as np
 import pytest
 
-from pgfl import PGFL, Huber, Privacy, synthetic_regression, train
+from pgfl import PGFL, Federation, Huber, Privacy, synthetic_regression, train
 from pgfl.config import parse
-from pgfl.core.federation import ClientData, Federation
-from pgfl.data import open_federation, save_federation
 from pgfl.errors import ConfigError, PrivacyError
+from pgfl.federation.federation import ClientData
 
 BOUNDS = ("x_norm", "y_bound", "w_norm", "update_norm")
 NO_NUMBERS = (True, False, "1", [1.0], {"a": 1})
@@ -160,8 +159,8 @@ def test_data_of_ones_own_gets_float_safe_noise_unless_seeded_noise_is_asked_for
 
 @pytest.mark.parametrize(("make", "noise"), [(own_data, "secure"), (generated, "seeded")])
 def test_where_data_comes_from_is_kept_when_it_is_saved_or_parted(tmp_path, make, noise):
-    save_federation(make(), tmp_path / "saved")
-    opened = open_federation(tmp_path / "saved")
+    make().save(tmp_path / "saved")
+    opened = Federation.open(tmp_path / "saved")
     assert noise_of(opened) == noise_of(opened.part([0])) == noise
 
 

@@ -4,14 +4,15 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from pgfl.audit.cases import Welsch
-from pgfl.core.algorithms import PGFL, FedAvg
-from pgfl.core.federation import ClientData, Federation
-from pgfl.core.roles import Client, RoundRequest
+from pgfl.algorithms.algorithms import PGFL, FedAvg
+from pgfl.algorithms.roles import Client, RoundRequest
 from pgfl.errors import PrivacyError
+from pgfl.federation.clipping import clip_labels, clip_rows
+from pgfl.federation.federation import ClientData, Federation
+from pgfl.lab.audit.cases import Welsch
 from pgfl.objectives import Bounds, Hinge, Huber, Logistic, Objective, Ridge, Softmax
 from pgfl.privacy.request import Privacy
-from pgfl.privacy.sensitivity import clip_labels, clip_rows, release_sensitivity
+from pgfl.privacy.sensitivity import release_sensitivity
 from tests.neighbours import Neighbours, Searched, furthest
 
 
@@ -57,7 +58,7 @@ def test_an_inexact_solver_adds_twice_its_tolerance():
 
 @pytest.mark.parametrize(
     ("algorithm", "reach"),
-    [(FedAvg(step=0.1, local_steps=5), 5 * 0.1), (PGFL(rho=0.4, client="gradient"), 1 / 0.4)],
+    [(FedAvg(step_size=0.1, local_steps=5), 5 * 0.1), (PGFL(rho=0.4, client="gradient"), 1 / 0.4)],
     ids=["fedavg", "linearised"],
 )
 def test_rounding_widens_the_sensitivity_of_steps(algorithm, reach):
@@ -120,7 +121,7 @@ def fedavg(objective, local_steps, share_of_longest_step):
     step = share_of_longest_step * longest_step(objective)
     labels = binary if objective.task == "classification" else wide
     return Searched(
-        objective, FedAvg(step=step, local_steps=local_steps), private(x_norm=X_NORM), labels, largest_model=100.0
+        objective, FedAvg(step_size=step, local_steps=local_steps), private(x_norm=X_NORM), labels, largest_model=100.0
     )
 
 
@@ -181,7 +182,7 @@ SEARCHES = {
     "fedavg, hinge, 4 steps, 1.0 of the longest": (fedavg(Hinge(lam=0.0), 4, 1.0), 0.95),
     "fedavg, small kappa, no regulariser": (fedavg(Huber(lam=0.0, kappa=0.3), 15, 1.0), 0.95),
     "fedavg, not convex": (
-        Searched(Welsch(lam=0.5), FedAvg(step=0.5, local_steps=4), private(update_norm=0.05), lambda gene: gene), 0.99
+        Searched(Welsch(lam=0.5), FedAvg(0.5, local_steps=4), private(update_norm=0.05), lambda gene: gene), 0.99
     ),
 }  # fmt: skip
 
@@ -245,7 +246,7 @@ def test_longer_steps_of_fedavg_spread_models_and_are_refused(objective):
     one[:, -1], other[:, -1] = (0.0, 1.0) if isinstance(objective, Logistic) else (-100.0, 100.0)
     pair = Neighbours((rows, rows), (one, other), np.zeros((1, 3)), np.ones(1))
     spread = replace(longer, records=records).apart(pair)[0]
-    summed = 6 * longer.algorithm.step * objective.gradient_change(longer.privacy.bounds) / records
+    summed = 6 * longer.algorithm.step_size * objective.gradient_change(longer.privacy.bounds) / records
     assert spread > 1.5 * summed
 
 
@@ -297,9 +298,9 @@ def test_ridge_takes_linearised_steps_only_within_a_ball():
 def test_several_steps_on_a_loss_that_is_not_convex_are_refused():
     """One step is taken from one public model; after it, the worlds' models may be driven apart."""
     bounded = SmoothWelsch(lam=0.0)
-    release_sensitivity(bounded, FedAvg(step=0.1, local_steps=1), Bounds(x_norm=1.0), 5, 1.0)
+    release_sensitivity(bounded, FedAvg(step_size=0.1, local_steps=1), Bounds(x_norm=1.0), 5, 1.0)
     with pytest.raises(PrivacyError, match="not convex"):
-        release_sensitivity(bounded, FedAvg(step=0.1, local_steps=2), Bounds(x_norm=1.0), 5, 1.0)
+        release_sensitivity(bounded, FedAvg(step_size=0.1, local_steps=2), Bounds(x_norm=1.0), 5, 1.0)
 
 
 def test_refuses_a_tolerance_that_is_none():
@@ -339,7 +340,7 @@ def test_rows_within_are_left_alone_without_a_copy():
 
 
 def test_clipping_works_across_blocks_and_batches(monkeypatch):
-    monkeypatch.setattr("pgfl.privacy.sensitivity._BLOCK_BYTES", 100)
+    monkeypatch.setattr("pgfl.federation.clipping._BLOCK_BYTES", 100)
     rows = np.random.default_rng(1).normal(size=(4, 5, 3))
     clipped = clip_rows(rows, 1.0)
     lengths = np.linalg.norm(rows, axis=-1)

@@ -12,9 +12,9 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from pgfl.core.assured import Refusal
-from pgfl.deploy.wire import Kind
+from pgfl.algorithms.accuracy import Refusal
 from pgfl.errors import NetworkError
+from pgfl.network.protocol.wire import Kind
 from pgfl.privacy.noise import SecureNoise
 from tests.privacy.two_worlds import comparing, device
 from tests.privacy.two_worlds.branches import FEWEST, REQUIRED, lines
@@ -105,7 +105,9 @@ def test_a_site_that_asks_for_another_task_does_not_learn_which_labels_there_are
 def test_a_model_on_the_edge_of_a_refusal_tells_nothing_of_a_record(harness, objective, algorithm, tolerance):
     tables = [Table(size * np.ones((1, 2)), np.zeros(1)) for size in (0.0, 1.0)]
     config = between(objective, *tables, limits={**WIDE, "tolerance": tolerance})
-    steps = {"client": "gradient"} if algorithm == "linearised" else {"kind": algorithm, "step": 0.1, "local_steps": 2}
+    steps = (
+        {"client": "gradient"} if algorithm == "linearised" else {"kind": algorithm, "step_size": 0.1, "local_steps": 2}
+    )
     training = usual_training(config, **steps)
     longest = device.longest_model(config, training, 3)
     off = np.array([sign * 10.0**-digits for digits in range(2, 16, 2) for sign in (-1, 1)])
@@ -149,7 +151,7 @@ def test_a_model_so_long_that_steps_are_lost_in_its_last_digits_is_not_answered(
     pulls = np.abs(config.gradients(1.0, model)).sum()
     step = float(np.spacing(size) / pulls)
     steps = (
-        {"kind": "fedavg", "step": step, "local_steps": 1}
+        {"kind": "fedavg", "step_size": step, "local_steps": 1}
         if client == "fedavg"
         else {"client": client, "rho": 1 / step}
     )

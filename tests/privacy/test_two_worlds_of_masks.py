@@ -20,13 +20,13 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from pgfl.deploy.client import masked_rounds
-from pgfl.masking import masked_terms, member, preparation, primitives
-from pgfl.masking.masked_terms import Reason
+from pgfl.masking import member, preparation, primitives
+from pgfl.masking import terms as masked_terms
 from pgfl.masking.member import Member
-from pgfl.masking.rosters import Roster
+from pgfl.masking.terms import Reason, Roster
+from pgfl.network.client import masked_rounds
 from pgfl.privacy import lattice
-from tests.deploy.masked_site import Device
+from tests.network.masked_site import Device
 from tests.privacy.two_worlds.coupled import Diverged, Tape, coupled
 from tests.privacy.two_worlds.lying_site import CLIENTS, Group, LyingSite
 from tests.privacy.two_worlds.unmasking import Repeated
@@ -105,7 +105,7 @@ def _alone(site, rows, keys, prices):
 
 
 def _described(rows):
-    return {name: [row.described() for row in ledger] for name, ledger in rows.items()}
+    return {name: [row.describe() for row in ledger] for name, ledger in rows.items()}
 
 
 @pytest.fixture(autouse=True)
@@ -243,7 +243,7 @@ def a_refusal_depends_on_a_record():
     real = masked_rounds.MaskedRounds._check
 
     def check(self, *given):
-        masked_terms.insist(self.rounds.role._targets[0, 0] < 1e5, Reason.OTHER_VIEW)
+        masked_terms.require(self.rounds.role._targets[0, 0] < 1e5, Reason.OTHER_VIEW)
         real(self, *given)
 
     return mock.patch.object(masked_rounds.MaskedRounds, "_check", check)
@@ -251,9 +251,9 @@ def a_refusal_depends_on_a_record():
 
 def old_announcements_are_taken_for_fresh_ones():
     def lax(holds, reason):
-        masked_terms.insist(holds or reason is Reason.UNSHARED, reason)
+        masked_terms.require(holds or reason is Reason.UNSHARED, reason)
 
-    return mock.patch.object(member, "insist", lax)
+    return mock.patch.object(member, "require", lax)
 
 
 PLANTED = {

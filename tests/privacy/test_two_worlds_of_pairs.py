@@ -14,8 +14,9 @@ import pytest
 
 from pgfl import PGFL, ClientData, Federation, Huber, Privacy
 from pgfl.privacy import lattice
-from pgfl.privacy.shared_noise import LatticePairNoise
-from pgfl.simulate import calibration, training
+from pgfl.privacy.trust import LatticePairNoise
+from pgfl.simulate import draws as calibration
+from pgfl.simulate import training
 from pgfl.simulate.training import train
 
 KAPPA, RHO, ROUNDS = 1.0, 0.7, 4
@@ -69,11 +70,11 @@ def played(monkeypatch, folder, federation, asked, source):
     def of_pairs(*given):
         private = original(*given)
         made.append(source(private.pair_noise))
-        return calibration.Calibrated(private.plan, pair_noise=made[0])
+        return calibration.Calibration(private.plan, pair_noise=made[0])
 
-    original = calibration._of_pairs
+    original = calibration._calibrate_pairs
     with monkeypatch.context() as patched:
-        patched.setattr(calibration, "_of_pairs", of_pairs)
+        patched.setattr(calibration, "_calibrate_pairs", of_pairs)
         patched.setattr(training.time, "perf_counter", lambda: 0.0)
         result = train(
             federation, PGFL(rho=RHO, tau=0.2, client="gradient"), Huber(kappa=KAPPA), rounds=ROUNDS, privacy=asked

@@ -9,11 +9,11 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from pgfl.core.roles import Publication
-from pgfl.deploy.site.trustee import Trustee
+from pgfl.algorithms.roles import Publication
+from pgfl.network.site.trustee import Trustee
 from pgfl.privacy import lattice
-from pgfl.privacy.ledger import Ledger
-from tests.deploy.trusted import CLIENTS, VICTIM, TrustedSite
+from pgfl.privacy.ledger.ledger import Ledger
+from tests.network.trusted import CLIENTS, VICTIM, TrustedSite
 
 SEQUENCES, ROUNDS = int(os.environ.get("PGFL_TWO_WORLDS", "1200")) // 150, 6
 
@@ -59,7 +59,7 @@ def play(folder, world, noise, draw, seed):
         present = [name for name in CLIENTS if chance.random() < 0.85]
         fate = chance.choice(["fine", "killed in the draw", "killed after it"], p=[0.6, 0.2, 0.2])
         forced = chance.normal(size=3) * 10.0 ** chance.integers(-2, 3)
-        asked = site.trustee.worth_asking(present, dict.fromkeys(CLIENTS, "a"))
+        asked = site.trustee.eligible(present, dict.fromkeys(CLIENTS, "a"))
         answering = [name for name in asked if chance.random() < 0.8]
         if fate == "killed in the draw":
             noise.kill_next = True
@@ -90,7 +90,7 @@ def _bytes(publication):
 
 def _ledger(folder, name):
     with Ledger.read(folder / "ledgers" / f"{name}.db") as ledger:
-        return [row.described() for row in ledger.rows()]
+        return [row.describe() for row in ledger.rows()]
 
 
 def both_worlds(folder, seed):
@@ -156,7 +156,7 @@ def the_noise_of_a_round_is_drawn_again():
     real = Trustee.noised_sum
 
     def noised_sum(self, round, pair, clean, server_clients):
-        before = self.kept.noised(round, pair)
+        before = self.store.noised(round, pair)
         made = real(self, round, pair, clean, server_clients)
         if before is None or not clean:
             return made

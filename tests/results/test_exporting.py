@@ -9,10 +9,10 @@ import pandas
 import pytest
 
 from pgfl import Model
-from pgfl.core.encoded_columns import BooleanColumn, CategoryColumn, NumberColumn, TargetColumn
-from pgfl.core.row_encoding import RowEncoding
 from pgfl.errors import MissingExtra, ResultError
-from pgfl.results.exporting import export
+from pgfl.federation.columns import BooleanColumn, CategoryColumn, NumberColumn, TargetColumn
+from pgfl.federation.encoding import RowEncoding
+from pgfl.results.export import export
 from tests.command_line import refused, run
 from tests.sample_results import sample_result
 
@@ -94,8 +94,8 @@ def test_onnx_predicts_the_same_with_scaling_categories_and_clipping_inside(tmp_
     if task == "regression":
         np.testing.assert_allclose(found["prediction"], made.predict(frame), **close)
         return
-    np.testing.assert_allclose(found["probabilities"], made.probabilities(frame), **close)
-    assert found["label"].tolist() == made.predict_label(frame).tolist()
+    np.testing.assert_allclose(found["probabilities"], made.predict_proba(frame), **close)
+    assert found["label"].tolist() == made.predict(frame).tolist()
 
 
 @pytest.mark.parametrize(("task", "labelled", "clipped", "dtype"), [*variants()])
@@ -111,8 +111,8 @@ def test_scikit_learn_predicts_the_same(tmp_path, task, labelled, clipped, dtype
         return
     classes = [str(label) for label in pipeline.classes_]
     order = [classes.index(label) for label in made.label_names]
-    np.testing.assert_allclose(pipeline.predict_proba(frame)[:, order], made.probabilities(frame[used]), **close)
-    assert pipeline.predict(frame).tolist() == made.predict_label(frame[used]).tolist()
+    np.testing.assert_allclose(pipeline.predict_proba(frame)[:, order], made.predict_proba(frame[used]), **close)
+    assert pipeline.predict(frame).tolist() == made.predict(frame[used]).tolist()
 
 
 def test_a_pipeline_needs_pgfl_only_where_rows_are_clipped(tmp_path):
@@ -121,7 +121,7 @@ def test_a_pipeline_needs_pgfl_only_where_rows_are_clipped(tmp_path):
     export(within, tmp_path / "within", "sklearn")
     assert b"pgfl" not in (tmp_path / "within").read_bytes()
     export(model(columns=plain, x_norm=1.7), tmp_path / "clipped", "sklearn")
-    assert b"pgfl.results.row_clipper" in (tmp_path / "clipped").read_bytes()
+    assert b"pgfl.results.export_sklearn" in (tmp_path / "clipped").read_bytes()
     with pytest.raises(ResultError, match=r"'town' has a category for unknown texts .* export to ONNX instead"):
         export(model(x_norm=1.0), tmp_path / "refused", "sklearn")
     assert not (tmp_path / "refused").exists()

@@ -10,27 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pgfl import (
-    PGFL,
-    ClientData,
-    Column,
-    Federation,
-    Huber,
-    Logistic,
-    Model,
-    Privacy,
-    Result,
-    Ridge,
-    read_federation,
-    train,
-)
-from pgfl.core.encoded_columns import CategoryColumn, NumberColumn, TargetColumn
-from pgfl.core.row_encoding import RowEncoding
+from pgfl import PGFL, ClientData, Column, Federation, Huber, Logistic, Model, Privacy, Result, Ridge, train
 from pgfl.errors import DataError, PgflError, ResultError
+from pgfl.federation.columns import CategoryColumn, NumberColumn, TargetColumn
+from pgfl.federation.encoding import RowEncoding
 from pgfl.results import model_file
-from pgfl.results.array_rows import ArrayRows
+from pgfl.results.rows import ArrayRows
+from pgfl.simulate.options import TrainingOptions
 from pgfl.simulate.simulator import Simulator
-from pgfl.simulate.training_options import TrainingOptions
 from tests.sample_results import sample_result
 
 ENCODING = RowEncoding(
@@ -146,11 +133,11 @@ def labelled(labels=("healthy", "ill")):
 
 def test_labels_are_text_where_they_were_declared():
     rows, sick, result = labelled()
-    chances, labels = result.predict(rows), result.predict_label(rows)
+    chances, labels = result.predict_proba(rows)[:, 1], result.predict(rows)
     assert set(labels) == {"healthy", "ill"}
     np.testing.assert_array_equal(labels == "ill", chances > 0.5)
     assert np.mean((labels == "ill") == (sick == 1)) > 0.95
-    both = result.model().probabilities(rows)
+    both = result.model().predict_proba(rows)
     np.testing.assert_allclose(both.sum(axis=1), 1.0)
     np.testing.assert_array_equal(both[:, 1], chances)
 
@@ -159,10 +146,10 @@ def test_labels_are_numbers_where_none_were_declared_and_regression_has_none():
     result = sample_result()
     rows = np.random.default_rng(0).normal(size=(6, 4))
     logistic = result.cluster_ids[2]
-    labels = result.predict_label(rows, cluster=logistic)
-    np.testing.assert_array_equal(labels, (result.predict(rows, cluster=logistic) > 0.5).astype(int))
-    with pytest.raises(ResultError, match="predicts numbers, not labels"):
-        result.predict_label(rows, cluster="adults")
+    labels = result.predict(rows, cluster=logistic)
+    np.testing.assert_array_equal(labels, (result.predict_proba(rows, cluster=logistic)[:, 1] > 0.5).astype(int))
+    with pytest.raises(ResultError, match="predicts numbers, which have no probabilities"):
+        result.predict_proba(rows, cluster="adults")
     with pytest.raises(ResultError, match="different tasks"):
         result.predict(rows, cluster=["adults", logistic] * 3)
 
@@ -171,8 +158,8 @@ def test_many_classes_share_one_model_of_classes_times_features():
     coefficients = np.array([[1.0, 0.0, 0.0, 0.0, 2.0, 0.0, -1.0, -1.0, 0.5]])
     model = Model(("q",), ("softmax",), ("multiclass",), coefficients, intercept=True, classes=3)
     rows = np.array([[3.0, 0.0], [0.0, 3.0], [-2.0, -2.0]])
-    assert model.predict_label(rows).tolist() == [0, 1, 2]
-    chances = model.predict(rows)
+    assert model.predict(rows).tolist() == [0, 1, 2]
+    chances = model.predict_proba(rows)
     assert chances.shape == (3, 3)
     np.testing.assert_allclose(chances.sum(axis=1), 1.0)
     margins = np.column_stack([rows, np.ones(3)]) @ coefficients.reshape(3, 3).T
@@ -233,7 +220,7 @@ def test_the_encoding_and_the_provenance_survive(tmp_path):
     assert again.encoding == result.encoding
     model = Model.load(tmp_path / "out")
     assert model.encoding == result.encoding
-    assert model.predict_label(rows).tolist() == result.predict_label(rows).tolist()
+    assert model.predict(rows).tolist() == result.predict(rows).tolist()
     assert model.provenance["rounds"] == 100
     assert model.provenance["version"] == result.summary()["version"]
     assert model.feature_names == ("age", "sex=f", "sex=m", "dose", "intercept")
@@ -416,7 +403,7 @@ def places(count):
 
 @pytest.mark.parametrize("privacy", [None, Privacy(phi0=1e4, zeta=1.0, noise="seeded")], ids=["clean", "private"])
 def test_from_a_table_with_an_intercept_to_predictions_and_back_from_disk(tmp_path, privacy):
-    """`read_federation(intercept=True)`, `train`, `predict` once failed; `x_norm` follows from the bounds."""
+    """`Federation.read(intercept=True)`, `train`, `predict` once failed; `x_norm` follows from the bounds."""
     rows = raw_rows(400)
     columns = columns_of(rows) | places(400) | {"y": measured(rows)}
     declared = {
@@ -425,7 +412,7 @@ def test_from_a_table_with_an_intercept_to_predictions_and_back_from_disk(tmp_pa
         "sex": Column(categories=["f", "m"]),
         "y": Column(bounds=(0, 200)),
     }
-    federation = read_federation(columns, columns=declared, intercept=True)
+    federation = Federation.read(columns, columns=declared, intercept=True)
     result = train(federation, PGFL(rho=0.1), Huber(lam=1e-6), rounds=200, privacy=privacy)
     new = raw_rows(50, seed=1)
     found = result.predict(columns_of(new))
@@ -443,7 +430,7 @@ def test_every_run_has_an_encoding_of_its_own(tmp_path):
 
     def data(run):
         declared = {"age": Column(bounds=(20, 80 + 40 * run)), "sex": Column(categories=["f", "m"])}
-        return read_federation(columns, columns=declared, intercept=True)
+        return Federation.read(columns, columns=declared, intercept=True)
 
     result = train(data, PGFL(rho=0.1), Ridge(lam=1e-6), rounds=100, runs=2)
     result.save(tmp_path / "out")

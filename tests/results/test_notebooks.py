@@ -11,8 +11,9 @@ import pytest
 from pgfl import PGFL, ClientData, FedAvg, Federation, Graph, Huber, Privacy, Ridge, synthetic_regression, train
 from pgfl.errors import ResultError, UsageError
 from pgfl.results.comparison import Comparison
-from pgfl.simulate import notebook_progress, training
-from pgfl.simulate.notebook_progress import Bar
+from pgfl.simulate import progress as notebook_progress
+from pgfl.simulate import training
+from pgfl.simulate.progress import Bar
 from tests.results.test_report import outline
 from tests.sample_results import sample_result
 

@@ -8,15 +8,13 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
-from pgfl.core.encoded_columns import NumberColumn, TargetColumn
-from pgfl.core.row_encoding import RowEncoding
+from pgfl.federation.columns import NumberColumn, TargetColumn
+from pgfl.federation.encoding import RowEncoding
 from pgfl.results import report
-from pgfl.results.measured import Figure, Measured
-from pgfl.results.report.curves import draw
-from pgfl.results.report.held_out_pictures import Axis, pictures
-from pgfl.results.report.network_picture import picture
+from pgfl.results.measures import Figure, Measured
+from pgfl.results.report.curves import MOST_POINTS, draw, panels
 from pgfl.results.report.page import page
-from pgfl.results.report.panels import MOST_POINTS, panels
+from pgfl.results.report.pictures import Axis, picture, pictures
 from pgfl.results.verdict import Verdict
 from tests.sample_results import CLUSTERS, sample_result
 

@@ -7,10 +7,10 @@ import os
 import numpy as np
 import pytest
 
-from pgfl import atomic_files as files
-from pgfl.atomic_files import write_atomically, write_text
+from pgfl import files
 from pgfl.config import parse
 from pgfl.errors import ResultError
+from pgfl.files import write_atomically, write_text
 from pgfl.results.folder import begin_folder, check_folder, fresh_folder, is_complete
 from pgfl.results.result import Network, Result, RunModels
 from tests.sample_results import CLUSTERS, sample_result
@@ -62,10 +62,12 @@ def test_predictions_are_values_or_probabilities_by_the_cluster_s_objective():
     logits = rows @ result.server("server-1", CLUSTERS[2])
     with np.errstate(over="ignore"):
         np.testing.assert_allclose(
-            result.predict(rows, server="server-1", cluster=CLUSTERS[2]), 1 / (1 + np.exp(-logits)), atol=1e-12
+            result.predict_proba(rows, server="server-1", cluster=CLUSTERS[2])[:, 1],
+            1 / (1 + np.exp(-logits)),
+            atol=1e-12,
         )
     client = int(np.flatnonzero(result.models[0].network.client_cluster == 2)[0])
-    chances = result.predict(rows, client=f"client-{client:02d}")
+    chances = result.predict_proba(rows, client=f"client-{client:02d}")
     assert ((chances >= 0) & (chances <= 1)).all()
     assert np.ptp(chances) > 0.5
 
@@ -162,7 +164,7 @@ def test_with_secure_noise_no_clean_model_is_written_anywhere(tmp_path):
 
 
 def test_many_clusters_are_stored_by_pairs(tmp_path, monkeypatch):
-    monkeypatch.setattr("pgfl.results.result_arrays.DENSE_SERVERS", 59)
+    monkeypatch.setattr("pgfl.results.arrays.DENSE_SERVERS", 59)
     result = sample_result()
     result.save(tmp_path)
     with np.load(tmp_path / "models.npz") as arrays:

@@ -5,8 +5,18 @@ import math
 
 import pytest
 
-from pgfl.results.approach import Noise, Window, is_diverging, remaining
-from pgfl.results.verdict import SETTLED, Setting, Verdict, joined, judged, worst_of_runs
+from pgfl.results.verdict import (
+    SETTLED,
+    Noise,
+    Setting,
+    Verdict,
+    Window,
+    is_diverging,
+    joined,
+    judge_run,
+    remaining,
+    worst_of_runs,
+)
 
 
 def windows_of(models, step=None, last=200):
@@ -51,7 +61,7 @@ def test_a_hidden_slow_mode_is_not_taken_for_convergence():
 
 
 def test_a_constant_pace_has_no_end_in_sight():
-    found = judged(windows_of(lambda n: 0.01 * n), setting(pull=0.01))
+    found = judge_run(windows_of(lambda n: 0.01 * n), setting(pull=0.01))
     assert found.kind == "not yet"
     assert "still far from where they are heading" in found.sentence
     assert found.advice == "Lower algorithm.rho to about 0.6."
@@ -68,19 +78,19 @@ def test_growth_by_a_power_of_the_round_is_not_divergence_and_exponential_growth
 
 def test_what_to_change_depends_on_the_algorithm_and_the_duals():
     slow = windows_of(lambda n: 1 - math.exp(-0.005 * n))
-    assert judged(slow, setting(pull=0.02)).advice.endswith("or lower algorithm.rho to about 1.")
-    assert judged(slow, setting(pull=0.5)).advice.endswith("or raise algorithm.rho to about 30.")
-    assert "algorithm.rho" not in judged(slow, setting(pull=0.2)).advice
-    assert judged(slow, setting(rho=None, pull=0.0)).advice.endswith("or raise algorithm.step.")
-    assert judged(slow, setting()).advice.startswith("Raise rounds to about ")
-    torn = judged(windows_of(lambda n: 1 - math.exp(-0.2 * n)), setting(pull=3.0))
+    assert judge_run(slow, setting(pull=0.02)).advice.endswith("or lower algorithm.rho to about 1.")
+    assert judge_run(slow, setting(pull=0.5)).advice.endswith("or raise algorithm.rho to about 30.")
+    assert "algorithm.rho" not in judge_run(slow, setting(pull=0.2)).advice
+    assert judge_run(slow, setting(rho=None, pull=0.0)).advice.endswith("or raise algorithm.step_size.")
+    assert judge_run(slow, setting()).advice.startswith("Raise rounds to about ")
+    torn = judge_run(windows_of(lambda n: 1 - math.exp(-0.2 * n)), setting(pull=3.0))
     assert (torn.kind, torn.advice) == ("not yet", "Raise algorithm.rho to about 50.")
 
 
 def test_fluctuations_without_drift_are_named():
     wild = windows_of(lambda n: 1.0, step=lambda n: 0.3)
     wild = [Window(**(vars(window) | {"apart": 0.2, "wander": 0.2 / window.length**0.5})) for window in wild]
-    found = judged(wild, setting())
+    found = judge_run(wild, setting())
     assert found.kind == "not yet"
     assert "fluctuate by 20 %" in found.sentence or "not converged" in found.sentence
 
@@ -91,13 +101,13 @@ def settled():
 
 def test_two_findings_make_one_verdict_and_a_further_sentence():
     noise = Noise([1.0] * 80, reach=10.0, last_release=80, in_predictions=2.0)
-    found = judged(settled(), setting(), noise)
+    found = judge_run(settled(), setting(), noise)
     assert found.kind == "noise drowns the signal"
-    assert "size of 8.94 in models of size 1" in found.sentence
+    assert "noise norm 8.94, model norm 1" in found.sentence
     assert any("spent in round 80 of 200" in sentence for sentence in found.further)
-    spent = judged(settled(), setting(), Noise([1e-9] * 80, 10.0, 80, 1e-6))
+    spent = judge_run(settled(), setting(), Noise([1e-9] * 80, 10.0, 80, 1e-6))
     assert spent.kind == "budget spent"
-    quiet = judged(settled(), setting(), Noise([1e-9] * 200, 10.0, 200, 1e-6))
+    quiet = judge_run(settled(), setting(), Noise([1e-9] * 200, 10.0, 200, 1e-6))
     assert quiet.kind == "converged"
     assert "as far as the noise allows" in quiet.sentence
 
@@ -105,15 +115,15 @@ def test_two_findings_make_one_verdict_and_a_further_sentence():
 def test_a_classification_drowns_by_what_data_can_reach():
     for reach, kind in ((1.0, "noise drowns the signal"), (100.0, "converged")):
         noise = Noise([0.01] * 200, reach=reach, last_release=200, in_predictions=100.0)
-        assert judged(settled(), setting(task="classification"), noise).kind == kind
+        assert judge_run(settled(), setting(task="classification"), noise).kind == kind
 
 
 def test_a_classification_by_gradient_steps_drowns_earlier():
     noise = Noise([0.01] * 200, reach=5.0, last_release=200)
     assert 0.2 < noise.walk / noise.reach < 0.45
-    assert judged(settled(), setting(task="classification"), noise).kind == "converged"
+    assert judge_run(settled(), setting(task="classification"), noise).kind == "converged"
     steps = setting(task="classification", linearised=True)
-    assert judged(settled(), steps, noise).kind == "noise drowns the signal"
+    assert judge_run(settled(), steps, noise).kind == "noise drowns the signal"
 
 
 def test_the_worst_run_speaks_for_all():
@@ -131,5 +141,5 @@ def test_json_keeps_a_verdict():
 
 
 def test_nothing_seen_is_not_yet():
-    assert judged(windows_of(lambda n: 1.0, last=2), setting(played=2, rounds=2)).kind == "not yet"
+    assert judge_run(windows_of(lambda n: 1.0, last=2), setting(played=2, rounds=2)).kind == "not yet"
     assert remaining([]).drift == math.inf

@@ -19,18 +19,18 @@ from pgfl import (
     synthetic_regression,
     train,
 )
+from pgfl.algorithms.algorithms import is_automatic
 from pgfl.config import parse
-from pgfl.core.stated_rho import is_automatic
-from pgfl.core.topology import build
 from pgfl.errors import ConfigError, Diverged
+from pgfl.federation.graphs import build
 from pgfl.privacy.request import Privacy
 from pgfl.results.result import Result
-from pgfl.simulate import automatic_rho
-from pgfl.simulate.automatic_rho import with_rho
-from pgfl.simulate.communicator import ALONE
-from pgfl.simulate.flat_layout import lay_out
+from pgfl.simulate import rho as automatic_rho
+from pgfl.simulate.communicator import SINGLE_PROCESS
+from pgfl.simulate.layout import lay_out
+from pgfl.simulate.options import TrainingOptions
+from pgfl.simulate.rho import with_rho
 from pgfl.simulate.simulator import Simulator
-from pgfl.simulate.training_options import TrainingOptions
 
 
 def split(features, targets, servers=3, clusters=2, clients=12):
@@ -72,7 +72,7 @@ def real(name):
     return table.drop(columns="affairs").to_numpy(float), (table["affairs"] > 0).to_numpy(float), Logistic()
 
 
-def rho_of(federation, algorithm, objective, privacy=None, rounds=300, communicator=ALONE):
+def rho_of(federation, algorithm, objective, privacy=None, rounds=300, communicator=SINGLE_PROCESS):
     options = TrainingOptions(rounds=rounds, privacy=privacy)
     return with_rho(algorithm, objective, federation, options, communicator).rho
 
@@ -168,7 +168,7 @@ def test_a_sample_is_enough_and_wide_tables_are_not_squared(monkeypatch):
     made = generated(servers=6, clients_per_server=20, dimension=8, samples=(20, 30), seed=2)
     whole = rho_of(made, ExactMixing(rho="auto"), Ridge())
     monkeypatch.setattr(automatic_rho, "MOST_CLIENTS", 20)
-    assert len(automatic_rho._sample(made, ALONE)) == 20
+    assert len(automatic_rho._sample(made, SINGLE_PROCESS)) == 20
     assert rho_of(made, ExactMixing(rho="auto"), Ridge()) == pytest.approx(whole, rel=0.4)
     monkeypatch.setattr(automatic_rho, "MOST_FEATURES", 4)
     monkeypatch.setattr(np.linalg, "eigvalsh", None)
@@ -249,10 +249,10 @@ class _Rank:
     def __init__(self, ranks, number):
         self._ranks, self._number = ranks, number
 
-    def added(self, values):
+    def sum(self, values):
         return sum(self._ranks.gathered(self._number, values))
 
-    def largest(self, values):
+    def maximum(self, values):
         return np.maximum.reduce(self._ranks.gathered(self._number, values))
 
 
@@ -313,8 +313,8 @@ def test_runs_share_the_number_of_the_first():
 def test_what_goes_on_keeps_the_number_of_the_earlier_run():
     made = generated(samples=(4, 8), seed=1)
     options = TrainingOptions(rounds=5)
-    assert with_rho(PGFL(rho="auto"), Ridge(), made, options, ALONE, known=0.7).rho == 0.7
-    assert with_rho(PGFL(rho=3.0), Ridge(), made, options, ALONE, known=0.7).rho == 3.0
+    assert with_rho(PGFL(rho="auto"), Ridge(), made, options, SINGLE_PROCESS, known=0.7).rho == 0.7
+    assert with_rho(PGFL(rho=3.0), Ridge(), made, options, SINGLE_PROCESS, known=0.7).rho == 3.0
 
 
 def test_only_training_chooses():
@@ -340,7 +340,7 @@ def test_an_objective_of_ones_own_states_its_smoothness_or_rho():
 
 
 def test_tables_choose_by_themselves_and_generated_data_do_not():
-    table = {"data": {"kind": "table", "clients": "a.csv"}}
+    table = {"data": {"kind": "table", "table": "a.csv"}}
     assert parse(table).algorithm.rho == "auto"
     assert parse(table | {"algorithm": {"rho": 5.0}}).algorithm.rho == 5.0
     assert parse({}).algorithm.rho == 5.0

@@ -15,14 +15,13 @@ from pgfl import (
     Privacy,
     Result,
     Ridge,
-    read_federation,
     train,
 )
 from pgfl.errors import ConfigError, PgflError, PrivacyError, ResultError
 from pgfl.privacy.accounting import exact_epsilon, exact_rho
 from pgfl.simulate.continuing import WITHOUT_DUALS
 
-ALGORITHMS = (PGFL(rho=2.0, tau=0.2), ExactMixing(rho=2.0), OneStep(rho=2.0), FedAvg(step=0.05))
+ALGORITHMS = (PGFL(rho=2.0, tau=0.2), ExactMixing(rho=2.0), OneStep(rho=2.0), FedAvg(step_size=0.05))
 
 
 def clients(names="abcdef", rows=12, seed=0):
@@ -345,15 +344,15 @@ def test_rows_that_are_encoded_otherwise_do_not_continue_a_model():
     """Bounds that were computed from the first table's rows would differ in the second's, and the models with them."""
     computed, stated = {"age": Column(bounds="data")}, {"age": Column(bounds=(0, 100))}
     young, old = table(np.linspace(20, 50, 10)), table(np.linspace(40, 90, 10))
-    start = train(read_federation(young, columns=computed), PGFL(), Ridge(), rounds=2)
-    train(read_federation(young, columns=computed), PGFL(), Ridge(), rounds=2, start=start)
+    start = train(Federation.read(young, columns=computed), PGFL(), Ridge(), rounds=2)
+    train(Federation.read(young, columns=computed), PGFL(), Ridge(), rounds=2, start=start)
     with pytest.raises(ConfigError, match="Column 'age' is not encoded as in the earlier run"):
-        train(read_federation(old, columns=computed), PGFL(), Ridge(), rounds=2, start=start)
-    train(read_federation(old, columns=start.declared_columns), PGFL(), Ridge(), rounds=2, start=start)
+        train(Federation.read(old, columns=computed), PGFL(), Ridge(), rounds=2, start=start)
+    train(Federation.read(old, columns=start.declared_columns), PGFL(), Ridge(), rounds=2, start=start)
     with pytest.raises(ConfigError, match="Column 'intercept' is not encoded"):
-        train(read_federation(young, columns=computed, intercept=True), PGFL(), Ridge(), rounds=2, start=start)
-    stated_start = train(read_federation(young, columns=stated), PGFL(), Ridge(), rounds=2)
-    train(read_federation(old, columns=stated), PGFL(), Ridge(), rounds=2, start=stated_start)
+        train(Federation.read(young, columns=computed, intercept=True), PGFL(), Ridge(), rounds=2, start=start)
+    stated_start = train(Federation.read(young, columns=stated), PGFL(), Ridge(), rounds=2)
+    train(Federation.read(old, columns=stated), PGFL(), Ridge(), rounds=2, start=stated_start)
 
 
 def test_a_chosen_rho_is_kept_when_a_run_goes_on():

@@ -29,7 +29,7 @@ def test_useless_runs_are_drowned(name, epsilon):
     assert result.measures[0].whole.value < result.measures[0].whole.baseline + 0.05
     assert result.verdict.kind == "noise drowns the signal"
     figures = result.verdict.figures
-    assert f"{figures['noise']:.3g} in models of size {figures['size']:.3g}" in result.verdict.sentence
+    assert f"noise norm {figures['noise']:.3g}, model norm {figures['size']:.3g}" in result.verdict.sentence
 
 
 @pytest.mark.parametrize(("name", "epsilon"), HEARD)

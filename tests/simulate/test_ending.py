@@ -8,8 +8,8 @@ from pgfl import PGFL, Huber, Privacy, Result, train
 from pgfl.privacy.budget import Budget
 from pgfl.simulate import training
 from pgfl.simulate.checkpoint import Checkpoints
+from pgfl.simulate.options import TrainingOptions
 from pgfl.simulate.simulator import Simulator
-from pgfl.simulate.training_options import TrainingOptions
 
 SMALL = {"servers": 4, "clients_per_server": 4, "clusters": 2, "dimension": 3, "samples": (8, 9), "x_norm": 1.0}
 FIVE = Privacy(epsilon=50.0, max_releases=5, index="release", x_norm=1.0)

@@ -6,20 +6,23 @@ import sys
 import numpy as np
 import pytest
 
-from pgfl import PGFL, FedAvg, Huber, Privacy, Result, Ridge, Softmax, simulate, synthetic_regression, train
+from pgfl import PGFL, FedAvg, Huber, Privacy, Result, Ridge, Softmax, synthetic_regression, train
 from pgfl.errors import KernelError
-from pgfl.simulate import engine_choice, numba_compiled, numba_kernels
-from pgfl.simulate.engine_choice import with_engine
-from pgfl.simulate.numba_engine import FastEngine
+from pgfl.simulate import compiled
+from pgfl.simulate.compiled import cache as numba_compiled
+from pgfl.simulate.compiled import kernels as numba_kernels
+from pgfl.simulate.compiled import kind
+from pgfl.simulate.compiled.engine import CompiledEngine
+from pgfl.simulate.engines import choose_engine
+from pgfl.simulate.options import Performance, TrainingOptions
 from pgfl.simulate.simulator import Simulator
-from pgfl.simulate.training_options import TrainingOptions
 
 SMALL = synthetic_regression(servers=3, clients_per_server=5, dimension=12, samples=(3, 8), graph="ring", seed=1)
 LONG = TrainingOptions(rounds=200_000)
 
 
 def chosen(options=LONG, algorithm=PGFL(), objective=Ridge(), federation=SMALL):  # noqa: B008
-    return with_engine(options, algorithm, objective, federation).engine
+    return choose_engine(options, algorithm, objective, federation).performance.engine
 
 
 def test_compiled_where_it_pays_off():
@@ -27,7 +30,7 @@ def test_compiled_where_it_pays_off():
     assert chosen(TrainingOptions(rounds=300)) == "numpy", "loading Numba takes longer than these rounds"
     assert chosen(TrainingOptions(rounds=2_000, runs=100)) == "numba"
     assert chosen(objective=Huber()) == chosen(algorithm=PGFL(client="gradient")) == "numba"
-    assert chosen(algorithm=FedAvg(step=0.01)) == "numba"
+    assert chosen(algorithm=FedAvg(step_size=0.01)) == "numba"
 
 
 def test_what_a_round_saves_depends_on_who_takes_part_and_on_what_they_compute():
@@ -41,7 +44,7 @@ def test_what_a_round_saves_depends_on_who_takes_part_and_on_what_they_compute()
 
 
 def test_numpy_where_numba_is_missing(monkeypatch):
-    monkeypatch.setattr(engine_choice, "find_spec", lambda name: None)
+    monkeypatch.setattr(kind, "find_spec", lambda name: None)
     assert chosen() == "numpy"
 
 
@@ -49,16 +52,16 @@ def test_numpy_where_numba_is_missing(monkeypatch):
 def broken(request, monkeypatch):
     """Numba is installed, but its kernels cannot be imported, or not be compiled."""
     if request.param == "import":
-        monkeypatch.setitem(sys.modules, "pgfl.simulate.numba_engine", None)
-        monkeypatch.delattr(simulate, "numba_engine")
+        monkeypatch.setitem(sys.modules, "pgfl.simulate.compiled.engine", None)
+        monkeypatch.delattr(compiled, "engine")
     else:
         kernel = numba_compiled.compiled(numba_kernels.settle.py_func)
         kernel._cache.disable()
         monkeypatch.setattr(numba_kernels, "settle", kernel)
         monkeypatch.setattr(numba_compiled._KernelLibrary, "_optimize_final_module", _no_longer_there)
-    engine_choice.failure.cache_clear()
+    kind.failure.cache_clear()
     yield {"import": "ModuleNotFoundError", "compilation": "KernelError"}[request.param]
-    engine_choice.failure.cache_clear()
+    kind.failure.cache_clear()
 
 
 def _no_longer_there(library):
@@ -66,7 +69,7 @@ def _no_longer_there(library):
 
 
 def test_numpy_and_one_sentence_where_kernels_fail(broken, monkeypatch):
-    monkeypatch.setattr(engine_choice, "START", 0.0)
+    monkeypatch.setattr(kind, "START", 0.0)
     result = train(SMALL, PGFL(), Ridge(), rounds=3)
     (said,) = (warning for warning in result.warnings if "kernels" in warning)
     assert result.engine == "numpy"
@@ -96,12 +99,12 @@ def test_numpy_for_what_the_kernels_do_not_know(algorithm, objective, privacy):
 
 def test_an_engine_that_is_named_is_kept():
     for name in ("numpy", "numba", "jax"):
-        assert chosen(TrainingOptions(rounds=200_000, engine=name)) == name
+        assert chosen(TrainingOptions(rounds=200_000, performance=Performance(engine=name))) == name
 
 
 @pytest.mark.parametrize("start", [0.0, 1e9], ids=["pays off", "does not"])
 def test_the_bits_are_those_of_the_engine_named_outright(monkeypatch, tmp_path, start):
-    monkeypatch.setattr(engine_choice, "START", start)
+    monkeypatch.setattr(kind, "START", start)
     settings = {"rounds": 12, "participants": 2, "runs": 2, "seed": 3}
     result = train(SMALL, PGFL(tau=0.2), Ridge(), **settings)
     expected = "numpy" if start else "numba"
@@ -116,6 +119,6 @@ def test_the_bits_are_those_of_the_engine_named_outright(monkeypatch, tmp_path, 
 
 
 def test_a_simulator_chooses_too(monkeypatch):
-    monkeypatch.setattr(engine_choice, "START", 0.0)
+    monkeypatch.setattr(kind, "START", 0.0)
     simulator = Simulator([SMALL], PGFL(), Ridge())
-    assert isinstance(simulator.engine, FastEngine) and simulator.options.engine == "numba"
+    assert isinstance(simulator.engine, CompiledEngine) and simulator.options.performance.engine == "numba"

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from pgfl import PGFL, ExactMixing, Huber, Privacy, Ridge, synthetic_regression, train
+from pgfl.algorithms.roles import Client, RoundRequest
 from pgfl.config import parse
-from pgfl.core.roles import Client, RoundRequest
 from pgfl.errors import ConfigError
 
 SHAPE = {"servers": 3, "clients_per_server": 6, "clusters": 2, "dimension": 4, "samples": (5, 20), "graph": "ring"}

@@ -5,11 +5,11 @@ import pytest
 from sklearn import metrics as theirs
 
 from pgfl import PGFL, ClientData, FedAvg, Federation, Huber, Logistic, Privacy, Ridge, TestSet, train
-from pgfl.core.encoded_columns import NumberColumn, TargetColumn
-from pgfl.core.measures import MEASURES
-from pgfl.core.row_encoding import RowEncoding
 from pgfl.errors import ConfigError
-from pgfl.simulate import prediction_points
+from pgfl.federation.columns import NumberColumn, TargetColumn
+from pgfl.federation.encoding import RowEncoding
+from pgfl.metrics import MEASURES
+from pgfl.simulate import predictions as prediction_points
 
 SLOPES = {"east": [1.0, -1.0, 0.5], "west": [0.5, 1.0, -0.2]}
 
@@ -99,7 +99,7 @@ def test_a_model_that_is_no_better_than_the_mean_is_not_passed_over():
     good, bad = (train(each, PGFL(rho=2.0), Ridge(), rounds=30) for each in (made, made.replace(tests=flipped)))
     assert not any("trivial" in note for note in good.notes)
     assert bad.curve("r2")[0, -1] < 0.0
-    assert any("no better than a trivial prediction" in note for note in bad.summary()["notes"])
+    assert any("no better than a trivial baseline" in note for note in bad.summary()["notes"])
     few = made.tests[made.cluster_ids[0]].clients
     assert any("held-out rows in the median" in note for note in good.notes) == (np.median(np.bincount(few)) < 10)
 
@@ -187,7 +187,7 @@ def test_held_out_rows_are_clipped_as_training_rows_are():
 
 def test_fedavg_measures_one_model_for_all_clusters():
     made = federation()
-    result = train(made, FedAvg(step=0.05), Ridge(), rounds=30)
+    result = train(made, FedAvg(step_size=0.05), Ridge(), rounds=30)
     assert np.isfinite(result.history["r2_east"]).all()
     assert result.history["r2"][-1] > result.history["r2"][0]
 

@@ -10,10 +10,12 @@ from pgfl import PGFL, Ridge, synthetic_regression, train
 from pgfl.config import parse
 from pgfl.errors import ConfigError
 from pgfl.experiment import run
-from pgfl.simulate import memory, numba_lanes
+from pgfl.simulate import memory
+from pgfl.simulate.compiled import kind
+from pgfl.simulate.compiled import lanes as numba_lanes
 from pgfl.simulate.memory import expected_shape
+from pgfl.simulate.options import Performance, TrainingOptions
 from pgfl.simulate.simulator import Simulator
-from pgfl.simulate.training_options import TrainingOptions
 
 MILLION = {"servers": 10_000, "clients_per_server": 100, "dimension": 60, "samples": [2, 9]}
 MEASURE = """
@@ -47,13 +49,13 @@ def test_a_table_that_does_not_fit_is_refused_before_its_features_are_read(monke
     rows = [f"k{k // 4},s{k // 20},c{k // 4 % 2},1," + ",".join(["0.5"] * 50) for k in range(400)]
     header = "client,server,cluster,y," + ",".join(f"x{i}" for i in range(50))
     (tmp_path / "clients.csv").write_text("\n".join([header, *rows]))
-    table = {"kind": "table", "clients": str(tmp_path / "clients.csv"), "intercept": True}
+    table = {"kind": "table", "table": str(tmp_path / "clients.csv"), "intercept": True}
     config = parse({"data": table, "engine": "numpy"})
     shape = expected_shape(config)
     assert (shape.clients, shape.rows, shape.dimension, shape.pairs) == (100, 400, 51, 40)
     monkeypatch.setattr(memory, "available_memory", lambda: 2**20)
-    monkeypatch.setattr("pgfl.data.tables.read_federation", None)
-    with pytest.raises(ConfigError, match=r"needs about 0\.3 GiB .* lower dtype .*, the rows of data\.clients or "):
+    monkeypatch.setattr("pgfl.federation.tables.read_table", None)
+    with pytest.raises(ConfigError, match=r"needs about 0\.3 GiB .* lower dtype .*, the rows of data\.table or "):
         run(config)
 
 
@@ -74,16 +76,18 @@ def test_the_estimate_knows_what_kernels_keep_beside_the_rows(monkeypatch, dtype
     checked = []
     monkeypatch.setattr(memory, "check", lambda shape, **more: checked.append(shape))
     train(made, PGFL(), rounds=1, engine="numba", dtype=np.dtype(dtype))
-    played = Simulator([made], PGFL(), Ridge(), TrainingOptions(1, engine="numba", dtype=np.dtype(dtype))).engine
+    played = Simulator(
+        [made], PGFL(), Ridge(), TrainingOptions(1, dtype=np.dtype(dtype), performance=Performance(engine="numba"))
+    ).engine
     kept, in_bytes = played.blocks[0].forms
     assert (kept is not None) == zeros and in_bytes is None
     used = sum(values.nbytes for values in (*played._coordinates, *(kept or ())))
     (shape,) = checked
-    known, whole = shape.beside, shape.total
+    known, whole = shape.kernel_bytes, shape.total
     assert used <= known <= (2.0 if zeros else 1.1) * used
-    monkeypatch.setattr(memory.Shape, "beside", 0)
+    monkeypatch.setattr(memory.Shape, "kernel_bytes", 0)
     assert shape.total == whole - known, "it is part of the total"
-    assert memory.REGISTER == numba_lanes.BYTES
+    assert kind.REGISTER == numba_lanes.BYTES
 
 
 def test_where_nobody_can_tell_nothing_is_refused(monkeypatch):

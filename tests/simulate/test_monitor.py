@@ -7,18 +7,18 @@ import pytest
 
 from pgfl import PGFL, FedAvg, Huber, Privacy, Ridge, synthetic_regression, train
 from pgfl.errors import ConfigError, Diverged, SolverError
-from pgfl.results.approach import remaining
 from pgfl.results.result import Result
-from pgfl.results.verdict import SETTLED
+from pgfl.results.verdict import SETTLED, remaining
 from pgfl.simulate.checkpoint import Checkpoints
+from pgfl.simulate.observers import Observer
+from pgfl.simulate.options import TrainingOptions
 from pgfl.simulate.simulator import Simulator
-from pgfl.simulate.training_options import TrainingOptions
 from tests.real_data import federation
 
 ENOUGH = {"diabetes": (2.0, 1800), "fair": (2.0, 250), "breast_cancer": (0.5, 500), "digits": (0.5, 500)}
 
 
-class Estimates:
+class Estimates(Observer):
     """The estimated distance and the server models wherever the monitor looks."""
 
     def __init__(self):
@@ -72,18 +72,20 @@ def test_the_advice_leads_to_convergence():
 @pytest.mark.parametrize(
     ("data", "raw", "algorithm"),
     [
-        ("diabetes", False, FedAvg(step=5.0)),
+        ("diabetes", False, FedAvg(step_size=5.0)),
         ("diabetes", False, PGFL(rho=0.2)),
         ("fair", False, PGFL(rho=0.05)),
-        ("fair", True, FedAvg(step=0.5)),
-        ("breast_cancer", True, FedAvg(step=0.005, local_steps=1)),
+        ("fair", True, FedAvg(step_size=0.5)),
+        ("breast_cancer", True, FedAvg(step_size=0.005, local_steps=1)),
     ],
 )
 def test_a_diverging_run_is_stopped_early_and_leaves_a_result(tmp_path, data, raw, algorithm):
     made, objective = federation(data, raw=raw)
     result = train(made, algorithm, Ridge() if isinstance(algorithm, FedAvg) else objective, rounds=300)
     assert result.verdict.kind == "diverging"
-    assert ("Lower algorithm.step" if isinstance(algorithm, FedAvg) else "Raise algorithm.rho") in result.verdict.advice
+    assert (
+        "Lower algorithm.step_size" if isinstance(algorithm, FedAvg) else "Raise algorithm.rho"
+    ) in result.verdict.advice
     assert result.rounds[-1] <= 30
     result.save(tmp_path / "out")
     assert json.loads((tmp_path / "out" / "summary.json").read_text("utf-8"))["verdict"]["kind"] == "diverging"
@@ -93,12 +95,12 @@ def test_a_diverging_run_is_stopped_early_and_leaves_a_result(tmp_path, data, ra
 def test_what_is_no_longer_finite_is_still_an_error():
     made, _ = federation("breast_cancer", raw=True)
     with pytest.raises((Diverged, SolverError)), np.errstate(all="ignore"):
-        train(made, FedAvg(step=1e60, local_steps=5), Ridge(), rounds=30)
+        train(made, FedAvg(step_size=1e60, local_steps=5), Ridge(), rounds=30)
 
 
 def test_ordinary_runs_are_not_taken_for_diverging():
     made = synthetic_regression(servers=3, clients_per_server=4, dimension=8, samples=(3, 9), graph="ring", seed=4)
-    for algorithm in (PGFL(rho=300.0), PGFL(rho=1.0, tau=0.3), FedAvg(step=1e-4), FedAvg(step=0.05)):
+    for algorithm in (PGFL(rho=300.0), PGFL(rho=1.0, tau=0.3), FedAvg(step_size=1e-4), FedAvg(step_size=0.05)):
         for participants in ("all", 1):
             result = train(made, algorithm, Ridge(), rounds=80, participants=participants, metrics=[])
             assert result.verdict.kind in ("converged", "not yet"), (algorithm, participants)

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from pgfl import PGFL, ClientData, Federation, Huber, Privacy, Result, train
 from pgfl.errors import PrivacyError
 from pgfl.privacy.accounting import exact_epsilon, exact_rho
-from pgfl.privacy.carried_accounts import Holders, Statement, carried_accounts
-from pgfl.results.record_digests import RecordDigests
+from pgfl.privacy.carried import Holders, Statement, carried_accounts
+from pgfl.results.state import RecordDigests
 
 POOL = np.random.default_rng(5).normal(size=(400, 3)) / 3  # record n of every test
 

@@ -7,10 +7,10 @@ import pytest
 
 import pgfl
 from pgfl import PGFL, ClientData, Federation, Huber, OneStep, Privacy
+from pgfl.simulate.options import Performance, TrainingOptions
 from pgfl.simulate.simulator import Simulator
-from pgfl.simulate.training_options import TrainingOptions
 from tests import bridges, oracle
-from tests.core.test_roles import assert_equal_in_both
+from tests.algorithms.test_roles import assert_equal_in_both
 from tests.federations import GeometricTau, random_case
 from tests.oracle import Client, Objective, Problem
 from tests.simulate.test_simulator_against_oracle import assert_same
@@ -42,7 +42,7 @@ def test_every_engine_rests(engine, algorithm):
     case = budgeted(4, algorithm)
     plain, other = (bridges.simulator(case.problem, *case.draws, engine=name) for name in ("numpy", engine))
     for _ in range(20):
-        np.testing.assert_allclose(other.play().server_models, plain.play().server_models, rtol=0, atol=1e-9)
+        np.testing.assert_allclose(other.run_round().server_models, plain.run_round().server_models, rtol=0, atol=1e-9)
         np.testing.assert_array_equal(other.network.rested, plain.network.rested)
     assert plain.network.rested.any()
 
@@ -62,7 +62,7 @@ def test_cluster_models_stay_apart_and_stay_put_after_the_budgets_end(algorithm)
     assert (simulator.state.round, simulator.ended_by) == (100, "budget")
     ended = models_by_cluster(simulator)
     for _ in range(200):
-        simulator.play()
+        simulator.run_round()
     for before, after in zip(ended, models_by_cluster(simulator), strict=True):
         slack = 1e-9 if isinstance(algorithm, PGFL) else 0.2 * np.ptp(before, axis=0).max()
         assert (after >= before.min(axis=0) - slack).all() and (after <= before.max(axis=0) + slack).all()
@@ -101,7 +101,7 @@ def rested(problem, participants, spent, rounds):
     layout, found = simulator.layout, []
     names = [(problem.servers[s], "ab"[q]) for s, q in zip(layout.pair_server, layout.pair_cluster, strict=True)]
     for _ in range(rounds):
-        simulator.play()
+        simulator.run_round()
         found.append({name for name, rests in zip(names, simulator.network.rested, strict=True) if rests})
     return found
 
@@ -145,8 +145,8 @@ def test_what_rests_can_still_be_learnt_from():
     problem = line([("ann", 0, "a"), ("bob", 0, "b")], servers=1)
     draws = (until(1, {"ann", "bob"}, {"bob"}), None, until(1, set(), {"ann"}))
     simulator = bridges.simulator(problem, *draws)
-    resting = simulator.play().server_models[0].copy()
-    after = simulator.play().server_models
+    resting = simulator.run_round().server_models[0].copy()
+    after = simulator.run_round().server_models
     expected = oracle.run(problem, 2, *draws)[-1]
     np.testing.assert_array_equal(after[0], resting)
     np.testing.assert_allclose(after[1], 0.6 * expected.mixed["s0", "b"] + 0.4 * resting, atol=1e-12)
@@ -161,10 +161,10 @@ def test_rest_spreads_from_a_pair_that_is_too_small_from_the_start(engine):
     clients = {name: ClientData(names[s], q, rng.normal(size=(9, 2)), rng.normal(size=9)) for name, s, q in places}
     federation = Federation.from_clients(clients, edges=list(pairwise(names)), servers=names)
     privacy = Privacy(x_norm=1.0, phi0=1e-3, trust="masked", contributors=3)
-    options = TrainingOptions(10, "all", privacy, engine=engine)
+    options = TrainingOptions(10, "all", privacy, performance=Performance(engine=engine))
     simulator = Simulator([federation], PGFL(1.0, tau=0.3, client="gradient"), Huber(), options)
     found = []
     for _ in range(6):
-        simulator.play()
+        simulator.run_round()
         found.append(np.count_nonzero(simulator.network.rested))
     assert found == [2, 3, 4, 5, 5, 5]

@@ -27,7 +27,7 @@ def same_bits(first, second):
     for name in first.history:
         np.testing.assert_array_equal(first.history[name], second.history[name], name)
     for a, b in zip(first.models, second.models, strict=True):
-        np.testing.assert_array_equal(a.handed_out, b.handed_out)
+        np.testing.assert_array_equal(a.shareable_clients, b.shareable_clients)
         np.testing.assert_array_equal(a.servers, b.servers)
 
 
@@ -55,7 +55,7 @@ def test_batches_and_threads_do_not_change_a_bit(monkeypatch):
 
 
 def test_scheduling_draws_exactly_m_a_server_and_everyone_in_time():
-    from pgfl.core.schedules import Scheduler
+    from pgfl.algorithms.schedules import Scheduler
 
     members = [np.arange(0, 5), np.arange(5, 7), np.arange(7, 7)]
     scheduler = Scheduler(3, members, [(0, 0), (0, 1), (0, 2)], seed=1)
@@ -89,11 +89,11 @@ def test_tau_must_lie_below_one(tau):
 
 
 def test_divergence_is_noticed_and_explained():
-    result = train(small(), FedAvg(step=5.0, local_steps=5), Ridge(), rounds=300)
+    result = train(small(), FedAvg(step_size=5.0, local_steps=5), Ridge(), rounds=300)
     assert result.verdict.kind == "diverging"
     assert result.rounds[-1] < 20
-    with pytest.raises(Diverged, match=r"diverged by round \d+ in run 0.*lower algorithm.step"):
-        train(small(), FedAvg(step=5.0, local_steps=5), Ridge(), rounds=300, runs=2)
+    with pytest.raises(Diverged, match=r"diverged by round \d+ in run 0.*lower algorithm.step_size"):
+        train(small(), FedAvg(step_size=5.0, local_steps=5), Ridge(), rounds=300, runs=2)
 
 
 # --- odd federations --------------------------------------------------------------------------------------------------
@@ -216,7 +216,7 @@ def test_spent_clients_take_no_part_and_training_goes_on():
 def test_released_models_are_what_is_shown():
     privacy = Privacy(phi0=1e-3, zeta=0.99, x_norm=2.0)
     result = train(small(), PGFL(5.0), Huber(), rounds=3, participants=1, privacy=privacy)
-    shown, clean = result.models[0].handed_out, result.models[0].clients
+    shown, clean = result.models[0].shareable_clients, result.models[0].clients
     took_part = result.privacy[0]["releases"] > 0
     assert np.isnan(shown[~took_part]).all() and (~took_part).any()
     assert (np.abs(shown[took_part] - clean[took_part]).max(axis=1) > 1e-3).all()
@@ -329,7 +329,7 @@ def test_a_full_disk_keeps_the_last_good_checkpoint(tmp_path, monkeypatch):
 KILLED = """
     import os, signal, sys
     import pgfl
-    from pgfl import atomic_files as files
+    from pgfl import files
     from pgfl.simulate.checkpoint import Checkpoints
     from pathlib import Path
 

@@ -7,25 +7,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pgfl import (
-    PGFL,
-    ClientData,
-    Federation,
-    Huber,
-    Logistic,
-    Privacy,
-    Result,
-    synthetic_regression,
-    train,
-)
+from pgfl import PGFL, ClientData, Federation, Huber, Logistic, Privacy, Result, synthetic_regression, train
 from pgfl.errors import ConfigError, PrivacyError
 from pgfl.privacy import accounting, lattice
 from pgfl.privacy.trust import Trust
-from pgfl.results.result_arrays import SIMULATION_ONLY
+from pgfl.results.arrays import SIMULATION_ONLY
 from pgfl.simulate import training
 from pgfl.simulate.checkpoint import Checkpoints
+from pgfl.simulate.observers import Observer
+from pgfl.simulate.options import Performance, TrainingOptions
 from pgfl.simulate.simulator import Replay, Simulator
-from pgfl.simulate.training_options import TrainingOptions
 from tests import bridges, oracle
 from tests.federations import SHAPES, random_case
 
@@ -78,10 +69,10 @@ def assert_same(case, library):
     replay = Replay(participants, None, spent, pair_noise=noise)
     played = Simulator(
         [bridges.federation(problem)], bridges.algorithm(problem), bridges.objective(problem),
-        TrainingOptions(engine=library), replay=replay,
+        TrainingOptions(performance=Performance(engine=library)), replay=replay,
     )  # fmt: skip
     for reference in expected[1:]:
-        played.play()
+        played.run_round()
         actual = bridges.snapshot(played)["servers"]
         assert actual.keys() == reference.servers.keys()
         for key, value in reference.servers.items():
@@ -91,14 +82,14 @@ def assert_same(case, library):
 # --- the noise and the accounts, worked out once more by plain loops --------------------------------------------------
 
 
-class Watched:
+class Watched(Observer):
     """What each round released and from what, pair by pair."""
 
     def __init__(self):
         self.rounds = []
 
     def on_round(self, simulator):
-        layout, active, state = simulator.layout, simulator.engine.taking_part, simulator.state
+        layout, active, state = simulator.layout, simulator.engine.participants, simulator.state
         found = {}
         for pair in np.unique(layout.client_pair[active]):
             who = active[layout.client_pair[active] == pair]
@@ -111,7 +102,9 @@ class Watched:
 def watched(level, engine="numpy", rounds=40, participants="all", noise=None, data=None, **changes):
     asked = privacy(level, max_releases=rounds, noise=noise, **changes)
     seen = Watched()
-    options = TrainingOptions(rounds=rounds, privacy=asked, participants=participants, engine=engine, seed=5)
+    options = TrainingOptions(
+        rounds=rounds, privacy=asked, participants=participants, seed=5, performance=Performance(engine=engine)
+    )
     simulator = Simulator([data or federation()], STEP, Huber(kappa=KAPPA), options, observers=[seen])
     simulator.run()
     return simulator, seen, asked
@@ -212,7 +205,7 @@ def _sum(world, objective, start):
     simulator = Simulator([made], PGFL(rho=RHO, client="gradient"), objective, TrainingOptions(rounds=2, privacy=None))
     simulator.state.servers["model"] = start + 0.0
     simulator.network.known = np.array([True])
-    simulator.play()
+    simulator.run_round()
     return lattice.from_lattice(lattice.to_lattice(simulator.state.model, summands=len(world)).sum(axis=0))
 
 

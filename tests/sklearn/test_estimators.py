@@ -24,7 +24,7 @@ from sklearn.utils.estimator_checks import check_estimator
 
 from pgfl import PGFL, Huber, train
 from pgfl.errors import BudgetSpent, MissingExtra, PrivacyError, UsageError
-from pgfl.objectives import KINDS
+from pgfl.objectives import OBJECTIVES
 from pgfl.privacy.accounting import exact_epsilon, exact_rho
 from pgfl.sklearn import PGFLClassifier, PGFLRegressor, PrivacyAccount
 
@@ -185,7 +185,7 @@ def test_a_verdict_that_is_not_good_is_a_warning(monkeypatch, kind):
         result.verdict = SimpleNamespace(kind=kind, text=f"{kind}: play more rounds.", to_json=dict)
         return result
 
-    monkeypatch.setattr("pgfl.sklearn.federated_estimator.train", judged)
+    monkeypatch.setattr("pgfl.sklearn.estimator.train", judged)
     X, y = load_diabetes(return_X_y=True)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -267,7 +267,7 @@ def test_more_than_two_classes_are_learnt_by_softmax():
     X, y = load_iris(return_X_y=True)
     labels = np.array(["setosa", "versicolor", "virginica"])[y]
     model = PGFLClassifier()
-    if "softmax" not in KINDS:
+    if "softmax" not in OBJECTIVES:
         with pytest.raises(ValueError, match="Only binary classification is supported"):
             model.fit(X, labels)
         return
@@ -379,7 +379,7 @@ def test_a_refused_fit_costs_nothing_and_a_charged_one_is_not_given_back(monkeyp
         assert account.fits == 1  # charged before anything is computed
         raise RuntimeError
 
-    monkeypatch.setattr("pgfl.sklearn.federated_estimator.train", broken)
+    monkeypatch.setattr("pgfl.sklearn.estimator.train", broken)
     with pytest.raises(RuntimeError):
         private_regressor(account=account).fit(X, y)
     assert account.fits == 1

@@ -15,7 +15,7 @@ from sklearn.base import clone
 from pgfl.errors import BudgetSpent, PrivacyError
 from pgfl.privacy.accounting import exact_epsilon, exact_rho
 from pgfl.sklearn import PGFLRegressor, PrivacyAccount
-from pgfl.sklearn.places import federation_of
+from pgfl.sklearn.arguments import federation_of
 from tests.contest import Contest
 
 

@@ -30,7 +30,7 @@ def measured(server, chromium, preset, presses):
     """Milliseconds from key-up to the picture of the exact curve, and of the training alone, press by press."""
     context = chromium.new_context(viewport={"width": 1280, "height": 800})
     page = open_page(context, server, f"/?preset={preset}")
-    wait_for_series(page, "curve", "no inter-server", length=2)
+    wait_for_series(page, "curve", "servers isolated", length=2)
     page.wait_for_timeout(SETTLED)
     page.evaluate(WATCH)
     slider = page.locator('[data-control="tau"] [tabindex="0"]')

@@ -23,7 +23,7 @@ RENAME = """([scratch, kept]) => {
 
 def play(page):
     """Fig. 1 with another τ, the previous curve as a ghost, and a server's details."""
-    for name in ("FedAvg", "no inter-server"):
+    for name in ("FedAvg", "servers isolated"):
         wait_for_series(page, "curve", name, length=300)
     field = page.locator("input#value-tau")
     field.fill("0.1")
@@ -41,7 +41,7 @@ def private(page):
 def digits(page):
     """The learned weights, and what the models say."""
     page.wait_for_function("() => document.querySelectorAll('.digit-task').length === 3")
-    wait_for_series(page, "curve", "no inter-server", length=2)
+    wait_for_series(page, "curve", "servers isolated", length=2)
     wait_for_series(page, "epsilon", "at this ε", length=7)
     settle(page)
 
@@ -92,7 +92,7 @@ VIEWS = {
 def prepare(folder):
     """Runs to compare, and a table."""
     for name, changes in {"tau-0.4": [], "tau-0": ["algorithm.tau=0.0"], "fedavg": ["algorithm.kind=fedavg"]}.items():
-        settings = ["runs=1", "rounds=150", "algorithm.step=0.02", *changes]
+        settings = ["runs=1", "rounds=150", "algorithm.step_size=0.02", *changes]
         arguments = [part for one in settings for part in ("--set", one)]
         assert run("run", "paper-fig2", "--out", str(folder / "results" / name), *arguments).code == 0
     draw = random.Random(7)

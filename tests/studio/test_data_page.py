@@ -57,7 +57,7 @@ def test_from_a_dropped_table_to_predictions_and_a_download(server, context, tab
 
 def test_privacy_asks_for_public_bounds_beside_the_columns(server, context, table):
     page = open_page(context, server, f"/data?table={table}&epsilon=4")
-    said = page.get_by_text("Privacy needs public facts about age, y: declare them above.")
+    said = page.get_by_text('Privacy needs public facts about age, y: fill in the "declared" column below.')
     said.wait_for()
     for name, bounds in (("age", "18:90"), ("y", "0:60")):
         field = page.get_by_label(f"Public bounds or categories of {name}")

@@ -7,7 +7,7 @@ from tests.studio.browser import open_page
 REACHED = {
     "/data": {"link Your data", "or the path of a file", "Read", "Share", "Dark or light"},
     "/runs": {"link Runs", "measure", "Save picture: runs", "config.toml", "Python"},
-    "/network": {"link Network", "sites", "Start", "the site's folder", "Watch"},
+    "/network": {"link Network", "sites", "Start", "Site folder", "Watch"},
 }
 FOCUSED = """() => {
   const at = document.activeElement;

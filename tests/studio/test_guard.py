@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from pgfl.studio import serving
-from pgfl.studio.guard import NO_TOKEN, WRONG_HOST, WRONG_ORIGIN, Guard
+from pgfl.studio.serving import NO_TOKEN, WRONG_HOST, WRONG_ORIGIN, Guard
 from tests.studio.browser import PATIENCE, open_page
 
 PATHS = (

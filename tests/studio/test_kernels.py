@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 from pgfl import experiment
-from pgfl.studio import kernels
+from pgfl.simulate.engines import ENGINES
+from pgfl.studio import workers as kernels
 from pgfl.studio.play_state import PlayState
-from pgfl.studio.played import play
+from pgfl.studio.workers import play
 from tests.studio.test_play_state import TINY
 
 COUNTED = """
@@ -20,13 +21,13 @@ from importlib import import_module
 from pkgutil import iter_modules
 from numba.core.registry import CPUDispatcher
 from pgfl import experiment
-from pgfl import simulate
-from pgfl.studio import kernels
-from pgfl.studio.play_state import PlayState, beside
+from pgfl.simulate import compiled
+from pgfl.simulate.engines import ENGINES
+from pgfl.studio import workers as kernels
+from pgfl.studio.play_state import PlayState, comparison_configs
 
 def at_hand():
-    names = [one.name for one in iter_modules(simulate.__path__) if one.name.startswith("numba_")]
-    modules = [import_module(f"pgfl.simulate.{name}") for name in names]
+    modules = [import_module(f"pgfl.simulate.compiled.{one.name}") for one in iter_modules(compiled.__path__)]
     found = {value for module in modules for value in vars(module).values() if isinstance(value, CPUDispatcher)}
     return {one.__name__: len(one.signatures) for one in found}
 
@@ -36,7 +37,7 @@ assert sum(before.values()) > 5, before
 changes = (("rounds", "2"), ("data.servers", "3"), ("data.clients_per_server", "3"), ("graph.kind", "'ring'"))
 for preset in ("fig1", "fig2", "fig3", "fig3-guaranteed", "private-huber"):
     config = PlayState(preset, changes).config()
-    for one in (config, *beside(config).values()):
+    for one in (config, *comparison_configs(config).values()):
         assert experiment.run(one, kernels_loaded=True).engine == "numba", preset
         assert at_hand() == before, (preset, one.algorithm.kind)
 for trust in ("masked", "site"):
@@ -69,6 +70,6 @@ def test_compiled_trainings_are_those_of_the_compiled_engine(fresh, preset):
 
 
 def test_without_numba_nothing_is_loaded(fresh, monkeypatch):
-    monkeypatch.setattr(kernels, "installed", lambda: False)
+    monkeypatch.setattr(type(ENGINES["numba"]), "installed", lambda self: False)
     kernels.load_behind(nullcontext())
     assert not kernels.loaded()

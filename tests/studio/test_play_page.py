@@ -37,7 +37,7 @@ def test_the_first_page_draws_the_paper_s_first_figure_and_asks_no_other_host(se
     assert page.locator(".claim").count() == 6
     assert page.locator(".claim .tag", has_text="holds").first.is_visible()
     wait_for_series(page, "curve", "FedAvg", length=301)
-    wait_for_series(page, "curve", "no inter-server", length=301)
+    wait_for_series(page, "curve", "servers isolated", length=301)
     assert page.hosts <= {server.base.removeprefix("http://"), "data", "blob"}
     assert page.errors == []
 

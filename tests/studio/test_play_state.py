@@ -12,13 +12,15 @@ from pgfl import experiment
 from pgfl.config import parse, to_toml
 from pgfl.errors import ConfigError
 from pgfl.privacy.trust import Level
-from pgfl.studio import charts, epsilon_sweep, network_charts, plane_chart
+from pgfl.studio import charts, network_charts
+from pgfl.studio import charts as plane_chart
+from pgfl.studio import workers as epsilon_sweep
+from pgfl.studio.charts import DARK, LIGHT
 from pgfl.studio.controls import EPSILON, SLIDERS, TRUST_CHOICE, owner_of
 from pgfl.studio.figure_presets import CLAIMS, figures
-from pgfl.studio.palette import DARK, LIGHT
-from pgfl.studio.play_state import PlayState, beside, choices, preview_of
-from pgfl.studio.played import Superseded, play
+from pgfl.studio.play_state import PlayState, choices, comparison_configs, preview_of
 from pgfl.studio.python_text import python_text
+from pgfl.studio.workers import Superseded, play
 
 ROOT = Path(__file__).parents[2]
 TINY = (
@@ -155,19 +157,19 @@ def test_a_preview_is_the_beginning_of_the_exact_curve():
 
 def test_beside_stand_fedavg_and_no_inter_server_with_everything_else_the_same():
     config = PlayState("fig2").config()
-    others = beside(config)
+    others = comparison_configs(config)
     assert others["FedAvg"].algorithm.kind == "fedavg"
     assert others["FedAvg"].algorithm.participants == config.algorithm.participants
-    assert others["no inter-server"].graph.kind == "none"
-    assert others["no inter-server"].model_copy(update={"graph": config.graph}) == config
-    assert "FedAvg" not in beside(PlayState("fedavg").config())
+    assert others["servers isolated"].graph.kind == "none"
+    assert others["servers isolated"].model_copy(update={"graph": config.graph}) == config
+    assert "FedAvg" not in comparison_configs(PlayState("fedavg").config())
 
 
 @pytest.mark.parametrize("colours", [LIGHT, DARK])
 def test_pictures_are_plain_json_without_markup_from_names(colours):
     played = play(SMALL["fig5-guaranteed"].config())
     drawn = [
-        charts.curves(played, colours, rounds=4, before=played, beside={"FedAvg": played}, preview=played),
+        charts.curves(played, colours, rounds=4, before=played, comparisons={"FedAvg": played}, preview=played),
         network_charts.network(played.network, colours, "server-1"),
         plane_chart.plane(played.plane, played.network.clusters, colours, 0),
         charts.spending(played, played.network.clusters, colours, 2.0),

@@ -12,28 +12,31 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from pgfl import __version__
-from pgfl.did_you_mean import nearest
 from pgfl.errors import PgflError
 from pgfl.simulate.mpi.launcher import launched_rank
+from pgfl.suggestions import nearest
 
 if TYPE_CHECKING:
     from click import Command, Context, HelpFormatter
 
 COMMANDS = {
-    "describe": ("pgfl.cli.describe", "What a table holds: columns, clients, servers, clusters, and what looks wrong."),
-    "init": ("pgfl.cli.init", "Write a config for a table, to start from."),
-    "run": ("pgfl.cli.run", "Train from a config or a preset, and write a result folder."),
+    "describe": ("pgfl.cli.describe", "Describe a table: columns, clients, servers, clusters, and likely mistakes."),
+    "init": ("pgfl.cli.init", "Write a starter config for a table."),
+    "run": (
+        "pgfl.cli.run",
+        "Train from a config or a preset; write models, history, plots and a report.",
+    ),
     "predict": ("pgfl.cli.predict", "Predict the rows of a table with a trained model."),
     "export": ("pgfl.cli.export", "Export a model to scikit-learn or ONNX."),
-    "plan": ("pgfl.cli.plan", "What a private training will achieve at an ε, before anything is spent."),
+    "plan": ("pgfl.cli.plan", "Predict what a private training will achieve, before any privacy is spent."),
     "reproduce": ("pgfl.cli.reproduce", "Reproduce the paper: figures, theorems, and a verdict on every claim."),
-    "account": ("pgfl.cli.account", "What a noise schedule spends, or the schedule for a target."),
+    "account": ("pgfl.cli.account", "Compute the ε of a noise schedule, or the schedule for a target ε."),
     "ledger": ("pgfl.cli.ledger", "Show or verify a client's privacy ledger."),
-    "audit": ("pgfl.cli.audit", "Attack the shipped mechanism, as a lying server would."),
-    "studio": ("pgfl.cli.studio", "Open a local page: play, train on a table, compare runs, watch a network."),
-    "presets": ("pgfl.cli.presets", "List the presets of the package."),
-    "site": ("pgfl.cli.site", "A site of the network: its key, whom it trusts, its rounds."),
-    "client": ("pgfl.cli.client", "A client of a site: its key, its own privacy policy, taking part."),
+    "audit": ("pgfl.cli.audit", "Test the privacy guarantee empirically by attacking it."),
+    "studio": ("pgfl.cli.studio", "Open the studio: simulate, train on a table, compare runs, monitor a network."),
+    "presets": ("pgfl.cli.presets", "List or show the presets."),
+    "site": ("pgfl.cli.site", "Set up and run a site of the network."),
+    "client": ("pgfl.cli.client", "Set up and run a client of a site."),
     "network": ("pgfl.cli.network", "Try a whole network on this machine."),
 }
 """Command → (module whose `app` it is, one line of help)."""
@@ -49,11 +52,11 @@ class LazyGroup(TyperGroup):
     _listing = False
 
     def list_commands(self, ctx: Context) -> list[str]:
-        """All commands, in the table's order."""
+        """Return all commands, in the table's order."""
         return list(COMMANDS)
 
     def get_command(self, ctx: Context, cmd_name: str) -> Command | None:
-        """The command, imported unless only its one-liner is wanted."""
+        """Return the command, imported unless only its one-liner is wanted."""
         if cmd_name not in COMMANDS:
             return None
         module, help_line = COMMANDS[cmd_name]
@@ -111,7 +114,7 @@ def execute(arguments: Sequence[str] | None = None) -> int:
     except PgflError as error:
         return _fail(str(error), error.exit_code)
     except (KeyboardInterrupt, typer.Abort):
-        return _fail("Interrupted; a run that has a checkpoint goes on with --resume --out FOLDER.", INTERRUPTED)
+        return _fail("Interrupted; resume a run that has a checkpoint with --resume --out FOLDER.", INTERRUPTED)
     except ModuleNotFoundError as error:
         library = str(error.name).partition(".")[0]
         if library in ("None", "pgfl"):
@@ -131,7 +134,7 @@ def _help_of(error: Exception) -> str:
 def _why(error: OSError) -> str:
     name = error.filename or "a file"
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return f"The disk is full while writing {name}; free some space, then go on with --resume."
+        return f"The disk is full while writing {name}; free some space, then continue with --resume."
     if isinstance(error, PermissionError):
         return f"There is no permission for {name}; choose another folder or change its rights."
     return f"{name}: {error.strerror or error}."

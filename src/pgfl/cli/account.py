@@ -8,8 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from pgfl.cli.options import Json
-from pgfl.cli.privacy_figures import figure_text, noted, strict_json
+from pgfl.cli.shared import Json, figure_text, strict_json, with_note
 from pgfl.privacy.request import Privacy
 
 app = typer.Typer(add_completion=False)
@@ -33,20 +32,20 @@ def account(
     zeta: Annotated[
         float, typer.Option(help="The factor of the noise variance from one release to the next.")
     ] = Privacy.zeta,
-    rounds: Annotated[int | None, typer.Option(help="How many rounds there are.")] = None,
+    rounds: Annotated[int | None, typer.Option(help="Number of rounds.")] = None,
     delta: Annotated[float, typer.Option(help="δ, the failure probability.")] = Privacy.delta,
     max_releases: Annotated[
-        int | None, typer.Option(help="With a target: the most releases of a client; all rounds by default.")
+        int | None, typer.Option(help="With a target: the most releases of a client (default: all rounds).")
     ] = None,
     index: Annotated[
-        Index | None, typer.Option(help="With a target: what the noise's index counts; release by default.")
+        Index | None, typer.Option(help="With a target: what the noise index counts (default: release).")
     ] = None,
     group: Annotated[
-        int | None, typer.Option(help="Also ε for so many records replaced together, for instance a whole client.")
+        int | None, typer.Option(help="Also report ε for a group of N records, e.g. a whole client.")
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """What a noise schedule spends for one record, exactly and by the paper's formula; or the schedule for a target."""
+    """Compute ε of a noise schedule, exactly and by the paper's formula, or the schedule for a target ε."""
     from pgfl.errors import PrivacyError
     from pgfl.privacy import accounting
     from pgfl.privacy.budget import Budget
@@ -86,7 +85,7 @@ def account(
             "rho": float(rho),
             "epsilon": float(accounting.group_epsilon(figures["rho"], delta, group)),
         }
-    figures = noted(figures, BEYOND)
+    figures = with_note(figures, BEYOND)
     if as_json:
         typer.echo(strict_json(figures))
     else:

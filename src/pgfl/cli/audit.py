@@ -7,29 +7,29 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from pgfl.cli.options import Json
+from pgfl.cli.shared import Json
 
 if TYPE_CHECKING:
-    from pgfl.audit import Report
+    from pgfl.lab.audit import Report
 
 app = typer.Typer(add_completion=False)
 
 
 @app.command()
 def audit(
-    quick: Annotated[bool, typer.Option("--quick", help="About a minute instead of 20, with wider bounds.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="A minute instead of 20, with wider bounds.")] = False,
     seed: Annotated[int, typer.Option(min=0, help="The seed of the simulated noise.")] = 0,
     as_json: Json = False,
 ) -> None:
-    """Measure the privacy loss of the shipped mechanism as a lying server; exit code 1 if anything is wrong."""
-    from pgfl.audit import FULL, QUICK
-    from pgfl.audit import audit as attack_everything
-    from pgfl.cli.progress import bar
+    """Test the privacy guarantee empirically by attacking it as a malicious server would; exit code 1 if it fails."""
+    from pgfl.cli.shared import bar
+    from pgfl.lab.audit import FULL, QUICK
+    from pgfl.lab.audit import audit as attack_everything
 
     with bar("attack", shown=not as_json) as progress:
         report = attack_everything(QUICK if quick else FULL, seed=seed, progress=progress)
     if as_json:
-        typer.echo(json.dumps(report.described(), indent=2))
+        typer.echo(json.dumps(report.describe(), indent=2))
     else:
         _show(report)
     raise typer.Exit(0 if report.passed else 1)

@@ -9,8 +9,7 @@ from typing import Annotated
 
 import typer
 
-from pgfl.cli.options import Json
-from pgfl.cli.privacy_figures import UNPROTECTED, noted, strict_json
+from pgfl.cli.shared import UNPROTECTED, Json, strict_json, with_note
 
 app = typer.Typer(no_args_is_help=True, help="A client: its key, its own privacy policy, and taking part.")
 
@@ -25,8 +24,8 @@ def init(
     ] = "0" * 64,
 ) -> None:
     """Make the client's key; the public half goes to the site's operator."""
-    from pgfl.deploy.identity import CLIENT_PUBLIC, create_client
-    from pgfl.deploy.templates import CLIENT, write_once
+    from pgfl.network.protocol.identity import CLIENT_PUBLIC, create_client
+    from pgfl.network.settings import CLIENT, write_once
 
     key = create_client(home, name)
     typer.echo(f"{home / CLIENT_PUBLIC} is the public key of {name}; hand it to the operator of the site.")
@@ -38,12 +37,12 @@ def init(
 @app.command()
 def join(settings: Annotated[Path, typer.Argument(help="client.toml")]) -> None:
     """Take part until training is over or the budget is spent; started again, it goes on where it was."""
-    from pgfl.deploy.client.client import LOCK, Participant
-    from pgfl.deploy.client.client_settings import load_client
-    from pgfl.deploy.client.samples_apart import load_samples_apart
-    from pgfl.deploy.ending import when_parent_is_gone, when_told_to_end
-    from pgfl.deploy.log_settings import start_logging
-    from pgfl.deploy.processes import make_private, only_one, private_files
+    from pgfl.network.client.backup import LOCK
+    from pgfl.network.client.client import Participant
+    from pgfl.network.client.samples import load_samples_apart
+    from pgfl.network.client.settings import load_client
+    from pgfl.network.logs import start_logging
+    from pgfl.network.processes import exclusive_lock, make_private, on_parent_exit, on_terminate, private_files
     from pgfl.privacy.rules import off_although_written
 
     loaded = load_client(settings)
@@ -51,11 +50,11 @@ def join(settings: Annotated[Path, typer.Argument(help="client.toml")]) -> None:
     if off := off_although_written(dict(loaded.privacy)):
         typer.echo(off)
     ledger = Path(loaded.ledger)
-    with private_files(), only_one(Path(loaded.home) / LOCK, f"Client {loaded.name}"):
+    with private_files(), exclusive_lock(Path(loaded.home) / LOCK, f"Client {loaded.name}"):
         make_private(*ledger.parent.glob(f"{ledger.name}*"))
         participant = Participant(loaded, load_samples_apart(loaded))
-        when_told_to_end(participant.stop)
-        when_parent_is_gone(participant.stop)
+        on_terminate(participant.stop)
+        on_parent_exit(participant.stop)
         reason = participant.run()
     typer.echo(f"Client {loaded.name} ended: {reason}.")
 
@@ -69,8 +68,8 @@ def roster(
     ] = None,
 ) -> None:
     """Write down who may take part in masked sums, for the owners of these clients."""
-    from pgfl.deploy.identity import named_client_key, read_client_key
-    from pgfl.masking.rosters import Roster, identity_line, roster_text
+    from pgfl.masking.terms import Roster, identity_line, roster_text
+    from pgfl.network.protocol.identity import named_client_key, read_client_key
 
     steward = None if sign is None else read_client_key(sign)
     written = Roster(dict(named_client_key(path) for path in keys))
@@ -87,9 +86,9 @@ def trust(
     certificate: Annotated[str, typer.Argument(help="The site's next certificate (a file), or its fingerprint.")],
 ) -> None:
     """Trust the certificate that the site will switch to, beside its present one. Works while the client runs."""
-    from pgfl.deploy.client.client_settings import load_client
-    from pgfl.deploy.identity import SiteCertificate
-    from pgfl.deploy.rotation import PINS, SitePins
+    from pgfl.network.client.settings import load_client
+    from pgfl.network.protocol.identity import SiteCertificate
+    from pgfl.network.rotation import PINS, SitePins
 
     loaded = load_client(settings)
     given = re.fullmatch(r"[0-9a-f]{64}", certificate)
@@ -101,8 +100,8 @@ def trust(
 @app.command()
 def rotate(settings: Annotated[Path, typer.Argument(help="client.toml")]) -> None:
     """Make the client's next key; the site's operator runs `pgfl site rekey`. Works while the client runs."""
-    from pgfl.deploy.client.client_settings import load_client
-    from pgfl.deploy.rotation import ROTATION, prepare_client
+    from pgfl.network.client.settings import load_client
+    from pgfl.network.rotation import ROTATION, prepare_client
 
     loaded = load_client(settings)
     key = prepare_client(Path(loaded.home), loaded.name)
@@ -113,14 +112,14 @@ def rotate(settings: Annotated[Path, typer.Argument(help="client.toml")]) -> Non
 @app.command()
 def accept(settings: Annotated[Path, typer.Argument(help="client.toml")]) -> None:
     """Accept the changed training that the site offered last; the next join takes part in it."""
-    from pgfl.deploy.client import acceptance
-    from pgfl.deploy.client.client_settings import load_client
+    from pgfl.network.client import accounts as acceptance
+    from pgfl.network.client.settings import load_client
 
     loaded = load_client(settings)
     offer, changes = acceptance.accept(Path(loaded.home))
     for change in changes:
         typer.echo(change)
-    typer.echo(f"{loaded.name} accepts {offer.training.digest[:16]}: {offer.training.described(offer.cluster)}.")
+    typer.echo(f"{loaded.name} accepts {offer.training.digest[:16]}: {offer.training.describe(offer.cluster)}.")
 
 
 @app.command()
@@ -129,8 +128,8 @@ def model(
     out: Annotated[Path, typer.Argument(help="The file to write.")] = Path("model.pgfl"),
 ) -> None:
     """Write the client's released model and its cluster's to a file that `pgfl predict` reads."""
-    from pgfl.deploy.client.client_model import model_of_client
-    from pgfl.deploy.client.client_settings import load_client
+    from pgfl.network.client.backup import model_of_client
+    from pgfl.network.client.settings import load_client
 
     found = model_of_client(load_client(settings))
     found.save(out)
@@ -148,8 +147,8 @@ def backup(
     ] = False,
 ) -> None:
     """Back the client up. A copy of its account would soon be stale, so the account moves or is left out."""
-    from pgfl.deploy.client.client_backup import back_up
-    from pgfl.deploy.client.client_settings import load_client
+    from pgfl.network.client.backup import back_up
+    from pgfl.network.client.settings import load_client
 
     loaded = load_client(settings)
     moved = back_up(loaded, settings, archive, move)
@@ -165,7 +164,7 @@ def restore(
     home: Annotated[Path, typer.Option("--home", help="The client's folder.")] = Path("."),
 ) -> None:
     """Put a client back from a backup; never one with fewer releases than this folder knows of."""
-    from pgfl.deploy.client.client_backup import restore as put_client_back
+    from pgfl.network.client.backup import restore as put_client_back
 
     name, moved = put_client_back(archive, home)
     account = "without an account; only the folder that has it can go on" if moved is None else f"with {moved} releases"
@@ -175,9 +174,9 @@ def restore(
 @app.command()
 def doctor(settings: Annotated[Path, typer.Argument(help="client.toml")], as_json: Json = False) -> None:
     """Look for what would keep the client from working; exit code 1 if there is anything to do."""
-    from pgfl.cli.examined import print_findings
-    from pgfl.deploy.client.client_settings import load_client
-    from pgfl.deploy.doctor import examine_client
+    from pgfl.cli.shared import print_findings
+    from pgfl.network.client.settings import load_client
+    from pgfl.network.doctor import examine_client
 
     print_findings(examine_client(load_client(settings)), as_json)
 
@@ -185,8 +184,8 @@ def doctor(settings: Annotated[Path, typer.Argument(help="client.toml")], as_jso
 @app.command()
 def status(settings: Annotated[Path, typer.Argument(help="client.toml")], as_json: Json = False) -> None:
     """What the client has released and spent."""
-    from pgfl.deploy.client.client_settings import load_client
-    from pgfl.privacy.ledger import Ledger
+    from pgfl.network.client.settings import load_client
+    from pgfl.privacy.ledger.ledger import Ledger
 
     loaded = load_client(settings)
     if not loaded.privacy.enabled:
@@ -198,7 +197,7 @@ def status(settings: Annotated[Path, typer.Argument(help="client.toml")], as_jso
         ledger.verify()
         summary = ledger.summary()
     if as_json:
-        typer.echo(strict_json(noted(summary, UNPROTECTED), indent=None))
+        typer.echo(strict_json(with_note(summary, UNPROTECTED), indent=None))
     else:
         clean, against = "", ""
         if summary["entrusted"]:

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pgfl.cli.options import ClientColumn, ClusterColumn, Json, ServerColumn
+from pgfl.cli.shared import ClientColumn, ClusterColumn, Json, ServerColumn
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from pgfl.data.table_facts import ColumnFacts, PlaceFacts, TableFacts
+    from pgfl.federation.survey import ColumnFacts, PlaceFacts, TableFacts
 
 PLACES = ("client", "server", "cluster")
 BLOCKS = "▁▂▃▄▅▆▇█"
@@ -28,14 +28,14 @@ app = typer.Typer(add_completion=False)
 @app.command()
 def describe(
     table: Annotated[Path, typer.Argument(metavar="TABLE", help="A csv or parquet file with one row per sample.")],
-    target: Annotated[str | None, typer.Option(help="The column to predict; y by default.", show_default=False)] = None,
+    target: Annotated[str | None, typer.Option(help="The column to predict (default: y).", show_default=False)] = None,
     client: ClientColumn = None,
     server: ServerColumn = None,
     cluster: ClusterColumn = None,
     as_json: Json = False,
 ) -> None:
     """Show the columns, clients, servers and clusters of a table, and what looks wrong with it."""
-    from pgfl.data.survey import survey
+    from pgfl.federation.survey import survey
 
     facts = survey(table, target=target, client=client, server=server, cluster=cluster)
     if as_json:
@@ -98,7 +98,7 @@ def _kind(column: ColumnFacts) -> str:
 
 
 def values_text(column: ColumnFacts) -> str:
-    """The range of numbers, or the most frequent texts."""
+    """Return the range of numbers, or the most frequent texts."""
     strays = f"{', ' if column.low is not None else ''}{', '.join(column.strays)}" if column.strays else ""
     if column.kind in ("number", "mixed") and column.low is not None and column.high is not None:
         return f"{column.low:g} to {column.high:g}{strays}"
@@ -108,13 +108,13 @@ def values_text(column: ColumnFacts) -> str:
 
 
 def names_text(column: ColumnFacts) -> str:
-    """The most frequent texts."""
+    """Return the most frequent texts."""
     words = [word if len(word) <= 20 else word[:19] + "…" for word, _ in column.frequent[:4]]
     return ", ".join(words) + (", …" if column.distinct > 4 else "")
 
 
 def sparkline(counts: tuple[int, ...]) -> str:
-    """A histogram in eight heights.
+    """Return a histogram in eight heights.
 
     >>> sparkline((0, 1, 4, 8))
     '▁▂▅█'

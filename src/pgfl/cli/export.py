@@ -29,7 +29,7 @@ def export(
 ) -> None:
     """Write one model with everything that is done to a row before it is predicted."""
     from pgfl.errors import ResultError
-    from pgfl.results.exporting import export as write
+    from pgfl.results.export import export as write
     from pgfl.results.model import Model
 
     loaded = Model.load(model)

@@ -10,22 +10,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pgfl.cli.options import ClientColumn, ClusterColumn, ServerColumn
+from pgfl.cli.shared import TRUST_HELP, ClientColumn, ClusterColumn, ServerColumn, Trust
 
 if TYPE_CHECKING:
-    from pgfl.core.declarations import Column
+    from pgfl.federation.declarations import Column
     from pgfl.planning.forecast import Plan
     from pgfl.privacy.trust import Level
 
 app = typer.Typer(add_completion=False)
-
-
-class Trust(StrEnum):
-    """Whom clients trust."""
-
-    local = "local"
-    site = "site"
-    masked = "masked"
 
 
 class Task(StrEnum):
@@ -38,27 +30,27 @@ class Task(StrEnum):
 @app.command()
 def init(
     table: Annotated[Path, typer.Argument(metavar="TABLE", help="A csv or parquet file with one row per sample.")],
-    target: Annotated[str | None, typer.Option(help="The column to predict; y by default.", show_default=False)] = None,
+    target: Annotated[str | None, typer.Option(help="The column to predict (default: y).", show_default=False)] = None,
     task: Annotated[
-        Task | None, typer.Option(help="What to predict; by default as the target looks.", show_default=False)
+        Task | None, typer.Option(help="The task; guessed from the target by default.", show_default=False)
     ] = None,
     epsilon: Annotated[
         float | None, typer.Option(help="Train with privacy, with this budget for each client.", show_default=False)
     ] = None,
     bounds: Annotated[
         list[str] | None,
-        typer.Option("--bounds", metavar="COLUMN=LOW:HIGH", help="Public bounds of a number; repeatable."),
+        typer.Option("--bounds", metavar="COLUMN=LOW:HIGH", help="Public bounds of a column (may be repeated)."),
     ] = None,
     categories: Annotated[
         list[str] | None,
-        typer.Option("--categories", metavar="COLUMN=A,B,…", help="Public categories of a text; repeatable."),
+        typer.Option("--categories", metavar="COLUMN=A,B,…", help="Public categories of a column (may be repeated)."),
     ] = None,
     labels: Annotated[
         str | None, typer.Option(metavar="A,B,…", help="Public labels of the target.", show_default=False)
     ] = None,
     trust: Annotated[
         Trust | None,
-        typer.Option(help="Whom clients trust: nobody, their server, or a masked sum.", show_default="local"),
+        typer.Option(help=f"{TRUST_HELP}.", show_default="local"),
     ] = None,
     plan: Annotated[
         bool,
@@ -66,17 +58,17 @@ def init(
     ] = False,
     expect: Annotated[
         float | None,
-        typer.Option(help="With --plan: how well you expect to predict without privacy.", show_default=False),
+        typer.Option(help="With --plan: expected R² or accuracy of a training without privacy.", show_default=False),
     ] = None,
-    out: Annotated[Path, typer.Option(help="The config to write; it must not exist.")] = Path("config.toml"),
+    out: Annotated[Path, typer.Option("--out", help="The config to write; it must not exist.")] = Path("config.toml"),
     client: ClientColumn = None,
     server: ServerColumn = None,
     cluster: ClusterColumn = None,
 ) -> None:
     """Write a commented config for a table. It runs as it is; with --epsilon, once all public bounds are stated."""
-    from pgfl.data.first_config import Asked, draft_config
-    from pgfl.data.survey import survey
+    from pgfl.config.starter import InitOptions, draft_config
     from pgfl.errors import ConfigError
+    from pgfl.federation.survey import survey
 
     if out.exists():
         raise ConfigError(f"{out} already exists; choose another name with --out, or remove it.")
@@ -90,7 +82,7 @@ def init(
     declared = _stated(bounds or [], categories or [], labels, facts.target)
     level: Level = trust.value if trust else "local"
     path = os.path.relpath(table.resolve(), out.resolve().parent)
-    draft = draft_config(facts, Asked(path, task.value if task else None, epsilon, declared, level))
+    draft = draft_config(facts, InitOptions(path, task.value if task else None, epsilon, declared, level))
     if plan and draft.unstated:
         raise ConfigError(
             f"A plan needs public facts about {', '.join(draft.unstated)}; state them with --bounds COLUMN=LOW:HIGH, "
@@ -115,8 +107,8 @@ def init(
 
 
 def _planned(text: str, out: Path, expect: float | None) -> Plan:
-    """The plan for a drafted config, whose paths are relative to the file that it will be in."""
-    from pgfl.cli.progress import bar
+    """Return the plan for a drafted config, whose paths are relative to the file that it will be in."""
+    from pgfl.cli.shared import bar
     from pgfl.config import parse
     from pgfl.planning.planner import plan
 
@@ -126,7 +118,7 @@ def _planned(text: str, out: Path, expect: float | None) -> Plan:
 
 
 def _planned_text(planned: Plan, text: str) -> str:
-    """The draft with the plan's settings, and what the plan says on top."""
+    """Return the draft with the plan's settings, and what the plan says on top."""
     from pgfl.config import parse, to_toml
     from pgfl.planning.forecast import configured
 
@@ -146,9 +138,9 @@ def _write(out: Path, text: str, complete: bool) -> None:
 
 
 def _stated(bounds: list[str], categories: list[str], labels: str | None, target: str | None) -> dict[str, Column]:
-    """The declarations that are stated on the command line."""
-    from pgfl.core.declarations import Column
+    """Return the declarations that are stated on the command line."""
     from pgfl.errors import ConfigError
+    from pgfl.federation.declarations import Column
 
     declared: dict[str, Column] = {}
     for option, example, given in (
@@ -170,8 +162,8 @@ def _stated(bounds: list[str], categories: list[str], labels: str | None, target
 
 
 def _bounded(text: str, value: str) -> Column:
-    from pgfl.core.declarations import Column
     from pgfl.errors import ConfigError
+    from pgfl.federation.declarations import Column
 
     low, _, high = value.partition(":")
     try:
@@ -181,7 +173,7 @@ def _bounded(text: str, value: str) -> Column:
 
 
 def _categories(value: str) -> Column:
-    from pgfl.core.declarations import Column
+    from pgfl.federation.declarations import Column
 
     words = [word.strip() for word in value.split(",")]
     return Column(categories=words, other="other" not in words)

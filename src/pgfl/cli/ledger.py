@@ -7,8 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from pgfl.cli.options import Json
-from pgfl.cli.privacy_figures import UNPROTECTED, figure_text, noted, strict_json
+from pgfl.cli.shared import UNPROTECTED, Json, figure_text, strict_json, with_note
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="Show or verify a client's privacy ledger.")
 File = Annotated[
@@ -27,15 +26,15 @@ APART = {"void": "void", "unprotected": "without noise", "entrusted": "clean to 
 @app.command()
 def show(file: File, client: Client = None, as_json: Json = False) -> None:
     """What the client has agreed to and spent, release by release."""
-    from pgfl.privacy.ledger import Ledger
+    from pgfl.privacy.ledger.ledger import Ledger
 
     with Ledger.read(file) as ledger:
         _check_owner(ledger, client)
         ledger.verify()
         summary = ledger.summary()
-        rows = [row.described() for row in ledger.rows()]
+        rows = [row.describe() for row in ledger.rows()]
     if as_json:
-        typer.echo(strict_json(noted(summary | {"rows": rows}, UNPROTECTED)))
+        typer.echo(strict_json(with_note(summary | {"rows": rows}, UNPROTECTED)))
     else:
         _show(summary, rows)
 
@@ -43,14 +42,14 @@ def show(file: File, client: Client = None, as_json: Json = False) -> None:
 @app.command()
 def verify(file: File, client: Client = None, as_json: Json = False) -> None:
     """Recompute every row; exit code 2 and one sentence if any was damaged, altered or removed."""
-    from pgfl.privacy.ledger import Ledger
+    from pgfl.privacy.ledger.ledger import Ledger
 
     with Ledger.read(file) as ledger:
         _check_owner(ledger, client)
         ledger.verify()
         summary = ledger.summary()
     if as_json:
-        typer.echo(strict_json(noted({"file": str(file), "whole": True} | summary, UNPROTECTED)))
+        typer.echo(strict_json(with_note({"file": str(file), "whole": True} | summary, UNPROTECTED)))
     else:
         typer.echo(
             f"{file} is whole: {summary['releases']} releases of client {summary['client']}{_apart(summary)}, "
@@ -112,7 +111,7 @@ def _at(delta: float | None) -> str:
 
 
 def _by_site(row: dict[str, Any]) -> bool:
-    """Whether a site added this noise: then the row stands in the account that the site keeps."""
+    """Return whether a site added this noise: then the row stands in the account that the site keeps."""
     return bool(row["trust"] == "site" and row["sigma"] > 0)
 
 
@@ -125,5 +124,5 @@ def _against(summary: dict[str, Any]) -> str:
 
 
 def _apart(summary: dict[str, Any]) -> str:
-    """The releases that are void or without noise."""
+    """Return the releases that are void or without noise."""
     return "".join(f", {summary[name]} {text}" for name, text in APART.items() if summary[name])

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Annotated, cast, get_args
 
 import typer
 
-from pgfl.cli.options import Json
-from pgfl.did_you_mean import nearest
+from pgfl.cli.shared import TRUST_HELP, Json, Trust
 from pgfl.errors import NetworkError
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from pgfl.demo.local_demo import Outcome
-    from pgfl.deploy.local import LocalNetwork
+    from pgfl.demo import Outcome
+    from pgfl.network.local import LocalNetwork
+    from pgfl.privacy.trust import Level
 
 app = typer.Typer(no_args_is_help=True, help="Try a whole network on this machine.")
 
@@ -33,17 +33,11 @@ def demo(
     clients: Annotated[
         int | None, typer.Option(min=1, max=20, help="Clients of each site: 2, or 4 where sums are masked.")
     ] = None,
-    rounds: Annotated[int, typer.Option(min=1, max=10_000)] = 5,
+    rounds: Annotated[int, typer.Option(min=1, max=10_000, help="Number of rounds.")] = 5,
     objective: Annotated[str, typer.Option(help="huber, ridge or logistic")] = "huber",
     epsilon: Annotated[float, typer.Option(min=0.01, help="Each client's whole budget, at delta 1e-5.")] = 20.0,
     seed: Annotated[int, typer.Option(min=0, help="For the made-up data.")] = 0,
-    trust: Annotated[
-        str,
-        typer.Option(
-            help="local: clients add the noise. site: their site does, once for each cluster. masked: the clients of a "
-            "cluster do together, and the site sees their sum only."
-        ),
-    ] = "local",
+    trust: Annotated[Trust, typer.Option(help=f"{TRUST_HELP}.")] = Trust.local,
     keep: Annotated[
         Path | None, typer.Option(help="A new folder for keys, ledgers and logs; else they are deleted.")
     ] = None,
@@ -53,12 +47,9 @@ def demo(
     from rich.console import Console
     from rich.live import Live
 
-    from pgfl.demo.local_demo import demo_folder, outcome_of, train
-    from pgfl.demo.scenario import CLIENTS, ObjectiveName, Scenario
+    from pgfl.demo import CLIENTS, ObjectiveName, Scenario, demo_folder, outcome_of, train
 
-    level = next((level for level in CLIENTS if level == trust), None)
-    if level is None:
-        raise NetworkError(f"--trust is one of {', '.join(CLIENTS)}; got {trust!r}{nearest(trust, CLIENTS)}.")
+    level: Level = trust.value
     if objective not in get_args(ObjectiveName):
         raise NetworkError(f"--objective is huber, ridge or logistic; got {objective!r}.")
     with demo_folder(keep) as folder:
@@ -84,7 +75,7 @@ def demo(
 def _table(network: LocalNetwork) -> Table:
     from rich.table import Table
 
-    from pgfl.demo.local_demo import progress
+    from pgfl.demo import progress
 
     columns = ("site", "round", "took part", "waits for", "without", "disagreement", "worst ε")
     table = Table(*columns, box=None, pad_edge=False)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pgfl.cli.options import Json
+from pgfl.cli.shared import TRUST_HELP, Json, Trust
 
 if TYPE_CHECKING:
     from pgfl.planning.forecast import Plan
@@ -19,23 +19,22 @@ app = typer.Typer(add_completion=False)
 @app.command()
 def plan(
     source: Annotated[str, typer.Argument(metavar="CONFIG", help="A TOML file or a preset.")],
-    epsilon: Annotated[float | None, typer.Option(help="The target ε, where it is not the config's.")] = None,
+    epsilon: Annotated[float | None, typer.Option(help="The target ε (default: the config's).")] = None,
     expect: Annotated[
         float | None,
-        typer.Option(help="How well you expect to predict without privacy: share of variance explained, or accuracy."),
+        typer.Option(help="Expected R² or accuracy of a training without privacy."),
     ] = None,
     label_mean: Annotated[
         float | None,
         typer.Option(
-            help="The labels' mean that you expect; of two labels, the share of the second. A target with bounds is "
-            "scaled from them to [-1, 1].",
+            help="Expected label mean on the [-1, 1] scale; of two labels, the share of the second.",
             show_default=False,
         ),
     ] = None,
     label_scale: Annotated[
         float | None,
         typer.Option(
-            help="The labels' standard deviation that you expect, for a regression: 0.5 is a quarter of the bounds.",
+            help="Expected label standard deviation on the [-1, 1] scale (regression only).",
             show_default=False,
         ),
     ] = None,
@@ -44,36 +43,36 @@ def plan(
         typer.Option(
             min=0.01,
             max=1.0,
-            help="Standard deviation of a typical number of your table, scaled from its bounds to [-1, 1] (0.46).",
+            help="Typical standard deviation of a column after scaling to [-1, 1] (default: 0.46).",
             show_default=False,
         ),
     ] = None,
     trust: Annotated[
-        str | None, typer.Option(help="Whom clients trust: local, site or masked; else the config's.")
+        Trust | None, typer.Option(help=f"{TRUST_HELP} (default: the config's).", show_default=False)
     ] = None,
-    out: Annotated[Path | None, typer.Option("--out", help="Write the config that carries the plan out.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", help="Write a config with the planned settings.")] = None,
     picture: Annotated[
         Path | None,
-        typer.Option(help="Draw error against ε for the three levels of trust, as png, pdf or svg."),
+        typer.Option(help="Plot error against ε for the three trust levels (png, pdf or svg)."),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Choose the settings of a private training and predict its error, from public facts and made-up data alone.
+    """Choose the settings of a private training and predict its error, from public facts and simulated data.
 
-    No record is read and nothing is spent: of a table only the columns' names and who is where are used.
+    No record is read and no privacy is spent: only column names and the places of clients are taken from a table.
     """
     from pgfl import config as configs
-    from pgfl.atomic_files import write_text
-    from pgfl.cli.progress import bar
-    from pgfl.planning import picture as pictures
+    from pgfl.cli.shared import bar
+    from pgfl.files import write_text
+    from pgfl.planning import forecast as pictures
     from pgfl.planning.planner import plan as work_out
 
     if picture is not None:
         pictures.check_kind(picture)
 
     overrides = [] if epsilon is None else [f"privacy.epsilon={epsilon!r}"]
-    overrides += [] if trust is None else [f"privacy.trust={trust}", "algorithm.client=gradient"]
-    config = configs.load(source, overrides)
+    overrides += [] if trust is None else [f"privacy.trust={trust.value}", "algorithm.client=gradient"]
+    config = configs.load_config(source, overrides)
     with bar(None, "planning", shown=not as_json) as progress:
         stated = {"expected": expect, "label_mean": label_mean, "label_scale": label_scale, "spread": spread}
         found = work_out(config, progress=progress, **stated)

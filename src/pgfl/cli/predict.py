@@ -11,8 +11,8 @@ import typer
 if TYPE_CHECKING:
     import polars as pl
 
-    from pgfl.data.frames import Table, TableFile
-    from pgfl.results.model import Asked, Model
+    from pgfl.federation.frames import Table, TableFile
+    from pgfl.results.model import Model, PredictOptions
 
 ROWS_AT_A_TIME = 100_000
 PREDICTION = "prediction"
@@ -24,7 +24,7 @@ app = typer.Typer(add_completion=False)
 def predict(
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="A result folder or a model file.")],
     table: Annotated[Path, typer.Argument(metavar="TABLE", help="A csv or parquet file with the model's columns.")],
-    out: Annotated[Path, typer.Option("--out", help="The csv or parquet file to write.")],
+    out: Annotated[Path, typer.Option("--out", help="The csv or parquet file to write; it must not exist.")],
     cluster: Annotated[str | None, typer.Option(help="The cluster of all rows; else the table's own column.")] = None,
     client: Annotated[str | None, typer.Option(help="Predict with the model of one client.")] = None,
     server: Annotated[str | None, typer.Option(help="Predict with a server's model of the cluster.")] = None,
@@ -33,18 +33,18 @@ def predict(
     ] = False,
     ignore: Annotated[
         list[str] | None,
-        typer.Option("--ignore", metavar="COLUMN", help="A column that the model need not know; repeatable."),
+        typer.Option("--ignore", metavar="COLUMN", help="Ignore this column (may be repeated)."),
     ] = None,
 ) -> None:
     """Write the table's rows and columns in their order, with the prediction as the last column."""
-    from pgfl.data.frames import TableFile
+    from pgfl.federation.frames import TableFile
     from pgfl.results.model import Model
 
     _check_out(out)
     loaded, opened = Model.load(model), TableFile(table)
-    asked: Asked = {"client": client, "cluster": cluster, "server": server, "ignore": ignore or ()}
-    _check(loaded, opened, asked, probabilities)
-    rows = _write(out, _predicted(loaded, opened, asked, probabilities))
+    options: PredictOptions = {"client": client, "cluster": cluster, "server": server, "ignore": ignore or ()}
+    _check(loaded, opened, options, probabilities)
+    rows = _write(out, _predicted(loaded, opened, options, probabilities))
     typer.echo(f"Predicted {rows} rows: {out}")
 
 
@@ -52,20 +52,20 @@ def _check_out(out: Path) -> None:
     from pgfl.errors import ResultError
 
     if out.suffix.lower() not in (".csv", ".parquet"):
-        raise ResultError(f"--out {out} must end in .csv or .parquet, so that it is known what to write.")
+        raise ResultError(f"Unsupported file type {out.suffix!r} of --out {out}; expected .csv or .parquet.")
     if out.exists():
         raise ResultError(f"{out} already exists, and nothing was overwritten; choose another file.")
     if not out.parent.is_dir():
         raise ResultError(f"The folder {out.parent} does not exist; make it, or choose another file.")
 
 
-def _check(model: Model, table: TableFile, asked: Asked, probabilities: bool) -> None:
+def _check(model: Model, table: TableFile, options: PredictOptions, probabilities: bool) -> None:
     """Refuse what cannot be predicted before any row is read."""
     from pgfl.errors import DataError, ResultError
 
-    if asked["client"] is not None and (asked["cluster"] is not None or asked["server"] is not None):
+    if options["client"] is not None and (options["cluster"] is not None or options["server"] is not None):
         raise ResultError("--client names a model of its own; leave out --cluster and --server.")
-    named = asked["client"] is not None or asked["cluster"] is not None or len(model.cluster_ids) == 1
+    named = options["client"] is not None or options["cluster"] is not None or len(model.cluster_ids) == 1
     if not named and model.cluster_column not in table.columns:
         known = ", ".join(model.cluster_ids[:8]) + (", …" if len(model.cluster_ids) > 8 else "")
         raise ResultError(
@@ -78,12 +78,12 @@ def _check(model: Model, table: TableFile, asked: Asked, probabilities: bool) ->
             raise DataError(f"{table.path} already has a column '{name}'; rename or remove it.")
 
 
-def _predicted(model: Model, table: Table, asked: Asked, probabilities: bool) -> Iterator[pl.DataFrame]:
-    """The table with its predictions, some rows at a time."""
+def _predicted(model: Model, table: Table, options: PredictOptions, probabilities: bool) -> Iterator[pl.DataFrame]:
+    """Yield the table with its predictions, some rows at a time."""
     import numpy as np
     import polars as pl
 
-    from pgfl.data.rows import TableRows
+    from pgfl.federation.encoding import TableRows
 
     for part in table.parts(ROWS_AT_A_TIME):
         filled = np.flatnonzero(~part.blank())
@@ -92,11 +92,11 @@ def _predicted(model: Model, table: Table, asked: Asked, probabilities: bool) ->
         rows = TableRows(part, filled)
         frame = part.frame()[filled]
         if probabilities:
-            chances = model.probabilities(rows, **asked)
+            probabilities_of_rows = model.predict_proba(rows, **options)
             frame = frame.with_columns(
-                pl.Series(name, chances[:, place]) for place, name in enumerate(_probability_names(model))
+                pl.Series(name, probabilities_of_rows[:, place]) for place, name in enumerate(_probability_names(model))
             )
-        found = model.predict_target(rows, **asked)
+        found = model.predict(rows, **options)
         yield frame.with_columns(pl.Series(PREDICTION, found.tolist() if found.dtype == object else found))
 
 
@@ -110,8 +110,8 @@ def _write(out: Path, frames: Iterator[pl.DataFrame]) -> int:
 
     import polars as pl
 
-    from pgfl.atomic_files import write_atomically
     from pgfl.errors import DataError
+    from pgfl.files import write_atomically
 
     written = 0
 

@@ -4,7 +4,7 @@ import json
 
 import typer
 
-from pgfl.cli.options import Json
+from pgfl.cli.shared import Json
 
 app = typer.Typer(add_completion=False)
 
@@ -17,7 +17,7 @@ def presets(
     from pgfl import config
 
     if name is not None:
-        chosen = config.load(name)
+        chosen = config.load_config(name)
         typer.echo(chosen.model_dump_json(indent=2) if as_json else config.to_toml(chosen), nl=as_json)
     elif as_json:
         typer.echo(json.dumps([{"name": key, "description": text} for key, text in config.presets().items()], indent=2))

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pgfl.cli.options import Json
+from pgfl.cli.shared import Json
 
 if TYPE_CHECKING:
-    from pgfl.paper.reproduce import Reproduction
+    from pgfl.lab.paper.reproduce import Reproduction
 
 app = typer.Typer(add_completion=False)
 DEFAULT_OUT = Path("results/reproduction")
@@ -23,27 +23,28 @@ def reproduce(
         list[str],
         typer.Argument(metavar="ITEM…", help="fig1 … fig9, theorem1 … theorem3, network, beyond, affordable, or all."),
     ],
-    quick: Annotated[bool, typer.Option("--quick", help="Few runs and thin grids: about a minute.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Few runs and coarse grids: about a minute.")] = False,
     runs: Annotated[
-        int | None, typer.Option(min=2, help="Monte Carlo runs of a regression curve (100); the others in proportion.")
+        int | None,
+        typer.Option(min=2, help="Monte Carlo runs of a regression curve (default: 100)."),
     ] = None,
     out: Annotated[
         Path,
         typer.Option("--out", help="The folder of pictures, tables and claims; the page is FOLDER.md."),
     ] = DEFAULT_OUT,
     mnist: Annotated[
-        Path | None, typer.Option("--mnist", metavar="DIR", help="Take the digits from the four original files in DIR.")
+        Path | None, typer.Option("--mnist", metavar="DIR", help="Read MNIST from the four original files in DIR.")
     ] = None,
     keep: Annotated[
         Path | None,
         typer.Option(
             "--keep",
             metavar="DIR",
-            help="Keep every measurement in DIR, and take what is there: an interrupted command goes on.",
+            help="Cache every measurement in DIR, so that an interrupted command can be repeated.",
         ),
     ] = None,
     workers: Annotated[
-        int | None, typer.Option(min=1, help="Processes; one per core by default.", show_default=False)
+        int | None, typer.Option(min=1, help="Number of processes (default: one per core).", show_default=False)
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -53,9 +54,9 @@ def reproduce(
     Everything runs offline. On two cores all takes about ten minutes, with --quick less than one; affordable takes
     an hour.
     """
-    from pgfl.cli.progress import bar
-    from pgfl.paper.items import Effort
-    from pgfl.paper.reproduce import reproduce as carry_out
+    from pgfl.cli.shared import bar
+    from pgfl.lab.paper.items import Effort
+    from pgfl.lab.paper.reproduce import reproduce as carry_out
 
     effort = Effort.of(runs, quick, None if mnist is None else str(mnist))
     with bar(None, "preparing", shown=not as_json) as progress:
@@ -71,7 +72,7 @@ def _show(found: Reproduction) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from pgfl.paper.claims_page import value_text
+    from pgfl.lab.paper.claims_page import value_text
 
     table = Table("item", "claim", "measured", "verdict", title="The paper's claims", title_justify="left")
     colours = {"holds": "green", "does not hold": "red"}

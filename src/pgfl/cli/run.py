@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pgfl.cli.options import Json
+from pgfl.cli.shared import Json
 
 if TYPE_CHECKING:
     from pgfl.config import Config
-    from pgfl.config.schema import Section
+    from pgfl.config.section import DataSection
     from pgfl.results.result import Result
     from pgfl.simulate.communicator import Communicator
 
@@ -32,6 +32,7 @@ class Engine(StrEnum):
     numpy = "numpy"
     numba = "numba"
     jax = "jax"
+    debug = "debug"
     mpi = "mpi"
     mpi_numba = "mpi-numba"
 
@@ -40,22 +41,24 @@ class Engine(StrEnum):
 def run(
     source: Annotated[
         str | None,
-        typer.Argument(metavar="CONFIG|PRESET", help=f"A TOML file or a preset; {DEFAULT_PRESET} by default."),
+        typer.Argument(metavar="CONFIG|PRESET", help=f"A TOML file or a preset (default: {DEFAULT_PRESET})."),
     ] = None,
     overrides: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a key of the config; repeatable.")
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Override a config key (may be repeated)."),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option("--out", help="The result folder; results/NAME-DATE-TIME by default.")
+        Path | None,
+        typer.Option("--out", help="The result folder (default: results/NAME-DATE-TIME)."),
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Override the seed.")] = None,
     folds: Annotated[
         int | None, typer.Option(help="Cross-validate a table: every run holds out another fold.", show_default=False)
     ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on from the last checkpoint in --out.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Resume from the last checkpoint in --out.")] = False,
     finished: Annotated[
         Path | None,
-        typer.Option("--continue", metavar="FOLDER", help="Play more rounds of a finished run, in a new folder."),
+        typer.Option("--continue", metavar="FOLDER", help="Continue a finished run for more rounds, in a new folder."),
     ] = None,
     rounds: Annotated[
         int | None, typer.Option(min=1, help="Override the number of rounds; with --continue, how many more.")
@@ -63,19 +66,19 @@ def run(
     engine: Annotated[Engine | None, typer.Option(help="Override the engine.", show_default=False)] = None,
     as_json: Json = False,
 ) -> None:
-    """Train as a config or a preset says, and leave a folder with models, history, curves and a page."""
+    """Train from a config or a preset; write models, history, plots and an HTML report to a folder."""
     from pgfl.errors import ConfigError, Diverged
 
     if resume and out is None:
-        raise ConfigError("--resume needs --out, the folder of the run to go on with.")
+        raise ConfigError("--resume needs --out, the folder of the run to resume.")
     if resume and finished is not None:
-        raise ConfigError("--resume goes on with an interrupted run and --continue with a finished one; give one.")
+        raise ConfigError("--resume is for an interrupted run, --continue for a finished one; give one of them.")
     if folds is not None and finished is not None:
-        raise ConfigError("--folds begins a new run and --continue goes on with a finished one; give one.")
+        raise ConfigError("--folds begins a new run, --continue continues a finished one; give one of them.")
     load = partial(_config, source, overrides or [], seed, engine, folds, out if resume else None, finished, rounds)
     communicator, config = _joined(engine, load)
-    with communicator.guarded():
-        folder = communicator.from_first(partial(_folder, out, resume, config))
+    with communicator.abort_on_error():
+        folder = communicator.broadcast(partial(_folder, out, resume, config))
         result = _result(config, folder, communicator, resume, quiet=as_json)
     if not communicator.first:
         return
@@ -90,14 +93,14 @@ def run(
 
 
 def _joined(engine: Engine | None, load: Callable[[], Config]) -> tuple[Communicator, Config]:
-    """The processes that a launcher started with this one, or this one alone; and the config."""
-    from pgfl.simulate.communicator import ALONE
+    """Return the processes that a launcher started with this one, or this one alone; and the config."""
+    from pgfl.simulate.communicator import SINGLE_PROCESS
+    from pgfl.simulate.mpi.communicator import world
     from pgfl.simulate.mpi.launcher import ALIASES, launched_size
-    from pgfl.simulate.mpi.mpi_communicator import world
 
-    communicator = world() if engine in ALIASES or (launched_size() or 1) > 1 else ALONE
-    with communicator.guarded():
-        config = communicator.together(load)
+    communicator = world() if engine in ALIASES or (launched_size() or 1) > 1 else SINGLE_PROCESS
+    with communicator.abort_on_error():
+        config = communicator.collective(load)
     alone_by_mistake = config.engine in ALIASES and not communicator.launched
     return world() if alone_by_mistake else communicator, config
 
@@ -112,8 +115,8 @@ def _config(
     finished: Path | None,
     rounds: int | None,
 ) -> Config:
-    """The config that is named, else that of the folder to go on with, else the default preset."""
-    from pgfl.config import load
+    """Return the config that is named, else that of the folder to go on with, else the default preset."""
+    from pgfl.config import load_config
     from pgfl.results.folder import CONFIG
 
     if source is None and resumed is not None and (resumed / CONFIG).exists():
@@ -122,7 +125,7 @@ def _config(
     if finished is not None:
         return _continued(source, chosen, seed, folds, finished, rounds)
     chosen = chosen if rounds is None else [*chosen, f"rounds={rounds}"]
-    return load(source or DEFAULT_PRESET, chosen, seed, folds)
+    return load_config(source or DEFAULT_PRESET, chosen, seed, folds)
 
 
 def _continued(
@@ -133,8 +136,8 @@ def _continued(
     finished: Path,
     rounds: int | None,
 ) -> Config:
-    """The config of a finished run, or the one that is named, for more rounds of it."""
-    from pgfl.config import load
+    """Return the config of a finished run, or the one that is named, for more rounds of it."""
+    from pgfl.config import load_config
     from pgfl.errors import ResultError
     from pgfl.results.folder import CONFIG
     from pgfl.results.result import Result
@@ -142,7 +145,7 @@ def _continued(
     earlier = Result.load(finished)
     if source is None and earlier.config is None:
         raise ResultError(f"{finished} has no config; go on with it in Python: train(…, start=Result.load(folder)).")
-    config = load(source or str(finished / CONFIG), overrides, seed, folds)
+    config = load_config(source or str(finished / CONFIG), overrides, seed, folds)
     played, stated = int(earlier.rounds[-1]), {override.partition("=")[0].strip() for override in overrides}
     if source is None:  # what the folder's config says about records was about the run before it
         unstated = [name for name in ("new_clients", "moved_records") if name not in stated]
@@ -156,20 +159,18 @@ def _continued(
     )
 
 
-def _with_kept_columns(data: Section, earlier: Result) -> Section:
+def _with_kept_columns(data: DataSection, earlier: Result) -> DataSection:
     """The data with the bounds and categories that the earlier run computed from its rows, for new rows as well."""
-    from pgfl.config.schema import TableData
-
     alike = all(models.encoding == earlier.encoding for models in earlier.models)
-    if not isinstance(data, TableData) or earlier.encoding is None or not alike:
+    if not data.own_records or earlier.encoding is None or not alike:
         return data
     kept = earlier.declared_columns
-    columns = {name: kept.get(name, own) if own.from_data else own for name, own in data.columns.items()}
+    columns = {name: kept.get(name, own) if own.from_data else own for name, own in data.declared.items()}
     return data.model_copy(update={"columns": columns})
 
 
 def _folder(out: Path | None, resume: bool, config: Config) -> Path:
-    """The folder that is named, if it may be used, or a new one."""
+    """Return the folder that is named, if it may be used, or a new one."""
     from pgfl.results.folder import check_folder, fresh_folder
 
     folder = out or fresh_folder(RESULTS, config.name)
@@ -178,18 +179,18 @@ def _folder(out: Path | None, resume: bool, config: Config) -> Path:
 
 
 def _result(config: Config, folder: Path, communicator: Communicator, resume: bool, quiet: bool) -> Result:
-    """The result of a run, or the one that its folder already holds."""
+    """Return the result of a run, or the one that its folder already holds."""
     from pgfl import experiment
-    from pgfl.cli import progress
+    from pgfl.cli import shared as progress
     from pgfl.results.folder import RunFolder, checkpoint_folder, is_complete
 
     command = communicator.command(config.engine)
     run_folder = RunFolder(folder, config, communicator, command)
-    if communicator.from_first(lambda: resume and is_complete(folder)):
+    if communicator.broadcast(lambda: resume and is_complete(folder)):
         with run_folder:
-            return communicator.together(lambda: _finished(folder, communicator))
+            return communicator.collective(lambda: _finished(folder, communicator))
     advice = f"{command} --resume --out {folder}"
-    with communicator.watched(checkpoint_folder(folder, config), advice), run_folder:
+    with communicator.report_lost_process(checkpoint_folder(folder, config), advice), run_folder:
         with progress.rounds(shown=communicator.first and not quiet) as report:
             result = experiment.run(config, out=folder, resume=resume, progress=report, communicator=communicator)
         run_folder.save(result)
@@ -197,12 +198,12 @@ def _result(config: Config, folder: Path, communicator: Communicator, resume: bo
 
 
 def _finished(folder: Path, communicator: Communicator) -> Result:
-    """The result of a run that has already ended; a missing page is written again."""
+    """Return the result of a run that has already ended; a missing page is written again."""
     from pgfl.results.report import PAGE, write
     from pgfl.results.result import Result
 
     if communicator.first:
-        typer.echo(f"{folder} is complete; there is nothing to go on with.", err=True)
+        typer.echo(f"{folder} is complete; there is nothing to resume.", err=True)
     result = Result.load(folder)
     if communicator.first and not (folder / PAGE).exists():
         write(result, folder)

@@ -8,7 +8,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from pgfl.results.measured import Figure
+from pgfl.results.measures import Figure
 from pgfl.results.report.figures import LABELS, NOISE, SPENDING, figure, guarantee, short
 from pgfl.results.result import Result
 
@@ -63,7 +63,7 @@ def _rows(result: Result) -> list[tuple[str, str]]:
 
 
 def _measures(result: Result) -> Table | None:
-    """What was measured on held-out rows, each figure with that of a trivial prediction in brackets."""
+    """Return what was measured on held-out rows, each figure with that of a trivial prediction in brackets."""
     if not result.measures:
         return None
     table = Table(box=None, pad_edge=False)
@@ -72,12 +72,12 @@ def _measures(result: Result) -> Table | None:
         table.add_column(LABELS[measured.name], justify="right")
     for name, row in _measured_rows(result):
         pairs = zip(result.measures, row, strict=True)
-        table.add_row(name, *("–" if shown is None else _beside(each.name, shown) for each, shown in pairs))
+        table.add_row(name, *("–" if shown is None else _with_baseline(each.name, shown) for each, shown in pairs))
     return table
 
 
 def _measured_rows(result: Result) -> list[tuple[str, list[Figure | None]]]:
-    """All clients, the clusters, and the worst and the median client."""
+    """Return all clients, the clusters, and the worst and the median client."""
     rows: list[tuple[str, list[Figure | None]]] = [("all clients", [each.whole for each in result.measures])]
     clusters = list(dict.fromkeys(cluster for each in result.measures for cluster in each.clusters))
     for cluster in clusters[:MOST_CLUSTERS] if len(clusters) > 1 else ():
@@ -93,5 +93,5 @@ def _measured_rows(result: Result) -> list[tuple[str, list[Figure | None]]]:
     return rows
 
 
-def _beside(name: str, shown: Figure) -> str:
+def _with_baseline(name: str, shown: Figure) -> str:
     return f"{figure(name, shown.value)} ({figure(name, shown.baseline)})"

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pgfl.cli.options import Json
-from pgfl.did_you_mean import unknown_name
+from pgfl.cli.shared import Json
 from pgfl.errors import NetworkError
+from pgfl.suggestions import unknown_name
 
 if TYPE_CHECKING:
-    from pgfl.deploy.site.site_store import SiteStore
+    from pgfl.network.site.store import SiteStore
 
 app = typer.Typer(no_args_is_help=True, help="A site: its key, whom it trusts, and its rounds.")
 Home = Annotated[Path, typer.Option("--home", help="The site's folder.")]
@@ -33,8 +33,8 @@ def init(
     home: Home = Path("."),
 ) -> None:
     """Make the site's key and its certificate, which is what neighbours and clients trust."""
-    from pgfl.deploy.identity import SITE_CERTIFICATE, create_site
-    from pgfl.deploy.templates import SITE, write_once
+    from pgfl.network.protocol.identity import SITE_CERTIFICATE, create_site
+    from pgfl.network.settings import SITE, write_once
 
     certificate = create_site(home, name, host or [])
     typer.echo(f"{home / SITE_CERTIFICATE} is the certificate of {name}; hand it to neighbours.")
@@ -53,7 +53,7 @@ def link(
     wait: Wait = WAIT_SECONDS,
 ) -> None:
     """Trust a neighbour by its certificate; it must link this site too. Works while the site runs."""
-    from pgfl.deploy.identity import SiteCertificate
+    from pgfl.network.protocol.identity import SiteCertificate
 
     neighbour = SiteCertificate.read(certificate)
     if address is not None and ":" not in address:
@@ -70,7 +70,7 @@ def trust(
     wait: Wait = WAIT_SECONDS,
 ) -> None:
     """Trust the certificate that a neighbour will switch to, beside its present one, until it is used."""
-    from pgfl.deploy.identity import SiteCertificate
+    from pgfl.network.protocol.identity import SiteCertificate
 
     coming = SiteCertificate.read(certificate)
     with _store(home) as store:
@@ -87,8 +87,8 @@ def rotate(
     ] = None,
 ) -> None:
     """Make the site's next key and certificate, or switch to them. Works while the site runs."""
-    from pgfl.deploy.identity import SITE_CERTIFICATE
-    from pgfl.deploy.rotation import next_of, prepare_site, switch_site
+    from pgfl.network.protocol.identity import SITE_CERTIFICATE
+    from pgfl.network.rotation import next_of, prepare_site, switch_site
 
     if switch:
         shown = switch_site(home)
@@ -107,7 +107,7 @@ def rekey(
     wait: Wait = WAIT_SECONDS,
 ) -> None:
     """Know a client by its next key, which it signed with the present one. Name and account stay."""
-    from pgfl.deploy.rotation import read_rotation
+    from pgfl.network.rotation import read_rotation
 
     old, new = read_rotation(rotation)
     with _store(home) as store:
@@ -121,10 +121,10 @@ def unlink(
     home: Home = Path("."),
     wait: Wait = WAIT_SECONDS,
 ) -> None:
-    """Trust a neighbour no more; its operator should unlink this site too. Works while the site runs."""
+    """Stop trusting a neighbour; its operator should unlink this site too. Works while the site runs."""
     with _store(home) as store:
         change = store.unlink(name)
-    _applied(f"{name} is no neighbour any more", home, change, wait)
+    _applied(f"{name} is unlinked", home, change, wait)
 
 
 @app.command()
@@ -136,7 +136,7 @@ def admit(
     wait: Wait = WAIT_SECONDS,
 ) -> None:
     """Admit a client to a cluster. Works while the site runs; it takes part from the next round on."""
-    from pgfl.deploy.identity import ClientKey
+    from pgfl.network.protocol.identity import ClientKey
 
     parsed = ClientKey.read(key)
     name = name or " ".join(key.read_text().split()[2:]) or key.stem
@@ -150,7 +150,7 @@ def admit(
 def expel(
     name: Annotated[str, typer.Argument(help="The client's name.")], home: Home = Path("."), wait: Wait = WAIT_SECONDS
 ) -> None:
-    """A client takes no part any more. Its name stays bound to its key."""
+    """Remove a client. Its name stays bound to its key."""
     with _store(home) as store:
         change = store.expel(name)
     _applied(f"{name} is expelled", home, change, wait)
@@ -158,38 +158,38 @@ def expel(
 
 @app.command()
 def rollback(
-    round: Annotated[int, typer.Argument(min=0, help="The round whose models to take back; 0 begins anew.")],
+    round: Annotated[int, typer.Argument(min=0, help="The round whose models to restore; 0 starts over.")],
     home: Home = Path("."),
     wait: Wait = WAIT_SECONDS,
 ) -> None:
-    """Take the models of an earlier round back, for example after poisoning. Round numbers and budgets go on."""
+    """Restore the models of an earlier round, e.g. after a poisoning attack. Round numbers and budgets continue."""
     with _store(home) as store:
         change, found = store.roll_back(round)
-    _applied(f"the models of round {found} are taken back", home, change, wait)
+    _applied(f"the models of round {found} are restored", home, change, wait)
     typer.echo(f"Every other site must do the same, else its neighbours refuse it: pgfl site rollback {round}")
 
 
 @app.command()
 def serve(settings: Annotated[Path, typer.Argument(help="site.toml")]) -> None:
     """Run the site until the last round is done; started again, it goes on from the last completed round."""
-    from pgfl.deploy.ending import when_parent_is_gone
-    from pgfl.deploy.log_settings import start_logging
-    from pgfl.deploy.processes import only_one, private_files
-    from pgfl.deploy.site.site import LOCK, Site
-    from pgfl.deploy.site.site_backup import check_not_moved
-    from pgfl.deploy.site.site_settings import load_site
+    from pgfl.network.logs import start_logging
+    from pgfl.network.processes import exclusive_lock, on_parent_exit, private_files
+    from pgfl.network.site.backup import check_not_moved
+    from pgfl.network.site.settings import load_site
+    from pgfl.network.site.site import Site
+    from pgfl.network.site.store import LOCK
 
     loaded = load_site(settings)
     check_not_moved(Path(loaded.home))
     start_logging(loaded.log, Path(loaded.home))
-    with private_files(), only_one(Path(loaded.home) / LOCK, f"Site {loaded.name}"):
+    with private_files(), exclusive_lock(Path(loaded.home) / LOCK, f"Site {loaded.name}"):
         site = Site(loaded)
 
         async def run() -> str:
             loop = asyncio.get_running_loop()
             for number in (signal.SIGTERM, signal.SIGINT):
                 loop.add_signal_handler(number, site.stop, "stopped by its operator")
-            when_parent_is_gone(lambda: loop.call_soon_threadsafe(site.stop, "what started it is gone"))
+            on_parent_exit(lambda: loop.call_soon_threadsafe(site.stop, "its parent process has exited"))
             return await site.run()
 
         reason = asyncio.run(run())
@@ -202,8 +202,8 @@ def model(
     out: Annotated[Path, typer.Argument(help="The file to write.")] = Path("model.pgfl"),
 ) -> None:
     """Write the site's models of its clusters to a file that `pgfl predict` reads; works while the site runs."""
-    from pgfl.deploy.site.site_model import model_of_site
-    from pgfl.deploy.site.site_settings import load_site
+    from pgfl.network.site.backup import model_of_site
+    from pgfl.network.site.settings import load_site
 
     found = model_of_site(load_site(settings))
     found.save(out)
@@ -220,7 +220,7 @@ def backup(
     ] = False,
 ) -> None:
     """Back the site up: key, certificate, settings and record. Works while the site runs, unless it moves."""
-    from pgfl.deploy.site.site_backup import back_up
+    from pgfl.network.site.backup import back_up
 
     round, accounts = back_up(home, archive, move)
     moved = "" if accounts is None else f", which has moved there (accounts of clients: {accounts})"
@@ -232,7 +232,7 @@ def restore(
     archive: Annotated[Path, typer.Argument(help="A file that `pgfl site backup` wrote.")], home: Home = Path(".")
 ) -> None:
     """Put a site back into an empty folder; it catches up with its neighbours when it is served."""
-    from pgfl.deploy.site.site_backup import restore as put_site_back
+    from pgfl.network.site.backup import restore as put_site_back
 
     name, round, accounts = put_site_back(archive, home)
     typer.echo(f"{home}: {name} as of round {round}{f' (accounts of clients: {accounts})' if accounts else ''}.")
@@ -244,9 +244,9 @@ def page(
     out: Annotated[Path, typer.Argument(help="The file to write.")] = Path("site.html"),
 ) -> None:
     """Write a page of the training at this site: rounds, clients, budgets, a verdict; works while the site runs."""
-    from pgfl.atomic_files import write_text
-    from pgfl.deploy.site.site_page import page_of_site
-    from pgfl.deploy.site.site_settings import load_site
+    from pgfl.files import write_text
+    from pgfl.network.site.settings import load_site
+    from pgfl.network.site.status import page_of_site
 
     write_text(out, page_of_site(load_site(settings)))
     typer.echo(f"{out} is the page; open it in a browser.")
@@ -255,9 +255,9 @@ def page(
 @app.command()
 def doctor(settings: Annotated[Path, typer.Argument(help="site.toml")], as_json: Json = False) -> None:
     """Look for what would keep the site from working; exit code 1 if there is anything to do."""
-    from pgfl.cli.examined import print_findings
-    from pgfl.deploy.doctor import examine_site
-    from pgfl.deploy.site.site_settings import load_site
+    from pgfl.cli.shared import print_findings
+    from pgfl.network.doctor import examine_site
+    from pgfl.network.site.settings import load_site
 
     print_findings(examine_site(load_site(settings)), as_json)
 
@@ -268,7 +268,7 @@ def status(home: Home = Path("."), as_json: Json = False) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from pgfl.deploy.site.site_status import status_of
+    from pgfl.network.site.status import status_of
 
     figures = status_of(home)
     if as_json:
@@ -305,7 +305,7 @@ def status(home: Home = Path("."), as_json: Json = False) -> None:
 
 def _check_cluster(cluster: str, home: Path, store: SiteStore) -> None:
     """Refuse a cluster that is not trained, by the site.toml in the folder or else by what was served last."""
-    from pgfl.deploy.site.site_settings import load_site
+    from pgfl.network.site.settings import load_site
 
     settings = home / "site.toml"
     clusters = list(load_site(settings).training.clusters) if settings.exists() else store.clusters()
@@ -314,12 +314,12 @@ def _check_cluster(cluster: str, home: Path, store: SiteStore) -> None:
 
 
 def _applied(what: str, home: Path, change: int, wait: float) -> None:
-    from pgfl.deploy.site.site_status import when_applied
+    from pgfl.network.site.status import when_applied
 
     typer.echo(f"{what}; {when_applied(home, change, wait)}.")
 
 
 def _store(home: Path) -> closing[SiteStore]:
-    from pgfl.deploy.site.site_store import SiteStore
+    from pgfl.network.site.store import SiteStore
 
     return closing(SiteStore.of_site(home))

@@ -1,4 +1,4 @@
-"""`pgfl studio`: a local page to play with."""
+"""`pgfl studio`: the studio, a local page."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ def studio(
         "results"
     ),
     port: Annotated[
-        int | None, typer.Option(min=0, max=65535, help="The port on 127.0.0.1; 8377 by default, if it is free.")
+        int | None, typer.Option(min=0, max=65535, help="The port on 127.0.0.1 (default: 8377, or a free one).")
     ] = None,
-    no_open: Annotated[bool, typer.Option("--no-open", help="Print the address, but open no browser.")] = False,
+    no_open: Annotated[bool, typer.Option("--no-open", help="Print the address without opening a browser.")] = False,
 ) -> None:
-    """Open a local page: play with trainings, train on your own table, compare runs, watch a network."""
-    from pgfl.extras import require
+    """Open the studio, a local page: simulate, train on your own table, compare runs, monitor a network."""
+    from pgfl.errors import require_extra
 
-    require("The studio needs NiceGUI", "studio", "nicegui")
+    require_extra("The studio needs NiceGUI", "studio", "nicegui")
     from pgfl.studio.serving import Wanted, serve
 
     serve(Wanted(results, port, not no_open), _say)

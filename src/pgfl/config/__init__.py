@@ -1,33 +1,24 @@
 """The experiment as validated TOML."""
 
-from pgfl.config.advice import warnings
-from pgfl.config.reading import load, parse, presets
+from pgfl.config.building import warnings
+from pgfl.config.files import load_config, parse, presets, to_toml
 from pgfl.config.schema import (
     AlgorithmSettings,
-    ClusterObjective,
     Config,
     Decay,
     GraphSettings,
-    MnistData,
     ObjectiveSettings,
     PrivacySettings,
-    SyntheticData,
-    TableData,
 )
-from pgfl.config.writing import to_toml
 
 __all__ = [
     "AlgorithmSettings",
-    "ClusterObjective",
     "Config",
     "Decay",
     "GraphSettings",
-    "MnistData",
     "ObjectiveSettings",
     "PrivacySettings",
-    "SyntheticData",
-    "TableData",
-    "load",
+    "load_config",
     "parse",
     "presets",
     "to_toml",

@@ -2,168 +2,72 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, Literal, Self, cast
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, cast
 
 from pydantic import (
     AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
     Discriminator,
     Field,
-    InstanceOf,
+    SerializeAsAny,
     Tag,
     ValidationInfo,
-    field_serializer,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+    create_model,
     field_validator,
     model_validator,
 )
 
-from pgfl.core import training_defaults
-from pgfl.core.algorithms import PGFL, ClientKind, FedAvg
-from pgfl.core.declarations import Column
-from pgfl.core.streams import SEED_LIMIT
-from pgfl.core.topology import Mixing
-from pgfl.core.training_defaults import Stop
+from pgfl.algorithms import schedules as training_defaults
+from pgfl.algorithms.algorithms import ALGORITHMS, PGFL, Algorithm, FedAvg
+from pgfl.algorithms.client_rules import CLIENT_RULES
+from pgfl.algorithms.schedules import Decaying, Stop
+from pgfl.arrays import Ints
+from pgfl.config.mnist_data import MnistData
+from pgfl.config.section import (
+    MOST,
+    Count,
+    DataSection,
+    NotNegative,
+    Positive,
+    Section,
+    declared_keys,
+    named_in,
+    one_of,
+    section_of_kind,
+)
+from pgfl.config.synthetic_data import SyntheticData
+from pgfl.config.table_data import TableData
 from pgfl.errors import ConfigError
-from pgfl.objectives import Huber, Ridge
+from pgfl.federation.federation import Federation
+from pgfl.federation.graphs import GRAPHS, Graph, Mixing
+from pgfl.metrics import MEASURES, OF_MODELS
+from pgfl.objectives import OBJECTIVES, BatchedObjective
 from pgfl.privacy import rules
 from pgfl.privacy.budget import Guarantee, Index
 from pgfl.privacy.request import Noise, Privacy
 from pgfl.privacy.trust import Level
+from pgfl.registry import Registry, config_keys
+from pgfl.streams import SEED_LIMIT
 
 DEFAULT_DEGREE = 3.0
 TRAINED_BY_GRADIENT = "fedavg"
 
-ObjectiveKind = Literal["ridge", "huber", "logistic", "hinge", "softmax"]
-AlgorithmKind = Literal["pgfl", "pgfl-exact", "pgfl-onestep", "fedavg"]
-Positive = Annotated[float, Field(gt=0)]
-NotNegative = Annotated[float, Field(ge=0)]
-MOST = 2**31 - 1
-Count = Annotated[int, Field(ge=1, le=MOST)]
-Classes = Annotated[int, Field(ge=2, le=10_000)]
-Digit = Annotated[int, Field(ge=0, le=9)]
-Digits = Annotated[tuple[Digit, ...], Field(min_length=1)]
+Metric = Annotated[str, one_of(MEASURES, *OF_MODELS)]
+ObjectiveKind = Annotated[str, one_of(OBJECTIVES)]
+AlgorithmKind = Annotated[str, one_of(ALGORITHMS)]
 
-
-def _ascending(ends: tuple[int, int]) -> tuple[int, int]:
-    if ends[0] > ends[1]:
-        raise ValueError(f"`data.samples` must be [least, most], but {list(ends)} descends.")
-    return ends
-
-
-Ends = Annotated[tuple[Count, Count], AfterValidator(_ascending)]
-Metric = Literal[
-    "nmsd", "r2", "mae", "rmse", "accuracy", "auc", "log_loss", "objective", "residuals", "disagreement", "distance"
-]
-
-
-class Section(BaseModel):
-    """One table of a config: no unknown keys, no silent conversion, immutable."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
-
-
-class Generated(Section):
-    """What generated federations share: servers, and clients at each."""
-
-    servers: Count = 10
-    clients_per_server: Count = 15
-
-
-class SyntheticData(Generated):
-    """Section V-A: related linear models, one per cluster; a client has D_k samples, with D_k in `samples`."""
-
-    kind: Literal["synthetic-regression"] = "synthetic-regression"
-    clusters: Count = 3
-    dimension: Count = 60
-    samples: Ends = (2, 9)
-    gamma: NotNegative = 0.15
-    per_coordinate: bool = True
-    observation_noise: NotNegative = 0.7
-    x_norm: Positive | None = None
-    test_samples: Annotated[int, Field(ge=0, le=MOST)] = 0
-
-
-def _tasks_shape(value: object) -> str:
-    return "<text>" if isinstance(value, str) else "<list>"
-
-
-class MnistData(Generated):
-    """Section V-B: digits; a task is two classes of digits and makes a cluster; D_k images of every digit of it."""
-
-    kind: Literal["mnist"]
-    tasks: Annotated[
-        Annotated[Literal["pairs", "triplets"], Tag("<text>")]
-        | Annotated[tuple[tuple[Digits, Digits], ...], Field(min_length=1), Tag("<list>")],
-        Discriminator(_tasks_shape),
-    ] = "pairs"
-    samples: Ends | None = None
-    source: str | None = None
-    intercept: bool = False
-
-
-def _share(value: float) -> float:
-    if not 0.0 < value < 1.0:
-        raise ValueError(f"`data.test` must be a share between 0 and 1, or a table; got {value:g}.")
-    return value
-
-
-def _test_shape(value: object) -> str:
-    return "<path>" if isinstance(value, str) else "<share>"
-
-
-def _declared(columns: object) -> object:
-    """The declarations of columns, from tables of a config."""
-    if not isinstance(columns, Mapping):
-        return columns
-    try:
-        return {name: Column.of(values, f"data.columns.{name}") for name, values in columns.items()}
-    except ConfigError as error:
-        raise ValueError(str(error)) from None
-
-
-class TableData(Section):
-    """A user's own table, one row per sample; see `read_federation` for the keys.
-
-    `client`, `server` and `cluster` name columns, `columns` declares them, `test` is a share of the rows or a table.
-    """
-
-    kind: Literal["table"]
-    clients: str
-    target: str = "y"
-    client: str | None = None
-    server: str | None = None
-    cluster: str | None = None
-    features: tuple[str, ...] | None = None
-    ignore: tuple[str, ...] = ()
-    columns: Annotated[dict[str, InstanceOf[Column]], BeforeValidator(_declared)] = Field(default_factory=dict)
-    intercept: bool = False
-    test: (
-        Annotated[
-            Annotated[str, Tag("<path>")] | Annotated[float, AfterValidator(_share), Tag("<share>")],
-            Discriminator(_test_shape),
-        ]
-        | None
-    ) = None
-    folds: Annotated[int, Field(ge=2, le=MOST)] | None = None
-
-    @field_serializer("columns")
-    def _stated_columns(self, columns: dict[str, Column]) -> dict[str, dict[str, object]]:
-        return {name: column.stated() for name, column in columns.items()}
-
-    @model_validator(mode="after")
-    def _one_way_to_test(self) -> Self:
-        if self.test is not None and self.folds is not None:
-            raise ValueError("`data.test` and `data.folds` both hold rows out; keep one of them.")
-        return self
+DATA = Registry[type[DataSection]](
+    "data", "kind of data", {"synthetic-regression": SyntheticData, "mnist": MnistData, "table": TableData}
+)
 
 
 class GraphSettings(Section):
     """The server graph and the weights of InterServerAggregation."""
 
-    kind: Literal["random", "ring", "line", "star", "complete", "grid", "none", "edges"] = "random"
+    kind: Annotated[str, one_of(GRAPHS, "edges")] = "random"
     average_degree: NotNegative = DEFAULT_DEGREE
     edges: str | None = None
     servers: tuple[str, ...] = ()
@@ -183,26 +87,77 @@ class ClusterObjective(Section):
 
     kind: ObjectiveKind | None = None
     lam: NotNegative | None = None
-    kappa: Positive | None = None
-    classes: Classes | None = None
-    tolerance: Positive | None = None
 
 
 class ObjectiveSettings(Section):
-    """The loss, λ of λ/|C_s|·‖w‖², Huber's κ, softmax's classes, and how exactly a primal problem is solved."""
+    """The loss, λ of λ/|C_s|·‖w‖², the keys that losses declare, and how exactly a primal problem is solved.
+
+    `objective_section` adds the keys; nothing is made of this class itself.
+    """
 
     kind: ObjectiveKind = "ridge"
-    lam: NotNegative = Ridge.lam
-    kappa: Positive = Huber.kappa
-    classes: Classes | None = None
-    tolerance: Positive = Ridge.tolerance
-    clusters: dict[str, ClusterObjective] = Field(default_factory=dict)
+    lam: NotNegative = BatchedObjective.lam
 
-    def of(self, cluster: str) -> ObjectiveSettings:
+    if TYPE_CHECKING:
+        tolerance: float
+        clusters: dict[str, ClusterObjective]
+
+    def of(self, cluster: str) -> Self:
         """The settings that hold for one cluster."""
         own = self.clusters.get(cluster)
         changes = own.model_dump(exclude_none=True) if own else {}
         return self.model_copy(update=changes | {"clusters": {}})
+
+    @property
+    def kinds(self) -> list[str]:
+        """The losses of all clusters."""
+        return list(dict.fromkeys([self.kind, *(own.kind for own in self.clusters.values() if own.kind is not None)]))
+
+    @property
+    def own_keys(self) -> dict[str, Any]:
+        """The values of the keys that this loss declares."""
+        known = BatchedObjective.__dataclass_fields__
+        return {name: getattr(self, name) for name in config_keys(OBJECTIVES[self.kind]) if name not in known}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the values: the class is made when a config is read, so no module has it."""
+        return _read_objective, (self.model_dump(exclude_unset=True),)
+
+    def build(self) -> BatchedObjective:
+        """The objective that the settings name."""
+        return OBJECTIVES[self.kind](lam=self.lam, tolerance=self.tolerance, **self.own_keys)
+
+
+@cache
+def objective_section(*kinds: str) -> type[ObjectiveSettings]:
+    """[objective] with the keys of the package's own losses and those of other packages' `kinds`."""
+    keys: dict[str, Any] = {}
+    for kind in (*OBJECTIVES.built_in, *kinds):
+        keys |= declared_keys(OBJECTIVES[kind], BatchedObjective.__dataclass_fields__)
+    optional: dict[str, Any] = {name: (of_type | None, None) for name, (of_type, _) in keys.items()}
+    cluster = create_model("ClusterObjective", __base__=ClusterObjective, **optional, tolerance=(Positive | None, None))
+    more: dict[str, Any] = {
+        "tolerance": (Positive, BatchedObjective.tolerance),
+        "clusters": (dict[str, cluster], Field(default_factory=dict)),  # type: ignore[valid-type]
+    }
+    return create_model("ObjectiveSettings", __base__=ObjectiveSettings, **keys, **more)
+
+
+def default_objective() -> ObjectiveSettings:
+    """[objective] where nothing is stated."""
+    return objective_section().model_validate({})
+
+
+def _objective_of_kind(values: object, handler: ValidatorFunctionWrapHandler) -> ObjectiveSettings:
+    return values if isinstance(values, ObjectiveSettings) else _read_objective(values)
+
+
+def _read_objective(values: object) -> ObjectiveSettings:
+    return objective_section(*named_in(values, OBJECTIVES)).model_validate(values)
+
+
+ObjectiveTable = Annotated[SerializeAsAny[ObjectiveSettings], WrapValidator(_objective_of_kind)]
+"""[objective], whoever declares its keys."""
 
 
 class Decay(Section):
@@ -228,7 +183,7 @@ class AlgorithmSettings(Section):
     """
 
     kind: AlgorithmKind = "pgfl"
-    client: ClientKind = PGFL.client
+    client: Annotated[str, one_of(CLIENT_RULES)] = cast("str", PGFL.client)
     full_records: Count = PGFL.full_records
     rho: Annotated[
         Annotated[Positive, Tag("<number>")] | Annotated[Literal["auto"], Tag("<text>")], Discriminator(_number_or_text)
@@ -240,21 +195,86 @@ class AlgorithmSettings(Section):
     participants: Annotated[
         Annotated[Count, Tag("<number>")] | Annotated[Literal["all"], Tag("<text>")], Discriminator(_number_or_text)
     ] = training_defaults.PARTICIPANTS
-    step: Positive = FedAvg.step
+    step_size: Positive = FedAvg.step_size
     local_steps: Count = FedAvg.local_steps
 
     @model_validator(mode="after")
     def _one_client_step(self) -> Self:
-        if self.kind == TRAINED_BY_GRADIENT and self.client != PGFL.client:
+        if not self.uses("client") and self.client != PGFL.client:
+            own = ", ".join(f"`{key}`" for key in config_keys(ALGORITHMS[self.kind]) if key != "mixing")
             raise ValueError(
-                f'`algorithm.client` = "{self.client}" is for the pgfl algorithms, but fedavg has its own steps '
-                f'(`step`, `local_steps`); set client = "{PGFL.client}", the default, or kind = "pgfl".'
+                f'`algorithm.client` = "{self.client}" is for the pgfl algorithms, but {self.kind} has its own steps '
+                f'({own}); set client = "{PGFL.client}", the default, or kind = "pgfl".'
             )
-        if self.full_records != PGFL.full_records and self.client != "gradient":
+        if self.full_records != PGFL.full_records and "full_records" not in config_keys(CLIENT_RULES[self.client]):
             raise ValueError(
                 '`algorithm.full_records` is for gradient steps; set client = "gradient" with it, or full_records = 1.'
             )
         return self
+
+    def uses(self, key: str) -> bool:
+        """Whether a key does something with this kind of algorithm."""
+        own = config_keys(ALGORITHMS[self.kind])
+        return key in own or ("client" in own and key in config_keys(CLIENT_RULES[self.client]))
+
+    @property
+    def client_keys(self) -> dict[str, Any]:
+        """The values of the keys that a client rule of another package declares."""
+        if not self.uses("client"):
+            return {}
+        return {key: getattr(self, key) for key in config_keys(CLIENT_RULES[self.client]) if key not in CLIENT_KEYS}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the values, as those of [objective]."""
+        return _read_algorithm, (self.model_dump(exclude_unset=True),)
+
+    def build(self, mixing: Mixing) -> Algorithm:
+        """The algorithm that the settings name, with these weights unless it works with others only."""
+        kind = ALGORITHMS[self.kind]
+        own = {name: getattr(self, name) for name in config_keys(kind) if name != "mixing"}
+        if "mixing" in config_keys(kind):
+            own["mixing"] = kind.needs_mixing or mixing
+        if isinstance(self.tau, Decay) and "tau" in own:
+            own["tau"] = Decaying(self.tau.start, self.tau.decay)
+        if self.client_keys:
+            rule = CLIENT_RULES[self.client]
+            if self.rho == "auto":
+                raise ConfigError(f'`algorithm.rho` must be a number with client = "{self.client}".')
+            own["client"] = rule(
+                **self.client_keys, **{key: own[key] for key in CLIENT_KEYS if key in own and key in config_keys(rule)}
+            )
+        return kind(**own)
+
+    @property
+    def has_dual(self) -> bool:
+        """Whether clients keep a dual."""
+        chosen = self.model_copy(update={"rho": 1.0}) if self.rho == "auto" else self
+        return chosen.build("uniform").client_rule.has_dual
+
+
+CLIENT_KEYS = ("rho", "full_records")
+
+
+@cache
+def algorithm_section(kinds: tuple[str, ...], clients: tuple[str, ...]) -> type[AlgorithmSettings]:
+    """[algorithm] with the keys of other packages' algorithms and client rules."""
+    keys: dict[str, Any] = {}
+    for kind in (*(ALGORITHMS[name] for name in kinds), *(CLIENT_RULES[name] for name in clients)):
+        keys |= declared_keys(kind, (*AlgorithmSettings.model_fields, "mixing"))
+    return create_model("AlgorithmSettings", __base__=AlgorithmSettings, **keys) if keys else AlgorithmSettings
+
+
+def _algorithm_of_kind(values: object, handler: ValidatorFunctionWrapHandler) -> AlgorithmSettings:
+    return values if isinstance(values, AlgorithmSettings) else _read_algorithm(values)
+
+
+def _read_algorithm(values: object) -> AlgorithmSettings:
+    section = algorithm_section(named_in(values, ALGORITHMS), named_in(values, CLIENT_RULES, "client"))
+    return section.model_validate(values)
+
+
+AlgorithmTable = Annotated[SerializeAsAny[AlgorithmSettings], WrapValidator(_algorithm_of_kind)]
+"""[algorithm], whoever declares its keys."""
 
 
 class PrivacyKeys(Section):
@@ -312,33 +332,28 @@ class PrivacySettings(PrivacyKeys):
         return Privacy(**self.model_dump(exclude={"enabled"}))
 
 
-def _data_shape(value: object) -> str | None:
-    kind = value.get("kind", "synthetic-regression") if isinstance(value, Mapping) else getattr(value, "kind", None)
-    return f"<{kind}>" if isinstance(kind, str) and f"<{kind}>" in DATA_SECTIONS else None
+def _data_of_kind(values: object, handler: ValidatorFunctionWrapHandler) -> DataSection:
+    return section_of_kind(values, DATA, "synthetic-regression")
 
 
-DATA_SECTIONS: dict[str, type[Section]] = {
-    "<synthetic-regression>": SyntheticData,
-    "<mnist>": MnistData,
-    "<table>": TableData,
-}
-DATA_KINDS = tuple(tag.strip("<>") for tag in DATA_SECTIONS)
+def _own_records(about: ValidationInfo) -> bool:
+    return isinstance(data := about.data.get("data"), DataSection) and data.own_records
 
 
 def _stopping(stop: Stop | None, about: ValidationInfo) -> Stop:
     """On a user's own table training stops once it has converged, elsewhere never, unless one is asked for."""
-    return stop or ("converged" if isinstance(about.data.get("data"), TableData) else training_defaults.STOP)
+    return stop or ("converged" if _own_records(about) else training_defaults.STOP)
 
 
 def _with_noise(privacy: PrivacySettings, about: ValidationInfo) -> PrivacySettings:
     """Of a user's own table float-safe noise, of generated data seeded noise, unless one is asked for."""
-    own = isinstance(about.data.get("data"), TableData)
-    return privacy if privacy.noise else privacy.model_copy(update={"noise": "secure" if own else "seeded"})
+    noise = "secure" if _own_records(about) else "seeded"
+    return privacy if privacy.noise else privacy.model_copy(update={"noise": noise})
 
 
 def _with_rho(algorithm: AlgorithmSettings, about: ValidationInfo) -> AlgorithmSettings:
     """On a user's own table ρ is chosen by itself, unless it is stated."""
-    own = isinstance(about.data.get("data"), TableData) and algorithm.kind != TRAINED_BY_GRADIENT
+    own = _own_records(about) and algorithm.uses("rho")
     return (
         algorithm.model_copy(update={"rho": "auto"}) if own and "rho" not in algorithm.model_fields_set else algorithm
     )
@@ -362,32 +377,35 @@ class Config(Section):
     runs: Count = training_defaults.RUNS
     record_every: Count = training_defaults.RECORD_EVERY
     checkpoint_every: Annotated[int, Field(ge=0, le=MOST)] = 100
-    metrics: tuple[Metric, ...] = cast("tuple[Metric, ...]", training_defaults.METRICS)
+    metrics: tuple[Metric, ...] = training_defaults.METRICS
     dtype: Literal["float64", "float32"] = "float64"
-    engine: Literal["auto", "numpy", "numba", "jax", "mpi", "mpi-numba"] = training_defaults.ENGINE
+    engine: Literal["auto", "numpy", "numba", "jax", "debug", "mpi", "mpi-numba"] = training_defaults.ENGINE
     threads: Count | None = training_defaults.THREADS
     continues: str | None = None
     new_clients: tuple[str, ...] = ()
     moved_records: bool | None = None
-    data: Annotated[
-        Annotated[SyntheticData, Tag("<synthetic-regression>")]
-        | Annotated[MnistData, Tag("<mnist>")]
-        | Annotated[TableData, Tag("<table>")],
-        Discriminator(_data_shape),
-    ] = Field(default_factory=SyntheticData)
+    data: Annotated[SerializeAsAny[DataSection], WrapValidator(_data_of_kind)] = Field(default_factory=SyntheticData)
     stop: Annotated[Stop | None, AfterValidator(_stopping)] = Field(default=None, validate_default=True)
     graph: GraphSettings = Field(default_factory=GraphSettings)
-    objective: ObjectiveSettings = Field(default_factory=ObjectiveSettings)
-    algorithm: Annotated[AlgorithmSettings, AfterValidator(_with_rho)] = Field(
+    objective: ObjectiveTable = Field(default_factory=default_objective)
+    algorithm: Annotated[AlgorithmTable, AfterValidator(_with_rho)] = Field(
         default_factory=AlgorithmSettings, validate_default=True
     )
     privacy: Annotated[PrivacySettings, AfterValidator(_with_noise)] = Field(
         default_factory=PrivacySettings, validate_default=True
     )
 
+    def federations(self) -> Callable[[int, Sequence[int] | None], Federation]:
+        """The federation of every run, or its part at some servers, as a function of both."""
+        return self.data.federations(self)
+
+    def shapes(self) -> Callable[[int], tuple[Graph, Ints]]:
+        """By run, the server graph and how much data each server has (rows, or clients), without the data."""
+        return self.data.shapes(self)
+
     @model_validator(mode="after")
     def _folds_are_runs(self) -> Self:
-        folds = self.data.folds if isinstance(self.data, TableData) else None
+        folds = self.data.cross_validation
         if folds is not None and self.runs % folds:
             raise ValueError(f"`runs` = {self.runs} is no multiple of `data.folds` = {folds}; every run is one fold.")
         if folds is not None and self.privacy.enabled:
@@ -395,7 +413,7 @@ class Config(Section):
                 "`data.folds` trains on the same records several times, and each time spends the budget; "
                 "with privacy hold out a share instead, as in test = 0.2."
             )
-        own = isinstance(self.data, TableData) and self.privacy.enabled and self.privacy.noise == "secure"
+        own = self.data.own_records and self.privacy.enabled and self.privacy.noise == "secure"
         if own and self.runs > 1:
             raise ValueError(
                 f"`runs` = {self.runs} releases models of the same records {self.runs} times, and each time spends the "
@@ -405,9 +423,8 @@ class Config(Section):
 
     @model_validator(mode="after")
     def _trust_needs_clients_without_duals(self) -> Self:
-        trust, algorithm = self.privacy.trust, self.algorithm
-        duals = algorithm.kind != TRAINED_BY_GRADIENT and algorithm.client != "gradient"
-        if self.privacy.enabled and trust != "local" and duals:
+        trust = self.privacy.trust
+        if self.privacy.enabled and trust != "local" and self.algorithm.has_dual:
             raise ValueError(
                 f'`privacy.trust` = "{trust}" needs clients that keep no dual, because a model that nobody released '
                 'would live on in it; set `algorithm.client` = "gradient".'
@@ -417,9 +434,9 @@ class Config(Section):
     @model_validator(mode="after")
     def _stated_classes(self) -> Self:
         settings = [self.objective, *(self.objective.of(name) for name in self.objective.clusters)]
-        if isinstance(self.data, TableData) and self.data.columns.get(self.data.target, Column()).labels:
+        if not self.privacy.enabled or self.data.declared_target.labels:
             return self
-        if self.privacy.enabled and any(own.kind == "softmax" and own.classes is None for own in settings):
+        if any(own.build().lacks_labels for own in settings):
             raise ValueError(
                 "`objective.classes` is missing; under privacy the number of classes is stated, never read from "
                 "records."
@@ -428,7 +445,7 @@ class Config(Section):
 
     @model_validator(mode="after")
     def _public_declarations(self) -> Self:
-        declared = self.data.columns if isinstance(self.data, TableData) and self.privacy.enabled else {}
+        declared = self.data.declared if self.privacy.enabled else {}
         for name, column in declared.items():
             if column.from_data:
                 raise ValueError(
@@ -440,38 +457,42 @@ class Config(Section):
     @model_validator(mode="after")
     def _bounds_of_the_guarantee(self) -> Self:
         privacy = self.privacy
-        declared = self.data.columns if isinstance(self.data, TableData) else {}
+        declared = self.data.declared
         if not privacy.enabled or privacy.guarantee == "none" or privacy.update_norm is not None:
             return self
         if privacy.x_norm is None and not declared:
-            instead = ", or declare bounds for all columns" if isinstance(self.data, TableData) else ""
+            instead = ", or declare bounds for all columns" if self.data.own_records else ""
             raise ValueError(
                 f"`privacy.x_norm` is missing; it bounds the norm of every row, and rows are clipped to it{instead}."
             )
-        kinds = {self.objective.kind} | {own.kind for own in self.objective.clusters.values()}
-        target = declared.get(getattr(self.data, "target", ""), Column())
+        target = self.data.declared_target
         bounded = {"y_bound"} if target.bounds is not None or target.labels is not None else set()
-        missing = [key for key in ("y_bound", "w_norm") if getattr(privacy, key) is None and key not in bounded]
-        if "ridge" in kinds and missing and self.algorithm.kind != TRAINED_BY_GRADIENT:
-            raise ValueError(
-                f"`privacy.{missing[0]}` is missing; ridge has a guarantee only with bounded labels (`y_bound`) and "
-                "models (`w_norm`), so give both, or use the huber objective."
-            )
+        for kind in self.objective.kinds if self.algorithm.uses("rho") else ():
+            needed = OBJECTIVES[kind].needs_bounds
+            missing = [key for key in needed if getattr(privacy, key) is None and key not in bounded]
+            if missing:
+                raise ValueError(
+                    f"`privacy.{missing[0]}` is missing; {kind} has a guarantee only with "
+                    f"{' and '.join(f'{_BOUNDED[key]} (`{key}`)' for key in needed)}, so give "
+                    f"{'both' if len(needed) == 2 else 'it'}, or use the huber objective."
+                )
         return self
 
 
-PATH_KEYS = (("data", "clients"), ("data", "test"), ("data", "source"), ("graph", "edges"))
-_OBJECTIVE_KEYS = (("kappa", "huber"), ("classes", "softmax"))
-_GRAPH_KEYS = (("average_degree", "random"), ("edges", "edges"))
+PATH_KEYS = (("data", "table"), ("data", "test"), ("data", "source"), ("graph", "edges"))
+_BOUNDED = {"x_norm": "bounded rows", "y_bound": "bounded labels", "w_norm": "models"}
 
 
 def idle_keys(config: Config) -> list[tuple[str, str]]:
     """Keys that do nothing, because of the kind of their section."""
-    by_gradient = config.algorithm.kind == TRAINED_BY_GRADIENT
-    kinds = {config.objective.kind} | {own.kind for own in config.objective.clusters.values()}
-    idle = [
-        ("algorithm", key)
-        for key in (("client", "full_records", "rho", "tau") if by_gradient else ("step", "local_steps"))
-    ]
-    idle += [("graph", key) for key, kind in _GRAPH_KEYS if config.graph.kind != kind]
-    return idle + [("objective", key) for key, kind in _OBJECTIVE_KEYS if kind not in kinds]
+    graph, algorithm, objective = config.graph.kind, config.algorithm, config.objective
+    steps = [key for key in type(algorithm).model_fields if key not in ("kind", "participants")]
+    idle = [("algorithm", key) for key in steps if not algorithm.uses(key)]
+    if graph in (*GRAPHS.built_in, "edges") and graph != "random":
+        idle.append(("graph", "average_degree"))
+    if graph != "edges":
+        idle.append(("graph", "edges"))
+    common = ("kind", "clusters", *BatchedObjective.__dataclass_fields__)
+    used = {key for kind in objective.kinds for key in config_keys(OBJECTIVES[kind])}
+    own = [key for key in type(objective).model_fields if key not in common]
+    return idle + [("objective", key) for key in own if key not in used]

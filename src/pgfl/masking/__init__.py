@@ -5,6 +5,6 @@ and one mask for each other client, which that client subtracts. Seeds of all ma
 the sum survives clients that drop out. Every secret lives in memory only and serves one round.
 """
 
-from pgfl.extras import require
+from pgfl.errors import require_extra
 
-require("Masked sums need cryptography and PyCryptodome", "network", "cryptography", "Crypto")
+require_extra("Masked sums need cryptography and PyCryptodome", "network", "cryptography", "Crypto")

@@ -13,6 +13,8 @@ cohort, this member's fresh ones among them, and from a transport key that never
 
 A consent is one tag for every other survivor, under a key that only the two of them have. A server can neither make
 one up nor show it to anyone else; and a signature would take fifty times as long to check.
+
+What a client masks: its update, clipped to a public bound, on the lattice, with its share of the noise.
 """
 
 from __future__ import annotations
@@ -23,12 +25,27 @@ from dataclasses import dataclass, field
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from pgfl import equations as eq
+from pgfl.arrays import Floats
+from pgfl.errors import PrivacyError
 from pgfl.masking import primitives
-from pgfl.masking.masked_terms import Demands, Reason, RoundTerms, insist
 from pgfl.masking.preparation import Announcement, Batch, Cohort, SlotSecrets
 from pgfl.masking.primitives import Words
-from pgfl.masking.rosters import Roster
+from pgfl.masking.terms import Demands, Reason, Roster, RoundTerms, require
+from pgfl.privacy import lattice
 from pgfl.privacy.lattice import Points
+
+
+def noised_update(update: Floats, terms: RoundTerms) -> Points:
+    """The update as lattice points, with discrete Gaussian noise of variance σ²/h.
+
+    Clipping to a ball takes no two updates further apart, and the noise is drawn anew at every call.
+    """
+    if not np.isfinite(update).all():
+        raise PrivacyError("An update holds NaN or infinity; nothing was released.")
+    clipped = eq.clip_update(update, np.zeros_like(update), terms.bound)
+    return lattice.with_noise(lattice.to_lattice(np.asarray(clipped)), terms.share_sigma)
+
 
 _KEPT_BATCHES = 2  # the one in use, and the next one
 
@@ -97,21 +114,21 @@ class Member:
     def check(self, batch: str, terms: RoundTerms) -> None:
         """Decline terms that this client cannot accept; ask before anything is charged."""
         cohort = self.prepared(batch)
-        insist(cohort is not None, Reason.UNPREPARED)
+        require(cohort is not None, Reason.UNPREPARED)
         assert cohort is not None
-        insist(terms.round > self.last_round, Reason.OLD_ROUND)
-        insist(self._batches[batch].next_slot <= terms.slot < cohort.slots, Reason.UNPREPARED)
-        insist((terms.cohort, terms.holders) == (cohort.digest, len(cohort.names)), Reason.OTHER_VIEW)
-        insist(terms.colluders == cohort.colluders, Reason.OTHER_VIEW)
-        insist(cohort.by_name.keys() >= set(terms.invited), Reason.STRANGER)
-        insist(self.name in terms.invited, Reason.NOT_ME)
-        insist(self._batches[batch].sealed_by >= set(terms.invited) - {self.name}, Reason.UNSHARED)
+        require(terms.round > self.last_round, Reason.OLD_ROUND)
+        require(self._batches[batch].next_slot <= terms.slot < cohort.slots, Reason.UNPREPARED)
+        require((terms.cohort, terms.holders) == (cohort.digest, len(cohort.names)), Reason.OTHER_VIEW)
+        require(terms.colluders == cohort.colluders, Reason.OTHER_VIEW)
+        require(cohort.by_name.keys() >= set(terms.invited), Reason.STRANGER)
+        require(self.name in terms.invited, Reason.NOT_ME)
+        require(self._batches[batch].sealed_by >= set(terms.invited) - {self.name}, Reason.UNSHARED)
         self.demands.check(terms)
 
     def contribute(self, batch: str, terms: RoundTerms, noised: Points) -> Words:
         """The masked contribution; call it once the release is charged. The slot is used up by it."""
         self.check(batch, terms)
-        insist(noised.shape == (terms.dimension,), Reason.OTHER_VIEW)
+        require(noised.shape == (terms.dimension,), Reason.OTHER_VIEW)
         self.last_round = terms.round
         known = self._batches[batch]
         secrets = known.take(terms.slot)
@@ -127,11 +144,11 @@ class Member:
     def consent(self, round: int, survivors: Collection[str]) -> dict[str, bytes]:
         """A tag for every other survivor on a list, the only list that this client ever consents to in the round."""
         under_way, listed = self._at(round), frozenset(survivors)
-        insist(len(listed) == len(survivors), Reason.REPEATED)
-        insist(listed <= set(under_way.terms.invited), Reason.STRANGER)
-        insist(self.name in listed, Reason.NOT_ME)
-        insist(len(listed) >= under_way.terms.fewest, Reason.TOO_FEW)
-        insist(under_way.survivors in (None, listed), Reason.OTHER_LIST)
+        require(len(listed) == len(survivors), Reason.REPEATED)
+        require(listed <= set(under_way.terms.invited), Reason.STRANGER)
+        require(self.name in listed, Reason.NOT_ME)
+        require(len(listed) >= under_way.terms.fewest, Reason.TOO_FEW)
+        require(under_way.survivors in (None, listed), Reason.OTHER_LIST)
         under_way.survivors = listed
         message, keys = under_way.terms.list_digest(listed), under_way.batch.consents
         return {name: primitives.tag(keys[name], self.name, message) for name in listed if name != self.name}
@@ -143,10 +160,10 @@ class Member:
     def reveal(self, round: int, consents: Mapping[str, bytes]) -> Revealed:
         """What opens the sum over the survivors, once enough of them have consented to the same list and terms."""
         under_way = self._at(round)
-        insist(under_way.survivors is not None, Reason.BELOW_THRESHOLD)
+        require(under_way.survivors is not None, Reason.BELOW_THRESHOLD)
         assert under_way.survivors is not None
         terms, survivors = under_way.terms, under_way.survivors
-        insist(self._enough_consent(under_way, survivors, consents), Reason.BELOW_THRESHOLD)
+        require(self._enough_consent(under_way, survivors, consents), Reason.BELOW_THRESHOLD)
         secrets, dropped = under_way.secrets, set(terms.invited) - survivors
         return Revealed(
             secrets.self_seed,
@@ -161,12 +178,12 @@ class Member:
         return sum(primitives.is_tagged(keys[name], name, message, shown[name]) for name in others) >= needed
 
     def _at(self, round: int) -> _OpenRound:
-        insist(self._open is not None and self._open.terms.round == round, Reason.OLD_ROUND)
+        require(self._open is not None and self._open.terms.round == round, Reason.OLD_ROUND)
         assert self._open is not None
         return self._open
 
     def _batch(self, batch: str) -> Batch:
-        insist(batch in self._batches, Reason.UNPREPARED)
+        require(batch in self._batches, Reason.UNPREPARED)
         return self._batches[batch]
 
 

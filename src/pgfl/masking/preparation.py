@@ -16,9 +16,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from pgfl.masking import primitives
-from pgfl.masking.masked_terms import Declined, Demands, Reason, insist, threshold_for
 from pgfl.masking.primitives import SEED_BYTES
-from pgfl.masking.rosters import Roster, identity_signature
+from pgfl.masking.terms import Declined, Demands, Reason, Roster, identity_signature, require, threshold_for
 
 MOST_SLOTS: Final = 1000
 _PAIR: Final = 2 * SEED_BYTES  # of a slot: a share of the self mask's seed, and one of the key pair's
@@ -124,7 +123,7 @@ class Batch:
     @classmethod
     def begin(cls, batch: str, name: str, identity: ec.EllipticCurvePrivateKey, slots: int) -> Batch:
         """Fresh keys and seeds for so many rounds."""
-        insist(1 <= slots <= MOST_SLOTS, Reason.UNPREPARED)
+        require(1 <= slots <= MOST_SLOTS, Reason.UNPREPARED)
         transport = X25519PrivateKey.generate()
         made = [SlotSecrets(primitives.fresh_seed(), primitives.fresh_seed()) for _ in range(slots)]
         masks = tuple(_raw(primitives.mask_key_pair(slot.key_seed)) for slot in made)
@@ -143,12 +142,12 @@ class Batch:
             self._agree(cohort)
             self._boxes = self._share_out(cohort)
             self.cohort = cohort
-        insist(cohort.digest == self.cohort.digest, Reason.OTHER_VIEW)
+        require(cohort.digest == self.cohort.digest, Reason.OTHER_VIEW)
         return self._boxes
 
     def receive(self, boxes: Mapping[str, bytes]) -> set[str]:
         """Open the shares of others; returns whose could not be opened, and so could not be recovered with our help."""
-        insist(self.cohort is not None, Reason.UNPREPARED)
+        require(self.cohort is not None, Reason.UNPREPARED)
         assert self.cohort is not None
         unopened = set()
         for sender, box in boxes.items():
@@ -168,7 +167,7 @@ class Batch:
 
     def take(self, slot: int) -> SlotSecrets:
         """The secrets of a slot, once; slots that are passed over are forgotten."""
-        insist(self.cohort is not None and self.next_slot <= slot < len(self.slots), Reason.UNPREPARED)
+        require(self.cohort is not None and self.next_slot <= slot < len(self.slots), Reason.UNPREPARED)
         secrets = self.slots[slot]
         assert secrets is not None  # as slots are taken in ascending order
         self.next_slot = slot + 1
@@ -178,12 +177,12 @@ class Batch:
     def _check(self, cohort: Cohort, roster: Roster, demands: Demands) -> None:
         demands.check_cohort(cohort.names, cohort.colluders)
         for each in cohort.announcements:
-            insist(each.batch == self.announcement.batch == cohort.batch, Reason.STRANGER)
-            insist(roster.signed_by(each.name, each.signature, each.digest), Reason.STRANGER)
-        insist(not cohort.copied, Reason.COPIED)
+            require(each.batch == self.announcement.batch == cohort.batch, Reason.STRANGER)
+            require(roster.signed_by(each.name, each.signature, each.digest), Reason.STRANGER)
+        require(not cohort.copied, Reason.COPIED)
         mine = cohort.by_name.get(self.name)
-        insist(mine is not None and mine.digest == self.announcement.digest, Reason.NOT_ME)
-        insist(cohort.slots == len(self.slots), Reason.UNPREPARED)
+        require(mine is not None and mine.digest == self.announcement.digest, Reason.NOT_ME)
+        require(cohort.slots == len(self.slots), Reason.UNPREPARED)
 
     def _agree(self, cohort: Cohort) -> None:
         """X25519 with every other member for every slot: the costly part, done ahead.

@@ -1,17 +1,225 @@
-"""Softmax regression: mean cross-entropy over C classes, one model of C × d numbers."""
+"""Softmax regression: mean cross-entropy over C classes, one model of C × d numbers.
+
+Primal problems of softmax regression: argmin_W (1/D) Σ ℓ(Wx_i, y_i) + (m/2)‖W − c‖².
+
+The Hessian of ℓ in the margins is at most ½(I − 11ᵀ/C) (Böhning). Gradients add up to zero over the classes, and there
+this bound is ½ for every class alike. So one matrix per client, ½XᵀX/D + mI, majorises the problem: a step with its
+inverse never raises the objective, from anywhere. The same inverse preconditions the conjugate gradients that solve for
+Newton's step, which is taken, shortened if need be, where it lowers the objective; elsewhere the majoriser's is.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
+from dataclasses import dataclass, replace
+from typing import ClassVar, Protocol
 
 import numpy as np
 
-from pgfl.array_types import AnyFloats, Array, Bools
+from pgfl.arrays import AnyFloats, Array, Bools, Namespace, iterate, pick
 from pgfl.errors import ConfigError
-from pgfl.objectives.interface import BatchedObjective, Bounds, Task
-from pgfl.objectives.softmax_solver import chances, log_total, one_hot, prepare_softmax
-from pgfl.objectives.solving import Prepared, within
+from pgfl.objectives.interface import (
+    GOAL,
+    ROUNDING,
+    SUFFICIENT_DECREASE,
+    Batch,
+    BatchedObjective,
+    Bounds,
+    HasTolerance,
+    LabelKind,
+    Objective,
+    Prepared,
+    Task,
+    backtracked,
+    gram,
+    tolerance_for,
+    within,
+)
+from pgfl.registry import setting
+
+CURVATURE = 0.5  # of the loss in the margins, at most
+STEPS = 200
+INNER_STEPS = 60
+FORCING = 0.01  # how exactly Newton's equation is solved, relative to its right-hand side
+
+
+class SoftmaxLoss(HasTolerance, Protocol):
+    """What this solver needs to know about the objective."""
+
+    @property
+    def width(self) -> int:
+        """C, the number of classes."""
+        ...
+
+
+def chances(margins: Array) -> Array:
+    """The softmax of margins (…, C), without overflow."""
+    xp = margins.__array_namespace__()
+    powers = xp.exp(margins - xp.max(margins, axis=-1, keepdims=True))
+    return powers / xp.sum(powers, axis=-1, keepdims=True)
+
+
+def log_total(margins: Array) -> Array:
+    """log Σ_c exp(u_c), without overflow."""
+    xp = margins.__array_namespace__()
+    most = xp.max(margins, axis=-1, keepdims=True)
+    return most[..., 0] + xp.log(xp.sum(xp.exp(margins - most), axis=-1))
+
+
+def one_hot(targets: Array, classes: int) -> Array:
+    """e_y of every label."""
+    xp = targets.__array_namespace__()
+    return xp.astype(targets[..., None] == xp.arange(classes, dtype=targets.dtype), targets.dtype)
+
+
+def prepare_softmax(objective: SoftmaxLoss, features: Array, targets: Array, counts: Array, modulus: Array) -> Prepared:
+    """Factor the majoriser in sample space if there are fewer rows than features, else in feature space."""
+    xp = features.__array_namespace__()
+    in_samples = features.shape[-2] <= features.shape[-1]
+    small = gram(features if in_samples else xp.matrix_transpose(features), xp)
+    bound = (CURVATURE / counts)[:, None, None] * small + modulus[:, None, None] * xp.eye(
+        small.shape[-1], dtype=small.dtype
+    )
+    matrix = small if in_samples else xp.zeros((features.shape[0], 0, 0), dtype=features.dtype)
+    return OnClasses(features, matrix, xp.linalg.inv(bound), targets, counts, modulus, objective)
+
+
+@dataclass(frozen=True)
+class OnClasses(Batch):
+    """Unknowns z with W = c + zᵀX (sample space, `matrix` is XXᵀ) or W = c + zᵀ; the certificate is ‖∇‖/m.
+
+    `majoriser` is the inverse of ½XXᵀ/D + mI or ½XᵀX/D + mI.
+    """
+
+    features: Array
+    matrix: Array
+    majoriser: Array
+    targets: Array
+    counts: Array
+    modulus: Array
+    objective: SoftmaxLoss
+
+    def solve(self, centre: Array, index: Array | None = None) -> tuple[Array, Array]:
+        """Iterate until every error is below half of the tolerance, or no step helps."""
+        xp = centre.__array_namespace__()
+        own, features = self.but_features(index), pick(self.features, index)
+        shape = (centre.shape[0], self.objective.width, features.shape[-1])
+        base = xp.matmul(features, xp.matrix_transpose(xp.reshape(centre, shape)))
+        in_samples = self.matrix.shape[-1] > 0
+        goal = GOAL * tolerance_for(self.objective, centre.dtype, xp)
+        z, error = _Descent(own, None if in_samples else features, base, xp).solve(goal)
+        moves = xp.matmul(xp.matrix_transpose(z), features) if in_samples else xp.matrix_transpose(z)
+        return centre + xp.reshape(moves, centre.shape), error
+
+
+class _Descent:
+    """One solve: margins Xc at z = 0; `columns` is X in feature space. Arrays are (clients, rows or features, C)."""
+
+    def __init__(self, own: OnClasses, columns: Array | None, base: Array, xp: Namespace) -> None:
+        self.own, self.columns, self.base, self.xp = own, columns, base, xp
+        self.labels = one_hot(own.targets, base.shape[-1])
+        self.share = (within(base.shape[-2], own.counts, xp) / own.counts[:, None])[..., None]
+        self.modulus = own.modulus[:, None, None]
+
+    def solve(self, goal: float) -> tuple[Array, Array]:
+        """(z, error) of every client. One that has converged no longer moves, so its batch does not matter."""
+        xp = self.xp
+
+        def looked_at(z: Array, margin: Array) -> tuple[Array, Array, Array]:
+            chance = chances(margin)
+            gradient = self.pulled((chance - self.labels) * self.share) + self.modulus * z
+            return chance, gradient, self.norm(gradient) / self.own.modulus
+
+        def body(state: tuple[Array, ...]) -> tuple[Array, ...]:
+            running, z, margin, chance, gradient, _ = state
+            z = z + xp.astype(running, z.dtype)[:, None, None] * self.step(running, z, margin, chance, gradient)
+            margin = self.base + self.image(z)  # anew, because a sum of changes would drift away from it
+            chance, gradient, error = looked_at(z, margin)
+            return running & (error > goal), z, margin, chance, gradient, error
+
+        z = self.pulled(xp.zeros_like(self.base))
+        chance, gradient, error = looked_at(z, self.base)
+        found = iterate(body, (error > goal, z, self.base, chance, gradient, error), STEPS, xp)
+        return found[1], found[5]
+
+    def step(self, running: Array, z: Array, margin: Array, chance: Array, gradient: Array) -> Array:
+        """Newton's step, shortened until it lowers the objective, or the majoriser's."""
+        xp = self.xp
+        safe = -xp.matmul(self.own.majoriser, gradient)
+        newton, image = self.newton(running, chance, gradient, safe, self.image(safe))
+        across = self.paired(newton, image)
+        lean, bend = _dot(z, across), _dot(newton, across)
+        value, size = self.loss(margin), _dot(z, margin - self.base if self.columns is None else z)
+        slack = ROUNDING * xp.finfo(z.dtype).eps * (xp.abs(value) + 0.5 * self.own.modulus * xp.abs(size) + 1.0)
+        descent = SUFFICIENT_DECREASE * _dot(gradient, across)
+
+        def enough(step: Array) -> Array:
+            risen = self.loss(margin + step[:, None, None] * image) - value
+            return risen + self.own.modulus * step * (lean + 0.5 * step * bend) <= step * descent + slack
+
+        step = backtracked(enough, running, xp.ones_like(value), xp)[:, None, None]
+        return xp.where(step > 0, step * newton, safe)
+
+    def newton(
+        self, running: Array, chance: Array, gradient: Array, first: Array, first_image: Array
+    ) -> tuple[Array, Array]:
+        """Newton's step by preconditioned conjugate gradients, and its change of the margins.
+
+        In sample space inner products are those of the models, aᵀ(XXᵀ)b; there Newton's operator is symmetric.
+        """
+        xp = self.xp
+
+        def body(state: tuple[Array, ...]) -> tuple[Array, ...]:
+            active, move, image, rest, direction, direction_image, size = state
+            weighted = chance * direction_image
+            weighted = weighted - chance * xp.sum(weighted, axis=-1, keepdims=True)
+            bent = self.pulled(weighted * self.share) + self.modulus * direction
+            length = xp.where(active, size / _positive(_dot(bent, self.paired(direction, direction_image))), 0.0 * size)
+            length = length[:, None, None]
+            move, image, rest = move + length * direction, image + length * direction_image, rest - length * bent
+            turned = xp.matmul(self.own.majoriser, rest)
+            turned_image = self.image(turned)
+            left = _dot(rest, self.paired(turned, turned_image))
+            onward = (left / _positive(size))[:, None, None]
+            direction, direction_image = turned + onward * direction, turned_image + onward * direction_image
+            return active & (left > enough), move, image, rest, direction, direction_image, left
+
+        nothing, size = xp.zeros_like(first), -_dot(gradient, self.paired(first, first_image))
+        enough = FORCING**2 * size
+        start = (running & (size > 0), nothing, xp.zeros_like(first_image), -gradient, first, first_image, size)
+        _, move, image, *_ = iterate(body, start, INNER_STEPS, xp)
+        return move, image
+
+    def image(self, z: Array) -> Array:
+        """The change of the margins by z."""
+        return self.xp.matmul(self.own.matrix if self.columns is None else self.columns, z)
+
+    def paired(self, z: Array, image: Array) -> Array:
+        """The array whose products with coordinates are inner products of models."""
+        return image if self.columns is None else z
+
+    def pulled(self, slopes: Array) -> Array:
+        """From slopes in the margins to coordinates of a gradient."""
+        return slopes if self.columns is None else self.xp.matmul(self.xp.matrix_transpose(self.columns), slopes)
+
+    def norm(self, z: Array) -> Array:
+        """The norm of the model of z."""
+        return self.xp.clip(_dot(z, self.image(z) if self.columns is None else z), 0.0, None) ** 0.5
+
+    def loss(self, margin: Array) -> Array:
+        """The mean loss of every client."""
+        xp = self.xp
+        chosen = xp.sum(margin * self.labels, axis=-1)
+        return xp.sum((log_total(margin) - chosen) * self.share[..., 0], axis=-1)
+
+
+def _dot(a: Array, b: Array) -> Array:
+    return a.__array_namespace__().sum(a * b, axis=(-2, -1))
+
+
+def _positive(values: Array) -> Array:
+    """The values, and 1 where they are not above 0."""
+    xp = values.__array_namespace__()
+    return xp.where(values > 0, values, xp.ones_like(values))
 
 
 @dataclass(frozen=True)
@@ -27,8 +235,9 @@ class Softmax(BatchedObjective):
 
     kind: ClassVar[str] = "softmax"
     task: ClassVar[Task] = "multiclass"
+    label_kind: ClassVar[LabelKind | None] = "labels"
     suitable_targets: ClassVar[str] = "whole labels from 0 to `classes` − 1"
-    classes: int | None = None
+    classes: int | None = setting(None, ge=2, le=10_000)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -41,6 +250,20 @@ class Softmax(BatchedObjective):
         if self.classes is None:
             raise ConfigError("objective.classes is not known; state the number of classes.")
         return self.classes
+
+    @property
+    def label_count(self) -> int | None:
+        """C, or None while it is unknown."""
+        return self.classes
+
+    @property
+    def lacks_labels(self) -> bool:
+        """Whether C is unknown."""
+        return self.classes is None
+
+    def with_labels(self, count: int) -> Objective:
+        """The same loss with C = `count`, unless C is known already."""
+        return replace(self, classes=count) if self.classes is None else self
 
     def model_length(self, features: int) -> int:
         """C·d."""

@@ -7,9 +7,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from pgfl.config.schema import Config, MnistData, SyntheticData, TableData
-from pgfl.data.configured import placed_clients, public_encoding, shapes
+from pgfl.config.schema import Config
 from pgfl.errors import ConfigError
+from pgfl.objectives import OBJECTIVES
 from pgfl.planning.row_shapes import SPREAD, RowShape, from_zero
 from pgfl.privacy.trust import Level, Trust
 
@@ -19,7 +19,6 @@ SPREAD_IN_BOUNDS = 0.4  # standard deviation of a target that is scaled from its
 TABLE_GAMMA = 0.3  # how much coefficients of a table's clusters differ at most, relative to themselves
 LEAST_MISSED = 0.005  # of the variance: no linear model of a table is taken to explain more than the rest
 LOOSE = 0.7  # a spread that is less than this part of the usual one shows that bounds are wide
-PIXELS = 784
 MOST_NUMBERS = 3_000_000  # of made-up features: what a twin may hold so that a plan takes a minute
 
 
@@ -107,7 +106,7 @@ class Facts:
         return max(1, round(self.clients_per_server / self.clusters))
 
     @property
-    def as_if_local(self) -> float:
+    def equivalent_local_epsilon(self) -> float:
         """The ε at which local noise would disturb a pair's mean as much as this trust does at ε, roughly."""
         trust, clients = self.trusted, self.per_pair
         if not (trust.aggregates and trust.takes_part(clients)):
@@ -130,12 +129,12 @@ class Facts:
         return self.expected if self.task == "regression" else (2.0 * self.expected - 1.0) ** 2
 
     @property
-    def by_truth(self) -> bool:
+    def uses_nmsd(self) -> bool:
         """Whether models are compared with those that made the labels (NMSD), not by predictions of new records."""
         return self.task == "regression" and self.rows is None
 
     def with_more_records(self, times: int) -> Facts:
-        """Every client has so many times its records."""
+        """Return the facts with so many times the records of every client."""
         placed = self.placement and replace(
             self.placement, clients=tuple((s, q, times * records) for s, q, records in self.placement.clients)
         )
@@ -186,15 +185,16 @@ class Facts:
 
 
 def facts_of(config: Config, **changes: Any) -> Facts:
-    """The public facts of a config; of a table only its columns' names and who is where are read.
+    """Return the public facts of a config; of a table only its columns' names and who is where are read.
 
     `changes` replace facts, or state what a config does not: `expected`, `label_scale`, `label_mean`, `epsilon`,
     `spread`.
     """
     data, privacy = config.data, config.privacy
-    if config.objective.kind == "softmax":
-        raise ConfigError("A plan knows regression and two labels, not softmax; set `objective.kind` to logistic.")
-    task: Task = "classification" if config.objective.kind in ("logistic", "hinge") else "regression"
+    kind = config.objective.kind
+    task = OBJECTIVES[kind].task
+    if task == "multiclass":
+        raise ConfigError(f"A plan knows regression and two labels, not {kind}; set `objective.kind` to logistic.")
     known: dict[str, Any] = {
         "task": task,
         "expected": EXPECTED[task],
@@ -205,23 +205,8 @@ def facts_of(config: Config, **changes: Any) -> Facts:
         "average_degree": config.graph.average_degree,
         **{name: getattr(privacy, name) for name in ("trust", "contributors", "colluders", "dropouts")},
     }
-    if isinstance(data, SyntheticData):
-        scale = np.sqrt(data.dimension + data.observation_noise**2)
-        known |= {
-            "servers": data.servers,
-            "clients_per_server": data.clients_per_server,
-            "clusters": data.clusters,
-            "records": data.samples,
-            "columns": data.dimension,
-            "gamma": data.gamma,
-            "label_scale": float(scale),
-            "expected": float(data.dimension / scale**2) if data.observation_noise else 0.999,
-        }
-    elif isinstance(data, MnistData):
-        known |= _digits(data)
-    else:
-        known |= _table(config, data, changes.pop("spread", None))
-    changes.pop("spread", None)
+    spread = changes.pop("spread", None)
+    known |= _table(config, spread) if data.own_records else data.planner_facts()
     known |= {name: value for name, value in changes.items() if value is not None}
     for name, key in (("epsilon", "privacy.epsilon"), ("x_norm", "privacy.x_norm")):
         if known[name] is None:
@@ -232,7 +217,7 @@ def facts_of(config: Config, **changes: Any) -> Facts:
 
 
 def with_endless_data(facts: Facts) -> float:
-    """What could be explained with endless data, where `expected` is what a cluster's own records allow.
+    """Return what could be explained with endless data, where `expected` is what a cluster's own records allow.
 
     A user knows, or has read, what a model explains that was fitted to some records. Of new records, least squares with
     d columns and n records misses (n − 1)/(n − d − 1) times what the best linear model misses. With two labels the
@@ -245,16 +230,18 @@ def with_endless_data(facts: Facts) -> float:
     return float(1.0 - max(missed, LEAST_MISSED))
 
 
-def _table(config: Config, data: TableData, spread: float | None) -> dict[str, Any]:
+def _table(config: Config, spread: float | None) -> dict[str, Any]:
     """Of a table: who is where, with how many records, and what is declared of its columns."""
-    graph, at_servers = shapes(config)(0)
-    columns, places = placed_clients(config)
-    training = 1.0 - data.test if isinstance(data.test, float) else 1.0 - 1.0 / data.folds if data.folds else 1.0
+    data = config.data
+    graph, at_servers = config.shapes()(0)
+    columns, places = data.placed_clients(config)
+    test, folds = getattr(data, "test", None), data.cross_validation
+    training = 1.0 - test if isinstance(test, float) else 1.0 - 1.0 / folds if folds else 1.0
     clients = tuple((server, cluster, max(1, round(training * rows))) for server, cluster, rows in places)
     with_clients, counts = len({server for server, _, _ in clients}), [records for _, _, records in clients]
     held_out = sum(rows for _, _, rows in places) - sum(records for _, _, records in clients)
     known = {
-        "test_records": max(0, held_out) if isinstance(data.test, float) or data.folds else 0,
+        "test_records": max(0, held_out) if isinstance(test, float) or folds else 0,
         "servers": len(at_servers),
         "clients_per_server": max(1, round(len(clients) / with_clients)),
         "clusters": len({cluster for _, cluster, _ in clients}),
@@ -264,22 +251,9 @@ def _table(config: Config, data: TableData, spread: float | None) -> dict[str, A
         "placement": Placement(tuple(map(tuple, graph.edges.tolist())), clients),
         "gamma": TABLE_GAMMA,
     }
-    encoding = public_encoding(config)
+    encoding = data.public_encoding()
     if encoding is not None and encoding.x_norm is not None:
         known |= {"x_norm": config.privacy.x_norm or encoding.x_norm, "rows": RowShape.of(encoding, spread)}
     if encoding is not None and encoding.target.bounds is not None:
         known |= {"label_scale": SPREAD_IN_BOUNDS, "target_from_zero": from_zero(encoding.target.bounds)}
     return known
-
-
-def _digits(data: MnistData) -> dict[str, Any]:
-    triplets = data.tasks == "triplets"
-    digits = 6 if triplets else 2
-    least, most = data.samples or ((6, 12) if triplets else (2, 4))
-    return {
-        "servers": data.servers,
-        "clients_per_server": data.clients_per_server,
-        "clusters": 3 if isinstance(data.tasks, str) else len(data.tasks),
-        "records": (digits * least, digits * most),
-        "columns": PIXELS + data.intercept,
-    }

@@ -1,23 +1,76 @@
-"""What a plan says: the settings for public facts and a target ε, what they will achieve, and what would help most."""
+"""What a plan says, in words and as a picture: settings for a target ε, and what they will achieve."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.special import ndtri, stdtrit
 
-from pgfl.array_types import Floats
+from pgfl.arrays import Floats
 from pgfl.config import Config, parse, to_toml
+from pgfl.drawing.networks import new_axes
+from pgfl.drawing.plots import cluster_colour
+from pgfl.errors import ConfigError
 from pgfl.planning.facts import Facts
-from pgfl.planning.settings import LAM, MIXING, Settings
+from pgfl.planning.search import LAM, MIXING, Settings
 from pgfl.privacy.trust import Level
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+
+SIZE = (6.0, 4.0)
+DPI = 150
+KINDS = (".png", ".pdf", ".svg")
+MARKS = {"local": "o", "masked": "D", "site": "v"}
+NAMES = {"local": "local: nobody is trusted", "masked": "masked sums", "site": "site: one's own server is trusted"}
+
+
+def check_kind(path: Path) -> None:
+    """Refuse a file that is no picture, before a plan is made for it."""
+    if path.suffix.lower() not in KINDS:
+        raise ConfigError(f"A picture is a file that ends in {', '.join(KINDS)}; got {path.name!r}.")
+
+
+def draw(plan: Plan, axes: Axes | None = None) -> Axes:
+    """Curves of all trusts, the limit, and the plan's own prediction with its interval."""
+    axes = new_axes(*SIZE) if axes is None else axes
+    for number, (trust, curve) in enumerate(plan.by_trust.items()):
+        levels = sorted(curve)
+        values = [curve[level] for level in levels]
+        axes.plot(levels, values, MARKS[trust] + "-", color=cluster_colour(number), label=NAMES[trust], markersize=4)
+    axes.axhline(plan.limit, color="grey", linestyle="--", label="without privacy")
+    predicted = plan.predicted
+    reach = [[predicted.value - predicted.low], [predicted.high - predicted.value]]
+    axes.errorbar(
+        [plan.facts.epsilon], [predicted.value], reach, color="black", marker="*", markersize=10, capsize=4,
+        linestyle="none", label=f"this plan ({plan.facts.trust}), nine runs out of ten",
+    )  # fmt: skip
+    axes.set_xscale("log", base=2)
+    axes.xaxis.set_major_formatter("{x:g}")
+    axes.set_xlabel("ε")
+    axes.set_ylabel(f"{plan.measure} [{plan.unit}]")
+    axes.grid(alpha=0.3)
+    axes.legend(fontsize="small")
+    return axes
+
+
+def save(plan: Plan, path: Path) -> None:
+    """Write the picture."""
+    check_kind(path)
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(figsize=SIZE, layout="constrained")
+    draw(plan, axes)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=DPI)
+    plt.close(figure)
+
 
 CONFIDENCE = 0.9
 UNLIKE = 3.5
@@ -55,12 +108,12 @@ class Plan:
     @property
     def unit(self) -> str:
         """Of every error here."""
-        return "dB" if self.facts.by_truth else "%"
+        return "dB" if self.facts.uses_nmsd else "%"
 
     @property
     def measure(self) -> str:
         """What every error here is."""
-        return "NMSD" if self.facts.by_truth else "R²" if self.facts.task == "regression" else "accuracy"
+        return "NMSD" if self.facts.uses_nmsd else "R²" if self.facts.task == "regression" else "accuracy"
 
     @property
     def by_epsilon(self) -> Mapping[float, float]:
@@ -69,8 +122,8 @@ class Plan:
 
     @property
     def drowned(self) -> bool:
-        """Whether the noise will drown the signal."""
-        if self.facts.by_truth:
+        """Whether the models will be too noisy to use."""
+        if self.facts.uses_nmsd:
             return self.predicted.value > DROWNED_DB
         chance = 0.0 if self.facts.task == "regression" else 50.0
         return self.predicted.value < chance + DROWNED_POINTS
@@ -80,7 +133,7 @@ class Plan:
         """The share of the labels' variance that models will explain on new records, of a regression."""
         if self.facts.task == "classification":
             return None
-        if not self.facts.by_truth:
+        if not self.facts.uses_nmsd:
             return max(0.0, self.predicted.value / 100.0)
         return float(max(0.0, self.facts.expected * (1.0 - 10.0 ** (self.predicted.value / 10.0))))
 
@@ -90,17 +143,17 @@ class Plan:
         epsilon = f"ε = {self.facts.epsilon:g}"
         if self.drowned:
             best = max(self.helps, key=lambda name: self.helps[name])
-            return f"At {epsilon} the noise will drown the signal: nothing will be learned; what helps most is {best}."
+            return f"At {epsilon} the models will be too noisy to use; what helps most is {best}."
         if self.explained is not None:
             low, high = self.predicted.low, self.predicted.high
-            if not self.facts.by_truth and low < DROWNED_POINTS:
+            if not self.facts.uses_nmsd and low < DROWNED_POINTS:
                 return (
                     f"At {epsilon} models may explain {100 * self.explained:.0f} % of the labels' variance on new "
-                    f"records, but the noise may as well drown the signal ({low:.0f} to {high:.0f} %)."
+                    f"records, but may also be too noisy to use ({low:.0f} to {high:.0f} %)."
                 )
             return (
                 f"At {epsilon} models will explain about {100 * self.explained:.0f} % of the labels' variance on new "
-                f"records ({100 * self.facts.expected:.0f} % without privacy and with endless data)."
+                f"records ({100 * self.facts.expected:.0f} % without privacy and with unlimited data)."
             )
         return f"At {epsilon} models will be right on about {self.predicted.value:.0f} % of new records."
 
@@ -119,12 +172,11 @@ class Plan:
 
     def plot(self, *, ax: Axes | None = None) -> Axes:
         """Draw error against ε for every trust beside the limit without privacy, on `ax` if it is given."""
-        from pgfl.planning.picture import draw
 
         return draw(self, ax)
 
     def to_toml(self) -> str:
-        """The config that carries the plan out."""
+        """Return the config that carries the plan out."""
         if self.config is None:
             raise ValueError("This plan was made from facts alone; plan a config to get one back.")
         return to_toml(self.config)
@@ -149,7 +201,7 @@ class Plan:
 
 
 def forecast(found: Floats, facts: Facts) -> Forecast:
-    """What to expect of one more run, given what some twins reached.
+    """Return what to expect of one more run, given what some twins reached.
 
     Twins of a table differ as much as such tables may; some of them end far below the others, so quantiles are taken.
     No twin is exact and a run is measured by few records, so the interval is wider than theirs.
@@ -166,7 +218,7 @@ def forecast(found: Floats, facts: Facts) -> Forecast:
 
 
 def _chance(value: float, facts: Facts) -> float:
-    """The standard deviation, in points, of R² or accuracy that so few records measure."""
+    """Return the standard deviation, in points, of R² or accuracy that so few records measure."""
     if not facts.test_records:
         return 0.0
     share = min(max(value, 0.0), 1.0)
@@ -175,7 +227,7 @@ def _chance(value: float, facts: Facts) -> float:
 
 
 def configured(config: Config, facts: Facts, settings: Settings) -> Config:
-    """The config with the plan's settings in the place of its own."""
+    """Return the config with the plan's settings in the place of its own."""
     given = config.model_dump(exclude_none=True)
     tau = settings.tau if settings.tau_decay == 1.0 else {"start": settings.tau, "decay": settings.tau_decay}
     loss = {"kind": "logistic"} if settings.kappa is None else {"kind": "huber", "kappa": settings.kappa}

@@ -7,6 +7,12 @@ mixing (consensus of servers, what clusters have in common, the rest), noise and
 and one round multiplies each of their moments by a number. What one release costs is exact.
 
 A federation serves to say what H, w* and the places of clients are. It is a made-up one.
+
+The modes of servers that weigh their neighbours by clients: what all of them agree on, and how differences fade.
+
+The weights A are not symmetric: a server with many clients counts for more than it listens. But diag(π)A is symmetric
+for the weights π that servers end up with, so A has real eigenvalues, and left and right vectors that follow from the
+eigenvectors of a symmetric matrix.
 """
 
 from __future__ import annotations
@@ -18,14 +24,50 @@ from functools import lru_cache
 import numpy as np
 from scipy.special import erf, ndtr, ndtri
 
-from pgfl.array_types import AnyFloats, AnyInts, Floats, Ints
-from pgfl.core.federation import Federation
-from pgfl.core.topology import Graph
+from pgfl.arrays import AnyFloats, AnyInts, Floats, Ints
+from pgfl.federation.clipping import clip_rows
+from pgfl.federation.federation import Federation
+from pgfl.federation.graphs import Graph, by_clients
 from pgfl.objectives import Bounds, Huber, Logistic
 from pgfl.planning.facts import Facts
-from pgfl.planning.modes import Modes
 from pgfl.privacy.accounting import exact_rho
-from pgfl.privacy.sensitivity import clip_rows
+
+
+@dataclass(frozen=True, eq=False)
+class Modes:
+    """Eigenvalues of a cluster's weights between servers, with their left and right vectors as columns.
+
+    `agreed` is how much every server counts in what all of them agree on; `seen` is the share of clients at each.
+    """
+
+    values: Floats
+    left: Floats
+    right: Floats
+    agreed: Floats
+    seen: Floats
+
+    @classmethod
+    def of(cls, graph: Graph, clients: Ints) -> Modes:
+        """Of servers with so many clients of the cluster each."""
+        counted = by_clients(clients).astype(float)
+        nearby = graph.adjacency.toarray() + np.eye(graph.size)
+        total = nearby @ counted  # clients of every neighbourhood
+        root = np.sqrt(counted / total)
+        values, vectors = np.linalg.eigh(root[:, None] * nearby * root)
+        scale = np.sqrt(counted * total)[:, None]
+        seen = clients / max(clients.sum(), 1)
+        agreed, part = counted * total, graph.components
+        agreed *= (np.bincount(part, seen) / np.bincount(part, agreed))[part]
+        return cls(values, scale * vectors, vectors / scale, agreed, seen)
+
+    def felt(self, variances: Floats) -> Floats:
+        """Return how much of independent numbers with such variances at every server clients feel, by mode.
+
+        After k rounds of averages it has to be multiplied by the eigenvalue to the power of 2k. Products of different
+        modes are left out; they are small where neighbourhoods have about the same numbers of clients.
+        """
+        return np.asarray((self.left**2).T @ variances * ((self.right**2).T @ self.seen))
+
 
 MOST_DIRECTIONS = 6  # groups of directions of about the same curvature
 SINGLE_DIRECTIONS = 4  # of a table's rows: the steepest ones, each by itself
@@ -66,7 +108,7 @@ class Moments:
         self._rows(made, x_norm)
 
     def errors(self, tried: Candidates) -> Floats:
-        """One per candidate: the NMSD; 1 − R²; for two labels the share of wrong ones."""
+        """Return one per candidate: the NMSD; 1 − R²; for two labels the share of wrong ones."""
         order = np.argsort(-tried.releases, kind="stable")
         found = np.empty(len(order))
         found[order] = self._played(tried[order])
@@ -97,13 +139,13 @@ class Moments:
         return self._measured(learned, noise, displaced)
 
     def _start(self, count: int) -> tuple[Floats, Floats, Floats]:
-        """How much of w* is learned, by direction and cluster mode; variances by network mode as well."""
+        """Return how much of w* is learned, by direction and cluster mode; variances by network mode as well."""
         directions, modes = len(self._curvature), len(self._modes)
         variances = np.zeros((2, count, modes, directions, 2))
         return np.zeros((count, directions, 2)), variances[0], variances[1]
 
     def _mixed(self, tau: Floats) -> Floats:
-        """What inter-cluster learning leaves of what clusters have in common, and of what they differ in."""
+        """Return what inter-cluster learning leaves of what clusters have in common, and of what they differ in."""
         apart = self._clusters / (self._clusters - 1.0) if self._clusters > 1 else 0.0
         return np.stack([np.ones_like(tau), 1.0 - apart * tau], axis=1)
 
@@ -114,7 +156,7 @@ class Moments:
         return np.asarray(felt @ np.array([1.0, self._clusters - 1.0]) / self._clusters)
 
     def _scatter(self, learned: Floats, noise: Floats, displaced: Floats) -> Floats:
-        """The variance of residuals, or for two labels of margins."""
+        """Return the variance of residuals, or for two labels of margins."""
         variance = self._variance(noise, displaced) @ (self._count * self._curvature)
         if self._facts.task == "regression":
             return np.asarray(self._missed(learned) @ self._curvature + variance + self._residual)
@@ -124,7 +166,7 @@ class Moments:
         return np.asarray(((1.0 - learned) ** 2 * self._energy).sum(axis=2))
 
     def _measured(self, learned: Floats, noise: Floats, displaced: Floats) -> Floats:
-        if self._facts.by_truth:
+        if self._facts.uses_nmsd:
             variance = self._variance(noise, displaced) @ self._count
             return np.asarray((self._missed(learned).sum(axis=1) + variance) / self._energy.sum())
         scatter = self._scatter(learned, noise, displaced)
@@ -142,7 +184,7 @@ class Moments:
         trust, shape = self._facts.trusted, (made.graph.size, self._clusters)
 
         def by_pair(weights: Floats) -> Floats:
-            """One row per cluster, one column per server."""
+            """Return one row per cluster, one column per server."""
             pair = made.client_server * self._clusters + made.client_cluster
             counted = np.bincount(pair, weights, minlength=shape[0] * shape[1])
             return np.asarray(counted.reshape(shape).T, dtype=float)
@@ -229,7 +271,7 @@ def _geometric(zeta: Floats, releases: Floats) -> Floats:
 
 
 def _best(features: AnyFloats, labels: AnyFloats, cluster: AnyInts, clusters: int) -> Floats:
-    """The least-squares model of every cluster; a little ridge stands in for records that are missing."""
+    """Return the least-squares model of every cluster; a little ridge stands in for records that are missing."""
     found = np.zeros((clusters, features.shape[1]))
     for q in range(clusters):
         own = features[cluster == q]

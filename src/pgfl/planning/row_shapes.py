@@ -15,9 +15,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.special import ndtr
 
-from pgfl.array_types import Floats
-from pgfl.core.encoded_columns import BooleanColumn, CategoryColumn, NumberColumn
-from pgfl.core.row_encoding import RowEncoding
+from pgfl.arrays import Floats
+from pgfl.federation.columns import BooleanColumn, CategoryColumn, NumberColumn
+from pgfl.federation.encoding import RowEncoding
 
 SPREAD = 0.46  # standard deviation of a typical number within [−1, 1]
 SPREADS_VARY = 0.25  # the deviation of its logarithm between columns
@@ -39,7 +39,7 @@ OFTEN = (0.1, 0.85)  # how often a truth value may be true
 
 
 def from_zero(bounds: tuple[float, float] | None) -> bool:
-    """Whether bounds are those of a quantity from about 0 upwards.
+    """Return whether bounds are those of a quantity from about 0 upwards.
 
     >>> from_zero((-1.0, 1.0)), from_zero((5.0, 20.0)), from_zero((0.0, 20.0))
     (False, False, True)
@@ -76,7 +76,7 @@ class RowShape:
 
     @classmethod
     def of(cls, encoding: RowEncoding, spread: float | None = None) -> RowShape:
-        """The shape of a declared table's rows; a stated `spread` is that of a typical number."""
+        """Return the shape of a declared table's rows; a stated `spread` is that of a typical number."""
         numbers = [column for column in encoding.columns if isinstance(column, NumberColumn)]
         truths = [column for column in encoding.columns if isinstance(column, BooleanColumn)]
         return cls(
@@ -120,7 +120,7 @@ class RowShape:
         )
 
     def table(self, rng: np.random.Generator, explained: float = 0.5) -> MadeUpTable:
-        """One table that has this shape, with columns that explain such a share of a label's variance."""
+        """Return one table that has this shape, with columns that explain such a share of a label's variance."""
         size = max(1, self.numbers + self.booleans + len(self.categories))
         decay = (DECAY[0] + DECAY[1] * explained) * math.exp(DECAYS_VARY * rng.standard_normal())
         directions, _ = np.linalg.qr(rng.standard_normal((size, size)))

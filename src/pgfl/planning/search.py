@@ -1,4 +1,4 @@
-"""The search for settings in theory: a population closes in on those of which `Moments` expects the least error."""
+"""The settings that a plan chooses, and the search for them in theory."""
 
 from __future__ import annotations
 
@@ -8,11 +8,48 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pgfl.array_types import Floats
+from pgfl.algorithms.algorithms import PGFL
+from pgfl.algorithms.schedules import Decaying
+from pgfl.arrays import Floats
+from pgfl.federation.graphs import Mixing
+from pgfl.objectives import Huber, Logistic
 from pgfl.planning.facts import Facts
 from pgfl.planning.moments import Candidates, Moments
-from pgfl.planning.settings import Settings
 from pgfl.planning.twin import twin
+
+LAM = 0.001
+MIXING: Mixing = "clients"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a plan chooses; `tau_decay` is per round, `x_norm` a length to which rows are clipped."""
+
+    rho: float
+    zeta: float
+    releases: int
+    tau: float
+    tau_decay: float = 1.0
+    kappa: float | None = None  # regression only
+    x_norm: float | None = None  # None: that of the facts
+    full_records: int = 1
+
+    @property
+    def rounds(self) -> int:
+        """Everyone takes part in every round, so there is one for every release."""
+        return self.releases
+
+    @property
+    def algorithm(self) -> PGFL:
+        """PGFL with linearised steps."""
+        tau = self.tau if self.tau_decay == 1.0 or self.tau == 0.0 else Decaying(self.tau, self.tau_decay)
+        return PGFL(self.rho, tau, MIXING, "gradient", self.full_records)
+
+    @property
+    def objective(self) -> Huber | Logistic:
+        """Huber regression or logistic regression."""
+        return Logistic(LAM) if self.kappa is None else Huber(LAM, kappa=self.kappa)
+
 
 POPULATION = 96
 GENERATIONS = 10
@@ -44,7 +81,7 @@ class Point:
 
     @classmethod
     def of(cls, settings: Settings) -> Point:
-        """Where the settings are."""
+        """Return where the settings are."""
         kappa = 1.0 if settings.kappa is None else settings.kappa
         small = [max(1.0 - value, 1e-4) for value in (settings.zeta, settings.tau_decay)]
         logs = np.log([settings.rho, small[0], settings.releases, 1.0, small[1], kappa])
@@ -71,12 +108,12 @@ class Point:
 
 
 def clipped_to(facts: Facts) -> float:
-    """The length to which rows are clipped."""
+    """Return the length to which rows are clipped."""
     return facts.x_norm if facts.rows is None else min(facts.x_norm, CLIPPED_AT * facts.typical_length)
 
 
 def steady_rho(facts: Facts) -> float:
-    """The least ρ with which no step overshoots, whatever a table's rows are like.
+    """Return the least ρ with which no step overshoots, whatever a table's rows are like.
 
     A step leaves 1 − c/ρ of an error along a direction of curvature c, which of rows of length B is at most 2B² for
     Huber's loss and B²/4 for two labels. A step that overshoots is held back on twins, but not on rows that nearly all
@@ -120,7 +157,7 @@ def best_foreseen(facts: Facts, seeds: Sequence[int], start: Settings | None = N
 
 
 def _anywhere(facts: Facts) -> Settings:
-    """Where a search begins that knows nothing: steps that lead about as far as the model is."""
+    """Return where a search begins that knows nothing: steps that lead about as far as the model is."""
     length = facts.typical_length**2
     if facts.task == "classification":
         return Settings(0.1 * length, 0.95, 30, 0.3, 0.99)

@@ -8,12 +8,13 @@ mechanism compose, adaptively too, to one Gaussian mechanism with μ = √(2ρ),
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from pgfl.array_types import Floats
-from pgfl.errors import PrivacyError
+from pgfl.arrays import Floats
+from pgfl.errors import MissingExtra, PrivacyError
 from pgfl.privacy.rules import MOST_RELEASES
 
 _SQRT2 = math.sqrt(2.0)
@@ -172,6 +173,27 @@ def group_epsilon(rho: ArrayLike, delta: float, size: ArrayLike) -> Floats:
 
 
 # The exact curve, in logarithms --------------------------------------------------------------------------------------
+
+
+# For other accountants -----------------------------------------------------------------------------------------------
+
+
+def to_dp_event(costs: ArrayLike) -> Any:
+    """Return the composition of Gaussian releases with these zCDP costs φ as a `dp_accounting.DpEvent`.
+
+    A noise multiplier is σ/Δ = 1/√(2φ). Δ is the sensitivity to replacing one record, so read the event with the
+    accountant's default relation, and do not double Δ for a replacement again. An infinite cost is a
+    `NonPrivateDpEvent`. dp-accounting is not a dependency of pgfl: without it, `MissingExtra` is raised.
+    """
+    try:
+        import dp_accounting
+    except ImportError:
+        raise MissingExtra("to_dp_event needs dp-accounting; install it with pip install dp-accounting.") from None
+    spent = [float(cost) for cost in np.atleast_1d(_check_rho(costs)) if cost > 0.0]
+    if not all(map(math.isfinite, spent)):
+        return dp_accounting.NonPrivateDpEvent()
+    releases = [dp_accounting.GaussianDpEvent(1.0 / math.sqrt(2.0 * cost)) for cost in spent]
+    return dp_accounting.ComposedDpEvent(releases) if releases else dp_accounting.NoOpDpEvent()
 
 
 def _log_delta(mu: Floats, epsilon: Floats) -> tuple[Floats, Floats]:

@@ -10,7 +10,7 @@ from typing import Any, Literal, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from pgfl.array_types import AnyInts, Bools, Floats
+from pgfl.arrays import AnyInts, Bools, Floats
 from pgfl.errors import PrivacyError
 from pgfl.privacy import accounting
 
@@ -198,6 +198,12 @@ class Budget:
             "epsilon": float(accounting.exact_epsilon(rho, self.delta)),
             "epsilon_paper": float(accounting.paper_epsilon(rho, self.delta)),
         }
+
+    def to_dp_event(self) -> Any:
+        """Return the dearest releases that the budget allows as a `dp_accounting.DpEvent`, to check ε independently."""
+        last = self.dearest
+        most = last if self.max_releases is None else min(self.max_releases, last)
+        return accounting.to_dp_event(self.phi(np.arange(last - most + 1, last + 1)))
 
     def _over(self, round: int) -> bool:
         """Whether the schedule has ended before this round."""

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from pgfl.array_types import Floats
+from pgfl.arrays import Floats
 from pgfl.errors import PrivacyError
 
 EXPONENT = -40

@@ -14,8 +14,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import ArrayLike
 
-from pgfl.array_types import AnyFloats, AnyInts, Floats
-from pgfl.core import equations as eq
+from pgfl import equations as eq
+from pgfl.arrays import AnyFloats, AnyInts, Floats
 from pgfl.errors import PrivacyError
 from pgfl.privacy import lattice
 

@@ -4,27 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from pgfl.array_types import DTypeLike, Floats, Ints
-from pgfl.core.algorithms import Algorithm
-from pgfl.core.federation import Federation, TestSet
-from pgfl.did_you_mean import quoted
+from pgfl.algorithms.algorithms import Algorithm
+from pgfl.arrays import DTypeLike, Floats, Ints
 from pgfl.errors import PrivacyError
-from pgfl.objectives import Bounds, Objective, Ridge
-from pgfl.privacy import rules
+from pgfl.federation.clipping import LABEL_BOUND, clip_labels, clip_rows
+from pgfl.federation.federation import Federation, TestSet
+from pgfl.objectives import Bounds, Objective
+from pgfl.privacy import accounting, rules
 from pgfl.privacy.budget import Budget, Guarantee, Index
-from pgfl.privacy.sensitivity import LABEL_BOUND, clip_labels, clip_rows, nominal_sensitivity, release_sensitivity
+from pgfl.privacy.sensitivity import nominal_sensitivity, release_sensitivity
 from pgfl.privacy.trust import Level, Trust
-from pgfl.usage import explained_class
+from pgfl.suggestions import friendly_constructor, quoted
 
 if TYPE_CHECKING:
-    from pgfl.core.row_encoding import RowEncoding
-    from pgfl.privacy.ledger_policy import Policy
+    from pgfl.federation.encoding import RowEncoding
+    from pgfl.privacy.ledger.rows import Policy
     from pgfl.privacy.mechanism import Plan
-    from pgfl.privacy.shared_noise import SharedNoise
+    from pgfl.privacy.trust import SharedNoise
+
 
 Noise = Literal["seeded", "secure"]
 ROUNDING = 1e-6  # a row of norm 1 may come out this much longer in single precision
@@ -33,7 +34,7 @@ UNBOUNDED = (
 )
 
 
-@explained_class("Privacy(epsilon=4.0, max_releases=50)")
+@friendly_constructor("Privacy(epsilon=4.0, max_releases=50)")
 @dataclass(frozen=True, kw_only=True)
 class Privacy:
     """A schedule (`phi0` or `phi1`, `zeta`) or a target (`epsilon`, `delta`, `max_releases`), and data bounds.
@@ -142,9 +143,7 @@ class Privacy:
 
     def constrained(self, objective: Objective) -> Objective:
         """The objective with the constraint that its guarantee rests on."""
-        if isinstance(objective, Ridge) and self.w_norm is not None:
-            return replace(objective, w_norm=self.w_norm)
-        return objective
+        return objective if self.w_norm is None else objective.constrained(self.w_norm)
 
     def sensitivity(
         self, objective: Objective, algorithm: Algorithm, counts: Ints, modulus: Floats, tolerance: float
@@ -175,6 +174,15 @@ class Privacy:
             max_releases=self.max_releases,
         )
 
+    def to_dp_event(self, rounds: int) -> Any:
+        """Return what one client may release in `rounds` rounds as a `dp_accounting.DpEvent`; see `Budget`.
+
+        Without a guarantee this is a `NonPrivateDpEvent`.
+        """
+        if self.guarantee == "none":
+            return accounting.to_dp_event(np.inf)
+        return self.budget(rounds).to_dp_event()
+
     def plan(self, deltas: Floats, rounds: int, shared: SharedNoise | None = None) -> Plan:
         """The account of all clients, given their sensitivities and, where they share noise, with whom."""
         from pgfl.privacy.mechanism import Plan
@@ -183,7 +191,7 @@ class Privacy:
 
     def policy(self) -> Policy:
         """What a device agrees to, for good. Its index is its own count of releases, whatever round a site claims."""
-        from pgfl.privacy.ledger_policy import Policy
+        from pgfl.privacy.ledger.rows import Policy
 
         if self.max_releases is None:
             raise PrivacyError("privacy.max_releases is missing; a device needs a budget that ends.")

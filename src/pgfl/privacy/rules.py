@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any
 
-from pgfl.did_you_mean import nearest, shown
+from pgfl.suggestions import nearest, shown
 
 LEVELS = ("phi0", "phi1", "epsilon")
 BOUNDS = ("x_norm", "y_bound", "w_norm", "update_norm")

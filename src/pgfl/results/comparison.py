@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from pgfl.did_you_mean import kind_of
 from pgfl.errors import ResultError
 from pgfl.results.report.figures import LABELS, SPENDING, figure, short
 from pgfl.results.result import Result
+from pgfl.suggestions import kind_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
 
 ABSENT = "–"
 ORDINALS = "first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth"
@@ -32,7 +33,7 @@ class Comparison:
 
     @classmethod
     def of(cls, results: Sequence[Result], names: Sequence[str] | None = None) -> Comparison:
-        """A comparison of results, under their own names unless others are given."""
+        """Return a comparison of results, under their own names unless others are given."""
         for result in results:
             if not isinstance(result, Result):
                 raise ResultError(f"A result is compared with other results; got {kind_of(result)}.")
@@ -48,7 +49,7 @@ class Comparison:
     @cached_property
     def figures(self) -> dict[str, tuple[str, ...]]:
         """What was measured and spent at the end, by label: one text per result."""
-        from pgfl.results.report.result_card import final_figures
+        from pgfl.results.report.page import final_figures
 
         measured = [final_figures(result) for result in self.results]
         table = {
@@ -79,7 +80,7 @@ class Comparison:
 
     def plot(self, metric: str | None = None, *, ax: Axes | None = None) -> Axes:
         """Draw a metric of all results over each other; without a metric, the most important one that all have."""
-        from pgfl.results.report.axes import draw_compared
+        from pgfl.results.report.curves import draw_compared
 
         return draw_compared(self.results, self.names, metric, ax)
 
@@ -92,7 +93,7 @@ class Comparison:
         return "\n".join("  ".join(cells).rstrip() for cells in lines)
 
     def _repr_html_(self) -> str:
-        from pgfl.results.report.result_card import comparison_card
+        from pgfl.results.report.page import comparison_card
 
         return comparison_card(self)
 
@@ -103,7 +104,7 @@ def _to_the_right(column: list[str]) -> list[str]:
 
 
 def _own_names(results: Sequence[Result]) -> list[str]:
-    """The names of the results' folders or configs, or plain ordinals where these do not tell them apart."""
+    """Return the names of the results' folders or configs, or plain ordinals where these do not tell them apart."""
     folders = [one.folder.name for one in results if one.folder is not None]
     configs = [one.config.name for one in results if one.config is not None]
     for names in (folders, configs):
@@ -113,7 +114,7 @@ def _own_names(results: Sequence[Result]) -> list[str]:
 
 
 def _flat(table: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
-    """The keys of nested tables as dotted names."""
+    """Return the keys of nested tables as dotted names."""
     found: list[tuple[str, Any]] = []
     for key, value in table.items():
         name = f"{prefix}{key}"

@@ -31,15 +31,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
-from pgfl.atomic_files import make_folder, remove_drafts, write_atomically, write_text
 from pgfl.errors import ConfigError, Interrupted, ResultError
+from pgfl.files import make_folder, remove_drafts, write_atomically, write_text
 from pgfl.results import model_file
-from pgfl.results.continued_once import IN_MEMORY, Owner, claim
-from pgfl.results.measured import Measured
-from pgfl.results.record_digests import RecordDigests
-from pgfl.results.report import write as write_report
-from pgfl.results.result import Result
-from pgfl.results.result_arrays import (
+from pgfl.results.arrays import (
     HISTORY,
     MODELS,
     SIMULATION_ONLY,
@@ -52,11 +47,15 @@ from pgfl.results.result_arrays import (
     write_columns,
     write_models,
 )
-from pgfl.results.training_state import STATE, TrainingState
+from pgfl.results.measures import Measured
+from pgfl.results.report import write as write_report
+from pgfl.results.result import Result
+from pgfl.results.state import IN_MEMORY, STATE, Owner, RecordDigests, TrainingState, claim
 from pgfl.results.verdict import Verdict
 
 if TYPE_CHECKING:
     from pgfl.config import Config
+
 
 CONFIG, PRIVACY, SUMMARY = "config.toml", "privacy.csv", "summary.json"
 CLIENTS, HELD_OUT = "clients.csv", "held_out.csv"
@@ -73,8 +72,8 @@ class Processes(Protocol):
         """Whether this is the process that writes."""
         ...
 
-    def from_first(self, work: Callable[[], T]) -> T:
-        """The value of `work` on the first process, on every process."""
+    def broadcast(self, work: Callable[[], T]) -> T:
+        """Return the value of `work` on the first process, on every process."""
         ...
 
 
@@ -90,12 +89,12 @@ class RunFolder:
 
     def __enter__(self) -> Self:
         """Make the folder and write the config to it; a folder begun with another config is refused."""
-        self._processes.from_first(lambda: begin_folder(self.path, self._config))
+        self._processes.broadcast(lambda: begin_folder(self.path, self._config))
         return self
 
     def save(self, result: Result) -> None:
         """Write the result, which is whole on the first process."""
-        self._processes.from_first(lambda: result.save(self.path))
+        self._processes.broadcast(lambda: result.save(self.path))
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
@@ -110,7 +109,7 @@ class RunFolder:
 
 
 def is_complete(folder: Path) -> bool:
-    """Whether the folder holds a result that was written to its end."""
+    """Return whether the folder holds a result that was written to its end."""
     return (folder / SUMMARY).is_file()
 
 
@@ -134,7 +133,7 @@ def begin_folder(folder: Path, config: Config | None) -> None:
     if config is None:
         return
     from pgfl.config import to_toml
-    from pgfl.data.fingerprint import fingerprint
+    from pgfl.config.fingerprint import fingerprint
 
     begun = _read_config(folder)
     if begun is None:
@@ -158,7 +157,7 @@ def abandon_folder(folder: Path) -> None:
 
 
 def fresh_folder(parent: Path, name: str) -> Path:
-    """A folder name under `parent` that is not taken yet: NAME-DATE-TIME."""
+    """Return a folder name under `parent` that is not taken yet: NAME-DATE-TIME."""
     stem = f"{name}-{datetime.now():%Y%m%d-%H%M%S}"
     candidates = (parent / (stem if number == 1 else f"{stem}-{number}") for number in range(1, 1_000_000))
     return next(candidate for candidate in candidates if not candidate.exists())
@@ -198,12 +197,12 @@ def save(result: Result, folder: Path) -> Path:
 
 
 def checkpoint_folders(folder: Path) -> tuple[Path, Path]:
-    """The folders of checkpoints; those with clean client models of a private simulation are kept apart."""
+    """Return the folders of checkpoints; those with clean client models of a private simulation are kept apart."""
     return folder / CHECKPOINT, folder / SIMULATION_ONLY / CHECKPOINT
 
 
 def checkpoint_folder(folder: Path, config: Config) -> Path:
-    """The folder of a run's checkpoints."""
+    """Return the folder of a run's checkpoints."""
     public, clean = checkpoint_folders(folder)
     return clean if config.privacy.enabled and config.privacy.noise == "seeded" else public
 
@@ -264,13 +263,13 @@ def _taken(folder: Path) -> str:
 def _read_config(folder: Path) -> Config | None:
     if not (folder / CONFIG).exists():
         return None
-    from pgfl.config import load as load_config
+    from pgfl.config import load_config
 
     return load_config(folder / CONFIG)
 
 
 def _difference(first: Config, second: Config) -> str:
-    """The first key whose value differs."""
+    """Return the first key whose value differs."""
     one, other = _flat(first.model_dump()), _flat(second.model_dump())
     keys = [key for key in {**one, **other} if one.get(key) != other.get(key) and key != "name"]
     return f"{keys[0]} was {one.get(keys[0])} and is {other.get(keys[0])}" if keys else "its data files have changed"

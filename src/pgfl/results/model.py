@@ -11,22 +11,24 @@ from typing import TYPE_CHECKING, TypedDict, Unpack
 
 import numpy as np
 
-from pgfl.array_types import AnyArray, AnyFloats, AnyInts, Ints
-from pgfl.core.row_encoding import INTERCEPT, RowEncoding
-from pgfl.did_you_mean import nearest, unknown_name
+from pgfl.arrays import AnyArray, AnyFloats, AnyInts, Ints
 from pgfl.errors import DataError, ResultError, UsageError
-from pgfl.objectives import KINDS, Logistic, Softmax
-from pgfl.privacy.sensitivity import clip_rows
-from pgfl.results.array_rows import ArrayRows
+from pgfl.federation.clipping import clip_rows
+from pgfl.federation.encoding import INTERCEPT, RowEncoding
+from pgfl.objectives import OBJECTIVES, Logistic, Softmax
+from pgfl.results.rows import ArrayRows
+from pgfl.suggestions import nearest, unknown_name
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-    from pgfl.data.rows import TableRows
-    from pgfl.data.sources import TableSource
+    from pgfl.federation.encoding import TableRows
+    from pgfl.federation.frames import TableSource
     from pgfl.objectives.interface import Task
     from pgfl.results.result import Result, RunModels
 
+
+if TYPE_CHECKING:
     Table = TableSource | TableRows | ArrayLike
 
 Clusters = str | Sequence[str] | AnyArray
@@ -38,8 +40,8 @@ PROVENANCE = ("name", "version", "rounds", "private", "noise", "guarantee", "pri
 """The figures of a result's summary that its model keeps."""
 
 
-class Asked(TypedDict, total=False):
-    """What a prediction is asked for.
+class PredictOptions(TypedDict, total=False):
+    """Which model predicts, and how rows are read.
 
     `client`, `cluster` (one, or one per row) or `server` with `cluster` names the model; without a name it is that of
     the table's column of clusters, or the only one. `encoded` says that an array holds encoded features, `ignore` names
@@ -87,7 +89,7 @@ class Model:
 
     @classmethod
     def of(cls, result: Result, run: int = 0) -> Model:
-        """The model of one run of a result."""
+        """Return the model of one run of a result."""
         models = result.of_run(run)
         held, network = models.present, models.network
         return cls(
@@ -155,7 +157,7 @@ class Model:
 
     @property
     def label_names(self) -> tuple[str, ...]:
-        """One name per label: the declared one, else its number."""
+        """One name per label, in the order of the columns of `predict_proba`: the declared one, else its number."""
         return self.labels or tuple(str(number) for number in range(self.classes or 2))
 
     def coefficients(
@@ -167,7 +169,7 @@ class Model:
     def chosen(
         self, *, client: str | None = None, cluster: str | None = None, server: str | None = None
     ) -> tuple[AnyFloats, Task]:
-        """The coefficients that are asked for, and what they predict."""
+        """Return the coefficients that are asked for, and what they predict."""
         alone = self.cluster_ids[0] if len(self.cluster_ids) == 1 and server is None else None
         if (client is not None and (cluster is not None or server is not None)) or (
             client is None and cluster is None and alone is None
@@ -185,7 +187,7 @@ class Model:
         return np.asarray(found), task
 
     def encode(self, table: Table, *, encoded: bool = False, ignore: Collection[str] = ()) -> AnyFloats:
-        """The features of all rows as training saw them: encoded, rounded to `dtype` and clipped to `x_norm`.
+        """Return the features of all rows as training saw them: encoded, rounded to `dtype` and clipped to `x_norm`.
 
         A table is matched by its columns' names, in any order. The columns client, server, cluster and the target may
         be there; any other column that the model does not know is refused unless `ignore` names it. An array has the
@@ -193,37 +195,28 @@ class Model:
         """
         return self._features(self._rows(table), encoded, ignore)
 
-    def margins(self, table: Table, **asked: Unpack[Asked]) -> AnyFloats:
+    def margins(self, table: Table, **options: Unpack[PredictOptions]) -> AnyFloats:
         """xᵀw of every row; with classes, one column per class. A row's margin does not depend on the other rows."""
-        return self._predicted(table, asked)[0]
+        return self._predicted(table, options)[0]
 
-    def predict(self, table: Table, **asked: Unpack[Asked]) -> AnyFloats:
-        """Predictions for rows: values in the target's unit, or the probability of label 1, or of every class.
+    def predict(self, table: Table, **options: Unpack[PredictOptions]) -> AnyArray:
+        """Predict the target of every row, as the training table has it.
 
-        See `Asked` for how the model is named, and `encode` for what a table is.
+        A regression returns numbers in the target's unit. A classification returns the most probable label: as text
+        where labels were declared, else as a number from 0. See `PredictOptions` for how the model is named, and
+        `encode` for what a table is.
         """
-        margins, task = self._predicted(table, asked)
-        if task == "multiclass":
-            return np.asarray(Softmax().predict(margins))
-        return self.in_target_unit(margins) if task == "regression" else np.asarray(Logistic().predict(margins))
-
-    def predict_label(self, table: Table, **asked: Unpack[Asked]) -> AnyArray:
-        """The most probable label of every row: as text where labels were declared, else as a number from 0."""
-        margins, task = self._predicted(table, asked)
-        if task == "regression":
-            raise ResultError("This model predicts numbers, not labels; use predict.")
-        return self._labels(margins)
-
-    def predict_target(self, table: Table, **asked: Unpack[Asked]) -> AnyArray:
-        """The target as the training table has it: a number in its unit, or the most probable label."""
-        margins, task = self._predicted(table, asked)
+        margins, task = self._predicted(table, options)
         return self.in_target_unit(margins) if task == "regression" else self._labels(margins)
 
-    def probabilities(self, table: Table, **asked: Unpack[Asked]) -> AnyFloats:
-        """The probability of every label, one column per label."""
-        margins, task = self._predicted(table, asked)
+    def predict_proba(self, table: Table, **options: Unpack[PredictOptions]) -> AnyFloats:
+        """Return the probability of every label: one row per row, one column per label, in the order of `label_names`.
+
+        Raises `ResultError` for a regression.
+        """
+        margins, task = self._predicted(table, options)
         if task == "regression":
-            raise ResultError("This model predicts numbers, which have no probabilities; leave those out.")
+            raise ResultError("This model predicts numbers, which have no probabilities; use predict.")
         return self.label_probabilities(margins)
 
     def in_target_unit(self, margins: AnyFloats) -> AnyFloats:
@@ -231,23 +224,23 @@ class Model:
         return margins if self.encoding is None else self.encoding.target.decode(margins.astype(np.float64))
 
     def label_probabilities(self, margins: AnyFloats) -> AnyFloats:
-        """The probability of every label at margins of a classification."""
+        """Return the probability of every label at margins of a classification."""
         if margins.ndim == 2:
             return np.asarray(Softmax().predict(margins))
         return np.column_stack([Logistic().predict(-margins), Logistic().predict(margins)])
 
     def label_numbers(self, margins: AnyFloats) -> Ints:
-        """The number of the most probable label at margins of a classification."""
+        """Return the number of the most probable label at margins of a classification."""
         return np.argmax(margins, axis=1) if margins.ndim == 2 else (margins > 0).astype(np.int64)
 
-    def _predicted(self, table: Table, asked: Asked) -> tuple[AnyFloats, Task]:
-        """The margins, and the task of the models that were asked for."""
-        if unknown := [name for name in asked if name not in Asked.__annotations__]:
-            known = nearest(unknown[0], Asked.__annotations__)
+    def _predicted(self, table: Table, options: PredictOptions) -> tuple[AnyFloats, Task]:
+        """Return the margins, and the task of the models that were asked for."""
+        if unknown := [name for name in options if name not in PredictOptions.__annotations__]:
+            known = nearest(unknown[0], PredictOptions.__annotations__)
             raise UsageError(f"predict has no argument {unknown[0]}{known}; call it as in {EXAMPLE}.")
         rows = self._rows(table)
-        client, cluster, server = asked.get("client"), asked.get("cluster"), asked.get("server")
-        encoded, ignore = asked.get("encoded", False), asked.get("ignore", ())
+        client, cluster, server = options.get("client"), options.get("cluster"), options.get("server")
+        encoded, ignore = options.get("encoded", False), options.get("ignore", ())
         if client is None and cluster is None and self.cluster_column in rows.columns:
             cluster = rows.texts(str(self.cluster_column))
         if cluster is None or isinstance(cluster, str):
@@ -270,12 +263,12 @@ class Model:
     def _rows(self, table: Table) -> TableRows | ArrayRows:
         if isinstance(table, np.ndarray | list | tuple):
             return ArrayRows(table, self.columns)
-        from pgfl.data.rows import TableRows, read_rows
+        from pgfl.federation.encoding import TableRows, read_rows
 
         return table if isinstance(table, TableRows) else read_rows(table)  # type: ignore[arg-type]
 
     def _names(self, rows: TableRows | ArrayRows, names: AnyArray) -> AnyArray:
-        """The cluster of every row, as text."""
+        """Return the cluster of every row, as text."""
         if names.shape != (len(rows),):
             raise ResultError(f"There are {len(rows)} rows but {names.size} clusters; name one per row.")
         if not len(rows):
@@ -344,12 +337,12 @@ class Model:
 
 
 def task_of(kind: str) -> Task:
-    """The task of a kind of objective; an objective of your own is taken for a regression."""
-    return KINDS[kind].task if kind in KINDS else "regression"
+    """Return the task of a kind of objective; an objective of your own is taken for a regression."""
+    return OBJECTIVES[kind].task if kind in OBJECTIVES else "regression"
 
 
 def look_up(name: str, names: Sequence[str], kind: str) -> int:
-    """The place of a name in a list, or a sentence that says which name was probably meant."""
+    """Return the place of a name in a list, or a sentence that says which name was probably meant."""
     try:
         return names.index(name)
     except ValueError:
@@ -357,7 +350,7 @@ def look_up(name: str, names: Sequence[str], kind: str) -> int:
 
 
 def _cluster_means(models: RunModels, clusters: int) -> AnyFloats:
-    """The mean of every cluster's models over the servers that have one; NaN where none has."""
+    """Return the mean of every cluster's models over the servers that have one; NaN where none has."""
     held = np.flatnonzero(models.present)
     sums = np.zeros((clusters, models.servers.shape[1]), dtype=models.servers.dtype)
     np.add.at(sums, models.pair_cluster[held], models.servers[held])
@@ -366,7 +359,7 @@ def _cluster_means(models: RunModels, clusters: int) -> AnyFloats:
 
 
 def _provenance(result: Result, run: int) -> dict[str, object]:
-    """Where a model comes from: the figures of its run, and the digest of its config."""
+    """Return where a model comes from: the figures of its run, and the digest of its config."""
     from pgfl.config import to_toml
 
     summary = result.summary()

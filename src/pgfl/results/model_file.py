@@ -18,10 +18,10 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from pgfl.array_types import AnyArray
-from pgfl.atomic_files import write_atomically
-from pgfl.core.row_encoding import RowEncoding
+from pgfl.arrays import AnyArray
 from pgfl.errors import ResultError
+from pgfl.federation.encoding import RowEncoding
+from pgfl.files import write_atomically
 from pgfl.results.model import Model
 
 MODEL_FILE, PAGE = "model.pgfl", "model.json"
@@ -102,7 +102,7 @@ def _write(model: Model, stream: BinaryIO) -> None:
 
 
 def _page(model: Model, arrays: dict[str, AnyArray]) -> dict[str, Any]:
-    """The page of a model: readable by people, and enough to read the arrays."""
+    """Return the page of a model: readable by people, and enough to read the arrays."""
     return {
         "format": FORMAT,
         "version": VERSION,

@@ -13,27 +13,26 @@ from typing import TYPE_CHECKING, Any, Literal, Unpack
 import numpy as np
 
 from pgfl import __version__
-from pgfl.array_types import AnyArray, AnyFloats, AnyInts, Bools, Ints
-from pgfl.core.measures import MEASURES
-from pgfl.core.row_encoding import RowEncoding
-from pgfl.did_you_mean import kind_of, nearest, unknown_name
+from pgfl.arrays import AnyArray, AnyFloats, AnyInts, Bools, Ints
 from pgfl.errors import ResultError
-from pgfl.results.measured import Measured, few_rows, useless
-from pgfl.results.model import EXAMPLE, Asked, Model
+from pgfl.federation.encoding import RowEncoding
+from pgfl.metrics import MEASURES
+from pgfl.results.measures import Measured, few_rows, useless
+from pgfl.results.model import EXAMPLE, Model, PredictOptions
 from pgfl.results.verdict import Verdict
-from pgfl.usage import explained
+from pgfl.suggestions import friendly_signature, kind_of, nearest, unknown_name
 
 if TYPE_CHECKING:
     import polars
     from matplotlib.axes import Axes
 
     from pgfl.config import Config
-    from pgfl.core.declarations import Column
+    from pgfl.federation.declarations import Column
     from pgfl.objectives.interface import Task
     from pgfl.results.comparison import Comparison
     from pgfl.results.model import Table
-    from pgfl.results.record_digests import RecordDigests
-    from pgfl.results.training_state import TrainingState
+    from pgfl.results.state import RecordDigests, TrainingState
+
 
 Columns = dict[str, AnyArray]
 """Columns of equal length by name. A history has `run`, `round` and one column per metric."""
@@ -82,7 +81,7 @@ class RunModels:
     encoding: RowEncoding | None = None
 
     @property
-    def handed_out(self) -> AnyFloats:
+    def shareable_clients(self) -> AnyFloats:
         """The client models that may be shown: the released ones where privacy is on."""
         chosen = self.clients if self.released is None else self.released
         if chosen is None:
@@ -151,12 +150,12 @@ class Result:
     digests: RecordDigests | None = field(default=None, compare=False)
 
     def __repr__(self) -> str:
-        from pgfl.results.report.result_card import summary_line
+        from pgfl.results.report.page import summary_line
 
         return f"<Result: {summary_line(self)}>"
 
     def _repr_html_(self) -> str:
-        from pgfl.results.report.result_card import result_card
+        from pgfl.results.report.page import result_card
 
         return result_card(self)
 
@@ -165,7 +164,7 @@ class Result:
 
         Without a metric, the most important one is drawn. `ax` are the axes to draw on; by default a new figure.
         """
-        from pgfl.results.report.axes import draw_metric
+        from pgfl.results.report.curves import draw_metric
 
         return draw_metric(self, metric, ax)
 
@@ -224,8 +223,8 @@ class Result:
         return None if self.encoding is None else self.encoding.feature_names
 
     def client(self, client: str, run: int = 0) -> AnyFloats:
-        """A client's model; with privacy on, the last that it released (NaN if none)."""
-        return np.asarray(self.of_run(run).handed_out[_look_up(client, self._client_index, "client")])
+        """Return a client's model; with privacy on, the last that it released (NaN if none)."""
+        return np.asarray(self.of_run(run).shareable_clients[_look_up(client, self._client_index, "client")])
 
     def server(self, server: str, cluster: str, run: int = 0) -> AnyFloats:
         """w_{q,s}: a server's model for a cluster, NaN if it has none."""
@@ -235,41 +234,40 @@ class Result:
         return np.asarray(models.servers[found[0]]) if len(found) else np.full(self.dimension, np.nan)
 
     def cluster(self, cluster: str, run: int = 0) -> AnyFloats:
-        """A cluster's model: the average over the servers that have one."""
+        """Return a cluster's model: the average over the servers that have one."""
         models = self.of_run(run)
         chosen = models.present & (models.pair_cluster == _look_up(cluster, self._cluster_index, "cluster"))
         return np.asarray(models.servers[chosen].mean(axis=0)) if chosen.any() else np.full(self.dimension, np.nan)
 
     def model(self, run: int = 0) -> Model:
-        """The model of a run: it predicts, and is saved to one file or exported."""
+        """Return the model of a run: it predicts, and is saved to one file or exported."""
         if run not in self._models:
             self._models[run] = Model.of(self, run)
         return self._models[run]
 
-    @explained(EXAMPLE)
-    def predict(self, table: Table, *, run: int = 0, **asked: Unpack[Asked]) -> AnyFloats:
-        """Predictions for the rows of an array or a table, by the model of a client, of a cluster, or of a server.
+    @friendly_signature(EXAMPLE)
+    def predict(self, table: Table, *, run: int = 0, **options: Unpack[PredictOptions]) -> AnyArray:
+        """Predict the target of the rows of an array or a table: numbers in its unit, or the most probable labels.
 
-        Rows are encoded and clipped exactly as in training. Regression gives values in the target's unit, logistic
-        regression the probability of label 1, softmax regression that of every class. See `Model.predict`.
+        Rows are encoded and clipped exactly as in training. See `Model.predict`.
         """
-        return self.model(run).predict(table, **asked)
+        return self.model(run).predict(table, **options)
 
-    def predict_label(self, table: Table, *, run: int = 0, **asked: Unpack[Asked]) -> AnyArray:
-        """The most probable label of every row: as text where labels were declared, else as a number from 0."""
-        return self.model(run).predict_label(table, **asked)
+    def predict_proba(self, table: Table, *, run: int = 0, **options: Unpack[PredictOptions]) -> AnyFloats:
+        """Return the probability of every label, one column per label; see `Model.predict_proba`."""
+        return self.model(run).predict_proba(table, **options)
 
     @property
     def declared_columns(self) -> dict[str, Column]:
-        """How the columns of a table became features, as `columns` of `read_federation`: for new rows of the same."""
+        """How the columns of a table became features, as `columns` of `Federation.read`: for new rows of the same."""
         if self.encoding is None:
             raise ResultError("This run was not trained on a table; its features have no names.")
-        from pgfl.results.kept_columns import kept_columns
+        from pgfl.results.state import kept_columns
 
         return kept_columns(self.encoding)
 
     def of_run(self, run: int) -> RunModels:
-        """All models of one run."""
+        """Return all models of one run."""
         if not isinstance(run, Integral) or not 0 <= run < len(self.models):
             raise ResultError(f"There is no run {run!r}; the runs are 0 to {len(self.models) - 1}.")
         return self.models[run]
@@ -301,7 +299,7 @@ class Result:
         return tuple(name for name in self.history if name not in ("run", "round"))
 
     def curve(self, metric: str) -> AnyFloats:
-        """One metric as (runs, recorded rounds)."""
+        """Return one metric as (runs, recorded rounds)."""
         if metric not in self.metrics:
             raise ResultError(f"There is no metric {metric}{nearest(metric, self.metrics)}; see `metrics`.")
         order = np.lexsort((self.history["round"], self.history["run"]))
@@ -313,13 +311,13 @@ class Result:
         return {name: self.history[name] for name in ("run", "round", *RESIDUALS) if name in self.history}
 
     def to_polars(self) -> polars.DataFrame:
-        """The history as a data frame."""
+        """Return the history as a data frame."""
         import polars
 
         return polars.DataFrame(self.history)
 
     def summary(self) -> dict[str, Any]:
-        """The figures at the end, ready for JSON; metrics are averages over the runs."""
+        """Return the figures at the end, ready for JSON; metrics are averages over the runs."""
         final = {name: _number(np.mean(self.curve(name)[:, -1])) for name in self.metrics}
         return {
             "name": self.config.name if self.config else "run",
@@ -361,6 +359,20 @@ class Result:
             if name != "run" and len(values)
         }
 
+    def to_dp_event(self, client: str | None = None, run: int = 0) -> Any:
+        """Return what a client has released as a `dp_accounting.DpEvent`: of the client that spent most by default.
+
+        Gaussian releases compose exactly to one of their summed cost ρ, so the event has one release. Where the run
+        has no guarantee it is a `NonPrivateDpEvent`. Raises `ResultError` for a run without privacy.
+        """
+        from pgfl.privacy.accounting import to_dp_event
+
+        self.of_run(run)
+        if not self.privacy:
+            raise ResultError("This run has no privacy account; train with privacy to get one.")
+        spent = np.asarray(self.privacy[run]["rho"], dtype=np.float64)
+        return to_dp_event(spent.max() if client is None else spent[_look_up(client, self._client_index, "client")])
+
     def save(self, folder: str | os.PathLike[str]) -> Path:
         """Write the result folder; a folder that already holds a result is refused."""
         from pgfl.results.folder import save
@@ -385,11 +397,11 @@ def _look_up(name: str, index: Mapping[str, int], kind: str) -> int:
 
 
 def _listed(names: Sequence[str]) -> str:
-    """The first names, and how many more there are."""
+    """Return the first names, and how many more there are."""
     more = f" and {len(names) - MOST_LISTED} more" if len(names) > MOST_LISTED else ""
     return ", ".join(names[:MOST_LISTED]) + more
 
 
 def _number(value: Any) -> float | None:
-    """A number that JSON has."""
+    """Return a number that JSON has."""
     return float(value) if np.isfinite(value) else None

@@ -16,18 +16,19 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pgfl.array_types import AnyArray
-from pgfl.atomic_files import make_folder, write_atomically
+from pgfl.arrays import AnyArray
 from pgfl.errors import ResultError
-from pgfl.results.resumed_once import note_checkpoint, one_process
-from pgfl.simulate.communicator import ALONE, Arrays, Communicator
+from pgfl.files import make_folder, write_atomically
+from pgfl.results.state import note_checkpoint, one_process
+from pgfl.simulate.communicator import SINGLE_PROCESS, Arrays, Communicator
+from pgfl.simulate.observers import Observer
 
 if TYPE_CHECKING:
-    from pgfl.simulate.flat_layout import Layout
+    from pgfl.simulate.layout import Layout
     from pgfl.simulate.simulator import Simulator
 
 
-class Checkpoints:
+class Checkpoints(Observer):
     """The checkpoints of one experiment; `fingerprint` names everything that determines its result.
 
     `keep_clean=False` leaves out the clean client models, which no later round depends on, and what was measured on
@@ -36,7 +37,12 @@ class Checkpoints:
     """
 
     def __init__(
-        self, folder: Path, fingerprint: str, every: int, keep_clean: bool = True, communicator: Communicator = ALONE
+        self,
+        folder: Path,
+        fingerprint: str,
+        every: int,
+        keep_clean: bool = True,
+        communicator: Communicator = SINGLE_PROCESS,
     ) -> None:
         self.fingerprint, self.every, self.keep_clean = fingerprint, every, keep_clean
         self._files, self._communicator = communicator.checkpoint_files(folder), communicator
@@ -107,22 +113,22 @@ class Checkpoints:
         """Keep other processes from going on with this run; returns its id."""
         run_id = self._run_id(simulator)
         if run_id not in self._holding:
-            self._communicator.from_first(lambda: self._held.enter_context(one_process(run_id, self._folder)))
+            self._communicator.broadcast(lambda: self._held.enter_context(one_process(run_id, self._folder)))
             self._holding.add(run_id)
             self._held.callback(self._holding.clear)
         return run_id
 
     def _note(self, simulator: Simulator, stops: bool = False) -> None:
-        """Note from where rounds are released; seeded noise protects nobody, so they may be played again anywhere."""
+        """Note from where rounds are released; seeded noise protects nobody, so they may be run again anywhere."""
         if simulator.noise == "secure":
             run_id, round = self.hold(simulator), simulator.state.round
-            self._communicator.from_first(lambda: note_checkpoint(run_id, round, self._folder, stops=stops))
+            self._communicator.broadcast(lambda: note_checkpoint(run_id, round, self._folder, stops=stops))
 
     def _run_id(self, simulator: Simulator) -> str:
-        """The random id of a batch of runs, which its checkpoints carry from the first one on."""
+        """Return the random id of a batch of runs, which its checkpoints carry from the first one on."""
         first = simulator.layout.runs[0].number
         if first not in self._run_ids:
-            self._run_ids[first] = self._communicator.from_first(lambda: secrets.token_hex(16))
+            self._run_ids[first] = self._communicator.broadcast(lambda: secrets.token_hex(16))
         return self._run_ids[first]
 
     def _packed(self, simulator: Simulator) -> Arrays:
@@ -142,7 +148,7 @@ class Checkpoints:
             arrays |= {"model": np.asarray(state.model), "clean": np.array(json.dumps(recorder.clean))}
         if state.released_models is not None:
             arrays["released"] = np.asarray(state.released)
-        arrays |= {f"engine/{name}": np.asarray(values) for name, values in engine.beside().items()}
+        arrays |= {f"engine/{name}": np.asarray(values) for name, values in engine.extra_state().items()}
         arrays |= {f"monitor/{name}": values for name, values in simulator.monitor.state().items()}
         arrays |= {f"servers/{name}": np.asarray(values) for name, values in state.servers.items()}
         return arrays | {f"privacy/{name}": values for name, values in (plan.state() if plan else {}).items()}
@@ -169,8 +175,8 @@ class Checkpoints:
         state.released = xp.asarray(arrays["released"] if "released" in arrays else arrays["model"])
         state.model = xp.asarray(arrays["model"]) if "released" in arrays and self.keep_clean else state.released
         state.servers = {name: xp.asarray(arrays[f"servers/{name}"]) for name in state.servers}
-        beside = {name.removeprefix("engine/"): arrays[name] for name in arrays if name.startswith("engine/")}
-        engine.restore(beside)
+        extra = {name.removeprefix("engine/"): arrays[name] for name in arrays if name.startswith("engine/")}
+        engine.restore(extra)
         engine.previous_servers = xp.asarray(arrays["previous_servers"])
         engine.network.known = arrays["known"]
         engine.network.rested = arrays.get("rested", engine.network.rested)  # older checkpoints have neither

@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from pgfl.array_types import AnyArray, Bools, DTypeLike, Ints
+from pgfl.arrays import AnyArray, Bools, DTypeLike, Ints
 
 if TYPE_CHECKING:
-    from pgfl.core.federation import Federation
-    from pgfl.simulate.flat_layout import Layout
+    from pgfl.federation.federation import Federation
+    from pgfl.simulate.layout import Layout
     from pgfl.simulate.neighbourhoods import Network
+
 
 T = TypeVar("T")
 Arrays = dict[str, AnyArray]
@@ -46,11 +47,11 @@ class Gathering(Protocol):
         ...
 
     def clients(self, rows: AnyArray) -> AnyArray:
-        """All clients' rows, from those of the clients here."""
+        """Return all clients' rows, from those of the clients here."""
         ...
 
     def pairs(self, server: Ints, cluster: Ints, *rows: AnyArray) -> tuple[AnyArray, ...]:
-        """All processes' pairs: server, cluster, and each of `rows`."""
+        """Return all processes' pairs: server, cluster, and each of `rows`."""
         ...
 
 
@@ -75,7 +76,7 @@ class CheckpointFiles(Protocol):
 class Communicator(Protocol):
     """The processes of a simulation, as one of them sees it.
 
-    `together` and `from_first` agree on errors. `work` must not communicate.
+    `collective` and `broadcast` agree on errors. `work` must not communicate.
     """
 
     @property
@@ -99,28 +100,28 @@ class Communicator(Protocol):
         ...
 
     @property
-    def beside(self) -> int:
+    def local_size(self) -> int:
         """The number of processes on this machine, this one included."""
         ...
 
-    def together(self, work: Callable[[], T]) -> T:
-        """The value of `work` here; an error of any process is raised on all."""
+    def collective(self, work: Callable[[], T]) -> T:
+        """Return the value of `work` here; an error of any process is raised on all."""
         ...
 
-    def from_first(self, work: Callable[[], T]) -> T:
-        """The value of `work` on the first process, on every process."""
+    def broadcast(self, work: Callable[[], T]) -> T:
+        """Return the value of `work` on the first process, on every process."""
         ...
 
-    def largest(self, values: ArrayLike) -> AnyArray:
-        """The elementwise maximum over all processes."""
+    def maximum(self, values: ArrayLike) -> AnyArray:
+        """Return the elementwise maximum over all processes."""
         ...
 
-    def added(self, values: ArrayLike) -> AnyArray:
-        """The elementwise sum over all processes; exact if the numbers are whole or lie on a common grid."""
+    def sum(self, values: ArrayLike) -> AnyArray:
+        """Return the elementwise sum over all processes; exact if the numbers are whole or lie on a common grid."""
         ...
 
-    def united(self, rows: AnyArray) -> AnyArray:
-        """The distinct rows of all processes, sorted."""
+    def unique_rows(self, rows: AnyArray) -> AnyArray:
+        """Return the distinct rows of all processes, sorted."""
         ...
 
     def gathering(self, federation: Federation, folder: Path | None) -> Gathering:
@@ -128,54 +129,54 @@ class Communicator(Protocol):
         ...
 
     def halo(self, layout: Layout, dimension: int, dtype: DTypeLike) -> Halo:
-        """The exchange with neighbouring processes."""
+        """Return the exchange with neighbouring processes."""
         ...
 
     def checkpoint_files(self, folder: Path) -> CheckpointFiles:
-        """The files of checkpoints in a folder."""
+        """Return the files of checkpoints in a folder."""
         ...
 
     def command(self, engine: str) -> str:
-        """The command line that starts such a run."""
+        """Return the command line that starts such a run."""
         ...
 
-    def guarded(self) -> AbstractContextManager[None]:
+    def abort_on_error(self) -> AbstractContextManager[None]:
         """Within, an error of one process ends all of them."""
         ...
 
-    def watched(self, checkpoints: Path, advice: str) -> AbstractContextManager[None]:
+    def report_lost_process(self, checkpoints: Path, advice: str) -> AbstractContextManager[None]:
         """Within, a killed process is reported; `advice` is the command that continues the run."""
         ...
 
 
-class Alone:
+class SingleProcess:
     """One process: nothing is sent, and every result is its own."""
 
-    rank, size, beside = 0, 1, 1
+    rank, size, local_size = 0, 1, 1
     first, launched = True, False
 
-    def together(self, work: Callable[[], T]) -> T:
-        """The value of `work`."""
+    def collective(self, work: Callable[[], T]) -> T:
+        """Return the value of `work`."""
         return work()
 
-    def from_first(self, work: Callable[[], T]) -> T:
-        """The value of `work`."""
+    def broadcast(self, work: Callable[[], T]) -> T:
+        """Return the value of `work`."""
         return work()
 
-    def largest(self, values: ArrayLike) -> AnyArray:
-        """The values themselves."""
+    def maximum(self, values: ArrayLike) -> AnyArray:
+        """Return the values themselves."""
         return np.asarray(values)
 
-    def added(self, values: ArrayLike) -> AnyArray:
-        """The values themselves."""
+    def sum(self, values: ArrayLike) -> AnyArray:
+        """Return the values themselves."""
         return np.asarray(values)
 
-    def united(self, rows: AnyArray) -> AnyArray:
-        """The distinct rows, sorted."""
+    def unique_rows(self, rows: AnyArray) -> AnyArray:
+        """Return the distinct rows, sorted."""
         return np.unique(rows, axis=0)
 
     def gathering(self, federation: Federation, folder: Path | None) -> Gathering:
-        """Everything is here already."""
+        """Return rows as they are: all of them are here."""
         return _AllHere(federation)
 
     def halo(self, layout: Layout, dimension: int, dtype: DTypeLike) -> Halo:
@@ -183,7 +184,7 @@ class Alone:
         return _NoHalo()
 
     def checkpoint_files(self, folder: Path) -> CheckpointFiles:
-        """One file for each batch of runs."""
+        """Return one file for each batch of runs."""
         from pgfl.simulate.checkpoint import BatchFiles
 
         return BatchFiles(folder)
@@ -192,12 +193,12 @@ class Alone:
         """`pgfl run`."""
         return "pgfl run"
 
-    def guarded(self) -> AbstractContextManager[None]:
+    def abort_on_error(self) -> AbstractContextManager[None]:
         """Errors are raised as they are."""
         return nullcontext()
 
-    def watched(self, checkpoints: Path, advice: str) -> AbstractContextManager[None]:
-        """A killed process needs no report: it is the only one."""
+    def report_lost_process(self, checkpoints: Path, advice: str) -> AbstractContextManager[None]:
+        """Report nothing: a killed process is the only one."""
         return nullcontext()
 
 
@@ -224,4 +225,4 @@ class _AllHere:
         return (server, cluster, *rows)
 
 
-ALONE: Communicator = Alone()
+SINGLE_PROCESS: Communicator = SingleProcess()

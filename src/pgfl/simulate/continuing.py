@@ -12,28 +12,32 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pgfl.array_types import AnyArray, AnyFloats, Ints
+from pgfl.arrays import AnyArray, AnyFloats, Ints
 from pgfl.errors import ConfigError, PrivacyError, ResultError
-from pgfl.privacy.carried_accounts import Holders, Moved, Statement, carried_accounts
-from pgfl.results.continued_once import IN_MEMORY, Owner, already_continued, claim
+from pgfl.privacy.carried import Holders, Moved, Statement, carried_accounts
 from pgfl.results.result import Columns, Result
-from pgfl.results.training_state import (
+from pgfl.results.state import (
     ACCOUNT,
+    IN_MEMORY,
     MOST_NUMBERS,
     MOST_SERVER_NUMBERS,
+    Owner,
     TrainingState,
+    already_continued,
+    claim,
     nothing_to_go_on_with,
 )
 
 if TYPE_CHECKING:
-    from pgfl.core.row_encoding import RowEncoding
+    from pgfl.federation.encoding import RowEncoding
     from pgfl.privacy.mechanism import Plan
     from pgfl.privacy.request import Privacy
-    from pgfl.results.record_digests import RecordDigests
+    from pgfl.results.state import RecordDigests
     from pgfl.simulate.checkpoint import Checkpoints
-    from pgfl.simulate.flat_layout import RunLayout
+    from pgfl.simulate.layout import RunLayout
+    from pgfl.simulate.options import TrainingOptions
     from pgfl.simulate.simulator import Simulator
-    from pgfl.simulate.training_options import TrainingOptions
+
 
 WITHOUT_DUALS = "The earlier run kept no duals, so training restarts from its servers' models."
 
@@ -50,7 +54,7 @@ class Continuation:
         self.round, self.rho = start.states[0].round, start.rho
 
     def options(self, options: TrainingOptions) -> TrainingOptions:
-        """The options with the privacy of the earlier run, whose budget stays in force."""
+        """Return the options with the privacy of the earlier run, whose budget stays in force."""
         if options.runs != len(self.start.states):
             raise ConfigError(f"The earlier result has {len(self.start.states)} runs; go on with as many.")
         if options.rounds <= self.round:
@@ -66,9 +70,9 @@ class Continuation:
         return before.joined(digests)
 
     def apply(self, simulator: Simulator) -> list[str]:
-        """Put a simulator where the earlier run ended, before it plays; returns warnings."""
+        """Put a simulator where the earlier run ended, before its first round; return warnings."""
         if simulator.communicator.size > 1:
-            raise ConfigError("A continued run plays in one process; start pgfl without a launcher.")
+            raise ConfigError("A continued run uses one process; start pgfl without a launcher.")
         self._check_noise(simulator)
         self._check_streams(simulator)
         warnings = [self._fill(simulator, run) for run in simulator.layout.runs]
@@ -97,7 +101,7 @@ class Continuation:
         self.start.continued = True
 
     def joined(self, result: Result) -> Result:
-        """The result with the history of the earlier run before its own."""
+        """Return the result with the history of the earlier run before its own."""
         result.history = _joined(self.start.history, result.history)
         if result.clean_history is not None and self.start.clean_history is not None:
             result.clean_history = _joined(self.start.clean_history, result.clean_history)
@@ -112,7 +116,7 @@ class Continuation:
                 )
             return None
         from pgfl.privacy.budget import Budget
-        from pgfl.privacy.carried_budget import Spent, continued
+        from pgfl.privacy.carried import Spent, continued
         from pgfl.privacy.request import Privacy
 
         accounts = [state.accounts or {} for state in self.start.states]
@@ -139,7 +143,7 @@ class Continuation:
                 )
 
     def _fill(self, simulator: Simulator, run: RunLayout) -> list[str]:
-        """The models and duals of one run, for the clients and servers that it shares with the earlier one."""
+        """Return the models and duals of one run, for the clients and servers that it shares with the earlier one."""
         engine, state, earlier = simulator.engine, simulator.state, self.start.states[run.number]
         models = self.start.of_run(run.number)
         _check_encoding(models.encoding or self.start.encoding, run.federation.encoding)
@@ -163,10 +167,10 @@ class Continuation:
         elif models.clients is None:
             state.model = state.released
         self._fill_servers(simulator, run)
-        return [WITHOUT_DUALS] if earlier.duals is None and simulator.algorithm.has_dual else []
+        return [WITHOUT_DUALS] if earlier.duals is None and simulator.algorithm.client_rule.has_dual else []
 
     def _shared_clients(self, run: RunLayout) -> tuple[Ints, Ints]:
-        """The places in this run of clients that were in the earlier one, and their places there."""
+        """Return the places in this run of clients that were in the earlier one, and their places there."""
         before = {name: number for number, name in enumerate(self.start.client_ids)}
         names = [run.federation.client_id(client) for client in run.order.tolist()]
         here = np.array([place for place, name in enumerate(names) if name in before], dtype=np.int64)
@@ -239,7 +243,7 @@ def _encoded_otherwise(name: str) -> ConfigError:
 
 
 def state_of(simulator: Simulator, run: RunLayout, earlier: Continuation | None) -> TrainingState | None:
-    """The state of a run that has ended; None on several processes, which do not keep one."""
+    """Return the state of a run that has ended; None on several processes, which do not keep one."""
     if simulator.communicator.size > 1:
         return None
     state, options, plan = simulator.state, simulator.options, simulator.plan
@@ -247,7 +251,7 @@ def state_of(simulator: Simulator, run: RunLayout, earlier: Continuation | None)
     small = len(state.servers) * state.server_models.size <= MOST_SERVER_NUMBERS
     described: dict[str, object] = {}
     if plan is not None and options.privacy is not None:
-        from pgfl.privacy.carried_budget import to_json
+        from pgfl.privacy.carried import to_json
 
         described = {**to_json(options.privacy, plan.budget), "accounts": _accounts(run, plan, before)}
     return TrainingState(
@@ -267,12 +271,12 @@ def _pair_names(simulator: Simulator, run: RunLayout) -> list[tuple[str, str]]:
     layout, federation = simulator.layout, run.federation
     servers = layout.server_number[layout.pair_server[run.pairs]].tolist()
     clusters = layout.pair_cluster[run.pairs].tolist()
-    named = federation.cluster_ids if simulator.algorithm.personalised else ("",)
+    named = federation.cluster_ids if simulator.algorithm.server_rule.personalised else ("",)
     return [(federation.server_ids[server], named[cluster]) for server, cluster in zip(servers, clusters, strict=True)]
 
 
 def _accounts(run: RunLayout, plan: Plan, before: TrainingState | None) -> dict[str, AnyArray]:
-    """What everyone has spent who ever released something, in this run or before it."""
+    """Return what everyone has spent who ever released something, in this run or before it."""
     spent = {name: values[run.clients][run.position] for name, values in plan.state().items()}
     spent["inherited"] = plan.inherited[run.clients][run.position]
     table = {"client": np.array(run.federation.client_ids, dtype=np.str_), "records": run.federation.counts, **spent}
@@ -284,7 +288,7 @@ def _accounts(run: RunLayout, plan: Plan, before: TrainingState | None) -> dict[
 
 
 def _joined(before: Columns, after: Columns) -> Columns:
-    """Two histories, run by run; a metric that only one of them has is NaN in the other."""
+    """Return two histories, run by run; a metric that only one of them has is NaN in the other."""
     names = [*before, *(name for name in after if name not in before)]
     columns = {name: np.concatenate([_or_nan(part, name) for part in (before, after)]) for name in names}
     order = np.lexsort((columns["round"], columns["run"]))

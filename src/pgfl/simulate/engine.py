@@ -13,22 +13,20 @@ from typing import Literal, Protocol, TypeVar
 
 import numpy as np
 
-from pgfl.array_types import AnyFloats, Array, Bools, DTypeLike, Floats, Ints, Namespace
-from pgfl.arrays import Linear, keep_rows, pick, put
-from pgfl.core import equations as eq
-from pgfl.core import metrics
-from pgfl.core.algorithms import Algorithm, ServerState
-from pgfl.core.client_rules import GradientSteps
-from pgfl.core.schedules import tau_at
+from pgfl import equations as eq
+from pgfl import metrics
+from pgfl.algorithms.algorithms import Algorithm, ServerState
+from pgfl.algorithms.schedules import tau_at
+from pgfl.arrays import AnyFloats, Array, Bools, DTypeLike, Floats, Ints, Linear, Namespace, keep_rows, pick, put
 from pgfl.errors import Diverged, SolverError
-from pgfl.objectives.solving import norm
-from pgfl.simulate.communicator import ALONE, Communicator
-from pgfl.simulate.flat_layout import Layout
+from pgfl.objectives.interface import norm
+from pgfl.simulate.communicator import SINGLE_PROCESS, Communicator
+from pgfl.simulate.layout import Layout
 from pgfl.simulate.neighbourhoods import NeighbourhoodOfPairs, Network
 from pgfl.simulate.problems import Block, BlockProblem, mean_of_pairs
 
 DIVERGED = 1e12
-LOOK_EVERY = 8
+CHECK_EVERY = 8
 CLIENTS_AT_A_TIME = 2**12  # whose vectors are made or copied to be measured
 T = TypeVar("T")
 
@@ -37,7 +35,7 @@ class Draw(Protocol):
     """Who takes part, as `core.schedules.Scheduler` decides it."""
 
     def draw(self, round: int) -> Ints:
-        """The flat places of the participants of a round, ascending."""
+        """Return the flat places of the participants of a round, ascending."""
         ...
 
 
@@ -45,7 +43,7 @@ class PrivacyAccount(Protocol):
     """What an engine asks of `privacy.mechanism.Plan`."""
 
     def charged(self, clients: Ints, round: int) -> tuple[Ints, Floats]:
-        """Who of them releases, and the noise's standard deviation for each; they are charged before anything is."""
+        """Charge clients for a round, before anything is released; return who releases, and with which σ."""
         ...
 
 
@@ -53,19 +51,19 @@ Spent = Callable[[int], Bools | None]
 """Which clients can never contribute again, from a round on; None if all can."""
 
 
-class NoiseSource(Protocol):
-    """Turns clean models into released ones."""
+class Releaser(Protocol):
+    """Turns clean models into released ones: what an engine needs of `privacy.noise.NoiseSource`."""
 
     def release(self, models: Array, sigma: Array, clients: Ints, round: int) -> Array:
-        """The released model of every client."""
+        """Return the released model of every client."""
         ...
 
 
-class PairNoise(Protocol):
-    """Turns the models of a pair's contributors into its released mean."""
+class PairReleaser(Protocol):
+    """Turns contributors' models into released means: what an engine needs of `privacy.trust.PairNoise`."""
 
     def release(self, models: Array, means: Array, starts: Ints, sigma: Floats, pairs: Ints, round: int) -> Array:
-        """The released means of some pairs."""
+        """Return the released means of some pairs."""
         ...
 
 
@@ -102,7 +100,7 @@ class State:
     """Everything that a round changes: clients' models (clean and released) and duals, and the servers' state.
 
     Where only the means of pairs are released, `released` has for each client the mean that it contributed to last.
-    An engine may put off what no round needs; `late` brings it up to date when somebody asks for it.
+    An engine may put off what no round needs; `deferred` brings it up to date when somebody asks for it.
     """
 
     round: int
@@ -110,19 +108,19 @@ class State:
     released_models: Array | None  # None where the models are released as they are
     duals: Array
     servers: ServerState
-    late: dict[Literal["model", "dual"], Callable[[], None]] = field(default_factory=dict)
+    deferred: dict[Literal["model", "dual"], Callable[[], None]] = field(default_factory=dict)
 
     @property
     def model(self) -> Array:
         """w_k of every client."""
-        self._bring_up_to_date("model")
+        self._compute_deferred("model")
         return self.models
 
     @model.setter
     def model(self, values: Array) -> None:
         self.models = values
         self.released = self.released_models if self.released_models is not None else values
-        self.late.pop("model", None)
+        self.deferred.pop("model", None)
 
     @property
     def released(self) -> Array:
@@ -136,21 +134,21 @@ class State:
     @property
     def dual(self) -> Array:
         """φ_k/ρ of every client."""
-        self._bring_up_to_date("dual")
+        self._compute_deferred("dual")
         return self.duals
 
     @dual.setter
     def dual(self, values: Array) -> None:
         self.duals = values
-        self.late.pop("dual", None)
+        self.deferred.pop("dual", None)
 
     @property
     def server_models(self) -> Array:
         """w_{q,s} of every pair; zero where it is not known."""
         return self.servers["model"]
 
-    def _bring_up_to_date(self, name: Literal["model", "dual"]) -> None:
-        if work := self.late.pop(name, None):
+    def _compute_deferred(self, name: Literal["model", "dual"]) -> None:
+        if work := self.deferred.pop(name, None):
             work()
 
 
@@ -181,7 +179,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Turnout:
+class Participation:
     """Who takes part in a round, block by block, and which pairs have a participant."""
 
     parts: list[Part]
@@ -190,7 +188,7 @@ class Turnout:
 
 
 class Engine:
-    """Plays rounds on a flat layout."""
+    """Run rounds on a flat layout."""
 
     def __init__(
         self,
@@ -200,13 +198,13 @@ class Engine:
         scheduler: Draw,
         *,
         privacy: PrivacyAccount | None = None,
-        noise: NoiseSource | None = None,
-        pair_noise: PairNoise | None = None,
+        noise: Releaser | None = None,
+        pair_noise: PairReleaser | None = None,
         spent: Spent | None = None,
         dtype: DTypeLike = np.float64,
         xp: Namespace = np,
         threads: int = 1,
-        communicator: Communicator = ALONE,
+        communicator: Communicator = SINGLE_PROCESS,
     ) -> None:
         self.layout, self.algorithm, self.scheduler = layout, algorithm, scheduler
         self.blocks: Sequence[AnyBlock] = blocks
@@ -214,39 +212,40 @@ class Engine:
         self.dtype, self.xp = dtype, xp
         self.network = Network(layout, algorithm, dtype, xp)
         self._pool = ThreadPoolExecutor(threads) if threads > 1 and len(blocks) > 1 else None
-        self._everyone: Turnout | None = None
+        self._everyone: Participation | None = None
         self._last_received: tuple[Array, Part, Array] | None = None
         length = layout.model_length
         self.communicator, self.halo = communicator, communicator.halo(layout, length, dtype)
         clients, pairs = (xp.asarray(np.zeros((n, length), dtype)) for n in (layout.clients, layout.pairs))
         released = None if noise is None and pair_noise is None else clients + 0.0
-        self.state = State(0, clients, released, clients + 0.0, algorithm.start(pairs))
+        self.state = State(0, clients, released, clients + 0.0, algorithm.server_rule.start(pairs))
         self.previous_servers = pairs
         self.frozen: Bools | None = None  # pairs of runs that are over while others of the batch go on
-        self.taking_part: Ints = np.empty(0, dtype=np.int64)
+        self.participants: Ints = np.empty(0, dtype=np.int64)
 
-    def play(self) -> State:
-        """Play one round."""
+    def run_round(self) -> State:
+        """Run one round."""
         state, number = self.state, self.state.round + 1
-        turnout = self._turnout(number)
+        participation = self._participation(number)
         known = self.network.known
-        contributions = self._over_blocks(lambda part: self.client_phase(part, number), turnout.parts)
-        servers, previous = self.server_phase(turnout, contributions, tau_at(self.algorithm.tau, number)), state.servers
+        contributions = self._map_blocks(lambda part: self.client_phase(part, number), participation.parts)
+        previous, tau = state.servers, tau_at(self.algorithm.tau, number)
+        servers = self.server_phase(participation, contributions, tau)
         if self.frozen is not None:
-            servers = {name: self._thawed(values, previous[name]) for name, values in servers.items()}
+            servers = {name: self._keep_frozen_runs(values, previous[name]) for name, values in servers.items()}
             self.network.known = np.where(self.frozen, known, self.network.known)
-        self.previous_servers = self._thawed(previous["model"], self.previous_servers)
+        self.previous_servers = self._keep_frozen_runs(previous["model"], self.previous_servers)
         state.servers, state.round = servers, number
-        if self.algorithm.has_dual:
-            self._over_blocks(self.settle, turnout.parts)
-        if number % LOOK_EVERY == 0:
+        if self.algorithm.client_rule.has_dual:
+            self._map_blocks(self.settle, participation.parts)
+        if number % CHECK_EVERY == 0:
             self.check_finite()
         return state
 
-    def server_phase(self, turnout: Turnout, means: list[Array], tau: float) -> ServerState:
-        """The servers' state after the round, from the means of what their clients contribute."""
-        aggregate = self._aggregate(turnout, means)
-        servers, published, neighbourhood = self._exchange(aggregate, turnout.contributing)
+    def server_phase(self, participation: Participation, means: list[Array], tau: float) -> ServerState:
+        """Return the servers' state after the round, from the means of what their clients contribute."""
+        aggregate = self._aggregate(participation, means)
+        servers, published, neighbourhood = self.publish(aggregate, participation.contributing)
         servers = self.combine(servers, published, neighbourhood, tau)
         if not self.network.complete:
             known = self.xp.asarray(self.network.known[:, None].astype(self.dtype))
@@ -256,31 +255,33 @@ class Engine:
     def combine(
         self, servers: ServerState, published: Array, neighbourhood: NeighbourhoodOfPairs, tau: float
     ) -> ServerState:
-        """The servers' state after the round, as the algorithm says."""
-        return self.algorithm.combine(servers, published, neighbourhood, tau)
+        """Return the servers' state after the round, as the algorithm says."""
+        return self.algorithm.server_rule.combine(servers, published, neighbourhood, tau)
 
-    def _thawed(self, values: Array, kept: Array) -> Array:
-        """The values, except in runs that are over: they keep theirs, so that no run depends on its batch."""
+    def _keep_frozen_runs(self, values: Array, kept: Array) -> Array:
+        """Return `values`, but `kept` in runs that are over, so that no run depends on its batch."""
         return values if self.frozen is None else self.xp.where(self.xp.asarray(self.frozen[:, None]), kept, values)
 
-    def _exchange(self, aggregate: Array, contributing: Bools) -> tuple[ServerState, Array, NeighbourhoodOfPairs]:
-        """Publish, receive the rows of the halo, and see which neighbours published; only shares are known before."""
+    def publish(self, aggregate: Array, contributing: Bools) -> tuple[ServerState, Array, NeighbourhoodOfPairs]:
+        """Publish what servers aggregated; return their state, all published rows and who published.
+
+        The rows of other processes are received here; before, only shares are known.
+        """
         network = self.network
-        servers, published = self.algorithm.publish(self.state.servers, aggregate, network)  # type: ignore[arg-type]
+        servers, published = self.algorithm.server_rule.publish(self.state.servers, aggregate, network)  # type: ignore[arg-type]
         self.halo.exchange(published, network, contributing)
         return servers, published, network.neighbourhood(contributing)
 
     def check_finite(self) -> None:
         """Raise `Diverged`, naming the runs, if a model of any process is not finite or has grown beyond reason."""
-        self.communicator.together(self._check_own)
+        self.communicator.collective(self._check_own)
 
     def _check_own(self) -> None:
         models = np.asarray(self.state.server_models)
         if np.abs(models).max(initial=0.0) < DIVERGED:
             return
         bad = [run.number for run in self.layout.runs if not np.abs(models[run.pairs]).max(initial=0.0) < DIVERGED]
-        by_steps = isinstance(self.algorithm.client_rule, GradientSteps)
-        advice = "lower algorithm.step" if by_steps else "raise algorithm.rho"
+        advice = "raise algorithm.rho" if self.algorithm.client_rule.has_rho else "lower algorithm.step_size"
         raise Diverged(
             f"Training diverged by round {self.state.round} in run {', '.join(map(str, bad[:5]))}: the models grew "
             f"past {DIVERGED:g}; {advice}, or scale the features to about unit size."
@@ -294,16 +295,16 @@ class Engine:
         self.blocks, self._everyone, self._last_received = [], None, None
         self.state.dual = self.state.duals[:0] + 0
 
-    def _over_blocks(self, work: Callable[[Part], T], parts: list[Part]) -> list[T]:
+    def _map_blocks(self, work: Callable[[Part], T], parts: list[Part]) -> list[T]:
         return list(self._pool.map(work, parts) if self._pool else map(work, parts))
 
-    def _turnout(self, number: int) -> Turnout:
+    def _participation(self, number: int) -> Participation:
         if self._spent is not None:
             self.network.note_spent(self._spent(number))
         active, sigma = self.scheduler.draw(number), None
         if self.privacy is not None:
             active, sigma = self.privacy.charged(active, number)
-        self.taking_part = active
+        self.participants = active
         everyone = len(active) == self.layout.clients and sigma is None
         if everyone and self._everyone:
             return self._everyone
@@ -311,10 +312,10 @@ class Engine:
         contributing = np.zeros(self.layout.pairs, dtype=bool)
         for part in parts:
             contributing[part.block.pairs] = part.contributing
-        turnout = Turnout(parts, contributing, bool(contributing.all()))
+        participation = Participation(parts, contributing, bool(contributing.all()))
         if everyone:
-            self._everyone = turnout
-        return turnout
+            self._everyone = participation
+        return participation
 
     def _parts(self, active: Ints, sigma: Floats | None) -> list[Part]:
         cuts = np.searchsorted(active, [block.clients.start for block in self.blocks] + [self.layout.clients]).tolist()
@@ -331,7 +332,7 @@ class Engine:
         return parts
 
     def client_phase(self, part: Part, number: int) -> Array:
-        """The client step of one block; returns the means of what its clients contribute, for every pair of it."""
+        """Run the client step of one block; return the mean of what its clients contribute for each of its pairs."""
         if not len(part.flat):
             return None
         state = self.state
@@ -342,18 +343,18 @@ class Engine:
                 return models
             return self.xp.asarray(self.noise.release(np.asarray(models), part.sigma, part.flat, number))
 
-        step = self.algorithm.client_step(part.problem, self._received(part), dual, release)
+        step = self.algorithm.client_rule.step(part.problem, self._received(part), dual, release)
         self.check_solved(step.error, lambda: step.model, part)
         state.models = put(state.models, part.index, step.model)
-        means = eq.server_aggregation(self.algorithm.contribution(step.released, dual), part.mean)
+        means = eq.server_aggregation(self.algorithm.client_rule.contribution(step.released, dual), part.mean)
         if self.pair_noise is not None:
-            return self.released_means(part, step.model, means, number)
+            return self.release_means(part, step.model, means, number)
         if self.noise is not None:
             state.released = put(state.released, part.index, step.released)
         return means
 
-    def released_means(self, part: Part, models: Array, means: Array, number: int) -> Array:
-        """The means of one block with the noise of their pairs: all that is released of its contributors' models."""
+    def release_means(self, part: Part, models: Array, means: Array, number: int) -> Array:
+        """Return the means of one block with the noise of their pairs: nothing else of the models is released."""
         assert self.pair_noise is not None
         rows, clean = np.flatnonzero(part.contributing), np.asarray(means)
         starts, pairs = part.mean.indptr[rows], rows + part.block.pairs.start
@@ -368,35 +369,35 @@ class Engine:
         """‖φ_k/ρ‖² of every client."""
         return metrics.squared_norm(np.asarray(self.state.dual))
 
-    def beside(self) -> dict[str, Array]:
-        """What the next round needs beside the state, for checkpoints; names begin with "pairs_" or "clients_"."""
+    def extra_state(self) -> dict[str, Array]:
+        """Return what the next round needs besides `state`, for checkpoints; names begin with pairs_ or clients_."""
         return {}
 
-    def restore(self, beside: Mapping[str, Array]) -> None:
-        """Go on from `beside()`, after the state was restored."""
+    def restore(self, extra: Mapping[str, Array]) -> None:
+        """Go on from `extra_state()`, after the state was restored."""
 
-    def _aggregate(self, turnout: Turnout, means: list[Array]) -> Array:
-        """The participants' mean for every pair, and the current model where there is none."""
-        if turnout.complete:
+    def _aggregate(self, participation: Participation, means: list[Array]) -> Array:
+        """Return the participants' mean for every pair, and the current model where there is none."""
+        if participation.complete:
             return means[0] if len(means) == 1 else self.xp.concat(means)
-        if not turnout.contributing.any():
+        if not participation.contributing.any():
             return self.state.server_models
         if self.xp is np:
             current, mean = self.state.server_models, means[0]
             if mean is not None and (mean.shape, mean.dtype) == (current.shape, current.dtype):
-                mean[~turnout.contributing] = current[~turnout.contributing]
+                mean[~participation.contributing] = current[~participation.contributing]
                 return mean
             aggregate = current.copy()
-            for part, mean in zip(turnout.parts, means, strict=True):
+            for part, mean in zip(participation.parts, means, strict=True):
                 if mean is not None:
                     np.copyto(aggregate[part.block.pairs], mean, where=part.contributing[:, None])
             return aggregate
         present = [
             pick(mean, np.flatnonzero(part.contributing))
-            for part, mean in zip(turnout.parts, means, strict=True)
+            for part, mean in zip(participation.parts, means, strict=True)
             if mean is not None
         ]
-        return put(self.state.server_models + 0.0, np.flatnonzero(turnout.contributing), self.xp.concat(present))
+        return put(self.state.server_models + 0.0, np.flatnonzero(participation.contributing), self.xp.concat(present))
 
     def settle(self, part: Part) -> None:
         """Update the duals of one block's participants."""
@@ -405,7 +406,9 @@ class Engine:
         state = self.state
         released = state.models if state.released_models is None else state.released_models
         dual, released = pick(state.duals, part.index), pick(released, part.index)
-        state.duals = put(state.duals, part.index, self.algorithm.settle(dual, self._received(part), released))
+        state.duals = put(
+            state.duals, part.index, self.algorithm.client_rule.settle(dual, self._received(part), released)
+        )
 
     def _received(self, part: Part) -> Array:
         """w_{q,s} for every participant; cached between rounds while the same clients take part."""

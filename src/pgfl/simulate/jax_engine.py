@@ -10,16 +10,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from pgfl.array_types import Array, Namespace
-from pgfl.arrays import Linear, keep_rows, pick, put
-from pgfl.core import equations as eq
-from pgfl.core.algorithms import KINDS, Algorithm, ServerState
+from pgfl import equations as eq
+from pgfl.algorithms.algorithms import Algorithm, ServerState
+from pgfl.arrays import Array, Linear, Namespace, keep_rows, pick, put
 from pgfl.objectives import MarginObjective
-from pgfl.objectives.margin_solver import OnMargins
-from pgfl.objectives.ridge_solver import ConstrainedRidge, RidgeInFeatures, RidgeInSamples
-from pgfl.objectives.softmax_solver import OnClasses
-from pgfl.objectives.solving import Prepared
-from pgfl.simulate.engine import Engine, Part, Turnout
+from pgfl.objectives.interface import Prepared
+from pgfl.objectives.margins import OnMargins
+from pgfl.objectives.ridge import ConstrainedRidge, RidgeInFeatures, RidgeInSamples
+from pgfl.objectives.softmax import OnClasses
+from pgfl.registry import is_pure
+from pgfl.simulate.engine import Engine, Part, Participation
 from pgfl.simulate.neighbourhoods import NeighbourhoodOfPairs
 from pgfl.simulate.problems import Block, BlockProblem, Bucket
 
@@ -46,7 +46,7 @@ def _problem_parts(problem: BlockProblem) -> tuple[tuple[Any, ...], float | None
 
 
 def _problem(update_norm: float | None, parts: tuple[Any, ...]) -> BlockProblem:
-    """The problem again; where its clients lie and how exactly they must be solved is the engine's business."""
+    """Return the problem again; where its clients lie and how exactly they must be solved is the engine's business."""
     buckets, modulus, ridge_penalty, records, active = parts
     block = Block(slice(0), slice(0), buckets, modulus, ridge_penalty, records, update_norm, np.empty(0), 0.0)
     return BlockProblem(block, active)
@@ -81,7 +81,7 @@ class Compiled:
 
 
 def compiled(prepared: Prepared) -> Prepared:
-    """The compiled twin of a solver, or the solver itself where it cannot be compiled (a user's own objective)."""
+    """Return the compiled twin of a solver, or the solver itself where it cannot be compiled (a user's objective)."""
     return Compiled(prepared) if isinstance(prepared, COMPILED) else prepared
 
 
@@ -89,15 +89,15 @@ def compiled(prepared: Prepared) -> Prepared:
 def _client_phase(
     algorithm: Algorithm, problem: BlockProblem, server_models: Array, dual: Array, pair: Array, index: Array | None
 ) -> tuple[Array, Array]:
-    """The clean models of those who take part, and their certified errors."""
+    """Return the clean models of those who take part, and their certified errors."""
     received, own_dual = pick(server_models, pair), pick(dual, index)
-    step = algorithm.client_step(problem, received, own_dual, release=lambda model: model)
+    step = algorithm.client_rule.step(problem, received, own_dual, release=lambda model: model)
     return step.model, step.error
 
 
 @partial(jax.jit, static_argnums=0)
 def _contributions(algorithm: Algorithm, released: Array, dual: Array, index: Array | None, mean: Linear) -> Array:
-    return eq.server_aggregation(algorithm.contribution(released, pick(dual, index)), mean)
+    return eq.server_aggregation(algorithm.client_rule.contribution(released, pick(dual, index)), mean)
 
 
 @partial(jax.jit, static_argnums=(0, 1))
@@ -114,8 +114,8 @@ def _server_phase(
     """`Engine.server_phase`; of `pairs` alone anyone contributes."""
     own, models = slice(*pairs), servers["model"]
     aggregate = put(models, own, jnp.where(contributing, means, pick(models, own)))
-    servers, published = algorithm.publish(servers, aggregate, neighbourhood)
-    servers = algorithm.combine(servers, published, neighbourhood, tau)
+    servers, published = algorithm.server_rule.publish(servers, aggregate, neighbourhood)
+    servers = algorithm.server_rule.combine(servers, published, neighbourhood, tau)
     return {**servers, "model": keep_rows(servers["model"], known)}
 
 
@@ -123,7 +123,7 @@ def _server_phase(
 def _settled(
     algorithm: Algorithm, dual: Array, server_models: Array, released: Array, pair: Array, index: Array | None
 ) -> Array:
-    settled = algorithm.settle(pick(dual, index), pick(server_models, pair), pick(released, index))
+    settled = algorithm.client_rule.settle(pick(dual, index), pick(server_models, pair), pick(released, index))
     return put(dual, index, settled)
 
 
@@ -131,14 +131,14 @@ class JaxEngine(Engine):
     """`Engine` in four compiled pieces; between the first two the host checks the solutions and adds noise.
 
     Clients that JAX cannot compile, or whose number in each of several buckets changes every round, are computed step
-    by step. So is a user's own algorithm, which need not be pure.
+    by step. So are rules that do not declare themselves pure.
     """
 
     _last_neighbourhood: tuple[NeighbourhoodOfPairs, NeighbourhoodOfPairs] | None = None
 
     @property
     def _pure(self) -> bool:
-        return type(self.algorithm) in KINDS.values()
+        return is_pure(self.algorithm.client_rule) and is_pure(self.algorithm.server_rule)
 
     def client_phase(self, part: Part, number: int) -> Array:
         """As `Engine.client_phase`, compiled where it can be."""
@@ -150,7 +150,7 @@ class JaxEngine(Engine):
         state.model, released = _put(state.model, index, model), model
         if self.pair_noise is not None:
             means = _contributions(self.algorithm, model, state.dual, index, part.mean)
-            return self.released_means(part, model, means, number)
+            return self.release_means(part, model, means, number)
         if self.noise is None:
             state.released = state.model
         else:
@@ -158,12 +158,12 @@ class JaxEngine(Engine):
             state.released = _put(state.released, index, released)
         return _contributions(self.algorithm, released, state.dual, index, part.mean)
 
-    def server_phase(self, turnout: Turnout, means: list[Array], tau: float) -> ServerState:
+    def server_phase(self, participation: Participation, means: list[Array], tau: float) -> ServerState:
         """As `Engine.server_phase`, compiled where it can be."""
         if means[0] is None or not self._pure:
-            return super().server_phase(turnout, means, tau)
-        neighbourhood = self._on_device(self.network.neighbourhood(turnout.contributing))
-        known, (part,) = self.network.known.astype(self.dtype), turnout.parts
+            return super().server_phase(participation, means, tau)
+        neighbourhood = self._on_device(self.network.neighbourhood(participation.contributing))
+        known, (part,) = self.network.known.astype(self.dtype), participation.parts
         pairs, contributing = (part.block.pairs.start, part.block.pairs.stop), part.contributing[:, None]
         return _server_phase(
             self.algorithm, pairs, self.state.servers, means[0], contributing, neighbourhood, known[:, None], tau
@@ -195,7 +195,7 @@ def _compilable(problem: BlockProblem) -> bool:
 
 
 def _traceable(bucket: Bucket) -> bool:
-    """Whether JAX can compile what a step needs: a known solver or, where nothing is solved, a known gradient."""
+    """Return whether JAX can compile what a step needs: a known solver, or a known gradient if none is solved."""
     if bucket.prepared is None:
         return isinstance(bucket.objective, MarginObjective)
     return isinstance(bucket.prepared, Compiled)

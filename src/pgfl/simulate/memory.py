@@ -10,18 +10,13 @@ from pathlib import Path
 import numpy as np
 
 from pgfl.arrays import GATHER_LIMIT, SPARSE
-from pgfl.config.schema import Config, TableData
-from pgfl.data.configured import expected_extent
+from pgfl.config.schema import Config
 from pgfl.errors import ConfigError
-from pgfl.simulate.engine_choice import KNOWN, installed
+from pgfl.simulate.engines import engine_kind, likely_engine
 from pgfl.simulate.mpi.launcher import ALIASES
 
 INTERPRETER = 2**28  # Python and the libraries
-COMPILER = 2**26  # Numba while it compiles
 PER_CLIENT = 150  # indices, names, accounts
-COPIED = 2**28  # bytes up to which the kernels keep a turned copy of a run's rows (`numba_orthogonal`)
-MOST_REGISTERS = 16  # of such a row: longer ones do not stay in registers
-REGISTER = 64  # bytes; those of `numba_lanes`, which only Numba can import
 CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
 
@@ -38,64 +33,44 @@ class Shape:
     engine: str = "numpy"
     private: bool = False
     classes: int = 1  # a model has so many numbers per feature
-    kept: float = 0.0  # the most that may be kept of the rows' registers where zeros are left out (`numba_zeros`)
+    sparse_share: float = 0.0  # of the rows that the engine may keep without zeros, at most
 
     @property
     def data(self) -> int:
-        """Bytes of the features of the runs that are played together."""
+        """Bytes of the features of the runs that are run together."""
         return self.runs_together * self.rows * self.dimension * np.dtype(self.dtype).itemsize
 
     @property
-    def beside(self) -> int:
-        """Bytes that the kernels keep beside a run's rows: coordinates of clients and pairs, and rows without zeros."""
-        if self.engine != "numba":
-            return 0
-        item, index = np.dtype(self.dtype).itemsize, 4 if self.rows < 2**31 else 8
-        registers, turned = -(-self.dimension * item // REGISTER), turned_width(self.rows, self.dimension, item)
-        row = (6 + turned) * item if turned else 4 * item + index
-        coordinates = self.rows * row + self.clients * (8 + item) + 6 * REGISTER
-        pairs = self.pairs * ((2 * self.dimension + 1) * item + 8)
-        without_zeros = (self.rows + 1) * (8 + self.kept * registers * (REGISTER + 4)) if self.kept else 0.0
-        return coordinates + pairs + int(without_zeros)
+    def kernel_bytes(self) -> int:
+        """Bytes that the engine keeps of each run besides what all engines have."""
+        return engine_kind(self.engine).kernel_bytes(self)
 
     @property
     def total(self) -> int:
         """Bytes at the peak: data, factors, models, duals, results and the interpreter."""
         item, mean = np.dtype(self.dtype).itemsize, self.rows / max(self.clients, 1)
         compressed = 1.5 * SPARSE if mean * self.dimension > GATHER_LIMIT else 0.0
-        copies = 1.0 if self.engine == "numba" else 2.0 + compressed
+        kind = engine_kind(self.engine)
         factors = int(self.rows * min(1.3 * mean, self.dimension)) * item
         vectors = self.clients * (4 if self.private else 3) + 8 * self.pairs
-        each = factors + vectors * self.classes * self.dimension * item + PER_CLIENT * self.clients + self.beside
-        fixed = INTERPRETER + (COMPILER if self.engine == "numba" else 0)
-        return fixed + int(copies * self.data) + self.runs_together * each
-
-
-def turned_width(rows: int, dimension: int, item: int) -> int:
-    """How many numbers of `item` bytes a turned row has, with zeros up to 1, 2, 4, … registers; 0 if none is kept."""
-    registers = 1
-    while registers * REGISTER < dimension * item:
-        registers *= 2
-    return registers * REGISTER // item if registers <= MOST_REGISTERS and rows * registers * REGISTER <= COPIED else 0
+        each = factors + vectors * self.classes * self.dimension * item + PER_CLIENT * self.clients + self.kernel_bytes
+        fixed = INTERPRETER + kind.fixed_bytes
+        return fixed + int(kind.row_copies(compressed) * self.data) + self.runs_together * each
 
 
 def expected_shape(config: Config) -> Shape:
-    """The shape of a config's simulation, before any data is generated or read; zeros are seen when it begins."""
-    engine = ALIASES.get(config.engine, config.engine)
-    if engine == "auto":  # a run that strains memory pays off, if the kernels know its objective
-        engine = "numba" if installed() and config.objective.kind in {known.kind for known in KNOWN} else "numpy"
-    extent = expected_extent(config)
-    private, classes = config.privacy.enabled, config.objective.classes or 1
+    """Return the shape of a config's simulation before any data is generated or read."""
+    engine = likely_engine(ALIASES.get(config.engine, config.engine), config.objective.kind)
+    extent = config.data.expected_extent()
+    private, classes = config.privacy.enabled, config.objective.build().label_count or 1
     return Shape(**extent._asdict(), dtype=config.dtype, engine=engine, private=private, classes=classes)
 
 
-def check_config(config: Config, processes: int = 1, beside: int = 1) -> None:
-    """Refuse a run that would not fit; of one on several processes, the part of those `beside` on this machine."""
+def check_config(config: Config, processes: int = 1, local_size: int = 1) -> None:
+    """Refuse a run that would not fit; of one on several processes, the part of those on this machine."""
     whole = expected_shape(config)
     held = {name: -(-getattr(whole, name) // processes) for name in ("clients", "rows", "pairs")}
-    keys = ("data.clients_per_server", "data.servers", "data.samples")
-    lower = ("the rows of data.clients",) if isinstance(config.data, TableData) else keys
-    check(replace(whole, runs_together=beside, **held), lower=lower)
+    check(replace(whole, runs_together=local_size, **held), lower=config.data.lower_for_memory)
 
 
 def check(shape: Shape, held: int = 0, lower: Sequence[str] = ("the number of clients", "their samples")) -> None:
@@ -107,7 +82,7 @@ def check(shape: Shape, held: int = 0, lower: Sequence[str] = ("the number of cl
     advice = list(lower)
     if shape.dtype == "float64":
         advice.insert(0, "dtype (to float32)")
-    if shape.engine != "numba":
+    if engine_kind(shape.engine).row_copies(0.0) > 1.0:
         advice.append("the copies that the numpy engine makes (--engine numba makes none)")
     *more, last = advice
     raise ConfigError(
@@ -117,13 +92,13 @@ def check(shape: Shape, held: int = 0, lower: Sequence[str] = ("the number of cl
 
 
 def available_memory() -> int | None:
-    """Bytes available without swapping, within the limits of a container; None where they are unknown."""
+    """Return bytes available without swapping, within the limits of a container; None where they are unknown."""
     found = [limit for limit in (_free_by_kernel(), _left_in_cgroup()) if limit is not None]
     return min(found) if found else None
 
 
 def resident() -> int | None:
-    """Bytes that this process holds now; None where they are unknown."""
+    """Return bytes that this process holds now; None where they are unknown."""
     try:
         return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, ValueError, IndexError):

@@ -11,13 +11,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pgfl.array_types import AnyArray, AnyFloats
-from pgfl.core import metrics
-from pgfl.core.client_rules import GradientSteps, LinearisedStep
-from pgfl.core.server_rules import ExactDiffusion
-from pgfl.objectives import Huber
-from pgfl.results.approach import Noise, Window, is_diverging, remaining
-from pgfl.results.verdict import STOPS, Setting, Verdict, judged
+from pgfl import metrics
+from pgfl.arrays import AnyArray, AnyFloats
+from pgfl.results.verdict import STOPS, Noise, Setting, Verdict, Window, is_diverging, judge_run, remaining
+from pgfl.simulate.observers import Observer
 from pgfl.simulate.problems import objective_of
 from pgfl.simulate.totals import Totals
 
@@ -25,13 +22,14 @@ if TYPE_CHECKING:
     from pgfl.privacy.mechanism import Plan
     from pgfl.simulate.simulator import Simulator
 
+
 GROWS = 1.25  # how much later each window ends than the one before
 NOISE_EVERY = 16  # rounds of which one is looked at: noise changes slowly
 LATE_ROUNDS = 30  # of whose noise the final models still hold most
 LONG_ENOUGH = 0.5  # of the window before: the length at which a window that is cut short counts
 
 
-class Monitor:
+class Monitor(Observer):
     """Follows all runs of a simulator; ends it when a single run diverges or, if `stops`, has converged."""
 
     def __init__(self, simulator: Simulator, stops: bool = False) -> None:
@@ -59,22 +57,22 @@ class Monitor:
         if round >= self._next:
             self._close(simulator)
             self._next = max(round + 1, int(GROWS * round))
-            self._look_for_end(simulator)
+            self._check_end(simulator)
 
     def verdicts(self, simulator: Simulator) -> list[Verdict]:
-        """The verdict on every run; none if no round was watched."""
+        """Return the verdict on every run; none if no round was watched."""
         if not self._watched:
             return []
         if self._length and self._length >= LONG_ENOUGH * self.windows[0][-1].length:
             self._close(simulator)
         pull, noise = self._pull(simulator), self._of_noise(simulator)
         return [
-            judged(windows, self._setting(simulator, number, float(pull[number])), noise[number])
+            judge_run(windows, self._setting(simulator, number, float(pull[number])), noise[number])
             for number, windows in enumerate(self.windows)
         ]
 
     def state(self) -> dict[str, AnyArray]:
-        """What a checkpoint must hold; arrays with one row per pair begin with `pairs_`."""
+        """Return what a checkpoint must hold; arrays with one row per pair begin with `pairs_`."""
         kept = {
             "length": self._length,
             "next": self._next,
@@ -95,9 +93,9 @@ class Monitor:
         self.windows = [[Window(**window) for window in run] for run in kept["windows"]]
         self._last_release = np.array(kept["last_release"], dtype=np.int64)
         if self.windows[0] and self._length == 0:
-            self._look_for_end(simulator)
+            self._check_end(simulator)
 
-    def _look_for_end(self, simulator: Simulator) -> None:
+    def _check_end(self, simulator: Simulator) -> None:
         if not self._alone:
             return
         (windows,) = self.windows
@@ -121,9 +119,9 @@ class Monitor:
         self._before, self._sum, self._length = mean, np.zeros_like(self._sum), 0
 
     def _pull(self, simulator: Simulator) -> AnyFloats:
-        """The size of the scaled duals relative to the models that the clients received, for each run."""
+        """Return the size of the scaled duals relative to the models that the clients received, for each run."""
         state = simulator.state
-        if not simulator.algorithm.has_dual:
+        if not simulator.algorithm.client_rule.has_dual:
             return np.zeros(len(self.windows))
         dual, received = (
             np.asarray(simulator.engine.dual_sizes()),
@@ -135,7 +133,7 @@ class Monitor:
 
     def _note_noise(self, simulator: Simulator, plan: Plan, round: int) -> None:
         """Who could still release; now and then also the variance of the noise and how far data could pull."""
-        active, layout = simulator.engine.taking_part, self._layout
+        active, layout = simulator.engine.participants, self._layout
         if len(layout.runs) == 1:
             self._last_release[0] = round if len(active) else self._last_release[0]
         else:
@@ -151,11 +149,11 @@ class Monitor:
         self._noise.append(np.stack([np.bincount(pair, values, layout.pairs) for values in (variance, pull)], axis=1))
 
     def _of_noise(self, simulator: Simulator) -> list[Noise | None]:
-        """The noise of every run: that of the mean of each cluster's models, in all of them."""
+        """Return the noise of every run: that of the mean of each cluster's models, in all of them."""
         if simulator.plan is None:
             return [None] * len(self.windows)
         length = int(np.shape(self._sum)[-1])
-        last = np.asarray(simulator.communicator.largest(self._last_release), dtype=np.int64)
+        last = np.asarray(simulator.communicator.maximum(self._last_release), dtype=np.int64)
         begun = simulator.state.round - self._watched
         models = self._totals.pairs_by_cluster(np.ones(self._layout.pairs, dtype=bool))
         by_cluster = [self._totals.over_pairs_by_cluster(sample) for sample in self._noise]
@@ -170,7 +168,7 @@ class Monitor:
         return found
 
     def _in_predictions(self, simulator: Simulator, run: int, variance: float) -> float:
-        """The standard deviation of a prediction that noise of this variance, fresh in every round, causes in the end.
+        """Return the standard deviation of a prediction that noise of this variance, fresh in every round, causes.
 
         Along a direction of curvature h a round of reach r keeps J = 1/(1 + rh) of older noise, so a prediction has
         the variance Σ h/(1 − J²) ≈ Σ (1/2r + 3h/4) times that of the noise, and Σ h ≤ x_norm².
@@ -187,12 +185,12 @@ class Monitor:
         return Setting(
             played=simulator.state.round,
             rounds=simulator.options.rounds,
-            rho=None if isinstance(algorithm.client_rule, GradientSteps) else algorithm.rho,
+            rho=algorithm.rho if algorithm.client_rule.has_rho else None,
             task="regression" if "regression" in tasks else "classification",
             target_scale=self._target_scale(simulator, number),
             pull=pull,
-            exact=isinstance(algorithm.server_rule, ExactDiffusion),
-            linearised=isinstance(algorithm.client_rule, LinearisedStep),
+            exact=algorithm.server_rule.exact,
+            linearised=algorithm.client_rule.linearised,
         )
 
     def _target_scale(self, simulator: Simulator, number: int) -> float:
@@ -202,10 +200,10 @@ class Monitor:
         bounds = [bound for bound in (declared, privacy.y_bound if privacy else None) if bound is not None]
         if bounds:
             return 0.5 * min(bounds)
-        objectives = [objective_of(simulator.objectives, name) for name in federation.cluster_ids]
-        return min((own.kappa for own in objectives if isinstance(own, Huber)), default=np.inf)
+        scales = [objective_of(simulator.objectives, name).residual_scale for name in federation.cluster_ids]
+        return min((scale for scale in scales if scale is not None), default=np.inf)
 
 
 def _every_round(samples: AnyFloats, last: int) -> AnyFloats:
-    """One number for every round up to the last, from samples of every `NOISE_EVERY`-th."""
+    """Return one number for every round up to the last, from samples of every `NOISE_EVERY`-th."""
     return np.repeat(samples, NOISE_EVERY)[: max(last, 0)]

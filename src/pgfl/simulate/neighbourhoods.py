@@ -10,11 +10,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pgfl.array_types import AnyArray, AnyFloats, Array, Bools, DTypeLike, Floats, Ints, Namespace
-from pgfl.arrays import Linear, column
-from pgfl.core.algorithms import Algorithm
-from pgfl.core.resting import exhausted, rests
-from pgfl.simulate.flat_layout import Layout
+from pgfl.algorithms.algorithms import Algorithm
+from pgfl.algorithms.roles import exhausted, rests
+from pgfl.arrays import AnyArray, AnyFloats, Array, Bools, DTypeLike, Floats, Ints, Linear, Namespace, column
+from pgfl.simulate.layout import Layout
 
 Column = Array  # one number for each pair, or one for all
 
@@ -38,7 +37,7 @@ class NeighbourhoodOfPairs:
     learns_nearby: Column
 
     def average(self, values: Array) -> Array:
-        """The mixing average over p ∈ 𝒩_s that have the cluster."""
+        """Return the mixing average over p ∈ 𝒩_s that have the cluster."""
         return self.mixing(values)
 
     def neighbour_sum(self, values: Array) -> Array:
@@ -46,15 +45,15 @@ class NeighbourhoodOfPairs:
         return self.neighbours(values)
 
     def neighbour_mean(self, values: Array) -> Array:
-        """The plain mean over p ∈ 𝒩_s⁻ that have the cluster, for a server that has not."""
+        """Return the plain mean over p ∈ 𝒩_s⁻ that have the cluster, for a server that has not."""
         return self.adoption * self.nearby_own(values)
 
     def other_clusters(self, values: Array) -> tuple[Array, Array]:
-        """The mean over r ≠ q that s has."""
+        """Return the mean over r ≠ q that s has."""
         return self.cluster_mean(values), self.learns_here
 
     def other_clusters_nearby(self, values: Array) -> tuple[Array, Array]:
-        """The mean over r ≠ q and p ∈ 𝒩_s."""
+        """Return the mean over r ≠ q and p ∈ 𝒩_s."""
         summed = self.nearby_sum(self.cluster_sum(values)) - self.nearby_own(values)
         return self.nearby_scale * summed, self.learns_nearby
 
@@ -65,7 +64,7 @@ class Network:
     def __init__(self, layout: Layout, algorithm: Algorithm, dtype: DTypeLike = np.float64, xp: Namespace = np) -> None:
         self.layout, self.algorithm, self.dtype, self.xp = layout, algorithm, dtype, xp
         self.weights = layout.mixing(algorithm.mixing)
-        self.known = np.full(layout.pairs, algorithm.starts_everywhere)
+        self.known = np.full(layout.pairs, algorithm.server_rule.starts_everywhere)
         self._off_diagonal = (self.weights.rows != self.weights.columns).astype(float)
         self.share = self._column(layout.shares)
         self.able = self._has_clients = layout.pair_members > 0
@@ -96,8 +95,8 @@ class Network:
         return neighbourhood
 
     def published(self, contributing: Bools) -> Bools:
-        """Which pairs send a model to their neighbours; with the one-step rule it is that of the round before."""
-        return self.known if self.algorithm.publishes_last_round else self.known | contributing
+        """Return which pairs send a model to their neighbours (with the one-step rule, that of the round before)."""
+        return self.known if self.algorithm.server_rule.publishes_last_round else self.known | contributing
 
     def note_spent(self, spent: Bools | None) -> None:
         """Note, before a round, which clients can never contribute again, if any."""
@@ -110,7 +109,7 @@ class Network:
             self.exhausted = _kept_if_equal(self.exhausted, exhausted(self._has_clients, self.able, self.rested))
 
     def status(self, contributing: Bools) -> Ints:
-        """What other processes must know of each pair, as bits: it has a model to send, is able, is exhausted."""
+        """Return what other processes must know of each pair as bits: has a model to send, is able, is exhausted."""
         return np.asarray(self.published(contributing) + 2 * self.able + 4 * self.exhausted, dtype=np.int64)
 
     def receive(self, pairs: Ints, status: Ints) -> None:
@@ -130,12 +129,12 @@ class Network:
         return of[2]
 
     def _anywhere_near(self, flags: Bools) -> Bools:
-        """Where a flag is set at a server of the closed neighbourhood."""
+        """Return where a flag is set at a server of the closed neighbourhood."""
         return _row_sums(self.weights, flags[self.weights.columns].astype(float)) > 0
 
     def _work_out(self, contributing: Bools, resting: Bools) -> tuple[NeighbourhoodOfPairs, Bools]:
         layout, pattern = self.layout, self.weights
-        one_step = self.algorithm.publishes_last_round
+        one_step = self.algorithm.server_rule.publishes_last_round
         publishing = self.published(contributing)
         sent = publishing[pattern.columns].astype(float)
         total = _row_sums(pattern, pattern.values * sent)
@@ -179,7 +178,7 @@ class Network:
 
 
 def _kept_if_equal(flags: Bools, new: Bools) -> Bools:
-    """The old array where nothing has changed, so that what follows from it need not be worked out again."""
+    """Return the old array where nothing has changed, so that what follows from it need not be worked out again."""
     return flags if np.array_equal(flags, new) else new
 
 

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from pgfl.core.algorithms import Algorithm, swap_warning
-from pgfl.core.client_rules import LinearisedStep
-from pgfl.core.federation import Federation
-from pgfl.core.server_rules import ExactDiffusion
-from pgfl.core.theory import least_steady_rho, summed_products
-from pgfl.data.id_columns import id_warning
+from pgfl.algorithms.algorithms import Algorithm, swap_warning
+from pgfl.algorithms.theory import least_steady_rho, summed_products
 from pgfl.errors import ConfigError
+from pgfl.federation.federation import Federation
+from pgfl.federation.survey import id_warning
 from pgfl.objectives import Bounds, MarginObjective
 from pgfl.simulate.communicator import Communicator
+from pgfl.simulate.options import TrainingOptions
 from pgfl.simulate.problems import Objectives, objective_of
-from pgfl.simulate.training_options import TrainingOptions
 
 MOST_NAMED = 6
 MOST_ROWS, MOST_COLUMNS = 2**16, 2**10  # that curvature is computed from
@@ -27,13 +25,13 @@ def warnings(
     options: TrainingOptions,
     communicator: Communicator,
 ) -> list[str]:
-    """What should be said about a run of this federation; on several processes, of its part here."""
+    """Return what should be said about a run of this federation; on several processes, of its part here."""
     found: list[str] = []
     participants = options.participants
-    if algorithm.personalised and (swapping := swap_warning(algorithm.tau, len(federation.cluster_ids))):
+    if algorithm.server_rule.personalised and (swapping := swap_warning(algorithm.tau, len(federation.cluster_ids))):
         found.append(swapping)
     if participants != "all":
-        sizes = communicator.added(federation.server_sizes)
+        sizes = communicator.sum(federation.server_sizes)
         small = np.flatnonzero((sizes < participants) & (sizes > 0))
         if len(small):
             found.append(
@@ -41,7 +39,7 @@ def warnings(
                 f"has {sizes[small[0]]}); there all clients take part."
             )
     if (privacy := options.privacy) and privacy.guarantee == "required":
-        records = int(communicator.largest([federation.counts.max()])[0])
+        records = int(communicator.maximum([federation.counts.max()])[0])
         if privacy.delta * records >= 1.0:
             found.append(
                 f"delta = {privacy.delta:g} is not below 1/D for a client with {records} records: publishing one "
@@ -53,12 +51,12 @@ def warnings(
         found.append(looks_like_id)
     if not federation.graph.connected:
         found.append(_parts(federation))
-    if isinstance(algorithm.server_rule, ExactDiffusion) and (participants != "all" or algorithm.tau != 0.0):
+    if algorithm.server_rule.exact and (participants != "all" or algorithm.tau != 0.0):
         found.append(
             "Exact mixing is exact only with tau = 0 and all clients taking part; elsewhere the plain rule does as "
             "well or better."
         )
-    if isinstance(algorithm.client_rule, LinearisedStep):
+    if algorithm.client_rule.linearised:
         found += _long_steps(federation, algorithm.rho, objectives, options, communicator)
     return found
 
@@ -69,10 +67,12 @@ def _sitting_out(
     """That some (server, cluster) pairs have too few clients ever to contribute; if all have, training is refused."""
     assert options.privacy is not None
     trust, most = options.privacy.trusted, options.participants
-    clusters = len(federation.cluster_ids) if algorithm.personalised else 1
-    cluster = federation.client_cluster if algorithm.personalised else np.zeros_like(federation.client_cluster)
+    clusters = len(federation.cluster_ids) if algorithm.server_rule.personalised else 1
+    cluster = (
+        federation.client_cluster if algorithm.server_rule.personalised else np.zeros_like(federation.client_cluster)
+    )
     places = len(federation.server_ids) * clusters
-    sizes = communicator.added(np.bincount(federation.client_server * clusters + cluster, minlength=places))
+    sizes = communicator.sum(np.bincount(federation.client_server * clusters + cluster, minlength=places))
     sizes = sizes[sizes > 0]
     reached = sizes if most == "all" else np.minimum(sizes, most)
     reasons = [trust.complaint(int(size)) for size in reached]
@@ -115,7 +115,7 @@ def _least_rho_by_bounds(federation: Federation, objectives: Objectives, bounds:
 
 def _least_rho_by_data(federation: Federation, objectives: Objectives, communicator: Communicator) -> float:
     """From the clients of all servers, or of every so many: the same ones however servers are spread over processes."""
-    rows = int(communicator.added([len(federation.targets)])[0])
+    rows = int(communicator.sum([len(federation.targets)])[0])
     if federation.dimension > MOST_COLUMNS:
         return 0.0
     looked_at = federation.client_server % -(-rows // MOST_ROWS) == 0
@@ -125,8 +125,8 @@ def _least_rho_by_data(federation: Federation, objectives: Objectives, communica
         bend = objective.curvature_bound if isinstance(objective, MarginObjective) else None
         if bend is not None:
             own = looked_at & (federation.client_cluster == cluster)
-            products = communicator.added(summed_products(federation, own))
-            least = max(least, least_steady_rho(products, int(communicator.added([own.sum()])[0]), bend))
+            products = communicator.sum(summed_products(federation, own))
+            least = max(least, least_steady_rho(products, int(communicator.sum([own.sum()])[0]), bend))
     return least
 
 

@@ -1,6 +1,8 @@
 """The clients' primal problems, factored once, in cache-sized blocks of whole servers and buckets of equal D_k.
 
 How a run is cut depends on that run alone, and no sum crosses a client, so results do not depend on the batch.
+
+Whether an objective can learn what is declared about the target, and how many classes softmax regression has.
 """
 
 from __future__ import annotations
@@ -10,15 +12,94 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pgfl.array_types import AnyArray, Array, Bools, DTypeLike, Floats, Ints, Namespace
-from pgfl.arrays import Linear, column, is_jax, pick, put
-from pgfl.core import equations as eq
-from pgfl.core.federation import Federation
-from pgfl.did_you_mean import nearest
-from pgfl.errors import ConfigError
+from pgfl import equations as eq
+from pgfl.arrays import AnyArray, Array, Bools, DTypeLike, Floats, Ints, Linear, Namespace, column, is_jax, pick, put
+from pgfl.errors import ConfigError, DataError, PrivacyError
+from pgfl.federation.federation import Federation
 from pgfl.objectives import BatchedObjective, Objective
-from pgfl.objectives.solving import Prepared, tolerance_for
-from pgfl.simulate.flat_layout import Layout, RunLayout
+from pgfl.objectives.interface import Prepared, tolerance_for
+from pgfl.privacy.request import Privacy
+from pgfl.simulate.communicator import Communicator
+from pgfl.simulate.layout import Layout, RunLayout
+from pgfl.suggestions import nearest, quoted
+
+
+def with_classes(
+    objectives: Objectives, federation: Federation, privacy: Privacy | None, communicator: Communicator
+) -> Objectives:
+    """Return the objectives with `classes` filled in: as many as the target has declared labels.
+
+    Without declared labels it is the largest label of all clients + 1, but never under privacy.
+    """
+    _check_declared(objectives, federation)
+    filled = _all_filled(objectives, federation, privacy, communicator)
+    _check_bound(_each(filled), privacy)
+    return filled
+
+
+def classes_of(objectives: Objectives) -> int | None:
+    """C of softmax regression; None for the other objectives."""
+    objective = objectives if isinstance(objectives, Objective) else next(iter(objectives.values()))
+    return objective.label_count
+
+
+def _all_filled(
+    objectives: Objectives, federation: Federation, privacy: Privacy | None, communicator: Communicator
+) -> Objectives:
+    if not any(objective.lacks_labels for objective in _each(objectives)):
+        return objectives
+    labels = federation.encoding.target.labels if federation.encoding else None
+    if privacy is not None and labels is None:
+        raise PrivacyError(
+            "objective.classes is missing; under privacy the number of classes is stated, never read from records."
+        )
+    classes = len(labels) if labels else _largest_label(federation, communicator) + 1
+    if isinstance(objectives, Objective):
+        return objectives.with_labels(classes)
+    return {name: objective.with_labels(classes) for name, objective in objectives.items()}
+
+
+def _check_declared(objectives: Objectives, federation: Federation) -> None:
+    """Raise if what is declared about the target belongs to another task than the objective's."""
+    target = federation.encoding.target if federation.encoding else None
+    if target is None:
+        return
+    for objective in _each(objectives):
+        if target.labels is not None and objective.label_kind == "numbers":
+            raise DataError(
+                f"The target {quoted(target.name)} has labels, but {objective.kind} regression predicts numbers; "
+                "choose logistic for two labels or softmax for more."
+            )
+        if target.labels is not None and objective.label_kind == "two labels" and len(target.labels) > 2:
+            raise DataError(
+                f"The target {quoted(target.name)} has {len(target.labels)} labels, but {objective.kind} regression "
+                "has two; choose softmax."
+            )
+        if target.bounds is not None and objective.label_kind in ("two labels", "labels"):
+            raise DataError(
+                f"The target {quoted(target.name)} has bounds, but {objective.kind} regression predicts labels; "
+                "declare labels instead, or choose ridge or huber."
+            )
+
+
+def _each(objectives: Objectives) -> list[Objective]:
+    return [objectives] if isinstance(objectives, Objective) else list(objectives.values())
+
+
+def _largest_label(federation: Federation, communicator: Communicator) -> int:
+    largest = float(communicator.maximum([np.max(federation.targets)])[0])
+    return max(int(largest), 1) if 0 <= largest < 2**31 else 1
+
+
+def _check_bound(objectives: list[Objective], privacy: Privacy | None) -> None:
+    """Labels are clipped to `y_bound`, which must not make one class of another."""
+    bound = None if privacy is None else privacy.y_bound
+    known = [count for objective in objectives if (count := objective.label_count)]
+    if bound is not None and known and bound < max(known) - 1:
+        raise PrivacyError(
+            f"privacy.y_bound = {bound:g} would clip labels up to {max(known) - 1} to another class; leave it out."
+        )
+
 
 PAD_TO_LONGEST = 2**11  # clients below which one bucket with padding beats many without
 BLOCK_ELEMENTS = 2**23  # elements of features in a block: threads share a large run block by block
@@ -41,7 +122,7 @@ class Bucket:
         return self.prepared.solve(centre, rows)
 
     def chosen(self, active: Ints | None) -> tuple[Ints | None, Ints | None]:
-        """Of the block's active clients, which rows of the bucket they are, and which rows of the answer."""
+        """Return the active clients' rows in this bucket, and their rows in the block's answer."""
         if active is None:
             return None, self.where
         place = np.searchsorted(self.where, active)
@@ -65,7 +146,7 @@ class Block:
     strictest: float  # the least of them
 
     def problem(self, active: Ints | None) -> BlockProblem:
-        """The problems of the block's active clients (places within the block), or of all."""
+        """Return the problems of the block's active clients (places within the block), or of all."""
         return BlockProblem(self, active)
 
     def objective_values(self, models: Array) -> Array:
@@ -141,7 +222,7 @@ class BlockProblem:
 
 
 def _evaluated(objective: Objective, method: str, w: Array, features: Array, targets: Array, counts: Array) -> Array:
-    """The loss or gradient of every client; a user's own objective sees one client at a time, without padding."""
+    """Return the loss or gradient of every client; a user's objective sees one client at a time, without padding."""
     evaluate = getattr(objective, method)
     if isinstance(objective, BatchedObjective):
         return evaluate(w, features, targets, counts)
@@ -155,7 +236,7 @@ Objectives = Objective | Mapping[str, Objective]
 
 
 def objective_of(objectives: Objectives, cluster: str) -> Objective:
-    """The objective of one cluster: its own, or the one for all."""
+    """Return the objective of one cluster: its own, or the one for all."""
     if isinstance(objectives, Objective):
         return objectives
     if cluster not in objectives:
@@ -178,7 +259,7 @@ def check_clusters(objectives: Objectives, clusters: Sequence[str]) -> None:
 
 
 def model_length(objectives: Objectives, federation: Federation) -> int:
-    """The length of a model, which must be the same for all clusters: servers average models."""
+    """Return the length of a model, which must be the same for all clusters: servers average models."""
     names, features = federation.cluster_ids, federation.dimension
     first, *others = ((objective_of(objectives, name).model_length(features), name) for name in names)
     for length, name in others:
@@ -200,7 +281,7 @@ def prepare(
     update_norm: float | None = None,
     solved: bool = True,
 ) -> list[Block]:
-    """All problems, factored if they are to be `solved`.
+    """Return all problems, factored if they are to be `solved`.
 
     Runs small enough to share a block do; a large run is cut between servers.
     """
@@ -209,7 +290,7 @@ def prepare(
 
 
 def pairs_of(layout: Layout, clients: slice) -> slice:
-    """The (server, cluster) pairs of the servers of some clients."""
+    """Return the (server, cluster) pairs of the servers of some clients."""
     first = np.searchsorted(layout.pair_server, layout.client_server[clients.start])
     last = np.searchsorted(layout.pair_server, layout.client_server[clients.stop - 1], side="right")
     return slice(int(first), int(last))
@@ -309,7 +390,7 @@ def _bucket(
 
 
 def _padded(run: RunLayout) -> Ints:
-    """How many rows every client of a run is given: the run's longest if that is cheap, else its own up to 1/8 more."""
+    """Return the padded rows of every client of a run: the run's longest if that is cheap, else up to 1/8 more."""
     counts, whole = run.federation.counts, run.whole
     if whole.clients <= PAD_TO_LONGEST and whole.clients * whole.longest <= 2 * whole.rows:
         return np.full_like(counts, whole.longest)
@@ -318,7 +399,7 @@ def _padded(run: RunLayout) -> Ints:
 
 
 def mean_of_pairs(pairs: slice, client_pair: Ints, dtype: DTypeLike) -> tuple[Linear, Bools]:
-    """The operator from participants, given their pairs, to the means of `pairs`; and which pairs have any."""
+    """Return the operator from participants, given their pairs, to the means of `pairs`; and which pairs have any."""
     pair = client_pair - pairs.start
     taking_part = np.bincount(pair, minlength=pairs.stop - pairs.start)
     indptr = np.zeros(len(taking_part) + 1, dtype=np.int64)

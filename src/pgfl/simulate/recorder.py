@@ -13,23 +13,25 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pgfl.array_types import AnyArray, Ints
-from pgfl.array_types import AnyFloats as Floats
-from pgfl.core import metrics
-from pgfl.core.theory import cluster_optimum
-from pgfl.results.measured import ClientFigures
+from pgfl import metrics
+from pgfl.algorithms.theory import cluster_optimum
+from pgfl.arrays import AnyArray, Ints
+from pgfl.arrays import AnyFloats as Floats
+from pgfl.results.measures import ClientFigures
 from pgfl.simulate.engine import CLIENTS_AT_A_TIME, Engine
-from pgfl.simulate.prediction_points import CLUSTERS_SHOWN, HeldOut
+from pgfl.simulate.observers import Observer
+from pgfl.simulate.predictions import CLUSTERS_SHOWN, HeldOut
 from pgfl.simulate.problems import Objectives, objective_of
 from pgfl.simulate.totals import Totals
 
 if TYPE_CHECKING:
     from pgfl.simulate.simulator import Simulator
 
+
 Columns = dict[str, AnyArray]
 
 
-class Recorder:
+class Recorder(Observer):
     """Collects the history of an engine's runs; as an observer, every `every` rounds and at the end."""
 
     def __init__(self, engine: Engine, objectives: Objectives, wanted: Iterable[str], every: int, last: int) -> None:
@@ -84,20 +86,20 @@ class Recorder:
             self.shown.append(place | shown[number])
 
     def own_models(self, clients: slice) -> Floats:
-        """The clean models of some clients."""
+        """Return the clean models of some clients."""
         return np.asarray(self.engine.state.model[clients])
 
     def received_models(self, clients: slice) -> Floats:
-        """The one model that clients of the same cluster receive from their server."""
+        """Return the one model that clients of the same cluster receive from their server."""
         return np.asarray(self.engine.state.server_models[self.layout.client_pair[clients.start]])[None]
 
     def client_figures(self, number: int, *, only_wanted: bool) -> list[ClientFigures]:
-        """What a run's clients have learned, by released models where privacy is on."""
+        """Return what a run's clients have learned, by released models where privacy is on."""
         shown = self.own_models if self.engine.privacy is None else self.received_models
         return self.held_out.of_clients(number, shown, only_wanted=only_wanted) if self.held_out.exists else []
 
     def _of_clients(self, measure: Callable[[slice, Floats], Floats]) -> Floats:
-        """One number per client, measured on some clients at a time, so that models are not copied all at once."""
+        """Return one number per client, measured on some clients at a time so that not all models are copied."""
         out, model = np.empty(self.layout.clients), self.engine.state.model
         for start in range(0, len(out), CLIENTS_AT_A_TIME):
             some = slice(start, start + CLIENTS_AT_A_TIME)
@@ -167,7 +169,7 @@ class Recorder:
             row[name] = float(above / below) if below > 0 else 0.0
 
     def _truths(self) -> Floats | None:
-        """The true models of all runs' clusters, one after the other."""
+        """Return the true models of all runs' clusters, one after the other."""
         federations = [run.federation for run in self.layout.runs]
         lengths = {None if f.truth is None else f.truth.shape[1] for f in federations}
         if lengths != {self.layout.model_length}:
@@ -189,7 +191,7 @@ class Recorder:
 
 
 def columns(rows: list[dict[str, float]]) -> Columns:
-    """Rows of measures as columns, sorted by run and round; a measure that a row lacks is NaN there."""
+    """Return rows of measures as columns, sorted by run and round; a measure that a row lacks is NaN there."""
     names = list(dict.fromkeys(name for row in rows for name in row))
     table = {name: np.array([row.get(name, np.nan) for row in rows]) for name in names}
     order = np.lexsort((table["round"], table["run"]))

@@ -5,43 +5,31 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from importlib.util import find_spec
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pgfl.array_types import AnyArray, Array, Bools, Ints, Namespace
-from pgfl.core import equations as eq
-from pgfl.core.algorithms import Algorithm
-from pgfl.core.federation import Federation
-from pgfl.core.schedules import Scheduler
-from pgfl.core.training_defaults import Library
-from pgfl.errors import ConfigError, KernelError, MissingExtra
+from pgfl import equations as eq
+from pgfl.algorithms.algorithms import Algorithm
+from pgfl.algorithms.schedules import Scheduler
+from pgfl.arrays import AnyArray, Array, Bools, Ints, Namespace
+from pgfl.federation.federation import Federation
 from pgfl.results.result import EndedBy, RunModels
 from pgfl.results.result import Network as Placement
-from pgfl.simulate.calibration import Calibrated, calibrated, constrained
-from pgfl.simulate.communicator import ALONE, Communicator, Gathering
-from pgfl.simulate.engine import AnyBlock, Draw, Engine, NoiseSource, PairNoise, State
-from pgfl.simulate.engine_choice import KNOWN_RULES, failure, with_engine
-from pgfl.simulate.flat_layout import Layout, RunLayout, lay_out
+from pgfl.simulate.communicator import SINGLE_PROCESS, Communicator, Gathering
+from pgfl.simulate.draws import Calibration, calibrate, constrain
+from pgfl.simulate.engine import Draw, Engine, PairReleaser, Releaser, State
+from pgfl.simulate.engines import Setup, choose_engine, engine_kind
+from pgfl.simulate.layout import Layout, RunLayout, lay_out
 from pgfl.simulate.monitor import Monitor
 from pgfl.simulate.neighbourhoods import Network
-from pgfl.simulate.problems import Objectives, model_length, objective_of, prepare
+from pgfl.simulate.observers import Observer
+from pgfl.simulate.options import TrainingOptions
+from pgfl.simulate.problems import Objectives, model_length, objective_of
 from pgfl.simulate.recorder import Recorder
-from pgfl.simulate.training_options import TrainingOptions, cores
 
 if TYPE_CHECKING:
     from pgfl.privacy.mechanism import Plan
-
-ELEMENTS_PER_THREAD = 2**20  # with fewer, a thread costs more than it gains
-
-
-class Observer(Protocol):
-    """Something that looks at a simulation after every round."""
-
-    def on_round(self, simulator: Simulator) -> None:
-        """Called after every round."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -55,11 +43,11 @@ class Replay:
 
 
 class Simulator:
-    """Plays rounds of one or several runs at once, and calls its observers after each.
+    """Run rounds of one or several runs at once, and call the observers.
 
     The first federation is run number `first_run`. A `replay` takes the place of the random draws. On several
     processes `federations` hold the own clients of each run and `owners` the process of every server. `xp` is the array
-    library where it is not that of `options.engine`.
+    library where it is not the engine's.
 
     >>> from pgfl import PGFL, Ridge, synthetic_regression
     >>> federation = synthetic_regression(servers=4, clients_per_server=6, dimension=5, samples=(4, 8), seed=1)
@@ -80,19 +68,19 @@ class Simulator:
         observers: Sequence[Observer] = (),
         first_run: int = 0,
         replay: Replay | None = None,
-        communicator: Communicator = ALONE,
+        communicator: Communicator = SINGLE_PROCESS,
         owners: Sequence[Ints] | None = None,
         xp: Namespace | None = None,
     ) -> None:
         self.options, self.algorithm, self.communicator = options or TrainingOptions(), algorithm, communicator
         self.observers: list[Observer] = list(observers)
-        self.objectives = constrained(objectives, self.options.privacy)
+        self.objectives = constrain(objectives, self.options.privacy)
         if xp is None:
-            self.options = with_engine(self.options, algorithm, self.objectives, federations[0], communicator)
-        self._xp = namespace(self.options.engine) if xp is None else xp
-        length = communicator.together(lambda: model_length(self.objectives, federations[0]))
-        bounded = communicator.together(lambda: [self._bounded(federation) for federation in federations])
-        self.layout = lay_out(bounded, first_run, algorithm.personalised, owners, communicator, length)
+            self.options = choose_engine(self.options, algorithm, self.objectives, federations[0], communicator)
+        self._kind = engine_kind(self.options.performance.engine)
+        self._xp = self._kind.namespace() if xp is None else xp
+        length, bounded = communicator.collective(lambda: self._checked(federations))
+        self.layout = lay_out(bounded, first_run, algorithm.server_rule.personalised, owners, communicator, length)
         private = self._privacy()
         self.plan = private.plan if private else None
         self.engine = self._engine(private, replay)
@@ -128,30 +116,34 @@ class Simulator:
         options = self.options
         return Recorder(self.engine, self.objectives, options.metrics, options.record_every, options.rounds)
 
-    def play(self) -> State:
-        """Play one round, and call the observers."""
-        state = self.engine.play()
-        self._look_for_end()
+    def run_round(self) -> State:
+        """Run one round, and call the observers."""
+        state = self.engine.run_round()
+        self._check_end()
         for observer in self.observers:
             observer.on_round(self)
         return state
 
     def run(self, rounds: int | None = None) -> State:
-        """Play until a round is reached (the options' last one unless another is given), or training ends before."""
+        """Run until a round is reached (the options' last one unless another is given), or training ends before."""
         last, state = self.options.rounds if rounds is None else rounds, self.state
         self._spent_seen = None
-        self._look_for_end()
+        self._check_end()
+        for observer in self.observers:
+            observer.on_start(self)
         while state.round < last and self.ended_by is None:
-            state = self.play()
+            state = self.run_round()
         if self.ended_by != "diverging":
             self.engine.check_finite()
+        for observer in self.observers:
+            observer.on_end(self)
         return state
 
     def end(self, reason: EndedBy) -> None:
-        """Play no further round; observers call this."""
+        """Stop after this round; observers call this."""
         self.ended_by = reason
 
-    def _look_for_end(self) -> None:
+    def _check_end(self) -> None:
         """Note which runs are over because no client of any process can ever contribute again; then freeze them.
 
         `spent_at` is the last round of each run that is over. Training is `ended_by` the budget once all runs are.
@@ -165,7 +157,7 @@ class Simulator:
             return
         self._spent_seen = spent
         able = np.ones(self.layout.clients, dtype=bool) if spent is None else ~spent
-        left = self.communicator.added([np.count_nonzero(able[run.clients]) for run in runs])
+        left = self.communicator.sum([np.count_nonzero(able[run.clients]) for run in runs])
         for number, clients in enumerate(left.tolist()):
             if not clients and self.spent_at[number] is None:
                 self.spent_at[number] = round
@@ -176,7 +168,7 @@ class Simulator:
             self.engine.frozen = np.repeat(over, [run.pairs.stop - run.pairs.start for run in runs])
 
     def _spent_from(self, round: int) -> Bools | None:
-        """Who can never contribute again from a round on, if anyone; usually seen when the last round ended."""
+        """Return who can never contribute again from a round on, if anyone; usually seen when the last round ended."""
         assert self.plan is not None
         foreseen, self._foreseen = self._foreseen, None
         return foreseen[1] if foreseen is not None and foreseen[0] == round else self.plan.spent_if_any(round)
@@ -186,7 +178,7 @@ class Simulator:
         self.engine.close()
 
     def models(self, run: int = 0, gathering: Gathering | None = None) -> RunModels:
-        """The current models of a run (counted from this simulator's first), in the order of its federation."""
+        """Return the current models of a run (counted from this simulator's first), in the order of its federation."""
         place, state, layout = self.layout.runs[run], self.state, self.layout
         gathered, federation = gathering or self.gathering(run), place.federation
         clean = np.asarray(state.model[place.clients])[place.position]
@@ -194,7 +186,7 @@ class Simulator:
         own = np.flatnonzero(layout.own_server[layout.pair_server[place.pairs]]) + place.pairs.start
         server = layout.server_number[layout.pair_server[own]]
         pairs = (server, layout.pair_cluster[own], np.asarray(state.server_models)[own], self.network.known[own])
-        if not self.algorithm.personalised:
+        if not self.algorithm.server_rule.personalised:
             pairs = _for_every_cluster(*pairs, clusters=len(federation.cluster_ids))
         pair_server, pair_cluster, servers, present = gathered.pairs(*pairs)
         return RunModels(
@@ -213,7 +205,7 @@ class Simulator:
         )
 
     def account(self, run: int = 0, gathering: Gathering | None = None) -> dict[str, AnyArray]:
-        """The privacy account of a run: one row per client."""
+        """Return the privacy account of a run: one row per client."""
         assert self.plan is not None
         place, gathered = self.layout.runs[run], gathering or self.gathering(run)
         table = self.plan.table(self.state.round)
@@ -221,17 +213,22 @@ class Simulator:
         return {"client": np.array(gathered.client_ids, dtype=np.str_)} | columns
 
     def gathering(self, run: int = 0) -> Gathering:
-        """What brings the rows of all processes together."""
+        """Return what brings the rows of all processes together."""
         return self.communicator.gathering(self.layout.runs[run].federation, None)
 
     def _released(self, place: RunLayout, plan: Plan) -> AnyArray:
-        """The last released model of every client; NaN for one that never took part."""
+        """Return the last released model of every client; NaN for one that never took part."""
         released = np.array(self.state.released[place.clients])[place.position]
         released[plan.releases[place.clients][place.position] == 0] = np.nan
         return released
 
+    def _checked(self, federations: Sequence[Federation]) -> tuple[int, list[Federation]]:
+        """Return the length of a model, and the federations within the bounds of privacy."""
+        length = model_length(self.objectives, federations[0])
+        return length, [self._bounded(federation) for federation in federations]
+
     def _bounded(self, federation: Federation) -> Federation:
-        """The federation within the bounds of privacy, with targets that its objectives can use."""
+        """Return the federation within the bounds of privacy, with targets that its objectives can use."""
         privacy = self.options.privacy
         bounded = privacy.bounded(federation, self.options.dtype) if privacy else federation
         self._check_targets(bounded)
@@ -247,28 +244,30 @@ class Simulator:
             objective = objective_of(self.objectives, federation.cluster_ids[federation.client_cluster[client]])
             objective.check_targets(federation.rows(client)[1], f"Client {federation.client_id(client)}: ")
 
-    def _privacy(self) -> Calibrated | None:
+    def _privacy(self) -> Calibration | None:
         options, privacy = self.options, self.options.privacy
         if privacy is None:
             return None
-        return self.communicator.together(
-            lambda: calibrated(self.layout, self.algorithm, self.objectives, privacy, options)
+        return self.communicator.collective(
+            lambda: calibrate(self.layout, self.algorithm, self.objectives, privacy, options)
         )
 
-    def _engine(self, private: Calibrated | None, replay: Replay | None) -> Engine:
+    def _engine(self, private: Calibration | None, replay: Replay | None) -> Engine:
         options, layout = self.options, self.layout
         scheduler: Draw = Scheduler(options.participants, layout.members, layout.server_keys, options.seed)
         spent = self._spent_from if self.plan else None
-        noise: NoiseSource | None = private.noise if private else None
-        pair_noise: PairNoise | None = private.pair_noise if private else None
+        noise: Releaser | None = private.noise if private else None
+        pair_noise: PairReleaser | None = private.pair_noise if private else None
         if replay is not None:
             recorded = scheduler = _RecordedParticipants(layout, replay)
             noise = noise if replay.noise is None else _RecordedNoise(layout, replay.noise)
             pair_noise = pair_noise if replay.pair_noise is None else _RecordedPairNoise(layout, replay.pair_noise)
             spent = spent if replay.spent is None else recorded.spent
-        threads = options.threads or self._useful_threads()
-        kind, blocks = self._kernels(threads)
-        return kind(
+        numbers = int(layout.counts.sum()) * layout.runs[0].federation.dimension
+        threads = options.performance.threads or self._kind.useful_threads(numbers)
+        setup = Setup(layout, self.objectives, self.algorithm, options, self._xp, threads)
+        engine, blocks = self._kind.prepare(setup)
+        return engine(
             layout,
             blocks,
             self.algorithm,
@@ -283,67 +282,11 @@ class Simulator:
             communicator=self.communicator,
         )
 
-    def _kernels(self, threads: int) -> tuple[type[Engine], Sequence[AnyBlock]]:
-        """The engine's class, and all problems, factored."""
-        options, rho, rule = self.options, self.algorithm.rho, self.algorithm.client_rule
-        update_norm = options.privacy.update_norm if options.privacy else None
-        if options.engine == "numba" and isinstance(rule, KNOWN_RULES):
-            from pgfl.simulate import numba_blocks
-            from pgfl.simulate.numba_engine import FastEngine
-
-            known = (self.layout, self.objectives, rho, options.dtype, update_norm, rule.solves)
-            return FastEngine, numba_blocks.prepare(*known, threads)
-        chosen = Engine
-        if options.engine == "jax":
-            from pgfl.simulate.jax_engine import JaxEngine as chosen
-        blocks = prepare(self.layout, self.objectives, rho, options.dtype, self._xp, update_norm, rule.solves)
-        return chosen, blocks
-
-    def _useful_threads(self) -> int:
-        elements = int(self.layout.counts.sum()) * self.layout.runs[0].federation.dimension
-        return max(1, min(cores(), elements // ELEMENTS_PER_THREAD)) if self.options.engine == "numba" else 1
-
-
-def check_engine(options: TrainingOptions, processes: int) -> None:
-    """Raise for an engine that is not installed, and for what several processes cannot do."""
-    namespace(options.engine)
-    if processes > 1 and options.engine == "jax":
-        raise ConfigError(
-            f"{processes} ranks were started, but the jax engine runs in one process; add --engine numba, or start "
-            "pgfl without a launcher."
-        )
-    if processes > 1 and "distance" in options.metrics:
-        raise ConfigError(
-            'The metric "distance" needs all data in one place; take it out of `metrics` with several ranks.'
-        )
-
-
-def namespace(engine: Library) -> Namespace:
-    """The array library of an engine."""
-    if engine in ("auto", "numpy"):
-        return np
-    if engine == "numba":
-        if find_spec("numba") is None:
-            raise MissingExtra("The numba engine needs Numba; install it with pip install 'pgfl[fast]'.")
-        if (reason := failure()) is not None:
-            raise KernelError(
-                f"The compiled kernels cannot be used ({reason}); choose the engine numpy, or install a Numba that "
-                "they were tested with: pip install 'pgfl[fast]'."
-            )
-        return np
-    if engine == "jax":
-        try:
-            from pgfl.simulate import jax_engine
-        except ImportError as error:
-            raise MissingExtra("The jax engine needs JAX; install it with pip install 'pgfl[jax]'.") from error
-        return jax_engine.namespace()
-    raise ConfigError(f"Unknown engine {engine!r}; choose auto, numpy, numba or jax.")
-
 
 def _for_every_cluster(
     server: AnyArray, cluster: AnyArray, *rows: AnyArray, clusters: int
 ) -> tuple[AnyArray, AnyArray, AnyArray, AnyArray]:
-    """One model for all clusters of a server, as one row for each of them."""
+    """Return one model for all clusters of a server, as one row for each of them."""
     models, present = (np.repeat(values, clusters, axis=0) for values in rows)
     return np.repeat(server, clusters), np.tile(np.arange(clusters), len(cluster)), models, present
 
@@ -357,11 +300,11 @@ class _RecordedParticipants:
         self._place = {run.federation.client_id(client): place for place, client in enumerate(run.order.tolist())}
 
     def draw(self, round: int) -> Ints:
-        """The flat places of the clients that took part."""
+        """Return the flat places of the clients that took part."""
         return np.sort(self._places(self._participants(round)))
 
     def spent(self, round: int) -> Bools:
-        """Which clients were spent before a round."""
+        """Return which clients were spent before a round."""
         found = np.zeros(len(self._place), dtype=bool)
         found[self._places(self._spent(round) if self._spent else ())] = True
         return found
@@ -378,7 +321,7 @@ class _RecordedNoise:
         self._run, self._noise = run, noise
 
     def release(self, models: Array, sigma: Array, clients: Ints, round: int) -> Array:
-        """The models with the noise of their clients in this round."""
+        """Return the models with the noise of their clients in this round."""
         names = [self._run.federation.client_id(int(client)) for client in self._run.order[clients]]
         drawn = [self._noise(round, name) for name in names]
         noise = np.array([np.zeros(models.shape[1]) if row is None else row for row in drawn])
@@ -392,7 +335,7 @@ class _RecordedPairNoise:
         self._layout, self._noise = layout, noise
 
     def release(self, models: Array, means: Array, starts: Ints, sigma: Array, pairs: Ints, round: int) -> Array:
-        """The means with the noise of their pairs in this round."""
+        """Return the means with the noise of their pairs in this round."""
         layout, (run,) = self._layout, self._layout.runs
         servers = layout.server_number[layout.pair_server[pairs]].tolist()
         clusters = layout.pair_cluster[pairs].tolist()

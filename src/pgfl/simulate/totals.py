@@ -14,10 +14,9 @@ from functools import cached_property
 
 import numpy as np
 
-from pgfl.array_types import AnyArray, AnyFloats, Bools, Ints
-from pgfl.arrays import Linear
-from pgfl.simulate.communicator import ALONE, Communicator
-from pgfl.simulate.flat_layout import Layout
+from pgfl.arrays import AnyArray, AnyFloats, Bools, Ints, Linear
+from pgfl.simulate.communicator import SINGLE_PROCESS, Communicator
+from pgfl.simulate.layout import Layout
 
 DIGITS = 53
 LEAST_EXPONENT = -800  # numbers below 2⁻⁸⁰⁰ share its grid
@@ -36,7 +35,7 @@ class Grouping:
 class Totals:
     """Adds up what a layout's clients or pairs have, run by run or cluster by cluster, over all processes."""
 
-    def __init__(self, layout: Layout, communicator: Communicator = ALONE) -> None:
+    def __init__(self, layout: Layout, communicator: Communicator = SINGLE_PROCESS) -> None:
         self.layout, self._communicator = layout, communicator
         self.width = max(len(run.federation.cluster_ids) for run in layout.runs)
         self._client_run = np.repeat(np.arange(len(layout.runs)), [run.federation.size for run in layout.runs])
@@ -47,8 +46,8 @@ class Totals:
         self.client_group = self._client_run * self.width + cluster
 
     def added(self, values: AnyArray) -> AnyArray:
-        """The sum of what all processes have; it is exact."""
-        return self._communicator.added(values)
+        """Return the sum of what all processes have; it is exact."""
+        return self._communicator.sum(values)
 
     @cached_property
     def clients(self) -> Ints:
@@ -122,7 +121,7 @@ class Totals:
         with np.errstate(invalid="ignore", over="ignore"):
             sizes = np.abs(rows) if rows.ndim == 1 else np.abs(rows).max(axis=1)
             alone = len(by.starts) == 1
-            largest = self._communicator.largest(
+            largest = self._communicator.maximum(
                 sizes.max(keepdims=True) if alone else np.maximum.reduceat(sizes, by.starts)
             )
             exponent = np.maximum(np.frexp(largest)[1], LEAST_EXPONENT)

@@ -1,9 +1,13 @@
-"""`train`: a federation, an algorithm and an objective in; a result out."""
+"""`train`: a federation, an algorithm and an objective in; a result out.
+
+What `train` is given, checked before anything is computed: one sentence for each usual mistake.
+"""
 
 from __future__ import annotations
 
+import inspect
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -12,59 +16,162 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from pgfl.array_types import AnyArray, DTypeLike, Ints
-from pgfl.core.algorithms import PGFL, Algorithm
-from pgfl.core.federation import Federation
-from pgfl.core.measures import LOWER_IS_BETTER, MEASURES, check_wanted
-from pgfl.core.schedules import Participants
-from pgfl.core.stated_rho import stated_rho
-from pgfl.core.training_defaults import Library, Stop
-from pgfl.objectives import Ridge
-from pgfl.privacy.carried_accounts import Statement
-from pgfl.results.measured import ClientFigures, Measured, over_runs
+from pgfl.algorithms.algorithms import PGFL, Algorithm, stated_rho
+from pgfl.algorithms.schedules import Library, Participants, Stop
+from pgfl.arrays import AnyArray, DTypeLike, Ints
+from pgfl.errors import PrivacyError, UsageError
+from pgfl.federation.federation import Federation
+from pgfl.metrics import MEASURES, check_wanted
+from pgfl.objectives import Objective, Ridge
+from pgfl.privacy.carried import Statement
+from pgfl.privacy.request import Privacy
+from pgfl.results.measures import ClientFigures, Measured, over_runs
 from pgfl.results.result import EndedBy, Result, RunModels
 from pgfl.results.verdict import Verdict, worst_of_runs
 from pgfl.simulate import memory
-from pgfl.simulate.automatic_rho import with_rho
-from pgfl.simulate.communicator import ALONE, Communicator, Gathering
+from pgfl.simulate.checkpoint import Checkpoints
+from pgfl.simulate.communicator import SINGLE_PROCESS, Communicator, Gathering
 from pgfl.simulate.continuing import Continuation, state_of
-from pgfl.simulate.engine_choice import installed, with_engine
-from pgfl.simulate.label_classes import classes_of, with_classes
-from pgfl.simulate.notebook_progress import notebook_bar
+from pgfl.simulate.engines import check_engine, choose_engine, engine_kind
 from pgfl.simulate.notices import warnings
-from pgfl.simulate.prediction_points import points
-from pgfl.simulate.problems import Objectives, check_clusters, objective_of
+from pgfl.simulate.observers import Observer
+from pgfl.simulate.options import Performance, TrainingOptions, as_metrics
+from pgfl.simulate.predictions import points
+from pgfl.simulate.problems import Objectives, check_clusters, classes_of, objective_of, with_classes
+from pgfl.simulate.progress import notebook_bar
 from pgfl.simulate.recorder import columns
-from pgfl.simulate.simulator import Observer, Simulator, check_engine
-from pgfl.simulate.train_arguments import (
-    check_algorithm,
-    check_federation,
-    check_helpers,
-    check_objective,
-    check_privacy,
-    check_spent_once,
-    check_start,
-    made_federation,
-)
-from pgfl.simulate.training_options import TrainingOptions, as_metrics
-from pgfl.usage import explained
+from pgfl.simulate.rho import with_rho
+from pgfl.simulate.simulator import Simulator
+from pgfl.suggestions import friendly_signature, kind_of
 
 if TYPE_CHECKING:
     from pgfl.privacy.request import Privacy
-    from pgfl.results.record_digests import RecordDigests
-    from pgfl.results.training_state import TrainingState
+    from pgfl.results.state import RecordDigests, TrainingState
     from pgfl.simulate.checkpoint import Checkpoints
+
+
+ORDER = "train(federation, algorithm, objective)"
+PLACES: dict[type, str] = {Federation: "first", Algorithm: "second", Objective: "third"}
+
+
+def check_federation(federation: object) -> None:
+    """Raise unless it is a federation, or a function that makes one for a run."""
+    if isinstance(federation, Federation):
+        return
+    if isinstance(federation, type) or not callable(federation):
+        raise UsageError(
+            f"The first argument of {ORDER} is a federation, or a function that makes one; got {kind_of(federation)}"
+            f"{_advice(federation, Federation)}."
+        )
+    try:
+        inspect.signature(federation).bind(0)
+    except TypeError:
+        raise UsageError(
+            "A function that makes federations takes the number of the run; write `lambda run: …` or `def make(run)`."
+        ) from None
+    except ValueError:  # a callable without a signature
+        return
+
+
+def make_federation(federation_of: Callable[[int], object], run: int) -> Federation:
+    """Return the federation that a function makes for a run."""
+    made = federation_of(run)
+    if not isinstance(made, Federation):
+        raise UsageError(f"The function that makes federations returned {kind_of(made)}; return a Federation.")
+    return made
+
+
+def check_algorithm(algorithm: object) -> None:
+    """Raise unless it is an algorithm or left out."""
+    if algorithm is None or isinstance(algorithm, Algorithm):
+        return
+    raise UsageError(
+        f"The second argument of {ORDER} is an algorithm such as PGFL(rho=5.0); got {kind_of(algorithm)}"
+        f"{_advice(algorithm, Algorithm)}."
+    )
+
+
+def check_objective(objective: object) -> None:
+    """Raise unless it is an objective, a mapping from clusters to objectives, or left out."""
+    parts = list(objective.values()) if isinstance(objective, Mapping) else [objective]
+    wrong = [part for part in parts if not isinstance(part, Objective)]
+    if objective is None or (parts and not wrong):
+        return
+    got = kind_of(wrong[0]) if wrong else "a mapping without clusters"
+    raise UsageError(
+        f"The third argument of {ORDER} is an objective such as Ridge(lam=0.01), or a mapping from clusters to "
+        f"objectives; got {got}{_advice(wrong[0], Objective) if wrong else ''}."
+    )
+
+
+def check_privacy(privacy: object) -> None:
+    """Raise unless it is a `Privacy` or left out."""
+    if privacy is None or isinstance(privacy, Privacy):
+        return
+    epsilon = privacy if isinstance(privacy, int | float) and not isinstance(privacy, bool) else 4.0
+    example = f"Privacy(epsilon={epsilon}, max_releases=50)"
+    raise UsageError(f"privacy takes a Privacy; got {kind_of(privacy)}: write privacy={example}.")
+
+
+def check_start(start: object, new_clients: object = (), moved_records: object = None) -> None:
+    """Raise unless it is an earlier result or left out; and for statements about it that are none."""
+    if isinstance(new_clients, str) or not isinstance(new_clients, Collection):
+        raise UsageError(f"new_clients takes a list of names; got {kind_of(new_clients)}.")
+    if moved_records is not None and not isinstance(moved_records, bool):
+        raise UsageError(f"moved_records takes True, False or None; got {kind_of(moved_records)}.")
+    if start is None and (new_clients or moved_records is not None):
+        raise UsageError("new_clients and moved_records are about an earlier result; give it as start.")
+    if start is None or isinstance(start, Result):
+        return
+    advice = f": write start=Result.load({str(start)!r})" if isinstance(start, str | Path) else ""
+    raise UsageError(f"start takes the Result of an earlier training; got {kind_of(start)}{advice}.")
+
+
+def check_spent_once(federation: Federation, privacy: Privacy | None, runs: int) -> None:
+    """Raise if several runs would release models of the same records, with noise that is meant for real use."""
+    if privacy is not None and runs > 1 and not federation.generated and privacy.noise_for(federation) == "secure":
+        raise PrivacyError(
+            f"runs = {runs} releases models of the same records {runs} times, and each time spends the budget; train "
+            'once, or with noise="seeded" for a simulation that is not shared.'
+        )
+
+
+def check_helpers(checkpoints: object, progress: object, observers: object = ()) -> None:
+    """Raise for checkpoints, a progress report and observers that cannot be used."""
+    if checkpoints is not None and not isinstance(checkpoints, Checkpoints):
+        raise UsageError(
+            f"checkpoints takes a Checkpoints; got {kind_of(checkpoints)}: write "
+            "checkpoints=Checkpoints(folder, fingerprint, every=10), from pgfl.simulate.checkpoint."
+        )
+    if progress is not None and progress is not False and not callable(progress):
+        raise UsageError(
+            "progress takes a function of the rounds done, the rounds in all and the news, or False for no bar in "
+            f"notebooks; got {kind_of(progress)}."
+        )
+    for one in observers if isinstance(observers, Sequence) else (observers,):
+        if not isinstance(one, Observer):
+            raise UsageError(f"observers takes a list of objects whose class extends Observer; got {kind_of(one)}.")
+
+
+def _advice(value: object, wanted: type) -> str:
+    """Return what to do with a value that is not what was wanted: put it elsewhere, or make an object of its class."""
+    if place := next((place for kind, place in PLACES.items() if isinstance(value, kind)), None):
+        return f", which comes {place}"
+    if wanted is Federation:
+        return "; make one with Federation.from_clients, Federation.read or synthetic_regression"
+    return f"; write {value.__name__}()" if isinstance(value, type) and issubclass(value, wanted) else ""
+
 
 Progress = Callable[[int, int, dict[str, Any]], None]
 FederationOfRun = Callable[[int], Federation]
 OwnersOfRun = Callable[[int], Ints | None]
-BATCH_ELEMENTS = 2**18  # elements of features that are played together: more do not stay in cache
+BATCH_ELEMENTS = 2**18  # elements of features that are run together: more do not stay in cache
 BETWEEN_REPORTS = 0.1  # seconds
-PROGRESS = ("nmsd", *MEASURES)
+PROGRESS = ("nmsd", *MEASURES.built_in)
 MEMORY_SHOWN = 2**30  # bytes; the progress display shows memory above this size
 
 
-@explained("train(federation, PGFL(), Ridge(), rounds=30)")
+@friendly_signature("train(federation, PGFL(), Ridge(), rounds=30)")
 def train(
     federation: Federation | FederationOfRun,
     algorithm: Algorithm | None = None,
@@ -77,13 +184,14 @@ def train(
     runs: int = TrainingOptions.runs,
     record_every: int = TrainingOptions.record_every,
     metrics: Iterable[str] = TrainingOptions.metrics,
-    engine: Library = TrainingOptions.engine,
+    engine: Library = Performance.engine,
     dtype: DTypeLike = TrainingOptions.dtype,
-    threads: int | None = TrainingOptions.threads,
+    threads: int | None = Performance.threads,
     stop: Stop = TrainingOptions.stop,
     checkpoints: Checkpoints | None = None,
     resume: bool = False,
     progress: Progress | Literal[False] | None = None,
+    observers: Sequence[Observer] = (),
     start: Result | None = None,
     new_clients: Sequence[str] = (),
     moved_records: bool | None = None,
@@ -101,14 +209,16 @@ def train(
     records may have gone from one client to another, `moved_records` has to say whether they have.
 
     Engines differ in speed, not in results: "numpy" needs nothing else, "numba" is fastest on CPUs and copies no large
-    data, "jax" runs on accelerators; "auto" is Numba where it is installed and pays off, else NumPy, and
-    `result.engine` says which it was. `threads` is as many as pay off unless given; results do not depend on it.
+    data, "jax" runs on accelerators, "debug" names the client in every error; "auto" is Numba where it is installed and
+    pays off, else NumPy, and `result.engine` says which it was. `threads` is as many as pay off unless given; results
+    do not depend on it.
 
     With `stop="converged"` a single run without privacy ends once its models have converged. `result.verdict` says
     whether they have; a single run that diverges is always stopped.
 
     In a notebook, training that takes longer than a moment shows a progress bar, unless `progress` is False. Elsewhere
-    `progress` is a function of the rounds done, the rounds in all and the newest measures.
+    `progress` is a function of the rounds done, the rounds in all and the newest measures. `observers` are called at
+    the start, after every round and at the end (see `Observer`).
 
     >>> from pgfl import PGFL, Ridge, synthetic_regression, train
     >>> federation = synthetic_regression(servers=4, clients_per_server=6, dimension=5, samples=(4, 8), seed=1)
@@ -123,19 +233,21 @@ def train(
     check_objective(objective)
     check_privacy(privacy)
     check_start(start, new_clients, moved_records)
-    check_helpers(checkpoints, progress)
+    check_helpers(checkpoints, progress, observers)
+    performance = Performance(engine, threads)
     options = TrainingOptions(
-        rounds, participants, privacy, seed, runs, record_every, as_metrics(metrics), dtype, threads, engine, stop
+        rounds, participants, privacy, seed, runs, record_every, as_metrics(metrics), dtype, stop, performance
     )
     with nullcontext(progress or None) if progress is not None else notebook_bar() as report:
         return train_runs(
-            partial(made_federation, federation) if callable(federation) else lambda run: federation,
+            partial(make_federation, federation) if callable(federation) else lambda run: federation,
             algorithm or PGFL(),
             objective or Ridge(),
             replace(options, rounds=options.rounds + (0 if start is None else Continuation(start).round)),
             checkpoints=checkpoints,
             resume=resume,
             progress=report,
+            observers=observers,
             start=start,
             stated=Statement(tuple(new_clients), moved_records),
         )
@@ -150,7 +262,7 @@ def train_runs(
     checkpoints: Checkpoints | None = None,
     resume: bool = False,
     progress: Progress | None = None,
-    communicator: Communicator = ALONE,
+    communicator: Communicator = SINGLE_PROCESS,
     owners_of: OwnersOfRun = lambda run: None,
     folder: Path | None = None,
     start: Result | None = None,
@@ -167,32 +279,30 @@ def train_runs(
     began = time.perf_counter()
     earlier = None if start is None else Continuation(start, folder, stated)
     options = options if earlier is None else earlier.options(options)
-    communicator.together(lambda: check_engine(options, communicator.size))
+    communicator.collective(lambda: check_engine(options, communicator.size))
     owners_of(0)
-    first = communicator.together(lambda: federation_of(0))
-    communicator.together(lambda: check_clusters(objectives, first.cluster_ids))
-    communicator.together(lambda: check_spent_once(first, options.privacy, options.runs))
+    first = communicator.collective(lambda: _first_federation(federation_of, objectives, options))
     if options.privacy is not None:
         options = replace(options, privacy=options.privacy.completed(first.encoding))
     digests = None
     if options.privacy is not None and options.runs == communicator.size == 1:
         digests = _digests(first, options.privacy, earlier)
     check_wanted(options.metrics, [objective_of(objectives, name) for name in first.cluster_ids])
-    objectives = communicator.together(lambda: with_classes(objectives, first, options.privacy, communicator))
+    objectives = communicator.collective(lambda: with_classes(objectives, first, options.privacy, communicator))
     known = None if earlier is None else earlier.rho
-    algorithm = communicator.together(lambda: with_rho(algorithm, objectives, first, options, communicator, known))
+    algorithm = communicator.collective(lambda: with_rho(algorithm, objectives, first, options, communicator, known))
     notices: list[str] = []
-    options = with_engine(options, algorithm, objectives, first, communicator, notices)
+    options = choose_engine(options, algorithm, objectives, first, communicator, notices)
     batches = _batches(first, objectives, options, communicator)
     notices += warnings(first, algorithm, objectives, options, communicator)
-    trained = _Trained(first, objectives, options, notices)
+    trained = _ResultBuilder(first, objectives, options, notices)
     watching: list[Observer] = [checkpoints] if checkpoints else []
     watching += [_Reporter(progress)] if progress else []
     watching += observers
     for numbers in batches:
         owners = [owners_of(run) for run in numbers]
         simulator = Simulator(
-            communicator.together(partial(_federations, first, federation_of, numbers)),
+            communicator.collective(partial(_federations, first, federation_of, numbers)),
             algorithm,
             objectives,
             options,
@@ -221,11 +331,19 @@ def train_runs(
     return result if earlier is None else earlier.joined(result)
 
 
+def _first_federation(federation_of: FederationOfRun, objectives: Objectives, options: TrainingOptions) -> Federation:
+    """Return the federation of the first run, if the objectives and the privacy suit it."""
+    first = federation_of(0)
+    check_clusters(objectives, first.cluster_ids)
+    check_spent_once(first, options.privacy, options.runs)
+    return first
+
+
 def _digests(first: Federation, privacy: Privacy, earlier: Continuation | None) -> RecordDigests | None:
-    """The digests of all records so far, where noise protects them."""
+    """Return the digests of all records so far, where noise protects them."""
     if privacy.noise_for(first) != "secure":
         return None
-    from pgfl.results.record_digests import RecordDigests
+    from pgfl.results.state import RecordDigests
 
     digests = RecordDigests.of(first, None if earlier is None else earlier.start.digests)
     return digests if earlier is None else earlier.compare(digests)
@@ -238,7 +356,7 @@ def _federations(first: Federation, federation_of: FederationOfRun, numbers: ran
 def _batches(
     first: Federation, objectives: Objectives, options: TrainingOptions, communicator: Communicator
 ) -> list[range]:
-    """Runs that are played together: about as many as stay in cache, and one at a time on several processes."""
+    """Runs that are run together: about as many as stay in cache, and one at a time on several processes."""
     size = len(first.features) * first.dimension
     together = 1 if communicator.launched else max(1, min(options.runs, BATCH_ELEMENTS // max(size, 1)))
     shape = memory.Shape(
@@ -246,29 +364,19 @@ def _batches(
         rows=len(first.features),
         dimension=first.dimension,
         pairs=len(first.server_ids) * min(len(first.cluster_ids), first.size) // communicator.size,
-        runs_together=together * communicator.beside,
+        runs_together=together * communicator.local_size,
         dtype=np.dtype(options.dtype).name,
-        engine=options.engine,
+        engine=options.performance.engine,
         private=options.privacy is not None,
         classes=classes_of(objectives) or 1,
-        kept=_most_kept(first, options),
+        sparse_share=engine_kind(options.performance.engine).sparse_share(first.features, options.dtype),
     )
-    communicator.together(lambda: memory.check(shape, held=first.features.nbytes))
+    communicator.collective(lambda: memory.check(shape, held=first.features.nbytes))
     return [range(start, min(start + together, options.runs)) for start in range(0, options.runs, together)]
 
 
-def _most_kept(first: Federation, options: TrainingOptions) -> float:
-    """The largest share of the rows' registers that kernels may keep beside the rows."""
-    if options.engine != "numba" or not installed():
-        return 0.0
-    from pgfl.simulate.numba_zeros import LOOKED_AT, WORTH, may_be_left_out
-
-    rows = np.ascontiguousarray(first.features[:LOOKED_AT], dtype=options.dtype)
-    return WORTH if may_be_left_out(rows) else 0.0
-
-
 @dataclass
-class _Trained:
+class _ResultBuilder:
     """What is kept of the batches that have ended."""
 
     first: Federation
@@ -324,7 +432,7 @@ class _Trained:
             return
         cluster_ids, named = run.federation.cluster_ids, None if simulator.plan else self.client_ids
         cluster = network.client_cluster
-        tables = [one.measured(cluster, cluster_ids, named, one.name in LOWER_IS_BETTER) for one in found]
+        tables = [one.measured(cluster, cluster_ids, named, MEASURES[one.name].lower_is_better) for one in found]
         self.measures.append([table for table in tables if table is not None])
         if run.number == 0:
             self.held_out = points(simulator.recorder.held_out.tasks[number], self.models[-1], cluster_ids)
@@ -348,7 +456,7 @@ class _Trained:
             encoding=self.first.encoding,
             x_norm=self.options.privacy.x_norm if self.options.privacy else None,
             dtype=np.dtype(self.options.dtype).name,
-            engine=self.options.engine,
+            engine=self.options.performance.engine,
             classes=classes_of(self.objectives),
             rho=self.rho,
             models=self.models,
@@ -369,7 +477,7 @@ class _Trained:
         )
 
 
-class _Reporter:
+class _Reporter(Observer):
     """An observer that reports the progress of all runs, at most every tenth of a second."""
 
     def __init__(self, progress: Progress) -> None:
@@ -387,7 +495,7 @@ class _Reporter:
 
 
 def _latest(simulator: Simulator) -> dict[str, Any]:
-    """The newest measures, memory, and the worst client's spending; on several processes that is not known here."""
+    """Return the newest measures, memory and, in a single process, the largest ε spent."""
     recorder, plan = simulator.recorder, simulator.plan
     rows = recorder.clean if plan is None else recorder.shown
     info: dict[str, Any] = {name: rows[-1][name] for name in PROGRESS if rows and name in rows[-1]}

@@ -7,8 +7,8 @@ try:
 except ImportError:
     raise MissingExtra("The estimators need scikit-learn; install it with pip install 'pgfl[sklearn]'.") from None
 
+from pgfl.sklearn.arguments import PrivacyAccount
 from pgfl.sklearn.classifier import PGFLClassifier
-from pgfl.sklearn.fits_account import PrivacyAccount
 from pgfl.sklearn.regressor import PGFLRegressor
 
 __all__ = ["PGFLClassifier", "PGFLRegressor", "PrivacyAccount"]

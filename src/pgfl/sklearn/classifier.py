@@ -11,20 +11,17 @@ from sklearn.metrics import accuracy_score
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 
-from pgfl.array_types import AnyArray, AnyFloats, Floats
-from pgfl.core.algorithms import Algorithm
-from pgfl.core.encoded_columns import TargetColumn
-from pgfl.core.training_defaults import ENGINE, Library
+from pgfl.algorithms.algorithms import Algorithm
+from pgfl.algorithms.schedules import ENGINE, Library
+from pgfl.arrays import AnyArray, AnyFloats, Floats
 from pgfl.errors import PrivacyError
-from pgfl.objectives import KINDS as OBJECTIVES
-from pgfl.objectives import Objective
+from pgfl.federation.columns import TargetColumn
+from pgfl.objectives import OBJECTIVES, Objective
 from pgfl.privacy.request import Noise
 from pgfl.results.model import Clusters
-from pgfl.sklearn.federated_estimator import FederatedEstimator
-from pgfl.sklearn.fits_account import PrivacyAccount
-from pgfl.sklearn.known_arguments import INSTEAD, INSTEAD_IN_FIT
-from pgfl.sklearn.stated_bounds import Bounds
-from pgfl.usage import explained
+from pgfl.sklearn.arguments import INSTEAD, INSTEAD_IN_FIT, Bounds, PrivacyAccount
+from pgfl.sklearn.estimator import FederatedEstimator
+from pgfl.suggestions import friendly_signature
 
 
 class PGFLClassifier(ClassifierMixin, FederatedEstimator):  # type: ignore[misc]
@@ -39,7 +36,7 @@ class PGFLClassifier(ClassifierMixin, FederatedEstimator):  # type: ignore[misc]
     True
     """
 
-    @explained("PGFLClassifier(lam=1e-4, rounds=100)", INSTEAD)
+    @friendly_signature("PGFLClassifier(lam=1e-4, rounds=100)", INSTEAD)
     def __init__(
         self,
         *,
@@ -72,7 +69,7 @@ class PGFLClassifier(ClassifierMixin, FederatedEstimator):  # type: ignore[misc]
         tags.classifier_tags.multi_class = "softmax" in OBJECTIVES
         return tags
 
-    @explained("fit(X, y, client=names)", INSTEAD_IN_FIT)
+    @friendly_signature("fit(X, y, client=names)", INSTEAD_IN_FIT)
     def fit(
         self,
         X: ArrayLike,
@@ -90,17 +87,17 @@ class PGFLClassifier(ClassifierMixin, FederatedEstimator):  # type: ignore[misc]
         return self._fitted(rows, numbers, target, places)
 
     def predict(self, X: ArrayLike, cluster: Clusters | None = None) -> AnyArray:
-        """The most probable classes."""
+        """Return the most probable classes."""
         margins = self._margins(X, cluster)
         return np.asarray(self.classes_[self.model_.label_numbers(margins)])
 
     def predict_proba(self, X: ArrayLike, cluster: Clusters | None = None) -> AnyFloats:
-        """The probability of every class, in the order of `classes_`."""
+        """Return the probability of every class, in the order of `classes_`."""
         margins = self._margins(X, cluster)
         return self.model_.label_probabilities(margins)
 
     def decision_function(self, X: ArrayLike, cluster: Clusters | None = None) -> AnyFloats:
-        """The margins: above 0 for the second of two classes, or one per class."""
+        """Return the margins: above 0 for the second of two classes, or one per class."""
         return self._margins(X, cluster)
 
     def score(
@@ -110,11 +107,11 @@ class PGFLClassifier(ClassifierMixin, FederatedEstimator):  # type: ignore[misc]
         sample_weight: ArrayLike | None = None,
         cluster: Clusters | None = None,
     ) -> float:
-        """The share of rows whose class is right."""
+        """Return the share of rows whose class is right."""
         return float(accuracy_score(y, self.predict(X, cluster=cluster), sample_weight=sample_weight))
 
     def _numbered(self, labels: AnyArray) -> tuple[AnyArray, Floats]:
-        """The classes, and the number of every row's."""
+        """Return the classes, and the number of every row's."""
         if self.classes is None:
             if self.epsilon is not None:
                 raise PrivacyError(

@@ -10,21 +10,18 @@ from sklearn.base import RegressorMixin
 from sklearn.metrics import r2_score
 from sklearn.utils.validation import validate_data
 
-from pgfl.array_types import AnyFloats, Floats
-from pgfl.core.algorithms import Algorithm
-from pgfl.core.encoded_columns import TargetColumn
-from pgfl.core.training_defaults import ENGINE, Library
+from pgfl.algorithms.algorithms import Algorithm
+from pgfl.algorithms.schedules import ENGINE, Library
+from pgfl.arrays import AnyFloats, Floats
 from pgfl.errors import PrivacyError
-from pgfl.objectives import KINDS as OBJECTIVES
-from pgfl.objectives import Huber, Objective
+from pgfl.federation.columns import TargetColumn
+from pgfl.objectives import OBJECTIVES, Huber, Objective
 from pgfl.privacy.request import Noise
-from pgfl.results.array_rows import ArrayRows
 from pgfl.results.model import Clusters
-from pgfl.sklearn.federated_estimator import FederatedEstimator
-from pgfl.sklearn.fits_account import PrivacyAccount
-from pgfl.sklearn.known_arguments import INSTEAD, INSTEAD_IN_FIT
-from pgfl.sklearn.stated_bounds import Bounds, spanned, stated_bounds
-from pgfl.usage import explained
+from pgfl.results.rows import ArrayRows
+from pgfl.sklearn.arguments import INSTEAD, INSTEAD_IN_FIT, Bounds, PrivacyAccount, spanned, stated_bounds
+from pgfl.sklearn.estimator import FederatedEstimator
+from pgfl.suggestions import friendly_signature
 
 
 class PGFLRegressor(RegressorMixin, FederatedEstimator):  # type: ignore[misc]
@@ -47,7 +44,7 @@ class PGFLRegressor(RegressorMixin, FederatedEstimator):  # type: ignore[misc]
     tau : float
         How much a cluster learns from the others.
     rounds : int or None
-        How many rounds are played; None is 100, or 10 where every cluster has one client, which needs fewer.
+        Number of rounds; None is 100, or 10 where every cluster has one client, which needs fewer.
     algorithm : "auto", "pgfl", "pgfl-exact", "pgfl-onestep", "fedavg" or an `Algorithm`
         "auto" is the exact one, which reaches the optimum at `tau` = 0, and pgfl with `tau` or `epsilon`.
     graph : str or list of pairs
@@ -73,7 +70,7 @@ class PGFLRegressor(RegressorMixin, FederatedEstimator):  # type: ignore[misc]
     0.52
     """
 
-    @explained("PGFLRegressor(lam=1e-4, rounds=100)", INSTEAD)
+    @friendly_signature("PGFLRegressor(lam=1e-4, rounds=100)", INSTEAD)
     def __init__(
         self,
         *,
@@ -103,7 +100,7 @@ class PGFLRegressor(RegressorMixin, FederatedEstimator):  # type: ignore[misc]
         self.epsilon, self.delta, self.x_norm, self.w_norm = epsilon, delta, x_norm, w_norm
         self.noise, self.account, self.engine, self.random_state = noise, account, engine, random_state
 
-    @explained("fit(X, y, client=names)", INSTEAD_IN_FIT)
+    @friendly_signature("fit(X, y, client=names)", INSTEAD_IN_FIT)
     def fit(
         self,
         X: ArrayLike,

@@ -1,15 +1,129 @@
-"""Pictures as ECharts options: plain dictionaries, made from what was played."""
+"""Colours and pictures of the page: ECharts options as plain dictionaries, and digits as PNG."""
 
 from __future__ import annotations
 
+import base64
 import html
+import io
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pgfl.studio.palette import ORANGE, VERMILION, Theme, cluster_colour
-from pgfl.studio.played import Played
+import numpy as np
+
+from pgfl.arrays import AnyFloats
+from pgfl.config import Config
+from pgfl.drawing.plots import CLUSTER_COLOURS
+from pgfl.studio.workers import Plane, Played
+
+BLUE, VERMILION, GREEN, PURPLE, _, SKY, *_others = CLUSTER_COLOURS
+ORANGE = "#e69f00"
+LIGHT_GREEN = "#4fd6ad"
+SYMBOLS = ("circle", "rect", "triangle", "diamond", "pin", "roundRect", "arrow")
+
+
+@dataclass(frozen=True)
+class Theme:
+    """What differs between a light and a dark page."""
+
+    ink: str
+    faint: str
+    grid: str
+    ghost: str
+    surface: str
+    main: str
+    green: str
+    clusters: tuple[str, ...]
+
+
+LIGHT = Theme("#1d2330", "#5b6474", "#e6e9ef", "#b4bac6", "#ffffff", BLUE, GREEN, CLUSTER_COLOURS)
+DARK = Theme(
+    "#eef1f6",
+    "#a9b2c1",
+    "#2b3340",
+    "#5d6778",
+    "#171c24",
+    SKY,
+    LIGHT_GREEN,
+    (SKY, ORANGE, LIGHT_GREEN, PURPLE, "#e8d44d", "#7aa6ff", "#b79be0", "#d2a08f"),
+)
+
+
+def theme(dark: bool) -> Theme:
+    """Return the colours of a page."""
+    return DARK if dark else LIGHT
+
+
+def cluster_colour(cluster: int, colours: Theme) -> str:
+    """Return the colour of a cluster."""
+    return colours.clusters[cluster % len(colours.clusters)]
+
+
+def cluster_symbol(cluster: int) -> str:
+    """Return the symbol of a cluster, which tells as much as its colour."""
+    return SYMBOLS[cluster % len(SYMBOLS)]
+
+
+SIDE = 28
+SAMPLES = 6
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A test image with what the model of its cluster says about it."""
+
+    picture: str
+    label: str
+    predicted: str
+    probability: float
+
+    @property
+    def right(self) -> bool:
+        """Whether the model is right."""
+        return self.label == self.predicted
+
+
+@dataclass(frozen=True)
+class Task:
+    """A cluster's task: its learned weights, and some test images."""
+
+    cluster: str
+    weights: str
+    samples: tuple[Sample, ...]
+
+
+def tasks(config: Config, models: Mapping[str, AnyFloats]) -> list[Task]:
+    """The pictures of every cluster of a training on digits; the first test images of either label, every time."""
+    federation = config.federations()(0, None)
+    found = []
+    for cluster, model in models.items():
+        test = (federation.tests or {})[cluster]
+        names = cluster.split("|")
+        chosen = np.concatenate([np.flatnonzero(test.targets == label)[: SAMPLES // 2] for label in (0, 1)])
+        samples = tuple(_sample(test.features[row], int(test.targets[row]), model, names) for row in chosen.tolist())
+        found.append(Task(cluster, picture(model[: SIDE * SIDE], diverging=True), samples))
+    return found
+
+
+def _sample(features: AnyFloats, label: int, model: AnyFloats, names: list[str]) -> Sample:
+    chance = float(1.0 / (1.0 + np.exp(-np.clip(features @ model, -500, 500))))
+    predicted = int(chance > 0.5)
+    image = picture(features[: SIDE * SIDE])
+    return Sample(image, names[label], names[predicted], chance if predicted else 1.0 - chance)
+
+
+def picture(values: AnyFloats, *, diverging: bool = False) -> str:
+    """A square of pixels as a data address; with weights, blue votes for the first label and red for the second."""
+    from matplotlib.image import imsave
+
+    square = np.asarray(values, dtype=float).reshape(SIDE, SIDE)
+    most = float(np.abs(square).max()) or 1.0
+    look: dict[str, Any] = {"cmap": "RdBu_r", "vmin": -most, "vmax": most} if diverging else {"cmap": "gray_r"}
+    file = io.BytesIO()
+    imsave(file, square, format="png", **look)
+    return "data:image/png;base64," + base64.b64encode(file.getvalue()).decode()
+
 
 Options = dict[str, Any]
 FONT = "Roboto, Helvetica, Arial, sans-serif"
@@ -30,7 +144,7 @@ class Line:
 
 
 def shown_value(metric: str, value: float) -> float | None:
-    """A measure in the unit of the picture: NMSD in dB, shares in per cent.
+    """Return a measure in the unit of the picture: NMSD in dB, shares in per cent.
 
     >>> shown_value("nmsd", 0.01), shown_value("accuracy", 0.5)
     (-20.0, 50.0)
@@ -43,12 +157,12 @@ def shown_value(metric: str, value: float) -> float | None:
 
 
 def is_in_decibels(metric: str) -> bool:
-    """Whether a measure is drawn in dB."""
+    """Return whether a measure is drawn in dB."""
     return metric.split("_")[0] in ("nmsd", "disagreement", "distance")
 
 
 def axis_name(metric: str) -> str:
-    """The label of a measure's axis."""
+    """Return the label of a measure's axis."""
     names = {
         "nmsd": "NMSD [dB]",
         "accuracy": "accuracy [%]",
@@ -134,16 +248,16 @@ def curves(
     *,
     rounds: int,
     before: Played | None = None,
-    beside: Mapping[str, Played] | None = None,
+    comparisons: Mapping[str, Played] | None = None,
     preview: Played | None = None,
     name: str = "PGFL",
 ) -> Options:
-    """The learning curve, the previous one as a ghost, a preview, and what stands beside."""
+    """Return the learning curve, the previous one as a ghost, a preview, and other algorithms for comparison."""
     drawn: list[Line] = []
     if before is not None:
         drawn.append(line_of("before", before, colours.ghost, width=1.6))
-    looks = {"FedAvg": (ORANGE, "solid"), "no inter-server": (colours.green, "dashed")}
-    for label, other in (beside or {}).items():
+    looks = {"FedAvg": (ORANGE, "solid"), "servers isolated": (colours.green, "dashed")}
+    for label, other in (comparisons or {}).items():
         colour, kind = looks[label]
         drawn.append(line_of(label, other, colour, width=2.0, kind=kind))
     if preview is not None:
@@ -159,12 +273,12 @@ def curves(
 
 
 def line_of(name: str, played: Played, colour: str, **look: Any) -> Line:
-    """A curve of a training in the unit of its picture."""
+    """Return a curve of a training in the unit of its picture."""
     return Line(name, played.rounds, [shown_value(played.metric, value) for value in played.curve], colour, **look)
 
 
 def spending(played: Played, clusters: Sequence[str], colours: Theme, budget: float | None) -> Options:
-    """What each client of each cluster has spent, least first, and its budget."""
+    """Return what each client of each cluster has spent, least first, and its budget."""
     options = frame(colours, "clients of each cluster, least spent first", "spent ε")
     rows = sorted(played.spent, key=lambda row: (clusters.index(row[1]), row[2], row[0]))
     options["xAxis"] |= {"type": "category", "data": [row[0] for row in rows], "axisLabel": {"show": False}}
@@ -198,7 +312,7 @@ def spending(played: Played, clusters: Sequence[str], colours: Theme, budget: fl
 def against_epsilon(
     points: Mapping[float, float], now: tuple[float, float] | None, metric: str, colours: Theme
 ) -> Options:
-    """The final error at several ε, and where the current setting stands; ε on a logarithmic axis."""
+    """Return the final error at several ε, and where the current setting stands; ε on a logarithmic axis."""
     chosen = sorted(points.items())
     drawn = [Line("at this ε", [x for x, _ in chosen], [shown_value(metric, y) for _, y in chosen], colours.main, 2.4)]
     options = lines(drawn, colours, "ε of the worst client", f"final {axis_name(metric)}", log_x=True)
@@ -216,3 +330,46 @@ def against_epsilon(
     options["tooltip"]["trigger"] = "item"
     options["tooltip"][":formatter"] = "p => `ε = ${p.value[0].toPrecision(3)}<br/>${p.value[1].toPrecision(4)}`"
     return options
+
+
+def plane(drawn: Plane, clusters: Sequence[str], colours: Theme, place: int) -> Options:
+    """The models of all servers after a round, the clusters' paths until then, and the truth where it is known."""
+    options = frame(colours, "difference from the clusters’ mean, first direction", "second direction")
+    options["tooltip"] = {"show": False}
+    options["legend"]["data"] = list(clusters)[: drawn.clusters.shape[1]]
+    shown = [drawn.clusters] if drawn.truth is None else [drawn.clusters, drawn.truth]
+    limit = _round_up(1.1 * max(float(abs(points).max()) for points in shown))
+    for axis in ("xAxis", "yAxis"):
+        options[axis] |= {"min": -limit, "max": limit, "interval": limit / 2}
+    series: list[Options] = []
+    for q in range(drawn.clusters.shape[1]):
+        colour, name = cluster_colour(q, colours), clusters[q]
+        own = [pair for pair, of in enumerate(drawn.pair_cluster) if of == q]
+        path = drawn.clusters[: place + 1, q].tolist()
+        series += [
+            {"name": name, "type": "line", "data": path, "showSymbol": False, "silent": True,
+             "lineStyle": {"color": colour, "width": 1.4, "opacity": 0.35}, "itemStyle": {"color": colour}},
+            {"name": name, "type": "scatter", "data": drawn.servers[place, own].tolist(), "symbolSize": 6,
+             "symbol": cluster_symbol(q), "silent": True, "itemStyle": {"color": colour, "opacity": 0.45}},
+            {"name": name, "type": "scatter", "data": [path[-1]], "symbolSize": 16, "symbol": cluster_symbol(q),
+             "silent": True, "itemStyle": {"color": colour, "borderColor": colours.ink, "borderWidth": 1.5}},
+        ]  # fmt: skip
+        if drawn.truth is not None:
+            series.append(
+                {"name": name, "type": "scatter", "data": [drawn.truth[q].tolist()], "symbolSize": 20, "silent": True,
+                 "symbol": "path://M-1,-8h2v7h7v2h-7v7h-2v-7h-7v-2h7z",
+                 "itemStyle": {"color": colour, "borderColor": colours.surface, "borderWidth": 0.5}}
+            )  # fmt: skip
+    options["series"] = series
+    return options
+
+
+def _round_up(value: float) -> float:
+    """Return the next number with one figure that halves well.
+
+    >>> _round_up(0.55), _round_up(3.2)
+    (0.6, 4.0)
+    """
+    unit = 10.0 ** math.floor(math.log10(value)) if value > 0 else 1.0
+    steps = next((step for step in (1, 2, 4, 6, 8, 10) if step * unit >= value), 10)
+    return float(f"{steps * unit:.3g}")

@@ -7,15 +7,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, get_args
 
+from pgfl.algorithms.algorithms import ALGORITHMS
+from pgfl.algorithms.client_rules import CLIENT_RULES
 from pgfl.config import Config
-from pgfl.config.schema import (
-    TRAINED_BY_GRADIENT,
-    AlgorithmKind,
-    Decay,
-    GraphSettings,
-    SyntheticData,
-)
-from pgfl.core.algorithms import ClientKind
+from pgfl.config.schema import TRAINED_BY_GRADIENT, Decay
+from pgfl.federation.graphs import GRAPHS
+from pgfl.objectives import OBJECTIVES
 from pgfl.privacy.trust import Level
 from pgfl.studio.play_state import PlayState
 
@@ -39,21 +36,21 @@ class Slider:
     whole: bool = False
 
     def limits(self, config: Config) -> tuple[float, float]:
-        """The ends of the slider."""
+        """Return the ends of the slider."""
         high = float(_clients(config)) if self.name == "participants" else self.high
         return self.low, high
 
     def position(self, value: float) -> float:
-        """Where the slider stands for a value."""
+        """Return where the slider stands for a value."""
         return math.log10(max(value, 1e-12)) if self.log else value
 
     def value(self, position: float) -> float:
-        """The value at a position, rounded to three figures where the slider is logarithmic."""
+        """Return the value at a position, rounded to three figures where the slider is logarithmic."""
         value = float(f"{10.0**position:.3g}") if self.log else float(f"{position:.6g}")
         return round(value) if self.whole else value
 
     def shown(self, value: float) -> str:
-        """The value as text."""
+        """Return the value as text."""
         return f"{value:.6g}"
 
 
@@ -104,7 +101,7 @@ def _rho(config: Config) -> float | None:
 
 
 def _synthetic(key: str) -> Callable[[Config], float | None]:
-    return lambda config: float(getattr(config.data, key)) if isinstance(config.data, SyntheticData) else None
+    return lambda config: float(getattr(config.data, key)) if hasattr(config.data, key) else None
 
 
 def _number(value: float) -> float | int:
@@ -174,8 +171,8 @@ def _same(values: tuple[Any, ...]) -> Callable[[Config], dict[str, str]]:
 
 
 def _losses(config: Config) -> dict[str, str]:
-    kinds = ("ridge", "huber") if isinstance(config.data, SyntheticData) else ("logistic", "hinge")
-    return {kind: kind for kind in kinds}
+    task = OBJECTIVES[config.objective.kind].task
+    return {kind: kind for kind in OBJECTIVES.built_in if OBJECTIVES[kind].task == task}
 
 
 _WORDS = {
@@ -192,13 +189,13 @@ TRUST_WORDS = {
     "masked": "masked: the server sees only a sum",
 }
 CHOICES = (
-    Choice("algorithm", "algorithm", ("algorithm.kind",), _same(get_args(AlgorithmKind)),
+    Choice("algorithm", "algorithm", ("algorithm.kind",), _same(ALGORITHMS.built_in),
            lambda c: c.algorithm.kind, "algorithm.kind"),
-    Choice("client", "a client", ("algorithm.client",), _same(get_args(ClientKind)),
+    Choice("client", "a client", ("algorithm.client",), _same(CLIENT_RULES.built_in),
            lambda c: c.algorithm.client if _learns_from_clusters(c) else None, "algorithm.client"),
     Choice("objective", "loss", ("objective.kind",), _losses, lambda c: c.objective.kind, "objective.kind"),
     Choice("graph", "server graph", ("graph.kind",),
-           _same(tuple(k for k in get_args(GraphSettings.model_fields["kind"].annotation) if k != "edges")),
+           _same(GRAPHS.built_in),
            lambda c: c.graph.kind, "graph.kind"),
 )  # fmt: skip
 TRUST_CHOICE = Choice(
@@ -208,7 +205,7 @@ TRUST_CHOICE = Choice(
 
 
 def owner_of(sentence: str) -> str | None:
-    """The control that a sentence of the program is about, by the key that it names.
+    """Return the control that a sentence of the program is about, by the key that it names.
 
     >>> owner_of("`algorithm.rho` must be above 0; got -1.0.")
     'rho'

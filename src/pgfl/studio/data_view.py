@@ -8,14 +8,12 @@ from pathlib import Path
 from nicegui import background_tasks, events, run, ui
 from nicegui.client import Client
 
-from pgfl.data.table_facts import TableFacts
 from pgfl.errors import PgflError
-from pgfl.studio.columns_card import ColumnsCard
-from pgfl.studio.plan_card import PlanCard
+from pgfl.federation.survey import TableFacts
 from pgfl.studio.python_text import python_text
-from pgfl.studio.run_card import RunCard
+from pgfl.studio.run_card import PlanCard, RunCard
 from pgfl.studio.shell import Look, button, card, note, replace_address, show_text
-from pgfl.studio.table_form import TableForm, checked
+from pgfl.studio.table_form import ColumnsCard, TableForm, checked
 
 LARGEST = 2 * 2**30  # bytes
 
@@ -41,7 +39,7 @@ class DataView:
             note("One row per sample, csv or parquet. It is read on this machine, and nothing leaves it.")
             with ui.element("div").classes("tools"):
                 self.upload = ui.upload(
-                    label="drop a table, or choose one",
+                    label="Drop a CSV or Parquet file, or browse",
                     auto_upload=True,
                     max_file_size=LARGEST,
                     on_upload=self._dropped,
@@ -114,6 +112,9 @@ class DataView:
         wrong.text = ""
         replace_address(self.form.address())
         self.plan_button.set_visibility(bool(self.form.epsilon))
+        if self.facts.target is None:
+            wrong.text = "Choose the column to predict."
+            return
         try:
             draft = self.form.draft(self.facts)
         except PgflError as error:
@@ -121,12 +122,14 @@ class DataView:
             return
         self.text.value = draft.text
         if draft.unstated:
-            wrong.text = f"Privacy needs public facts about {', '.join(draft.unstated)}: declare them above."
+            wrong.text = (
+                f'Privacy needs public facts about {", ".join(draft.unstated)}: fill in the "declared" column below.'
+            )
 
     # what is done with it ---------------------------------------------------------------------------------------------
 
     def _written(self) -> Path | None:
-        """The config as a file, if it is one."""
+        """Return the config as a file, if it is one."""
         self.config_wrong.text = ""
         try:
             checked(str(self.text.value))

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Literal
 from pgfl.errors import PgflError
 
 if TYPE_CHECKING:
-    from pgfl.deploy.local import LocalNetwork
+    from pgfl.network.local import LocalNetwork
+
 
 BETWEEN_LOOKS = 0.5  # seconds
 ROUNDS = 300
@@ -99,7 +100,7 @@ class DemoNetwork:
     def _run(self) -> None:
         folder = Path(tempfile.mkdtemp(prefix="pgfl-studio-network-"))
         try:
-            from pgfl.demo.scenario import START_SECONDS, Scenario
+            from pgfl.demo import START_SECONDS, Scenario
 
             network = Scenario(self.sites, self.clients, ROUNDS, epsilon=EPSILON).network(folder)
             timing = {"start": START_SECONDS, "answers": ANSWERS, "exchange": START_SECONDS, "pace": PACE}
@@ -130,8 +131,8 @@ class DemoNetwork:
 
 
 def look_at(network: LocalNetwork) -> NetworkNow:
-    """What the files of the sites and clients say now."""
-    from pgfl.demo.local_demo import ledger_summary, progress
+    """Return what the files of the sites and clients say now."""
+    from pgfl.demo import ledger_summary, progress
 
     federation = network.federation
     sites = []

@@ -9,12 +9,11 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-from pgfl.core.algorithms import PGFL
-from pgfl.core.schedules import Decaying
-from pgfl.data.mnist import SECTION_V_B
-from pgfl.objectives import Huber
-from pgfl.paper.conditions import DECREASING, DIFFERENT, GUARANTEED, KINDS, TAU, Kind, digits, everyone
-from pgfl.paper.experiments import DigitData, RegressionData, Trial
+from pgfl.algorithms.algorithms import PGFL
+from pgfl.algorithms.schedules import Decaying
+from pgfl.federation.mnist import SECTION_V_B
+from pgfl.lab.paper.conditions import DECREASING, DIFFERENT, GUARANTEED, KINDS, TAU, Kind, digits, everyone
+from pgfl.lab.paper.experiments import DigitData, RegressionData, Trial
 
 CLAIMS = "claims.json"
 STRONG_NOISE = 0.003
@@ -32,7 +31,7 @@ class Figure:
     claims: tuple[ClaimShown, ...]
 
     def settings(self) -> dict[str, Any]:
-        """The trial as an unchecked config; FedAvg's steps stand beside it for the comparison."""
+        """Return the trial as an unchecked config; FedAvg's steps stand beside it for the comparison."""
         return settings_of_trial(self.trial, self.fedavg)
 
 
@@ -52,7 +51,7 @@ class ClaimShown:
 
 @cache
 def figures() -> dict[str, Figure]:
-    """All figures by name, in the order of the paper; those with noise as printed and with a guarantee."""
+    """Return all figures by name, in the order of the paper; those with noise as printed and with a guarantee."""
     found: dict[str, Figure] = {}
     ridge = asdict(KINDS[0].fedavg)
     found["fig1"] = _figure("fig1", "Fig. 1 · all clients, no privacy", everyone(_pgfl(KINDS[0], TAU)), ridge)
@@ -66,7 +65,7 @@ def figures() -> dict[str, Figure]:
         }
         for name, (title, trial) in own.items():
             key = name if kind is KINDS[0] else f"{name}-{kind.name}"
-            suffix = ", guaranteed" if kind is GUARANTEED else ", as printed"
+            suffix = ", noise with a proven guarantee" if kind is GUARANTEED else ", paper's noise (no guarantee)"
             found[key] = _figure(name, title + suffix, trial, asdict(kind.fedavg), kind.name)
     shown = {
         "fig7": ("Fig. 7 · digits in pairs", "pairs"),
@@ -75,7 +74,7 @@ def figures() -> dict[str, Figure]:
     }
     for name, (title, tasks) in shown.items():
         trial = digits(tasks, TAU, None, phi0=STRONG_NOISE, record_every=RECORD_DIGITS)
-        found[name] = _figure(name, title, trial, {"step": 1.0, "local_steps": 1}, "strong")
+        found[name] = _figure(name, title, trial, {"step_size": 1.0, "local_steps": 1}, "strong")
     return dict(sorted(found.items()))
 
 
@@ -85,12 +84,12 @@ def _pgfl(kind: Kind, tau: float) -> PGFL:
 
 def _figure(item: str, title: str, trial: Trial, fedavg: Mapping[str, Any], ending: str | None = None) -> Figure:
     chosen = tuple(claim for key, claim in claims(item) if ending is None or key.endswith(ending))
-    steps = {key: fedavg[key] for key in ("step", "local_steps")}
+    steps = {key: fedavg[key] for key in ("step_size", "local_steps")}
     return Figure(title, trial, steps, chosen)
 
 
 def claims(item: str) -> list[tuple[str, ClaimShown]]:
-    """The claims of an item with their keys, as `pgfl reproduce all` judged them."""
+    """Return the claims of an item with their keys, as `pgfl reproduce all` judged them."""
     names = ClaimShown.__dataclass_fields__
     return [(row["key"], ClaimShown(**{name: row[name] for name in names})) for row in _judged() if row["item"] == item]
 
@@ -102,13 +101,12 @@ def _judged() -> list[dict[str, Any]]:
 
 
 def settings_of_trial(trial: Trial, fedavg: Mapping[str, Any]) -> dict[str, Any]:
-    """An experiment of the reproduction as an unchecked config.
+    """Return an experiment of the reproduction as an unchecked config.
 
     >>> settings_of_trial(figures()["fig2"].trial, {})["algorithm"]["participants"]
     3
     """
     algorithm = trial.algorithm
-    assert isinstance(algorithm, PGFL)
     tau = algorithm.tau
     stated = {"start": tau.start, "decay": tau.decay} if isinstance(tau, Decaying) else tau
     privacy = {} if trial.privacy is None else {"enabled": True, **_stated(asdict(trial.privacy))}
@@ -134,9 +132,8 @@ def _data(data: RegressionData | DigitData) -> dict[str, Any]:
 
 
 def _objective(trial: Trial) -> dict[str, Any]:
-    objective: Any = trial.objective
-    own = {"kind": objective.kind, "lam": objective.lam}
-    return own | ({"kappa": objective.kappa} if isinstance(objective, Huber) else {})
+    objective = trial.objective
+    return {"kind": objective.kind, "lam": objective.lam, **objective.own_settings()}
 
 
 def _stated(values: Mapping[str, Any]) -> dict[str, Any]:

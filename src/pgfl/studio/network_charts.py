@@ -6,11 +6,10 @@ import html
 
 import numpy as np
 
-from pgfl.drawing.network_layout import DrawnNetwork
-from pgfl.studio.charts import Options, frame
+from pgfl.drawing.networks import DrawnNetwork
+from pgfl.studio.charts import VERMILION, Options, Theme, cluster_colour, cluster_symbol, frame
 from pgfl.studio.demo_network import NetworkNow
-from pgfl.studio.palette import VERMILION, Theme, cluster_colour, cluster_symbol
-from pgfl.studio.played import Network, ServerDetail
+from pgfl.studio.workers import Network, ServerDetail
 
 
 def network(drawn: Network, colours: Theme, chosen: str | None = None) -> Options:

@@ -55,7 +55,7 @@ class NetworkView:
                     ui.number(label=label, value=value, min=1, max=MOST, precision=0)
                     .props("dense outlined")
                     .style("width: 120px")
-                    for label, value in (("sites", self.demo.sites), ("clients of each", self.demo.clients))
+                    for label, value in (("sites", self.demo.sites), ("clients per site", self.demo.clients))
                 ]
                 self.start = ui.button("Start", icon="play_arrow", on_click=self._start).props("no-caps unelevated")
                 self.stop = ui.button("Stop", icon="stop", on_click=self._stop).props("no-caps outline")
@@ -77,15 +77,15 @@ class NetworkView:
         show_text("command", f"pgfl network demo --sites {sites} --clients {clients} --rounds {self.demo.now.rounds}")
 
     def _site_card(self) -> None:
-        with card("A site of yours", "wide") as head:
+        with card("Monitor a site", "wide") as head:
             with head:
                 button("site.toml", "content_copy", self._copy_settings).tooltip("Copy the site's settings")
             note(
-                "The live state of a site on this machine, as `pgfl site status` gives it. The ε left is known of the "
-                "clients that tell their budget."
+                "The live state of a site on this machine, as `pgfl site status` prints it. Remaining ε is shown for "
+                "clients that share it."
             )
             with ui.element("div").classes("tools"):
-                self.home = ui.input(label="the site's folder", value=self.site).props("dense outlined")
+                self.home = ui.input(label="Site folder", value=self.site).props("dense outlined")
                 self.home.style("width: 420px").on("keydown.enter", self._watch_site)
                 button("Watch", "visibility", self._watch_site)
             self.site_wrong = ui.label().classes("wrong").props('role="alert"')
@@ -119,7 +119,7 @@ class NetworkView:
 
     async def _show_site(self) -> None:
         try:
-            from pgfl.deploy.site.site_status import status_of
+            from pgfl.network.site.status import status_of
 
             found = await run.io_bound(status_of, Path(self.site).expanduser())
         except (PgflError, OSError) as error:
@@ -197,7 +197,7 @@ def _words(now: NetworkNow) -> str:
 
 
 def status_html(found: dict[str, Any]) -> str:
-    """A site's status as tables."""
+    """Return a site's status as tables."""
     last = found.get("last") or {}
     about: list[list[Any]] = [
         ["running", "yes" if found.get("running") else "no"],

@@ -13,11 +13,11 @@ from urllib.parse import urlencode
 import tomli_w
 
 from pgfl.config import Config, parse
-from pgfl.config.reading import change, presets, settings_of
-from pgfl.config.schema import TRAINED_BY_GRADIENT, AlgorithmSettings, SyntheticData
-from pgfl.did_you_mean import nearest
+from pgfl.config.files import apply_override, presets, read_settings
+from pgfl.config.schema import TRAINED_BY_GRADIENT, AlgorithmSettings
 from pgfl.errors import ConfigError
 from pgfl.studio.figure_presets import Figure, figures
+from pgfl.suggestions import nearest
 
 FIRST = "fig1"
 TOO_LARGE = ("million-clients",)
@@ -42,7 +42,7 @@ class PlayState:
 
     @classmethod
     def of_query(cls, preset: str | None, changes: Iterable[str]) -> PlayState:
-        """The state that an address names; a preset that does not exist is an error."""
+        """Return the state that an address names; a preset that does not exist is an error."""
         name = preset or FIRST
         if name not in choices():
             raise ConfigError(f"There is no preset {name!r}{nearest(name, choices())}; choose one of the list.")
@@ -50,11 +50,11 @@ class PlayState:
         return cls(name, tuple((key.strip(), value.strip()) for key, _, value in pairs))
 
     def query(self) -> str:
-        """The part of an address that names this state."""
+        """Return the part of an address that names this state."""
         return urlencode([("preset", self.preset), *(("set", f"{key}={value}") for key, value in self.changes)])
 
     def address(self, path: str = "/") -> str:
-        """The address of this state."""
+        """Return the address of this state."""
         return f"{path}?{self.query()}"
 
     def changed(self, key: str, value: object) -> PlayState:
@@ -70,10 +70,10 @@ class PlayState:
         )
 
     def config(self) -> Config:
-        """The config; what is wrong with it is a ConfigError."""
+        """Return the config; what is wrong with it is a ConfigError."""
         settings = copy.deepcopy(dict(base_settings(self.preset)))
         for key, value in self.changes:
-            change(settings, f"{key}={value}")
+            apply_override(settings, f"{key}={value}")
         settings["name"] = self.preset
         privacy = settings.get("privacy")
         if isinstance(privacy, dict) and any(key == "privacy.epsilon" for key, _ in self.changes):
@@ -89,8 +89,8 @@ class PlayState:
         if config.privacy.enabled and config.privacy.guarantee == "required":
             return state
         state = state.changed("privacy.guarantee", "required")
-        if isinstance(config.data, SyntheticData):
-            length = round(math.sqrt(config.data.dimension), 6)
+        if (dimension := getattr(config.data, "dimension", None)) is not None:
+            length = round(math.sqrt(dimension), 6)
             state = state.changed("data.x_norm", length).changed("privacy.x_norm", length)
         else:
             state = state.changed("privacy.x_norm", 1.0)
@@ -106,7 +106,7 @@ class PlayState:
 
 @cache
 def choices() -> dict[str, str]:
-    """Every preset that can be played, with its title."""
+    """Return every preset that can be played, with its title."""
     own = {name: name for name in presets() if _is_playable(name)}
     return {name: figure.title for name, figure in figures().items()} | own
 
@@ -116,42 +116,42 @@ def _is_playable(name: str) -> bool:
 
 
 def figure_of(preset: str) -> Figure | None:
-    """The figure of the paper that a preset plays."""
+    """Return the figure of the paper that a preset plays."""
     return figures().get(preset)
 
 
 @cache
 def base_settings(preset: str) -> Mapping[str, Any]:
-    """What a preset states, with one run and only the metric that is drawn."""
+    """Return what a preset states, with one run and only the metric that is drawn."""
     figure = figures().get(preset)
-    settings = figure.settings() if figure else settings_of(preset)[0]
+    settings = figure.settings() if figure else read_settings(preset)[0]
     kind = settings.get("data", {}).get("kind", "synthetic-regression")
     return {**settings, "runs": 1, "metrics": [METRICS[kind]]}
 
 
 def preview_of(config: Config) -> Config:
-    """The first rounds only, for a picture while a slider moves."""
+    """Return the first rounds only, for a picture while a slider moves."""
     rounds = max(min(PREVIEW_ROUNDS, config.rounds), config.rounds // PREVIEW_SHARE)
     every = max(config.record_every, min(rounds, rounds // 20))
     return config.model_copy(update={"rounds": rounds, "record_every": max(1, every)})
 
 
-def beside(config: Config) -> dict[str, Config]:
-    """What is drawn beside the curve: FedAvg, and the same training without communication between servers."""
+def comparison_configs(config: Config) -> dict[str, Config]:
+    """Return the configs of the curves to compare with: FedAvg, and the same training with isolated servers."""
     found: dict[str, Config] = {}
     if config.algorithm.kind != TRAINED_BY_GRADIENT:
         own = config.algorithm
-        steps = {"participants": own.participants, "step": own.step, "local_steps": own.local_steps}
+        steps = {"participants": own.participants, "step_size": own.step_size, "local_steps": own.local_steps}
         fedavg = AlgorithmSettings.model_validate({"kind": TRAINED_BY_GRADIENT, **steps})  # the same for every τ and ρ
         found["FedAvg"] = config.model_copy(update={"algorithm": fedavg})
     if config.graph.kind != "none":
         alone = config.graph.model_copy(update={"kind": "none"})
-        found["no inter-server"] = config.model_copy(update={"graph": alone})
+        found["servers isolated"] = config.model_copy(update={"graph": alone})
     return found
 
 
 def toml_value(value: object) -> str:
-    """A value as TOML spells it.
+    """Return a value as TOML spells it.
 
     >>> toml_value({"start": 0.4, "decay": 0.98}), toml_value("all"), toml_value(True)
     ('{ start = 0.4, decay = 0.98 }', '"all"', 'true')

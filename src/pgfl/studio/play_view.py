@@ -11,20 +11,15 @@ from nicegui.client import Client
 
 from pgfl.config import Config, to_toml
 from pgfl.errors import PgflError
-from pgfl.studio import epsilon_sweep
+from pgfl.studio import workers as epsilon_sweep
+from pgfl.studio.charts import tasks
 from pgfl.studio.control_panel import ChoiceField, SliderField
 from pgfl.studio.controls import CHOICES, EPSILON, SLIDERS, TRUST_CHOICE, Choice, Slider, choose, owner_of
-from pgfl.studio.curve_card import CurveCard
-from pgfl.studio.network_card import NetworkCard
-from pgfl.studio.paper_cards import ClaimsCard, DigitsCard
-from pgfl.studio.pictures import tasks
-from pgfl.studio.plane_card import PlaneCard
-from pgfl.studio.play_state import PlayState, beside, choices, figure_of, preview_of
-from pgfl.studio.played import Played
-from pgfl.studio.privacy_cards import PrivacyCards
+from pgfl.studio.play_cards import ClaimsCard, CurveCard, DigitsCard, NetworkCard, PlaneCard, PrivacyCards
+from pgfl.studio.play_state import PlayState, choices, comparison_configs, figure_of, preview_of
 from pgfl.studio.python_text import python_text
 from pgfl.studio.shell import Look, button, replace_address, show_text
-from pgfl.studio.workers import NewestOnly, Workers
+from pgfl.studio.workers import NewestOnly, Played, Workers
 
 USUAL_EPSILON = 8.0
 REMEMBERED = 64
@@ -192,14 +187,14 @@ class PlayView:
             epsilon.stand_at(float(f"{now.epsilon:.3g}"), config)
 
     async def _compare(self, number: int, config: Config) -> None:
-        """FedAvg and no inter-server beside the curve, then the error at other ε, as they come."""
-        wanted, now = beside(config), self.curves.now
-        self.curves.beside = {name: played for name, played in self.curves.beside.items() if name in wanted}
+        """Compute the comparison curves, then the error at other ε, and show each when it is ready."""
+        wanted, now = comparison_configs(config), self.curves.now
+        self.curves.comparisons = {name: played for name, played in self.curves.comparisons.items() if name in wanted}
 
         async def one(name: str, other: Config) -> None:
             played = await self._play(number, other, details=False)
             if played is not None and number == self.workers.current(self.page):
-                self.curves.beside[name] = played
+                self.curves.comparisons[name] = played
                 with self.client:
                     self._draw_curve()
 
@@ -219,7 +214,7 @@ class PlayView:
             await asyncio.gather(*(at(other) for other in epsilon_sweep.levels(config)))
 
     async def _play(self, number: int, config: Config, *, details: bool) -> Played | None:
-        """A training, remembered by everything that it depends on; what goes wrong is shown."""
+        """Return a training, remembered by everything that it depends on; what goes wrong is shown."""
         key = f"{details}\n{to_toml(config)}"
         if key in self._known:
             self._known.move_to_end(key)

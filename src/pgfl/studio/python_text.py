@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import MISSING, fields
-from typing import Any
+from typing import Any, cast
 
+from pgfl.algorithms.algorithms import ALGORITHMS
 from pgfl.config import Config
-from pgfl.config.schema import Decay, MnistData, TableData
-from pgfl.core.algorithms import KINDS
-from pgfl.core.declarations import Column
+from pgfl.config.schema import Decay
+from pgfl.config.table_data import TableData
+from pgfl.federation.declarations import Column
+from pgfl.objectives import OBJECTIVES
 from pgfl.privacy.request import Privacy
 
 WIDTH = 100
-OBJECTIVES = {"ridge": "Ridge", "huber": "Huber", "logistic": "Logistic", "hinge": "Hinge", "softmax": "Softmax"}
 
 
 def python_text(config: Config) -> str:
-    """The program; tests run it and compare."""
+    """Return the program; tests run it and compare."""
     names = {"train"}
     parts = [
         f"federation = {_federation(config, names)}",
@@ -33,7 +34,7 @@ def python_text(config: Config) -> str:
     plain = {"seed": (config.seed, 0), "runs": (config.runs, 1), "record_every": (config.record_every, 1)}
     arguments += [f"{key}={value!r}" for key, (value, default) in plain.items() if value != default]
     arguments.append(f"metrics={list(config.metrics)!r}")
-    if isinstance(config.data, TableData) and config.stop is not None:
+    if config.data.own_records and config.stop is not None:
         arguments.append(f"stop={config.stop!r}")
     parts.append(f"result = {_call('train', arguments)}")
     shown = _outcome(config)
@@ -42,10 +43,10 @@ def python_text(config: Config) -> str:
 
 
 def _outcome(config: Config) -> str:
-    """What the program prints: of a table, the measures on held-out rows; else the metric that is drawn."""
-    if isinstance(config.data, TableData):
+    """Return what the program prints: of a table, the measures on held-out rows; else the metric that is drawn."""
+    if config.data.own_records:
         held_out = "{one.name: one.whole.value for one in result.measures}"
-        return held_out if config.data.test is not None else "result.verdict.sentence"
+        return held_out if getattr(config.data, "test", None) is not None else "result.verdict.sentence"
     return f'result.curve("{config.metrics[0]}")[:, -1]' if config.metrics else "result.verdict.sentence"
 
 
@@ -56,24 +57,23 @@ def _federation(config: Config, names: set[str]) -> str:
     if graph.kind == "random":
         shared["average_degree"] = graph.average_degree
     shared["seed"] = config.seed
-    if isinstance(data, TableData):
-        names.add("read_federation")
+    names.add(data.maker.partition(".")[0])
+    if data.own_records:
+        table = cast("TableData", data)
         own = {key: getattr(data, key) for key in ("target", "client", "server", "cluster", "features", "test")}
         own = {key: value for key, value in own.items() if value is not None}
-        own |= {"ignore": list(data.ignore)} if data.ignore else {}
-        own |= {"intercept": True} if data.intercept else {}
+        own |= {"ignore": list(table.ignore)} if table.ignore else {}
+        own |= {"intercept": True} if table.intercept else {}
         written = _keywords(own | shared)
-        if data.columns:
+        if table.columns:
             names.add("Column")
-            columns = ", ".join(f"{name!r}: {_column(column)}" for name, column in data.columns.items())
+            columns = ", ".join(f"{name!r}: {_column(column)}" for name, column in table.columns.items())
             written.append(f"columns={{{columns}}}")
-        return _call("read_federation", [repr(data.clients), *written])
-    maker = "mnist_federation" if isinstance(data, MnistData) else "synthetic_regression"
-    names.add(maker)
+        return _call(data.maker, [repr(table.table), *written])
     own = {key: value for key, value in data.model_dump(exclude={"kind"}).items() if value is not None}
     if config.runs == 1:
-        return _call(maker, _keywords(own | shared))
-    return "lambda run: " + _call(maker, [*_keywords(own | shared), "run=run"])
+        return _call(data.maker, _keywords(own | shared))
+    return "lambda run: " + _call(data.maker, [*_keywords(own | shared), "run=run"])
 
 
 def _column(column: Column) -> str:
@@ -82,7 +82,7 @@ def _column(column: Column) -> str:
 
 def _algorithm(config: Config, names: set[str]) -> str:
     settings = config.algorithm
-    kind = KINDS[settings.kind]
+    kind = ALGORITHMS[settings.kind]
     names.add(kind.__name__)
     own: dict[str, Any] = {}
     for one in fields(kind):  # type: ignore[arg-type]
@@ -96,13 +96,10 @@ def _algorithm(config: Config, names: set[str]) -> str:
 
 def _objective(config: Config, names: set[str]) -> str:
     def one(settings: Any) -> str:
-        name = OBJECTIVES[settings.kind]
+        name = OBJECTIVES[settings.kind].__name__
         names.add(name)
-        own: dict[str, Any] = {"lam": settings.lam}
-        if settings.kind == "huber":
-            own["kappa"] = settings.kappa
-        if settings.kind == "softmax" and settings.classes is not None:
-            own["classes"] = settings.classes
+        stated = {key: value for key, value in settings.own_keys.items() if value is not None}
+        own: dict[str, Any] = {"lam": settings.lam, **stated}
         return f"{name}({', '.join(_keywords(own))})"
 
     if not config.objective.clusters:
@@ -132,6 +129,6 @@ def _keywords(values: Mapping[str, Any]) -> list[str]:
 
 
 def _call(name: str, arguments: list[str]) -> str:
-    """A call on one line, or one line per argument where that is too long."""
+    """Return a call on one line, or one line per argument where that is too long."""
     line = f"{name}({', '.join(arguments)})"
     return line if len(line) <= WIDTH else f"{name}(\n    " + ",\n    ".join(arguments) + ",\n)"

@@ -1,8 +1,14 @@
-"""A run of the Your data view: started, watched, stopped, and what it leaves."""
+"""Plan and run cards of the Your data view, and the commands behind them."""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import json
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,10 +21,132 @@ from pgfl.results.folder import fresh_folder
 from pgfl.results.report.figures import LABELS, figure
 from pgfl.results.result import Result
 from pgfl.studio import charts
-from pgfl.studio.commands import STOPPED, Command, Ended
-from pgfl.studio.run_folders import entry, history_of
-from pgfl.studio.runs_view import PREFERRED
+from pgfl.studio.runs_view import PREFERRED, entry, history_of
 from pgfl.studio.shell import Look, button, card, chart, note, redraw, save_button, table_html
+
+COMMAND = "from pgfl.cli import main; main()"
+STOPPED = 130
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a command ended."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def sentence(self) -> str:
+        """What was wrong, as the command said it."""
+        lines = [line.removeprefix("pgfl: ") for line in self.err.strip().splitlines() if line.strip()]
+        return lines[-1] if lines else f"The command ended with code {self.code}."
+
+
+class Command:
+    """A `pgfl` command that is going on; it can be stopped as Ctrl-C does."""
+
+    def __init__(self, arguments: Sequence[str], folder: Path) -> None:
+        self.arguments, self._folder = list(arguments), folder
+        self._process: asyncio.subprocess.Process | None = None
+
+    @property
+    def running(self) -> bool:
+        """Whether it has been started and has not ended."""
+        return self._process is not None and self._process.returncode is None
+
+    async def finished(self) -> Ended:
+        """Start it, and wait until it has ended."""
+        self._process = await asyncio.create_subprocess_exec(
+            sys.executable, "-P", "-c", COMMAND, *self.arguments, cwd=self._folder,
+            stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+        )  # fmt: skip
+        try:
+            out, err = await self._process.communicate()
+        finally:
+            self.kill()
+        return Ended(self._process.returncode or 0, out.decode(errors="replace"), err.decode(errors="replace"))
+
+    def stop(self) -> None:
+        """Interrupt it; a run keeps a checkpoint to go on from."""
+        self._signal(signal.SIGINT)
+
+    def kill(self) -> None:
+        """End it at once."""
+        self._signal(signal.SIGKILL)
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self._process is not None and self._process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.send_signal(number)
+
+
+class PlanCard:
+    """What a private training will achieve, foretold before anything is spent; its settings can be taken over."""
+
+    def __init__(self, look: Look, client: Client, workspace: Path, use: Callable[[str], None]) -> None:
+        self.look, self.client, self.workspace = look, client, workspace
+        self.command: Command | None = None
+        self.planned: Path | None = None
+        self._found: dict[str, Any] | None = None
+        self._use = use
+        with ui.element("div") as self.box, card("Plan") as head:
+            self.line = ui.label().classes("verdict")
+            self.chart = chart({"series": []}, "Predicted error against ε", small=True).props('data-chart="plan"')
+            save_button(head, self.chart, "plan", look)
+            self.helps = ui.html("", sanitize=False)
+            with ui.element("div").classes("tools"):
+                self.take = button("Use these settings", "check", self._taken)
+                self.stop = button("Stop", "stop", lambda: self.command.kill() if self.command else None)
+        self.box.set_visibility(False)
+        look.on_change(self._draw)
+
+    def start(self, config: Path) -> None:
+        """Plan a config, in a process of its own."""
+        background_tasks.create(self._carry_out(config))
+
+    async def _carry_out(self, config: Path) -> None:
+        self.planned = self._found = None
+        out = config.with_name("planned.toml")
+        out.unlink(missing_ok=True)
+        self.command = Command(["plan", str(config.resolve()), "--json", "--out", str(out.resolve())], self.workspace)
+        with self.client:
+            self.box.set_visibility(True)
+            self.take.set_visibility(False)
+            self.stop.set_visibility(True)
+            self.line.text, self.helps.content = "trying settings on made-up data of the same shape …", ""
+            redraw(self.chart, {"series": []})
+        ended = await self.command.finished()
+        with self.client:
+            self.stop.set_visibility(False)
+            if ended.code:
+                self.line.text = "stopped" if ended.code < 0 else ended.sentence
+                return
+            self._found, self.planned = json.loads(ended.out), out
+            self.take.set_visibility(True)
+            self._draw()
+
+    def _draw(self) -> None:
+        found = self._found
+        if found is None:
+            return
+        self.line.text = found["verdict"]
+        measure = "NMSD [dB]" if found["unit"] == "dB" else "accuracy [%]"
+        points = sorted((float(level), value) for level, value in found["by_epsilon"].items())
+        levels, errors = [x for x, _ in points], [y for _, y in points]
+        clean, colours = [found["without_privacy"]] * len(points), self.look.colours
+        drawn = [
+            charts.Line("predicted", levels, errors, colours.main, 2.4),
+            charts.Line("without privacy", levels, clean, colours.green, 1.6, "dashed"),
+        ]
+        redraw(self.chart, charts.lines(drawn, colours, "ε", measure, log_x=True))
+        rows = [[name, f"{gain:+.1f} {found['unit']}"] for name, gain in found["helps"].items()]
+        self.helps.content = table_html(["what would help", "gain"], rows, frozenset({1}))
+
+    def _taken(self) -> None:
+        if self.planned is not None:
+            self._use(self.planned.read_text("utf-8"))
+
 
 BETWEEN_LOOKS = 0.4  # seconds
 MOST_COEFFICIENTS = 200
@@ -209,7 +337,7 @@ def measures_html(result: Result) -> str:
 
 
 def coefficients_html(result: Result) -> str:
-    """One row per feature, one column per cluster; of a softmax model one column per cluster and class."""
+    """Return one row per feature, one column per cluster; of a softmax model one column per cluster and class."""
     classes = result.classes or 1
     names = list(result.feature_names or [f"x{place}" for place in range(result.features)])
     if result.intercept and len(names) < result.features:
@@ -225,7 +353,7 @@ def coefficients_html(result: Result) -> str:
 
 
 def predictions_html(path: Path) -> str:
-    """The first predicted rows."""
+    """Return the first predicted rows."""
     import polars as pl
 
     frame = pl.read_csv(path, n_rows=MOST_PREDICTIONS, infer_schema=False)
@@ -235,7 +363,7 @@ def predictions_html(path: Path) -> str:
 
 
 def _short(text: str) -> str:
-    """A number with six figures; anything else as it is."""
+    """Return a number with six figures; anything else as it is."""
     try:
         return f"{float(text):.6g}"
     except ValueError:

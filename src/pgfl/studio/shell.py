@@ -13,7 +13,7 @@ from nicegui import json as page_json
 from nicegui import ui
 from nicegui.client import Client
 
-from pgfl.studio.palette import BLUE, Theme, theme
+from pgfl.studio.charts import BLUE, Theme, theme
 
 VIEWS = {"/": "Play", "/data": "Your data", "/runs": "Runs", "/network": "Network"}
 DARK_COOKIE = "pgfl-studio-dark"
@@ -89,17 +89,17 @@ def card(title: str, classes: str = "") -> Iterator[ui.element]:
 
 
 def button(text: str, icon: str, act: Callable[[], Any], **look: Any) -> ui.button:
-    """A small flat button."""
+    """Return a small flat button."""
     return ui.button(text, icon=icon, on_click=act, **look).props("flat dense no-caps size=sm")
 
 
 def note(text: str) -> ui.label:
-    """A line of smaller text."""
+    """Return a line of smaller text."""
     return ui.label(text).classes("note")
 
 
 def chart(options: dict[str, Any], about: str, *, small: bool = False) -> ui.echart:
-    """A picture, with a text for those who do not see it."""
+    """Return a picture, with a text for those who do not see it."""
     drawn = ui.echart(options).classes("chart small" if small else "chart")
     return drawn.props(f'role="img" aria-label="{html.escape(about)}"')
 
@@ -179,12 +179,12 @@ def replace_address(address: str) -> None:
 
 
 def table(header: list[str], rows: list[list[Any]], numbers: frozenset[int] = frozenset()) -> ui.html:
-    """A plain table; every cell is text."""
+    """Return a plain table; every cell is text."""
     return ui.html(table_html(header, rows, numbers), sanitize=False)
 
 
 def table_html(header: list[str], rows: list[list[Any]], numbers: frozenset[int] = frozenset()) -> str:
-    """The same as HTML, every cell escaped; a pair is (text, class)."""
+    """Return the same as HTML, every cell escaped; a pair is (text, class)."""
 
     def cell(tag: str, place: int, value: Any) -> str:
         text, kind = value if isinstance(value, tuple) else (value, "")

@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from collections import Counter
 
-from pgfl.core.assured import Refusal
-from pgfl.deploy.wire import Kind
+from pgfl.algorithms.accuracy import Refusal
+from pgfl.network.protocol.wire import Kind
 from tests.privacy.two_worlds.frames import opened
 
 FEWEST = 20
@@ -32,7 +32,7 @@ REQUIRED = {
     "first frame malformed": r"end lost .*first frame",
     "stopped by the site": r"end stopped",
     "refused by the site": r"end refused",
-    "site hung up": r"end lost .*hung up",
+    "site disconnected": r"end lost .*peer disconnected",
     "changed training refused": r"exit NetworkError The site has changed the training",
     "changed training accepted": r"owner accepts a change",
     "release after an accepted change": r"released after a change",

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from pgfl.core.assured import Refusal
-from pgfl.deploy.wire import Kind
+from pgfl.algorithms.accuracy import Refusal
+from pgfl.network.protocol.wire import Kind
 from tests.privacy.two_worlds.frames import opened
 from tests.privacy.two_worlds.worlds import named_releases
 

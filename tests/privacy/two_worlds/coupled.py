@@ -15,7 +15,8 @@ from unittest import mock
 
 import numpy as np
 
-from pgfl.masking import preparation, primitives, rosters
+from pgfl.masking import preparation, primitives
+from pgfl.masking import terms as rosters
 from pgfl.privacy import lattice
 from pgfl.privacy.noise import SecureNoise
 

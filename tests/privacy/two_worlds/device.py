@@ -17,28 +17,30 @@ from unittest import mock
 
 import numpy as np
 
-from pgfl.config.schema import ObjectiveSettings
-from pgfl.core.assured import MOST_STEPS, Refusal, Terms
-from pgfl.core.roles import Client, RoundRequest
-from pgfl.deploy import identity, round_streams
-from pgfl.deploy.agreed_training import Training
-from pgfl.deploy.client import acceptance
-from pgfl.deploy.client.client import Participant
-from pgfl.deploy.client.client_samples import load_samples
-from pgfl.deploy.client.client_settings import load_client
-from pgfl.deploy.round_streams import Ended
+from pgfl.algorithms.accuracy import MOST_STEPS, Refusal, Terms
+from pgfl.algorithms.roles import Client, RoundRequest
+from pgfl.config.schema import objective_section
 from pgfl.errors import NetworkError
+from pgfl.network.agreement import Training
+from pgfl.network.client import accounts as acceptance
+from pgfl.network.client.client import Participant
+from pgfl.network.client.samples import load_samples
+from pgfl.network.client.settings import load_client
+from pgfl.network.protocol import identity
+from pgfl.network.protocol import streams as round_streams
+from pgfl.network.protocol.streams import Ended
 from pgfl.objectives import Bounds
 from pgfl.privacy import noise
 
-TOLERANCE_IS_SENT = "tolerance" in ObjectiveSettings.model_fields
+TOLERANCE_IS_SENT = "tolerance" in objective_section().model_fields
 LONGEST_LOCAL_STEPS = 200  # a client without a cap would work on more for minutes
 COUNTED = {  # branch → "module:Class.method", called once each time the branch is reached
-    "solve": "pgfl.core.assured:PrimalPromise.solve",
-    "fallback solve": "pgfl.core.assured:PrimalPromise.slow_but_sure",
+    "solve": "pgfl.algorithms.accuracy:PrimalPromise.solve",
+    "fallback solve": "pgfl.algorithms.accuracy:PrimalPromise.slow_but_sure",
 }
-COMPUTED = ("pgfl.core.roles:_OneClient.solve", "pgfl.core.roles:_OneClient.gradient")  # where data meets a request
-FAST = "pgfl.core.roles:_OneClient._fast"
+# where data meets a request
+COMPUTED = ("pgfl.algorithms.roles:_OneClient.solve", "pgfl.algorithms.roles:_OneClient.gradient")
+FAST = "pgfl.algorithms.roles:_OneClient._fast"
 NOT_COMPARED = {"data.csv", "ledger.db", "ledger.db-wal", "ledger.db-shm"}  # of the ledger, every row is compared
 
 

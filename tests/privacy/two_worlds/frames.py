@@ -8,7 +8,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from pgfl.deploy.wire import VERSION, Kind
+from pgfl.network.protocol.wire import VERSION, Kind
 
 _PREFIX = struct.Struct("<4sBBI")
 

@@ -13,19 +13,18 @@ from unittest import mock
 import numpy as np
 
 from pgfl import synthetic_regression
-from pgfl.core.roles import RoundRequest
-from pgfl.deploy import masked_messages as masked
-from pgfl.deploy import messages
-from pgfl.deploy.masked_updates import centre_of, update_bound
-from pgfl.deploy.messages import encode_request
-from pgfl.deploy.wire import decode, encode
+from pgfl.algorithms.roles import RoundRequest
 from pgfl.masking import primitives
-from pgfl.masking.masked_terms import RoundTerms, centre_digest
 from pgfl.masking.member import Member
 from pgfl.masking.preparation import Batch, Cohort
-from pgfl.masking.rosters import identity_signature
-from tests.deploy.masked_site import DIMENSION, LIMITS, SITE, TO_SITE, Device, training_of
+from pgfl.masking.terms import RoundTerms, centre_digest, identity_signature
+from pgfl.network.protocol import masked_messages as masked
+from pgfl.network.protocol import messages
+from pgfl.network.protocol.masked_messages import centre_of, update_bound
+from pgfl.network.protocol.messages import encode_request
+from pgfl.network.protocol.wire import decode, encode
 from tests.masking.masked_group import identity, names_of, roster_of
+from tests.network.masked_site import DIMENSION, LIMITS, SITE, TO_SITE, Device, training_of
 from tests.privacy.two_worlds.unmasking import Contribution, Knowledge
 
 CLIENTS, ROUNDS, VICTIM = 5, 4, "c01"

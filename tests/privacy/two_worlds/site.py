@@ -10,7 +10,7 @@ from collections import Counter
 
 import numpy as np
 
-from pgfl.deploy.wire import VERSION, Kind
+from pgfl.network.protocol.wire import VERSION, Kind
 from tests.privacy.two_worlds import device
 from tests.privacy.two_worlds.frames import challenge, frame, opened, refused, request, stop, welcome
 
@@ -144,7 +144,7 @@ class HostileSite:
         if action == "garbage":
             return self.garbage()
         if action in ("changed training", "hostile training"):
-            return self.insist(self.nearly(self.training) if action == "changed training" else self.any_training())
+            return self.require(self.nearly(self.training) if action == "changed training" else self.any_training())
         if action == "hostile welcome":
             return self.hostile_welcome()
         if action == "stop":
@@ -228,7 +228,7 @@ class HostileSite:
         releases = self.pick([0, answers, answers, answers]) if self.chance(0.98) else answers + 1 + 10**6
         return welcome(training, releases=releases)
 
-    def insist(self, training):
+    def require(self, training):
         """A welcome to another training, which is often kept to: the owner may accept it."""
         if self.chance(0.6):
             self.training = training
@@ -248,7 +248,7 @@ class HostileSite:
         if self.chance(0.8 if self.config.fine or self.config.unlucky else 0.4):
             least, most = (-0.7, 2.0) if self.config.fine else (-1.7, 0.5)
             algorithm["rho"] = self.config.smoothness * float(10.0 ** rng.uniform(least, most))
-        algorithm["step"] = 0.05 * self.positive(reach) / max(1.0, self.config.x_norm) ** 2
+        algorithm["step_size"] = 0.05 * self.positive(reach) / max(1.0, self.config.x_norm) ** 2
         algorithm["local_steps"] = int(
             rng.choice([1, 2, 5, 30, device.LONGEST_LOCAL_STEPS], p=[0.3, 0.3, 0.2, 0.15, 0.05])
         )
@@ -262,7 +262,7 @@ class HostileSite:
             algorithm["kind"] = "fedavg"
             self.aim_at_rounding(training)
             if self.chance(0.4):
-                algorithm |= {"kind": "pgfl", "client": "gradient", "rho": 1.0 / algorithm["step"]}
+                algorithm |= {"kind": "pgfl", "client": "gradient", "rho": 1.0 / algorithm["step_size"]}
         elif self.config.theme == "fallback":
             algorithm["kind"] = str(self.pick(["pgfl", "pgfl-exact", "pgfl-onestep"]))
         elif algorithm["kind"] == "fedavg" and self.config.objective != "ridge" and self.chance(0.3):
@@ -280,7 +280,7 @@ class HostileSite:
             lam = float(self.rng.uniform(0.6, 0.89)) * 1e308
             whole = self.config.smoothness + 2.0 * lam
             if (2.0 / whole) * whole > 2.0:
-                training["objective"]["lam"], training["algorithm"]["step"] = lam, 2.0 / whole
+                training["objective"]["lam"], training["algorithm"]["step_size"] = lam, 2.0 / whole
                 return
         raise AssertionError("no step length is rounded up")
 
@@ -295,11 +295,11 @@ class HostileSite:
         kind = self.pick(["tie", "tie", "small steps", "regulariser"])
         if kind == "regulariser":
             objective["lam"] = lam = float(10.0 ** self.rng.uniform(6, 10))
-            algorithm["step"] = float(self.rng.uniform(0.1, 0.9) / (self.config.x_norm**2 + lam))
+            algorithm["step_size"] = float(self.rng.uniform(0.1, 0.9) / (self.config.x_norm**2 + lam))
             return
         pull = self.config.x_norm * (1.0 if self.config.objective == "logistic" else 2.0 * kappa)
         objective["lam"] = 0.0
-        algorithm["step"] = float(np.spacing(self.size) * 10.0 ** self.rng.uniform(-1, 0.5) / pull)
+        algorithm["step_size"] = float(np.spacing(self.size) * 10.0 ** self.rng.uniform(-1, 0.5) / pull)
         signs = (
             np.ones(self.config.dimension) if self.chance(0.5) else self.rng.choice([-1.0, 1.0], self.config.dimension)
         )
@@ -307,7 +307,7 @@ class HostileSite:
         one, other = np.abs(self.config.gradients(kappa, self.tie))
         at = int(np.argmax(one != other))
         if kind == "tie" and one[at] + other[at] > 0:
-            algorithm["step"] = float(np.spacing(abs(self.tie[at])) / (one[at] + other[at]))
+            algorithm["step_size"] = float(np.spacing(abs(self.tie[at])) / (one[at] + other[at]))
             algorithm["local_steps"] = int(self.pick([1, 1, 2, 5]))
 
     def positive(self, reach):
@@ -316,7 +316,9 @@ class HostileSite:
     def nearly(self, training):
         """The same training but for one number."""
         changed = json.loads(json.dumps(training))
-        part, key = self.pick([("algorithm", "rho"), ("objective", "lam"), ("algorithm", "step"), (None, "rounds")])
+        part, key = self.pick(
+            [("algorithm", "rho"), ("objective", "lam"), ("algorithm", "step_size"), (None, "rounds")]
+        )
         if part is None:
             changed[key] += 1
         else:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 FAR = 1e20
-WIDE = {"local_steps": 10**6, **{key: [0.0, 1e308] for key in ("rho", "lam", "kappa", "step")}}
+WIDE = {"local_steps": 10**6, **{key: [0.0, 1e308] for key in ("rho", "lam", "kappa", "step_size")}}
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from pgfl.deploy.wire import Kind
+from pgfl.network.protocol.wire import Kind
 from tests.privacy.two_worlds import device
 from tests.privacy.two_worlds.frames import opened
 from tests.privacy.two_worlds.site import HostileSite

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pgfl.results.result import Result
 
+
 CURVES, PAGE = "curves.png", "report.html"
 
 
 def write(result: Result, folder: str | Path) -> None:
     """Put `curves.png` and `report.html` into a result folder."""
-    from pgfl.atomic_files import write_atomically, write_text
+    from pgfl.files import write_atomically, write_text
     from pgfl.results.report.curves import draw
     from pgfl.results.report.page import page
 

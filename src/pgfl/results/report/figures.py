@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from pgfl.core.measures import MEASURES
+from pgfl.metrics import MEASURES
 
 SPENDING = {
     "releases": "releases",
@@ -18,26 +18,35 @@ SPENDING = {
 }
 """The columns of the privacy table that are shown, and their labels."""
 
-LABELS = {
-    "nmsd": "NMSD",
-    "r2": "R²",
-    "mae": "MAE",
-    "rmse": "RMSE",
-    "accuracy": "accuracy",
-    "auc": "AUC",
-    "log_loss": "log loss",
-    "objective": "objective",
-}
+
+class _Labels(dict[str, str]):
+    def __missing__(self, name: str) -> str:
+        """What another package calls its metric."""
+        return (MEASURES[name].label if name in MEASURES else "") or name
+
+
+LABELS = _Labels(
+    {
+        "nmsd": "NMSD",
+        "r2": "R²",
+        "mae": "MAE",
+        "rmse": "RMSE",
+        "accuracy": "accuracy",
+        "auc": "AUC",
+        "log_loss": "log loss",
+        "objective": "objective",
+    }
+)
 """What a metric is called on the screen and on the page."""
 
 DECIMALS = ("r2", "auc", "log_loss")
 
-NOISE = {"seeded": "seeded, for simulations only", "secure": "secure: float-safe, from the system's randomness"}
+NOISE = {"seeded": "seeded, for simulations only", "secure": "cryptographically secure, floating-point safe"}
 """Where the noise of a run came from."""
 
 
 def figure(metric: str, value: float) -> str:
-    """A measured value in its usual unit.
+    """Return a measured value in its usual unit.
 
     >>> figure("nmsd", 0.01), figure("accuracy", 0.914), figure("r2", 0.5), figure("objective", 1.5)
     ('-20.00 dB', '91.4 %', '0.500', '1.5')
@@ -52,7 +61,7 @@ def figure(metric: str, value: float) -> str:
 
 
 def guarantee(promise: str) -> str:
-    """The guarantee as a sentence.
+    """Return the guarantee as a sentence.
 
     >>> guarantee("no guarantee: the gradient is unbounded"), guarantee("zCDP for one record")
     ('No guarantee: the gradient is unbounded.', 'Guarantee: zCDP for one record.')
@@ -62,18 +71,18 @@ def guarantee(promise: str) -> str:
 
 
 def short(value: float | None) -> str:
-    """A figure of the privacy table; None is what JSON cannot hold."""
+    """Return a figure of the privacy table; None is what JSON cannot hold."""
     return "∞" if value is None else f"{value:.4g}"
 
 
 def news(info: Mapping[str, Any]) -> str:
-    """The figures that a progress bar shows besides rounds.
+    """Return the figures that a progress bar shows besides rounds.
 
     >>> news({"nmsd": 0.1, "accuracy": 0.914, "epsilon": 0.25, "memory_gib": 2.31})
     'NMSD -10.00 dB  accuracy 91.4 %  spent ε 0.25  2.3 GiB'
     """
     parts: dict[str, tuple[str, Callable[[float], str]]] = {
-        **{name: (f"{LABELS[name]} {{}}", partial(figure, name)) for name in ("nmsd", *MEASURES)},
+        **{name: (f"{LABELS[name]} {{}}", partial(figure, name)) for name in ("nmsd", *MEASURES.built_in)},
         "epsilon": ("spent ε {}", short),
         "memory_gib": ("{} GiB", "{:.1f}".format),
     }

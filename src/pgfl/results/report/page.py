@@ -1,21 +1,24 @@
-"""`report.html`: one page that needs nothing but itself."""
+"""`report.html`, one self-contained page, and the cards that notebooks show."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pgfl.array_types import AnyFloats
-from pgfl.drawing.card import counted
-from pgfl.drawing.colours import INK, cluster_colour
-from pgfl.drawing.page_templates import Templates
-from pgfl.results.measured import Figure
+from pgfl.arrays import AnyFloats
+from pgfl.drawing.pages import Drawn, Row, Templates, card, counted
+from pgfl.drawing.plots import INK, cluster_colour, curves_svg
+from pgfl.metrics import MEASURES
+from pgfl.results.measures import Figure
+from pgfl.results.report.curves import EVERYONE, MOST_CURVES, Curve, Panel, common, curves_of, panels
 from pgfl.results.report.figures import LABELS, NOISE, SPENDING, figure, guarantee, short
-from pgfl.results.report.held_out_pictures import pictures
-from pgfl.results.report.network_picture import legend, picture
-from pgfl.results.report.panels import EVERYONE, Curve, Panel, panels
+from pgfl.results.report.pictures import legend, picture, pictures
 from pgfl.results.result import Result
+
+if TYPE_CHECKING:
+    from pgfl.results.comparison import Comparison
+
 
 MOST_CLUSTER_ROWS = 30
 MOST_COEFFICIENTS, MOST_COEFFICIENT_COLUMNS = 20, 8
@@ -25,7 +28,7 @@ SEEDED = "The noise of this run was seeded: good for a simulation, not for real 
 
 
 def page(result: Result) -> str:
-    """The whole page as HTML; it shows only what may be shown to anyone."""
+    """Return the whole page as HTML; it shows only what may be shown to anyone."""
     from pgfl.config import to_toml
 
     summary = result.summary()
@@ -66,7 +69,7 @@ def _subtitle(summary: dict[str, Any]) -> list[str]:
 
 
 def _outcome(result: Result) -> dict[str, Any]:
-    """The final figures of all clients and of each cluster, then those of the whole network."""
+    """Return the final figures of all clients and of each cluster, then those of the whole network."""
     final = {name: float(result.curve(name)[:, -1].mean()) for name in result.metrics}
     columns = [name for name in OUTCOME if name in final]
     rows = [_outcome_row(EVERYONE, "currentColor", {name: final[name] for name in columns})]
@@ -113,7 +116,7 @@ def _measures(result: Result) -> dict[str, Any] | None:
 
 
 def _coefficients(result: Result) -> dict[str, Any] | None:
-    """The largest coefficients of every cluster's model by name, where the features have names."""
+    """Return the largest coefficients of every cluster's model by name, where the features have names."""
     names = result.feature_names
     if names is None or result.dimension % len(names):
         return None
@@ -173,3 +176,84 @@ def _curve(curve: Curve) -> dict[str, Any]:
 
 def _numbers(values: AnyFloats) -> list[float | None]:
     return [float(f"{value:.6g}") if np.isfinite(value) else None for value in values.tolist()]
+
+
+SHOWN = ("nmsd", *MEASURES.built_in, "objective")
+FIGURES = 3
+
+
+def summary_line(result: Result) -> str:
+    """Return a result in half a sentence."""
+    parts = [
+        f"{counted(len(result.client_ids), 'client')} at {counted(len(result.server_ids), 'server')} in "
+        f"{counted(len(result.cluster_ids), 'cluster')}",
+        counted(int(result.rounds[-1]), "round") + (f" × {len(result.models)} runs" if len(result.models) > 1 else ""),
+        *(f"{LABELS[name]} {figure(name, value)}" for name, value in list(final_figures(result).items())[:1]),
+    ]
+    if epsilon := result.spending().get("epsilon"):
+        parts.append(f"ε ≤ {short(epsilon['worst'])}")
+    return ", ".join([*parts, *([] if result.verdict is None else [result.verdict.kind])])
+
+
+def final_figures(result: Result) -> dict[str, float]:
+    """Return the metrics of learning at the end, averaged over the runs; the most important first."""
+    return {name: float(result.curve(name)[:, -1].mean()) for name in SHOWN if name in result.metrics}
+
+
+def result_card(result: Result) -> str:
+    """Return the verdict, what was measured, what was spent, the network and the most important curves."""
+    words = [f"{summary_line(result)}."]
+    if result.verdict is not None:
+        words.append(result.verdict.text)
+    if result.guarantee:
+        words.append(guarantee(result.guarantee))
+    shown = list(final_figures(result))[:FIGURES]
+    rows = [_figures_row(result, EVERYONE, "currentColor", shown, "")]
+    for index, cluster in enumerate(result.cluster_ids):
+        rows.append(_figures_row(result, cluster, cluster_colour(index), shown, f"_{cluster}"))
+    told = [row for row in rows if set(row.figures) != {"–"}] if shown else []
+    columns = [LABELS[name] for name in shown]
+    return card("Result", words=words, columns=columns, rows=told, pictures=_pictures(result))
+
+
+def comparison_card(compared: Comparison) -> str:
+    """Return the figures of the results side by side, and their most important curves over each other."""
+    rows = [Row(label, values) for label, values in compared.figures.items()]
+    rows += [Row(key, values) for key, values in compared.differences.items()]
+    known = [curves_of(result) for result in compared.results]
+    pictures = []
+    if metrics := common(known):
+        curves = [
+            (name, cluster_colour(number), panel.x, curve.y)
+            for number, (name, (panel, curve)) in enumerate(
+                zip(compared.names, (one[metrics[0]] for one in known), strict=True)
+            )
+        ]
+        panel, _ = known[0][metrics[0]]
+        if svg := curves_svg(panel.title, panel.unit, curves):
+            pictures.append(Drawn(svg, [(colour, name) for name, colour, _, _ in curves]))
+    return card("Comparison", columns=compared.names, rows=rows, pictures=pictures)
+
+
+def _figures_row(result: Result, name: str, colour: str, shown: list[str], ending: str) -> Row:
+    values = (
+        result.curve(f"{metric}{ending}")[:, -1].mean() if f"{metric}{ending}" in result.metrics else np.nan
+        for metric in shown
+    )
+    figures = [figure(metric, float(value)) for metric, value in zip(shown, values, strict=True)]
+    return Row(name, figures, colour)
+
+
+def _pictures(result: Result) -> list[Drawn]:
+    found = []
+    if svg := picture(result):
+        found.append(Drawn(svg))
+    for panel, _ in list(curves_of(result).values())[:1]:
+        curves = [
+            (curve.name, "currentColor" if curve.colour == INK else curve.colour, panel.x, curve.y)
+            for curve in panel.curves
+        ]
+        if svg := curves_svg(panel.title, panel.unit, curves):
+            keys = [(colour, name) for name, colour, _, _ in curves]
+            found.append(Drawn(svg, keys, max(len(result.cluster_ids) - MOST_CURVES, 0)))
+    return found

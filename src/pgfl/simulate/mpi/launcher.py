@@ -11,12 +11,12 @@ ALIASES = {"mpi": "numpy", "mpi-numba": "numba"}
 
 
 def launched_rank() -> int | None:
-    """The number that a launcher gave this process; None if it was started without one."""
+    """Return the number that a launcher gave this process; None if it was started without one."""
     return _number(RANK_VARIABLES)
 
 
 def launched_size() -> int | None:
-    """The number of processes that the launcher started together, where it is known."""
+    """Return the number of processes that the launcher started together, where it is known."""
     return _number(SIZE_VARIABLES)
 
 

@@ -1,0 +1,113 @@
+"""Settings that change from round to round (τ⁽ⁿ⁾, who takes part), and the defaults of a training."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from numbers import Integral, Real
+from typing import Final, Literal
+
+import numpy as np
+
+from pgfl.arrays import Ints
+from pgfl.errors import ConfigError
+from pgfl.metrics import DEFAULT_METRICS
+from pgfl.streams import Purpose, stream
+from pgfl.suggestions import shown
+
+Tau = float | Callable[[int], float]
+Participants = Literal["all"] | int
+DRAWN_AHEAD = 64  # rounds of participants drawn with one generator
+
+
+@dataclass(frozen=True)
+class Decaying:
+    """τ⁽ⁿ⁾ = start · decayⁿ with n from 1, as in Fig. 5.
+
+    >>> Decaying(0.4, 0.98)(1)
+    0.392
+    """
+
+    start: float
+    decay: float
+
+    def __post_init__(self) -> None:
+        check_tau(self.start)
+        if not isinstance(self.decay, Real) or not 0 < self.decay <= 1:
+            raise ConfigError(f"algorithm.tau.decay must lie in (0, 1]; got {self.decay}.")
+
+    def __call__(self, round: int) -> float:
+        """τ⁽ⁿ⁾ for n = round."""
+        return self.start * self.decay**round
+
+
+def check_tau(value: float) -> float:
+    """τ, if it lies in [0, 1)."""
+    if not isinstance(value, Real) or not 0 <= value < 1:
+        raise ConfigError(f"algorithm.tau must lie in [0, 1); got {shown(value)}.")
+    return float(value)
+
+
+def tau_at(tau: Tau, round: int) -> float:
+    """τ⁽ⁿ⁾ of a fixed value or of any function of the round."""
+    return check_tau(tau(round)) if callable(tau) else float(tau)
+
+
+def check_participants(participants: Participants) -> None:
+    """Raise unless it is "all" or a whole number from 1 up."""
+    if participants != "all" and (
+        isinstance(participants, bool) or not isinstance(participants, Integral) or participants < 1
+    ):
+        raise ConfigError(
+            f'algorithm.participants must be "all" or a whole number from 1 up; got {shown(participants)}.'
+        )
+
+
+class Scheduler:
+    """Draws m clients of each server every round from the server's own stream; all of them if it has fewer.
+
+    `members` holds the indices of every server's clients, ascending. `keys` are the (run, server) of its streams, so a
+    draw does not depend on which servers are simulated together.
+    """
+
+    def __init__(self, participants: Participants, members: list[Ints], keys: list[tuple[int, int]], seed: int) -> None:
+        check_participants(participants)
+        self._everyone = np.sort(np.concatenate([*members, np.empty(0, dtype=np.int64)]))
+        self._count, self._members, self._keys, self._seed = participants, members, keys, seed
+        self._drawn: tuple[int, Ints] | None = None
+        self.everyone_always = participants == "all" or all(len(m) <= participants for m in members)
+
+    def draw(self, round: int) -> Ints:
+        """The clients that take part in a round (from 1), ascending."""
+        if self.everyone_always:
+            return self._everyone
+        block, within_block = divmod(round - 1, DRAWN_AHEAD)
+        if self._drawn is None or self._drawn[0] != block:
+            self._drawn = (block, self._draw_block(block))
+        return np.asarray(self._drawn[1][within_block])
+
+    def _draw_block(self, block: int) -> Ints:
+        chosen = []
+        for members, (run, server) in zip(self._members, self._keys, strict=True):
+            if not len(members):
+                continue
+            if self._count == "all" or len(members) <= self._count:
+                chosen.append(np.broadcast_to(members, (DRAWN_AHEAD, len(members))))
+                continue
+            lots = stream(self._seed, run, Purpose.PARTICIPANTS, server, block).random((DRAWN_AHEAD, len(members)))
+            chosen.append(members[np.argpartition(lots, self._count - 1, axis=1)[:, : self._count]])
+        return np.sort(np.concatenate(chosen, axis=1), axis=1)
+
+
+Library = str  # the name of an engine: "auto" or one of `pgfl.simulate.engines.ENGINES`
+Stop = Literal["converged", "never"]
+
+ROUNDS: Final = 300
+PARTICIPANTS: Final = "all"
+SEED: Final = 0
+RUNS: Final = 1
+RECORD_EVERY: Final = 1
+METRICS: Final = DEFAULT_METRICS
+ENGINE: Final = "auto"
+THREADS: Final = None
+STOP: Final = "never"

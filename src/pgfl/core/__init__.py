@@ -1,1 +1,0 @@
-"""The equations of the paper, the algorithms and roles built from them, and the federation they run on."""

@@ -1,5 +1,0 @@
-"""The real network: sites and clients as separate processes that exchange frames over TLS."""
-
-from pgfl.extras import require
-
-require("The network needs cryptography and PyCryptodome", "network", "cryptography", "Crypto")

@@ -1,0 +1,184 @@
+r"""Every update of the paper, one function each. Vectors lie on the last axis; leading axes are the batch.
+
+Only arithmetic operators and arguments are used, so the same lines run under NumPy, JAX and array-api-strict. Sums
+(over participants, neighbours or clusters) are passed in as operators: a simulator sums over a flat network, a server
+over the messages it received. docs/notation.md maps symbols to names; every ``\label`` occurs once.
+A client's `dual` is φ_k/ρ throughout: with this scaling only the primal problem needs ρ.
+"""
+
+from collections.abc import Callable
+
+from pgfl.arrays import Array
+
+Operator = Callable[[Array], Array]
+
+
+def ridge_penalty(lam: Array, server_clients: Array) -> Array:
+    """2λ/|C_s|, the strong convexity of a client's regulariser (λ/|C_s|)·‖w‖²."""
+    return 2.0 * lam / server_clients
+
+
+def strong_convexity(rho: Array, lam: Array, server_clients: Array) -> Array:
+    """m = ρ + 2λ/|C_s|, the strong convexity of the primal problem."""
+    return rho + ridge_penalty(lam, server_clients)
+
+
+def primal_reach(modulus: Array) -> Array:
+    """1/m: how far the solution of a primal problem moves per unit of change in its gradient."""
+    return 1.0 / modulus
+
+
+def descent_reach(step: float, local_steps: int) -> float:
+    """How far `local_steps` gradient steps move a model per unit of change in its gradient."""
+    return step * local_steps
+
+
+def linearised_reach(rho: float) -> float:
+    """1/ρ: how far a linearised step moves a model per unit of change in its gradient; the regulariser is public."""
+    return 1.0 / rho
+
+
+def rho_by_records(rho: float, records: Array, full_records: int) -> Array:
+    """ρ_k = ρ·max(D_k, R)/D_k: a client with fewer than R records takes a shorter step, in proportion to them."""
+    return rho * (abs(records - full_records) + records + full_records) / (2.0 * records)
+
+
+def client_centre(server_model: Array, dual: Array, rho: float, modulus: Array) -> Array:
+    r"""The centre c of the client primal update, \label{ClientPrimalUpdate} (4).
+
+    Completing the square, argmin f_k(w) − ⟨φ_k, w − w_{q,s}⟩ + (ρ/2)‖w − w_{q,s}‖² with f_k = ℓ_k/D_k + (λ/|C_s|)‖w‖²
+    is argmin ℓ_k/D_k + (m/2)‖w − c‖² with m = ρ + 2λ/|C_s|, c = (w_{q,s} + φ_k/ρ)·ρ/m. The objective solves the rest.
+    """
+    centre = server_model + dual
+    centre *= rho / modulus
+    return centre
+
+
+def linearised_client_step(centre: Array, gradient: Array, rho: float) -> Array:
+    """w_k = w_{q,s} − ∇f_k(w_{q,s})/ρ: the client primal update, linearised at the public model and without a dual.
+
+    As w_k − φ_k/ρ = w_{q,s} − ∇f_k(w_k)/ρ, ADMM contributes the same step, with the gradient at its own solution.
+    """
+    return centre - gradient / rho
+
+
+def project(model: Array, radius: float | None) -> Array:
+    """The nearest point with ‖w‖ ≤ radius, up to a rounding error inwards; the model itself if there is no radius."""
+    return model if radius is None else clip_update(model, 0.0 * model, radius)
+
+
+def client_dual_update(dual: Array, server_model: Array, client_model: Array) -> Array:
+    r"""φ_k⁽ⁿ⁾ = φ_k⁽ⁿ⁻¹⁾ + ρ (w_{q,s}⁽ⁿ⁾ − w_k⁽ⁿ⁾), \label{ClientDualUpdate} (5), divided by ρ.
+
+    With privacy `client_model` must be the *released* w̃_k: a dual built from the clean w_k lets a server recover it.
+    """
+    step = server_model - client_model
+    step += dual
+    return step
+
+
+def privacy_noise_addition(client_model: Array, noise: Array) -> Array:
+    r"""w̃_k⁽ⁿ⁾ = w_k⁽ⁿ⁾ + ξ_k⁽ⁿ⁾, \label{PrivacyNoiseAddition} (11), with noise ξ_k drawn by the caller."""
+    return client_model + noise
+
+
+def clip_update(client_model: Array, centre: Array, radius: float | None) -> Array:
+    """Project the model onto ‖w − centre‖ ≤ radius, if there is a radius; two models never end up further apart.
+
+    The radius is shortened by the possible rounding error, which grows with the centre that a server may choose.
+    """
+    if radius is None:
+        return client_model
+    xp = client_model.__array_namespace__()
+    move = client_model - centre
+    length = xp.sum(move * move, axis=-1, keepdims=True) ** 0.5
+    eps = xp.finfo(move.dtype).eps
+    size = xp.sum(centre * centre, axis=-1, keepdims=True) ** 0.5
+    allowed = xp.clip(radius * (1.0 - 16.0 * eps) - 4.0 * eps * size, 0.0, None)
+    return centre + move * xp.where(
+        length > allowed, allowed / xp.where(length > 0, length, 1.0 + length), 1.0 + 0.0 * length
+    )
+
+
+def contribution(client_model: Array, dual: Array) -> Array:
+    """w_k − φ_k/ρ, what one client contributes to its server's aggregate."""
+    return client_model - dual
+
+
+def server_aggregation(contributions: Array, mean: Operator) -> Array:
+    r"""w̃_{q,s}: the mean of w_k − φ_k/ρ over the participants of cluster q at server s.
+
+    \label{ServerAggregation} (8) of clean models, \label{PrivateServerAggregation} (12) of released ones.
+    """
+    return mean(contributions)
+
+
+def inter_server_aggregation(aggregates: Array, neighbourhood_average: Operator) -> Array:
+    r"""ŵ_{q,s} = (1/|𝒩_s|) Σ_{p∈𝒩_s} w̃_{q,p}, \label{InterServerAggregation} (9), or with other mixing weights."""
+    return neighbourhood_average(aggregates)
+
+
+def inter_cluster_learning(own: Array, others: Array, tau: Array) -> Array:
+    r"""w_{q,s} = (1 − τ) ŵ_{q,s} + τ · (mean of ŵ_{r,s} over r ≠ q), \label{inter-clusterLearning} (10)."""
+    learned = tau * others
+    learned += (1.0 - tau) * own
+    return learned
+
+
+def server_primal(
+    aggregate: Array,
+    server_dual: Array,
+    own: Array,
+    neighbours: Array,
+    degree: Array,
+    others: Array,
+    tau: Array,
+    rho: float,
+) -> Array:
+    r"""The one-step update, \label{ServerPrimal} (6), with the sign of its neighbour term corrected.
+
+    `neighbours` is Σ w_{q,p}⁽ⁿ⁻¹⁾ over 𝒩_s⁻. The printed w_s − w_p diverges for every ρ tried; ADMM has w_s + w_p.
+    """
+    consensus = 0.5 * rho * (degree * own + neighbours)
+    return (aggregate - 0.5 * server_dual + consensus + tau * others) / (1.0 + tau + rho * degree)
+
+
+def server_dual_update(server_dual: Array, own: Array, neighbours: Array, degree: Array, rho: float) -> Array:
+    """ψ_{q,s} += ρ Σ_{p∈𝒩_s⁻} (w_{q,s} − w_{q,p}); the paper prints the opposite sign, which diverges."""
+    return server_dual + rho * (degree * own - neighbours)
+
+
+def adopt_from_neighbours(updated: Array, neighbour_mean: Array, adopting: Array) -> Array:
+    """The neighbours' mean where `adopting` is 1 (a cluster known only from them), else the server's own update."""
+    return updated + adopting * (neighbour_mean - updated)
+
+
+def exact_local_step(server_model: Array, aggregate: Array, share: Array) -> Array:
+    """t_s = w_s + c_s (w̃_s − w_s): a server's step, scaled by its share c_s of the cluster's clients (notes)."""
+    return server_model + share * (aggregate - server_model)
+
+
+def exact_correction(local_step: Array, server_model: Array, previous_step: Array) -> Array:
+    """t⁽ⁿ⁾ + w⁽ⁿ⁻¹⁾ − t⁽ⁿ⁻¹⁾, what exact mixing averages instead of t; it removes the bias of the plain average."""
+    return local_step + server_model - previous_step
+
+
+def exact_mixing_average(published: Array, averaged: Array) -> Array:
+    """Half of a server's own estimate and half of the neighbourhood's average: mixing with (I + A)/2."""
+    return 0.5 * (published + averaged)
+
+
+def regularised_loss(loss: Array, ridge_penalty: Array, model: Array) -> Array:
+    """f_k = ℓ_k/D_k + (λ/|C_s|)‖w‖², from the mean loss of a client's data."""
+    xp = model.__array_namespace__()
+    return loss + xp.sum(0.5 * ridge_penalty * (model * model), axis=-1)
+
+
+def regularised_gradient(gradient: Array, ridge_penalty: Array, model: Array) -> Array:
+    """∇f_k, from the gradient of the mean loss."""
+    return gradient + ridge_penalty * model
+
+
+def gradient_step(model: Array, gradient: Array, step: float) -> Array:
+    """w − step · ∇f_k(w), one local step of graph FedAvg."""
+    return model - step * gradient

@@ -1,0 +1,1 @@
+"""The laboratory: the paper's reproduction and the privacy audit. Only the command line and the studio import it."""

@@ -1,0 +1,243 @@
+"""What sites and clients agree on: the training, the budget that a client shares, and what it entrusts to its site."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from functools import lru_cache
+from typing import Annotated, Any, Literal, Self, cast
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from pgfl import equations as eq
+from pgfl.algorithms.accuracy import LEAST_TOLERANCE, Terms
+from pgfl.algorithms.algorithms import Algorithm
+from pgfl.config.schema import AlgorithmSettings, AlgorithmTable, ObjectiveTable, PrivacyKeys, default_objective
+from pgfl.config.section import Count, Positive, Section
+from pgfl.errors import NetworkError, PgflError, PrivacyError
+from pgfl.federation.graphs import Mixing
+from pgfl.objectives import OBJECTIVES, Bounds, Objective
+from pgfl.privacy import accounting, lattice
+from pgfl.privacy.ledger.rows import Policy
+from pgfl.privacy.sensitivity import release_sensitivity
+from pgfl.privacy.trust import NOISE_CAP, Level, Trust
+
+Name = Annotated[str, Field(min_length=1, max_length=63)]
+Task = Literal["regression", "classification"]
+
+
+def task_of(kind: str) -> Task:
+    """The task of an objective that is trained on a network, where labels are two."""
+    return cast("Task", OBJECTIVES[kind].task)
+
+
+class AgreedPrivacy(PrivacyKeys):
+    """Where noise is added. Clients that trust no site add their own, whatever a training says."""
+
+    trust: Level = Trust.level
+    contributors: int = Trust.contributors
+    colluders: int = Trust.colluders
+    dropouts: float = Trust.dropouts
+    noise_cap: float = NOISE_CAP  # on what a member may state, over the median of its pair
+
+    @property
+    def level(self) -> Trust:
+        """The level of trust, with the numbers that belong to it."""
+        return Trust(self.trust, self.contributors, self.colluders, self.dropouts)
+
+
+class Training(Section):
+    """What all sites of a network agree on; neighbours compare its hash, clients receive it."""
+
+    rounds: Count
+    dimension: Annotated[int, Field(ge=1, le=10_000_000)]
+    clusters: Annotated[tuple[Name, ...], Field(min_length=1)]
+    mixing: Mixing = "uniform"
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = 0  # for the choice of participants
+    max_norm: Positive = 1e9  # longer vectors are refused
+    most_clients: dict[str, Count] = Field(default_factory=dict)  # max over sites of |C_{s,(q)}|
+    objective: ObjectiveTable = Field(default_factory=default_objective)
+    algorithm: AlgorithmTable = Field(default_factory=AlgorithmSettings)
+    privacy: AgreedPrivacy = Field(default_factory=AgreedPrivacy)
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if len(set(self.clusters)) != len(self.clusters):
+            raise ValueError("`training.clusters` names a cluster twice.")
+        if self.algorithm.rho == "auto":
+            raise ValueError('`training.algorithm.rho` must be a number on a real network; "auto" is for `pgfl run`.')
+        wide = [kind for kind in self.objective.kinds if OBJECTIVES[kind].task == "multiclass"]
+        if wide:
+            raise ValueError(
+                "`training.objective.kind` must be one of ridge, huber, logistic, hinge on a real network; "
+                f'"{wide[0]}" is for `pgfl run`.'
+            )
+        counted = self.build_algorithm().server_rule.exact or self.mixing == "clients"
+        if counted and set(self.most_clients) != set(self.clusters):
+            raise ValueError(
+                "`training.most_clients` must give, for exact mixing and for weights by clients, the largest site's "
+                "clients of every cluster."
+            )
+        try:
+            self.privacy.level.check(self.build_algorithm())
+        except PrivacyError as error:
+            raise ValueError(str(error)) from None
+        return self
+
+    @property
+    def text(self) -> str:
+        """One spelling, so that equal configurations are equal text.
+
+        A cap that is the default is left out: trainings that were begun before there was one go on.
+        """
+        sorted_copy = self.model_copy(update={"clusters": tuple(sorted(self.clusters))})
+        return sorted_copy.model_dump_json(
+            exclude={"privacy": {"noise_cap"}} if self.privacy.noise_cap == NOISE_CAP else None
+        )
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the text."""
+        return hashlib.sha256(self.text.encode()).hexdigest()
+
+    @classmethod
+    def parse(cls, text: str) -> Training:
+        """From the text that a site sent; whatever is wrong with it is one `NetworkError`."""
+        try:
+            return cls.model_validate_json(text)
+        except (ValidationError, ValueError) as error:
+            raise NetworkError("The site sent a training configuration that this pgfl cannot read.") from error
+
+    def build_algorithm(self) -> Algorithm:
+        """The algorithm with its parameters."""
+        return self.algorithm.build(self.mixing)
+
+    def build_objective(self, cluster: str, w_norm: float | None = None) -> Objective:
+        """A cluster's objective; `w_norm` is the client's own bound on a ridge solution.
+
+        How accurately it is solved is the client's to say as well, so the tolerance of the training is not used.
+        """
+        own = self.objective.of(cluster).model_copy(update={"tolerance": LEAST_TOLERANCE})
+        objective = own.build()
+        return objective.constrained(w_norm) if w_norm else objective
+
+    def differences(self, other: Training) -> list[str]:
+        """The differences of another training, one line per key."""
+        mine, theirs = _flat(self.model_dump(mode="json")), _flat(other.model_dump(mode="json"))
+        keys = sorted(key for key in mine.keys() | theirs.keys() if mine.get(key) != theirs.get(key))
+        return [f"{key}: {mine.get(key)} -> {theirs.get(key)}" for key in keys]
+
+    def describe(self, cluster: str) -> str:
+        """One line for people."""
+        objective, algorithm = self.objective.of(cluster), self.algorithm
+        extra = "".join(f", {key} {_short(value)}" for key, value in objective.own_keys.items())
+        how = (
+            f"rho {algorithm.rho:g}{', one gradient step' if algorithm.client == 'gradient' else ''}"
+            if algorithm.uses("rho")
+            else f"step {algorithm.step_size:g}, {algorithm.local_steps} local steps"
+        )
+        return (
+            f"{algorithm.kind} ({how}) with {objective.kind} (lam {objective.lam:g}{extra}), {self.rounds} rounds, "
+            f"dimension {self.dimension}, cluster {cluster}, trust {self.privacy.trust}"
+        )
+
+
+def _short(value: object) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in table.items():
+        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) and value else {f"{prefix}{key}": value}
+    return flat
+
+
+_Small = Annotated[float, Field(gt=0.0, lt=1e6, allow_inf_nan=False)]
+
+
+class SharedBudget(BaseModel):
+    """The schedule of a client's releases, and how many it may make."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
+    phi0: _Small
+    zeta: Annotated[float, Field(gt=0.0, le=1.0)]
+    delta: Annotated[float, Field(gt=0.0, lt=1.0)]
+    max_releases: Annotated[int, Field(ge=1, le=10**9)]
+
+    def epsilon_left(self, releases: int) -> float:
+        """ε of all releases less ε of those that were made."""
+        return max(0.0, self._epsilon(self.max_releases) - self._epsilon(min(releases, self.max_releases)))
+
+    def _epsilon(self, releases: int) -> float:
+        return _epsilon(self.phi0, self.zeta, self.delta, releases)
+
+
+def encode_budget(policy: Policy | None) -> str | None:
+    """Return a client's budget as JSON for its site; None without a policy or a last release."""
+    if policy is None or policy.max_releases is None:
+        return None
+    budget = SharedBudget(phi0=policy.phi0, zeta=policy.zeta, delta=policy.delta, max_releases=policy.max_releases)
+    return budget.model_dump_json()
+
+
+def decode_budget(text: str | None) -> SharedBudget | None:
+    """Parse a client's budget; None if it was not sent or is invalid."""
+    try:
+        return None if text is None else SharedBudget.model_validate_json(text)
+    except ValidationError:
+        return None
+
+
+@lru_cache(maxsize=4096)
+def _epsilon(phi0: float, zeta: float, delta: float, releases: int) -> float:
+    if not releases:
+        return 0.0
+    return float(accounting.exact_epsilon(accounting.rho_total(phi0, zeta, releases), delta))
+
+
+@dataclass(frozen=True)
+class SiteTerms:
+    """How many records a client has, its bounds and budget, and the solver tolerance that its owner stated, if any."""
+
+    records: int
+    policy: Policy
+    tolerance: float | None = None
+    used: int = field(default=0, compare=False)  # contributions that the client knows to have been used, and charged
+
+    @property
+    def bounds(self) -> Bounds:
+        """The bounds that the client's rows, labels and models keep to."""
+        return Bounds(**{name: self.policy.bounds.get(name) for name in ("x_norm", "y_bound", "w_norm")})
+
+    @property
+    def text(self) -> str:
+        """As it is sent."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def parse(cls, text: str) -> SiteTerms:
+        """From the text that a client sent; whatever is wrong with it is one `PrivacyError`."""
+        try:
+            stated: dict[str, Any] = json.loads(text)
+            terms = cls(stated["records"], Policy(**stated["policy"]), stated["tolerance"], stated["used"])
+            limits = [terms.records, *(bound for bound in terms.policy.bounds.values() if bound is not None)]
+            limits += [] if terms.tolerance is None else [terms.tolerance]
+            whole = type(terms.records) is int and type(terms.used) is int and terms.used >= 0
+            sound = whole and all(np.isfinite(limit) and limit > 0 for limit in limits)
+        except (ValueError, KeyError, TypeError, PgflError):
+            sound = False
+        if not sound:
+            raise PrivacyError("The client's terms cannot be read.")
+        return terms
+
+    def sensitivity(self, objective: Objective, algorithm: Algorithm, server_clients: int, dimension: int) -> float:
+        """How far one record of the client moves what it adds to a sum on the lattice."""
+        modulus = float(eq.strong_convexity(algorithm.rho, objective.lam, server_clients))
+        reach = float(algorithm.client_rule.reach(modulus))
+        tolerance = Terms(self.bounds, self.tolerance).tolerance_for(objective, reach, self.records)
+        plain = release_sensitivity(objective, algorithm, self.bounds, [self.records], [modulus], tolerance)
+        return float(lattice.widened(plain, dimension)[0])

@@ -1,0 +1,277 @@
+"""A running client: its data, its account, and its stream to the site."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import suppress
+from pathlib import Path
+
+from pgfl.algorithms.accuracy import Terms
+from pgfl.algorithms.roles import EVERYONE, Client
+from pgfl.errors import DataError, NetworkError
+from pgfl.masking.member import Member
+from pgfl.masking.terms import Demands, Roster, read_roster
+from pgfl.network.agreement import SiteTerms, Training, encode_budget, task_of
+from pgfl.network.client.accounts import (
+    Account,
+    NoiseRecorder,
+    Offer,
+    OpenAccount,
+    PrivateAccount,
+    accepted,
+    check_accepted,
+)
+from pgfl.network.client.backup import check_not_moved
+from pgfl.network.client.masked_rounds import MaskedRounds
+from pgfl.network.client.rounds import ClientRounds, release_prefix
+from pgfl.network.client.samples import Samples
+from pgfl.network.client.settings import ClientSettings
+from pgfl.network.logs import RateLimitedLogger
+from pgfl.network.protocol import identity, messages
+from pgfl.network.protocol.connection import TLS, Transport
+from pgfl.network.protocol.identity import SiteCertificate
+from pgfl.network.protocol.masked_messages import TO_CLIENT, MaskedRequest
+from pgfl.network.protocol.messages import read_request
+from pgfl.network.protocol.streams import Ended, SiteStream
+from pgfl.network.protocol.wire import Frame, Limits
+from pgfl.network.rotation import PINS, RotatedFile, SitePins
+from pgfl.objectives import Bounds
+
+log = logging.getLogger(__name__)
+_SHORTEST_PAUSE, _LONGEST_PAUSE = 0.2, 5.0  # between two streams, in seconds
+
+
+class Participant:
+    """One client, from its start until its site ends the training or its own account ends its part."""
+
+    def __init__(self, settings: ClientSettings, samples: Samples, transport: Transport = TLS) -> None:
+        self.settings, self.samples = settings, samples
+        self.home = Path(settings.home)
+        self._keys = RotatedFile(self.home / identity.CLIENT_KEY)
+        self._pins = SitePins(self.home / PINS, settings.site.fingerprint)
+        self.key = identity.read_client_key(self._keys.path)
+        self.dimension = samples.features.shape[1]
+        self.roster = self._read_roster(None)
+        self.account = self._open_account()
+        self.rounds: ClientRounds | None = None
+        self.masked: MaskedRounds | None = None
+        self.answered = 0
+        self.stream_worked = self._over = False
+        self._running: tuple[asyncio.AbstractEventLoop, asyncio.Task[str]] | None = None
+        self._limited_log = RateLimitedLogger(log)
+        self.stream = SiteStream(
+            self._pins.accepted, self.key, Limits(self.dimension), lambda: self.account.releases, self._handle,
+            encode_budget(self.account.ledger.policy) if settings.share_budget else None, self._terms_text,
+            self.takes_part_masked, transport=transport,
+        )  # fmt: skip
+
+    @property
+    def site(self) -> SiteCertificate:
+        """The site's certificate, as it showed it on the newest stream."""
+        assert self.stream.shown is not None  # there is a stream
+        return self.stream.shown
+
+    def run(self) -> str:
+        """Take part; returns why it ended."""
+        try:
+            return self.take_part()
+        except OSError as error:
+            raise NetworkError(f"Client {self.settings.name} cannot go on: {error}.") from error
+
+    def stop(self) -> None:
+        """End soon, from any thread; what is being computed is finished."""
+        self._over = True
+        if self._running is not None:
+            loop, task = self._running
+            with suppress(RuntimeError):  # the loop is closed: it has ended
+                loop.call_soon_threadsafe(task.cancel)
+
+    def take_part(self) -> str:
+        """Answer rounds in an event loop of its own."""
+        return asyncio.run(self.join())
+
+    async def join(self) -> str:
+        """Answer rounds, over one stream after the other; return why it ended."""
+        try:
+            return await self._join()
+        except asyncio.CancelledError:
+            if not self._over:  # somebody else cancelled it, not `stop`
+                raise
+            return "stopped here"
+        finally:
+            self.stream.computing.shutdown()
+            self.account.close()
+
+    async def _join(self) -> str:
+        task, pause = asyncio.current_task(), _SHORTEST_PAUSE
+        assert task is not None
+        self._running = asyncio.get_running_loop(), task
+        while not self._over:
+            self.stream_worked = False
+            ended = await self.stream.run(self.settings.site.address)
+            if ended.how == "stopped":
+                return ended.reason
+            where = self.settings.site.address
+            self._limited_log.warning(
+                f"{ended.how} {ended.reason}", f"the stream to {where} ended ({ended.how}: {ended.reason})"
+            )
+            if not self._try_other_key(ended):
+                pause = _SHORTEST_PAUSE if self.stream_worked else pause
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, _LONGEST_PAUSE)
+        return "stopped here"
+
+    def _try_other_key(self, ended: Ended) -> bool:
+        """Where a rotation is under way: try the next key if the site refuses this one."""
+        before = self._keys.path
+        other = ended.how == "refused" and not self.stream_worked and self._keys.try_other()
+        if not other:
+            self._keys.reset()
+        if self._keys.path != before:
+            self.key = self.stream.key = identity.read_client_key(self._keys.path)
+        return other
+
+    def _identity_worked(self) -> None:
+        if self._keys.worked():
+            public = identity.public_key_of(self.key)
+            (self.home / identity.CLIENT_PUBLIC).write_text(f"{public.line} {self.settings.name}\n")
+            log.info("the site knows this client by its new key; the old one is gone")
+        if self._pins.saw(self.site.fingerprint):
+            log.info("the site shows its new certificate; the one before is trusted no more")
+
+    # frames -----------------------------------------------------------------------------------------------------------
+
+    def _handle(self, frame: Frame) -> bytes | None:
+        self.stream_worked = True
+        if isinstance(frame.header, messages.Welcome):
+            self._welcomed(frame.header)
+            return None
+        if self.rounds is None:
+            log.warning("the site sent %s before its welcome: ignored", frame.kind.name)
+            return None
+        if isinstance(frame.header, messages.Stop):
+            self.rounds.confirm(frame.header.accepted)
+            return None
+        if isinstance(frame.header, tuple(TO_CLIENT)):
+            return self._handle_masked(frame)
+        reply = self.rounds.answer(read_request(frame))
+        self.answered += 1
+        return reply
+
+    def _handle_masked(self, frame: Frame) -> bytes | None:
+        if self.masked is None:
+            log.warning("the site asks for masked sums, in which this client takes no part: ignored")
+            return None
+        self.answered += isinstance(frame.header, MaskedRequest)
+        return self.masked.handle(frame)
+
+    def _welcomed(self, welcome: messages.Welcome) -> None:
+        offer = Offer(Training.parse(welcome.training), welcome.cluster)
+        self._check(offer)
+        if self.rounds is None or self.rounds.training != offer.training.digest:
+            self.rounds = self._begin(offer)
+            self.masked = self._begin_masked(offer, self.rounds)
+        self.rounds.welcomed(welcome.releases)
+        self._identity_worked()
+        made = self.account.releases
+        log.info("welcome as %s in cluster %s; %d releases so far", welcome.client, offer.cluster, made)
+
+    def _check(self, offer: Offer) -> None:
+        """Whether the owner takes part in this: declarations are compared, data is not looked at."""
+        training, cluster = offer.training, offer.cluster
+        if cluster not in training.clusters:
+            raise NetworkError(f"The site put this client in cluster {cluster!r}, which its training does not have.")
+        kind = training.objective.of(cluster).kind
+        if task_of(kind) != self.settings.task:
+            raise NetworkError(
+                f'The site trains with {kind}, which is {task_of(kind)}, but client.toml says task = "'
+                f'{self.settings.task}"; ask its operator, or change the task if your data suits it.'
+            )
+        if refused := self.settings.limits.refused(training, cluster):
+            raise NetworkError(f"{refused} Ask the site's operator, or widen your limits in client.toml.")
+        if training.dimension != self.dimension:
+            raise DataError(
+                f"The site trains models of dimension {training.dimension}, but {self.settings.data} has "
+                f"{self.dimension} features; check the columns and `intercept`."
+            )
+        if self.settings.training is not None and training.digest != self.settings.training:
+            raise NetworkError(
+                f"The site's training configuration is {training.digest[:16]}…, but client.toml insists on "
+                f"{self.settings.training[:16]}…; ask its operator."
+            )
+        if check_accepted(self.home, offer):
+            log.info("accepted and pinned %s: %s", training.digest[:16], training.describe(cluster))
+
+    def _begin(self, offer: Offer) -> ClientRounds:
+        training, privacy, limits = offer.training, self.settings.privacy, self.settings.limits
+        terms, own_bound = None, None
+        if privacy.enabled:
+            bounds, own_bound = Bounds(privacy.x_norm, privacy.y_bound, privacy.w_norm), privacy.w_norm
+            terms = Terms(bounds, limits.tolerance, limits.solver_steps)
+        objective = training.build_objective(offer.cluster, own_bound)
+        data = (self.samples.features, self.samples.targets)
+        role = Client(objective, training.build_algorithm(), *data, terms=terms)
+        if isinstance(self.account, PrivateAccount):
+            trusted = training.privacy.trust == "site" == privacy.trust
+            self.account.entrusted = self._terms() if trusted else None
+            masked = training.privacy.trust == "masked" == privacy.trust
+            shared = "here and from others, in a masked sum" if masked else "here"
+            log.info("releases carry noise from %s", "the site, which gets them clean" if trusted else shared)
+            self.account.sensitivity(role, 1)  # refuse now, in one sentence, what could never be released
+        return ClientRounds(role, self.account, training.digest, training.rounds)
+
+    def _begin_masked(self, offer: Offer, rounds: ClientRounds) -> MaskedRounds | None:
+        """Take part in masked sums, where both the training and the owner say so; secrets are new with every start."""
+        privacy, training = self.settings.privacy, offer.training
+        if not (self.takes_part_masked and training.privacy.trust == "masked"):
+            return None
+        self.roster = self._read_roster(self.site.pem)  # now that the site has shown its key
+        assert self.roster is not None and isinstance(self.account, PrivateAccount)
+        demands = Demands(privacy.contributors, privacy.colluders)
+        member = Member(self.settings.name, self.key, self.roster, demands)
+        bounds = Bounds(privacy.x_norm, privacy.y_bound, privacy.w_norm)
+        log.info(
+            "contributions are masked; the roster names %d clients (%s)", len(self.roster.keys), self.roster.digest
+        )
+        pair = offer.cluster if rounds.role.algorithm.server_rule.personalised else EVERYONE
+        return MaskedRounds(rounds, self.account, member, self.site.name, pair, bounds)
+
+    def _read_roster(self, site: bytes | None) -> Roster | None:
+        if not self.takes_part_masked:
+            return None
+        assert self.settings.roster is not None  # as settings are validated
+        roster = read_roster(Path(self.settings.roster.file), self.settings.roster.steward, site)
+        if roster.keys.get(self.settings.name) != identity.public_key_of(self.key).line:
+            raise NetworkError(
+                f"The roster {self.settings.roster.file} does not list {self.settings.name} with this client's own "
+                "key; ask whoever made it for a new one."
+            )
+        return roster
+
+    @property
+    def takes_part_masked(self) -> bool:
+        """Whether the owner wants contributions to be masked."""
+        return self.settings.privacy.enabled and self.settings.privacy.trust == "masked"
+
+    def _terms(self) -> SiteTerms:
+        """What a trusted site needs to know to add the noise, and how many contributions it is known to have used."""
+        policy, pinned = self.settings.privacy.request().policy(), accepted(self.home)
+        training = None if pinned is None else release_prefix(pinned.training.digest)
+        used = 0 if training is None else self.account.ledger.used_by_site(training)
+        return SiteTerms(len(self.samples.targets), policy, self.settings.limits.tolerance, used)
+
+    def _terms_text(self) -> str:
+        privacy = self.settings.privacy
+        return self._terms().text if privacy.enabled and privacy.trust == "site" else ""
+
+    def _open_account(self) -> Account:
+        path, privacy = Path(self.settings.ledger), self.settings.privacy
+        check_not_moved(self.home)
+        if not privacy.enabled:
+            log.warning("privacy is off: this client's models leave it without noise")
+            return OpenAccount.open(path, self.settings.name)
+        account = PrivateAccount.open(path, self.settings.name, privacy, len(self.samples.targets), self.dimension)
+        if self.settings.record_noise is not None:
+            account.on_draw = NoiseRecorder(Path(self.settings.record_noise))
+        return account

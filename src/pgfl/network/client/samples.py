@@ -1,0 +1,102 @@
+"""A client's own rows, read from its table and clipped to its owner's bounds, in a process that ends."""
+
+from __future__ import annotations
+
+import multiprocessing
+import signal
+import sys
+import threading
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+
+import numpy as np
+
+from pgfl.arrays import Bools, Floats
+from pgfl.errors import DataError
+from pgfl.federation.clipping import LABEL_BOUND, clip_labels, clip_rows
+from pgfl.federation.frames import TableFile
+from pgfl.network.client.settings import ClientSettings
+from pgfl.objectives import Logistic
+
+
+@dataclass(frozen=True)
+class Samples:
+    """A client's own rows, within its own bounds."""
+
+    features: Floats
+    targets: Floats
+
+
+def load_samples(settings: ClientSettings) -> Samples:
+    """The table of one client: its target column, all other columns are features; rows and labels are clipped."""
+    table = TableFile(settings.data)
+    table.require(settings.target)
+    names = [name for name in table.columns if name != settings.target]
+    if not names:
+        raise DataError(f"{settings.data} has no column beside {settings.target}; a row needs at least one feature.")
+    filled = ~table.blank()
+    columns = {}
+    for name, (_, numbers) in zip([settings.target, *names], table.numbers([settings.target, *names]), strict=True):
+        columns[name] = numbers[filled]
+        if not np.isfinite(columns[name]).all():
+            row = int(np.flatnonzero(filled)[np.argmin(np.isfinite(columns[name]))])
+            raise table.refuse(row, f"column {name} holds no finite number; remove or fill it.")
+    if not len(columns[settings.target]):
+        raise DataError(f"{settings.data} has no samples; a client needs at least one.")
+    _check_task(settings, table, columns[settings.target], filled)
+    features = np.column_stack([columns[name] for name in names] + [np.ones(int(filled.sum()))] * settings.intercept)
+    return clipped(settings, features, columns[settings.target])
+
+
+def _check_task(settings: ClientSettings, table: TableFile, targets: Floats, filled: Bools) -> None:
+    """Labels that do not suit the owner's own task end the client here, before it sends anything to anyone."""
+    wrong = ~Logistic().suitable(targets)
+    if settings.task == "classification" and wrong.any():
+        row = int(np.flatnonzero(filled)[np.argmax(wrong)])
+        raise table.refuse(
+            row, f'{settings.target} is not 0 or 1, which task = "classification" needs; recode it, or change the task.'
+        )
+
+
+def clipped(settings: ClientSettings, features: Floats, targets: Floats) -> Samples:
+    """The rows within the owner's bounds."""
+    privacy = settings.privacy
+    if privacy.enabled and privacy.x_norm is not None:
+        features = clip_rows(features, privacy.x_norm).astype(np.float64)
+    if privacy.enabled:
+        targets = clip_labels(targets, privacy.y_bound or LABEL_BOUND).astype(np.float64)
+    return Samples(features, targets)
+
+
+def load_samples_apart(settings: ClientSettings) -> Samples:
+    """`load_samples` in a fork, unless this process has threads, or polars already."""
+    if "polars" in sys.modules or threading.active_count() > 1:
+        return load_samples(settings)
+    context = multiprocessing.get_context("fork")
+    here, there = context.Pipe(duplex=False)
+    reader = context.Process(target=_send_samples, args=(settings, here, there))
+    reader.start()
+    there.close()
+    with here:
+        try:
+            found: Samples | Exception | None = here.recv()
+        except EOFError:
+            found = None
+    reader.join()
+    if isinstance(found, Exception):
+        raise found
+    if found is None:
+        raise DataError(
+            f"Reading {settings.data} was cut off (exit code {reader.exitcode}); is there enough memory? Start again."
+        )
+    return found
+
+
+def _send_samples(settings: ClientSettings, here: Connection, there: Connection) -> None:
+    """In the fork; it holds no other end of the pipe, so that it ends if the client does."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    here.close()
+    try:
+        there.send(load_samples(settings))
+    except Exception as error:
+        there.send(error)

@@ -1,0 +1,1 @@
+"""The protocol between sites and clients: wire format, frames over TLS, messages and identities."""

@@ -1,0 +1,160 @@
+"""`site.toml` and `client.toml`: how they are read and written, and the templates that `init` leaves."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import tomli_w
+from pydantic import ValidationError
+
+from pgfl.config.files import one_line, sentence, tuples
+from pgfl.config.section import Section
+from pgfl.errors import ConfigError
+
+AnySection = TypeVar("AnySection", bound=Section)
+
+
+def load_settings(path: Path, section: type[AnySection]) -> AnySection:
+    """The settings in a TOML file."""
+    try:
+        table = tomllib.loads(path.read_text("utf-8"))
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}.") from error
+    except ValueError as error:
+        raise ConfigError(f"{path} is not valid TOML: {one_line(error)}.") from error
+    try:
+        return section.model_validate(tuples(table))
+    except ValidationError as error:
+        raise ConfigError(f"{path}: {sentence(error, list(_keys(section)))}") from None
+
+
+def toml_of(settings: Mapping[str, Any]) -> str:
+    """Settings as TOML; keys without a value are left out, since TOML has no null."""
+    return tomli_w.dumps(_without_none(settings))
+
+
+def _without_none(table: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        key: _without_none(value) if isinstance(value, Mapping) else value
+        for key, value in table.items()
+        if value is not None
+    }
+
+
+def _keys(section: type[Section], prefix: str = "") -> Iterator[str]:
+    for name, field in section.model_fields.items():
+        yield prefix + name
+        if isinstance(field.annotation, type) and issubclass(field.annotation, Section):
+            yield from _keys(field.annotation, f"{prefix}{name}.")
+
+
+SITE = """\
+name = "{name}"
+
+[listen]
+host = "0.0.0.0"          # the address to listen on
+port = 9094               # for clients and neighbouring sites
+# per_address = 256       # connections from one address; raise it for many clients behind one router
+# metrics = "127.0.0.1:9095"  # /metrics for Prometheus and /health; off unless given, anyone who reaches it can read it
+
+[timing]
+answers = 30.0            # seconds until a round closes without those who are late
+exchange = 15.0           # seconds that neighbours are waited for
+start = 60.0              # seconds that the first round waits for everyone
+staleness = 1             # rounds that a neighbour's models may be old
+linger = 3600.0           # seconds after the last round, for those who were away when it ended
+pace = 1.0                # least seconds from one round to the next
+
+[quorum]                  # who must be there for a round to open; with these nobody spends budget alone
+clients = 0.5             # share of the admitted clients
+neighbours = 1            # neighbours that are reached and at the same round
+apart = 0                 # rounds in a row that may be trained with fewer neighbours
+
+# [bounds]                # what honest clients can send: answers beyond it are clipped, far beyond refused
+# x_norm = 1.0            # the largest x_norm in a client.toml (and y_bound, w_norm for ridge)
+# noise = 0.5             # the largest standard deviation of a client's noise, per coordinate
+# neighbours = 1.0        # how far a neighbour's model may be from this site's own
+
+[log]                     # on standard error unless a file is given
+level = "info"            # "debug" | "info" | "warning" | "error"
+format = "text"           # or "json", one object per line
+# file = "site.log"       # in this folder
+megabytes = 10.0          # then a file is rotated
+keep = 5                  # rotated files
+
+[training]                # the same at every site: neighbours compare its hash
+rounds = 100
+dimension = 10            # features, and 1 more with an intercept
+clusters = ["adults", "children"]
+mixing = "metropolis"
+
+[training.objective]
+kind = "huber"            # "ridge" | "huber" | "logistic" | "hinge"
+lam = 0.01
+kappa = 1.0
+
+[training.algorithm]
+kind = "pgfl"
+rho = 5.0
+tau = 0.2
+participants = "all"      # or how many clients of a site take part in a round
+
+[training.privacy]
+trust = "local"           # or "site": sites add the noise for clients that trust them; or "masked": clients share it
+contributors = 2          # the fewest clients of a cluster whose sum is published ("site" and "masked" need gradients)
+"""
+
+CLIENT = """\
+name = "{name}"
+data = "data.csv"         # csv or parquet, one row per sample
+target = "y"              # all other columns are features
+intercept = false
+task = "regression"       # or "classification", with labels 0 and 1
+
+share_budget = true       # the site may know how many releases your policy allows; it never depends on data
+
+[site]
+address = "{address}"  # both from the site's operator; compare the fingerprint by telephone
+fingerprint = "{fingerprint}"
+
+[privacy]                 # yours alone: no site can change it
+enabled = true
+epsilon = 4.0             # for all releases together
+delta = 1e-5
+max_releases = 100
+zeta = 0.99               # the noise variance is multiplied by this from release to release
+x_norm = 1.0              # rows are clipped to this norm
+trust = "local"           # or "site": your own site adds the noise; or "masked": clients share it (needs [roster])
+# y_bound = 1.0           # ridge needs these two as well
+# w_norm = 5.0
+
+[log]                     # on standard error unless a file is given
+level = "info"            # "debug" | "info" | "warning" | "error"
+format = "text"           # or "json", one object per line
+# file = "client.log"     # in this folder
+megabytes = 10.0          # then a file is rotated
+keep = 5                  # rotated files
+
+[limits]                  # which trainings you take part in; a site that asks for another one is refused
+objectives = ["huber"]    # "ridge" | "huber" | "logistic" | "hinge"
+algorithms = ["pgfl", "pgfl-exact", "pgfl-onestep", "fedavg"]
+rho = [0.01, 1000.0]      # [least, most]
+lam = [0.0, 100.0]
+kappa = [0.001, 1000.0]
+step_size = [1e-6, 10.0]  # FedAvg
+local_steps = 100         # FedAvg, at most
+rounds = 1_000_000        # at most
+dimension = 1_000_000     # at most
+solver_steps = 10_000     # at most, where the fast solver is not enough
+"""
+
+
+def write_once(path: Path, text: str) -> bool:
+    """Write a template unless the file exists."""
+    if path.exists():
+        return False
+    path.write_text(text)
+    return True

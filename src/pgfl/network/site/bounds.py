@@ -1,0 +1,102 @@
+"""What an honest client or neighbour can send, known to a site from public quantities alone.
+
+The solution of a client's primal problem lies within (largest gradient)/m of the problem's centre, which follows from
+the model that the client was sent and its dual. Noise adds no more than a quantile of its norm. So a release outside of
+this ball is a mistake or a lie: it is clipped to the ball, and one that is far beyond is refused by name.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from pgfl import equations as eq
+from pgfl.algorithms.algorithms import Algorithm
+from pgfl.algorithms.roles import Publication
+from pgfl.arrays import Floats
+from pgfl.objectives import Bounds, Objective
+
+NOISE_TAIL = math.log(1e12)  # noise passes its bound once in 10¹² releases
+REFUSED_RADII = 10.0  # beyond so many an answer is refused
+_ROUNDING = 1e-9
+
+
+@dataclass(frozen=True)
+class Ball:
+    """The ball in which an honest release lies."""
+
+    centre: Floats
+    radius: float
+
+    def distance(self, model: Floats) -> float:
+        """Of a release from the centre, in radii."""
+        away = float(np.linalg.norm(model - self.centre))
+        return away / self.radius if self.radius > 0 else math.inf * away if away else 0.0
+
+    def clipped(self, model: Floats) -> Floats:
+        """The nearest point of the ball."""
+        return model if self.distance(model) <= 1.0 else np.asarray(eq.clip_update(model, self.centre, self.radius))
+
+
+@dataclass(frozen=True)
+class ClientBound:
+    """The balls of a training's clients, under the operator's statement of their bounds and noise."""
+
+    algorithm: Algorithm
+    objectives: Mapping[str, Objective]  # by cluster
+    bounds: Bounds
+    noise: float  # the largest standard deviation per coordinate
+    refuse: float = REFUSED_RADII  # radii beyond which an answer is refused
+
+    def unbounded(self) -> list[str]:
+        """The clusters whose honest releases have no bound."""
+        return sorted(q for q in self.objectives if self._gradient(q) is None and self.objectives[q].domain is None)
+
+    def ball(self, cluster: str, model: Floats | None, dual: Floats, server_clients: int) -> Ball | None:
+        """Where the release of a client lies that was sent this model and has this dual; None if it may be anywhere."""
+        objective, rule = self.objectives[cluster], self.algorithm.client_rule
+        sent = np.zeros_like(dual) if model is None else model
+        noise = self.noise * (math.sqrt(len(dual)) + math.sqrt(2.0 * NOISE_TAIL))
+        if rule.has_dual and objective.domain is not None:
+            return self._ball(np.zeros_like(dual), objective.domain + noise)
+        gradient = self._gradient(cluster)
+        if gradient is None:
+            return None
+        modulus = np.float64(eq.strong_convexity(self.algorithm.rho, objective.lam, server_clients))
+        if not rule.has_dual:  # the regulariser is part of the gradient, not of the centre
+            sent = _projected(sent, objective.domain)
+            gradient += float(eq.ridge_penalty(objective.lam, server_clients)) * float(np.linalg.norm(sent))
+        return self._ball(rule.centre(sent, dual, modulus), float(rule.reach(modulus)) * gradient + noise)
+
+    def _gradient(self, cluster: str) -> float | None:
+        bound = self.objectives[cluster].gradient_bound(self.bounds)
+        return bound if bound is not None and math.isfinite(bound) else None
+
+    def _ball(self, centre: Floats, radius: float) -> Ball:
+        return Ball(centre, radius + _ROUNDING * (1.0 + radius + float(np.linalg.norm(centre))))
+
+
+def clipped_publication(own: Publication, theirs: Publication, radius: float) -> tuple[Publication, bool]:
+    """A neighbour's models, at most `radius` away from this site's own: self-centred clipping; and whether it did.
+
+    A cluster of which this site has no model yet has no centre, so it is taken as it is.
+    """
+    models, changed = dict(theirs.models), False
+    for cluster, centre in own.models.items():
+        if cluster in models:
+            ball = Ball(centre, radius)
+            changed = changed or ball.distance(models[cluster]) > 1.0
+            models[cluster] = ball.clipped(models[cluster])
+    return replace(theirs, models=models), changed
+
+
+def claiming_at_most(most: Mapping[str, int], theirs: Publication) -> Publication:
+    """A neighbour's publication with no more clients than the agreed training has; else it could outweigh everybody."""
+    return replace(theirs, clients={q: min(clients, most.get(q, clients)) for q, clients in theirs.clients.items()})
+
+
+def _projected(model: Floats, domain: float | None) -> Floats:
+    return model if domain is None else Ball(np.zeros_like(model), domain).clipped(model)

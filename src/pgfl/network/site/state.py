@@ -1,0 +1,132 @@
+"""The state of a site, loaded from its settings and its folder: store, role, rounds, certificate."""
+
+from __future__ import annotations
+
+import logging
+import zlib
+from pathlib import Path
+
+from pgfl.algorithms.roles import EVERYONE, Server
+from pgfl.errors import NetworkError
+from pgfl.network.protocol.wire import Limits
+from pgfl.network.rotation import ActiveCertificate
+from pgfl.network.site.bounds import ClientBound
+from pgfl.network.site.effects import Quorum, Timing
+from pgfl.network.site.masked_pairs import MaskedPairs
+from pgfl.network.site.role import SiteRole
+from pgfl.network.site.rounds import SiteRounds
+from pgfl.network.site.settings import SiteSettings
+from pgfl.network.site.store import STORE, Membership, SiteStore
+from pgfl.network.site.trustee import LEDGERS, SumRecorder, Trustee
+from pgfl.streams import Purpose, stream
+
+log = logging.getLogger(__name__)
+
+
+class SiteState:
+    """Everything of a site but its connections: what the last process saved, ready to go on from."""
+
+    def __init__(self, settings: SiteSettings) -> None:
+        self.settings, self.training = settings, settings.training
+        self.home = Path(settings.home)
+        self.certificate = ActiveCertificate(self.home, settings.name)
+        self.store = SiteStore(self.home / STORE)
+        self.digest = self.training.digest
+        self.store.bind_training(self.digest, self.training.clusters)
+        self.membership = self.store.membership()
+        clients = self._clusters_of_all()
+        algorithm = self.training.build_algorithm()
+        trained = frozenset(self.training.clusters) | (
+            {EVERYONE} if not algorithm.server_rule.personalised else frozenset()
+        )
+        self.limits = Limits(self.training.dimension, trained, self.training.max_norm)
+        neighbours = self.membership.neighbours
+        server = Server(algorithm, self.training.dimension, neighbours, clusters=self.training.clusters)
+        self.trustee = self._trustee()
+        self.masked = self._masked_pairs()
+        self.role = SiteRole(
+            server, clients, self.training.most_clients, self._client_bound(), settings.bounds.neighbours, self.trustee,
+            self.masked,
+        )  # fmt: skip
+        saved = self.store.load_state()
+        self.resumed = saved is not None
+        if saved is not None:
+            self.role.restore(saved[1])
+            if self.membership.rollbacks != self.role.rollbacks:
+                self.role.roll_back(self.store.past(self.membership.rollbacks[-1]), self.membership.rollbacks)
+                self.store.save_state(saved[0], self.role.snapshot())
+        self.rounds = SiteRounds(
+            self.role,
+            self.training.rounds,
+            set(neighbours),
+            set(clients),
+            Timing(**settings.timing.model_dump()),
+            Quorum(**settings.quorum.model_dump()),
+            choose=self._choose,
+            masked=self.masked,
+            round=saved[0] if saved is not None else 0,
+            apart=self._apart_before(len(neighbours)),
+        )
+
+    def clusters_of(self, membership: Membership) -> dict[str, str]:
+        """The clusters of the admitted clients; one whose cluster is not trained is left out, with a warning."""
+        clusters = {name: client.cluster for name, client in membership.clients.items()}
+        for name, cluster in clusters.items():
+            if cluster not in self.training.clusters:
+                log.warning("client %s is in cluster %s, which is not trained: it takes no part", name, cluster)
+        return {name: cluster for name, cluster in clusters.items() if cluster in self.training.clusters}
+
+    def _clusters_of_all(self) -> dict[str, str]:
+        """The clusters of the clients that are admitted at the start, all of which must be trained."""
+        admitted, clients = self.membership.clients, self.clusters_of(self.membership)
+        if lost := admitted.keys() - clients.keys():
+            raise NetworkError(
+                f"Client {min(lost)} was admitted to cluster {admitted[min(lost)].cluster}, which training.clusters "
+                "does not name; admit it to another one."
+            )
+        return clients
+
+    def _client_bound(self) -> ClientBound | None:
+        bound = self.settings.bounds.of_clients(self.training)
+        if bound is None:
+            log.info("clients' answers are not bounded: `bounds` in site.toml states no x_norm and noise")
+        elif unbounded := bound.unbounded():
+            log.warning("answers of %s are not bounded: ridge needs bounds.w_norm", ", ".join(unbounded))
+        return bound
+
+    def _trustee(self) -> Trustee | None:
+        if self.training.privacy.trust != "site":
+            return None
+        recorded = self.settings.record_noise
+        on_draw = None if recorded is None else SumRecorder(Path(recorded))
+        return Trustee(self.training, self.home / LEDGERS, self.store, on_draw)
+
+    def _masked_pairs(self) -> MaskedPairs | None:
+        if self.training.privacy.trust != "masked":
+            return None
+        return MaskedPairs(
+            self.training, self.settings.name,
+            lambda client: self.role.pair(client), lambda client: self.role.clients.get(client),
+            lambda: {name: client.key.line for name, client in self.store.clients().items()},
+            self.settings.timing.answers,
+        )  # fmt: skip
+
+    def _apart_before(self, neighbours: int) -> int:
+        """How many rounds, in a row, the last life of this site trained with too few neighbours."""
+        needed = min(self.settings.quorum.neighbours, neighbours)
+        history = self.store.history()
+        together = (len(row["neighbours"]) >= needed for row in reversed(history))
+        return next((rounds for rounds, enough in enumerate(together) if enough), len(history))
+
+    def _choose(self, round: int, able: list[str]) -> list[str]:
+        """The clients that are asked in a round."""
+        wanted, chosen = self.training.algorithm.participants, able
+        if wanted != "all" and len(able) > wanted:
+            lots = stream(self.training.seed, 0, Purpose.PARTICIPANTS, zlib.crc32(self.settings.name.encode()), round)
+            chosen = sorted(able[place] for place in lots.permutation(len(able))[:wanted])
+        if self.masked is not None:
+            return self.masked.eligible(chosen)
+        if self.trustee is None:
+            return chosen
+        self.role.update_over_cap()
+        return self.trustee.eligible(chosen, {client: self.role.pair(client) for client in chosen})

@@ -1,0 +1,1 @@
+"""A device's durable account of its releases."""

@@ -1,0 +1,1 @@
+"""Compiled rounds, an extra: kernels behind the contract of an engine."""

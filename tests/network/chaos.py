@@ -1,0 +1,174 @@
+"""`make chaos`: faults, one after the other, in a network of real processes; ends with a table of what became of them.
+
+    make chaos ARGS="--faults 30 --seed 7 --trust masked"
+
+After each fault everyone must take part everywhere again; in the end every ledger must be whole, and nobody charged
+twice. What happens is drawn from the seed, so a campaign can be repeated.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import signal
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from contextlib import closing
+from pathlib import Path
+
+from pgfl.demo import CLIENTS, demo_federation, demo_training
+from pgfl.errors import NetworkError
+from pgfl.network.local import LocalNetwork
+from pgfl.network.site.reports import LIVE
+from pgfl.network.site.store import STORE, SiteStore
+from pgfl.privacy.ledger.ledger import Ledger
+from tests.network.wires import Cable
+
+ENDLESS, PATIENCE, SITES = 10**6, 400.0, 2
+POLICY = {"enabled": True, "phi0": 1e-7, "zeta": 1.0, "max_releases": ENDLESS, "x_norm": 3.0}
+TIMING = {"answers": 3.0, "exchange": 3.0, "start": 60.0, "pace": 0.05}
+
+
+class Campaign:
+    """A network, and what is done to it."""
+
+    def __init__(self, folder, seed, trust="local"):
+        self.chance = random.Random(seed)
+        federation = demo_federation(SITES, CLIENTS[trust], "huber", seed=3, trust=trust)
+        training = demo_training(federation, "huber", ENDLESS, trust)
+        self.network = LocalNetwork(folder, federation, training, {**POLICY, "trust": trust}, TIMING)
+        self.sites, self.clients = list(federation.server_ids), list(federation.client_ids)
+        self.cables = []
+        self.network.prepare(self._over_a_cable)
+        self.faults = {
+            "kill -9 a site": lambda: self.killed(self.sites),
+            "kill -9 a client": lambda: self.killed(self.clients),
+            "SIGTERM a site": lambda: self.terminated(self.sites),
+            "SIGTERM a client": lambda: self.terminated(self.clients),
+            "stop a site for a while": lambda: self.stopped(self.sites),
+            "stop a client for a while": lambda: self.stopped(self.clients),
+            "cut the sites apart": self.cut,
+            "damage live.json": self.damaged,
+            "expel and admit a client": self.expelled,
+        }
+
+    def _over_a_cable(self, here, there):
+        self.cables.append(Cable(self.network.ports[there]))
+        return f"127.0.0.1:{self.cables[-1].port}"
+
+    # faults -----------------------------------------------------------------------------------------------------------
+
+    def killed(self, names):
+        name = self.chance.choice(names)
+        self.network.kill(name)
+        self.pause()
+        self.network.start(name)
+
+    def terminated(self, names):
+        name = self.chance.choice(names)
+        self.network.terminate(name)
+        self.pause()
+        self.network.start(name)
+
+    def stopped(self, names):
+        process = self.network.running[self.chance.choice(names)].pid
+        os.kill(process, signal.SIGSTOP)
+        self.pause()
+        os.kill(process, signal.SIGCONT)
+
+    def cut(self):
+        for cable in self.cables:
+            cable.cut()
+        self.pause()
+        for cable in self.cables:
+            cable.mend()
+
+    def damaged(self):
+        site = self.chance.choice(self.sites)
+        (self.network.home(site) / LIVE).write_bytes(self.chance.randbytes(50))
+
+    def expelled(self):
+        site = self.chance.choice(self.sites)
+        name = self.chance.choice(self.network.clients_of(site))
+        with closing(SiteStore(self.network.home(site) / STORE)) as store:
+            known = store.clients()[name]
+            store.expel(name)
+            self.pause()
+            store.admit(name, known.key, known.cluster)
+
+    def pause(self):
+        time.sleep(self.chance.uniform(0.1, 6.0))
+
+    # what must hold ---------------------------------------------------------------------------------------------------
+
+    def together(self):
+        """Everyone takes part everywhere, in a round that began after now, and the neighbours receive each other."""
+        before = {site: self.network.round_of(site) for site in self.sites}
+
+        def again():
+            rows = {site: self.network.history(site)[-1:] for site in self.sites}
+            return all(
+                row and row[0]["round"] > before[site] + 1 and row[0]["neighbours"]
+                and set(self.network.clients_of(site)) <= set(row[0]["accepted"])
+                for site, row in rows.items()
+            )  # fmt: skip
+
+        began = time.monotonic()
+        self.network.wait(again, PATIENCE, "everyone to take part again")
+        return time.monotonic() - began
+
+    def accounts_are_right(self):
+        for site in self.sites:
+            with closing(SiteStore(self.network.home(site) / STORE)) as store:
+                known = store.clients()
+                rounds = [row["round"] for row in store.history()]
+                assert rounds == sorted(set(rounds)), f"{site} repeats a round"
+            for client in self.network.clients_of(site):
+                with Ledger.read(self.network.home(client) / "ledger.db") as ledger:
+                    ledger.verify()
+                    keys = [row.round_key for row in ledger.rows()]
+                    assert len(keys) == len(set(keys)), f"{client} was charged twice"
+                    assert known[client].releases <= len(keys), f"{site} knows of more releases than {client}"
+
+    def run(self, count):
+        """So many faults; returns the seconds to recover from each, by kind."""
+        seconds = defaultdict(list)
+        self.network.start()
+        try:
+            self.together()
+            for number in range(1, count + 1):
+                fault = self.chance.choice(sorted(self.faults))
+                self.faults[fault]()
+                seconds[fault].append(self.together())
+                print(f"{number}/{count} {fault}: together again after {seconds[fault][-1]:.1f} s", flush=True)
+        finally:
+            self.network.stop()
+        self.accounts_are_right()
+        return seconds
+
+
+def main():
+    """Run a campaign and print its table."""
+    parser = argparse.ArgumentParser(prog="make chaos", description=__doc__)
+    parser.add_argument("--faults", type=int, default=20, help="how many")
+    parser.add_argument("--seed", type=int, default=0, help="what happens is drawn from it")
+    parser.add_argument("--trust", choices=CLIENTS, default="local", help="whom clients trust")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="pgfl-chaos-") as folder:
+        try:
+            seconds = Campaign(Path(folder), options.seed, options.trust).run(options.faults)
+        except (AssertionError, NetworkError) as error:
+            print(f"not kept: {error}")
+            return 1
+    print("\n| fault | times | together again after, worst |\n|---|---|---|")
+    for fault, took in sorted(seconds.items()):
+        print(f"| {fault} | {len(took)} | {max(took):.1f} s |")
+    print("\nEvery ledger is whole, and nobody was charged twice.")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

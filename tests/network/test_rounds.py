@@ -1,0 +1,514 @@
+"""The round protocol under faults: every schedule ends, nobody pays twice, and without faults it is the simulator."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+
+from pgfl.network.site.effects import (
+    Ask,
+    Changed,
+    Completed,
+    Finished,
+    Members,
+    Note,
+    Phase,
+    Publish,
+    Quorum,
+    Timing,
+)
+from pgfl.network.site.rounds import SiteRounds
+from pgfl.simulate.simulator import Simulator
+from tests.network.schedules import ALGORITHM, BOUNDED, OBJECTIVE, WITH_ANYONE, Faults, World, small_federation
+
+SCHEDULES = 2000
+FEDERATION = small_federation()
+SMALL = (small_federation(sites=2, clients=2), small_federation(sites=3, clients=1), FEDERATION)
+
+
+def check(world: World) -> None:
+    assert world.ended, f"seed {world.seed} did not end: {world.finished}"
+    for client, account in world.accounts.items():
+        accepted = [round for round, _, _ in world.accepted[client]]
+        saved = world.saved[world.site_of[client]]
+        assert accepted == sorted(set(accepted)), "a round is accepted once"
+        assert (saved[2].get(client, 0) if saved else 0) == len(accepted) <= account.releases
+        machine = world.clients[client] or world.new_client(client)
+        dual = np.zeros(2)
+        for round, model, answer in world.accepted[client]:
+            if machine.role.restarted <= round <= machine.role.settled_round:
+                dual = ALGORITHM.client_rule.settle(dual, model, answer.model)
+        np.testing.assert_allclose(machine.role.dual, dual, atol=1e-12)
+    for site, rounds in world.sites.items():
+        assert not rounds.refused["bound"], f"{site} computed another dual than its client"
+    for site, rounds in world.completed.items():
+        numbers = [done.round for done in rounds]
+        assert numbers == sorted(set(numbers)), f"{site} completed a round twice"
+
+
+def test_without_faults_it_is_the_simulator():
+    federation = small_federation(sites=4, clients=3)
+    world = World(federation, rounds=12, faults=Faults(), seed=0).play()
+    check(world)
+    simulator = Simulator([federation], ALGORITHM, OBJECTIVE)
+    layout, models = simulator.layout, simulator.run(12).server_models
+    for site, rounds in world.sites.items():
+        assert [done.round for done in world.completed[site]] == list(range(1, 13))
+        assert not any(done.late or done.absent for done in world.completed[site])
+        for q, cluster in enumerate(federation.cluster_ids):
+            server = federation.server_ids.index(site)
+            (row,) = np.flatnonzero((layout.pair_server == server) & (layout.pair_cluster == q))
+            np.testing.assert_allclose(rounds.role.server.model(cluster), models[row], atol=1e-10)
+
+
+def test_any_schedule_ends_and_charges_nobody_twice():
+    chance = random.Random(1)
+    for seed in range(SCHEDULES):
+        faults = Faults(
+            drop=chance.choice([0.0, 0.1, 0.4]),
+            duplicate=chance.choice([0.0, 0.3]),
+            delay=chance.choice([0.0, 1.0, 6.0]),
+            crashes=chance.randint(0, 4),
+            cuts=chance.randint(0, 3),
+            flaps=chance.randint(0, 4),
+            changes=chance.choice([0, 0, 1, 3]),
+            last=chance.choice([3.0, 30.0]),
+        )
+        quorum = chance.choice([WITH_ANYONE, Quorum(), Quorum(clients=1.0, neighbours=2), Quorum(0.3, 1, apart=1)])
+        settings = {"quorum": quorum, "bound": chance.choice([None, BOUNDED])}
+        check(World(SMALL[seed % 3], rounds=chance.randint(1, 4), faults=faults, seed=seed, **settings).play())
+
+
+def test_faults_were_really_there():
+    """The schedules above would prove nothing if nothing went wrong in them."""
+    faults = Faults(drop=0.3, duplicate=0.3, delay=6.0, crashes=4, cuts=3, flaps=4, last=30.0)
+    worlds = [World(FEDERATION, rounds=6, faults=faults, seed=seed).play() for seed in range(60)]
+    done = [completed for world in worlds for rounds in world.completed.values() for completed in rounds]
+    assert any(completed.late for completed in done)
+    assert any(completed.absent for completed in done)
+    refused = sum(
+        (rounds.refused for world in worlds for rounds in world.sites.values()),
+        start=type(worlds[0].sites["server-0"].refused)(),
+    )
+    assert {"late", "duplicate", "replayed"} <= set(refused)
+    spent = sum(account.releases for world in worlds for account in world.accounts.values())
+    accepted = sum(len(rounds) for world in worlds for rounds in world.accepted.values())
+    assert spent > accepted, "some answers were lost, and were spent all the same"
+    assert any(len(rounds) < 6 for world in worlds for rounds in world.completed.values()), (
+        "some site fell behind and caught up"
+    )
+
+
+def test_a_mended_partition_grows_together():
+    world = World(FEDERATION, rounds=10**6, faults=Faults(latency=0.05), seed=3)
+    world.at(4.0, lambda: world.cut_link("server-1", "server-2", 12.0))
+    world.play(horizon=30.0)
+    apart = [done for done in world.completed["server-2"] if not done.neighbours]
+    assert len(apart) > 20, "the smaller part kept training while it was cut off"
+    together = world.completed["server-1"][-40:]
+    assert all(done.neighbours == ("server-0", "server-2") for done in together), "they hear each other again"
+    assert (
+        max(rounds.round for rounds in world.sites.values()) - min(rounds.round for rounds in world.sites.values()) <= 1
+    )
+    models = [rounds.role.server.model("cluster-0") for rounds in world.sites.values()]
+    assert np.ptp(models, axis=0).max() < 0.5
+
+
+def test_a_client_whose_budget_is_spent_is_not_asked_again():
+    world = World(small_federation(sites=1, clients=2), rounds=6, faults=Faults(), seed=0, budget=3).play()
+    assert {account.releases for account in world.accounts.values()} == {3}
+    assert world.finished["server-0"] == "every client has spent its privacy budget"
+
+
+# single decisions ----------------------------------------------------------------------------------------------------
+
+
+class Recorder:
+    """A role that only remembers its calls."""
+
+    def __init__(self):
+        self.aggregated, self.combined, self.used = [], [], []
+
+    def request(self, client, round):
+        return (client, round)
+
+    def aggregate(self, round, answers, retired):
+        self.aggregated.append((round, dict(answers)))
+        self.used = list(answers)
+        return f"publication {round}"
+
+    def combine(self, round, publications):
+        self.combined.append((round, dict(publications)))
+
+    def adopt(self, members):
+        self.members = members
+
+    def judge(self, client, answer):
+        return "it is a lie" if answer == "lie" else None
+
+    def snapshot(self):
+        return None
+
+
+def site(neighbours=(), clients=("ann", "bob"), rounds=9, quorum=WITH_ANYONE, **changes):
+    timing = Timing(**{"answers": 10.0, "exchange": 5.0, "start": 60.0, "staleness": 1, "pace": 0.0, **changes})
+    rounds = SiteRounds(Recorder(), rounds, set(neighbours), set(clients), timing, quorum)
+    effects = rounds.start(0.0)
+    for client in clients:
+        effects += rounds.on_client_connected(client, 0.0)
+    return rounds, effects
+
+
+def members(*clients, neighbours=()):
+    return Members(dict.fromkeys(clients, "a"), frozenset(neighbours))
+
+
+def asked(effects):
+    """The questions among some effects, by client."""
+    return {effect.client: effect.request for effect in effects if isinstance(effect, Ask)}
+
+
+def published(effects):
+    return [effect.round for effect in effects if isinstance(effect, Publish)]
+
+
+def test_a_round_waits_for_everyone_then_asks_everyone():
+    rounds, effects = site(neighbours=("south",))
+    assert not asked(effects)
+    assert set(asked(rounds.on_peer_up("south", 1.0))) == {"ann", "bob"}
+
+
+def test_a_start_does_not_wait_for_ever():
+    rounds, _ = site(neighbours=("south",))
+    assert rounds.deadline == 60.0
+    assert set(asked(rounds.tick(60.0))) == {"ann", "bob"}
+
+
+def test_the_round_closes_at_its_deadline_without_the_late():
+    rounds, _ = site()
+    rounds.on_answer("ann", 1, "a", 1.0)
+    effects = rounds.tick(10.0)
+    (done,) = [e for e in effects if isinstance(e, Completed)]
+    assert (done.accepted, done.late) == (("ann",), ("bob",))
+    assert rounds.role.aggregated == [(1, {"ann": "a"})]
+    assert rounds.on_answer("bob", 1, "b", 11.0) == [Note("client bob answered round 1, now is 2: not counted")]
+    assert rounds.refused["late"] == 1
+
+
+def test_the_first_answer_stands():
+    rounds, _ = site()
+    rounds.on_answer("ann", 1, "first", 1.0)
+    rounds.on_answer("ann", 1, "second", 2.0)
+    rounds.on_answer("bob", 1, "b", 3.0)
+    assert rounds.role.aggregated == [(1, {"ann": "first", "bob": "b"})]
+    assert rounds.refused["duplicate"] == 1
+
+
+def test_an_answer_that_was_not_asked_for_is_refused():
+    rounds, _ = site()
+    rounds.change(members("ann", "bob", "eve"), 0.5)
+    assert rounds.on_client_connected("eve", 0.6), "it is admitted from the next round on"
+    assert rounds.refused["unadmitted"] == 1
+    rounds.on_answer("eve", 1, "e", 1.0)
+    assert rounds.refused["unasked"] == 1
+
+
+def test_a_client_that_comes_back_is_asked_the_same_again():
+    rounds, first = site()
+    rounds.on_client_disconnected("ann", 1.0)
+    (again,) = rounds.on_client_connected("ann", 2.0)
+    assert again == next(e for e in first if isinstance(e, Ask) and e.client == "ann")
+
+
+def test_a_neighbour_in_time_is_waited_for_and_a_late_one_only_once():
+    rounds, _ = site(neighbours=("south",), clients=("ann",))
+    rounds.on_peer_up("south", 0.0)
+    rounds.on_answer("ann", 1, "a", 1.0)
+    assert rounds.phase is Phase.EXCHANGING
+    assert rounds.on_publication("south", 1, "s1", 2.0)
+    assert rounds.role.combined == [(1, {"south": "s1"})]
+    rounds.on_answer("ann", 2, "a", 3.0)
+    rounds.tick(8.0)  # south is late: round 2 uses its round 1, which staleness allows
+    assert rounds.role.combined[-1] == (2, {"south": "s1"})
+    rounds.on_answer("ann", 3, "a", 9.0)
+    assert rounds.role.combined[-1] == (3, {}), "and round 3 neither waits nor uses what is too old"
+    rounds.on_publication("south", 2, "s2", 10.0)
+    rounds.on_answer("ann", 4, "a", 11.0)
+    assert rounds.phase is Phase.EXCHANGING, "it is at work again, so it is waited for again"
+    rounds.on_publication("south", 4, "s4", 12.0)
+    assert rounds.role.combined[-1] == (4, {"south": "s4"})
+
+
+def test_a_neighbour_that_is_down_is_not_waited_for():
+    rounds, _ = site(neighbours=("south",), clients=("ann",))
+    rounds.on_peer_up("south", 0.0)
+    rounds.on_answer("ann", 1, "a", 1.0)
+    effects = rounds.on_peer_down("south", 2.0)
+    (done,) = [e for e in effects if isinstance(e, Completed)]
+    assert done.absent == ("south",)
+
+
+def test_a_replayed_publication_is_refused():
+    rounds, _ = site(neighbours=("south",), clients=("ann",))
+    rounds.on_peer_up("south", 0.0)
+    rounds.on_publication("south", 1, "s1", 0.5)
+    rounds.on_publication("south", 1, "forged", 0.6)
+    rounds.on_answer("ann", 1, "a", 1.0)
+    assert rounds.role.combined == [(1, {"south": "s1"})]
+    assert rounds.refused["replayed"] == 1
+    assert rounds.on_publication("south", 10**6, "x", 1.0)
+    assert rounds.refused["beyond"] == 1
+    assert rounds.on_publication("elsewhere", 1, "x", 1.0)
+    assert rounds.refused["unlinked"] == 1
+
+
+def test_a_site_that_fell_behind_takes_the_neighbours_round_over_without_asking_anyone():
+    rounds, _ = site(neighbours=("south",), clients=("ann",), rounds=20)
+    effects = rounds.on_publication("south", 9, "s9", 0.5)
+    assert published(effects) == [9]
+    assert asked(effects) == {"ann": ("ann", 10)}
+    assert rounds.role.aggregated == [(9, {})]
+    assert rounds.role.combined == [(9, {"south": "s9"})]
+    assert (rounds.round, rounds.current) == (9, 10)
+
+
+def test_a_site_that_learns_in_a_round_that_it_fell_behind_closes_the_round_first():
+    rounds, _ = site(neighbours=("south",), clients=("ann",), rounds=20)
+    assert asked(rounds.on_peer_up("south", 0.5)) == {"ann": ("ann", 1)}
+    assert rounds.on_publication("south", 9, "s9", 1.0) == []
+    effects = rounds.on_answer("ann", 1, "a", 2.0)
+    assert published(effects) == [1, 9]
+    assert asked(effects) == {"ann": ("ann", 10)}
+    assert rounds.role.aggregated == [(1, {"ann": "a"}), (9, {})]
+    assert rounds.role.combined == [(1, {"south": "s9"}), (9, {"south": "s9"})]
+
+
+def test_alone_without_give_up_it_waits_and_with_it_it_stops():
+    rounds, _ = site(clients=())
+    assert rounds.tick(60.0) == [Note("round 1 waits: no client and no neighbour is left")]
+    assert rounds.deadline is None
+    assert rounds.tick(1e9) == []
+    rounds, _ = site(clients=(), give_up=30.0)
+    assert rounds.deadline == 30.0
+    assert isinstance(rounds.tick(30.0)[0], Finished)
+
+
+def test_a_new_client_takes_part_from_the_next_round():
+    rounds, _ = site(clients=("ann",))
+    assert rounds.change(members("ann", "bob"), 1.0) == []
+    effects = rounds.on_answer("ann", 1, "a", 2.0)
+    assert Changed(2, admitted=("bob",)) in effects
+    assert set(asked(effects)) == {"ann"}
+    rounds.on_client_connected("bob", 2.5)
+    assert set(asked(rounds.on_answer("ann", 2, "a", 3.0))) == {"ann", "bob"}
+
+
+def test_a_change_of_members_counts_between_rounds_and_holds_no_round_up():
+    rounds, _ = site(neighbours=("south", "west"))
+    rounds.on_peer_up("south", 0.0)
+    rounds.on_peer_up("west", 0.0)
+    rounds.on_answer("ann", 1, "a", 1.0)
+    effects = rounds.change(members("bob", "eve", neighbours=("south",)), 2.0)
+    assert not hasattr(rounds.role, "members"), "a round keeps its members to its end"
+    effects = rounds.on_answer("bob", 1, "b", 3.0)
+    assert rounds.role.aggregated == [(1, {"ann": "a", "bob": "b"})]
+    assert rounds.awaited == {"south"}, "a neighbour that leaves is not waited for"
+    effects = rounds.on_publication("south", 1, "s", 4.0)
+    assert Changed(2, admitted=("eve",), expelled=("ann",), unlinked=("west",)) in effects
+    assert rounds.role.members.clients.keys() == {"bob", "eve"}
+    assert set(asked(effects)) == {"bob"}
+    rounds.change(members("eve", neighbours=("south",)), 5.0)
+    assert rounds.phase is Phase.EXCHANGING, "nor is a client that leaves"
+
+
+def test_an_expulsion_during_the_exchange_leaves_the_round_whole():
+    """With the real role: the combination still knows the cluster of the client that is leaving."""
+    world = World(small_federation(sites=2, clients=2), rounds=5, faults=Faults(), seed=0)
+    rounds, (leaving, staying) = world.sites["server-0"], sorted(world.members["server-0"])
+    publish, expelled = world.deliver_publication, []
+
+    def expel_first(sender, receiver, effect):
+        if receiver == "server-0" and effect.round == 2 and not expelled:
+            assert rounds.phase is Phase.EXCHANGING
+            assert leaving in rounds.role._contributions
+            expelled.append(leaving)
+            world.expel(leaving)
+        publish(sender, receiver, effect)
+
+    world.deliver_publication = expel_first
+    world.play()
+    check(world)
+    assert expelled
+    assert [done.accepted for done in world.completed["server-0"]] == 2 * [(leaving, staying)] + 3 * [(staying,)]
+
+
+@pytest.mark.parametrize("staleness", [0, 2])
+def test_staleness_is_as_configured(staleness):
+    rounds, _ = site(neighbours=("south",), clients=("ann",), staleness=staleness)
+    rounds.on_peer_up("south", 0.0)
+    rounds.on_publication("south", 1, "s1", 0.1)
+    now = 1.0
+    for round in (1, 2, 3, 4):
+        rounds.on_answer("ann", round, "a", now)
+        now += 10.0
+        rounds.tick(now)
+    used = [round for round, publications in rounds.role.combined if publications]
+    assert used == list(range(1, 2 + staleness))
+
+
+def test_a_slower_neighbour_does_not_run_behind_for_ever():
+    """Once late, it must be waited for again; a site that never waits is always some rounds ahead."""
+    world = World(SMALL[0], rounds=10**6, faults=Faults(latency=0.01), seed=5)
+    ask, tell = world.deliver_request, world.deliver_publication
+    hanging = world.members["server-1"]
+
+    def request(client, data):
+        if client not in hanging or world.now > 5.0:  # its clients hang for a while, so it is late
+            ask(client, data)
+
+    world.deliver_request = request
+    world.deliver_publication = lambda *publication: world.later(0.1, tell, *publication)  # further than the clients
+    world.play(horizon=20.0)
+    assert all(done.neighbours for done in world.completed["server-0"][-30:])
+    assert abs(world.sites["server-0"].round - world.sites["server-1"].round) <= 1
+
+
+# who must be there ---------------------------------------------------------------------------------------------------
+
+
+def test_a_start_waits_until_the_neighbours_are_ready_too():
+    """The barrier is not per site: a neighbour whose clients are not there yet would find the rounds over."""
+    rounds, effects = site(neighbours=("south",), quorum=Quorum())
+    assert rounds.ready
+    assert not asked(effects + rounds.on_peer_up("south", 1.0, ready=False))
+    assert not asked(rounds.tick(60.0)), "nor does it begin alone when the time to start is over"
+    assert "1 are needed" in rounds.missing
+    assert set(asked(rounds.on_peer_up("south", 61.0, ready=True))) == {"ann", "bob"}
+
+
+def test_a_site_is_ready_when_its_clients_are_there_or_the_time_to_start_is_over():
+    rounds = SiteRounds(Recorder(), 9, set(), {"ann", "bob", "eve"}, Timing(start=60.0), Quorum(clients=0.5))
+    rounds.start(0.0)
+    rounds.on_client_connected("ann", 1.0)
+    rounds.on_client_connected("bob", 2.0)
+    assert not rounds.ready
+    assert set(asked(rounds.tick(60.0))) == {"ann", "bob"}
+    assert rounds.ready
+    alone = SiteRounds(Recorder(), 9, set(), {"ann", "bob", "eve"}, Timing(start=60.0), Quorum(clients=0.5))
+    alone.start(0.0)
+    alone.on_client_connected("ann", 1.0)
+    (note,) = alone.tick(60.0)
+    assert note == Note("round 1 waits: 1 of 3 clients are connected, 2 are needed")
+    assert not alone.ready
+    assert alone.tick(1e6) == [], "it says so once"
+    assert set(asked(alone.on_client_connected("bob", 1e6))) == {"ann", "bob"}
+
+
+def test_by_default_a_site_that_is_cut_off_spends_nothing_alone():
+    """The round that is under way is paid for already; no other one opens until a neighbour is back."""
+    rounds, _ = site(neighbours=("south",), clients=("ann",), quorum=Quorum())
+    rounds.on_peer_up("south", 0.0)
+    rounds.on_answer("ann", 1, "a", 1.0)
+    effects = rounds.on_peer_down("south", 2.0)
+    assert [e.absent for e in effects if isinstance(e, Completed)] == [("south",)]
+    assert not asked(effects)
+    assert rounds.missing == "0 of 1 neighbours are here and at round 1, 1 are needed"
+    assert not asked(rounds.tick(1e6))
+    assert asked(rounds.on_peer_up("south", 1e6)) == {"ann": ("ann", 2)}
+
+
+@pytest.mark.parametrize("apart", [1, 3])
+def test_only_so_many_rounds_are_trained_apart(apart):
+    rounds, _ = site(neighbours=("south",), clients=("ann",), quorum=Quorum(apart=apart))
+    rounds.on_peer_up("south", 0.0)
+    rounds.on_answer("ann", 1, "a", 1.0)
+    rounds.on_peer_down("south", 2.0)
+    for round in range(2, 10):
+        rounds.on_answer("ann", round, "a", float(round))
+    assert rounds.round == apart
+    rounds.on_publication("south", apart, "s", 20.0)
+    assert asked(rounds.on_peer_up("south", 20.0)) == {"ann": ("ann", apart + 1)}
+
+
+def test_a_neighbour_that_is_reached_but_does_not_work_is_no_company():
+    rounds, _ = site(neighbours=("south",), clients=("ann",), quorum=Quorum(), rounds=99)
+    rounds.on_peer_up("south", 0.0)
+    now = 0.0
+    for _ in range(50):
+        rounds.on_answer("ann", rounds.current, "a", now)
+        now += 10.0
+        rounds.tick(now)
+    assert rounds.round == 2, "one round uses its models of the last, as staleness allows, and one is without"
+
+
+def test_a_round_takes_its_least_time():
+    rounds, _ = site(clients=("ann",), pace=4.0)
+    assert not asked(rounds.on_answer("ann", 1, "a", 1.0))
+    assert rounds.deadline == 4.0
+    assert asked(rounds.tick(4.0)) == {"ann": ("ann", 2)}
+
+
+def test_without_a_quorum_a_site_gives_up_only_where_it_may():
+    rounds, _ = site(neighbours=("south",), clients=("ann",), quorum=Quorum(), give_up=30.0, start=0.0)
+    (finished,) = [e for e in rounds.tick(30.0) if isinstance(e, Finished)]
+    assert finished.reason == "0 of 1 neighbours are here and at round 0, 1 are needed"
+    assert not finished.training_over
+
+
+def test_a_cut_network_waits_and_goes_on_together():
+    """With the default quorum and real roles: nobody pays for rounds that only a part of the network trains."""
+    world = World(FEDERATION, rounds=30, faults=Faults(latency=0.05), seed=3, quorum=Quorum(clients=1.0, neighbours=2))
+    world.at(2.0, lambda: world.cut_link("server-1", "server-2", 20.0))
+    world.play()
+    check(world)
+    assert world.now > 22.0
+    assert {rounds.round for rounds in world.sites.values()} == {30}
+    assert sum(bool(done.absent) for rounds in world.completed.values() for done in rounds) <= 3
+
+
+def test_a_silent_client_sits_out_ever_more_rounds_until_it_answers():
+    """It costs the rounds in which it is asked their full deadline, so it is asked less and less often."""
+    rounds, _ = site(rounds=200)
+    now, silent_in = 0.0, []
+    while rounds.round < 40:
+        now += 1.0
+        effects = rounds.on_answer("ann", rounds.current, "a", now)
+        if rounds.phase is Phase.COLLECTING and "bob" in rounds.pending and not effects:
+            silent_in.append(rounds.current)
+            now += 10.0
+            rounds.tick(now)
+    assert silent_in == [1, 3, 6, 11, 20, 37]
+    while "bob" not in rounds.pending:
+        rounds.on_answer("ann", rounds.current, "a", now)
+    rounds.on_answer("bob", rounds.current, "b", now)
+    rounds.on_answer("ann", rounds.current, "a", now)
+    assert "bob" in rounds.pending, "it answered, so it is asked in every round again"
+
+
+def test_a_client_that_was_silent_is_forgiven_when_it_connects_anew_and_a_lone_one_is_always_asked():
+    rounds, _ = site()
+    rounds.on_answer("ann", 1, "a", 1.0)
+    assert set(asked(rounds.tick(10.0))) == {"ann"}
+    rounds.on_client_connected("bob", 11.0)
+    assert set(asked(rounds.on_answer("ann", 2, "a", 12.0))) == {"ann", "bob"}
+    alone, _ = site(clients=("ann",))
+    assert asked(alone.tick(10.0)) == {"ann": ("ann", 2)}, "else rounds would race by with nobody in them"
+
+
+def test_refusals_that_others_can_cause_at_will_name_a_subject_so_that_they_are_logged_sparingly():
+    rounds, _ = site(neighbours=("south",))
+    rounds.on_peer_up("south", 0.0)
+    rounds.on_answer("ann", 1, "a", 1.0)
+    floods = [rounds.on_answer("ann", 1, "a", 1.0) for _ in range(3)] + [rounds.on_publication("south", 99, "s", 1.0)]
+    assert [note.about for (note,) in floods] == ["duplicate client ann"] * 3 + ["beyond site south"]
+
+
+def test_an_answer_that_no_honest_client_sends_is_refused_by_name_and_not_waited_for():
+    rounds, _ = site()
+    (note,) = rounds.on_answer("ann", 1, "lie", 1.0)
+    assert note == Note("client ann is refused in round 1: it is a lie")
+    assert rounds.refused["bound"] == 1
+    rounds.on_answer("bob", 1, "b", 2.0)
+    assert rounds.role.aggregated == [(1, {"bob": "b"})]

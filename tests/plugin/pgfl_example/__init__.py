@@ -1,0 +1,1 @@
+"""A package that extends pgfl."""
