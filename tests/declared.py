@@ -24,14 +24,14 @@ EXTRA_OF = {
 }
 """The start of a module's name → the extra whose libraries it may import."""
 
-ON_ITS_OWN_ARRAYS = {"pgfl.arrays": "jax"}
-"""Modules that import a library in functions which only an array of that library reaches."""
+EXTRA_OF_FUNCTIONS = {"pgfl.arrays": "jax", "pgfl.privacy.accounting": "accounting"}
+"""Modules that import the library of an extra, in functions that only its users call."""
 
 DISTRIBUTION_OF = {"Crypto": "pycryptodome", "sklearn": "scikit-learn", "tomli_w": "tomli-w"}
 """The name to import → the name to install, where they differ."""
 
-NEVER_REQUIRED = {"IPython", "dp_accounting"}
-"""Imported only in a process that has imported it already (a notebook's), or for an object of that very library."""
+NEVER_REQUIRED = {"IPython"}
+"""Imported only in a process that has imported it already: a notebook's."""
 
 
 def extra_of(module):

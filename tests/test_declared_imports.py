@@ -8,7 +8,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from tests.declared import DISTRIBUTION_OF, EXTRA_OF, NEVER_REQUIRED, ON_ITS_OWN_ARRAYS, extra_of, imports, modules
+from tests.declared import DISTRIBUTION_OF, EXTRA_OF, EXTRA_OF_FUNCTIONS, NEVER_REQUIRED, extra_of, imports, modules
 
 PROJECT = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text("utf-8"))["project"]
 
@@ -21,7 +21,7 @@ def declared(group):
 def undeclared(module, source):
     """The libraries that a module imports and neither the core nor its extra declares."""
     own = declared(None) | (declared(extra) if (extra := extra_of(module)) else set())
-    later = own | (declared(ON_ITS_OWN_ARRAYS[module]) if module in ON_ITS_OWN_ARRAYS else set())
+    later = own | (declared(EXTRA_OF_FUNCTIONS[module]) if module in EXTRA_OF_FUNCTIONS else set())
     anyone = set().union(later, *map(declared, PROJECT["optional-dependencies"]))
     for name, when_loaded, for_types in imports(ast.parse(source)):
         known = anyone if for_types else own if when_loaded else later
@@ -55,6 +55,8 @@ def test_the_list_of_modules_is_up_to_date(start):
         ("pgfl.metrics", "import jax", {"jax"}),
         ("pgfl.arrays", "import jax", {"jax"}),
         ("pgfl.arrays", "def f():\n    import jax", set()),
+        ("pgfl.privacy.accounting", "import dp_accounting", {"dp_accounting"}),
+        ("pgfl.privacy.accounting", "def f():\n    import dp_accounting", set()),
         ("pgfl.studio.shell", "import nicegui, cryptography", {"cryptography"}),
         ("pgfl.masking.member", "from Crypto.Hash import SHA256", set()),
         ("pgfl.studio.shell", "import json, numpy, pgfl.core", set()),

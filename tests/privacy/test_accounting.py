@@ -235,5 +235,5 @@ def test_no_guarantee_is_an_event_that_no_accountant_bounds_and_no_privacy_is_no
     with pytest.raises(ResultError, match="no privacy account"):
         plain.to_dp_event()
     monkeypatch.setitem(sys.modules, "dp_accounting", None)
-    with pytest.raises(MissingExtra, match="pip install dp-accounting"):
+    with pytest.raises(MissingExtra, match=r"pgfl\[accounting\]"):
         Budget.from_schedule(phi0=1e-3, zeta=0.9, rounds=3, delta=1e-6).to_dp_event()

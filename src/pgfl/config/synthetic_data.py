@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
@@ -27,9 +28,9 @@ class Generated(DataSection):
     lower_for_memory: ClassVar[tuple[str, ...]] = ("data.clients_per_server", "data.servers", "data.samples")
 
     @property
+    @abstractmethod
     def cluster_count(self) -> int:
         """How many clusters there are."""
-        raise NotImplementedError
 
     def shapes(self, config: Config) -> Callable[[int], tuple[Graph, Ints]]:
         """The server graph of every run, and how many clients each server has."""

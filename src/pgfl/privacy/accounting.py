@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from pgfl.arrays import Floats
-from pgfl.errors import MissingExtra, PrivacyError
+from pgfl.errors import PrivacyError, require_extra
 from pgfl.privacy.rules import MOST_RELEASES
 
 _SQRT2 = math.sqrt(2.0)
@@ -183,12 +183,11 @@ def to_dp_event(costs: ArrayLike) -> Any:
 
     A noise multiplier is σ/Δ = 1/√(2φ). Δ is the sensitivity to replacing one record, so read the event with the
     accountant's default relation, and do not double Δ for a replacement again. An infinite cost is a
-    `NonPrivateDpEvent`. dp-accounting is not a dependency of pgfl: without it, `MissingExtra` is raised.
+    `NonPrivateDpEvent`. Without the extra `accounting`, `MissingExtra` is raised.
     """
-    try:
-        import dp_accounting
-    except ImportError:
-        raise MissingExtra("to_dp_event needs dp-accounting; install it with pip install dp-accounting.") from None
+    require_extra("to_dp_event needs dp-accounting", "accounting", "dp_accounting")
+    import dp_accounting
+
     spent = [float(cost) for cost in np.atleast_1d(_check_rho(costs)) if cost > 0.0]
     if not all(map(math.isfinite, spent)):
         return dp_accounting.NonPrivateDpEvent()
