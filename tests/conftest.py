@@ -25,6 +25,14 @@ QUICK = {
     "algorithms/test_federation.py": (),
     "drawing/test_drawing.py": (),
     "objectives/test_margins.py": (),
+    "simulate/compiled/test_cache.py": (  # the others compile kernels
+        "test_one_process_that_loads_has_the_bits_of_two_that_compile_at_once_and_compiles_nothing",
+        "test_bits_of_every_family_depend_neither_on_the_cache_nor_on_other_processes",
+        "test_a_kernel_shares_nothing_with_another",
+        "test_a_damaged_file_is_compiled_again_and_replaced",
+        "test_a_new_install_finds_what_an_older_one_compiled_and_neither_writes_into_itself",
+        "test_without_a_folder_to_write_to_kernels_are_compiled_every_time",
+    ),
     "simulate/test_memory.py": ("test_the_estimate_covers_what_a_run_takes",),
     "test_packaging.py": ("test_make_run_installs_what_a_run_needs_and_no_more",),  # of the locked versions alone
     "test_quick.py": (),

@@ -10,7 +10,7 @@ from tests.conftest import QUICK, TESTS
 
 SOURCE = Path(pgfl.__file__).parent
 ROOMS = sorted(path.name for path in SOURCE.iterdir() if (path / "__init__.py").exists())
-TEST_FOLDERS = sorted({path.parent.relative_to(TESTS).as_posix() for path in TESTS.glob("*/test_*.py")} | {"."})
+TEST_FOLDERS = sorted({path.parent.relative_to(TESTS).as_posix() for path in TESTS.rglob("test_*.py")} | {"."})
 
 
 def imported_rooms(name):
