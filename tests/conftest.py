@@ -1,6 +1,9 @@
 """The quick tests, and a clean log and quick pictures for every test."""
 
 import logging
+import os
+import subprocess
+import sys
 from base64 import b64decode
 from pathlib import Path
 
@@ -9,6 +12,7 @@ import pytest
 from tests.hermetic import pytest_sessionfinish, pytest_unconfigure  # noqa: F401 - a new home, and nothing left behind
 
 TESTS = Path(__file__).parent
+FRESH = "PGFL_TESTS_FRESH"  # set in the process of a test that forks
 PIXEL = b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAQAAAC1HAwCAAAAC0lEQVR42mNkYAAAAAYAAjCB0C8AAAAASUVORK5CYII=")
 
 
@@ -125,6 +129,7 @@ PICTURED = ("results/", "privacy/", "cli/test_run.py", "test_found_once.py")
 def pytest_configure(config):
     config.addinivalue_line("markers", "quick: runs in `make quick`, which covers every room in under 30 seconds")
     config.addinivalue_line("markers", "proof: takes long; runs in `make proofs`, not in `make test`")
+    config.addinivalue_line("markers", "forks: runs in a process of its own, because a fork among threads can deadlock")
 
 
 def pytest_ignore_collect(collection_path, config):
@@ -142,6 +147,21 @@ def pytest_collection_modifyitems(items):
         slow = getattr(item, "originalname", None) in QUICK.get(_name(item.path), ())
         if _name(item.path) in QUICK and not slow and not item.get_closest_marker("proof"):
             item.add_marker(pytest.mark.quick)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem):
+    """Run a test that forks in a new process: other tests of this one may have started threads, as JAX does."""
+    if pyfuncitem.get_closest_marker("forks") is None or FRESH in os.environ:
+        return None
+    command = [sys.executable, "-m", "pytest", "-n0", pyfuncitem.nodeid]
+    others = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    done = subprocess.run(
+        command, cwd=pyfuncitem.config.rootpath, env={**others, FRESH: "1"}, capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        pytest.fail(done.stdout + done.stderr, pytrace=False)
+    return True
 
 
 def _name(path):

@@ -8,6 +8,7 @@ from pathlib import Path
 import pgfl
 
 SOURCE = Path(pgfl.__file__).parent
+NAMES_OF_ARRAYS = SOURCE / "arrays.py"
 
 
 def is_public(name: str) -> bool:
@@ -57,7 +58,7 @@ def offenders() -> list[str]:
     found = []
     for path in sorted(SOURCE.rglob("*.py")):
         tree = ast.parse(path.read_text("utf-8"))
-        aliases = local_aliases(tree)
+        aliases = {"Any"} if path == NAMES_OF_ARRAYS else local_aliases(tree)
         for name, function in public_functions(tree.body):
             places = [place for place, annotation in annotations(function) if bare(annotation, aliases)]
             if places:

@@ -174,12 +174,20 @@ def test_keys_are_distinct_and_uniform_in_every_byte(draw, tmp_path):
     check_bytes([draw(tmp_path / str(number)) for number in range(2048)])
 
 
-@pytest.mark.parametrize("name", [*TEXTS, *KEYS, *NOISE])
-def test_children_draw_other_secrets_than_their_parent_and_each_other(name, tmp_path):
+@pytest.mark.forks
+def test_children_draw_other_secrets_than_their_parent_and_each_other(tmp_path):
     """A generator that was seeded before a fork would repeat itself in every child."""
+    for name in (*TEXTS, *KEYS, *NOISE):
+        drawn = drawn_in_children(name, tmp_path / name)
+        assert len(drawn) == 1 + 9 * CHILDREN, name
+        assert len(set(drawn)) == len(drawn), name
+
+
+def drawn_in_children(name, folder):
+    """What a process draws before and after each of its children, and what they draw."""
 
     def draw_one(place):
-        return KEYS[name](tmp_path / place) if name in KEYS else {**TEXTS, **NOISE}[name]()
+        return KEYS[name](folder / place) if name in KEYS else {**TEXTS, **NOISE}[name]()
 
     drawn = [draw_one("before")]
     for child in range(CHILDREN):
@@ -196,8 +204,7 @@ def test_children_draw_other_secrets_than_their_parent_and_each_other(name, tmp_
             drawn += [bytes.fromhex(line) for line in lines]
         os.waitpid(pid, 0)
         drawn.append(draw_one(f"after-{child}"))
-    assert len(drawn) == 1 + 9 * CHILDREN
-    assert len(set(drawn)) == len(drawn)
+    return drawn
 
 
 def test_a_token_is_drawn_anew_for_every_client_and_every_guard():

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from pgfl.algorithms.schedules import ALIASES
 from pgfl.arrays import Ints
 from pgfl.config import Config
 from pgfl.config import warnings as config_warnings
@@ -22,7 +23,6 @@ from pgfl.simulate import memory
 from pgfl.simulate.checkpoint import Checkpoints
 from pgfl.simulate.communicator import SINGLE_PROCESS, Communicator
 from pgfl.simulate.engines import check_engine
-from pgfl.simulate.mpi.launcher import ALIASES
 from pgfl.simulate.observers import Observer
 from pgfl.simulate.options import Performance, TrainingOptions
 from pgfl.simulate.problems import Objectives

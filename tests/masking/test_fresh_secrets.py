@@ -76,6 +76,7 @@ def _send_one_of_each(pipe):
     pipe.send(_one_of_each())
 
 
+@pytest.mark.forks
 def test_processes_that_were_forked_from_one_draw_other_secrets():
     fork = multiprocessing.get_context("fork")
     found = [_one_of_each()]  # a generator that is seeded on first use is so before the processes part

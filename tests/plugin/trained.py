@@ -10,10 +10,12 @@ from pgfl.config import warnings
 from pgfl.demo import demo_federation, largest_difference
 from pgfl.network.agreement import Training
 from pgfl.network.local import LocalNetwork
+from pgfl.simulate.engines import engine_kind
 from tests.network.inprocess import train_in_process
 
 CONFIG = """
 rounds = 12
+engine = "counting"
 metrics = ["nmsd", "median_error"]
 
 [data]
@@ -54,6 +56,7 @@ def simulated(folder):
     built = config.algorithm.build(config.graph.mixing)
     assert (built.client_rule.damping, built.server_rule.stay) == (0.5, 0.1)
     result = run(config)
+    assert result.engine == "counting" and engine_kind("counting").prepared
     assert result.curve("median_error").shape == (1, len(result.rounds))
     assert [one.name for one in result.measures][-1] == "median_error"
     assert 3.9 < result.spending()["epsilon"]["worst"] <= 4.0

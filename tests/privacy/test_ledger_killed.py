@@ -202,6 +202,7 @@ def kill_at_system_calls():
 
 if sys.platform == "linux":
 
+    @pytest.mark.forks
     def test_killed_at_any_system_call():
         alone(kill_at_system_calls)
 
@@ -258,6 +259,7 @@ def kill_in_statements():
     assert states >= {(0, 0, 0), (0, 1, 0), (1, 1, 1), (1, 2, 1), (2, 2, 2)}, states
 
 
+@pytest.mark.forks
 def test_killed_in_the_middle_of_a_statement():
     alone(kill_in_statements)
 

@@ -1,15 +1,17 @@
 """The contract of engines, which any of them must keep; and what the debug engine says of errors."""
 
+from importlib.metadata import EntryPoint
+
 import numpy as np
 import pytest
 
 from pgfl import PGFL, FedAvg, Huber, Privacy, Ridge, synthetic_regression, train
 from pgfl.algorithms import client_rules
+from pgfl.algorithms.schedules import ENGINES
 from pgfl.errors import ConfigError, StageError
-from pgfl.simulate import engines
 from pgfl.simulate.debug_engine import DebugEngine
 from pgfl.simulate.engine import Engine
-from pgfl.simulate.engines import ENGINES, EngineKind
+from pgfl.simulate.engines import EngineKind, engine_kind
 from pgfl.simulate.memory import Shape
 from pgfl.simulate.options import Performance, TrainingOptions
 from pgfl.simulate.simulator import Simulator
@@ -46,7 +48,7 @@ def test_every_engine_computes_what_numpy_does(name, case):
 
 @pytest.mark.parametrize("name", list(ENGINES))
 def test_every_engine_answers_what_a_simulation_asks_before_its_first_round(name):
-    kind = ENGINES[name]
+    kind = engine_kind(name)
     shape = Shape(clients=10, rows=50, dimension=6, pairs=4, engine=name)
     assert isinstance(kind, EngineKind) and kind.useful_threads(100) >= 1
     assert kind.row_copies(0.0) >= 1.0 and 0 <= kind.kernel_bytes(shape) < shape.total
@@ -56,10 +58,9 @@ def test_every_engine_answers_what_a_simulation_asks_before_its_first_round(name
 
 
 def test_an_engine_of_another_package_is_one_entry_point(monkeypatch):
-    class Entry:
-        value = "pgfl.simulate.debug_engine:DebugKind"
-
-    monkeypatch.setitem(engines.ENGINES.__dict__, "_entries", {"slow": Entry()})
+    entry = EntryPoint("slow", "pgfl.simulate.debug_engine:DebugKind", ENGINES.group)
+    monkeypatch.setitem(ENGINES.__dict__, "_entries", {"slow": entry})
+    monkeypatch.setattr(ENGINES, "_known", {**ENGINES._known})
     result = train(DATA, rounds=2, engine="slow")
     assert result.engine == "slow"
 

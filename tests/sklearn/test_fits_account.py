@@ -46,7 +46,7 @@ def test_copies_are_the_account_itself_and_pickles_are_detached():
     assert again.fits == account.fits == 0
 
 
-@pytest.mark.filterwarnings("ignore:.*fork:RuntimeWarning")  # of JAX, where it was imported: the child ends at once
+@pytest.mark.forks
 def test_a_process_that_was_forked_does_not_charge_a_copy_of_the_account():
     """What it spends would be forgotten with it."""
     account = PrivacyAccount()

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from pgfl import experiment
-from pgfl.simulate.engines import ENGINES
+from pgfl.simulate.engines import engine_kind
 from pgfl.studio import workers as kernels
 from pgfl.studio.play_state import PlayState
 from pgfl.studio.workers import play
@@ -22,7 +22,7 @@ from pkgutil import iter_modules
 from numba.core.registry import CPUDispatcher
 from pgfl import experiment
 from pgfl.simulate import compiled
-from pgfl.simulate.engines import ENGINES
+from pgfl.simulate.engines import engine_kind
 from pgfl.studio import workers as kernels
 from pgfl.studio.play_state import PlayState, comparison_configs
 
@@ -70,6 +70,6 @@ def test_compiled_trainings_are_those_of_the_compiled_engine(fresh, preset):
 
 
 def test_without_numba_nothing_is_loaded(fresh, monkeypatch):
-    monkeypatch.setattr(type(ENGINES["numba"]), "installed", lambda self: False)
+    monkeypatch.setattr(type(engine_kind("numba")), "installed", lambda self: False)
     kernels.load_behind(nullcontext())
     assert not kernels.loaded()

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from numbers import Integral, Real
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import numpy as np
 
 from pgfl.arrays import Ints
 from pgfl.errors import ConfigError
 from pgfl.metrics import DEFAULT_METRICS
+from pgfl.registry import Registry
 from pgfl.streams import Purpose, stream
 from pgfl.suggestions import shown
 
@@ -99,7 +100,22 @@ class Scheduler:
         return np.sort(np.concatenate(chosen, axis=1), axis=1)
 
 
-Library = str  # the name of an engine: "auto" or one of `pgfl.simulate.engines.ENGINES`
+ENGINES = Registry[Any](
+    "engines",
+    "engine",
+    {
+        "numpy": "pgfl.simulate.array_engines:NumpyKind",
+        "numba": "pgfl.simulate.compiled.kind:CompiledKind",
+        "jax": "pgfl.simulate.array_engines:JaxKind",
+        "debug": "pgfl.simulate.debug_engine:DebugKind",
+    },
+)
+"""Subclasses of `pgfl.simulate.engines.EngineKind` by name. Configs name them, so the table stands below both."""
+
+ALIASES = {"mpi": "numpy", "mpi-numba": "numba"}
+"""Engines that insist on a launcher, and the engine that computes their rounds."""
+
+Library = str  # the name of an engine: "auto" or one of `ENGINES`
 Stop = Literal["converged", "never"]
 
 ROUNDS: Final = 300

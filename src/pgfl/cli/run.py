@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from enum import StrEnum
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -23,18 +22,6 @@ DEFAULT_PRESET = "private-huber"
 RESULTS = Path("results")
 
 app = typer.Typer(add_completion=False)
-
-
-class Engine(StrEnum):
-    """What computes the rounds."""
-
-    auto = "auto"
-    numpy = "numpy"
-    numba = "numba"
-    jax = "jax"
-    debug = "debug"
-    mpi = "mpi"
-    mpi_numba = "mpi-numba"
 
 
 @app.command()
@@ -63,7 +50,10 @@ def run(
     rounds: Annotated[
         int | None, typer.Option(min=1, help="Override the number of rounds; with --continue, how many more.")
     ] = None,
-    engine: Annotated[Engine | None, typer.Option(help="Override the engine.", show_default=False)] = None,
+    engine: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Override the engine: auto, numpy, numba, jax, debug, mpi, mpi-numba."),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Train from a config or a preset; write models, history, plots and an HTML report to a folder."""
@@ -92,11 +82,12 @@ def run(
         raise typer.Exit(Diverged.exit_code)
 
 
-def _joined(engine: Engine | None, load: Callable[[], Config]) -> tuple[Communicator, Config]:
+def _joined(engine: str | None, load: Callable[[], Config]) -> tuple[Communicator, Config]:
     """Return the processes that a launcher started with this one, or this one alone; and the config."""
+    from pgfl.algorithms.schedules import ALIASES
     from pgfl.simulate.communicator import SINGLE_PROCESS
     from pgfl.simulate.mpi.communicator import world
-    from pgfl.simulate.mpi.launcher import ALIASES, launched_size
+    from pgfl.simulate.mpi.launcher import launched_size
 
     communicator = world() if engine in ALIASES or (launched_size() or 1) > 1 else SINGLE_PROCESS
     with communicator.abort_on_error():
@@ -109,7 +100,7 @@ def _config(
     source: str | None,
     overrides: list[str],
     seed: int | None,
-    engine: Engine | None,
+    engine: str | None,
     folds: int | None,
     resumed: Path | None,
     finished: Path | None,
@@ -121,7 +112,7 @@ def _config(
 
     if source is None and resumed is not None and (resumed / CONFIG).exists():
         source = str(resumed / CONFIG)
-    chosen = [*overrides, f"engine={engine.value}"] if engine else overrides
+    chosen = [*overrides, f"engine={engine}"] if engine else overrides
     if finished is not None:
         return _continued(source, chosen, seed, folds, finished, rounds)
     chosen = chosen if rounds is None else [*chosen, f"rounds={rounds}"]

@@ -23,7 +23,7 @@ from pydantic import (
 from pgfl.algorithms import schedules as training_defaults
 from pgfl.algorithms.algorithms import ALGORITHMS, PGFL, Algorithm, FedAvg
 from pgfl.algorithms.client_rules import CLIENT_RULES
-from pgfl.algorithms.schedules import Decaying, Stop
+from pgfl.algorithms.schedules import ALIASES, ENGINES, Decaying, Stop
 from pgfl.arrays import Ints
 from pgfl.config.mnist_data import MnistData
 from pgfl.config.section import (
@@ -379,7 +379,7 @@ class Config(Section):
     checkpoint_every: Annotated[int, Field(ge=0, le=MOST)] = 100
     metrics: tuple[Metric, ...] = training_defaults.METRICS
     dtype: Literal["float64", "float32"] = "float64"
-    engine: Literal["auto", "numpy", "numba", "jax", "debug", "mpi", "mpi-numba"] = training_defaults.ENGINE
+    engine: Annotated[str, one_of(ENGINES, "auto", *ALIASES)] = training_defaults.ENGINE
     threads: Count | None = training_defaults.THREADS
     continues: str | None = None
     new_clients: tuple[str, ...] = ()

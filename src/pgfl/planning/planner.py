@@ -24,7 +24,7 @@ from pgfl.planning.twin import twin
 from pgfl.privacy.request import Privacy
 from pgfl.privacy.trust import Level
 from pgfl.results.result import Result
-from pgfl.simulate.engines import ENGINES
+from pgfl.simulate.engines import engine_kind
 from pgfl.simulate.training import train
 
 USELESS = 1e6
@@ -104,7 +104,8 @@ def _received_nmsd(result: Result, made: Federation) -> float:
 
 
 def _engine() -> Library:
-    return "numba" if ENGINES["numba"].installed() and ENGINES["numba"].failure() is None else "numpy"
+    compiled = engine_kind("numba")
+    return "numba" if compiled.installed() and compiled.failure() is None else "numpy"
 
 
 SEEDS, JUDGING_SEEDS = (1, 2), (11, 12, 13, 14, 15, 16)

@@ -8,7 +8,7 @@ mechanism compose, adaptively too, to one Gaussian mechanism with μ = √(2ρ),
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -16,6 +16,9 @@ from numpy.typing import ArrayLike
 from pgfl.arrays import Floats
 from pgfl.errors import PrivacyError, require_extra
 from pgfl.privacy.rules import MOST_RELEASES
+
+if TYPE_CHECKING:
+    from dp_accounting import DpEvent
 
 _SQRT2 = math.sqrt(2.0)
 _LOG_HALF = -math.log(2.0)
@@ -178,7 +181,7 @@ def group_epsilon(rho: ArrayLike, delta: float, size: ArrayLike) -> Floats:
 # For other accountants -----------------------------------------------------------------------------------------------
 
 
-def to_dp_event(costs: ArrayLike) -> Any:
+def to_dp_event(costs: ArrayLike) -> DpEvent:
     """Return the composition of Gaussian releases with these zCDP costs φ as a `dp_accounting.DpEvent`.
 
     A noise multiplier is σ/Δ = 1/√(2φ). Δ is the sensitivity to replacing one record, so read the event with the

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -13,6 +13,9 @@ from numpy.typing import ArrayLike
 from pgfl.arrays import AnyInts, Bools, Floats
 from pgfl.errors import PrivacyError
 from pgfl.privacy import accounting
+
+if TYPE_CHECKING:
+    from dp_accounting import DpEvent
 
 Index = Literal["round", "release"]
 Guarantee = Literal["required", "none"]
@@ -199,7 +202,7 @@ class Budget:
             "epsilon_paper": float(accounting.paper_epsilon(rho, self.delta)),
         }
 
-    def to_dp_event(self) -> Any:
+    def to_dp_event(self) -> DpEvent:
         """Return the dearest releases that the budget allows as a `dp_accounting.DpEvent`, to check ε independently."""
         last = self.dearest
         most = last if self.max_releases is None else min(self.max_releases, last)

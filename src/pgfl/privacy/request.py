@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -21,6 +21,8 @@ from pgfl.privacy.trust import Level, Trust
 from pgfl.suggestions import friendly_constructor, quoted
 
 if TYPE_CHECKING:
+    from dp_accounting import DpEvent
+
     from pgfl.federation.encoding import RowEncoding
     from pgfl.privacy.ledger.rows import Policy
     from pgfl.privacy.mechanism import Plan
@@ -174,7 +176,7 @@ class Privacy:
             max_releases=self.max_releases,
         )
 
-    def to_dp_event(self, rounds: int) -> Any:
+    def to_dp_event(self, rounds: int) -> DpEvent:
         """Return what one client may release in `rounds` rounds as a `dp_accounting.DpEvent`; see `Budget`.
 
         Without a guarantee this is a `NonPrivateDpEvent`.

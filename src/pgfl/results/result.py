@@ -24,6 +24,7 @@ from pgfl.suggestions import friendly_signature, kind_of, nearest, unknown_name
 
 if TYPE_CHECKING:
     import polars
+    from dp_accounting import DpEvent
     from matplotlib.axes import Axes
 
     from pgfl.config import Config
@@ -359,7 +360,7 @@ class Result:
             if name != "run" and len(values)
         }
 
-    def to_dp_event(self, client: str | None = None, run: int = 0) -> Any:
+    def to_dp_event(self, client: str | None = None, run: int = 0) -> DpEvent:
         """Return what a client has released as a `dp_accounting.DpEvent`: of the client that spent most by default.
 
         Gaussian releases compose exactly to one of their summed cost ρ, so the event has one release. Where the run

@@ -1,27 +1,24 @@
 """Engines: the contract between a simulation and what computes its rounds, the table of engines, and `engine = "auto"`.
 
-An engine is one file with an `EngineKind`, and one line in `ENGINES` or an entry point of the group `pgfl.engines`.
+An engine is one file with an `EngineKind`, and one line in `schedules.ENGINES` or an entry point of `pgfl.engines`.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
-from importlib import import_module
-from importlib.metadata import EntryPoint, entry_points
+from functools import cache
 from typing import TYPE_CHECKING, ClassVar
 
 from pgfl.algorithms.algorithms import Algorithm
-from pgfl.algorithms.schedules import Participants
+from pgfl.algorithms.schedules import ENGINES, Participants
 from pgfl.arrays import AnyFloats, Array, DTypeLike, Ints, Namespace
 from pgfl.errors import ConfigError
 from pgfl.federation.federation import Federation
 from pgfl.simulate.communicator import SINGLE_PROCESS, Communicator
 from pgfl.simulate.options import TrainingOptions
 from pgfl.simulate.problems import Objectives
-from pgfl.suggestions import nearest, quoted
 
 if TYPE_CHECKING:
     from pgfl.simulate.engine import AnyBlock, Engine
@@ -132,47 +129,14 @@ class EngineKind(ABC):
         return 0.0
 
 
-class _EngineTable:
-    """Kinds of engines by name; "module:attribute" is imported when it is first asked for."""
-
-    group = "pgfl.engines"
-
-    def __init__(self, built_in: dict[str, str]) -> None:
-        self._targets, self._loaded = built_in, dict[str, EngineKind]()
-
-    def __iter__(self) -> Iterator[str]:
-        return iter((*self._targets, *(name for name in self._entries if name not in self._targets)))
-
-    def __contains__(self, name: object) -> bool:
-        return isinstance(name, str) and (name in self._targets or name in self._entries)
-
-    def __getitem__(self, name: str) -> EngineKind:
-        if name not in self:
-            raise ConfigError(f"Unknown engine {quoted(name)}{nearest(name, self)}; choose auto, {', '.join(self)}.")
-        if name not in self._loaded:
-            module, _, attribute = (self._targets.get(name) or self._entries[name].value).partition(":")
-            self._loaded[name] = getattr(import_module(module), attribute)()
-        return self._loaded[name]
-
-    @cached_property
-    def _entries(self) -> dict[str, EntryPoint]:
-        return {entry.name: entry for entry in entry_points(group=self.group)}
-
-
-ENGINES = _EngineTable(
-    {
-        "numpy": "pgfl.simulate.array_engines:NumpyKind",
-        "numba": "pgfl.simulate.compiled.kind:CompiledKind",
-        "jax": "pgfl.simulate.array_engines:JaxKind",
-        "debug": "pgfl.simulate.debug_engine:DebugKind",
-    }
-)
 AUTOMATIC = "numba"  # what "auto" may choose instead of NumPy
 
 
+@cache
 def engine_kind(name: str) -> EngineKind:
     """Return the kind of an engine; where "auto" was not decided, NumPy's."""
-    return ENGINES["numpy" if name == "auto" else name]
+    kind: EngineKind = ENGINES["numpy" if name == "auto" else name]()
+    return kind
 
 
 def choose_engine(
@@ -191,7 +155,8 @@ def choose_engine(
     if options.performance.engine != "auto":
         return options
     rows, clients = communicator.sum([len(first.features), first.size]).tolist()
-    training, kind, chosen = Training(algorithm, objectives, first, options, rows, clients), ENGINES[AUTOMATIC], "numpy"
+    training = Training(algorithm, objectives, first, options, rows, clients)
+    kind, chosen = engine_kind(AUTOMATIC), "numpy"
     start = 0.0 if options.performance.kernels_loaded else kind.start_seconds
     if kind.installed() and kind.supports(training) and kind.seconds_saved(training) > start:
         chosen = AUTOMATIC
@@ -208,7 +173,7 @@ def likely_engine(engine: str, objective: str) -> str:
     """Return the engine that a large training with this kind of objective will have, before its data are known."""
     if engine != "auto":
         return engine
-    kind = ENGINES[AUTOMATIC]
+    kind = engine_kind(AUTOMATIC)
     return AUTOMATIC if kind.installed() and kind.supports_objective(objective) else "numpy"
 
 

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import numpy as np
 
+from pgfl.algorithms.schedules import ALIASES
 from pgfl.arrays import GATHER_LIMIT, SPARSE
 from pgfl.config.schema import Config
 from pgfl.errors import ConfigError
 from pgfl.simulate.engines import engine_kind, likely_engine
-from pgfl.simulate.mpi.launcher import ALIASES
 
 INTERPRETER = 2**28  # Python and the libraries
 PER_CLIENT = 150  # indices, names, accounts

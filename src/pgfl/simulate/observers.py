@@ -21,7 +21,7 @@ class Observer:
     ...     def on_round(self, simulator):
     ...         self.seen = simulator.state.round
     >>> rounds = Rounds()
-    >>> result = train(synthetic_regression(servers=3, clients_per_server=4, seed=1), rounds=5, observers=[rounds])
+    >>> result = train(synthetic_regression(servers=5, clients_per_server=4, seed=1), rounds=5, observers=[rounds])
     >>> rounds.seen
     5
     """

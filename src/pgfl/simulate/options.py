@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, get_args
 import numpy as np
 
 from pgfl.algorithms import schedules as default
-from pgfl.algorithms.schedules import Library, Participants, Stop, check_participants
+from pgfl.algorithms.schedules import ENGINES, Library, Participants, Stop, check_participants
 from pgfl.arrays import DTypeLike
 from pgfl.errors import ConfigError, UsageError
 from pgfl.metrics import MEASURES, OF_MODELS
@@ -34,8 +34,6 @@ class Performance:
     kernels_loaded: bool = False  # "auto" then need not save the time that loading Numba takes
 
     def __post_init__(self) -> None:
-        from pgfl.simulate.engines import ENGINES  # which describes engines in terms of these options
-
         check_threads(self.threads)
         if self.engine != "auto" and self.engine not in ENGINES:
             *more, last = names = ("auto", *ENGINES)

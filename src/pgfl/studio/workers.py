@@ -23,7 +23,7 @@ from pgfl.drawing.networks import server_places
 from pgfl.errors import ConfigError
 from pgfl.experiment import run
 from pgfl.federation.federation import Federation
-from pgfl.simulate.engines import ENGINES
+from pgfl.simulate.engines import engine_kind
 from pgfl.simulate.observers import Observer
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def loaded() -> bool:
 
 def load_behind(one_at_a_time: AbstractContextManager[Any]) -> None:
     """Load the kernels in a thread of their own; one process compiles them, and the next finds them in the cache."""
-    if ENGINES["numba"].installed():
+    if engine_kind("numba").installed():
         threading.Thread(target=load, args=(one_at_a_time,), daemon=True).start()
 
 

@@ -6,8 +6,6 @@ import os
 
 RANK_VARIABLES = ("PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK", "MPI_LOCALRANKID", "PALS_RANKID")
 SIZE_VARIABLES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE")
-ALIASES = {"mpi": "numpy", "mpi-numba": "numba"}
-"""Engines that insist on a launcher, and the engine that computes their rounds."""
 
 
 def launched_rank() -> int | None:
