@@ -13,6 +13,7 @@ from pgfl.algorithms.algorithms import PGFL
 from pgfl.algorithms.roles import Accepted, Client, RoundRequest
 from pgfl.config import PrivacySettings
 from pgfl.errors import LedgerError, PrivacyError
+from pgfl.network.agreement import Training
 from pgfl.network.client.accounts import OpenAccount, PrivateAccount
 from pgfl.network.client.rounds import ClientRounds, pack_state, unpack_received, unpack_state
 from pgfl.network.protocol.messages import BETWEEN_SITE_AND_CLIENT, encode_request, read_answer, read_request
@@ -102,12 +103,14 @@ def test_the_noise_follows_releases_and_not_the_sites_round_number(device):
 
 
 def test_a_claimed_round_beyond_the_last_is_declined_and_locks_nobody_out(device):
-    device.rounds.last_round = 100
+    device.rounds.has_round = Training(rounds=100, dimension=3, clusters=("a",)).has_round
     assert kind(device.ask(1)) is Kind.ANSWER
-    frame = decode(device.ask(2**53 - 1), LIMITS, FRAMES)
-    assert (frame.header.reason, frame.header.final) == (Refusal.BEYOND, False)
+    for beyond in (101, 1000, 1101, 2**53 - 1):
+        frame = decode(device.ask(beyond), LIMITS, FRAMES)
+        assert (frame.header.reason, frame.header.final) == (Refusal.BEYOND, False)
     assert kind(device.ask(100)) is Kind.ANSWER
-    assert device.account.releases == 2
+    assert kind(device.ask(1041)) is Kind.ANSWER, "the site was rolled back to round 40"
+    assert device.account.releases == 3
 
 
 @pytest.mark.parametrize("server_clients", [1, 7, 10**9])

@@ -8,7 +8,7 @@ import pytest
 from pgfl.algorithms.algorithms import PGFL, FedAvg
 from pgfl.algorithms.roles import Answer, Client, Publication, Server
 from pgfl.network.site.bounds import Ball, ClientBound, clipped_publication
-from pgfl.network.site.effects import Members
+from pgfl.network.site.effects import Members, Rollback
 from pgfl.network.site.role import SiteRole
 from pgfl.objectives import Bounds, Huber, Logistic, Ridge
 
@@ -205,19 +205,19 @@ def test_a_rollback_takes_models_back_and_duals_begin_anew_while_rounds_go_on():
     past, model = site.role.snapshot(), site.role.server.model("a").copy()
     for round in range(4, 7):
         site.play(round)
-    site.role.roll_back(past, [3])
+    site.role.roll_back(Rollback(past, (3,), round=1003, last=1100))
     np.testing.assert_array_equal(site.role.server.model("a"), model)
-    request = site.role.request("ann", 7)
-    assert (request.round, request.accepted, request.restarted) == (7, None, 7)
+    request = site.role.request("ann", 1004)
+    assert (request.round, request.accepted, request.restarted) == (1004, None, 1004)
     again = Site("huber")
     again.clients = site.clients
     again.role.restore(site.role.snapshot())
     assert again.role.rollbacks == (3,)
-    for round in (7, 8, 9):
+    for round in (1004, 1005, 1006):
         again.play(round)
     assert (again.refused, again.clipped) == ({}, set())
-    again.role.roll_back(None, [3, 0])
-    assert again.role.request("ann", 10).model is None
+    again.role.roll_back(Rollback(None, (3, 0), round=2000, last=2100))
+    assert again.role.request("ann", 2001).model is None
 
 
 def test_a_ball_of_no_size_is_a_point():

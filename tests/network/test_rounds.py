@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from pgfl.network.agreement import Training
 from pgfl.network.site.effects import (
     Ask,
     Changed,
@@ -17,11 +19,21 @@ from pgfl.network.site.effects import (
     Phase,
     Publish,
     Quorum,
+    Rollback,
     Timing,
 )
 from pgfl.network.site.rounds import SiteRounds
 from pgfl.simulate.simulator import Simulator
-from tests.network.schedules import ALGORITHM, BOUNDED, OBJECTIVE, WITH_ANYONE, Faults, World, small_federation
+from tests.network.schedules import (
+    ALGORITHM,
+    BOUNDED,
+    OBJECTIVE,
+    TIMING,
+    WITH_ANYONE,
+    Faults,
+    World,
+    small_federation,
+)
 
 SCHEDULES = 2000
 FEDERATION = small_federation()
@@ -144,6 +156,9 @@ class Recorder:
 
     def adopt(self, members):
         self.members = members
+
+    def roll_back(self, rollback):
+        self.rolled_back = rollback
 
     def judge(self, client, answer):
         return "it is a lie" if answer == "lie" else None
@@ -283,6 +298,153 @@ def test_a_site_that_learns_in_a_round_that_it_fell_behind_closes_the_round_firs
     assert asked(effects) == {"ann": ("ann", 10)}
     assert rounds.role.aggregated == [(1, {"ann": "a"}), (9, {})]
     assert rounds.role.combined == [(1, {"south": "s9"}), (9, {"south": "s9"})]
+
+
+# neighbours that lie about their round ------------------------------------------------------------------------------
+
+
+def in_step(*neighbours, rounds=1000, **changes):
+    """A site and its neighbours after round 1, just before round 2 opens at time 1."""
+    machine, _ = site(neighbours=neighbours, clients=("ann",), rounds=rounds, **{"pace": 1.0} | changes)
+    for peer in neighbours:
+        machine.on_peer_up(peer, 0.0)
+        machine.on_publication(peer, 1, f"{peer} 1", 0.5)
+    machine.on_answer("ann", 1, "a", 0.9)
+    assert (machine.round, machine.deadline) == (1, 1.0)
+    return machine
+
+
+def play(machine, honest, until, slow=0.0):
+    """Rounds with the honest neighbours; every one opens a pace after the last, and takes `slow` seconds more."""
+    effects, now = machine.tick(1.0), 1.0
+    while machine.round < until:
+        now += slow
+        for peer in honest:
+            effects += machine.on_publication(peer, machine.current, f"{peer} {machine.current}", now)
+        effects += machine.on_answer("ann", machine.current, "a", now)
+        if machine.phase is Phase.WAITING:
+            now = machine.deadline
+            effects += machine.tick(now)
+    return [effect.request[1] for effect in effects if isinstance(effect, Ask)][: until - 1], now
+
+
+@pytest.mark.parametrize("claimed", [51, 999, 1000])
+def test_one_neighbours_claim_moves_nobody_who_has_another_neighbour(claimed):
+    rounds = in_step("south", "west")
+    (note,) = rounds.on_publication("west", claimed, "lie", 0.95)
+    assert "site west claims" in note.text
+    questions, _ = play(rounds, ["south"], until=30)
+    assert questions == list(range(2, 31)), "clients are asked in every round"
+    assert rounds.refused["ahead"] == 1
+
+
+@pytest.mark.parametrize("claimed", [51, 999, 1000])
+def test_a_lone_neighbours_claim_is_followed_at_a_plausible_pace_and_never_to_the_end(claimed):
+    rounds = in_step("south")
+    rounds.on_publication("south", claimed, "lie", 0.95)
+    questions, now = play(rounds, [], until=20)
+    assert now >= 20.0, "rounds take their least time"
+    assert questions == list(range(2, 21))
+    rounds = in_step("south")
+    rounds.on_publication("south", claimed, "lie", 0.95)
+    questions, now = play(rounds, [], until=40, slow=9.0)
+    assert rounds.round <= now + 1, "slow rounds are skipped, as with an honest neighbour that is faster"
+    assert questions, "but its clients are asked in between"
+
+
+def test_a_site_that_was_away_believes_what_its_neighbour_can_have_done_meanwhile():
+    role = Recorder()
+    timing = Timing(start=60.0, pace=2.0)
+    rounds = SiteRounds(role, 1000, {"south"}, {"ann"}, timing, WITH_ANYONE, round=40, idle=100.0)
+    rounds.start(0.0)
+    rounds.on_client_connected("ann", 0.0)
+    rounds.on_publication("south", 900, "s", 0.0)
+    assert asked(rounds.on_peer_up("south", 0.0)) == {} and rounds.round == 90
+    assert role.combined == [(90, {"south": "s"})]
+
+
+def test_what_two_neighbours_agree_on_is_followed_but_the_last_round_is_never_skipped():
+    rounds = in_step("south", "west", rounds=100)
+    rounds.on_publication("south", 70, "s", 1.2)
+    rounds.on_publication("west", 90, "w", 1.2)
+    rounds.tick(2.0)
+    assert rounds.round == 1, "the round under way is finished first"
+    effects = rounds.on_answer("ann", 2, "a", 2.0)
+    assert rounds.round == 70
+    rounds.on_publication("south", 100, "s", 2.2)
+    rounds.on_publication("west", 100, "w", 2.2)
+    effects = rounds.tick(3.0)
+    effects += rounds.on_answer("ann", rounds.current, "a", 3.0) + rounds.tick(4.0)
+    assert asked(effects) == {"ann": ("ann", 100)} and rounds.phase is not Phase.FINISHED
+    effects = rounds.on_answer("ann", 100, "a", 5.0)
+    assert [e.reason for e in effects if isinstance(e, Finished)] == ["all rounds are done"]
+
+
+def test_the_last_round_is_played_with_a_neighbour_that_is_done_and_gone():
+    rounds, _ = site(neighbours=("south",), clients=("ann",), rounds=20, quorum=Quorum())
+    rounds.on_peer_up("south", 0.0)
+    rounds.on_publication("south", 20, "s20", 0.5)
+    rounds.on_peer_down("south", 0.6)
+    effects = rounds.on_answer("ann", 1, "a", 1.0)
+    effects += rounds.on_peer_up("south", 2.0) + rounds.on_peer_down("south", 2.0)
+    assert asked(effects) == {"ann": ("ann", 20)}
+    assert any(isinstance(e, Finished) for e in rounds.on_answer("ann", 20, "a", 3.0))
+
+
+def test_a_new_site_waits_until_a_second_neighbour_says_which_round_it_is():
+    rounds, _ = site(neighbours=("south", "west"), clients=("ann",), rounds=1000, quorum=Quorum())
+    assert not asked(rounds.on_publication("south", 999, "s", 0.0) + rounds.on_peer_up("south", 0.0))
+    assert not asked(rounds.tick(60.0)), "it may be a lie, and whoever spends for it"
+    assert "west must confirm it" in rounds.missing
+    assert asked(rounds.on_publication("west", 30, "w", 61.0)) == {"ann": ("ann", 31)}
+
+
+def test_a_claim_that_was_never_true_can_be_taken_back():
+    rounds = in_step("south", "west")
+    rounds.on_publication("west", 900, "lie", 1.5)
+    rounds.tick(2.0)
+    rounds.on_publication("west", 2, "w2", 2.0)
+    rounds.on_publication("south", 2, "s2", 2.0)
+    rounds.on_answer("ann", 2, "a", 2.0)
+    assert rounds.role.combined[-1] == (2, {"south": "s2", "west": "w2"})
+
+
+def test_a_rollback_revives_a_training_that_was_over():
+    rounds, _ = site(clients=("ann",), rounds=2)
+    for round in (1, 2):
+        effects = rounds.on_answer("ann", round, "a", float(round))
+    assert isinstance(effects[-1], Finished)
+    training = Training(rounds=2, dimension=1, clusters=("a",))
+    rollback = Rollback(None, (1,), *training.rolled_back((1,)))
+    effects = rounds.change(members("ann"), 3.0, rollback)
+    assert effects[0] == Changed(12, rolled_back=True)
+    assert asked(effects) == {"ann": ("ann", 12)}, "a number that was never used"
+    effects = rounds.on_answer("ann", 12, "a", 4.0)
+    assert isinstance(effects[-1], Finished), "one round was taken back, so one was played"
+
+
+def test_rounds_keep_their_places_however_often_a_training_is_rolled_back():
+    training = Training(rounds=100, dimension=1, clusters=("a",))
+    assert training.rolled_back(()) == (0, 100)
+    assert training.rolled_back((40,)) == (1040, 1100)
+    assert training.rolled_back((40, 1070)) == (2070, 2100)
+    assert [training.position(round) for round in (100, 1041, 2100)] == [100, 41, 100]
+
+
+def test_a_liar_among_sites_spoils_no_schedule():
+    """Real roles: one site claims to be 30 rounds ahead, and all the others play their rounds with their clients."""
+    timing = replace(TIMING, pace=0.1)
+    world = World(small_federation(sites=4, clients=1), rounds=40, faults=Faults(latency=0.01), seed=0, timing=timing)
+    liar, tell = min(world.neighbours, key=lambda name: len(world.neighbours[name])), world.deliver_publication
+
+    def lie(sender, receiver, effect):
+        tell(sender, receiver, replace(effect, round=min(40, effect.round + 30)) if sender == liar else effect)
+
+    world.deliver_publication = lie
+    world.play(horizon=200.0)
+    for name in set(world.neighbours) - {liar}:
+        played = [done.round for done in world.completed[name] if done.accepted]
+        assert len(played) >= 36 and played[-1] == 40, name
 
 
 def test_alone_without_give_up_it_waits_and_with_it_it_stops():

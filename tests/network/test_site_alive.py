@@ -189,12 +189,13 @@ def test_a_rollback_counts_when_the_neighbours_agree_and_round_numbers_never_rep
         assert found == 10
         await until(lambda: sites[0].store.acknowledged()[0] == change and sites[0].rounds.missing)
         taken_back = sites[0].rounds.round
+        assert taken_back == 10_000_014, "a number that was never used, and the fourteenth of the training"
         await until(lambda: sites[1].peers.service.refused["refused"] and sites[1].rounds.missing)
         assert sites[0].rounds.round == taken_back, "it goes on only when its neighbour has agreed"
         roll_back(names[1], 14)
         await until(lambda: all(site.rounds.round > taken_back + 5 for site in sites))
         assert {site.role.rollbacks for site in sites} == {(14,)}
-        assert all(0 < device.rounds.role.restarted <= taken_back + 2 for device in devices.values())
+        assert all(device.rounds.role.restarted == taken_back + 1 for device in devices.values())
         for site in sites:
             site.stop("enough")
         await asyncio.gather(*running)
@@ -206,7 +207,25 @@ def test_a_rollback_counts_when_the_neighbours_agree_and_round_numbers_never_rep
         rounds = [row["round"] for row in network.history(name)]
         assert rounds == sorted(set(rounds))
         with pytest.raises(NetworkError, match="The last completed round is"):
-            roll_back(name, 10**6)
+            roll_back(name, 10**8)
+
+
+def test_a_rollback_revives_a_training_that_was_over(tmp_path):
+    network = network_of(tmp_path, rounds=12)
+
+    def roll_back():
+        with closing(SiteStore(network.home(SITE) / STORE)) as store:
+            store.roll_back(10)
+
+    async def scenario():
+        return await site_of(network).run()
+
+    for last in (12, 112, 212):
+        with taking_part(network, *network.federation.client_ids) as ends:
+            assert asyncio.run(scenario()) == "all rounds are done"
+        assert list(ends.values()) == ["all rounds are done"]
+        assert network.history(SITE)[-1]["round"] == last
+        roll_back()
 
 
 def test_a_restart_does_not_forget_how_many_rounds_were_trained_apart(tmp_path):

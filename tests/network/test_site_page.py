@@ -10,6 +10,7 @@ import pytest
 
 from pgfl.algorithms.roles import Answer, Server
 from pgfl.network.protocol import identity
+from pgfl.network.site.effects import Rollback
 from pgfl.network.site.role import Movement, SiteRole
 from pgfl.network.site.store import STORE, SiteStore
 from tests.command_line import refused, run
@@ -114,5 +115,5 @@ def test_movement_goes_on_after_a_restart_and_begins_anew_after_a_rollback():
     again = SiteRole(Server(training.build_algorithm(), 3), {"ann": "a"})
     again.restore(role.snapshot())
     assert again.movement.windows == role.movement.windows
-    again.roll_back(None, (1,))
+    again.roll_back(Rollback(None, (1,), round=101, last=110))
     assert again.movement.windows == []

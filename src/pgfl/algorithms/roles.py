@@ -363,8 +363,11 @@ class Server:
         self._pending = _Pending(rows, state, published, publication, frozenset(made))
         return publication
 
-    def combine(self, round: int, publications: Mapping[str, Publication]) -> None:
-        """Compute the new models from this round's aggregate and the publications received from neighbours."""
+    def combine(self, round: int, publications: Mapping[str, Publication], position: int | None = None) -> None:
+        """Compute the new models from this round's aggregate and the publications received from neighbours.
+
+        `position` is what a schedule of τ counts, where the numbers of rounds skip.
+        """
         pending = self._pending
         if pending is None:
             raise DataError("combine was called before aggregate.")
@@ -375,7 +378,7 @@ class Server:
         neighbourhood = _Neighbours(self.algorithm, rows, pending, received, len(self.neighbours), self.dimension)
         state = {name: neighbourhood.widened(values) for name, values in pending.state.items()}
         state = self.algorithm.server_rule.combine(
-            state, neighbourhood.own, neighbourhood, tau_at(self.algorithm.tau, round)
+            state, neighbourhood.own, neighbourhood, tau_at(self.algorithm.tau, round if position is None else position)
         )
         self._states = {
             cluster: {name: values[row] for name, values in state.items()}

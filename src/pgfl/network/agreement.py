@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from typing import Annotated, Any, Literal, Self, cast
@@ -27,6 +27,7 @@ from pgfl.privacy.trust import NOISE_CAP, Level, Trust
 
 Name = Annotated[str, Field(min_length=1, max_length=63)]
 Task = Literal["regression", "classification"]
+MOST_ROLLBACKS = 1000  # of one training
 
 
 def task_of(kind: str) -> Task:
@@ -110,6 +111,27 @@ class Training(Section):
             return cls.model_validate_json(text)
         except (ValidationError, ValueError) as error:
             raise NetworkError("The site sent a training configuration that this pgfl cannot read.") from error
+
+    def position(self, round: int) -> int:
+        """The place of a round in the training, from 1 to `rounds`.
+
+        After every rollback round numbers go on behind the next power of ten: of 100 rounds, after the first rollback,
+        to round 40, with 1041. So they never repeat, and all sites know from the rollbacks which rounds are left.
+        """
+        return round % self._numbers
+
+    def rolled_back(self, rollbacks: Sequence[int]) -> tuple[int, int]:
+        """The number after which rounds go on, and that of the last one, after these rollbacks."""
+        begun = len(rollbacks) * self._numbers
+        return begun + (self.position(rollbacks[-1]) if rollbacks else 0), begun + self.rounds
+
+    def has_round(self, round: int) -> bool:
+        """Whether a round can have this number."""
+        return 0 < self.position(round) <= self.rounds and round // self._numbers <= MOST_ROLLBACKS
+
+    @property
+    def _numbers(self) -> int:
+        return int(10 ** len(str(self.rounds)))
 
     def build_algorithm(self) -> Algorithm:
         """The algorithm with its parameters."""

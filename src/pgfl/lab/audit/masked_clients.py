@@ -122,7 +122,7 @@ class _Group:
         """A client as it starts, with its ledger and without any secrets."""
         role, settings = self.mechanism.client(*self.rows[name]), self.settings
         account = PrivateAccount.open(self.home / f"{name}.db", name, settings, role.records, len(role.dual))
-        rounds = ClientRounds(role, account, self.training.digest, self.training.rounds)
+        rounds = ClientRounds(role, account, self.training.digest, self.training.has_round)
         member = Member(name, _identities()[name], _roster(), Demands(settings.contributors, settings.colluders))
         bounds = Bounds(settings.x_norm, settings.y_bound, settings.w_norm)
         client = MaskedRounds(rounds, account, member, SITE, CLUSTER, bounds, server_clients=len(EVERYONE))

@@ -219,7 +219,7 @@ class Participant:
             shared = "here and from others, in a masked sum" if masked else "here"
             log.info("releases carry noise from %s", "the site, which gets them clean" if trusted else shared)
             self.account.sensitivity(role, 1)  # refuse now, in one sentence, what could never be released
-        return ClientRounds(role, self.account, training.digest, training.rounds)
+        return ClientRounds(role, self.account, training.digest, training.has_round)
 
     def _begin_masked(self, offer: Offer, rounds: ClientRounds) -> MaskedRounds | None:
         """Take part in masked sums, where both the training and the owner say so; secrets are new with every start."""

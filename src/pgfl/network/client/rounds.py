@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -38,7 +39,7 @@ class ClientRounds:
     role: Client
     account: Account
     training: str  # the hash that keys of releases start with
-    last_round: int | None = None  # of the training; a later number would lock the client out of all earlier ones
+    has_round: Callable[[int], bool] = lambda round: True  # another number would lock the client out of earlier ones
 
     def __post_init__(self) -> None:
         stored = self.account.state()
@@ -69,7 +70,7 @@ class ClientRounds:
 
     def rejection_by_round(self, request: RoundRequest, known: Release | None) -> Refusal | None:
         """Return why a round's number alone rules out an answer; `known` is what was released for it before."""
-        if self.last_round is not None and request.round > self.last_round:
+        if not self.has_round(request.round):
             return Refusal.BEYOND
         passed = self.role.sent is not None and request.round <= self.role.sent[0]
         return Refusal.OLD_ROUND if passed and known is None else None

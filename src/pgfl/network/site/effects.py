@@ -20,10 +20,15 @@ class Members:
 
 @dataclass(frozen=True)
 class Rollback:
-    """Models to take back, those of the start if there are none, and the rounds of all rollbacks so far."""
+    """Models to take back, those of the start if there are none, and the rounds of all rollbacks so far.
+
+    Rounds go on after `round`, a number that was never used, up to `last`: those that were played are played anew.
+    """
 
     past: Snapshot | None
     rollbacks: tuple[int, ...]
+    round: int
+    last: int
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -14,7 +14,7 @@ from pgfl.algorithms.roles import Accepted, Answer, Publication, RoundRequest, S
 from pgfl.arrays import AnyArray, Floats
 from pgfl.metrics import disagreement
 from pgfl.network.site.bounds import REFUSED_RADII, Ball, ClientBound, claiming_at_most, clipped_publication
-from pgfl.network.site.effects import Members
+from pgfl.network.site.effects import Members, Rollback
 from pgfl.network.site.masked_pairs import MaskedPairs
 from pgfl.network.site.trustee import Contribution, Trustee
 from pgfl.results.verdict import SETTLED, Verdict, Window, is_diverging, remaining
@@ -123,6 +123,7 @@ class SiteRole:
     neighbour_radius: float | None = None
     trustee: Trustee | None = None
     masked: MaskedPairs | None = None
+    position: Callable[[int], int] = lambda round: round  # of a round in the training; numbers skip after a rollback
     accepted: dict[str, int] = field(default_factory=dict)
     rollbacks: tuple[int, ...] = ()  # the rounds whose models were taken back, in order
     disagreement: float = 0.0  # between this site's and its neighbours' publications of the last round
@@ -296,9 +297,10 @@ class SiteRole:
     def combine(self, round: int, publications: Mapping[str, Publication]) -> None:
         """The server's combination; from now on those who answered are accepted."""
         publications = {name: self._near(name, publication) for name, publication in publications.items()}
-        self.server.combine(round, publications)
+        position = self.position(round)
+        self.server.combine(round, publications, position)
         self._measure(publications)
-        self.movement.follow(round, self.publication().models)
+        self.movement.follow(position, self.publication().models)
         for client in self.used:
             model = self.server.model(self.clients[client])
             assert model is not None  # the client's own answer is in it
@@ -337,15 +339,15 @@ class SiteRole:
         models = np.array([model for _, model in pairs]).reshape(len(pairs), self.server.dimension)
         self.disagreement = disagreement(models, np.array([row for row, _ in pairs], dtype=np.int64))
 
-    def roll_back(self, past: Mapping[str, AnyArray] | None, rollbacks: Sequence[int]) -> None:
-        """Take back the models of an earlier round (None: of the start). Duals begin anew; round numbers go on."""
-        round = self.server.round
-        states = {} if past is None else models_in(past)
-        if past is None and self.server.algorithm.server_rule.starts_everywhere:
+    def roll_back(self, rollback: Rollback) -> None:
+        """Take back the models of an earlier round. Duals begin anew; round numbers never repeat."""
+        round = rollback.round
+        states = {} if rollback.past is None else models_in(rollback.past)
+        if rollback.past is None and self.server.algorithm.server_rule.starts_everywhere:
             blank = np.zeros(self.server.dimension)
             states = {q: self.server.algorithm.server_rule.start(blank) for q in self.most_clients}
         self.server.restore({"round": round, "clusters": states})
-        self.rollbacks, self._all_restarted = tuple(rollbacks), round + 1
+        self.rollbacks, self._all_restarted = rollback.rollbacks, round + 1
         self.accepted, self._kept, self._duals, self._corrections = {}, {}, {}, {}
         self.movement.begin_anew()
 

@@ -44,7 +44,7 @@ class SiteRounds:
     """The state machine. Every method returns the effects to carry out, in order."""
 
     role: SiteRole
-    rounds: int
+    rounds: int  # the number of the last round
     neighbours: set[str]
     admitted: set[str]
     timing: Timing
@@ -52,6 +52,7 @@ class SiteRounds:
     choose: Choose = lambda round, connected: connected
     masked: MaskedPairs | None = None
     round: int = 0  # the last completed round
+    idle: float = 0.0  # seconds from the last completed round to the start, of a site that was started again
     phase: Phase = Phase.WAITING
     refused: Counter[str] = field(default_factory=Counter)
     deadline: float | None = None
@@ -72,6 +73,8 @@ class SiteRounds:
     _start_by: float = 0.0
     _start_over: bool = False
     _opened_at: float = -math.inf
+    _in_step: tuple[int, float] | None = None  # the last round that was in step with a neighbour, and when it ended
+    _fastest: float = 0.0  # seconds of the fastest round here; 0 while there was none
     _noted: str | None = None
     _alone_since: float | None = None
     _pause_until: float | None = None
@@ -129,7 +132,11 @@ class SiteRounds:
         return f"{len(self.able)} of {expected} clients are connected, {needed} are needed"
 
     def _missing_neighbours(self) -> str | None:
-        level = [peer for peer in self.up & self.neighbours & self._ready_peers if self._is_level(peer)]
+        if unconfirmed := self._unconfirmed():
+            return unconfirmed
+        level = {peer for peer in self.up & self.neighbours & self._ready_peers if self._is_level(peer)}
+        if self.round + 2 >= self.rounds:  # those who are done may be gone, but their last models are here
+            level |= {peer for peer in self.neighbours if self.rounds in self._received.get(peer, {})}
         if self.apart < self.quorum.apart or len(level) >= self._needed_neighbours:
             return None
         return (
@@ -147,6 +154,7 @@ class SiteRounds:
     def start(self, now: float) -> list[Effect]:
         """Begin to wait for clients and neighbours."""
         self._start_by = now + self.timing.start
+        self._in_step = (self.round, now - self.idle) if self.round else None
         return self._advance(now)
 
     def tick(self, now: float) -> list[Effect]:
@@ -160,6 +168,8 @@ class SiteRounds:
         """
         self._next_members, self._rollback = members, rollback
         self._declined |= self.pending - members.clients.keys()
+        if self.phase is Phase.FINISHED and rollback is not None:
+            self.phase = Phase.WAITING
         if self.phase is Phase.FINISHED:
             return self._adopt()
         return self._advance(now)
@@ -170,7 +180,7 @@ class SiteRounds:
         admitted, neighbours = set(members.clients), set(members.neighbours)
         self.role.adopt(members)
         changed = Changed(
-            round=self.round + 1,
+            round=(self.round if self._rollback is None else self._rollback.round) + 1,
             admitted=tuple(sorted(admitted - self.admitted)),
             expelled=tuple(sorted(self.admitted - admitted)),
             linked=tuple(sorted(neighbours - self.neighbours)),
@@ -178,8 +188,10 @@ class SiteRounds:
             rolled_back=self._rollback is not None,
         )
         if self._rollback is not None:
-            self.role.roll_back(self._rollback.past, self._rollback.rollbacks)
+            self.role.roll_back(self._rollback)
+            self.round, self.rounds = self._rollback.round, self._rollback.last
             self._rollback = None
+            self._misses.clear()
             self._received.clear()  # what neighbours published before belongs to what was taken back
         for left in changed.unlinked:
             self._received.pop(left, None)
@@ -275,13 +287,22 @@ class SiteRounds:
         if round > self.rounds:
             return self._refuse("beyond", f"site {peer}", f"published round {round}, beyond the last, {self.rounds}")
         received = self._received.setdefault(peer, {})
+        if round < self._newest(peer) > self._credible(now) + 1:  # it was never there: it took its claim back
+            received.clear()
         if round in received or round < self._newest(peer) - self.timing.staleness:
             return self._refuse("replayed", f"site {peer}", f"published round {round} again; the first one stands")
         received[round] = publication
         for old in sorted(received)[: -(self.timing.staleness + _KEPT_AHEAD)]:
             del received[old]
         self._suspects.discard(peer)  # it is at work: waited for, it can catch up; else it would run behind for ever
-        return self._advance(now)
+        return self._doubt(peer, round, now) + self._advance(now)
+
+    def _doubt(self, peer: str, round: int, now: float) -> list[Effect]:
+        """Name a neighbour whose claim is not followed, or not yet."""
+        if round <= max(self._credible(now), self.current) + 1:
+            return []
+        claim = f"claims round {round}, now is {self.current}: not followed, because no other neighbour confirms it"
+        return self._refuse("ahead", f"site {peer}", claim)
 
     def _advance(self, now: float) -> list[Effect]:
         """Advance as far as the state allows; each turn of the loop ends a phase, so it terminates."""
@@ -307,7 +328,7 @@ class SiteRounds:
         self._start_over = now >= self._start_by
         if self.missing:
             return self._wait_or_give_up(now)
-        catching_up = self._catch_up()
+        catching_up = self._catch_up(now)
         if catching_up is not None:
             return catching_up
         able, peers = self.able, self.up & self.neighbours
@@ -435,6 +456,10 @@ class SiteRounds:
                 present[peer] = publication
         self.role.combine(self.current, present)
         self.apart = 0 if len(present) >= self._needed_neighbours else self.apart + 1
+        if self._asked:
+            self._fastest = min(self._fastest or math.inf, now - self._opened_at)
+        if not self.neighbours or any(self._newest(peer) <= self.current + 1 for peer in present):
+            self._in_step = self.current, now
         self.round = self.current
         self.phase = Phase.WAITING
         self.deadline = None
@@ -452,10 +477,41 @@ class SiteRounds:
         self._forget_round()
         return effects
 
-    def _catch_up(self) -> list[Effect] | None:
+    def _credible(self, now: float) -> int:
+        """The round up to which neighbours are believed to be ahead.
+
+        What two neighbours claim is believed, and nobody alone can raise it. A single one is believed as far as rounds
+        can have gone on since this site was last in step with anybody, at its own least time for a round. A site that
+        never was has nothing to compare with: it believes its only neighbour, and waits for a second if it has several.
+        """
+        claims = sorted((self._newest(peer) for peer in self.neighbours), reverse=True)
+        ahead, agreed = (*claims, 0, 0)[:2]
+        return max(agreed, min(ahead, self._plausible(now)))
+
+    def _plausible(self, now: float) -> int:
+        if self._in_step is None:
+            return self.rounds if len(self.neighbours) == 1 else 0
+        (round, then), shortest = self._in_step, self.timing.pace or self._fastest
+        return round + int((now - then) / shortest) if shortest else round
+
+    def _unconfirmed(self) -> str | None:
+        """What a site that was in step with nobody yet waits for: a second neighbour that says which round it is."""
+        if self._in_step is not None:
+            return None
+        claims = [peer for peer in sorted(self.neighbours) if self._newest(peer) > 1]
+        others = sorted(self.neighbours - set(claims))
+        if len(claims) != 1 or not others:
+            return None
+        return (
+            f"site {claims[0]} says that it is round {self._newest(claims[0])}, and this site is new; "
+            f"{' or '.join(others)} must confirm it (unlink {claims[0]} if it is wrong)"
+        )
+
+    def _catch_up(self, now: float) -> list[Effect] | None:
         """If neighbours are rounds ahead, adopt their newest round without asking any client."""
-        ahead = max((self._newest(peer) for peer in self.neighbours), default=0)
-        if ahead <= self.round + 1:
+        believed = self._credible(now)
+        ahead = min(believed, self.rounds - 1)  # the last round is never skipped: nobody's claim ends the training
+        if believed <= self.round + 1 or ahead <= self.round:
             return None
         behind = self.round
         self.round = ahead - 1

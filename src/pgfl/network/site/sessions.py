@@ -273,6 +273,11 @@ class ClientSessions:
         accepted = self._state.role.accepted.get(client)
         self.streams.send(client, encode(messages.Stop(reason=reason, accepted=accepted)))
 
+    def begin_anew(self) -> None:
+        """Training goes on: nobody knows its end any more."""
+        self._dismissed.clear()
+        self._informed.clear()
+
     @property
     def uninformed(self) -> set[str]:
         """Those who have not received the end of training."""

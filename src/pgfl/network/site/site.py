@@ -26,7 +26,6 @@ from pgfl.network.site.effects import (
     Note,
     Phase,
     Publish,
-    Rollback,
     Send,
 )
 from pgfl.network.site.peers import Peers, rounds_in_words
@@ -136,6 +135,8 @@ class Site:
                 log.info("the training is over; staying for %s, who do not know yet", ", ".join(sorted(absent)))
                 waited_for = absent
             await asyncio.sleep(0.05)
+            if self.rounds.phase is not Phase.FINISHED:  # the operator rolled back
+                return
         self.stop(reason)
 
     @property
@@ -231,7 +232,7 @@ class Site:
             members = Members(self.state.clusters_of(coming), frozenset(coming.neighbours))
             rollback = None
             if coming.rollbacks != self.role.rollbacks:
-                rollback = Rollback(self.store.past(coming.rollbacks[-1]), coming.rollbacks)
+                rollback = self.state.rollback(coming.rollbacks)
             self._handle(lambda: self.rounds.change(members, time.monotonic(), rollback))
 
     def _poll_certificate(self) -> None:
@@ -244,7 +245,8 @@ class Site:
         """Open and close streams and links as the members say that count from now on."""
         if changed.rolled_back:
             log.info("rolled back to %s; duals begin anew", rounds_in_words(self.role.rollbacks[-1:]))
-            self.store.save_state(self.rounds.round, self.role.snapshot())
+            self.store.save_rollback(self.rounds.round, self.role.snapshot())
+            self.sessions.begin_anew()
             self.peers.roll_back()
         self.store.acknowledge(self._membership.change, changed.round)
         for client in changed.expelled:

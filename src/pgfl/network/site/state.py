@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 import zlib
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from pgfl.errors import NetworkError
 from pgfl.network.protocol.wire import Limits
 from pgfl.network.rotation import ActiveCertificate
 from pgfl.network.site.bounds import ClientBound
-from pgfl.network.site.effects import Quorum, Timing
+from pgfl.network.site.effects import Quorum, Rollback, Timing
 from pgfl.network.site.masked_pairs import MaskedPairs
 from pgfl.network.site.role import SiteRole
 from pgfl.network.site.rounds import SiteRounds
@@ -46,27 +47,33 @@ class SiteState:
         self.masked = self._masked_pairs()
         self.role = SiteRole(
             server, clients, self.training.most_clients, self._client_bound(), settings.bounds.neighbours, self.trustee,
-            self.masked,
+            self.masked, self.training.position,
         )  # fmt: skip
         saved = self.store.load_state()
         self.resumed = saved is not None
         if saved is not None:
             self.role.restore(saved[1])
             if self.membership.rollbacks != self.role.rollbacks:
-                self.role.roll_back(self.store.past(self.membership.rollbacks[-1]), self.membership.rollbacks)
-                self.store.save_state(saved[0], self.role.snapshot())
+                self.role.roll_back(self.rollback(self.membership.rollbacks))
+                self.store.save_rollback(self.role.server.round, self.role.snapshot())
+        history = self.store.history(1)
         self.rounds = SiteRounds(
             self.role,
-            self.training.rounds,
+            self.training.rolled_back(self.role.rollbacks)[1],
             set(neighbours),
             set(clients),
             Timing(**settings.timing.model_dump()),
             Quorum(**settings.quorum.model_dump()),
             choose=self._choose,
             masked=self.masked,
-            round=saved[0] if saved is not None else 0,
+            round=self.role.server.round if saved is not None else 0,
+            idle=max(0.0, time.time() - history[-1]["finished"]) if history else 0.0,
             apart=self._apart_before(len(neighbours)),
         )
+
+    def rollback(self, rollbacks: tuple[int, ...]) -> Rollback:
+        """The last of these rollbacks, with the models that are kept."""
+        return Rollback(self.store.past(rollbacks[-1]), rollbacks, *self.training.rolled_back(rollbacks))
 
     def clusters_of(self, membership: Membership) -> dict[str, str]:
         """The clusters of the admitted clients; one whose cluster is not trained is left out, with a warning."""

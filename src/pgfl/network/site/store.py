@@ -398,7 +398,10 @@ class SiteStore:
                 "INSERT OR REPLACE INTO rounds (round, finished, figures) VALUES (?, ?, ?)",
                 (round, time.time(), json.dumps(dict(figures))),
             )
-            self._db.execute("DELETE FROM rounds WHERE round <= ?", (round - _KEPT_ROUNDS,))
+            self._db.execute(
+                "DELETE FROM rounds WHERE round <= (SELECT round FROM rounds ORDER BY round DESC LIMIT 1 OFFSET ?)",
+                (_KEPT_ROUNDS,),
+            )
             self._db.execute("DELETE FROM noised WHERE round <= ?", (round,))
 
     def keep_noised(self, round: int, pair: str, noised: Floats, contributors: int) -> None:
@@ -417,10 +420,11 @@ class SiteStore:
             ).fetchone()
         return None if row is None else (np.frombuffer(row[0], dtype="<f8").astype(np.float64), int(row[1]))
 
-    def save_state(self, round: int, state: State) -> None:
-        """The state after the last round, where it changed without a new one."""
+    def save_rollback(self, round: int, state: State) -> None:
+        """The state after a rollback; the training goes on, so nobody knows its end any more."""
         with self._transaction():
             self._save_state(round, state)
+            self._db.execute("INSERT OR REPLACE INTO facts (name, value) VALUES ('informed', '[]')")
 
     def _save_state(self, round: int, state: State) -> None:
         self._db.execute(
