@@ -50,8 +50,13 @@ def margins(models: AnyFloats, features: AnyFloats) -> AnyFloats:
 def r2(predictions: AnyFloats, targets: AnyFloats) -> Floats:
     """R² = 1 − Σ(y − ŷ)²/Σ(y − ȳ)²; for constant targets 1 if they are met exactly and 0 otherwise."""
     left = ((targets[:, None] - predictions) ** 2).sum(axis=0, dtype=np.float64)
-    total = ((targets - targets.mean(dtype=np.float64)) ** 2).sum(dtype=np.float64)
+    total = 0.0 if _constant(targets) else ((targets - targets.mean(dtype=np.float64)) ** 2).sum(dtype=np.float64)
     return np.asarray(1.0 - left / total if total > 0 else np.where(left == 0.0, 1.0, np.where(left >= 0, 0.0, np.nan)))
+
+
+def _constant(targets: AnyFloats) -> bool:
+    """Return whether all targets are the same; their mean may differ from them by a rounding error."""
+    return bool((targets == targets[0]).all())
 
 
 def mae(predictions: AnyFloats, targets: AnyFloats) -> Floats:
@@ -127,7 +132,7 @@ MEASURES = Registry[Measure](
     "metrics",
     "metric",
     {
-        "r2": Measure(r2, _of_mean(r2), defined=lambda targets: len(targets) >= 2),
+        "r2": Measure(r2, lambda targets: float(_constant(targets)), defined=lambda targets: len(targets) >= 2),
         "mae": Measure(mae, _of_mean(mae), lower_is_better=True, in_target_unit=True),
         "rmse": Measure(rmse, _of_mean(rmse), lower_is_better=True, in_target_unit=True),
         "accuracy": Measure(

@@ -4,6 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from pgfl.results.verdict import BAD
+
 
 @pytest.fixture
 def verdicts(monkeypatch):
@@ -22,6 +24,7 @@ def test_useless_models_are_called_drowned_and_useful_ones_are_not(verdicts, nam
     for each in found:
         useless = each.worse_loss or each.worse_accuracy
         assert (each.drowned, useless) == ((True, True) if each.epsilon == 0.5 else (False, False)), each
+        assert each.kind == "not useful" if each.worse_loss else each.kind not in BAD
 
 
 def test_public_quantities_do_not_see_that_a_task_is_easy(verdicts):
@@ -29,6 +32,7 @@ def test_public_quantities_do_not_see_that_a_task_is_easy(verdicts):
     name = "digits, 0 or 1"
     (found,) = verdicts.runs(verdicts.STUDIES[name](), name, (2.0,), (20,), range(1))
     assert found.drowned and found.accuracy[0] > 0.75 > found.accuracy[1]
+    assert found.kind not in BAD
 
 
 def test_the_tables_count_every_run_once(verdicts):
@@ -37,6 +41,6 @@ def test_the_tables_count_every_run_once(verdicts):
 
     found = [made(True, 0.8, 0.5, 0.25), made(False, 0.6, 0.9, 0.01), made(True, 0.6, 0.9, 0.5)]
     rows = verdicts.confusion(found).splitlines()
-    assert rows[2].endswith("| 1 | 0 |") and rows[5].endswith("| 1 | 1 |")
+    assert rows[2].endswith("| 1 | 0 | 0 |") and rows[5].endswith("| 1 | 1 | 0 |")
     assert "| 0.2 to 0.3 | 1 | 100% | 100% |" in verdicts.by_ratio(found)
     assert "2 / 1 of 3" in verdicts.by_table(found)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.mutants.mutant import Mutant
 
 HELD_OUT = "tests/simulate/test_held_out.py::"
+EVIDENCE = "tests/results/test_evidence.py::"
 MEASURES = "tests/algorithms/test_measures.py::"
 MODEL = "tests/results/test_model.py::"
 MONITOR = "tests/simulate/test_monitor.py::"
@@ -69,13 +70,34 @@ TABLES: tuple[Mutant, ...] = (
         (MEASURES + "test_baselines_are_the_mean_the_majority_and_the_shares",),
     ),
     Mutant(
-        "useless-without-a-note",
-        "models that are no better than the mean or the majority are passed over",
-        "ε = 1 with R² −36, and not a word.",
-        "useless",
-        "not known or any(better)",
-        "True",
-        (HELD_OUT + "test_a_model_that_is_no_better_than_the_mean_is_not_passed_over",),
+        "useless-without-a-word",
+        "models that are worse than the mean or the majority are passed over",
+        "ε = 8 with R² −1.5, and the verdict was converged.",
+        "weigh",
+        "evidence.skill < 0.0",
+        "False",
+        (
+            HELD_OUT + "test_a_model_that_is_no_better_than_the_mean_is_not_passed_over",
+            EVIDENCE + "test_worse_than_trivial_is_not_useful_whatever_the_drift",
+        ),
+    ),
+    Mutant(
+        "useful-but-drowned",
+        "a verdict says that noise drowns the signal although held-out rows say otherwise",
+        "Presets with an accuracy of 92 and 95 % were called drowned.",
+        "weigh",
+        "evidence.skill >= SKILL",
+        "False",
+        (EVIDENCE + "test_useful_models_are_neither_drowned_nor_blamed_for_rounds_they_could_not_afford",),
+    ),
+    Mutant(
+        "chance-is-the-worst-client",
+        "a client with one held-out row can be the worst",
+        "The worst client had R² −2.2e32.",
+        "ClientFigures.measured",
+        "rows[own] >= LEAST_ROWS",
+        "rows[own] >= 0",
+        (EVIDENCE + "test_nobody_with_fewer_than_five_held_out_rows_is_the_worst_client",),
     ),
     Mutant(
         "untested-clusters-count",

@@ -15,8 +15,9 @@ DROWNED, HEARD = (
 )
 
 
-def private(name, epsilon, **changes):
+def private(name, epsilon, blind=False, **changes):
     made, objective = federation(name)
+    made = made.replace(tests=None) if blind else made
     objective = objective if isinstance(objective, Logistic) else Huber(kappa=1.0)
     x_norm = float(np.sqrt((made.features**2).sum(axis=1)).max())
     privacy = Privacy(epsilon=epsilon, max_releases=60, index="release", x_norm=x_norm, noise="seeded")
@@ -25,18 +26,19 @@ def private(name, epsilon, **changes):
 
 @pytest.mark.parametrize(("name", "epsilon"), DROWNED)
 def test_useless_runs_are_drowned(name, epsilon):
-    result = private(name, epsilon)
+    result, blind = private(name, epsilon), private(name, epsilon, blind=True)
     assert result.measures[0].whole.value < result.measures[0].whole.baseline + 0.05
-    assert result.verdict.kind == "noise drowns the signal"
-    figures = result.verdict.figures
-    assert f"noise norm {figures['noise']:.3g}, model norm {figures['size']:.3g}" in result.verdict.sentence
+    assert result.verdict.kind in ("not useful", "noise drowns the signal")
+    assert blind.verdict.kind == "noise drowns the signal"
+    figures = blind.verdict.figures
+    assert f"noise norm {figures['noise']:.3g}, model norm {figures['size']:.3g}" in blind.verdict.sentence
 
 
 @pytest.mark.parametrize(("name", "epsilon"), HEARD)
 def test_useful_runs_are_not(name, epsilon):
-    result = private(name, epsilon)
+    result, blind = private(name, epsilon), private(name, epsilon, blind=True)
     assert result.measures[0].whole.value > result.measures[0].whole.baseline + 0.05
-    assert result.verdict.kind != "noise drowns the signal"
+    assert "noise drowns the signal" not in (result.verdict.kind, blind.verdict.kind)
 
 
 def test_the_round_in_which_the_budget_was_spent_is_named():
@@ -53,4 +55,4 @@ def test_with_too_small_a_rho_privacy_is_not_blamed():
     privacy = Privacy(epsilon=1000.0, max_releases=60, index="release", x_norm=3.0, noise="seeded")
     result = train(made, PGFL(rho=0.5), Huber(kappa=1.0), rounds=60, privacy=privacy, record_every=60)
     assert result.measures[0].whole.value < -1.0
-    assert (result.verdict.kind, result.verdict.advice[:19]) == ("not yet", "Raise algorithm.rho")
+    assert (result.verdict.kind, result.verdict.advice[:19]) == ("not useful", "Raise algorithm.rho")

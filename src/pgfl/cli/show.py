@@ -19,7 +19,9 @@ def show_result(result: Result, folder: Path) -> None:
     """Print the verdict, the table, the warnings and where the files are."""
     console = Console()
     if (verdict := result.verdict) is not None:
-        colour = {"converged": "green", "diverging": "red"}.get(verdict.kind, "yellow")
+        colour = {"converged": "green", "useful": "green", "diverging": "red", "not useful": "red"}.get(
+            verdict.kind, "yellow"
+        )
         console.print(f"Verdict: {verdict.kind}", style=f"bold {colour}", highlight=False)
         console.print(verdict.text, markup=False, highlight=False)
     table = Table(show_header=False, box=None, pad_edge=False)

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from pgfl.arrays import AnyArray, AnyFloats, AnyInts, Floats
-from pgfl.metrics import MEASURES
 
 FEW_ROWS = 10
+LEAST_ROWS = 5  # of a client that can be called the worst
 
 
 @dataclass(frozen=True)
@@ -86,14 +86,23 @@ class ClientFigures:
         return self.on_cluster, self.cluster_baseline, self.on_own, self.own_baseline
 
     def measured(
-        self, client_cluster: AnyInts, cluster_ids: Sequence[str], client_ids: Sequence[str] | None, lower: bool
+        self,
+        client_cluster: AnyInts,
+        cluster_ids: Sequence[str],
+        client_ids: Sequence[str] | None,
+        lower: bool,
+        rows: AnyInts,
     ) -> Measured | None:
-        """The figures of a run; None if no client has one. Without `client_ids` the worst client stays unnamed."""
+        """Return the figures of a run; None if no client has one. Without `client_ids` the worst client stays unnamed.
+
+        `rows` are the clients' held-out rows: with fewer than `LEAST_ROWS` a figure is chance, and nobody the worst.
+        """
         tested = ~np.isnan(self.cluster_baseline)
         if not tested.any():
             return None
         own = np.flatnonzero(~np.isnan(self.own_baseline))
-        order = own[np.argsort(self.on_own[own] if lower else -self.on_own[own], kind="stable")]
+        judged = own[rows[own] >= LEAST_ROWS]
+        order = judged[np.argsort(self.on_own[judged] if lower else -self.on_own[judged], kind="stable")]
         worst = int(order[-1]) if len(order) else None
         of_worst = (np.nan, np.nan) if worst is None else (float(self.on_own[worst]), float(self.own_baseline[worst]))
         return Measured(
@@ -110,20 +119,6 @@ class ClientFigures:
             Figure(_median(self.on_own[own]), _median(self.own_baseline[own])),
             None if client_ids is None or worst is None else client_ids[worst],
         )
-
-
-def useless(measures: Sequence[Measured]) -> list[str]:
-    """Return a note that the models predict no better than the mean or the majority, by every measure."""
-    known = [each for each in measures if np.isfinite([each.whole.value, each.whole.baseline]).all()]
-    better = [
-        each.whole.value < each.whole.baseline
-        if each.name in MEASURES and MEASURES[each.name].lower_is_better
-        else each.whole.value > each.whole.baseline
-        for each in known
-    ]
-    if not known or any(better):
-        return []
-    return ["On held-out rows the models are no better than a trivial baseline (mean or majority class)."]
 
 
 def few_rows(clients: Mapping[str, AnyArray] | None) -> list[str]:

@@ -17,7 +17,7 @@ from pgfl.arrays import AnyArray, AnyFloats, AnyInts, Bools, Ints
 from pgfl.errors import ResultError
 from pgfl.federation.encoding import RowEncoding
 from pgfl.metrics import MEASURES
-from pgfl.results.measures import Measured, few_rows, useless
+from pgfl.results.measures import Measured, few_rows
 from pgfl.results.model import EXAMPLE, Model, PredictOptions
 from pgfl.results.verdict import Verdict
 from pgfl.suggestions import friendly_signature, kind_of, nearest, unknown_name
@@ -206,7 +206,6 @@ class Result:
         unprotected = self.private and any(name in self.metrics for name in MEASURES)
         inherited = [INHERITED.format(_listed(names))] if (names := self.inherited) else []
         return [
-            *useless(self.measures),
             *few_rows(self.client_measures),
             *([TEST_FIGURES] if unprotected else []),
             *inherited,

@@ -14,7 +14,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 SPAN = 3  # windows over which the rate of the approach is measured; they double the rounds
 GROWTH, AT_ONCE = 5.0, 10.0  # growth of the movement over half a run, or in each of two rounds, that is divergence
@@ -128,6 +128,8 @@ def remaining(windows: Sequence[Window], noise: Noise | None = None) -> Distance
     if noise is None:
         left = max(left, _hidden(seen[-2], last, speeds[-1]))
     likely = min(left, 1.2 * last.end * speeds[-1])
+    if noise is None and likely <= AT_REST * last.size:
+        left = likely  # what is left of the movement is rounding, which neither shrinks nor leads anywhere
     return Distance(left / last.size, last.apart / last.size, rate / fallen, likely / last.size)
 
 
@@ -171,9 +173,12 @@ def is_diverging(windows: Sequence[Window]) -> bool:
     return grown and last.size_now >= 3.0 * half[-1].size_now and last.step >= 1e-3 * last.size_now
 
 
-Kind = Literal["diverging", "noise drowns the signal", "budget spent", "not yet", "converged"]
-WORST_FIRST: tuple[Kind, ...] = ("diverging", "noise drowns the signal", "budget spent", "not yet", "converged")
+Kind = Literal["diverging", "not useful", "noise drowns the signal", "budget spent", "not yet", "useful", "converged"]
+WORST_FIRST: tuple[Kind, ...] = get_args(Kind)
+GOOD: tuple[Kind, ...] = ("useful", "converged")
+BAD: tuple[Kind, ...] = ("diverging", "not useful", "noise drowns the signal")
 
+AT_REST = 1e-4  # relative distance that going on for 1.2 times all rounds at the last pace would cover
 SETTLED = 0.05  # relative distance to the limit below which a run has converged
 STOPS = 0.02  # the same for stopping early
 MOST_ROUNDS = 20  # how many times the rounds a proposal may ask for
@@ -190,7 +195,7 @@ UNSTEADY = 0.5  # late noise relative to the models' size
 class Verdict:
     """What became of a run: `sentence` says it, `advice` what to change; `further` holds other findings.
 
-    `figures` are the numbers behind it. Of several findings, the worst is the verdict.
+    `figures` are the numbers behind it. Of several `findings`, the worst is the verdict.
     """
 
     kind: Kind
@@ -198,6 +203,7 @@ class Verdict:
     advice: str = ""
     figures: Mapping[str, float] = field(default_factory=dict)
     further: tuple[str, ...] = ()
+    findings: tuple[Verdict, ...] = field(default=(), compare=False, repr=False)
 
     @property
     def text(self) -> str:
@@ -226,7 +232,8 @@ def joined(findings: Sequence[Verdict]) -> Verdict:
     """Return the worst finding, with the sentences of the others."""
     worst, *others = sorted(findings, key=lambda finding: WORST_FIRST.index(finding.kind))
     figures = {name: value for finding in (*reversed(others), worst) for name, value in finding.figures.items()}
-    return replace(worst, figures=figures, further=tuple(other.text for other in others if other.kind != "converged"))
+    further = tuple(other.text for other in others if other.kind not in GOOD)
+    return replace(worst, figures=figures, further=further, findings=tuple(findings))
 
 
 def worst_of_runs(verdicts: Sequence[Verdict]) -> Verdict | None:
@@ -248,7 +255,7 @@ class Setting:
 
     `target_scale` is about the standard deviation of targets, as public bounds let one guess it. `pull` is the size of
     the duals relative to the models: how far clients pull apart, in units of 1/ρ; with an `exact` server rule that does
-    not move the limit.
+    not move the limit, and neither does it where servers agree, whose `disagreement` is relative to the models' size.
     """
 
     played: int
@@ -258,6 +265,7 @@ class Setting:
     target_scale: float = 1.0
     pull: float = 0.0
     exact: bool = False
+    disagreement: float = math.inf
     linearised: bool = False  # clients take one gradient step per round instead of solving their problems
 
 
@@ -288,7 +296,11 @@ def _settled(windows: Sequence[Window], setting: Setting, noise: Noise | None) -
     """Return whether the models have converged, and how far they are if not."""
     found = remaining(windows, noise)
     figures = {"distance": found.total, "drift": found.drift, "spread": found.spread, "pull": setting.pull}
-    if not setting.exact and setting.pull >= (TORN if noise is None else TORN_BY_NOISE):
+    if (
+        not setting.exact
+        and setting.disagreement > SETTLED
+        and setting.pull >= (TORN if noise is None else TORN_BY_NOISE)
+    ):
         return Verdict(
             "not yet",
             "The clients pull so far apart that the models end up wrong, however many rounds there are.",
@@ -319,6 +331,10 @@ def _settled(windows: Sequence[Window], setting: Setting, noise: Noise | None) -
 
 
 def _how_far(found: Distance, setting: Setting) -> str:
+    if math.isinf(found.likely):
+        return (
+            f"After {setting.played} rounds it cannot be told yet how far the models are from where they are heading."
+        )
     far = math.hypot(min(found.likely, 1.0), found.spread)
     place = (
         f"about {_percent(far)} from where they are heading" if far < 0.9 else "still far from where they are heading"

@@ -54,9 +54,9 @@ class Monitor(Observer):
         self._watched += 1
         if simulator.plan is not None:
             self._note_noise(simulator, simulator.plan, round)
-        if round >= self._next:
+        if self._watched >= self._next:
             self._close(simulator)
-            self._next = max(round + 1, int(GROWS * round))
+            self._next = max(self._watched + 1, int(GROWS * self._watched))
             self._check_end(simulator)
 
     def verdicts(self, simulator: Simulator) -> list[Verdict]:
@@ -65,9 +65,11 @@ class Monitor(Observer):
             return []
         if self._length and self._length >= LONG_ENOUGH * self.windows[0][-1].length:
             self._close(simulator)
-        pull, noise = self._pull(simulator), self._of_noise(simulator)
+        pull, apart, noise = self._pull(simulator), self._disagreement(simulator), self._of_noise(simulator)
         return [
-            judge_run(windows, self._setting(simulator, number, float(pull[number])), noise[number])
+            judge_run(
+                windows, self._setting(simulator, number, float(pull[number]), float(apart[number])), noise[number]
+            )
             for number, windows in enumerate(self.windows)
         ]
 
@@ -115,7 +117,7 @@ class Monitor(Observer):
                 np.einsum("ij,ij->i", each, each, out=squares[:, column])
             sizes = np.sqrt(self._totals.over_pairs(squares))
         for run, numbers in zip(self.windows, sizes.tolist(), strict=True):
-            run.append(Window(simulator.state.round, self._length, *numbers))
+            run.append(Window(self._watched, self._length, *numbers))
         self._before, self._sum, self._length = mean, np.zeros_like(self._sum), 0
 
     def _pull(self, simulator: Simulator) -> AnyFloats:
@@ -130,6 +132,19 @@ class Monitor(Observer):
         pulled = self._totals.over_clients(dual)
         size = self._totals.over_clients(received[self._layout.client_pair])
         return np.asarray(np.sqrt(np.divide(pulled, size, out=np.zeros(len(size)), where=size > 0)))
+
+    def _disagreement(self, simulator: Simulator) -> AnyFloats:
+        """Return how far the servers' models of a cluster are apart, relative to their size, for each run."""
+        known, models = simulator.engine.network.known, np.asarray(simulator.state.server_models)
+        held = self._totals.pairs_by_cluster(known)
+        means = metrics.mean_per_group(self._totals.over_pairs_by_cluster(models), held[..., None])
+        nearest = np.concatenate(
+            [means[number, self._layout.pair_cluster[run.pairs]] for number, run in enumerate(self._layout.runs)]
+        )
+        with np.errstate(over="ignore", invalid="ignore"):
+            apart = self._totals.over_pairs(metrics.squared_distance(models, nearest) * known)
+            size = self._totals.over_pairs(metrics.squared_norm(nearest) * known)
+            return np.asarray(np.sqrt(np.divide(apart, size, out=np.zeros(len(size)), where=size > 0)))
 
     def _note_noise(self, simulator: Simulator, plan: Plan, round: int) -> None:
         """Who could still release; now and then also the variance of the noise and how far data could pull."""
@@ -179,7 +194,7 @@ class Monitor(Observer):
         dimension = self._layout.runs[run].federation.dimension
         return float(np.sqrt(variance * (dimension / (2.0 * reach) + 0.75 * x_norm**2)))
 
-    def _setting(self, simulator: Simulator, number: int, pull: float) -> Setting:
+    def _setting(self, simulator: Simulator, number: int, pull: float, disagreement: float) -> Setting:
         algorithm, names = simulator.algorithm, self._layout.runs[number].federation.cluster_ids
         tasks = {objective_of(simulator.objectives, name).task for name in names}
         return Setting(
@@ -190,6 +205,7 @@ class Monitor(Observer):
             target_scale=self._target_scale(simulator, number),
             pull=pull,
             exact=algorithm.server_rule.exact,
+            disagreement=disagreement,
             linearised=algorithm.client_rule.linearised,
         )
 

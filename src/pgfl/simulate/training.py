@@ -25,8 +25,9 @@ from pgfl.metrics import MEASURES, check_wanted
 from pgfl.objectives import Objective, Ridge
 from pgfl.privacy.carried import Statement
 from pgfl.privacy.request import Privacy
+from pgfl.results.evidence import Evidence, weigh
 from pgfl.results.measures import ClientFigures, Measured, over_runs
-from pgfl.results.result import EndedBy, Result, RunModels
+from pgfl.results.result import Columns, EndedBy, Result, RunModels
 from pgfl.results.verdict import Verdict, worst_of_runs
 from pgfl.simulate import memory
 from pgfl.simulate.checkpoint import Checkpoints
@@ -427,12 +428,12 @@ class _ResultBuilder:
         own = simulator.recorder.client_figures(number, only_wanted=several)  # the others take time in every run
         found = [ClientFigures(one.name, *(gathering.clients(values) for values in one.columns)) for one in own]
         network = self.models[-1].network
-        rows = gathering.clients(simulator.recorder.held_out.own_rows(number)) if found else None
+        rows = gathering.clients(simulator.recorder.held_out.own_rows(number)) if found else np.empty(0, np.int64)
         if not found or network is None or not simulator.communicator.first:
             return
         cluster_ids, named = run.federation.cluster_ids, None if simulator.plan else self.client_ids
         cluster = network.client_cluster
-        tables = [one.measured(cluster, cluster_ids, named, MEASURES[one.name].lower_is_better) for one in found]
+        tables = [one.measured(cluster, cluster_ids, named, MEASURES[one.name].lower_is_better, rows) for one in found]
         self.measures.append([table for table in tables if table is not None])
         if run.number == 0:
             self.held_out = points(simulator.recorder.held_out.tasks[number], self.models[-1], cluster_ids)
@@ -447,6 +448,8 @@ class _ResultBuilder:
     def result(self, seconds: float) -> Result:
         shown = columns(self.shown)
         clean = {} if self.noise == "secure" else columns(self.clean)
+        measures = over_runs(self.measures)
+        history = shown if self.options.privacy else {**shown, **clean}
         return Result(
             client_ids=self.client_ids,
             server_ids=self.first.server_ids,
@@ -460,7 +463,7 @@ class _ResultBuilder:
             classes=classes_of(self.objectives),
             rho=self.rho,
             models=self.models,
-            history=shown if self.options.privacy else {**shown, **clean},
+            history=history,
             clean_history=clean if self.noise == "seeded" else None,
             privacy=self.privacy,
             noise=self.noise,
@@ -470,11 +473,18 @@ class _ResultBuilder:
             warnings=self.warnings,
             states=self.states,
             seconds=seconds,
-            verdict=worst_of_runs(self.verdicts),
-            measures=over_runs(self.measures),
+            verdict=weigh(worst_of_runs(self.verdicts), _evidence(measures, history), self.options.privacy is not None),
+            measures=measures,
             client_measures=self.client_measures,
             held_out=self.held_out,
         )
+
+
+def _evidence(measures: Sequence[Measured], history: Columns) -> Evidence | None:
+    """Return what held-out rows and, of generated data, the truth say about the models that may be shown."""
+    rounds = np.unique(history.get("round", np.empty(0)))
+    error = history["nmsd"].reshape(-1, len(rounds)).mean(axis=0) if "nmsd" in history else None
+    return Evidence.of(measures, rounds, error)
 
 
 class _Reporter(Observer):

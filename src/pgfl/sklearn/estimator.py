@@ -31,6 +31,7 @@ from pgfl.privacy.request import Privacy
 from pgfl.registry import config_keys
 from pgfl.results.model import Clusters
 from pgfl.results.rows import ArrayRows
+from pgfl.results.verdict import GOOD
 from pgfl.simulate.training import train
 from pgfl.sklearn.arguments import CLUSTER, PrivacyAccount, federation_of, names_of, penalty, spanned, stated_bounds
 
@@ -68,7 +69,7 @@ class FederatedEstimator(BaseEstimator, ABC):  # type: ignore[misc]
             self.privacy_ = {name: spent["worst"] for name, spent in result.spending().items()}
         self._set_coefficients()
         verdict = getattr(result, "verdict", None)
-        if verdict is not None and verdict.kind != "converged":
+        if verdict is not None and verdict.kind not in GOOD:
             warnings.warn(verdict.text, ConvergenceWarning, stacklevel=4)  # the caller of `fit`, which is wrapped
         return self
 

@@ -20,6 +20,7 @@ from pgfl.config import Config
 from pgfl.results.folder import fresh_folder
 from pgfl.results.report.figures import LABELS, figure
 from pgfl.results.result import Result
+from pgfl.results.verdict import BAD
 from pgfl.studio import charts
 from pgfl.studio.runs_view import PREFERRED, entry, history_of
 from pgfl.studio.shell import Look, button, card, chart, note, redraw, save_button, table_html
@@ -243,7 +244,7 @@ class RunCard:
         self.verdict.text = " ".join(
             [verdict.get("sentence", ""), verdict.get("advice", ""), *verdict.get("further", [])]
         )
-        self.verdict.classes(add="bad" if verdict.get("kind") in ("diverging", "drowned") else "")
+        self.verdict.classes(add="bad" if verdict.get("kind") in BAD else "")
         self.verdict.set_visibility(True)
         result = await run.io_bound(Result.load, self.folder)
         if result is not None:

@@ -56,7 +56,7 @@ def figure(metric: str, value: float) -> str:
     if metric == "nmsd":
         return f"{10 * math.log10(value):.2f} dB" if value > 0 else "−∞ dB"
     if metric in DECIMALS:
-        return f"{value:.3f}"
+        return f"{round(value, 3) + 0.0:.3f}"
     return f"{100 * value:.1f} %" if metric == "accuracy" else f"{value:.4g}"
 
 
