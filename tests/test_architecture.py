@@ -117,13 +117,13 @@ def test_report_and_lab_never_reach_into_an_engine(room):
 
 def test_public_names_are_these():
     assert pgfl.__all__ == [
-        "PGFL", "Algorithm", "Bounds", "BudgetSpent", "Checkpoints", "ClientData", "ClientRule", "Column",
+        "MAPS", "PGFL", "Algorithm", "Bounds", "BudgetSpent", "Checkpoints", "ClientData", "ClientRule", "Column",
         "Comparison", "ConfigError", "DataError", "Decaying", "Diverged", "ExactDiffusion", "ExactMixing", "Facts",
         "FedAvg", "Federation", "GradientSteps", "Graph", "Hinge", "Huber", "Interrupted", "KernelError",
         "LedgerError", "LinearisedStep", "Logistic", "MarginObjective", "MissingExtra", "Model",
         "NeighbourhoodAverage", "NetworkError", "Objective", "Observer", "OneStep", "OneStepUpdate", "Pair",
-        "PgflError", "Privacy", "PrivacyError", "ProximalStep", "Result", "ResultError", "Ridge", "ServerRule",
-        "Softmax", "SolverError", "TestSet", "TopologyError", "UsageError", "load_config", "mnist_federation",
+        "PgflError", "Privacy", "PrivacyError", "ProximalStep", "Result", "ResultError", "Ridge", "RowMap",
+        "ServerRule", "Softmax", "SolverError", "TestSet", "TopologyError", "UsageError", "load_config", "mnist_federation",
         "plan", "run", "synthetic_regression", "train",
     ]  # fmt: skip
     for name in pgfl.__all__:

@@ -11,7 +11,7 @@ import pgfl
 SOURCE = Path(pgfl.__file__).parent
 FLOORS = (
     ("errors", "suggestions", "registry", "files", "signals", "arrays", "streams"),
-    ("objectives", "drawing", "equations"),
+    ("objectives", "drawing", "equations", "maps"),
     ("metrics", "federation"),
     ("algorithms",),
     ("privacy",),

@@ -12,11 +12,12 @@ from pgfl.algorithms.client_rules import CLIENT_RULES
 from pgfl.config.schema import DATA
 from pgfl.errors import ConfigError
 from pgfl.federation.graphs import GRAPHS
+from pgfl.maps import MAPS
 from pgfl.objectives import OBJECTIVES
 from pgfl.registry import Registry
 
 SOURCE = Path(pgfl.__file__).parent
-REGISTRIES = (OBJECTIVES, ALGORITHMS, CLIENT_RULES, DATA)
+REGISTRIES = (OBJECTIVES, ALGORITHMS, CLIENT_RULES, DATA, MAPS)
 CONCRETE = {registry[name] for registry in REGISTRIES for name in registry.built_in}
 CONCRETE |= {pgfl.GradientSteps, pgfl.Pair, pgfl.NeighbourhoodAverage, pgfl.ExactDiffusion, pgfl.OneStepUpdate}
 NAMES = {kind.__name__ for kind in CONCRETE}

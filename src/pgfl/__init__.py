@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from pgfl.federation.graphs import Graph
     from pgfl.federation.mnist import mnist_federation
     from pgfl.federation.synthetic import synthetic_regression
+    from pgfl.maps import MAPS, RowMap
     from pgfl.objectives import Bounds, Hinge, Huber, Logistic, MarginObjective, Objective, Ridge, Softmax
     from pgfl.planning.facts import Facts
     from pgfl.planning.planner import plan
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 __all__ = [
+    "MAPS",
     "PGFL",
     "Algorithm",
     "Bounds",
@@ -92,6 +94,7 @@ __all__ = [
     "Result",
     "ResultError",
     "Ridge",
+    "RowMap",
     "ServerRule",
     "Softmax",
     "SolverError",
@@ -156,6 +159,7 @@ _HOMES = {
     "pgfl.federation.graphs": ("Graph",),
     "pgfl.federation.mnist": ("mnist_federation",),
     "pgfl.federation.synthetic": ("synthetic_regression",),
+    "pgfl.maps": ("MAPS", "RowMap"),
     "pgfl.objectives": (
         "Bounds",
         "Hinge",

@@ -28,6 +28,7 @@ class Purpose(IntEnum):
     AUDIT = 7
     PAPER = 8
     HELD_OUT = 11
+    MAP = 12
 
 
 def stream(seed: int, run: int, purpose: Purpose, server: int = 0, round: int = 0) -> np.random.Generator:

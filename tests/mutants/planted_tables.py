@@ -12,6 +12,8 @@ MONITOR = "tests/simulate/test_monitor.py::"
 DROWNED = "tests/simulate/test_drowned.py::"
 DECLARED = "tests/federation/test_declared.py::"
 RUN = "tests/cli/test_run.py::"
+MAPS = "tests/contracts/test_maps.py::"
+MAPPED = "tests/federation/test_mapped.py::"
 FOUND = "tests/test_found_once.py::"
 MISTAKE = "tests/test_python_mistakes.py::test_a_mistake_is_answered_in_one_sentence"
 DIVERGES = RUN + "test_a_diverging_run_leaves_its_result_and_fails"
@@ -134,9 +136,9 @@ TABLES: tuple[Mutant, ...] = (
         "prediction-without-the-intercept",
         "a prediction forgets the intercept of a table",
         "Federation.read(intercept=True), train, predict failed where the command line worked.",
-        "RowEncoding.encode",
-        "[*parts, np.ones((len(rows), 1))] if self.intercept else parts",
-        "parts",
+        "RowEncoding.map_into",
+        "if self.intercept:\n    into[:, -1] = 1.0",
+        "if self.intercept:\n    into[:, -1] = 0.0",
         (MODEL + "test_from_a_table_with_an_intercept_to_predictions_and_back_from_disk",),
     ),
     Mutant(
@@ -329,6 +331,61 @@ TABLES: tuple[Mutant, ...] = (
         "privacy is None or isinstance(privacy, Privacy)",
         "True",
         (MISTAKE,),
+    ),
+    # --- row maps -----------------------------------------------------------------------------------------------------
+    Mutant(
+        "map-learns-from-rows",
+        "histograms of gradients are centred by the mean of all rows",
+        "A replaced record would change every other row, and the sensitivity would be that of the whole table.",
+        "Gradients.apply",
+        "np.mean(flat, axis=1, keepdims=True)",
+        "np.mean(flat, axis=0, keepdims=True)",
+        (MAPS + "test_a_row_is_mapped_alike_whatever_stands_beside_it",),
+    ),
+    Mutant(
+        "hats-longer-than-declared",
+        "the norm of centred hats is declared as that of the middle ones",
+        "Rows longer than x_norm were promised away; the noise would be too small at the ends of a column.",
+        "hats:largest_square",
+        "np.max",
+        "np.min",
+        (MAPS + "test_it_keeps_to_the_length_and_the_norm_that_it_declares",),
+    ),
+    Mutant(
+        "hats-outside-the-bounds",
+        "hats do not clip numbers outside of the bounds",
+        "A number far outside has a row beyond the declared norm.",
+        "hats:heights",
+        "np.clip(numbers, -1.0, 1.0)",
+        "numbers",
+        (MAPPED + "test_numbers_outside_of_the_bounds_count_as_the_ends",),
+    ),
+    Mutant(
+        "products-norm-halved",
+        "the squared norm of products is declared as half of what it can be",
+        "Rows longer than the declared norm; the noise would be too small.",
+        "Products.outputs",
+        "a.squared_norm * b.squared_norm",
+        "0.5 * a.squared_norm * b.squared_norm",
+        (MAPS + "test_it_keeps_to_the_length_and_the_norm_that_it_declares",),
+    ),
+    Mutant(
+        "seed-of-a-map-forgotten",
+        "random Fourier features are drawn with the seed 0, whatever is stated",
+        "Two federations with different seeds would agree on a hash and differ in nothing.",
+        "Fourier._directions",
+        "self.seed",
+        "0",
+        (MAPPED + "test_a_seed_is_kept",),
+    ),
+    Mutant(
+        "continued-with-another-map",
+        "a run is continued whatever its rows were mapped by",
+        "Models of one map are trained on features of another.",
+        "_check_encoding",
+        "before.maps != now.maps",
+        "False",
+        (MAPPED + "test_models_of_another_map_are_not_continued",),
     ),
     Mutant(
         "raw-error-for-swapped-arguments",

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pgfl import load_config, run
+from pgfl import Model, load_config, run
 from pgfl.config import warnings
 from pgfl.demo import demo_federation, largest_difference
 from pgfl.network.agreement import Training
@@ -62,6 +62,20 @@ def simulated(folder):
     assert 3.9 < result.spending()["epsilon"]["worst"] <= 4.0
     result.save(folder / "out")
     assert "median error" in (folder / "out" / "report.html").read_text("utf-8")
+    mapped(folder)
+
+
+def mapped(folder):
+    """Train a table with the other package's row map, and read its model back."""
+    rows = [f"c{i % 6},{i % 7 / 7.0},{(i % 7 / 7.0) ** 2}" for i in range(60)]
+    (folder / "rows.csv").write_text("\n".join(["client,x,y", *rows]))
+    path = folder / "mapped.toml"
+    data = '[data]\nkind = "table"\ntable = "rows.csv"\nmap = { kind = "squares", scale = 0.25 }'
+    path.write_text(f"rounds = 5\n{data}\n[data.columns]\nx = {{ bounds = [0, 1] }}\ny = {{ bounds = [0, 1] }}\n")
+    result = run(load_config(path))
+    assert result.feature_names == ("x", "x²")
+    result.save(folder / "mapped")
+    assert Model.load(folder / "mapped").encoding.maps[0].scale == 0.25
 
 
 def on_devices(folder):

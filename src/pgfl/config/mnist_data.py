@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Discriminator, Field, Tag
 
-from pgfl.config.section import Ends
+from pgfl.config.section import Ends, MapKey
 from pgfl.config.synthetic_data import Generated, generation
 from pgfl.federation.federation import Federation
 
 if TYPE_CHECKING:
     from pgfl.config.schema import Config
 
-PIXELS = 784
 Digit = Annotated[int, Field(ge=0, le=9)]
 Digits = Annotated[tuple[Digit, ...], Field(min_length=1)]
 
@@ -37,6 +36,12 @@ class MnistData(Generated):
     samples: Ends | None = None
     source: str | None = None
     intercept: bool = False
+    map: MapKey = None
+
+    @property
+    def bounds_rows(self) -> bool:
+        """Mapped images have a bounded norm."""
+        return bool(self.map)
 
     @property
     def cluster_count(self) -> int:
@@ -60,5 +65,12 @@ class MnistData(Generated):
             "clients_per_server": self.clients_per_server,
             "clusters": self.cluster_count,
             "records": (digits * least, digits * most),
-            "columns": PIXELS + self.intercept,
+            "columns": self._columns,
         }
+
+    @property
+    def _columns(self) -> int:
+        from pgfl.federation.digits import SIDE
+        from pgfl.federation.mapping import pixel_encoding
+
+        return pixel_encoding((SIDE, SIDE), self.map or (), self.intercept).dimension

@@ -457,10 +457,9 @@ class Config(Section):
     @model_validator(mode="after")
     def _bounds_of_the_guarantee(self) -> Self:
         privacy = self.privacy
-        declared = self.data.declared
         if not privacy.enabled or privacy.guarantee == "none" or privacy.update_norm is not None:
             return self
-        if privacy.x_norm is None and not declared:
+        if privacy.x_norm is None and not self.data.bounds_rows:
             instead = ", or declare bounds for all columns" if self.data.own_records else ""
             raise ValueError(
                 f"`privacy.x_norm` is missing; it bounds the norm of every row, and rows are clipped to it{instead}."

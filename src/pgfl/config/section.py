@@ -7,11 +7,21 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple, get_type_hints
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    InstanceOf,
+    PlainSerializer,
+    ValidationError,
+)
 
 from pgfl.arrays import Ints
 from pgfl.errors import ConfigError
 from pgfl.federation.declarations import Column
+from pgfl.maps import RowMap, read_maps, stated
 from pgfl.registry import Registry, config_keys
 
 if TYPE_CHECKING:
@@ -85,6 +95,22 @@ def named_in(values: object, registry: Registry[Any], key: str = "kind") -> tupl
     return tuple(sorted({str(name) for name in found if name in registry and name not in registry.built_in}))
 
 
+def _read_maps(values: object) -> object:
+    try:
+        return read_maps(values, "data.map") or None
+    except ConfigError as error:
+        raise ValueError(str(error)) from None
+
+
+def _stated_maps(maps: tuple[RowMap, ...] | None) -> object:
+    tables = [table["kind"] if len(table) == 1 else table for table in stated(maps or ())]
+    return tables[0] if len(tables) == 1 else tables or None
+
+
+MapKey = Annotated[tuple[InstanceOf[RowMap], ...] | None, BeforeValidator(_read_maps), PlainSerializer(_stated_maps)]
+"""`map`: the name of a row map, a table with its kind and parameters, or a list of them."""
+
+
 class Extent(NamedTuple):
     """The size of a federation."""
 
@@ -108,6 +134,11 @@ class DataSection(Section):
 
     if TYPE_CHECKING:
         kind: str
+
+    @property
+    def bounds_rows(self) -> bool:
+        """Whether the norm of rows may follow from what is declared, so that `privacy.x_norm` need not be stated."""
+        return bool(self.declared)
 
     @property
     def declared(self) -> Mapping[str, Column]:

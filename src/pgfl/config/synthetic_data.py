@@ -56,7 +56,8 @@ def generation(data: Generated, config: Config) -> dict[str, Any]:
     if config.graph.kind == "edges":
         raise ConfigError('`graph.kind` = "edges" names servers of a table; generated data takes another kind.')
     return {
-        **data.model_dump(exclude={"kind"}),
+        **data.model_dump(exclude={"kind", "map"}),
+        **({"map": dict(data)["map"]} if "map" in type(data).model_fields else {}),
         "graph": config.graph.kind,
         "seed": config.seed,
         "dtype": np.dtype(config.dtype),

@@ -19,7 +19,7 @@ from pydantic import (
 )
 
 from pgfl.arrays import Ints
-from pgfl.config.section import MOST, DataSection, Extent
+from pgfl.config.section import MOST, DataSection, Extent, MapKey
 from pgfl.errors import ConfigError
 from pgfl.federation.declarations import Column
 from pgfl.federation.federation import Federation
@@ -79,6 +79,7 @@ class TableData(DataSection):
         | None
     ) = None
     folds: Annotated[int, Field(ge=2, le=MOST)] | None = None
+    map: MapKey = None
 
     @field_serializer("columns")
     def _stated_columns(self, columns: dict[str, Column]) -> dict[str, dict[str, object]]:
@@ -89,6 +90,11 @@ class TableData(DataSection):
         if self.test is not None and self.folds is not None:
             raise ValueError("`data.test` and `data.folds` both hold rows out; keep one of them.")
         return self
+
+    @property
+    def bounds_rows(self) -> bool:
+        """Declared columns have bounds, and so do the rows of some maps."""
+        return bool(self.columns or self.map)
 
     @property
     def declared(self) -> Mapping[str, Column]:
@@ -170,6 +176,7 @@ class TableData(DataSection):
             "client": self.client,
             "server": self.server,
             "cluster": self.cluster,
+            "map": self.map,
         }
 
 

@@ -13,8 +13,9 @@ from typing import ClassVar, Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from pgfl.arrays import Bools, Floats
+from pgfl.arrays import AnyFloats, Bools, Floats
 from pgfl.errors import DataError
+from pgfl.maps import Group, Groups
 from pgfl.suggestions import quoted
 
 Texts = NDArray[np.object_]
@@ -101,6 +102,16 @@ class FeatureColumn(Protocol):
         """The largest squared norm of its features in one row; None if it is unbounded."""
         ...
 
+    @property
+    def cells(self) -> tuple[str, ...]:
+        """The names of the table's columns that it reads."""
+        ...
+
+    @property
+    def groups(self) -> Groups:
+        """What a row map may know about its features."""
+        ...
+
     def encode(self, rows: Rows) -> Floats | Bools:
         """Its features, one row per row of the table; those that are 0 or 1 may be truth values."""
         ...
@@ -111,7 +122,7 @@ class NumberColumn:
     """Numbers, scaled from `bounds` to [−1, 1] and clipped there; taken as they are where there are no bounds.
 
     An empty cell becomes `fill`, a value in the table's unit; without one it is refused. With `indicator` one more
-    feature is 1 where the cell was empty.
+    feature is 1 where the cell was empty. With `knots` the scaled number becomes that many hats (see `Hats`).
     """
 
     kind: ClassVar[str] = "number"
@@ -119,6 +130,7 @@ class NumberColumn:
     bounds: Bound | None = None
     fill: float | None = None
     indicator: bool = False
+    knots: int | None = None
 
     @property
     def feature_names(self) -> tuple[str, ...]:
@@ -132,6 +144,17 @@ class NumberColumn:
             return None
         filled = float(scaled(np.array([self.fill or 0.0]), self.bounds)[0])
         return max(1.0, filled**2 + self.indicator)
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        """Its own."""
+        return (self.name,)
+
+    @property
+    def groups(self) -> Groups:
+        """One: a scaled number, where there are bounds."""
+        scaled = self.bounds is not None
+        return (Group(self.name, self.feature_names, self.squared_norm, scaled, self.knots if scaled else None),)
 
     def encode(self, rows: Rows) -> Floats:
         """Return the scaled numbers, and 1 where one was missing."""
@@ -170,6 +193,16 @@ class CategoryColumn:
     def squared_norm(self) -> float | None:
         """Exactly one feature is 1."""
         return 1.0
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        """Its own."""
+        return (self.name,)
+
+    @property
+    def groups(self) -> Groups:
+        """One: the categories."""
+        return (Group(self.name, self.feature_names, self.squared_norm),)
 
     def encode(self, rows: Rows) -> Bools:
         """Return one column per category."""
@@ -216,6 +249,16 @@ class BooleanColumn:
         """1 for the truth value, or that of what is filled in and 1 for the indicator."""
         return max(1.0, float(bool(self.fill)) + self.indicator)
 
+    @property
+    def cells(self) -> tuple[str, ...]:
+        """Its own."""
+        return (self.name,)
+
+    @property
+    def groups(self) -> Groups:
+        """One: the truth value."""
+        return (Group(self.name, self.feature_names, self.squared_norm),)
+
     def encode(self, rows: Rows) -> Floats:
         """0 and 1."""
         values = rows.texts(self.name)
@@ -231,6 +274,59 @@ class BooleanColumn:
             )
         truth = np.array([truth_of[value] for value in values], dtype=float)
         return np.column_stack([truth, empty]) if self.indicator else truth[:, None]
+
+
+@dataclass(frozen=True)
+class ArrayColumn:
+    """Numbers without names of their own, side by side: a row of an array, or with `shape` the pixels of an image.
+
+    With `bounds` they are clipped there and scaled: to [−1, 1], or to [0, 1] if they are pixels.
+    """
+
+    kind: ClassVar[str] = "array"
+    name: str
+    length: int
+    bounds: Bound | None = None
+    shape: tuple[int, int] | None = None
+
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        """The name and a number from 1."""
+        return tuple(f"{self.name}-{number}" for number in range(1, self.length + 1))
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        """As its features are called."""
+        return self.feature_names
+
+    @property
+    def squared_norm(self) -> float | None:
+        """1 for every number that has bounds."""
+        return None if self.bounds is None else float(self.length)
+
+    @property
+    def groups(self) -> Groups:
+        """The image, or every number by itself."""
+        if self.shape is not None:
+            return (Group(self.name, self.feature_names, self.squared_norm, shape=self.shape),)
+        scaled = self.bounds is not None
+        return tuple(Group(name, (name,), 1.0 if scaled else None, scaled) for name in self.feature_names)
+
+    def encode(self, rows: Rows) -> Floats:
+        """Return the numbers, scaled."""
+        values = np.column_stack([rows.numbers(name) for name in self.cells])
+        if np.isnan(values).any():
+            row = int(np.argmax(np.isnan(values).any(axis=1)))
+            raise rows.refuse(row, "there is a value that is not a finite number; remove or fill it.")
+        return self.scale(values)
+
+    def scale(self, values: AnyFloats) -> Floats:
+        """Return numbers or pixels as a map sees them."""
+        wide = values.astype(np.float64, copy=False)
+        if self.bounds is None:
+            return wide
+        low, high = self.bounds
+        return np.clip((wide - low) / (high - low), 0.0, 1.0) if self.shape else scaled(wide, self.bounds)
 
 
 @dataclass(frozen=True)
@@ -279,7 +375,7 @@ class TargetColumn:
         return 1.0 if self.bounds is None else centre(self.bounds)[1]
 
 
-def kind_of(column: FeatureColumn) -> Literal["number", "category", "boolean"]:
+def kind_of(column: FeatureColumn) -> Literal["number", "category", "boolean", "array"]:
     """Return the kind of a column."""
     return column.kind  # type: ignore[attr-defined,no-any-return]
 

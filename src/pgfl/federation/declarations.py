@@ -10,6 +10,7 @@ from typing import Literal, TypeAlias, TypeGuard
 
 from pgfl.errors import ConfigError
 from pgfl.federation.columns import MISSING, OTHER, plain_text
+from pgfl.maps import KNOTS
 from pgfl.suggestions import nearest, quoted, shown
 
 DATA, REFUSE, INDICATOR = "data", "refuse", "indicator"
@@ -25,8 +26,9 @@ class Column:
     A number with `bounds` is scaled from them to [−1, 1], and clipped there. Text with `categories` becomes one feature
     per category, and with `other` one more for every unknown text. A `boolean` column becomes 0 and 1. `labels` are the
     values of a target that is text, numbered from 0. `missing` says what an empty cell means: "refuse" it, a constant,
-    or "indicator", which gives it a feature of its own. The word "data" instead of bounds, categories or labels
-    computes them from the training rows; privacy does not allow that.
+    or "indicator", which gives it a feature of its own. With `knots` a number with bounds becomes that many hat
+    functions, equally spaced between them, so that the model can follow a curve. The word "data" instead of bounds,
+    categories or labels computes them from the training rows; privacy does not allow that.
 
     >>> Column(bounds=(18, 90)), Column(categories=["f", "m"]).categories
     (Column(bounds=(18.0, 90.0)), ('f', 'm'))
@@ -41,6 +43,7 @@ class Column:
     labels: Sequence[object] | FromData | None = None
     other: bool | None = None
     missing: float | str | bool = REFUSE
+    knots: int | None = None
 
     def __post_init__(self) -> None:
         for key in ("bounds", "categories", "labels"):
@@ -105,7 +108,7 @@ def cell_text(value: object) -> object:
 
 def _problem(column: Column) -> str | None:
     """Return what is wrong with a declaration, as a sentence."""
-    checks = (_kind_problem, _bounds_problem, _words_problem, _other_problem, _missing_problem)
+    checks = (_kind_problem, _bounds_problem, _words_problem, _other_problem, _missing_problem, _knots_problem)
     return next((found for check in checks if (found := check(column))), None)
 
 
@@ -173,6 +176,14 @@ def _missing_problem(column: Column) -> str | None:
     if isinstance(bounds, tuple) and not bounds[0] <= float(value) <= bounds[1]:
         return f"`missing` = {value} lies outside the bounds; give a number within them."
     return None
+
+
+def _knots_problem(column: Column) -> str | None:
+    if column.knots is None:
+        return None
+    if isinstance(column.knots, bool) or not isinstance(column.knots, int) or not KNOTS[0] <= column.knots <= KNOTS[1]:
+        return f"`knots` must be a whole number from {KNOTS[0]} to {KNOTS[1]}; got {shown(column.knots)}."
+    return None if column.bounds is not None else "`knots` lie between bounds; give bounds, or remove it."
 
 
 def _wanted(value: object, constant: str) -> str:

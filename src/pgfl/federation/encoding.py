@@ -20,6 +20,7 @@ from pgfl.errors import DataError
 from pgfl.federation.columns import (
     FALSE,
     TRUE,
+    ArrayColumn,
     BooleanColumn,
     CategoryColumn,
     FeatureColumn,
@@ -30,12 +31,14 @@ from pgfl.federation.columns import (
     kind_of,
 )
 from pgfl.federation.frames import Table, TableSource, open_table
+from pgfl.maps import OWN_KNOTS, Groups, RowMap, from_json, length, squared_norm, stages, to_json
 from pgfl.suggestions import nearest, quoted
 
 if TYPE_CHECKING:
     import polars as pl
 
 INTERCEPT = "intercept"
+_BLOCK_NUMBERS = 1 << 20  # mapped at a time
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,8 +77,9 @@ class PlaceColumns:
 class RowEncoding:
     """Everything that is done to a row before a model sees it, except clipping to `x_norm`.
 
-    `places` and `ignored` name the other columns of the training table. `read_from_records` names the columns whose
-    bounds, categories or labels were computed from training rows, which privacy does not allow.
+    The columns' features, as hats where a column has `knots`, go through the `maps` one after the other, and the
+    intercept comes last. `places` and `ignored` name the other columns of the training table. `read_from_records` names
+    the columns whose bounds, categories or labels were computed from training rows, which privacy does not allow.
 
     >>> columns = (NumberColumn("age", (20.0, 80.0)), CategoryColumn("sex", ("f", "m")))
     >>> encoding = RowEncoding(columns, TargetColumn("y"))
@@ -93,6 +97,7 @@ class RowEncoding:
     places: PlaceColumns = field(default_factory=PlaceColumns)
     ignored: tuple[str, ...] = ()
     read_from_records: tuple[str, ...] = ()
+    maps: tuple[RowMap, ...] = ()
 
     @property
     def unused(self) -> tuple[str, ...]:
@@ -102,8 +107,38 @@ class RowEncoding:
     @cached_property
     def feature_names(self) -> tuple[str, ...]:
         """One name per feature, the intercept last."""
-        names = [name for column in self.columns for name in column.feature_names]
+        names = [name for group in self.groups for name in group.names]
         return (*names, INTERCEPT) if self.intercept else tuple(names)
+
+    @cached_property
+    def cells(self) -> tuple[str, ...]:
+        """The table's columns that are read, in the order in which an array gives them."""
+        return tuple(name for column in self.columns for name in column.cells)
+
+    @cached_property
+    def _stages(self) -> tuple[tuple[tuple[RowMap, Groups], ...], Groups]:
+        groups = tuple(group for column in self.columns for group in column.groups)
+        return stages((*OWN_KNOTS, *self.maps) if any(group.knots for group in groups) else self.maps, groups)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether features are those of the columns, without a map."""
+        return not self.stages
+
+    @property
+    def is_additive(self) -> bool:
+        """Whether every feature depends on one column only."""
+        return all(one.additive for one, _ in self.stages)
+
+    @property
+    def stages(self) -> tuple[tuple[RowMap, Groups], ...]:
+        """Every map that rows go through, with what is public about the rows that it is given."""
+        return self._stages[0]
+
+    @property
+    def groups(self) -> Groups:
+        """What is public about the mapped features, without the intercept."""
+        return self._stages[1]
 
     @property
     def dimension(self) -> int:
@@ -113,20 +148,37 @@ class RowEncoding:
     @property
     def x_norm(self) -> float | None:
         """A bound on the norm of every encoded row that follows from the declarations; None if one is unbounded."""
-        squares = [column.squared_norm for column in self.columns]
-        if any(square is None for square in squares):
-            return None
-        return float(np.sqrt(sum(square for square in squares if square is not None) + self.intercept))
+        square = squared_norm(self.groups)
+        return None if square is None else float(np.sqrt(square + self.intercept))
 
     @property
     def unbounded(self) -> tuple[str, ...]:
-        """The columns that have no bounds."""
+        """The columns that have no bounds; none if a map has bounded what becomes of them."""
+        if squared_norm(self.groups) is not None:
+            return ()
         return tuple(column.name for column in self.columns if column.squared_norm is None)
 
     def encode(self, rows: Rows) -> Floats:
         """Return the features of all rows."""
         parts = [column.encode(rows) for column in self.columns]
-        return np.concatenate([*parts, np.ones((len(rows), 1))] if self.intercept else parts, axis=1, dtype=float)
+        features = np.empty((len(rows), self.dimension))
+        self.map_into(np.concatenate(parts, axis=1, dtype=float), features)
+        return features
+
+    def map_into(self, encoded: AnyFloats, into: AnyFloats) -> None:
+        """Fill an array with mapped rows, some at a time, and the intercept; `encoded` holds the columns' features."""
+        for start in range(0, len(encoded), step := self._rows_at_once):
+            rows = encoded[start : start + step].astype(np.float64, copy=False)
+            for one, groups in self.stages:
+                rows = one.apply(rows, groups)
+            into[start : start + step, : rows.shape[1]] = rows
+        if self.intercept:
+            into[:, -1] = 1.0
+
+    @property
+    def _rows_at_once(self) -> int:
+        widest = max(self.dimension, *(length(groups) for _, groups in self.stages), 1)
+        return max(1, _BLOCK_NUMBERS // widest)
 
     def encode_into(self, rows: Rows, *parts: Part) -> None:
         """Fill arrays with rows column by column, so that there is no second copy of all features.
@@ -137,15 +189,25 @@ class RowEncoding:
         target = self.target.encode(rows)[:, None]
         for part in parts:
             part.fill(part.targets[:, None], target, rows, self.target.name)
+        if self.stages:
+            width = sum(len(column.feature_names) for column in self.columns)
+            encoded = [Part(np.empty((len(part.order), width)), part.targets, part.order) for part in parts]
+            self._encode_columns(rows, *encoded)
+            for part, columns in zip(parts, encoded, strict=True):
+                self.map_into(columns.features, part.features)
+        else:
+            self._encode_columns(rows, *parts)
+            for part in parts:
+                if self.intercept:
+                    part.features[:, -1] = 1.0
+
+    def _encode_columns(self, rows: Rows, *parts: Part) -> None:
         start = 0
         for column in self.columns:
             block = column.encode(rows)
             for part in parts:
                 part.fill(part.features[:, start : start + block.shape[1]], block, rows, column.name)
             start += block.shape[1]
-        if self.intercept:
-            for part in parts:
-                part.features[:, start] = 1.0
 
     def to_json(self) -> dict[str, Any]:
         """Return a description that JSON can hold; `from_json` reads it back."""
@@ -156,12 +218,13 @@ class RowEncoding:
             "places": asdict(self.places),
             "ignored": self.ignored,
             "read_from_records": self.read_from_records,
+            "maps": to_json(self.maps),
         }
 
     @classmethod
     def from_json(cls, description: Mapping[str, Any]) -> RowEncoding:
         """Return the encoding that `to_json` described."""
-        kinds: dict[str, Any] = {kind.kind: kind for kind in (NumberColumn, CategoryColumn, BooleanColumn)}
+        kinds: dict[str, Any] = {kind.kind: kind for kind in (NumberColumn, CategoryColumn, BooleanColumn, ArrayColumn)}
         columns = []
         for column in description["columns"]:
             own = dict(column)
@@ -173,6 +236,7 @@ class RowEncoding:
             PlaceColumns(**description.get("places", {})),
             tuple(description.get("ignored", ())),
             tuple(description.get("read_from_records", ())),
+            from_json(description.get("maps", ())),
         )
 
 
@@ -238,7 +302,7 @@ class TableRows:
         The target and columns that the model does not use may be missing; `optional` names further columns that may
         be there.
         """
-        needed = [column.name for column in encoding.columns]
+        needed = encoding.cells
         self.table.require(*needed)
         known = {*needed, encoding.target.name, *encoding.unused, *optional}
         for name in self.columns:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from pgfl.federation.frames import TableSource
     from pgfl.federation.graphs import GraphSource
     from pgfl.federation.table_encoding import Declarations
+    from pgfl.maps import MapSource
 
 
 def numbers(owner: str, values: ArrayLike) -> AnyFloats:
@@ -291,13 +292,15 @@ class Federation:
         intercept: bool = False,
         servers_subset: Sequence[int] | None = None,
         store: str | os.PathLike[str] | None = None,
+        map: MapSource = None,
     ) -> Federation:
         """Read a table with one row per sample: a csv or parquet file, a data frame, an Arrow table or a dict.
 
         The columns `client`, `server` and `cluster` name where a row belongs; a table without a server or cluster
         column has one, "all". Every other column but the `target` is a feature, in the table's order, unless `features`
         lists them or `ignore` leaves some out. Numbers are taken as they are; `columns` declares bounds, categories and
-        missing values (see `Column`). With `intercept` a column of ones comes last. Rows may be in any order.
+        missing values (see `Column`). Encoded rows go through the row `map`, for instance "hats" (see `MAPS`), if one
+        is given. With `intercept` a column of ones comes last. Rows may be in any order.
 
         `test` holds rows out that nobody trains on: a share of every client's rows, or a table with the same columns.
         With `folds`, fold number `fold` is held out. `graph` is a kind (random, ring, line, star, complete, grid, none)
@@ -339,8 +342,25 @@ class Federation:
             intercept=intercept,
             servers_subset=servers_subset,
             store=store,
+            map=map,
         )
         return read_table(table, options)
+
+    def mapped(
+        self, map: MapSource, *, bounds: tuple[float, float] | None = None, intercept: bool = False
+    ) -> Federation:
+        """Return the federation with mapped rows; the map is kept in its `encoding`, and so in every model.
+
+        It is for federations of plain arrays; `Federation.read` has a `map` of its own. With `bounds` every number is
+        clipped to them and scaled to [−1, 1] first. With `intercept` a 1 comes last. Tests are mapped alike.
+
+        >>> plain = Federation.from_clients({"ann": ClientData("north", "all", [[0.5], [-0.5]], [1.0, 2.0])})
+        >>> plain.mapped({"kind": "fourier", "features": 4}, intercept=True)
+        <Federation: 1 client at 1 server in 1 cluster, 2 rows of 5 features>
+        """
+        from pgfl.federation.mapping import mapped_federation
+
+        return mapped_federation(self, map, bounds, intercept)
 
     @classmethod
     def open(cls, folder: str | os.PathLike[str], *, mmap: bool = True) -> Federation:

@@ -11,13 +11,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike
 
-from pgfl.arrays import AnyFloats, Ints
+from pgfl.arrays import AnyArray, AnyFloats, Ints
 from pgfl.errors import ConfigError, DataError
 from pgfl.federation.clipping import just_below
-from pgfl.federation.digits import PIXELS, Images, embedded, read_originals
+from pgfl.federation.digits import PIXELS, SIDE, Images, embedded, read_originals
+from pgfl.federation.encoding import RowEncoding
 from pgfl.federation.federation import Federation, TestSet
 from pgfl.federation.graphs import Graph
+from pgfl.federation.mapping import mapped_rows, pixel_encoding
 from pgfl.federation.synthetic import POOLS, Layout, float_type, lay_out, offsets_of
+from pgfl.maps import MapSource, read_maps
 from pgfl.streams import Purpose, stream
 
 Task = tuple[tuple[int, ...], tuple[int, ...]]
@@ -42,13 +45,15 @@ def mnist_federation(
     intercept: bool = False,
     dtype: DTypeLike = np.float64,
     servers_subset: Sequence[int] | None = None,
+    map: MapSource = None,
 ) -> Federation:
     """Return a federation with a cluster for each task; a task is the digits labelled 0 and the digits labelled 1.
 
     `tasks` is "pairs" ({1|8}, {1|9}, {7|8}), "triplets" ({1,2,3|6,7,8}, {1,2,3|7,8,9}, {1,2,3|6,8,9}) or a list of
     your own. A client has D_k images of *every* digit of its task, with D_k uniform between the ends of `samples` (2
     to 4, for triplets 6 to 12). No image is used twice in a run. Every image is divided by its norm, so ‖x‖ = 1; with
-    `intercept` a 1 is put after it. The test set of a cluster is all standard test images of its digits.
+    `intercept` a 1 is put after it. The test set of a cluster is all standard test images of its digits. With a row
+    `map`, such as "gradients", the pixels 0 to 255 of an image go through it instead.
 
     The images are those that come with the package (the first 2,000 training images and all test images of 1, 2, 3,
     6, 7, 8, 9), or all of the four original files in the folder `source`.
@@ -75,7 +80,8 @@ def mnist_federation(
         run=run,
         servers_subset=servers_subset,
     )
-    features, targets, counts = _deal(layout, list(clusters.values()), samples, images, held, intercept)
+    encoding = pixel_encoding((SIDE, SIDE), read_maps(map), intercept) if map else None
+    features, targets, counts = _deal(layout, list(clusters.values()), samples, images, held, intercept, encoding)
     return Federation(
         features=features,
         targets=targets,
@@ -86,8 +92,9 @@ def mnist_federation(
         cluster_ids=tuple(clusters),
         graph=layout.graph,
         names=layout.names,
-        tests={name: _test_set(folder, task, held, intercept) for name, task in clusters.items()},
+        tests={name: _test_set(folder, task, held, intercept, encoding) for name, task in clusters.items()},
         generated=True,
+        encoding=encoding,
     )
 
 
@@ -135,6 +142,7 @@ def _deal(
     images: Images,
     dtype: np.dtype[Any],
     intercept: bool,
+    encoding: RowEncoding | None,
 ) -> tuple[AnyFloats, AnyFloats, Ints]:
     """Features, labels and row counts of the own clients.
 
@@ -144,7 +152,7 @@ def _deal(
     per_digit = np.concatenate(list(layout.sample_counts(samples, range(len(layout.sizes))).values()))
     digits = [[*zeros, *ones] for zeros, ones in tasks]
     counts = per_digit[layout.clients] * np.array([len(group) for group in digits])[layout.client_cluster]
-    features = np.ones((int(counts.sum()), PIXELS + intercept), dtype=dtype)
+    features: AnyArray = np.ones((int(counts.sum()), PIXELS + intercept), dtype=np.uint8 if encoding else dtype)
     targets = np.empty(len(features), dtype=dtype)
     hands = {digit: _hands(layout, per_digit, digit, digits, images) for group in digits for digit in group}
     row = 0
@@ -155,8 +163,7 @@ def _deal(
             features[rows, :PIXELS] = images.train[digit][order[first[client] : first[client + 1]]]
             targets[rows] = digit in tasks[cluster][1]
             row = rows.stop
-    _normalise(features[:, :PIXELS])
-    return features, targets, counts
+    return _finished(features, intercept, encoding, dtype), targets, counts
 
 
 def _hands(
@@ -175,16 +182,26 @@ def _hands(
 
 
 @lru_cache(maxsize=16)
-def _test_set(source: Path | None, task: Task, dtype: np.dtype[Any], intercept: bool) -> TestSet:
+def _test_set(
+    source: Path | None, task: Task, dtype: np.dtype[Any], intercept: bool, encoding: RowEncoding | None
+) -> TestSet:
     """Shared by all runs, and read-only for that."""
     images = embedded() if source is None else read_originals(source)
     sizes = [sum(len(images.test[digit]) for digit in group) for group in task]
-    features = np.ones((sum(sizes), PIXELS + intercept), dtype=dtype)
-    np.concatenate([images.test[digit] for group in task for digit in group], out=features[:, :PIXELS], casting="safe")
-    _normalise(features[:, :PIXELS])
+    pixels: AnyArray = np.ones((sum(sizes), PIXELS + intercept), dtype=np.uint8 if encoding else dtype)
+    np.concatenate([images.test[digit] for group in task for digit in group], out=pixels[:, :PIXELS], casting="safe")
+    features = _finished(pixels, intercept, encoding, dtype)
     targets = np.repeat(np.arange(2, dtype=dtype), sizes)
     features.flags.writeable = targets.flags.writeable = False
     return TestSet(features, targets)
+
+
+def _finished(images: AnyArray, intercept: bool, encoding: RowEncoding | None, dtype: np.dtype[Any]) -> AnyFloats:
+    """Return rows of pixels as models see them: mapped, or divided by their norm in place."""
+    if encoding is not None:
+        return mapped_rows(encoding, images[:, :PIXELS], dtype)
+    _normalise(images[:, :PIXELS])
+    return images
 
 
 def _normalise(rows: AnyFloats) -> None:

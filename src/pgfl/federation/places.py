@@ -212,8 +212,8 @@ def read_tests(
     cluster.
     """
     rows, client, cluster = _places(table, encoding, everything)
-    table.require(encoding.target.name, *(column.name for column in encoding.columns))
-    read = TableRows(table, rows, ahead=[encoding.target.name, *(column.name for column in encoding.columns)])
+    table.require(encoding.target.name, *encoding.cells)
+    read = TableRows(table, rows, ahead=[encoding.target.name, *encoding.cells])
     read.check(encoding)
     samples = Part(
         np.empty((len(rows), encoding.dimension), dtype=dtype), np.empty(len(rows), dtype=dtype), np.arange(len(rows))

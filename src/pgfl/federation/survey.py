@@ -55,11 +55,12 @@ def id_warning(federation: Federation, *, values: bool) -> str | None:
     Without `values` only names are looked at, so that nothing depends on records.
     """
     columns = federation.encoding.columns if federation.encoding else ()
+    values = values and federation.encoding is not None and federation.encoding.is_plain
     start, found = 0, []
     for column in columns:
         undeclared = isinstance(column, NumberColumn) and column.bounds is None
-        numbers = federation.features[:, start]
-        if undeclared and (named_like_an_id(column.name) or (values and numbered_like_an_id(numbers))):
+        numbers = federation.features[:, start] if values else None
+        if undeclared and (named_like_an_id(column.name) or (numbers is not None and numbered_like_an_id(numbers))):
             found.append(quoted(column.name))
         start += len(column.feature_names)
     if not found:

@@ -18,6 +18,7 @@ from pgfl.federation.encoding import PlaceColumns, RowEncoding, TableRows
 from pgfl.federation.frames import Table, TableSource, open_table
 from pgfl.federation.graphs import Graph, GraphSource, extra_servers, server_graph
 from pgfl.federation.places import place_column, place_columns, read_ids, read_places
+from pgfl.maps import MapSource, RowMap, read_maps
 from pgfl.suggestions import nearest, quoted, shown
 
 MOST_CATEGORIES = 1000
@@ -35,6 +36,7 @@ class Selection:
     features: tuple[str, ...]
     ignored: tuple[str, ...]
     declared: Mapping[str, Column]
+    maps: tuple[RowMap, ...] = ()
 
     def declaration(self, name: str) -> Column:
         """Return what is declared about a column; nothing if it is taken as it is."""
@@ -51,6 +53,7 @@ def select_columns(
     columns: Declarations | None = None,
     features: Iterable[str] | None = None,
     ignore: Iterable[str] = (),
+    maps: tuple[RowMap, ...] = (),
 ) -> Selection:
     """Choose the features: those that are listed, else all columns that are not ignored. Unknown names are refused."""
     if not isinstance(target, str):
@@ -83,7 +86,7 @@ def select_columns(
             raise DataError(f"`{key}` leaves no column as a feature; keep at least one.")
         beside = ", ".join([*places.names, target])
         raise table.error(f"{table.label} has no feature columns; add at least one beside {beside}.")
-    return Selection(places, target, chosen, tuple(name for name in rest if name not in chosen), declared)
+    return Selection(places, target, chosen, tuple(name for name in rest if name not in chosen), declared, maps)
 
 
 def build_encoding(table: Table, selection: Selection, training: Ints, intercept: bool) -> RowEncoding:
@@ -93,7 +96,9 @@ def build_encoding(table: Table, selection: Selection, training: Ints, intercept
     known = {name: _computed(name, selection.declared[name], rows) for name in from_data if rows is not None}
     columns = tuple(_feature(name, known.get(name, selection.declaration(name))) for name in selection.features)
     target = _target(selection.target, known.get(selection.target, selection.declaration(selection.target)))
-    encoding = RowEncoding(columns, target, intercept, selection.places, selection.ignored, tuple(from_data))
+    encoding = RowEncoding(
+        columns, target, intercept, selection.places, selection.ignored, tuple(from_data), selection.maps
+    )
     _check_names(encoding)
     return encoding
 
@@ -103,15 +108,21 @@ def encoded_dimension(table: Table, selection: Selection, intercept: bool) -> in
     declared = {name: selection.declaration(name) for name in selection.features}
     counted = [name for name, column in declared.items() if column.categories == DATA]
     distinct = dict(zip(counted, table.counts(counted)[1], strict=True)) if counted else {}
-    width = 0
-    for name, column in declared.items():
-        if column.categories is None:
-            width += 1 + (column.missing == INDICATOR)
-        else:
-            categories = distinct.get(name, len(column.categories))
-            other = column.other or (name in distinct and column.other is None)
-            width += categories + bool(other) + (column.missing == INDICATOR)
-    return width + intercept
+    columns = tuple(_feature(name, _as_if_known(column, distinct.get(name))) for name, column in declared.items())
+    return RowEncoding(columns, TargetColumn(selection.target), intercept, maps=selection.maps).dimension
+
+
+def _as_if_known(column: Column, distinct: int | None) -> Column:
+    """Return a declaration that gives as many features as the one that will be computed from rows."""
+    if column.bounds == DATA:
+        return Column(
+            bounds=(0.0, 1.0), missing=INDICATOR if column.missing == INDICATOR else REFUSE, knots=column.knots
+        )
+    if distinct is None:
+        return column
+    words = tuple(f"category-{number}" for number in range(distinct))
+    indicator = INDICATOR if column.missing == INDICATOR else REFUSE
+    return Column(categories=words, other=column.other is not False, missing=indicator)
 
 
 def _names(table: Table, key: str, names: Iterable[str]) -> tuple[str, ...]:
@@ -139,7 +150,8 @@ def _computed(name: str, column: Column, rows: TableRows) -> Column:
         if not isinstance(column.missing, str):
             values = np.append(values, float(column.missing))
         low, high = float(np.nanmin(values)), float(np.nanmax(values))
-        return Column(bounds=(low, high) if low < high else (low - 1.0, high + 1.0), missing=column.missing)
+        bounds = (low, high) if low < high else (low - 1.0, high + 1.0)
+        return Column(bounds=bounds, missing=column.missing, knots=column.knots)
     filled = set() if column.missing in (REFUSE, INDICATOR) else {str(column.missing)}
     words = _sorted(filled | {plain_text(cell) for cell in rows.texts(name) if cell is not None})
     if not words:
@@ -180,8 +192,9 @@ def _feature(name: str, column: Column) -> FeatureColumn:
         return CategoryColumn(name, tuple(categories), bool(column.other), indicator, cast("str | None", constant))
     bounds = cast("tuple[float, float] | None", column.bounds)
     if indicator:
-        return NumberColumn(name, bounds, 0.0 if bounds is None else bounds[0] + (bounds[1] - bounds[0]) / 2.0, True)
-    return NumberColumn(name, bounds, None if constant is None else float(constant))
+        middle = 0.0 if bounds is None else bounds[0] + (bounds[1] - bounds[0]) / 2.0
+        return NumberColumn(name, bounds, middle, True, column.knots)
+    return NumberColumn(name, bounds, None if constant is None else float(constant), False, column.knots)
 
 
 def _target(name: str, column: Column) -> TargetColumn:
@@ -189,6 +202,8 @@ def _target(name: str, column: Column) -> TargetColumn:
         raise DataError(
             f'The target {quoted(name)} takes bounds or labels, as in {{ labels = ["no", "yes"] }}; correct it.'
         )
+    if column.knots is not None:
+        raise DataError(f"The target {quoted(name)} has `knots`, which belong to features; remove it.")
     if column.missing != REFUSE:
         raise DataError(f"The target {quoted(name)} cannot be missing; remove `missing` from its declaration.")
     labels = None if column.labels is None else tuple(cast("Sequence[str]", column.labels))
@@ -212,6 +227,7 @@ class Reading(TypedDict):
     client: str | None
     server: str | None
     cluster: str | None
+    map: MapSource
 
 
 def read_shape(
@@ -285,5 +301,7 @@ def public_digest(
 def _selected(clients: TableSource, target: str, reading: Reading) -> tuple[Table, Selection]:
     table = open_table(clients)
     places = place_columns(table, reading["client"], reading["server"], reading["cluster"])
-    chosen = select_columns(table, target, places, reading["columns"], reading["features"], reading["ignore"])
+    chosen = select_columns(
+        table, target, places, reading["columns"], reading["features"], reading["ignore"], read_maps(reading["map"])
+    )
     return table, chosen

@@ -28,6 +28,7 @@ from pgfl.federation.places import (
 from pgfl.federation.storage import Allocate, build_stored, in_memory
 from pgfl.federation.synthetic import float_type
 from pgfl.federation.table_encoding import Declarations, Selection, build_encoding, select_columns
+from pgfl.maps import MapSource, read_maps
 from pgfl.suggestions import shown
 
 
@@ -53,6 +54,7 @@ class ReadOptions(NamedTuple):
     intercept: bool
     servers_subset: Sequence[int] | None
     store: str | os.PathLike[str] | None
+    map: MapSource
 
 
 def read_table(source: TableSource, options: ReadOptions) -> Federation:
@@ -60,7 +62,10 @@ def read_table(source: TableSource, options: ReadOptions) -> Federation:
     held = float_type(options.dtype)
     table = open_table(source)
     places_in = place_columns(table, options.client, options.server, options.cluster)
-    selection = select_columns(table, options.target, places_in, options.columns, options.features, options.ignore)
+    maps = read_maps(options.map)
+    selection = select_columns(
+        table, options.target, places_in, options.columns, options.features, options.ignore, maps
+    )
     everything = read_places(table, places_in)
     held_out = _held_out(everything.offsets, options)
     training = everything if held_out is None else everything.where(~held_out)

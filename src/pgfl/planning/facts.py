@@ -253,7 +253,8 @@ def _table(config: Config, spread: float | None) -> dict[str, Any]:
     }
     encoding = data.public_encoding()
     if encoding is not None and encoding.x_norm is not None:
-        known |= {"x_norm": config.privacy.x_norm or encoding.x_norm, "rows": RowShape.of(encoding, spread)}
+        known |= {"x_norm": config.privacy.x_norm or encoding.x_norm}
+        known |= {"rows": RowShape.of(encoding, spread)} if encoding.is_plain else {}
     if encoding is not None and encoding.target.bounds is not None:
         known |= {"label_scale": SPREAD_IN_BOUNDS, "target_from_zero": from_zero(encoding.target.bounds)}
     return known

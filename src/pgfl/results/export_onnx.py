@@ -13,7 +13,7 @@ import numpy as np
 
 from pgfl.arrays import AnyArray
 from pgfl.errors import MissingExtra
-from pgfl.federation.columns import BooleanColumn, CategoryColumn, FeatureColumn, NumberColumn
+from pgfl.federation.columns import ArrayColumn, BooleanColumn, CategoryColumn, FeatureColumn, NumberColumn
 
 if TYPE_CHECKING:
     from pgfl.results.export import Chosen
@@ -35,7 +35,7 @@ def _graph(chosen: Chosen) -> Any:
         raise MissingExtra("Exporting to ONNX needs it; install it with pip install 'pgfl[onnx]'.") from None
     from onnx import helper
 
-    build = _Graph()
+    build = Graph()
     features = _features(build, chosen)
     _predict(build, chosen, features)
     made = helper.make_model(
@@ -49,7 +49,7 @@ def _graph(chosen: Chosen) -> Any:
     return made
 
 
-class _Graph:
+class Graph:
     """Collects nodes; every method returns the name of a new value."""
 
     def __init__(self) -> None:
@@ -59,6 +59,7 @@ class _Graph:
         self.constants: list[Any] = []
 
     def input(self, name: str, width: int, text: bool = False) -> str:
+        """Return a new input of N × `width` doubles, or texts."""
         from onnx import TensorProto, helper
 
         kind = TensorProto.STRING if text else TensorProto.DOUBLE
@@ -66,12 +67,14 @@ class _Graph:
         return name
 
     def output(self, value: str, name: str, kind: int, shape: list[Any]) -> None:
+        """Name a value that the graph returns."""
         from onnx import helper
 
         self.nodes.append(helper.make_node("Identity", [value], [name]))
         self.outputs.append(helper.make_tensor_value_info(name, kind, shape))
 
     def constant(self, values: AnyArray | float) -> str:
+        """Return a constant."""
         from onnx import numpy_helper
 
         name = f"constant-{len(self.constants)}"
@@ -79,6 +82,7 @@ class _Graph:
         return name
 
     def do(self, kind: str, *inputs: str, domain: str = "", **attributes: Any) -> str:
+        """Return what an operator makes of its inputs."""
         from onnx import helper
 
         name = f"value-{len(self.nodes)}"
@@ -86,6 +90,7 @@ class _Graph:
         return name
 
     def cast(self, value: str, kind: AnyArray | type) -> str:
+        """Return a value in another type."""
         from onnx import helper
 
         return self.do("Cast", value, to=helper.np_dtype_to_tensor_dtype(np.dtype(kind)))
@@ -95,26 +100,31 @@ class _Graph:
         return self.do("Add", value, self.do("Mul", source, self.constant(0.0)))
 
 
-def _features(build: _Graph, chosen: Chosen) -> str:
+def _features(build: Graph, chosen: Chosen) -> str:
     """Return the features as training saw them, in the model's precision."""
     model = chosen.model
     if model.encoding is None:
         raw = build.input("features", model.features - model.intercept)
         parts, intercept = [build.poisoned(raw, raw)], model.intercept
     else:
-        parts = [_encoded(build, column) for column in model.encoding.columns]
-        intercept = model.encoding.intercept
+        encoded = [_encoded(build, column) for column in model.encoding.columns]
+        rows = encoded[0] if len(encoded) == 1 else build.do("Concat", *encoded, axis=1)
+        for one, groups in model.encoding.stages:
+            rows = one.onnx(build, rows, groups)
+        parts, intercept = [rows], model.encoding.intercept
     if intercept:
         first = build.do("Slice", parts[0], *(build.constant(np.array([n])) for n in (0, 1, 1)))
         parts.append(build.do("Add", build.do("Mul", first, build.constant(0.0)), build.constant(1.0)))
-    rows = build.do("Concat", *parts, axis=1)
+    rows = build.do("Concat", *parts, axis=1) if len(parts) > 1 else parts[0]
     rounded = build.cast(rows, np.dtype(model.dtype).type)
     return _clipped(build, chosen, rounded) if chosen.clips else rounded
 
 
-def _encoded(build: _Graph, column: FeatureColumn) -> str:
+def _encoded(build: Graph, column: FeatureColumn) -> str:
     if isinstance(column, CategoryColumn):
         return _categories(build, column)
+    if isinstance(column, ArrayColumn):
+        return _numbers(build, column)
     given = build.input(column.name, 1)
     missing, value = build.do("IsNaN", given), given
     assert isinstance(column, NumberColumn | BooleanColumn)
@@ -131,7 +141,20 @@ def _encoded(build: _Graph, column: FeatureColumn) -> str:
     return build.do("Concat", value, build.cast(missing, np.float64), axis=1) if column.indicator else value
 
 
-def _categories(build: _Graph, column: CategoryColumn) -> str:
+def _numbers(build: Graph, column: ArrayColumn) -> str:
+    """Return the numbers or pixels of an array, scaled."""
+    given = build.input(column.name, column.length)
+    if column.bounds is None:
+        return build.poisoned(given, given)
+    low, high = column.bounds
+    least, start, unit = (
+        (0.0, low, high - low) if column.shape else (-1.0, low + 0.5 * (high - low), 0.5 * (high - low))
+    )
+    moved = build.do("Div", build.do("Sub", given, build.constant(start)), build.constant(unit))
+    return build.poisoned(build.do("Clip", moved, build.constant(least), build.constant(1.0)), given)
+
+
+def _categories(build: Graph, column: CategoryColumn) -> str:
     """Return one column per category; NaN in all of them where pgfl would refuse the text."""
     width = len(column.feature_names)
     places = {text: number for number, text in enumerate(column.categories)}
@@ -152,7 +175,7 @@ def _categories(build: _Graph, column: CategoryColumn) -> str:
     return build.do("Where", refused, build.constant(np.full((1, width), np.nan)), hot)
 
 
-def _clipped(build: _Graph, chosen: Chosen, rows: str) -> str:
+def _clipped(build: Graph, chosen: Chosen, rows: str) -> str:
     """Rows scaled back to ‖x‖ ≤ x_norm, as `clip_rows` does it."""
     model, precision = chosen.model, np.dtype(chosen.model.dtype)
     assert model.x_norm is not None
@@ -164,7 +187,7 @@ def _clipped(build: _Graph, chosen: Chosen, rows: str) -> str:
     return build.do("Where", long, build.cast(build.do("Mul", wide, shrink), precision.type), rows)
 
 
-def _predict(build: _Graph, chosen: Chosen, features: str) -> None:
+def _predict(build: Graph, chosen: Chosen, features: str) -> None:
     from onnx import TensorProto
 
     model = chosen.model

@@ -15,9 +15,10 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from pgfl.arrays import AnyFloats, Floats
 from pgfl.errors import MissingExtra, ResultError
 from pgfl.federation.clipping import clip_rows
-from pgfl.federation.columns import BooleanColumn, CategoryColumn, FeatureColumn, NumberColumn
+from pgfl.federation.columns import ArrayColumn, BooleanColumn, CategoryColumn, FeatureColumn, NumberColumn
 
 if TYPE_CHECKING:
+    from pgfl.federation.encoding import RowEncoding
     from pgfl.results.export import Chosen
 
 
@@ -51,6 +52,36 @@ class RowClipper(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return tags
 
 
+class RowMapper(TransformerMixin, BaseEstimator):  # type: ignore[misc]
+    """Apply the maps of a model to encoded rows, and append its intercept.
+
+    A pipeline that holds it needs pgfl where it is loaded.
+    """
+
+    def __init__(self, encoding: RowEncoding) -> None:
+        self.encoding = encoding
+
+    def fit(self, X: ArrayLike, y: object = None) -> RowMapper:
+        """Nothing is learnt."""
+        return self
+
+    def transform(self, X: ArrayLike) -> AnyFloats:
+        """Return the rows as training saw them, but for rounding and clipping."""
+        rows = np.asarray(X, dtype=np.float64)
+        arrays = [column for column in self.encoding.columns if isinstance(column, ArrayColumn)]
+        mapped = np.empty((len(rows), self.encoding.dimension))
+        self.encoding.map_into(arrays[0].scale(rows) if arrays else rows, mapped)
+        return mapped
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return True
+
+    def __sklearn_tags__(self) -> object:
+        tags = super().__sklearn_tags__()
+        tags.requires_fit = False
+        return tags
+
+
 MISSING_CELL = "\N{EMPTY SET}"
 """What stands for an empty cell of a category column inside the pipeline."""
 
@@ -68,7 +99,8 @@ def write(chosen: Chosen) -> bytes:
 def pipeline(chosen: Chosen) -> object:
     """Return the model as a fitted `Pipeline`: it takes a data frame with the model's columns, or else an array.
 
-    Where clipping to `x_norm` can change a row, it has a step of pgfl's own, `RowClipper`, and needs pgfl to be loaded.
+    Where clipping to `x_norm` can change a row, or rows are mapped, it has a step of pgfl's own (`RowClipper`,
+    `RowMapper`) and needs pgfl to be loaded.
     """
     try:
         from sklearn.pipeline import make_pipeline
@@ -77,16 +109,22 @@ def pipeline(chosen: Chosen) -> object:
     steps: list[Any] = []
     coefficients, model = chosen.coefficients, chosen.model
     constant = np.zeros(len(coefficients))
-    appended = model.encoding.intercept if model.encoding else model.intercept
+    maps = model.encoding is not None and not model.encoding.is_plain
+    appended = not maps and (model.encoding.intercept if model.encoding else model.intercept)
     if chosen.clips:
         assert model.x_norm is not None
         steps.append(RowClipper(model.x_norm, appended, model.dtype).fit(np.zeros((1, model.features - appended))))
     elif appended:
         coefficients, constant = coefficients[:, :-1], coefficients[:, -1].copy()
     if model.encoding is not None:
-        encoder, coefficients, folded = _encoder(model.encoding.columns, coefficients, fold=not chosen.clips)
-        steps.insert(0, encoder)
-        constant = constant + folded
+        if maps:
+            steps.insert(0, RowMapper(model.encoding))
+        columns = model.encoding.columns
+        if not any(isinstance(column, ArrayColumn) for column in columns):
+            encoder, folded_coefficients, folded = _encoder(columns, coefficients, fold=not chosen.clips and not maps)
+            steps.insert(0, encoder)
+            if not maps:
+                coefficients, constant = folded_coefficients, constant + folded
     return make_pipeline(*steps, _linear(chosen, coefficients, constant))
 
 
@@ -137,7 +175,7 @@ def _encoder(columns: tuple[FeatureColumn, ...], coefficients: Floats, fold: boo
         if isinstance(column, CategoryColumn) and column.other:
             if not fold:
                 raise ResultError(
-                    f"Column '{column.name}' has a category for unknown texts and rows are clipped to x_norm, which "
+                    f"Column '{column.name}' has a category for unknown texts and rows are clipped or mapped, which "
                     "no scikit-learn pipeline does exactly; export to ONNX instead."
                 )
             other = own[:, [len(column.categories)]]

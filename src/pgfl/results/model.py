@@ -142,7 +142,7 @@ class Model:
     def columns(self) -> tuple[str, ...]:
         """The columns that a table must have, in the order in which an array gives them."""
         if self.encoding is not None:
-            return tuple(column.name for column in self.encoding.columns)
+            return self.encoding.cells
         return self.feature_names[: self.features - self.intercept]
 
     @property

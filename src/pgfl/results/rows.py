@@ -25,6 +25,7 @@ class ArrayRows:
 
     def __init__(self, values: ArrayLike, names: Sequence[str]) -> None:
         self.values, self._names = _two_dimensional(values), tuple(names)
+        self._place = {name: number for number, name in enumerate(self._names)}
 
     def __len__(self) -> int:
         """Return how many rows there are."""
@@ -49,12 +50,12 @@ class ArrayRows:
 
     def numbers(self, name: str) -> Floats:
         """Return a column as numbers, NaN where a cell is empty."""
-        return _floats(self.values[:, self._names.index(name)])
+        return _floats(self.values[:, self._place[name]])
 
     def texts(self, name: str) -> Texts:
         """Return a column as text, None where a cell is empty; a whole number is written without a decimal point."""
         cells = np.empty(len(self.values), dtype=object)
-        cells[:] = [_text(value) for value in self.values[:, self._names.index(name)].tolist()]
+        cells[:] = [_text(value) for value in self.values[:, self._place[name]].tolist()]
         return cells
 
     def refuse(self, row: int, complaint: str) -> DataError:

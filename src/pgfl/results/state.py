@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from pgfl.arrays import AnyArray, AnyFloats, AnyInts
 from pgfl.errors import PrivacyError, ResultError
-from pgfl.federation.columns import BooleanColumn, CategoryColumn, FeatureColumn, NumberColumn
+from pgfl.federation.columns import ArrayColumn, BooleanColumn, CategoryColumn, FeatureColumn, NumberColumn
 from pgfl.federation.declarations import INDICATOR, REFUSE, Column
 from pgfl.federation.encoding import RowEncoding
 from pgfl.federation.federation import Federation
@@ -60,11 +60,13 @@ def _declaration(column: FeatureColumn) -> Column:
     if isinstance(column, CategoryColumn):
         missing = INDICATOR if column.missing else REFUSE if column.fill is None else column.fill
         return Column(categories=column.categories, other=column.other, missing=missing)
+    if isinstance(column, ArrayColumn):
+        return Column()
     assert isinstance(column, NumberColumn | BooleanColumn)
     constant = INDICATOR if column.indicator else REFUSE if column.fill is None else column.fill
     if isinstance(column, BooleanColumn):
         return Column(boolean=True, missing=constant)
-    return Column(bounds=column.bounds, missing=constant)
+    return Column(bounds=column.bounds, missing=constant, knots=column.knots)
 
 
 STATE = "state.npz"

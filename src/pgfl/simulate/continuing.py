@@ -229,10 +229,19 @@ def _check_encoding(before: RowEncoding | None, now: RowEncoding | None) -> None
     for column in now.columns:
         if column != earlier.pop(column.name, None):
             raise _encoded_otherwise(column.name)
+    if before.maps != now.maps:
+        raise ConfigError(
+            f"Rows are mapped by {_kinds(now)}, in the earlier run by {_kinds(before)}, so its models would not fit; "
+            "state the earlier run's `data.map`."
+        )
     if earlier or before.feature_names != now.feature_names:
         raise _encoded_otherwise(next(iter(earlier), "intercept"))
     if before.target != now.target:
         raise _encoded_otherwise(now.target.name)
+
+
+def _kinds(encoding: RowEncoding) -> str:
+    return " and ".join(one.kind for one in encoding.maps) or "no map"
 
 
 def _encoded_otherwise(name: str) -> ConfigError:

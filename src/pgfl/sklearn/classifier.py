@@ -16,6 +16,7 @@ from pgfl.algorithms.schedules import ENGINE, Library
 from pgfl.arrays import AnyArray, AnyFloats, Floats
 from pgfl.errors import PrivacyError
 from pgfl.federation.columns import TargetColumn
+from pgfl.maps import MapSource
 from pgfl.objectives import OBJECTIVES, Objective
 from pgfl.privacy.request import Noise
 from pgfl.results.model import Clusters
@@ -57,12 +58,14 @@ class PGFLClassifier(ClassifierMixin, FederatedEstimator):  # type: ignore[misc]
         account: PrivacyAccount | None = None,
         engine: Library = ENGINE,
         random_state: int | np.random.RandomState | None = None,
+        map: MapSource = None,
     ) -> None:
         self.objective, self.lam, self.rho, self.tau = objective, lam, rho, tau
         self.rounds, self.algorithm, self.graph, self.fit_intercept = rounds, algorithm, graph, fit_intercept
         self.feature_bounds, self.classes = feature_bounds, classes
         self.epsilon, self.delta, self.x_norm = epsilon, delta, x_norm
         self.noise, self.account, self.engine, self.random_state = noise, account, engine, random_state
+        self.map = map
 
     def __sklearn_tags__(self) -> object:
         tags = super().__sklearn_tags__()

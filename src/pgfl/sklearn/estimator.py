@@ -26,6 +26,7 @@ from pgfl.errors import PrivacyError
 from pgfl.federation.columns import NumberColumn, TargetColumn
 from pgfl.federation.encoding import RowEncoding
 from pgfl.federation.federation import Federation
+from pgfl.maps import read_maps
 from pgfl.objectives import Huber, Objective
 from pgfl.privacy.request import Privacy
 from pgfl.registry import config_keys
@@ -84,7 +85,7 @@ class FederatedEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         else:
             bounds = stated_bounds(self.feature_bounds, X.shape[1])
         numbers = tuple(NumberColumn(name, pair) for name, pair in zip(columns, bounds, strict=True))
-        return RowEncoding(numbers, target, bool(self.fit_intercept))
+        return RowEncoding(numbers, target, bool(self.fit_intercept), maps=read_maps(self.map))
 
     def _algorithm(self, objective: Objective, federation: Federation, privacy: Privacy | None) -> Algorithm:
         if isinstance(self.algorithm, Algorithm):
@@ -145,10 +146,16 @@ class FederatedEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         return self.model_.margins(rows, cluster=chosen)
 
     def _set_coefficients(self) -> None:
-        """`coef_` and `intercept_` in the units of X and y: one row per cluster, or flat if there is only one."""
+        """`coef_` and `intercept_` in the units of X and y: one row per cluster, or flat if there is only one.
+
+        With a map, the coefficients are those of mapped columns.
+        """
         encoding, model = self.model_.encoding, self.model_
         assert encoding is not None
-        low, high = np.array([column.bounds for column in encoding.columns]).T  # type: ignore[attr-defined]
+        if encoding.is_plain:
+            low, high = np.array([column.bounds for column in encoding.columns]).T  # type: ignore[attr-defined]
+        else:
+            low, high = np.array([[-1.0, 1.0]] * (encoding.dimension - encoding.intercept)).T
         half = 0.5 * (high - low)
         weights = model.clusters.astype(np.float64).reshape(len(model.cluster_ids), model.classes or 1, -1)
         slopes, constant = weights[..., : len(half)], weights[..., len(half) :].sum(axis=-1)

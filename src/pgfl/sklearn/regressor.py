@@ -15,6 +15,7 @@ from pgfl.algorithms.schedules import ENGINE, Library
 from pgfl.arrays import AnyFloats, Floats
 from pgfl.errors import PrivacyError
 from pgfl.federation.columns import TargetColumn
+from pgfl.maps import MapSource
 from pgfl.objectives import OBJECTIVES, Huber, Objective
 from pgfl.privacy.request import Noise
 from pgfl.results.model import Clusters
@@ -63,6 +64,8 @@ class PGFLRegressor(RegressorMixin, FederatedEstimator):  # type: ignore[misc]
     engine : "auto", "numpy", "numba" or "jax"
     random_state : int, RandomState or None
         The seed of seeded noise.
+    map : str, dict, `RowMap` or list of them
+        A row map, for instance "hats": a curve in every column. `coef_` and `intercept_` are then about mapped columns.
 
     >>> from sklearn.datasets import load_diabetes
     >>> X, y = load_diabetes(return_X_y=True)
@@ -93,12 +96,14 @@ class PGFLRegressor(RegressorMixin, FederatedEstimator):  # type: ignore[misc]
         account: PrivacyAccount | None = None,
         engine: Library = ENGINE,
         random_state: int | np.random.RandomState | None = None,
+        map: MapSource = None,
     ) -> None:
         self.objective, self.lam, self.kappa, self.rho, self.tau = objective, lam, kappa, rho, tau
         self.rounds, self.algorithm, self.graph, self.fit_intercept = rounds, algorithm, graph, fit_intercept
         self.feature_bounds, self.target_bounds = feature_bounds, target_bounds
         self.epsilon, self.delta, self.x_norm, self.w_norm = epsilon, delta, x_norm, w_norm
         self.noise, self.account, self.engine, self.random_state = noise, account, engine, random_state
+        self.map = map
 
     @friendly_signature("fit(X, y, client=names)", INSTEAD_IN_FIT)
     def fit(

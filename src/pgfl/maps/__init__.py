@@ -1,0 +1,48 @@
+"""Row maps: public functions of one row that let a linear model learn curves, products and images."""
+
+from pgfl.maps.fourier import Fourier
+from pgfl.maps.gradients import Gradients
+from pgfl.maps.hats import KNOTS, Hats
+from pgfl.maps.interface import (
+    MAPS,
+    Group,
+    Groups,
+    MapSource,
+    OnnxGraph,
+    RowMap,
+    digest,
+    from_json,
+    length,
+    read_maps,
+    squared_norm,
+    stages,
+    stated,
+    to_json,
+)
+from pgfl.maps.products import Products
+
+OWN_KNOTS = (Hats(knots=0),)
+"""The first map of a row where a column declares `knots`."""
+
+__all__ = [
+    "KNOTS",
+    "MAPS",
+    "OWN_KNOTS",
+    "Fourier",
+    "Gradients",
+    "Group",
+    "Groups",
+    "Hats",
+    "MapSource",
+    "OnnxGraph",
+    "Products",
+    "RowMap",
+    "digest",
+    "from_json",
+    "length",
+    "read_maps",
+    "squared_norm",
+    "stages",
+    "stated",
+    "to_json",
+]
