@@ -3,8 +3,21 @@
 import numpy as np
 
 from pgfl.config import parse
+from pgfl.privacy.card import PrivacyCard
 from pgfl.results.result import Network, Result, RunModels
 
+CARD = PrivacyCard(
+    label="Each client's records are protected",
+    epsilon=0.0,
+    delta=1e-5,
+    unit="one replaced record",
+    against="everyone who sees all messages",
+    assuming="",
+    not_covered="nothing beyond the device itself is trusted",
+    releases=0,
+    most_releases=9,
+    budget=2.0,
+)
 CLUSTERS = ("adults", "children", "<b>odd & ends</b>")
 
 
@@ -58,7 +71,7 @@ def sample_result(
         clean_history={key: history[key] for key in ("run", "round", "nmsd")} if noise else None,
         privacy=privacy,
         noise=noise,
-        guarantee="Each client's records are protected." if noise else None,
+        terms=CARD if noise else None,
         warnings=("τ is <large>.",),
         seconds=1.25,
         **fields,

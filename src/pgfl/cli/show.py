@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from pgfl.results.measures import Figure
-from pgfl.results.report.figures import LABELS, NOISE, SPENDING, figure, guarantee, short
+from pgfl.results.report.figures import LABELS, SPENDING, figure, short
 from pgfl.results.result import Result
 
 MOST_CLUSTERS = 12
@@ -30,8 +30,10 @@ def show_result(result: Result, folder: Path) -> None:
     if (measured := _measures(result)) is not None:
         console.print(measured)
     console.print(table)
-    if result.guarantee:
-        console.print(guarantee(result.guarantee), markup=False, highlight=False)
+    if (card := result.privacy_card) is not None:
+        style = None if card.guaranteed else "yellow"
+        for name, value in card.lines:
+            console.print(f"{name}: {value.rstrip('.')}.", style=style, markup=False, highlight=False)
     for note in result.notes:
         console.print(f"Note: {note}", markup=False, highlight=False)
     for warning in result.warnings:
@@ -59,8 +61,6 @@ def _rows(result: Result) -> list[tuple[str, str]]:
     for name, label in SPENDING.items():
         if spent := spending.get(name):
             rows.append((label, f"{short(spent['worst'])} worst client, {short(spent['median'])} median"))
-    if result.noise:
-        rows.append(("noise", NOISE.get(result.noise, result.noise)))
     return rows
 
 

@@ -24,6 +24,7 @@ from pgfl.arrays import AnyArray, AnyInts, Bools, Floats, Ints
 from pgfl.errors import BudgetSpent, PrivacyError
 from pgfl.privacy import accounting
 from pgfl.privacy.budget import Budget, Guarantee, sigma_for
+from pgfl.privacy.card import PrivacyCard
 from pgfl.privacy.trust import SharedNoise, Trust
 
 NOTED = 2**12  # charges that are noted at most; more than that are added up at once
@@ -121,6 +122,25 @@ class Plan:
     def label(self) -> str:
         """What is promised, for every result and every screen."""
         return self.trust.promise.label if self.guarantee == "required" else f"no guarantee: {self.reason}"
+
+    def card(self, noise: str) -> PrivacyCard:
+        """Return the privacy card of a training that starts now: what is promised, and nothing spent."""
+        promise, budget = self.trust.promise, self.budget
+        most = budget.dearest if budget.max_releases is None else min(budget.max_releases, budget.dearest)
+        limit = None if budget.rho_budget is None else budget.rho_budget / (1.0 + accounting.MARGIN)
+        return PrivacyCard(
+            label=self.label,
+            epsilon=0.0 if self.guarantee == "required" else math.inf,
+            delta=self.delta,
+            unit=promise.unit,
+            against=promise.against,
+            assuming=promise.assuming,
+            not_covered=promise.not_covered,
+            releases=0,
+            most_releases=most,
+            budget=None if limit is None else float(accounting.exact_epsilon(limit, self.delta)),
+            noise=noise,
+        )
 
     @property
     def trust(self) -> Trust:

@@ -33,6 +33,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
 from pgfl.errors import ConfigError, Interrupted, ResultError
 from pgfl.files import make_folder, remove_drafts, write_atomically, write_text
+from pgfl.privacy.card import PrivacyCard
 from pgfl.results import model_file
 from pgfl.results.arrays import (
     HISTORY,
@@ -241,7 +242,7 @@ def _load(folder: Path) -> Result:
         clean_history=read_if_present(clean / HISTORY),
         privacy=[read_columns(table) for table in tables if table.exists()],
         noise=summary["noise"],
-        guarantee=summary["guarantee"],
+        terms=PrivacyCard.from_json(card) if (card := summary.get("privacy_card")) else None,
         ended_by=summary.get("ended_by"),
         spent_at=summary.get("spent_at", ()),
         warnings=summary["warnings"],

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -36,7 +35,7 @@ Clusters = str | Sequence[str] | AnyArray
 
 NAME_ONE = "Name the model that predicts: client=, cluster=, or server= together with cluster=."
 EXAMPLE = 'result.predict(rows, cluster="adults")'
-PROVENANCE = ("name", "version", "rounds", "private", "noise", "guarantee", "privacy", "verdict")
+PROVENANCE = ("name", "version", "rounds", "private", "noise", "guarantee", "privacy", "privacy_card", "verdict")
 """The figures of a result's summary that its model keeps."""
 
 
@@ -360,10 +359,6 @@ def _cluster_means(models: RunModels, clusters: int) -> AnyFloats:
 
 def _provenance(result: Result, run: int) -> dict[str, object]:
     """Return where a model comes from: the figures of its run, and the digest of its config."""
-    from pgfl.config import to_toml
-
     summary = result.summary()
     kept: dict[str, object] = {name: summary[name] for name in PROVENANCE if name in summary}
-    text = None if result.config is None else to_toml(result.config).encode()
-    digest = None if text is None else hashlib.blake2b(text, digest_size=16).hexdigest()
-    return {**kept, "run": run, "config_digest": digest}
+    return {**kept, "run": run, "config_digest": result.config_digest}

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
+import math
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from numbers import Integral
 from pathlib import Path
@@ -17,6 +19,7 @@ from pgfl.arrays import AnyArray, AnyFloats, AnyInts, Bools, Ints
 from pgfl.errors import ResultError
 from pgfl.federation.encoding import RowEncoding
 from pgfl.metrics import MEASURES
+from pgfl.privacy.card import PrivacyCard
 from pgfl.results.measures import Measured, few_rows
 from pgfl.results.model import EXAMPLE, Model, PredictOptions
 from pgfl.results.verdict import Verdict
@@ -97,8 +100,8 @@ class Result:
     `history` holds what may be shown, `clean_history` what was measured on clean client models of a private
     simulation. `encoding`, `intercept`, `dtype` and `x_norm` say what is done to a row before a model sees it.
     `objectives` names the objective of each cluster, `classes` is C of softmax models (C × d numbers, row after row),
-    `noise` the source of the noise ("seeded" or "secure", None without privacy), `guarantee` says in one sentence what
-    is promised. `verdict` says whether the models have converged, and what to change if not. `ended_by` says why
+    `noise` the source of the noise ("seeded" or "secure", None without privacy), `terms` say what is promised.
+    `verdict` says whether the models have converged, and what to change if not. `ended_by` says why
     training ended before the last round; `spent_at` holds, for each run, the last round to which a client could
     contribute, None if that is the last round of all. `measures` compares held-out rows with trivial baselines at the
     end of training; `client_measures` has one row per client of run 0 (without privacy only), `held_out` points of
@@ -136,7 +139,7 @@ class Result:
     clean_history: Columns | None = None
     privacy: Sequence[Columns] = ()
     noise: str | None = None
-    guarantee: str | None = None
+    terms: PrivacyCard | None = None
     ended_by: EndedBy | None = None
     spent_at: Sequence[int | None] = ()
     warnings: Sequence[str] = ()
@@ -199,6 +202,33 @@ class Result:
     def private(self) -> bool:
         """Whether client models left their clients with noise only."""
         return self.models[0].released is not None
+
+    @property
+    def guarantee(self) -> str | None:
+        """What is promised, in one line; None without privacy."""
+        return None if self.terms is None else self.terms.label
+
+    @property
+    def privacy_card(self) -> PrivacyCard | None:
+        """What is promised and what the worst client has spent, to show or to paste; None without privacy."""
+        if self.terms is None or not (spent := self.spending()):
+            return None
+        epsilon, releases = spent["epsilon"]["worst"], spent["releases"]["worst"]
+        return replace(
+            self.terms,
+            epsilon=math.inf if epsilon is None else epsilon,
+            releases=int(releases or 0),
+            config=self.config_digest or "",
+        )
+
+    @property
+    def config_digest(self) -> str | None:
+        """A digest of the config's text; None for a training without a config."""
+        if self.config is None:
+            return None
+        from pgfl.config import to_toml
+
+        return hashlib.blake2b(to_toml(self.config).encode(), digest_size=16).hexdigest()
 
     @property
     def notes(self) -> list[str]:
@@ -339,6 +369,7 @@ class Result:
             "private": self.private,
             "noise": self.noise,
             "guarantee": self.guarantee,
+            "privacy_card": (card := self.privacy_card) and card.to_json(),
             "ended_by": self.ended_by,
             "spent_at": list(self.spent_at),
             "privacy": self.spending(),

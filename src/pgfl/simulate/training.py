@@ -10,12 +10,14 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
+from datetime import date
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from pgfl import __version__
 from pgfl.algorithms.algorithms import PGFL, Algorithm, stated_rho
 from pgfl.algorithms.schedules import Library, Participants, Stop
 from pgfl.arrays import AnyArray, DTypeLike, Ints
@@ -23,6 +25,7 @@ from pgfl.errors import PrivacyError, UsageError
 from pgfl.federation.federation import Federation
 from pgfl.metrics import MEASURES, check_wanted
 from pgfl.objectives import Objective, Ridge
+from pgfl.privacy.card import PrivacyCard
 from pgfl.privacy.carried import Statement
 from pgfl.privacy.request import Privacy
 from pgfl.results.evidence import Evidence, weigh
@@ -396,7 +399,7 @@ class _ResultBuilder:
     held_out: dict[str, AnyArray] | None = None
     states: list[TrainingState] = field(default_factory=list)
     noise: str | None = None
-    guarantee: str | None = None
+    terms: PrivacyCard | None = None
     spent_at: list[int | None] = field(default_factory=list)
     ended_by: list[EndedBy | None] = field(default_factory=list)
 
@@ -409,7 +412,7 @@ class _ResultBuilder:
         """Keep the models, accounts and measures of a batch."""
         self.rho = stated_rho(simulator.algorithm)
         self.noise = simulator.noise
-        self.guarantee = simulator.plan.label if simulator.plan else None
+        self.terms = simulator.plan.card(simulator.noise or "") if simulator.plan else None
         self.spent_at += simulator.spent_at
         self.ended_by.append(simulator.ended_by)
         for number, run in enumerate(simulator.layout.runs):
@@ -467,7 +470,7 @@ class _ResultBuilder:
             clean_history=clean if self.noise == "seeded" else None,
             privacy=self.privacy,
             noise=self.noise,
-            guarantee=self.guarantee,
+            terms=self.terms and replace(self.terms, date=date.today().isoformat(), version=__version__),
             ended_by=self.ended_by[0] if len(set(self.ended_by)) == 1 else None,
             spent_at=self.spent_at,
             warnings=self.warnings,

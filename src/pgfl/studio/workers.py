@@ -181,7 +181,7 @@ def play(config: Config, *, details: bool = True, wanted: Callable[[], bool] = l
         engine=str(result.engine),
         rho=result.rho,
         verdict=result.verdict.sentence if result.verdict else None,
-        guarantee=result.guarantee,
+        guarantee=None if (card := result.privacy_card) is None else card.headline,
         epsilon=max((row[2] for row in spent), default=None),
         spent=spent,
         warnings=tuple(result.warnings),

@@ -12,7 +12,7 @@ from pgfl.metrics import MEASURES
 SPENDING = {
     "releases": "releases",
     "rho": "ρ of zCDP",
-    "epsilon": "ε, exact",
+    "epsilon": "ε, exact, at the stated δ",
     "epsilon_paper": "ε, the paper's formula",
     "refused": "releases refused",
 }
@@ -41,9 +41,6 @@ LABELS = _Labels(
 
 DECIMALS = ("r2", "auc", "log_loss")
 
-NOISE = {"seeded": "seeded, for simulations only", "secure": "cryptographically secure, floating-point safe"}
-"""Where the noise of a run came from."""
-
 
 def figure(metric: str, value: float) -> str:
     """Return a measured value in its usual unit.
@@ -58,16 +55,6 @@ def figure(metric: str, value: float) -> str:
     if metric in DECIMALS:
         return f"{round(value, 3) + 0.0:.3f}"
     return f"{100 * value:.1f} %" if metric == "accuracy" else f"{value:.4g}"
-
-
-def guarantee(promise: str) -> str:
-    """Return the guarantee as a sentence.
-
-    >>> guarantee("no guarantee: the gradient is unbounded"), guarantee("zCDP for one record")
-    ('No guarantee: the gradient is unbounded.', 'Guarantee: zCDP for one record.')
-    """
-    sentence = "N" + promise[1:] if promise.startswith("no guarantee") else f"Guarantee: {promise}"
-    return sentence.rstrip(".") + "."
 
 
 def short(value: float | None) -> str:

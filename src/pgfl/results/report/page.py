@@ -12,7 +12,7 @@ from pgfl.drawing.plots import INK, cluster_colour, curves_svg
 from pgfl.metrics import MEASURES
 from pgfl.results.measures import Figure
 from pgfl.results.report.curves import EVERYONE, MOST_CURVES, Curve, Panel, common, curves_of, panels
-from pgfl.results.report.figures import LABELS, NOISE, SPENDING, figure, guarantee, short
+from pgfl.results.report.figures import LABELS, SPENDING, figure, short
 from pgfl.results.report.pictures import legend, picture, pictures
 from pgfl.results.result import Result
 
@@ -146,8 +146,7 @@ def _outcome_row(name: str, colour: str, values: dict[str, float]) -> dict[str, 
 def _privacy(result: Result) -> dict[str, Any]:
     spending = result.spending()
     return {
-        "guarantee": guarantee(result.guarantee) if result.guarantee else None,
-        "noise": NOISE.get(result.noise or "", "none"),
+        "card": result.privacy_card,
         "spending": [
             (label, short(spent["worst"]), short(spent["median"]))
             for name, label in SPENDING.items()
@@ -205,8 +204,8 @@ def result_card(result: Result) -> str:
     words = [f"{summary_line(result)}."]
     if result.verdict is not None:
         words.append(result.verdict.text)
-    if result.guarantee:
-        words.append(guarantee(result.guarantee))
+    if (promise := result.privacy_card) is not None:
+        words.append(f"{promise.headline}. {' '.join(promise.meaning.split())}")
     shown = list(final_figures(result))[:FIGURES]
     rows = [_figures_row(result, EVERYONE, "currentColor", shown, "")]
     for index, cluster in enumerate(result.cluster_ids):
