@@ -5,18 +5,19 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pgfl.errors import DataError, NetworkError
+from pgfl.errors import DataError, NetworkError, PrivacyError
 from pgfl.network.agreement import Training
 from pgfl.network.client import accounts as acceptance
 from pgfl.network.client.accounts import Offer
 from pgfl.network.client.client import Participant
 from pgfl.network.client.samples import load_samples
 from pgfl.network.client.settings import TrainingLimits, load_client
+from pgfl.network.doctor import examine_client
 from pgfl.network.protocol.identity import SITE_CERTIFICATE, SiteCertificate
 from pgfl.network.protocol.messages import Welcome
 from pgfl.network.protocol.wire import Frame
 from tests.command_line import refused, run
-from tests.network.client_folders import client_folder
+from tests.network.client_folders import PRIVACY, client_folder
 
 HUBER = {"rounds": 5, "dimension": 2, "clusters": ["a", "b"], "objective": {"kind": "huber"}}
 
@@ -57,6 +58,21 @@ def test_a_training_outside_the_limits_is_refused_by_its_key(joined, change, wor
     with pytest.raises(NetworkError, match=words):
         joined._handle(welcome(training(**change)))
     assert joined.rounds is None
+
+
+def test_a_budget_that_trains_on_noise_is_refused_before_anything_is_spent_and_the_doctor_says_so(tmp_path):
+    path = client_folder(tmp_path, privacy={**PRIVACY, "zeta": 0.99, "max_releases": 4000})
+    settings = load_client(path)
+    participant = Participant(settings, load_samples(settings))
+    participant.stream.shown = SiteCertificate.read(tmp_path / "site" / SITE_CERTIFICATE)
+    try:
+        with pytest.raises(PrivacyError, match="most rounds train on noise; set zeta = "):
+            participant._handle(welcome(training(rounds=4000)))
+        assert participant.account.releases == 0
+    finally:
+        participant.account.close()
+    (finding,) = [each for each in examine_client(settings) if "the noise of the first release" in each.what]
+    assert "set zeta = " in finding.advice
 
 
 def test_kinds_are_limited_too():

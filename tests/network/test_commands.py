@@ -42,7 +42,7 @@ def test_a_site_is_set_up_with_a_few_commands(tmp_path):
     status = json.loads(done("site", "status", "--json", "--home", north))
     assert status["clients"] == [
         {"name": "ann", "cluster": "adults", "releases": 0, "accepted": None}
-        | {"trust": "local", "epsilon": None, "delta": None, "spent": None, "epsilon_left": None}
+        | {"trust": "local", "epsilon": None, "delta": None, "spent": None, "epsilon_left": None, "answers": {}}
     ]
     assert status["neighbours"] == [{"name": "south", "address": "south:9094"}]
     assert status["running"] is False

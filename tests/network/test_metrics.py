@@ -22,12 +22,13 @@ FIGURES = Figures(
     neighbours_up=1, disagreement=0.25, seconds_since_round=1.5, round_seconds=0.5, refused={"late": 4},
     releases={"ann": 7}, disk_free_bytes=10**9, epsilon_left={"ann": 0.5, "bob": 2.0, "cem": 1.0},
     phase_seconds={"waiting": 3.0, "collecting": 4.5},
+    answers={"ann": {"accepted": 5, "late": 2}, "bob": {"declined: its budget is spent": 9}},
 )  # fmt: skip
 
 
 def test_the_page_is_prometheus_text():
     page = metrics_page(FIGURES)
-    sample = re.compile(r'pgfl_[a-z_]+\{site="no\\"rth"(,[a-z]+="[^"]*")?\} [-0-9.e+]+')
+    sample = re.compile(r'pgfl_[a-z_]+\{site="no\\"rth"(,[a-z]+="[^"]*")*\} [-0-9.e+]+')
     for line in page.splitlines():
         assert line.startswith(("# HELP pgfl_", "# TYPE pgfl_")) or sample.fullmatch(line), line
     assert 'pgfl_round{site="no\\"rth"} 7\n' in page
@@ -38,6 +39,8 @@ def test_the_page_is_prometheus_text():
     assert 'pgfl_epsilon_left{site="no\\"rth",of="median"} 1\n' in page
     assert 'pgfl_phase_seconds_total{site="no\\"rth",phase="collecting"} 4.5\n' in page
     assert 'pgfl_client_releases{site="no\\"rth",client="ann"} 7\n' in page
+    assert 'pgfl_answers_total{site="no\\"rth",client="ann",outcome="accepted",reason=""} 5\n' in page
+    assert 'client="bob",outcome="declined",reason="its budget is spent"} 9\n' in page
 
 
 def test_health_is_503_with_the_reason_while_no_round_can_open():
@@ -48,6 +51,14 @@ def test_health_is_503_with_the_reason_while_no_round_can_open():
     assert health_page(replace(FIGURES, phase="finished", missing="anything"))[0] == 200
     stuck = replace(FIGURES, phase="collecting", seconds_since_round=700.0)
     assert (health_page(stuck)[0], stuck.problem) == (503, "no round was completed for 700 s")
+
+
+def test_a_site_whose_rounds_bear_no_fruit_is_not_healthy_and_says_why():
+    assert health_page(replace(FIGURES, fruitless=4))[0] == 200
+    status, said = health_page(replace(FIGURES, fruitless=5))
+    assert status == 503
+    why = "no client's answer counted in the last 5 rounds; most often declined: its budget is spent"
+    assert json.loads(said)["problem"] == why
 
 
 async def asked(port, request):

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from pgfl.algorithms.accuracy import Refusal
 from pgfl.network.agreement import Training
 from pgfl.network.site.effects import (
     Ask,
@@ -298,6 +299,28 @@ def test_a_site_that_learns_in_a_round_that_it_fell_behind_closes_the_round_firs
     assert asked(effects) == {"ann": ("ann", 10)}
     assert rounds.role.aggregated == [(1, {"ann": "a"}), (9, {})]
     assert rounds.role.combined == [(1, {"south": "s9"}), (9, {"south": "s9"})]
+
+
+def test_every_request_is_counted_by_what_became_of_it_and_rounds_without_fruit_in_a_row():
+    rounds, _ = site(clients=("ann", "bob", "eve"), rounds=99)
+    rounds.on_answer("ann", 1, "a", 1.0)
+    rounds.on_decline("bob", 1, False, Refusal.TOO_LONG, 1.0)
+    rounds.tick(10.0)
+    rounds.on_answer("ann", 2, "lie", 11.0)
+    rounds.on_decline("bob", 2, False, "whatever a client makes up", 11.0)
+    assert rounds.answers == {
+        "ann": {"accepted": 1, "refused: beyond its bound": 1},
+        "bob": {f"declined: {Refusal.TOO_LONG}": 1, "declined: for another reason": 1},
+        "eve": {"late": 1},
+    }
+    assert (rounds.round, rounds.fruitless) == (2, 1)
+    for client in ("ann", "bob", "eve"):
+        rounds.on_malformed_answer(client, 12.0)
+    assert (rounds.round, rounds.fruitless) == (3, 2), "nobody waits for the answer of a frame that cannot be read"
+    rounds.on_answer("ann", 4, "a", 13.0)
+    rounds.on_answer("bob", 4, "b", 13.0)
+    rounds.on_answer("eve", 4, "e", 13.0)
+    assert rounds.fruitless == 0
 
 
 # neighbours that lie about their round ------------------------------------------------------------------------------

@@ -24,14 +24,18 @@ def init(
     ] = "0" * 64,
 ) -> None:
     """Make the client's key; the public half goes to the site's operator."""
+    from pgfl.network.client.settings import load_client
     from pgfl.network.protocol.identity import CLIENT_PUBLIC, create_client
     from pgfl.network.settings import CLIENT, write_once
+    from pgfl.privacy.usable import noise_in_words
 
     key = create_client(home, name)
     typer.echo(f"{home / CLIENT_PUBLIC} is the public key of {name}; hand it to the operator of the site.")
     typer.echo(f"fingerprint {key.fingerprint}")
     if write_once(home / "client.toml", CLIENT.format(name=name, address=address, fingerprint=fingerprint)):
-        typer.echo(f"{home / 'client.toml'} is where to begin; the policy in it is yours alone.")
+        budget = load_client(home / "client.toml").privacy.request().policy().budget
+        typer.echo(f"{home / 'client.toml'} is where to begin; the policy in it is yours alone: with its budget")
+        typer.echo(f"{noise_in_words(budget)}.")
 
 
 @app.command()

@@ -277,8 +277,8 @@ def status(home: Home = Path("."), as_json: Json = False) -> None:
     console = Console()
     running = "runs" if figures["running"] else "does not run"
     console.print(f"round {figures['round']}; the site {running}", highlight=False)
-    if figures["missing"]:
-        console.print(f"the next round waits: {figures['missing']}", highlight=False)
+    if figures["problem"]:
+        console.print(f"not healthy: {figures['problem']}", highlight=False)
     table = Table("client", "cluster", "releases", "last round", "connected", "trust", "ε", "ε left")
     for client in figures["clients"]:
         connected = "yes" if client["name"] in figures["connected"] else "no"
@@ -293,6 +293,10 @@ def status(home: Home = Path("."), as_json: Json = False) -> None:
             "—" if client["epsilon_left"] is None else f"{client['epsilon_left']:.3g}",
         )
     console.print(table)
+    for client in figures["clients"]:
+        if client["answers"]:
+            outcomes = ", ".join(f"{count} {outcome}" for outcome, count in sorted(client["answers"].items()))
+            console.print(f"client {client['name']} since the start: {outcomes}", highlight=False)
     if over_cap := (figures["last"] or {}).get("over_cap"):
         console.print(f"over training.privacy.noise_cap, sits out: {', '.join(over_cap)}", highlight=False)
     for neighbour in figures["neighbours"]:

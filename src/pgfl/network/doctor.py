@@ -30,6 +30,7 @@ from pgfl.network.site.settings import SiteSettings
 from pgfl.network.site.status import is_running
 from pgfl.network.site.store import STORE, SiteStore
 from pgfl.privacy.ledger.ledger import Ledger
+from pgfl.privacy.usable import noise_in_words, unusable
 
 _LEAST_DISK_BYTES = 1 << 30
 _LEAST_FILES = 1024
@@ -76,6 +77,7 @@ def examine_client(settings: ClientSettings) -> list[Finding]:
         *_tried("data", lambda: [_samples(settings)]),
         *_tried("ledger", lambda: list(_ledger(settings))),
         *_tried("training", lambda: [_training(home)]),
+        *_tried("privacy", lambda: list(_noise(settings))),
         _disk(home),
     ]
 
@@ -195,6 +197,14 @@ def _training(home: Path) -> Finding:
     if offer is None:
         return Finding("no training is accepted yet; the first join pins one")
     return Finding(f"accepted training {offer.training.digest[:16]}…: {offer.training.describe(offer.cluster)}")
+
+
+def _noise(settings: ClientSettings) -> Iterator[Finding]:
+    """What the owner's budget means in noise, for the accepted training if there is one."""
+    if settings.privacy.enabled:
+        offer, budget = accepted(Path(settings.home)), settings.privacy.request().policy().budget
+        rounds = None if offer is None else offer.training.rounds
+        yield Finding(noise_in_words(budget, rounds), unusable(budget, rounds))
 
 
 def _disk(home: Path) -> Finding:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pgfl.algorithms.accuracy import Terms
 from pgfl.algorithms.roles import EVERYONE, Client
-from pgfl.errors import DataError, NetworkError
+from pgfl.errors import DataError, NetworkError, PrivacyError
 from pgfl.masking.member import Member
 from pgfl.masking.terms import Demands, Roster, read_roster
 from pgfl.network.agreement import SiteTerms, Training, encode_budget, task_of
@@ -37,6 +37,7 @@ from pgfl.network.protocol.streams import Ended, SiteStream
 from pgfl.network.protocol.wire import Frame, Limits
 from pgfl.network.rotation import PINS, RotatedFile, SitePins
 from pgfl.objectives import Bounds
+from pgfl.privacy.usable import noise_in_words, unusable
 
 log = logging.getLogger(__name__)
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.2, 5.0  # between two streams, in seconds
@@ -218,8 +219,17 @@ class Participant:
             masked = training.privacy.trust == "masked" == privacy.trust
             shared = "here and from others, in a masked sum" if masked else "here"
             log.info("releases carry noise from %s", "the site, which gets them clean" if trusted else shared)
-            self.account.sensitivity(role, 1)  # refuse now, in one sentence, what could never be released
+            self._check_noise(self.account, role, training)
         return ClientRounds(role, self.account, training.digest, training.has_round)
+
+    def _check_noise(self, account: PrivateAccount, role: Client, training: Training) -> None:
+        """State the noise in words, and refuse now, in one sentence, what could never be released or used."""
+        sensitivity = account.sensitivity(role, 1)
+        budget = self.settings.privacy.request().policy().budget
+        if not account.releases and (why := unusable(budget, training.rounds)):
+            raise PrivacyError(f"{why} Nothing was released.")
+        one_record = f"one record can change the released model by {sensitivity:.3g}"
+        log.info("%s (%s)", noise_in_words(budget, training.rounds), one_record)
 
     def _begin_masked(self, offer: Offer, rounds: ClientRounds) -> MaskedRounds | None:
         """Take part in masked sums, where both the training and the owner say so; secrets are new with every start."""

@@ -43,6 +43,8 @@ class LiveFigures(BaseModel):
     missing: str | None = None
     disagreement: float = 0.0
     refused: dict[str, int] = Field(default_factory=dict)
+    answers: dict[str, dict[str, int]] = Field(default_factory=dict)  # since the start
+    problem: str | None = None
     budgets: dict[str, SharedBudget] = Field(default_factory=dict)
 
     def write(self, home: Path) -> None:
@@ -87,6 +89,8 @@ class Figures:
     phase_seconds: Mapping[str, float] = field(default_factory=dict)  # spent in each phase since the start
     disk_free_bytes: int = 0
     missing: str | None = None  # what the quorum lacks
+    answers: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # of each client, by what became of them
+    fruitless: int = 0  # rounds in a row in which no answer counted
     longest_round: float = 600.0  # seconds after which a round must be over, whoever is late
 
     @property
@@ -98,10 +102,17 @@ class Figures:
             return f"round {self.round + 1} waits: {self.missing}"
         if self.seconds_since_round > self.longest_round:
             return f"no round was completed for {self.seconds_since_round:.0f} s"
+        if self.fruitless >= FRUITLESS_ROUNDS:
+            why = Counter[str]()
+            for outcomes in self.answers.values():
+                why.update({outcome: count for outcome, count in outcomes.items() if outcome != "accepted"})
+            said = f"; most often {why.most_common(1)[0][0]}" if why else ""
+            return f"no client's answer counted in the last {self.fruitless} rounds{said}"
         return None
 
 
-Label = tuple[str, str] | None
+FRUITLESS_ROUNDS = 5  # after so many without an answer that counts a site is not healthy
+Label = tuple[tuple[str, str], ...]
 
 
 class Metric(NamedTuple):
@@ -119,36 +130,43 @@ def metrics_page(figures: Figures) -> str:
     for metric in _metrics(figures):
         lines += [f"# HELP pgfl_{metric.name} {metric.help}", f"# TYPE pgfl_{metric.name} {metric.kind}"]
         for label, value in metric.values.items():
-            more = "" if label is None else f',{label[0]}="{_escaped(label[1])}"'
+            more = "".join(f',{name}="{_escaped(text)}"' for name, text in label)
             lines.append(f'pgfl_{metric.name}{{site="{_escaped(figures.site)}"{more}}} {value:.17g}')
     return "\n".join(lines) + "\n"
 
 
 def _metrics(now: Figures) -> Iterator[Metric]:
-    yield Metric("round", "gauge", "The last completed round.", {None: now.round})
-    yield Metric("rounds", "gauge", "The rounds of the training.", {None: now.rounds})
+    yield Metric("round", "gauge", "The last completed round.", {(): now.round})
+    yield Metric("rounds", "gauge", "The rounds of the training.", {(): now.rounds})
     phases = tuple(Phase)
-    present: dict[Label, float] = {("phase", phase): float(phase == now.phase) for phase in phases}
+    present: dict[Label, float] = {(("phase", phase),): float(phase == now.phase) for phase in phases}
     yield Metric("phase", "gauge", "1 for the present phase.", present)
-    yield Metric("healthy", "gauge", "1 if the site makes progress or is done.", {None: float(now.problem is None)})
-    yield Metric("clients_admitted", "gauge", "Admitted clients.", {None: now.clients_admitted})
-    yield Metric("clients_connected", "gauge", "Connected clients.", {None: now.clients_connected})
-    yield Metric("neighbours_linked", "gauge", "Linked neighbours.", {None: now.neighbours_linked})
-    yield Metric("neighbours_up", "gauge", "Neighbours that are reached.", {None: now.neighbours_up})
-    yield Metric("disagreement", "gauge", "Between the site's and its neighbours' models.", {None: now.disagreement})
-    yield Metric("round_seconds", "gauge", "Duration of the last round.", {None: now.round_seconds})
-    yield Metric("seconds_since_round", "gauge", "Since the last completed round.", {None: now.seconds_since_round})
-    refused: dict[Label, float] = {("reason", why): float(count) for why, count in sorted(now.refused.items())}
+    yield Metric("healthy", "gauge", "1 if the site makes progress or is done.", {(): float(now.problem is None)})
+    yield Metric("clients_admitted", "gauge", "Admitted clients.", {(): now.clients_admitted})
+    yield Metric("clients_connected", "gauge", "Connected clients.", {(): now.clients_connected})
+    yield Metric("neighbours_linked", "gauge", "Linked neighbours.", {(): now.neighbours_linked})
+    yield Metric("neighbours_up", "gauge", "Neighbours that are reached.", {(): now.neighbours_up})
+    yield Metric("disagreement", "gauge", "Between the site's and its neighbours' models.", {(): now.disagreement})
+    yield Metric("round_seconds", "gauge", "Duration of the last round.", {(): now.round_seconds})
+    yield Metric("seconds_since_round", "gauge", "Since the last completed round.", {(): now.seconds_since_round})
+    refused: dict[Label, float] = {(("reason", why),): float(count) for why, count in sorted(now.refused.items())}
     yield Metric("refused_total", "counter", "Refused messages and connections.", refused)
-    releases: dict[Label, float] = {("client", name): float(count) for name, count in sorted(now.releases.items())}
+    releases: dict[Label, float] = {(("client", name),): float(count) for name, count in sorted(now.releases.items())}
     yield Metric("client_releases", "gauge", "Releases that a client has made.", releases)
+    answers: dict[Label, float] = {}
+    for client, outcomes in sorted(now.answers.items()):
+        for outcome, count in sorted(outcomes.items()):
+            kind, _, reason = outcome.partition(": ")
+            answers[("client", client), ("outcome", kind), ("reason", reason)] = float(count)
+    yield Metric("answers_total", "counter", "Requests to a client, by what became of them.", answers)
+    yield Metric("fruitless_rounds", "gauge", "Last rounds without an answer that counts.", {(): now.fruitless})
     left = sorted(now.epsilon_left.values())
     if left:
-        shown: dict[Label, float] = {("of", "worst"): left[0], ("of", "median"): median(left)}
+        shown: dict[Label, float] = {(("of", "worst"),): left[0], (("of", "median"),): median(left)}
         yield Metric("epsilon_left", "gauge", "Privacy budget left, of the clients that tell it.", shown)
-    spent: dict[Label, float] = {("phase", phase): now.phase_seconds.get(phase, 0.0) for phase in phases}
+    spent: dict[Label, float] = {(("phase", phase),): now.phase_seconds.get(phase, 0.0) for phase in phases}
     yield Metric("phase_seconds_total", "counter", "Time spent in each phase.", spent)
-    yield Metric("disk_free_bytes", "gauge", "Free on the disk of the site's folder.", {None: now.disk_free_bytes})
+    yield Metric("disk_free_bytes", "gauge", "Free on the disk of the site's folder.", {(): now.disk_free_bytes})
 
 
 def _escaped(text: str) -> str:
@@ -335,6 +353,8 @@ class Reports:
             phase_seconds=self.phases.seconds(rounds.phase),
             disk_free_bytes=shutil.disk_usage(self._state.home).free,
             missing=rounds.missing if rounds.phase is Phase.WAITING else None,
+            answers=rounds.answers,
+            fruitless=rounds.fruitless,
             longest_round=timing.start + timing.answers + timing.exchange + timing.pace + _OVERTIME_SECONDS,
         )
 
@@ -354,5 +374,7 @@ class Reports:
             missing=rounds.missing if rounds.phase is Phase.WAITING else None,
             disagreement=self._role.disagreement,
             refused=self._refused(),
+            answers={client: dict(outcomes) for client, outcomes in rounds.answers.items()},
+            problem=self.figures().problem,
             budgets={name: budget for name, budget in self._sessions.budgets.items() if budget is not None},
         ).write(self._state.home)

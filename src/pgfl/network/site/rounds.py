@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
+from pgfl.algorithms.accuracy import Refusal
 from pgfl.algorithms.roles import Answer, Publication, RoundRequest
 from pgfl.masking.terms import Reason
 from pgfl.network.site.effects import (
@@ -36,6 +37,7 @@ from pgfl.network.site.role import SiteRole
 
 _KEPT_AHEAD = 3
 _LONGEST_BACK_OFF = 64  # rounds that a silent client sits out
+_REASONS = frozenset(map(str, (*Refusal, *Reason)))  # whatever else a client says is not repeated
 Choose = Callable[[int, list[str]], list[str]]
 
 
@@ -55,6 +57,8 @@ class SiteRounds:
     idle: float = 0.0  # seconds from the last completed round to the start, of a site that was started again
     phase: Phase = Phase.WAITING
     refused: Counter[str] = field(default_factory=Counter)
+    answers: dict[str, Counter[str]] = field(default_factory=dict)  # of each client, by what became of them
+    fruitless: int = 0  # the last rounds, in a row, in which clients were asked and no answer counted
     deadline: float | None = None
     connected: set[str] = field(default_factory=set)
     up: set[str] = field(default_factory=set)
@@ -230,15 +234,24 @@ class SiteRounds:
             return self._refuse("duplicate", who, f"answered round {round} again; the first answer stands")
         if refusal := self.role.judge(client, answer):
             self._declined.add(client)
+            self.count(client, "refused: beyond its bound")
             return self._refuse("bound", who, f"is refused in round {round}: {refusal}") + self._advance(now)
         self._answers[client] = answer
         self._misses.pop(client, None)
+        return self._advance(now)
+
+    def on_malformed_answer(self, client: str, now: float) -> list[Effect]:
+        """Handle an answer that cannot be read: no other one is waited for."""
+        self.count(client, "refused: malformed")
+        if self.phase is Phase.COLLECTING and client in self.pending:
+            self._declined.add(client)
         return self._advance(now)
 
     def on_decline(self, client: str, round: int, final: bool, reason: str, now: float) -> list[Effect]:
         """Handle a refusal of this round or, if it is `final` (budget spent), of all rounds."""
         if final:
             self.retired.add(client)
+        self.count(client, f"declined: {reason if reason in _REASONS else 'for another reason'}")
         if self.phase is Phase.COLLECTING and round == self.current and client in self.pending:
             self._declined.add(client)
             self._misses.pop(client, None)
@@ -257,6 +270,10 @@ class SiteRounds:
             self._contributed.add(client)
             self._misses.pop(client, None)
         return self._advance(now)
+
+    def count(self, client: str, outcome: str) -> None:
+        """Count what became of a request to a client."""
+        self.answers.setdefault(client, Counter())[outcome] += 1
 
     def on_masked_message(self, handle: Callable[[], Sequence[Effect]], now: float) -> list[Effect]:
         """Handle any other message of masked sums with `handle`."""
@@ -406,6 +423,7 @@ class SiteRounds:
             return None
         late = sorted(self.pending)
         for client in late:
+            self.count(client, "late")
             misses, _ = self._misses.get(client, (0, 0))
             self._misses[client] = misses + 1, self.current + min(2**misses, _LONGEST_BACK_OFF)
         notes: list[Effect] = [
@@ -456,7 +474,10 @@ class SiteRounds:
                 present[peer] = publication
         self.role.combine(self.current, present)
         self.apart = 0 if len(present) >= self._needed_neighbours else self.apart + 1
+        for client in self.role.used:
+            self.count(client, "accepted")
         if self._asked:
+            self.fruitless = 0 if self.role.used else self.fruitless + 1
             self._fastest = min(self._fastest or math.inf, now - self._opened_at)
         if not self.neighbours or any(self._newest(peer) <= self.current + 1 for peer in present):
             self._in_step = self.current, now

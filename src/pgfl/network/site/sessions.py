@@ -245,7 +245,8 @@ class ClientSessions:
     def _refused_release(self, client: str, number: int) -> None:
         """Remember, at once, a release whose answer was malformed."""
         self.unsaved_releases[client] = max(number, self.unsaved_releases.get(client, 0))
-        self.save_releases()
+        if self.save_releases():
+            self._handle(lambda: self._rounds.on_malformed_answer(client, time.monotonic()))
 
     def save_releases(self) -> bool:
         """Save the numbers of releases that came since the last round; return whether that worked."""

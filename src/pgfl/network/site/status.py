@@ -40,10 +40,11 @@ def status_of(home: Path) -> dict[str, Any]:
         "waiting_for": live.waiting_for,
         "missing": live.missing,
         "refused": live.refused,
+        "problem": live.problem,
         "clients": [
             {"name": c.name, "cluster": c.cluster, "releases": c.releases, "accepted": c.accepted}
             | entrusted_account(home, c.name)
-            | {"epsilon_left": _left(live, c.name, c.releases)}
+            | {"epsilon_left": _left(live, c.name, c.releases), "answers": live.answers.get(c.name, {})}
             for c in clients
         ],
         "neighbours": [{"name": n.certificate.name, "address": n.address} for n in neighbours],
