@@ -18,7 +18,7 @@ from pgfl.algorithms.roles import Answer, Client, Publication, Server
 from pgfl.arrays import Floats
 from pgfl.federation.graphs import ring
 from pgfl.federation.synthetic import synthetic_regression
-from pgfl.network.site.bounds import ClientBound
+from pgfl.network.site.bounds import ClientBound, UsualDistance
 from pgfl.network.site.role import SiteRole
 from pgfl.objectives import Bounds
 
@@ -47,7 +47,7 @@ SITE_LIES: dict[str, Callable[[Floats, Floats], Floats]] = {
 class Network:
     """All sites and clients; `lie` is told by the first client of every site, `site_lie` by the first site."""
 
-    def __init__(self, bounded: bool, lie: Lie | None = None, site_lie: str | None = None) -> None:
+    def __init__(self, bounds: str, lie: Lie | None = None, site_lie: str | None = None) -> None:
         federation = synthetic_regression(
             servers=SITES, clients_per_server=CLIENTS, clusters=1, dimension=DIMENSION, samples=(40, 60),
             graph=ring(SITES), x_norm=X_NORM, seed=1,
@@ -60,13 +60,15 @@ class Network:
             for s in range(SITES)
             for k, index in enumerate(np.flatnonzero(federation.client_server == s).tolist())
         }
-        bound = ClientBound(ALGORITHM, {"q": OBJECTIVE}, Bounds(X_NORM), NOISE) if bounded else None
+        stated = bounds == "stated"
+        bound = ClientBound(ALGORITHM, {"q": OBJECTIVE}, Bounds(X_NORM), NOISE) if stated else None
         self.sites = {
             s: SiteRole(
                 Server(ALGORITHM, DIMENSION, self.near[s]),
                 {name: "q" for name in self.clients if name.startswith(f"{s}-")},
                 bound=bound,
-                neighbour_radius=NEIGHBOUR_RADIUS if bounded else None,
+                neighbour_radius=NEIGHBOUR_RADIUS if stated else None,
+                usual=UsualDistance(10.0 if bounds == "default" else np.inf),
             )
             for s in self.near
         }
@@ -106,26 +108,26 @@ class Network:
         return float(found) if np.isfinite(found) else float("inf")
 
 
-def outcome(bounded: bool, client_lie: str | None = None, site_lie: str | None = None, rounds: int = ROUNDS) -> float:
+def outcome(bounds: str, client_lie: str | None = None, site_lie: str | None = None, rounds: int = ROUNDS) -> float:
     """The error after some rounds."""
-    network = Network(bounded, CLIENT_LIES[client_lie] if client_lie else None, site_lie)
+    network = Network(bounds, CLIENT_LIES[client_lie] if client_lie else None, site_lie)
     with np.errstate(all="ignore"):
         for round in range(1, rounds + 1):
             network.play(round)
     return network.error()
 
 
-def table() -> list[tuple[str, float, float]]:
-    """Who lies and how, the error without bounds, and the error with them."""
+def table() -> list[tuple[str, float, float, float]]:
+    """Who lies and how, and the error without bounds, with those by default, and with stated ones."""
     rows = [(f"a fifth of the clients: {name}", {"client_lie": name}) for name in CLIENT_LIES if name != "nobody lies"]
     rows += [(f"one site of ten: {name}", {"site_lie": name}) for name in SITE_LIES]
     return [
-        ("nobody", outcome(False), outcome(True)),
-        *((name, outcome(False, **how), outcome(True, **how)) for name, how in rows),
+        (name, outcome("none", **how), outcome("default", **how), outcome("stated", **how))
+        for name, how in [("nobody", {}), *rows]
     ]
 
 
-def figure(rows: list[tuple[str, float, float]], path: Path) -> None:
+def figure(rows: list[tuple[str, float, float, float]], path: Path) -> None:
     """Bars of both errors."""
     import matplotlib
 
@@ -134,8 +136,8 @@ def figure(rows: list[tuple[str, float, float]], path: Path) -> None:
 
     drawn, axes = plt.subplots(figsize=(8, 4.5), layout="constrained")
     place = np.arange(len(rows))
-    for shift, column, label in ((0.2, 1, "without bounds"), (-0.2, 2, "with bounds")):
-        axes.barh(place + shift, [min(row[column], 1e18) for row in rows], height=0.38, label=label)
+    for shift, column, label in ((0.27, 1, "none"), (0.0, 2, "by default"), (-0.27, 3, "stated")):
+        axes.barh(place + shift, [min(float(row[column]), 1e18) for row in rows], height=0.25, label=label)
     axes.set_yticks(place, [row[0] for row in rows])
     axes.invert_yaxis()
     axes.set_xscale("log")
@@ -150,9 +152,9 @@ def main() -> None:
     parser.add_argument("--figure", type=Path, help="draw the table to this file")
     options = parser.parse_args()
     rows = table()
-    print("| who lies | without bounds | with bounds |\n|---|---|---|")
-    for name, free, bounded in rows:
-        print(f"| {name} | {free:.2g} | {bounded:.2g} |")
+    print("| who lies | without bounds | by default | with stated bounds |\n|---|---|---|---|")
+    for name, free, default, stated in rows:
+        print(f"| {name} | {free:.2g} | {default:.2g} | {stated:.2g} |")
     if options.figure:
         figure(rows, options.figure)
 

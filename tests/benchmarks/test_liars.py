@@ -17,7 +17,8 @@ def liars(monkeypatch):
 
 @pytest.mark.parametrize("how", [{"client_lie": "huge"}, {"site_lie": "huge"}, {"site_lie": "dissensus"}])
 def test_a_lie_that_ruins_everything_costs_little_with_bounds(liars, how):
-    honest = liars.outcome(False, rounds=ROUNDS)
-    assert liars.outcome(True, rounds=ROUNDS) == honest < 0.1
-    assert liars.outcome(False, **how, rounds=ROUNDS) > 1e3
-    assert liars.outcome(True, **how, rounds=ROUNDS) < 5.0 * honest + 0.01
+    honest = liars.outcome("none", rounds=ROUNDS)
+    assert liars.outcome("default", rounds=ROUNDS) == liars.outcome("stated", rounds=ROUNDS) == honest < 0.1
+    assert liars.outcome("none", **how, rounds=ROUNDS) > 1e3
+    assert liars.outcome("stated", **how, rounds=ROUNDS) < 5.0 * honest + 0.01
+    assert liars.outcome("default", **how, rounds=ROUNDS) < 5.0 * honest + 0.1

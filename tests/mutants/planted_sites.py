@@ -111,6 +111,15 @@ SITES: tuple[Mutant, ...] = (
         (BOUNDS + "test_a_lying_neighbour_moves_a_site_no_further_than_the_radius",),
     ),
     Mutant(
+        "liars-unbounded-by-default",
+        "without stated bounds any answer counts",
+        "One liar below the norm limit left models at 1e8 for good.",
+        "UsualDistance.too_far",
+        "away > self.most * usual > 0.0",
+        "False",
+        (BOUNDS + "test_by_default_a_client_far_from_all_others_is_refused_and_moves_nothing",),
+    ),
+    Mutant(
         "one-neighbour-believed",
         "a site follows any round that a single neighbour claims",
         "One lie skipped all rounds of a federation.",

@@ -7,9 +7,10 @@ import pytest
 
 from pgfl.algorithms.algorithms import PGFL, FedAvg
 from pgfl.algorithms.roles import Answer, Client, Publication, Server
-from pgfl.network.site.bounds import Ball, ClientBound, clipped_publication
+from pgfl.network.site.bounds import Ball, ClientBound, UsualDistance, clipped_publication
 from pgfl.network.site.effects import Members, Rollback
 from pgfl.network.site.role import SiteRole
+from pgfl.network.site.settings import BoundSettings
 from pgfl.objectives import Bounds, Huber, Logistic, Ridge
 
 DIMENSION, SAMPLES, NOISE = 4, 6, 0.3
@@ -224,3 +225,64 @@ def test_a_ball_of_no_size_is_a_point():
     ball = Ball(np.ones(2), 0.0)
     assert ball.distance(np.ones(2)) == 0.0
     np.testing.assert_array_equal(ball.clipped(np.zeros(2)), np.ones(2))
+
+
+# without a statement: what is usual ---------------------------------------------------------------------------------
+
+
+def usual_site(clients=3, neighbours=("south", "west")):
+    server = Server(PGFL(rho=2.0, tau=0.0), 2, neighbours)
+    return SiteRole(server, dict.fromkeys(NAMES[:clients], "a"), usual=UsualDistance(10.0))
+
+
+def played(role, round, lies=None, published=None):
+    """A round in which clients send vectors of norm about 1 and neighbours of norm 0.5, but for the lies."""
+    answers = {
+        name: Answer(round, np.array([1.0, 0.1 * place]), np.zeros(2)) for place, name in enumerate(role.clients)
+    }
+    answers |= {name: Answer(round, np.full(2, far), dual) for name, (far, dual) in (lies or {}).items()}
+    role.aggregate(round, answers)
+    near = {name: Publication(round, 2, {"a": np.array([0.5, 0.0])}) for name in role.server.neighbours}
+    near |= {name: Publication(round, 2, {"a": np.full(2, far)}) for name, far in (published or {}).items()}
+    role.combine(round, near)
+
+
+@pytest.mark.parametrize("lie", [(1e8, np.zeros(2)), (1.0, np.full(2, 1e8)), (-1e8, np.full(2, 1e8))])
+def test_by_default_a_client_far_from_all_others_is_refused_and_moves_nothing(lie):
+    role = usual_site()
+    for round in range(1, 6):
+        played(role, round, lies={"bob": lie})
+        assert list(role.outliers) == ["bob"] and "bob" not in role.used
+        assert np.linalg.norm(role.server.model("a")) < 2.0
+    played(role, 6)
+    assert role.outliers == {} and "bob" in role.used, "an honest answer counts again"
+
+
+def test_of_two_clients_the_one_is_refused_that_the_neighbours_contradict():
+    role = usual_site(clients=2)
+    for round in range(1, 31):
+        played(role, round, lies={"bob": (1e8, np.zeros(2))})
+    assert list(role.outliers) == ["bob"]
+    assert np.linalg.norm(role.server.model("a")) < 2.0, "the first round, in which nobody knew, is forgotten"
+
+
+def test_by_default_a_neighbour_far_from_all_others_is_clipped():
+    role = usual_site()
+    for round in range(1, 6):
+        played(role, round, published={"south": 1e8})
+        assert "south" in role.clipped
+        assert np.linalg.norm(role.server.model("a")) < 5.0
+
+
+def test_what_is_usual_outlives_a_restart_and_no_single_one_raises_it():
+    role = usual_site()
+    for round in range(1, 15):
+        played(role, round, lies={"bob": (2.0**round, np.zeros(2))})
+    again = usual_site()
+    again.restore(role.snapshot())
+    assert again.usual.medians == role.usual.medians
+    assert max(role.usual.medians) < 2.0
+
+
+def test_a_site_has_this_bound_unless_its_operator_says_otherwise():
+    assert BoundSettings().spread == 10.0

@@ -142,7 +142,7 @@ class Recorder:
     """A role that only remembers its calls."""
 
     def __init__(self):
-        self.aggregated, self.combined, self.used = [], [], []
+        self.aggregated, self.combined, self.used, self.outliers = [], [], [], {}
 
     def request(self, client, round):
         return (client, round)

@@ -73,8 +73,9 @@ clients = 0.5             # share of the admitted clients
 neighbours = 1            # neighbours that are reached and at the same round
 apart = 0                 # rounds in a row that may be trained with fewer neighbours
 
-# [bounds]                # what honest clients can send: answers beyond it are clipped, far beyond refused
-# x_norm = 1.0            # the largest x_norm in a client.toml (and y_bound, w_norm for ridge)
+[bounds]
+spread = 10.0             # an answer, or a neighbour's model, so many times as far away as usual is refused or clipped
+# x_norm = 1.0            # or state what honest clients can send: the largest x_norm (and y_bound, w_norm for ridge)
 # noise = 0.5             # the largest standard deviation of a client's noise, per coordinate
 # neighbours = 1.0        # how far a neighbour's model may be from this site's own
 

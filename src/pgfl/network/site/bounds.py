@@ -8,8 +8,9 @@ this ball is a mistake or a lie: it is clipped to the ball, and one that is far 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from statistics import median_low
 
 import numpy as np
 
@@ -22,6 +23,10 @@ from pgfl.objectives import Bounds, Objective
 NOISE_TAIL = math.log(1e12)  # noise passes its bound once in 10¹² releases
 REFUSED_RADII = 10.0  # beyond so many an answer is refused
 _ROUNDING = 1e-9
+_USUAL_ROUNDS = 10  # that say what is usual
+_LEAST_POOL = 3  # clients and neighbours: of two nobody knows who lies
+_LEAST_SHARE = 1e-3  # of the median's norm that is usual, where clients are all alike
+_NEIGHBOURS_SHARE = 0.3  # of what clients may be away: sites average over their clients
 
 
 @dataclass(frozen=True)
@@ -77,6 +82,43 @@ class ClientBound:
 
     def _ball(self, centre: Floats, radius: float) -> Ball:
         return Ball(centre, radius + _ROUNDING * (1.0 + radius + float(np.linalg.norm(centre))))
+
+
+@dataclass
+class UsualDistance:
+    """How far contributions and neighbours' models are from their median, as a bound where nobody stated one.
+
+    The usual distance is the median of these distances, the largest of the last rounds. Neither median is moved far by
+    one liar among three or more clients and neighbours. All of it was released: it says nothing new of records.
+    """
+
+    most: float = (
+        math.inf
+    )  # times the usual distance, beyond which an answer is refused and a neighbour's model clipped
+    medians: list[float] = field(default_factory=list)  # of the last rounds
+    _round: list[float] = field(default_factory=list)  # of the clusters in this round
+
+    def too_far(self, clients: Mapping[str, Floats], neighbours: Sequence[Floats]) -> dict[str, float]:
+        """The clients of a cluster that are beyond the bound, and how many times the usual distance they are away."""
+        pool = [*clients.values(), *neighbours]
+        if len(pool) < _LEAST_POOL or not math.isfinite(self.most):
+            return {}
+        centre = np.median(pool, axis=0)
+        far = [float(np.linalg.norm(each - centre)) for each in pool]
+        self._round.append(max(median_low(far), _LEAST_SHARE * float(np.linalg.norm(centre))))
+        usual = max([*self.medians, *self._round])
+        return {name: away / usual for name, away in zip(clients, far, strict=False) if away > self.most * usual > 0.0}
+
+    def complete_round(self) -> None:
+        """Remember this round."""
+        self.medians = [*self.medians, *([max(self._round)] if self._round else [])][-_USUAL_ROUNDS:]
+        self._round.clear()
+
+    @property
+    def radius(self) -> float | None:
+        """How far a neighbour's model may be away; None while nothing is known, or nothing is bounded."""
+        usual = max([*self.medians, *self._round], default=0.0)
+        return _NEIGHBOURS_SHARE * self.most * usual if usual else None
 
 
 def clipped_publication(own: Publication, theirs: Publication, radius: float) -> tuple[Publication, bool]:

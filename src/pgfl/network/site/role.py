@@ -13,7 +13,14 @@ import numpy as np
 from pgfl.algorithms.roles import Accepted, Answer, Publication, RoundRequest, Server
 from pgfl.arrays import AnyArray, Floats
 from pgfl.metrics import disagreement
-from pgfl.network.site.bounds import REFUSED_RADII, Ball, ClientBound, claiming_at_most, clipped_publication
+from pgfl.network.site.bounds import (
+    REFUSED_RADII,
+    Ball,
+    ClientBound,
+    UsualDistance,
+    claiming_at_most,
+    clipped_publication,
+)
 from pgfl.network.site.effects import Members, Rollback
 from pgfl.network.site.masked_pairs import MaskedPairs
 from pgfl.network.site.trustee import Contribution, Trustee
@@ -111,7 +118,8 @@ class SiteRole:
 
     `clients` maps the admitted to their clusters, `accepted` to the last round in which they were accepted. The models
     of those rounds are kept until nobody needs them. With a `bound` on clients the site computes their duals itself,
-    and clips what they contribute; with a radius for neighbours it clips what they publish. A `trustee` adds the noise
+    and clips what they contribute; with a radius for neighbours it clips what they publish. Without them it bounds both
+    by what is `usual`. A `trustee` adds the noise
     for clients that send clean contributions; of these nothing is kept but what it returns. Of clients that take part
     in `masked` sums it sees the sums alone.
     """
@@ -123,11 +131,13 @@ class SiteRole:
     neighbour_radius: float | None = None
     trustee: Trustee | None = None
     masked: MaskedPairs | None = None
+    usual: UsualDistance = field(default_factory=UsualDistance)
     position: Callable[[int], int] = lambda round: round  # of a round in the training; numbers skip after a rollback
     accepted: dict[str, int] = field(default_factory=dict)
     rollbacks: tuple[int, ...] = ()  # the rounds whose models were taken back, in order
     disagreement: float = 0.0  # between this site's and its neighbours' publications of the last round
     clipped: set[str] = field(default_factory=set)  # clients and neighbours, in the last round
+    outliers: dict[str, float] = field(default_factory=dict)  # clients refused: times the usual distance
     used: list[str] = field(default_factory=list)  # the clients whose contributions are in the last aggregates
     movement: Movement = field(default_factory=Movement)
     _kept: dict[tuple[int, str], Floats] = field(default_factory=dict)
@@ -137,6 +147,7 @@ class SiteRole:
     _all_restarted: int = 0
     _contributions: dict[str, tuple[Answer, Answer]] = field(default_factory=dict)  # noised ones, as sent and as used
     _sent: Publication | None = None
+    _neighbour_models: dict[str, Mapping[str, Floats]] = field(default_factory=dict)  # of the last round
 
     def __post_init__(self) -> None:
         self._share_out()
@@ -215,7 +226,8 @@ class SiteRole:
 
     def aggregate(self, round: int, answers: Mapping[str, Answer], retired: Collection[str] = ()) -> Publication:
         """The server's aggregation, with clients in the order of their names; the `retired` never answer again."""
-        names = sorted(client for client in answers if client in self.clients)
+        self.outliers = self._too_far(answers) if self.bound is None else {}
+        names = sorted(client for client in answers if client in self.clients and client not in self.outliers)
         contributions = {name: (answers[name], self._bounded(name, answers[name])) for name in names}
         self.clipped = {name for name, (sent, used) in contributions.items() if sent.model is not used.model}
         self._contributions = {name: both for name, both in contributions.items() if not both[0].clean}
@@ -288,6 +300,19 @@ class SiteRole:
             return answer
         return replace(answer, model=ball.clipped(answer.model), dual=self._dual(client))
 
+    def _too_far(self, answers: Mapping[str, Answer]) -> dict[str, float]:
+        """Who contributes what is far from the others of its cluster; clean contributions have their own bound."""
+        rule, found = self.server.algorithm.client_rule, dict[str, float]()
+        for pair in sorted({self.pair(client) for client in answers if client in self.clients}):
+            contributed = {
+                client: np.asarray(rule.contribution(answer.model, answer.dual))
+                for client, answer in sorted(answers.items())
+                if client in self.clients and self.pair(client) == pair and not answer.clean
+            }
+            near = [models[pair] for models in self._neighbour_models.values() if pair in models]
+            found |= self.usual.too_far(contributed, near)
+        return found
+
     def publication(self) -> Publication:
         """The models as they are now, as a publication of the last round."""
         models = {cluster: state["model"] for cluster, state in self.server.state()["clusters"].items()}
@@ -296,9 +321,11 @@ class SiteRole:
 
     def combine(self, round: int, publications: Mapping[str, Publication]) -> None:
         """The server's combination; from now on those who answered are accepted."""
+        self._neighbour_models = {name: publication.models for name, publication in publications.items()}
         publications = {name: self._near(name, publication) for name, publication in publications.items()}
         position = self.position(round)
         self.server.combine(round, publications, position)
+        self.usual.complete_round()
         self._measure(publications)
         self.movement.follow(position, self.publication().models)
         for client in self.used:
@@ -312,9 +339,10 @@ class SiteRole:
 
     def _near(self, name: str, publication: Publication) -> Publication:
         publication = claiming_at_most(self.most_clients, publication)
-        if self.neighbour_radius is None or self._sent is None:
+        radius = self.neighbour_radius or self.usual.radius
+        if radius is None or self._sent is None:
             return publication
-        near, changed = clipped_publication(self._sent, publication, self.neighbour_radius)
+        near, changed = clipped_publication(self._sent, publication, radius)
         self.clipped |= {name} if changed else set()
         return near
 
@@ -376,6 +404,7 @@ class SiteRole:
             "restarted": self._restarted,
             "all_restarted": self._all_restarted,
             "rollbacks": self.rollbacks,
+            "usual_distances": self.usual.medians,
             "charged": {} if self.trustee is None else self.trustee.charges(),
         }
         arrays["about"] = np.array(json.dumps(about))
@@ -392,6 +421,7 @@ class SiteRole:
         self._kept = {(key[0], key[1]): arrays["kept"][row] for row, key in enumerate(about["kept"])}
         self._restarted, self._all_restarted = about.get("restarted", {}), about.get("all_restarted", 0)
         self.rollbacks = tuple(about.get("rollbacks", ()))
+        self.usual.medians = about.get("usual_distances", [])
         if "duals" in arrays:
             self._duals = dict(zip(about["duals"], arrays["duals"], strict=True))
             self._corrections = dict(zip(about["corrected"], arrays["corrections"], strict=True))

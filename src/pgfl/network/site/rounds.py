@@ -457,7 +457,12 @@ class SiteRounds:
         publication = self.role.aggregate(self.current, self._answers, self._retired_then)
         self.phase = Phase.EXCHANGING
         self.deadline = now + self.timing.exchange
-        return [Publish(self.current, publication)]
+        notes: list[Effect] = []
+        for client, times in self.role.outliers.items():
+            self.count(client, "refused: far from the others")
+            why = f"is refused in round {self.current}: it is {times:.3g} times as far from the model as usual"
+            notes += self._refuse("bound", f"client {client}", why)
+        return [*notes, Publish(self.current, publication)]
 
     def _exchange(self, now: float) -> list[Effect] | None:
         awaited = self.awaited

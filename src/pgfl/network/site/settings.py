@@ -74,6 +74,7 @@ class BoundSettings(Section):
     w_norm: Positive | None = None
     noise: NotNegative | None = None  # the largest standard deviation of a client's noise, per coordinate
     refuse: Annotated[float, Field(ge=1.0)] = REFUSED_RADII  # radii beyond which an answer is refused
+    spread: Annotated[float, Field(ge=2.0)] = 10.0  # times the usual distance, where nothing else is stated
     neighbours: Positive | None = None  # how far a neighbour's model may be from the site's own
 
     @model_validator(mode="after")

@@ -11,7 +11,7 @@ from pgfl.algorithms.roles import EVERYONE, Server
 from pgfl.errors import NetworkError
 from pgfl.network.protocol.wire import Limits
 from pgfl.network.rotation import ActiveCertificate
-from pgfl.network.site.bounds import ClientBound
+from pgfl.network.site.bounds import ClientBound, UsualDistance
 from pgfl.network.site.effects import Quorum, Rollback, Timing
 from pgfl.network.site.masked_pairs import MaskedPairs
 from pgfl.network.site.role import SiteRole
@@ -47,7 +47,7 @@ class SiteState:
         self.masked = self._masked_pairs()
         self.role = SiteRole(
             server, clients, self.training.most_clients, self._client_bound(), settings.bounds.neighbours, self.trustee,
-            self.masked, self.training.position,
+            self.masked, UsualDistance(settings.bounds.spread), self.training.position,
         )  # fmt: skip
         saved = self.store.load_state()
         self.resumed = saved is not None
@@ -96,7 +96,7 @@ class SiteState:
     def _client_bound(self) -> ClientBound | None:
         bound = self.settings.bounds.of_clients(self.training)
         if bound is None:
-            log.info("clients' answers are not bounded: `bounds` in site.toml states no x_norm and noise")
+            log.info("answers are bounded by %g times the usual distance (bounds.spread)", self.settings.bounds.spread)
         elif unbounded := bound.unbounded():
             log.warning("answers of %s are not bounded: ridge needs bounds.w_norm", ", ".join(unbounded))
         return bound
