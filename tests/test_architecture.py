@@ -123,8 +123,8 @@ def test_public_names_are_these():
         "LedgerError", "LinearisedStep", "Logistic", "MarginObjective", "MissingExtra", "Model",
         "NeighbourhoodAverage", "NetworkError", "Objective", "Observer", "OneStep", "OneStepUpdate", "Pair",
         "PgflError", "Privacy", "PrivacyError", "ProximalStep", "Result", "ResultError", "Ridge", "RowMap",
-        "ServerRule", "Softmax", "SolverError", "TestSet", "TopologyError", "UsageError", "load_config",
-        "mnist_federation", "plan", "run", "synthetic_regression", "train",
+        "ServerRule", "Softmax", "SolverError", "TestSet", "TopologyError", "UsageError", "images_federation",
+        "load_config", "mnist_federation", "plan", "run", "synthetic_regression", "train",
     ]  # fmt: skip
     for name in pgfl.__all__:
         assert getattr(pgfl, name) is not None

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from pgfl.federation.declarations import Column
     from pgfl.federation.federation import ClientData, Federation, TestSet
     from pgfl.federation.graphs import Graph
+    from pgfl.federation.images import images_federation
     from pgfl.federation.mnist import mnist_federation
     from pgfl.federation.synthetic import synthetic_regression
     from pgfl.maps import MAPS, RowMap
@@ -101,6 +102,7 @@ __all__ = [
     "TestSet",
     "TopologyError",
     "UsageError",
+    "images_federation",
     "load_config",
     "mnist_federation",
     "plan",
@@ -157,6 +159,7 @@ _HOMES = {
         "TestSet",
     ),
     "pgfl.federation.graphs": ("Graph",),
+    "pgfl.federation.images": ("images_federation",),
     "pgfl.federation.mnist": ("mnist_federation",),
     "pgfl.federation.synthetic": ("synthetic_regression",),
     "pgfl.maps": ("MAPS", "RowMap"),

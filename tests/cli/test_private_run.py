@@ -146,7 +146,7 @@ def shown(folder, *arguments):
 def test_a_written_budget_is_kept_and_its_noise_is_float_safe_on_a_table(tmp_path):
     terminal, summary, page = shown(tmp_path / "out", private_table(tmp_path))
     assert (summary["private"], summary["noise"]) == (True, "secure")
-    assert "noise cryptographically secure, floating-point safe" in terminal
+    assert "Noise: cryptographically secure, floating-point safe" in terminal
     assert "Noise: cryptographically secure, floating-point safe" in page
     assert "Privacy is off" not in terminal
     assert not (tmp_path / "out" / SIMULATION_ONLY).exists()
@@ -155,7 +155,7 @@ def test_a_written_budget_is_kept_and_its_noise_is_float_safe_on_a_table(tmp_pat
 def test_seeded_noise_on_a_table_must_be_asked_for(tmp_path):
     terminal, summary, _ = shown(tmp_path / "out", private_table(tmp_path, noise="seeded"))
     assert summary["noise"] == "seeded"
-    assert "noise seeded, for simulations only" in terminal
+    assert "Noise: seeded, for simulations only" in terminal
 
 
 def test_privacy_that_is_off_although_a_budget_is_written_is_said_everywhere(tmp_path):

@@ -12,6 +12,7 @@ TABLE = "client,server,cluster,x,y\n" + "".join(
 SMALL = {
     "synthetic-regression": {"servers": 3, "clients_per_server": 4, "dimension": 3},
     "mnist": {"servers": 3, "clients_per_server": 4},
+    "images": {"source": "images.npz", "servers": 3, "clients_per_server": 4, "map": {"kind": "gradients", "cell": 4}},
     "table": {"table": "rows.csv", "client": "client", "server": "server", "cluster": "cluster"},
 }
 
@@ -19,7 +20,9 @@ SMALL = {
 @pytest.fixture(params=SMALL)
 def config(request, tmp_path):
     (tmp_path / "rows.csv").write_text(TABLE)
-    loss = {"kind": "logistic"} if request.param == "mnist" else {}
+    pixels = np.random.default_rng(0).integers(0, 256, (40, 8, 8), dtype=np.uint8)
+    np.savez(tmp_path / "images.npz", train_images=pixels, train_labels=np.arange(40)[:, None] % 2)
+    loss = {"kind": "logistic"} if request.param in ("mnist", "images") else {}
     return parse({"data": {"kind": request.param, **SMALL[request.param]}, "objective": loss}, tmp_path)
 
 

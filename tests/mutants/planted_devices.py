@@ -409,8 +409,6 @@ ACCEPTED = (
         "a device appends the intercept after it has clipped its rows",
         "Rows are longer than the bound that Δ is computed with.",
         "load_samples",
-        "features = np.column_stack([columns[name] for name in names] + [np.ones(int(filled.sum()))] * "
-        "settings.intercept)\n"
         "return clipped(settings, features, columns[settings.target])",
         "within = clipped(settings, np.column_stack([columns[name] for name in names]), "
         "columns[settings.target])\n"
@@ -418,6 +416,15 @@ ACCEPTED = (
         "return Samples(np.column_stack([within.features, *ones]), within.targets)",
         (WITHIN,),
         (STREAM,),
+    ),
+    Mutant(
+        "device-accepts-any-map",
+        "a client takes part in a training whose rows go through another map than its owner's",
+        "The site's models are about other features; and a site could choose what is computed from rows.",
+        "TrainingLimits.refused",
+        "training.map != self.map",
+        "False",
+        ("tests/network/test_mapped_rows.py::test_a_client_takes_part_with_its_own_map_only",),
     ),
     Mutant(
         "device-rows-unclipped",

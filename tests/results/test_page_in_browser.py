@@ -31,6 +31,7 @@ def page(opened):
 
 def place(page, share, chart=0):
     """A point on a chart: a share of its rounds from the left."""
+    page.locator(".frame svg").nth(chart).scroll_into_view_if_needed()
     box = page.locator(".frame svg").nth(chart).bounding_box()
     return box["x"] + box["width"] * (54 + share * (520 - 54 - 12)) / 520, box["y"] + box["height"] / 2
 

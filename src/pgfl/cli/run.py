@@ -153,7 +153,7 @@ def _continued(
 def _with_kept_columns(data: DataSection, earlier: Result) -> DataSection:
     """The data with the bounds and categories that the earlier run computed from its rows, for new rows as well."""
     alike = all(models.encoding == earlier.encoding for models in earlier.models)
-    if not data.own_records or earlier.encoding is None or not alike:
+    if not data.declared or earlier.encoding is None or not alike:
         return data
     kept = earlier.declared_columns
     columns = {name: kept.get(name, own) if own.from_data else own for name, own in data.declared.items()}

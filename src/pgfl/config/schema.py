@@ -25,6 +25,7 @@ from pgfl.algorithms.algorithms import ALGORITHMS, PGFL, Algorithm, FedAvg
 from pgfl.algorithms.client_rules import CLIENT_RULES
 from pgfl.algorithms.schedules import ALIASES, ENGINES, Decaying, Stop
 from pgfl.arrays import Ints
+from pgfl.config.images_data import ImagesData
 from pgfl.config.mnist_data import MnistData
 from pgfl.config.section import (
     MOST,
@@ -60,7 +61,9 @@ ObjectiveKind = Annotated[str, one_of(OBJECTIVES)]
 AlgorithmKind = Annotated[str, one_of(ALGORITHMS)]
 
 DATA = Registry[type[DataSection]](
-    "data", "kind of data", {"synthetic-regression": SyntheticData, "mnist": MnistData, "table": TableData}
+    "data",
+    "kind of data",
+    {"synthetic-regression": SyntheticData, "mnist": MnistData, "images": ImagesData, "table": TableData},
 )
 
 
@@ -478,7 +481,7 @@ class Config(Section):
         return self
 
 
-PATH_KEYS = (("data", "table"), ("data", "test"), ("data", "source"), ("graph", "edges"))
+PATH_KEYS = (("data", "table"), ("data", "test"), ("data", "source"), ("data", "groups"), ("graph", "edges"))
 _BOUNDED = {"x_norm": "bounded rows", "y_bound": "bounded labels", "w_norm": "models"}
 
 

@@ -95,11 +95,16 @@ def named_in(values: object, registry: Registry[Any], key: str = "kind") -> tupl
     return tuple(sorted({str(name) for name in found if name in registry and name not in registry.built_in}))
 
 
-def _read_maps(values: object) -> object:
-    try:
-        return read_maps(values, "data.map") or None
-    except ConfigError as error:
-        raise ValueError(str(error)) from None
+def maps_at(where: str) -> BeforeValidator:
+    """A validator that reads the row maps of a key."""
+
+    def check(values: object) -> object:
+        try:
+            return read_maps(values, where) or None
+        except ConfigError as error:
+            raise ValueError(str(error)) from None
+
+    return BeforeValidator(check)
 
 
 def _stated_maps(maps: tuple[RowMap, ...] | None) -> object:
@@ -107,7 +112,7 @@ def _stated_maps(maps: tuple[RowMap, ...] | None) -> object:
     return tables[0] if len(tables) == 1 else tables or None
 
 
-MapKey = Annotated[tuple[InstanceOf[RowMap], ...] | None, BeforeValidator(_read_maps), PlainSerializer(_stated_maps)]
+MapKey = Annotated[tuple[InstanceOf[RowMap], ...] | None, maps_at("data.map"), PlainSerializer(_stated_maps)]
 """`map`: the name of a row map, a table with its kind and parameters, or a list of them."""
 
 

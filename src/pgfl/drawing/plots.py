@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from pgfl.arrays import AnyFloats, AnyInts
+from pgfl.arrays import AnyArray, AnyFloats
 from pgfl.drawing.pages import DRAWING
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ def plot_svg(
 
 
 def curves_svg(
-    label: str, unit: str, curves: Sequence[tuple[str, str, AnyInts, AnyFloats]], x_label: str = "round"
+    label: str, unit: str, curves: Sequence[tuple[str, str, AnyArray, AnyFloats]], x_label: str = "round"
 ) -> Markup | None:
     """Curves as (name, colour, x, y) in one plot; None if no curve has two finite points."""
     finite = [(name, colour, x[np.isfinite(y)], y[np.isfinite(y)]) for name, colour, x, y in curves]

@@ -158,6 +158,21 @@ class RowEncoding:
             return ()
         return tuple(column.name for column in self.columns if column.squared_norm is None)
 
+    def of_number(self, name: str, scaled: Floats) -> tuple[slice, Floats]:
+        """Return where the features of a column of numbers are, and what they are for numbers within [−1, 1].
+
+        The maps must be additive, so that nothing depends on the other columns.
+        """
+        names = [column.name for column in self.columns]
+        start = sum(len(column.feature_names) for column in self.columns[: names.index(name)])
+        rows = np.zeros((len(scaled), sum(len(column.feature_names) for column in self.columns)))
+        rows[:, start] = scaled
+        mapped = np.empty((len(rows), self.dimension))
+        self.map_into(rows, mapped)
+        before = sum(group.size for group in self.groups[: names.index(name)])
+        where = slice(before, before + self.groups[names.index(name)].size)
+        return where, mapped[:, where]
+
     def encode(self, rows: Rows) -> Floats:
         """Return the features of all rows."""
         parts = [column.encode(rows) for column in self.columns]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import DTypeLike
 
-from pgfl.arrays import AnyArray, AnyFloats
+from pgfl.arrays import AnyArray, AnyFloats, Ints
 from pgfl.errors import DataError
 from pgfl.federation.columns import ArrayColumn, TargetColumn
 from pgfl.federation.encoding import PlaceColumns, RowEncoding
@@ -26,14 +26,19 @@ def pixel_encoding(shape: tuple[int, int], maps: tuple[RowMap, ...], intercept: 
     return array_encoding(ArrayColumn("pixel", shape[0] * shape[1], (0.0, 255.0), shape), maps, intercept)
 
 
-def mapped_rows(encoding: RowEncoding, rows: AnyArray, dtype: DTypeLike | None = None) -> AnyFloats:
-    """Return rows of an array as models see them, in the precision that they have or in another one."""
+def mapped_rows(
+    encoding: RowEncoding, rows: AnyArray, dtype: DTypeLike | None = None, *, order: Ints | None = None
+) -> AnyFloats:
+    """Return rows of an array as models see them, in the precision that they have or in another one.
+
+    With `order` they are the rows of these numbers. Some are mapped at a time, so no second copy is in memory.
+    """
     (column,) = encoding.columns
     assert isinstance(column, ArrayColumn)
-    features = np.empty((len(rows), encoding.dimension), dtype=dtype or rows.dtype)
-    for start in range(0, len(rows), ROWS_AT_ONCE):
+    features = np.empty((len(rows) if order is None else len(order), encoding.dimension), dtype=dtype or rows.dtype)
+    for start in range(0, len(features), ROWS_AT_ONCE):
         block = slice(start, start + ROWS_AT_ONCE)
-        encoding.map_into(column.scale(rows[block]), features[block])
+        encoding.map_into(column.scale(rows[block] if order is None else rows[order[block]]), features[block])
     return features
 
 

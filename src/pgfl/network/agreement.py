@@ -10,15 +10,16 @@ from functools import lru_cache
 from typing import Annotated, Any, Literal, Self, cast
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, InstanceOf, PlainSerializer, ValidationError, model_validator
 
 from pgfl import equations as eq
 from pgfl.algorithms.accuracy import LEAST_TOLERANCE, Terms
 from pgfl.algorithms.algorithms import Algorithm
 from pgfl.config.schema import AlgorithmSettings, AlgorithmTable, ObjectiveTable, PrivacyKeys, default_objective
-from pgfl.config.section import Count, Positive, Section
+from pgfl.config.section import Count, Positive, Section, maps_at
 from pgfl.errors import NetworkError, PgflError, PrivacyError
 from pgfl.federation.graphs import Mixing
+from pgfl.maps import RowMap, to_json
 from pgfl.objectives import OBJECTIVES, Bounds, Objective
 from pgfl.privacy import accounting, lattice
 from pgfl.privacy.ledger.rows import Policy
@@ -50,6 +51,13 @@ class AgreedPrivacy(PrivacyKeys):
         return Trust(self.trust, self.contributors, self.colluders, self.dropouts)
 
 
+AgreedMaps = Annotated[
+    tuple[InstanceOf[RowMap], ...] | None,
+    maps_at("training.map"),
+    PlainSerializer(lambda maps: None if maps is None else to_json(maps)),  # every constant, for the hash
+]
+
+
 class Training(Section):
     """What all sites of a network agree on; neighbours compare its hash, clients receive it."""
 
@@ -63,6 +71,7 @@ class Training(Section):
     objective: ObjectiveTable = Field(default_factory=default_objective)
     algorithm: AlgorithmTable = Field(default_factory=AlgorithmSettings)
     privacy: AgreedPrivacy = Field(default_factory=AgreedPrivacy)
+    map: AgreedMaps = None  # what clients' rows go through; `dimension` counts mapped features
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -92,12 +101,12 @@ class Training(Section):
     def text(self) -> str:
         """One spelling, so that equal configurations are equal text.
 
-        A cap that is the default is left out: trainings that were begun before there was one go on.
+        A cap that is the default is left out, and so is a map where there is none: trainings that were begun before
+        there was one go on.
         """
         sorted_copy = self.model_copy(update={"clusters": tuple(sorted(self.clusters))})
-        return sorted_copy.model_dump_json(
-            exclude={"privacy": {"noise_cap"}} if self.privacy.noise_cap == NOISE_CAP else None
-        )
+        left_out: dict[str, Any] = {"privacy": {"noise_cap"}} if self.privacy.noise_cap == NOISE_CAP else {}
+        return sorted_copy.model_dump_json(exclude=left_out | ({"map": True} if self.map is None else {}))
 
     @property
     def digest(self) -> str:

@@ -149,6 +149,7 @@ step_size = [1e-6, 10.0]  # FedAvg
 local_steps = 100         # FedAvg, at most
 rounds = 1_000_000        # at most
 dimension = 1_000_000     # at most
+# map = "hats"            # what rows go through before they are clipped; columns are then numbers from -1 to 1
 solver_steps = 10_000     # at most, where the fast solver is not enough
 """
 

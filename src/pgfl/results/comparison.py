@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from pgfl.errors import ResultError
+from pgfl.privacy.card import power
 from pgfl.results.report.figures import LABELS, SPENDING, figure, short
 from pgfl.results.result import Result
 from pgfl.suggestions import kind_of
@@ -64,6 +65,8 @@ class Comparison:
             if any(name in one for one in spending):
                 worst = tuple(short(one[name]["worst"]) if name in one else "no privacy" for one in spending)
                 table[f"{label}, worst client"] = worst
+        if any(one.terms for one in self.results):
+            table["δ"] = tuple("no privacy" if one.terms is None else power(one.terms.delta) for one in self.results)
         return table
 
     @cached_property

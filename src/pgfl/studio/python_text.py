@@ -58,12 +58,13 @@ def _federation(config: Config, names: set[str]) -> str:
         shared["average_degree"] = graph.average_degree
     shared["seed"] = config.seed
     names.add(data.maker.partition(".")[0])
-    if data.own_records:
+    if data.kind == "table":
         table = cast("TableData", data)
         own = {key: getattr(data, key) for key in ("target", "client", "server", "cluster", "features", "test")}
         own = {key: value for key, value in own.items() if value is not None}
         own |= {"ignore": list(table.ignore)} if table.ignore else {}
         own |= {"intercept": True} if table.intercept else {}
+        own |= {"map": data.model_dump()["map"]} if table.map else {}
         written = _keywords(own | shared)
         if table.columns:
             names.add("Column")

@@ -10,13 +10,13 @@ import numpy as np
 
 from pgfl import __version__
 from pgfl.errors import LedgerError, NetworkError
-from pgfl.federation.columns import NumberColumn, TargetColumn
-from pgfl.federation.encoding import PlaceColumns, RowEncoding
+from pgfl.federation.encoding import RowEncoding
 from pgfl.federation.frames import TableFile
 from pgfl.files import write_text
 from pgfl.network.agreement import task_of
 from pgfl.network.client.accounts import PINNED, accepted
 from pgfl.network.client.rounds import STATE, sent_clean, unpack_received, unpack_state
+from pgfl.network.client.samples import row_encoding
 from pgfl.network.client.settings import ClientSettings
 from pgfl.network.processes import exclusive_lock
 from pgfl.network.protocol import identity
@@ -67,10 +67,8 @@ def model_of_client(settings: ClientSettings) -> Model:
 
 
 def _encoding(settings: ClientSettings) -> RowEncoding:
-    """All columns but the target are features, as they are."""
-    columns = tuple(NumberColumn(name) for name in TableFile(settings.data).columns if name != settings.target)
-    nowhere = PlaceColumns(None, None, None)
-    return RowEncoding(columns, TargetColumn(settings.target), settings.intercept, nowhere)
+    """All columns but the target are features."""
+    return row_encoding(settings, [name for name in TableFile(settings.data).columns if name != settings.target])
 
 
 def _spent(summary: dict[str, Any]) -> dict[str, Any]:

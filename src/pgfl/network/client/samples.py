@@ -6,6 +6,7 @@ import multiprocessing
 import signal
 import sys
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 
@@ -14,9 +15,12 @@ import numpy as np
 from pgfl.arrays import Bools, Floats
 from pgfl.errors import DataError
 from pgfl.federation.clipping import LABEL_BOUND, clip_labels, clip_rows
+from pgfl.federation.columns import NumberColumn, TargetColumn
+from pgfl.federation.encoding import PlaceColumns, RowEncoding
 from pgfl.federation.frames import TableFile
 from pgfl.network.client.settings import ClientSettings
 from pgfl.objectives import Logistic
+from pgfl.results.rows import ArrayRows
 
 
 @dataclass(frozen=True)
@@ -44,8 +48,17 @@ def load_samples(settings: ClientSettings) -> Samples:
     if not len(columns[settings.target]):
         raise DataError(f"{settings.data} has no samples; a client needs at least one.")
     _check_task(settings, table, columns[settings.target], filled)
-    features = np.column_stack([columns[name] for name in names] + [np.ones(int(filled.sum()))] * settings.intercept)
+    encoding = row_encoding(settings, names)
+    features = encoding.encode(ArrayRows(np.column_stack([columns[name] for name in names]), names))
     return clipped(settings, features, columns[settings.target])
+
+
+def row_encoding(settings: ClientSettings, names: Sequence[str]) -> RowEncoding:
+    """How the owner's rows become features: as they are, or clipped to [−1, 1] and mapped where there is a map."""
+    maps = settings.limits.map or ()
+    columns = tuple(NumberColumn(name, (-1.0, 1.0) if maps else None) for name in names)
+    nowhere = PlaceColumns(None, None, None)
+    return RowEncoding(columns, TargetColumn(settings.target), settings.intercept, nowhere, maps=maps)
 
 
 def _check_task(settings: ClientSettings, table: TableFile, targets: Floats, filled: Bools) -> None:

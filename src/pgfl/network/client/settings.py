@@ -6,13 +6,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Self
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field, InstanceOf, model_validator
 
 from pgfl.algorithms.accuracy import MOST_STEPS
 from pgfl.algorithms.algorithms import ALGORITHMS
 from pgfl.config import PrivacySettings
 from pgfl.config.schema import AlgorithmKind, ObjectiveKind
-from pgfl.config.section import Count, NotNegative, Positive, Section
+from pgfl.config.section import Count, NotNegative, Positive, Section, maps_at
+from pgfl.maps import RowMap
 from pgfl.network.agreement import Name, Task, Training
 from pgfl.network.logs import LogSettings
 from pgfl.network.settings import load_settings
@@ -52,6 +53,13 @@ def _ascending(ends: tuple[float, float]) -> tuple[float, float]:
 Range = Annotated[tuple[NotNegative, NotNegative], AfterValidator(_ascending)]
 
 
+OwnMap = Annotated[tuple[InstanceOf[RowMap], ...] | None, maps_at("limits.map")]
+
+
+def _kinds(maps: tuple[RowMap, ...] | None) -> str:
+    return " and ".join(map(str, maps)) if maps else "no map"
+
+
 class TrainingLimits(Section):
     """Which trainings the owner takes part in: the site proposes one, and what is outside of these is refused."""
 
@@ -65,6 +73,7 @@ class TrainingLimits(Section):
     rounds: Count = 1_000_000
     dimension: Count = 1_000_000
     solver_steps: Count = MOST_STEPS
+    map: OwnMap = None  # the only one that the owner's rows go through; none if not given
     tolerance: Positive | None = None  # of a solution; a millionth of the sensitivity if not given
 
     def refused(self, training: Training, cluster: str) -> str | None:
@@ -76,6 +85,9 @@ class TrainingLimits(Section):
         ):
             if value not in allowed:
                 return f"The site trains with {value}, but `limits.{key}` allows {', '.join(allowed)}."
+        if training.map != self.map:
+            proposed, own = (_kinds(maps) for maps in (training.map, self.map))
+            return f"The site trains on rows that are mapped by {proposed}, but `limits.map` allows {own}."
         ranges = {"lam": objective.lam}
         ranges |= {key: getattr(algorithm, key) for key in ("step_size", "rho") if algorithm.uses(key)}
         ranges |= {key: value for key, value in objective.own_keys.items() if key in type(self).model_fields}

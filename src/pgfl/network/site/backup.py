@@ -57,7 +57,7 @@ def model_of_site(settings: SiteSettings) -> Model:
         pair_server=np.zeros(len(clusters), dtype=np.int64),
         pair_cluster=np.arange(len(clusters)),
         servers=rows,
-        encoding=_numbered(training.dimension),
+        encoding=_numbered(training.dimension) if training.map is None else None,
         provenance={
             "name": f"site {settings.name}",
             "version": __version__,

@@ -12,7 +12,7 @@ from pgfl.metrics import MEASURES
 SPENDING = {
     "releases": "releases",
     "rho": "ρ of zCDP",
-    "epsilon": "ε, exact, at the stated δ",
+    "epsilon": "ε, exact",
     "epsilon_paper": "ε, the paper's formula",
     "refused": "releases refused",
 }

@@ -12,6 +12,7 @@ from pgfl.drawing.plots import INK, cluster_colour, curves_svg
 from pgfl.metrics import MEASURES
 from pgfl.results.measures import Figure
 from pgfl.results.report.curves import EVERYONE, MOST_CURVES, Curve, Panel, common, curves_of, panels
+from pgfl.results.report.effects import drawn_features, effects
 from pgfl.results.report.figures import LABELS, SPENDING, figure, short
 from pgfl.results.report.pictures import legend, picture, pictures
 from pgfl.results.result import Result
@@ -41,7 +42,7 @@ def page(result: Result) -> str:
         notices=[*result.warnings, *([SEEDED] if result.noise == "seeded" else [])],
         verdict=result.verdict,
         measures=_measures(result),
-        pictures=pictures(result),
+        pictures=[*pictures(result), *effects(result)],
         coefficients=_coefficients(result),
         outcome=_outcome(result),
         notes=result.notes,
@@ -127,6 +128,15 @@ def _coefficients(result: Result) -> dict[str, Any] | None:
     clusters = result.cluster_ids[:MOST_COEFFICIENT_COLUMNS]
     models = np.array([result.cluster(cluster) for cluster in clusters])
     size = np.nan_to_num(np.abs(models)).max(axis=0)
+    if drawn := drawn_features(result):  # a curve says more than a bar per point
+        listed = np.array([name not in drawn for name in names])
+        labels, models, size = (
+            [label for label, own in zip(labels, listed, strict=True) if own],
+            models[:, listed],
+            size[listed],
+        )
+        if not labels:
+            return None
     kept = np.argsort(-size, kind="stable")[:MOST_COEFFICIENTS]
     largest = float(size.max()) or 1.0
     return {
