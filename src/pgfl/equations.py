@@ -182,3 +182,122 @@ def regularised_gradient(gradient: Array, ridge_penalty: Array, model: Array) ->
 def gradient_step(model: Array, gradient: Array, step: float) -> Array:
     """w − step · ∇f_k(w), one local step of graph FedAvg."""
     return model - step * gradient
+
+
+# --- who learns from whom: weights between clusters, from what is released anyway -------------------------------------
+
+
+def half_estimate(model: Array, half: Array, weight: Array, rho: float, curvature: float) -> Array:
+    """`weight` times w − ḡ/h̄: where the gradient ḡ = ρ (w − mean contribution) of one half of the clients leads.
+
+    `half` is `weight` times the mean contribution of that half, as it is summed; h̄ is the mean curvature of the losses.
+    """
+    held = weight * model
+    return held - (held - half) * (rho / curvature)
+
+
+def remembered(memory: Array, new: Array, kept: float) -> Array:
+    """A running average that forgets at the rate 1 − `kept`."""
+    return kept * memory + (1.0 - kept) * new
+
+
+def variance_of_mean(first: Array, second: Array, first_mass: Array, second_mass: Array) -> Array:
+    """The variance, per coordinate, of the mean of two halves' estimates, from how far the halves are apart.
+
+    Their errors are independent and as large as 1/mass, so E(x₁ − x₂)² = σ² (1/m₁ + 1/m₂), and the mean's variance is
+    σ²/(m₁ + m₂).
+    """
+    xp = first.__array_namespace__()
+    apart = xp.mean((first - second) ** 2, axis=-1)
+    return apart * first_mass * second_mass / (first_mass + second_mass) ** 2
+
+
+def fresh_variance(recent: Array, lasting: Array, ratio: float) -> Array:
+    """The part of the `recent` variance that is drawn anew every round, at least 0.
+
+    A longer memory averages it further, by `ratio`; what the clients' samples are off by stays as it is.
+    """
+    xp = recent.__array_namespace__()
+    fresh = (recent - lasting) / (1.0 - ratio)
+    return xp.where(fresh > recent, recent, xp.where(fresh < 0, 0.0 * fresh, fresh))
+
+
+def centring(active: Array) -> Array:
+    """J = I − 11ᵀ/Q over the clusters where the row `active` is 1; zero elsewhere."""
+    xp = active.__array_namespace__()
+    count = xp.sum(active, axis=-1)[..., None, None]
+    both = active[..., :, None] * active[..., None, :]
+    return xp.eye(active.shape[-1], dtype=active.dtype) * both - both / xp.where(count > 0, count, 1.0 + count)
+
+
+def cluster_covariance(first: Array, second: Array, centring: Array) -> Array:
+    """C = sym(X₁X₂ᵀ)/d of two halves' estimates less their mean over clusters: halves err independently, so that
+    nothing has to be subtracted.
+    """
+    xp = first.__array_namespace__()
+    one, other = xp.matmul(centring, first), xp.matmul(centring, second)
+    product = xp.matmul(one, xp.matrix_transpose(other)) / first.shape[-1]
+    return 0.5 * (product + xp.matrix_transpose(product))
+
+
+def precision(covariance: Array, centring: Array, floor: Array) -> Array:
+    """P = J C⁺ J, with the eigenvalues of C at least `floor` and at least 10⁻³ of the largest."""
+    xp = covariance.__array_namespace__()
+    values, vectors = xp.linalg.eigh(covariance)
+    least = xp.max(values, axis=-1, keepdims=True) * LEAST_EIGENVALUE
+    least = xp.where(least > floor[..., None], least, floor[..., None] + 0.0 * least)
+    values = xp.where(values > least, values, least)
+    turned = xp.matmul(centring, vectors)
+    return xp.matmul(turned / values[..., None, :], xp.matrix_transpose(turned))
+
+
+def cluster_mixing(coupling: Array, step: Array) -> Array:
+    """A = (I + R·step)⁻¹: applied after every step, w ← A (w − step·∇F(w)) has the fixed point ∇F(w) + R w = 0.
+
+    Rows sum to 1 because those of R sum to 0. Entries may be negative: they cancel, so they are not clipped.
+    """
+    xp = coupling.__array_namespace__()
+    return xp.linalg.inv(xp.eye(coupling.shape[-1], dtype=coupling.dtype) + step[..., :, None] * coupling)
+
+
+LEAST_EIGENVALUE = 1e-3
+
+
+def cluster_weights(
+    recent: tuple[Array, Array],
+    lasting: tuple[Array, Array],
+    recent_mass: tuple[Array, Array],
+    lasting_mass: tuple[Array, Array],
+    active: Array,
+    curvature: float,
+    step: Array,
+    ratio: float,
+) -> Array:
+    """The weights A with which clusters learn from each other: rows sum to 1, strangers get none.
+
+    Clusters' models spread around their mean with covariance C, and each is known up to a variance V + n: V of the
+    clients' samples, n of noise that is drawn anew every round and that a stronger coupling averages less (shrinking a
+    mean by k leaves (1 − k)² V, but (1 − k) n). Least squares then couple with R = h̄ diag(V + n/2) · (C − n/2)⁺.
+    All estimates are (…, Q, d), and masses and `active` (…, Q).
+    """
+    xp = active.__array_namespace__()
+    variance = variance_of_mean(*recent, *recent_mass)
+    fresh = fresh_variance(variance, variance_of_mean(*lasting, *lasting_mass), ratio) * active
+    variance = variance * active
+    centred = centring(active)
+    eye = xp.eye(active.shape[-1], dtype=active.dtype)
+    spread = cluster_covariance(*lasting, centred)
+    spread = spread - 0.5 * xp.matmul(centred * fresh[..., None, :], centred)
+    count = xp.sum(active, axis=-1)
+    mean_variance = xp.sum(variance, axis=-1) / xp.where(count > 0, count, 1.0 + count)
+    floor = mean_variance * (2.0 / lasting[0].shape[-1])
+    tiny = float(xp.finfo(active.dtype).tiny) ** 0.5
+    floor = xp.where(floor > tiny, floor, tiny + 0.0 * floor)
+    coupling = (curvature * (variance - 0.5 * fresh))[..., :, None] * precision(spread, centred, floor)
+    return cluster_mixing(coupling, step * active) * active[..., :, None] + eye * (1.0 - active)[..., :, None]
+
+
+def learn_by_weights(weights: Array, models: Array) -> Array:
+    """w_q ← Σ_r A_{qr} w_r, for models (…, Q, d)."""
+    xp = models.__array_namespace__()
+    return xp.matmul(weights, models)

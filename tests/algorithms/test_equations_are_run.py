@@ -11,6 +11,7 @@ from pgfl import PGFL, ExactMixing, FedAvg, Huber, OneStep, Privacy, equations, 
 from pgfl.algorithms import theory
 from pgfl.algorithms.accuracy import Terms
 from pgfl.algorithms.roles import Accepted, Client, RoundRequest, Server
+from pgfl.algorithms.schedules import Adaptive
 from pgfl.lab.paper import theorem2
 from pgfl.objectives import Bounds
 from pgfl.privacy.noise import SeededNoise
@@ -25,6 +26,7 @@ ALGORITHMS = (
     PGFL(2.0, 0.2),
     ExactMixing(2.0),
     OneStep(1.0, 0.1),
+    PGFL(2.0, Adaptive(1.0)),
     PGFL(9.0, client="gradient", full_records=5),
     FedAvg(0.02, 2),
 )

@@ -22,6 +22,10 @@ CASES: dict[str, dict] = {
     "exact, few take part": {"algorithm": {"kind": "pgfl-exact", "tau": 0.1, "participants": 1}},
     "one step": {"algorithm": {"kind": "pgfl-onestep", "tau": 0.1}, "graph": {"kind": "line"}},
     "one step, few take part": {"algorithm": {"kind": "pgfl-onestep", "tau": 0.1, "participants": 1}},
+    "learned weights": {"algorithm": {"tau": "auto", "rho": 3.0}},
+    "learned weights, few take part": {
+        "algorithm": {"tau": "auto", "client": "gradient", "rho": 30.0, "full_records": 5, "participants": 2}
+    },
     "linearised": {"algorithm": {"client": "gradient", "rho": 30.0, "tau": 0.2, "participants": 2}, "runs": 2},
     "linearised, exact": {"algorithm": {"client": "gradient", "kind": "pgfl-exact", "rho": 30.0}},
     "numba, linearised": {

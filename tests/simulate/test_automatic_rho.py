@@ -168,7 +168,7 @@ def test_a_sample_is_enough_and_wide_tables_are_not_squared(monkeypatch):
     made = generated(servers=6, clients_per_server=20, dimension=8, samples=(20, 30), seed=2)
     whole = rho_of(made, ExactMixing(rho="auto"), Ridge())
     monkeypatch.setattr(automatic_rho, "MOST_CLIENTS", 20)
-    assert len(automatic_rho._sample(made, SINGLE_PROCESS)) == 20
+    assert len(automatic_rho.sampled_clients(made, SINGLE_PROCESS)) == 20
     assert rho_of(made, ExactMixing(rho="auto"), Ridge()) == pytest.approx(whole, rel=0.4)
     monkeypatch.setattr(automatic_rho, "MOST_FEATURES", 4)
     monkeypatch.setattr(np.linalg, "eigvalsh", None)

@@ -25,9 +25,10 @@ from pgfl.algorithms.client_rules import (
     Problem,
     Release,
 )
-from pgfl.algorithms.schedules import Decaying, Tau, check_tau
+from pgfl.algorithms.schedules import Adaptive, Decaying, Tau, check_tau
 from pgfl.algorithms.server_rules import (
     ExactDiffusion,
+    LearnedWeights,
     Neighbourhood,
     NeighbourhoodAverage,
     OneStepUpdate,
@@ -56,6 +57,16 @@ class Rho:
         if isinstance(value, str) and value != AUTO:
             raise ConfigError(f'algorithm.rho must be a number above 0 or "auto"; got {value!r}.')
         vars(instance)["rho"] = value
+
+
+class InterClusterLearning:
+    """The field `tau` of an algorithm: a number, a schedule or "auto" can be stated, which becomes an `Adaptive`."""
+
+    def __get__(self, instance: object | None, owner: type) -> Tau:
+        return 0.0 if instance is None else vars(instance)["tau"]
+
+    def __set__(self, instance: object, value: Tau | Literal["auto"]) -> None:
+        vars(instance)["tau"] = Adaptive() if isinstance(value, str) and value == AUTO else value
 
 
 def is_automatic(algorithm: object) -> bool:
@@ -110,7 +121,7 @@ class Algorithm(ABC):
     def __post_init__(self) -> None:
         if not is_automatic(self):
             self.rules()
-        if not callable(self.tau):
+        if not (callable(self.tau) or isinstance(self.tau, Adaptive)):
             check_tau(self.tau)
 
     @cached_property
@@ -166,11 +177,11 @@ class PGFL(Algorithm):
     Only `release` makes it private: with the identity it is Algorithm 1, with noise Algorithm 2. `client` names a
     client rule, or is one: with "gradient" a client takes one gradient step instead of solving its problem: that is
     cheaper, and loses less to noise. `full_records` is then the number of records from which on a client's step counts
-    in full.
+    in full. With `tau` "auto" the weights between clusters are estimated as rounds go on (see `LearnedWeights`).
     """
 
     rho: Rho = Rho()
-    tau: Tau = 0.0
+    tau: InterClusterLearning = InterClusterLearning()
     mixing: Mixing = "uniform"
     client: str | ClientRule = "admm"
     full_records: int = setting(1, ge=1)
@@ -179,7 +190,10 @@ class PGFL(Algorithm):
 
     def rules(self) -> tuple[ClientRule, ServerRule]:
         """The client's step, and what the servers of this algorithm do."""
-        return self._client(), self.server()
+        server = self.server()
+        if isinstance(self.tau, Adaptive):
+            server = LearnedWeights(server, self.rho, self.tau.curvature)
+        return self._client(), server
 
     def server(self) -> ServerRule:
         """The neighbourhood's average."""
@@ -250,7 +264,7 @@ ALGORITHMS = Registry[type[Algorithm]](
 def swap_warning(tau: Tau, clusters: int) -> str | None:
     """Above τ = (Q − 1)/Q a cluster weighs the others more than itself: clusters swap."""
     start = tau.start if isinstance(tau, Decaying) else tau
-    if callable(start) or clusters < 2 or start <= (clusters - 1) / clusters:
+    if callable(start) or isinstance(start, Adaptive) or clusters < 2 or start <= (clusters - 1) / clusters:
         return None
     return (
         f"With {clusters} clusters, tau = {start} is above {(clusters - 1) / clusters:.3g}: every cluster weighs each "

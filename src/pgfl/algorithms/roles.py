@@ -19,6 +19,7 @@ from pgfl import equations as eq
 from pgfl.algorithms.accuracy import EPS, Magnitudes, PrimalPromise, Promise, Refusal, Terms, finite_or_none
 from pgfl.algorithms.algorithms import Algorithm
 from pgfl.algorithms.schedules import tau_at
+from pgfl.algorithms.server_rules import Halves
 from pgfl.arrays import Bools, Floats
 from pgfl.errors import DataError, PrivacyError, SolverError
 from pgfl.federation.graphs import by_clients, neighbour_weight
@@ -81,7 +82,8 @@ class Publication:
 
     `able` names the clusters to which one of its clients can still contribute, `exhausted` those to which nobody at the
     server can any more (see `resting`). Both follow from public numbers: how often clients released, and their budgets.
-    `clients` says how many clients of a cluster the server has, whether they answer or not.
+    `clients` says how many clients of a cluster the server has, whether they answer or not. `memory` is what a rule
+    that learns weights between clusters publishes with each model.
     """
 
     round: int
@@ -90,6 +92,7 @@ class Publication:
     able: frozenset[str] = frozenset()
     exhausted: frozenset[str] = frozenset()
     clients: Mapping[str, int] = field(default_factory=dict)
+    memory: Mapping[str, Floats] = field(default_factory=dict)
 
 
 class Client:
@@ -296,7 +299,8 @@ class Server:
     """Aggregates its clients' answers, publishes to its neighbours, and combines what they publish.
 
     Only exact mixing needs `clusters` and `shares` (c_s of every cluster): there all servers take part from the first
-    round. An algorithm with one model for all clients has a single cluster, `EVERYONE`.
+    round. An algorithm with one model for all clients has a single cluster, `EVERYONE`. `half` is the half of the
+    servers that this one belongs to, where weights between clusters are learned from sums alone.
     """
 
     def __init__(
@@ -307,8 +311,9 @@ class Server:
         *,
         clusters: Iterable[str] = (),
         shares: Mapping[str, float] | None = None,
+        half: int = 0,
     ) -> None:
-        self.algorithm, self.dimension = algorithm, dimension
+        self.algorithm, self.dimension, self.half = algorithm, dimension, half
         self.neighbours = tuple(sorted(neighbours))
         self.shares = dict(shares or {})
         self.round = 0
@@ -329,20 +334,25 @@ class Server:
         answers: Iterable[tuple[str, Answer]],
         contributors: Iterable[tuple[str, bool]] = (),
         aggregates: Mapping[str, Floats] | None = None,
+        halves: Iterable[int] = (),
     ) -> Publication:
         """Aggregate (cluster, answer) pairs; returns the message to the neighbours.
 
         `contributors` has the cluster of each of the server's clients, and whether the client can still contribute.
         `aggregates` are those of clusters (by `key`) that were made and noised elsewhere; answers to these clusters
-        are in them already. A clean answer is refused here, so that it can never be published without noise.
+        are in them already. A clean answer is refused here, so that it can never be published without noise. `halves`
+        has the half (0 or 1) of the client of each answer, for a rule that compares them; without it, all are in the
+        server's own half.
         """
-        made = dict(aggregates or {})
+        made, elsewhere = dict(aggregates or {}), frozenset(aggregates or {})
         by_cluster: dict[str, list[Floats]] = {}
-        for cluster, answer in answers:
+        answered = list(answers)
+        for cluster, answer in answered:
             if answer.clean:
                 raise PrivacyError("A contribution without noise would have been published; nothing was.")
             contributed = self.algorithm.client_rule.contribution(answer.model, answer.dual)
             by_cluster.setdefault(self.key(cluster), []).append(contributed)
+        half_of = _by_cluster([self.key(cluster) for cluster, _ in answered], halves)
         for cluster, stacked in by_cluster.items():
             made.setdefault(
                 cluster, np.asarray(eq.server_aggregation(np.stack(stacked), lambda values: values.mean(axis=0)))
@@ -354,14 +364,42 @@ class Server:
             if cluster in made:
                 aggregate[row] = made[cluster]
         shares = np.array([[self.shares.get(cluster, 0.0)] for cluster in rows])
-        state, published = self.algorithm.server_rule.publish(state, aggregate, _Shares(shares))  # type: ignore[arg-type]
+        learning = np.array([[float(q in self._states and q not in self._rested)] for q in rows]).reshape(-1, 1)
+        compared = self._halves(rows, aggregate, by_cluster, half_of, elsewhere)
+        before = _Own(shares, learning, compared)
+        state, published = self.algorithm.server_rule.publish(state, aggregate, before)  # type: ignore[arg-type]
         public = self._states.keys() if self.algorithm.server_rule.publishes_last_round else set(rows)
-        models = {cluster: published[row] for row, cluster in enumerate(rows) if cluster in public}
+        models, memory = (
+            {cluster: part[row] for row, cluster in enumerate(rows) if cluster in public and part.shape[1]}
+            for part in (published[:, : self.dimension], published[:, self.dimension :])
+        )
         here = list(contributors)
         counted = Counter(self.key(cluster) for cluster, _ in here)
-        publication = Publication(round, len(self.neighbours), models, *self._contributors(here, made), counted)
+        publication = Publication(round, len(self.neighbours), models, *self._contributors(here, made), counted, memory)
         self._pending = _Pending(rows, state, published, publication, frozenset(made))
         return publication
+
+    def _halves(
+        self,
+        rows: list[str],
+        aggregate: Floats,
+        contributed: Mapping[str, list[Floats]],
+        half_of: Mapping[str, list[int]],
+        elsewhere: Collection[str],
+    ) -> Halves | None:
+        """What two halves of the contributors came to; of what was made elsewhere, all of it is this server's half."""
+        if not self.algorithm.server_rule.compares_halves:
+            return None
+        sums, weights = np.zeros((2, *aggregate.shape)), np.zeros((len(rows), 2))
+        for row, cluster in enumerate(rows):
+            if cluster in elsewhere:
+                sums[self.half, row], weights[row, self.half] = aggregate[row], 1.0
+                continue
+            given = contributed.get(cluster, [])
+            for one, half in zip(given, half_of.get(cluster) or [self.half] * len(given), strict=True):
+                sums[half, row] += one / len(given)
+                weights[row, half] += 1.0 / len(given)
+        return Halves(sums[0], sums[1], weights)
 
     def combine(self, round: int, publications: Mapping[str, Publication], position: int | None = None) -> None:
         """Compute the new models from this round's aggregate and the publications received from neighbours.
@@ -413,15 +451,36 @@ class Server:
     def _stacked(self, rows: list[str]) -> dict[str, Floats]:
         blank = self.algorithm.server_rule.start(np.zeros(self.dimension))
         held = [self._states.get(cluster, blank) for cluster in rows]
-        return {name: np.array([state[name] for state in held]).reshape(len(rows), self.dimension) for name in blank}
+        return {name: np.array([state[name] for state in held]).reshape(len(rows), len(blank[name])) for name in blank}
 
 
 EVERYONE = "everyone"
 
 
+def _by_cluster(clusters: list[str], values: Iterable[int]) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = {}
+    for cluster, value in zip(clusters, values, strict=False):
+        found.setdefault(cluster, []).append(value)
+    return found
+
+
+class _OneServer:
+    """Rows of one server's clusters by server and cluster, and back."""
+
+    def at_servers(self, values: Floats) -> Floats:
+        return values[None]
+
+    def at_pairs(self, values: Floats) -> Floats:
+        return np.asarray(values[0])
+
+
 @dataclass(frozen=True)
-class _Shares:
+class _Own(_OneServer):
+    """What a server knows of its neighbourhood before it publishes."""
+
     share: Floats
+    learning: Floats
+    halves: Halves | None
 
 
 @dataclass(frozen=True)
@@ -436,7 +495,7 @@ class _Pending:
 
 
 @dataclass
-class _Neighbours:
+class _Neighbours(_OneServer):
     """A `Neighbourhood` of one server: its own rows, and what its neighbours published."""
 
     algorithm: Algorithm
@@ -451,12 +510,16 @@ class _Neighbours:
     adopting: Floats = field(init=False)
     share: Floats = field(init=False)
     resting: Bools = field(init=False)
+    learning: Floats = field(init=False)
+    halves: Halves | None = None
 
     def __post_init__(self) -> None:
         self._place = {cluster: row for row, cluster in enumerate(self.rows)}
         self.own = self.widened(self.pending.published)
         self._has = self._mask(self.pending.publication.models)
-        self._theirs = [self._table(publication.models) for publication in self.received.values()]
+        self._theirs = [self._table(pub.models, self.dimension) for pub in self.received.values()]
+        length = self.own.shape[1] - self.dimension
+        self._their_memory = [self._table(pub.memory, length) for pub in self.received.values()] if length else []
         self._they_have = [self._mask(publication.models) for publication in self.received.values()]
         having = sum((mask.astype(float) for mask in self._they_have), np.zeros(len(self.rows)))
         contributed = np.array([cluster in self.pending.contributed for cluster in self.rows], dtype=bool)
@@ -470,20 +533,23 @@ class _Neighbours:
         near = [self.pending.publication, *self.received.values()]
         able, spent = ([self._mask(getattr(pub, flag)) for pub in near] for flag in ("able", "exhausted"))
         self.resting = rests(np.logical_or.reduce(able), np.logical_or.reduce(spent))
+        self.learning = (self.known & ~self.resting).astype(float)[:, None]
 
     def widened(self, values: Floats) -> Floats:
         """Rows of this server's own clusters, placed among all clusters of the neighbourhood."""
-        wide = np.zeros((len(self.rows), self.dimension))
+        wide = np.zeros((len(self.rows), values.shape[-1]))
         wide[[self._place[cluster] for cluster in self.pending.rows]] = values
         return wide
 
     def average(self, values: Floats) -> Floats:
+        """Of models or, if the rows have their length, of what is published with them."""
         own_weight, weights = self._weights()
+        received = self._theirs if values.shape[1] == self.dimension else self._their_memory
         total = own_weight * self._has + sum(
             (weight * mask for weight, mask in zip(weights, self._they_have, strict=True)), np.zeros(len(self.rows))
         )
         summed = (own_weight * self._has)[:, None] * values
-        for weight, theirs in zip(weights, self._theirs, strict=True):
+        for weight, theirs in zip(weights, received, strict=True):
             summed = summed + weight[:, None] * theirs
         return np.asarray(summed / np.where(total > 0, total, 1.0)[:, None])
 
@@ -534,8 +600,8 @@ class _Neighbours:
     def _sum_of_theirs(self) -> Floats:
         return np.asarray(sum(self._theirs, np.zeros((len(self.rows), self.dimension))))
 
-    def _table(self, models: Mapping[str, Floats]) -> Floats:
-        table = np.zeros((len(self.rows), self.dimension))
+    def _table(self, models: Mapping[str, Floats], length: int) -> Floats:
+        table = np.zeros((len(self.rows), length))
         for cluster, model in models.items():
             table[self._place[cluster]] = model
         return table

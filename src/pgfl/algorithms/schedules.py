@@ -16,9 +16,22 @@ from pgfl.registry import Registry
 from pgfl.streams import Purpose, stream
 from pgfl.suggestions import shown
 
-Tau = float | Callable[[int], float]
 Participants = Literal["all"] | int
 DRAWN_AHEAD = 64  # rounds of participants drawn with one generator
+
+
+@dataclass(frozen=True)
+class Adaptive:
+    """`tau = "auto"`: weights between clusters are estimated from released models, given the losses' mean curvature.
+
+    `train` finds the curvature (see `simulate.curvature`); until then it is None.
+    """
+
+    curvature: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.curvature is not None and not (np.isfinite(self.curvature) and self.curvature > 0):
+            raise ConfigError(f"The mean curvature must be a number above 0; got {shown(self.curvature)}.")
 
 
 @dataclass(frozen=True)
@@ -42,6 +55,9 @@ class Decaying:
         return self.start * self.decay**round
 
 
+Tau = float | Callable[[int], float] | Adaptive
+
+
 def check_tau(value: float) -> float:
     """τ, if it lies in [0, 1)."""
     if not isinstance(value, Real) or not 0 <= value < 1:
@@ -50,7 +66,9 @@ def check_tau(value: float) -> float:
 
 
 def tau_at(tau: Tau, round: int) -> float:
-    """τ⁽ⁿ⁾ of a fixed value or of any function of the round."""
+    """τ⁽ⁿ⁾ of a fixed value or of any function of the round; 0 where weights are estimated, which take its place."""
+    if isinstance(tau, Adaptive):
+        return 0.0
     return check_tau(tau(round)) if callable(tau) else float(tau)
 
 

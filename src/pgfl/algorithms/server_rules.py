@@ -8,12 +8,26 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import ClassVar, NamedTuple, Protocol
 
 from pgfl import equations as eq
 from pgfl.arrays import Array
+from pgfl.errors import ConfigError
 
 ServerState = dict[str, Array]
+
+
+class Halves(NamedTuple):
+    """The contributions of a pair's participants in two disjoint halves, the same in all rounds.
+
+    Where single contributions are seen, a half is every other client of the pair; where only sums are, a whole server
+    is in one half. `first` and `second` sum to the pair's aggregate: each is its half's mean times its `weights`, the
+    shares of the participants (P, 2), which are 0 where nobody takes part.
+    """
+
+    first: Array
+    second: Array
+    weights: Array
 
 
 class Neighbourhood(Protocol):
@@ -32,6 +46,16 @@ class Neighbourhood(Protocol):
     @property
     def share(self) -> Array:
         """c_s of exact mixing."""
+        ...
+
+    @property
+    def halves(self) -> Halves | None:
+        """What the two halves of each pair's participants contributed, for a rule that `compares_halves`."""
+        ...
+
+    @property
+    def learning(self) -> Array:
+        """1 where s has q and q does not rest; a column."""
         ...
 
     def average(self, values: Array) -> Array:
@@ -54,6 +78,14 @@ class Neighbourhood(Protocol):
         """The mean over r ≠ q and p ∈ 𝒩_s that p has, and 1 where q learns from it: 0 if there is none, or q rests."""
         ...
 
+    def at_servers(self, values: Array) -> Array:
+        """Rows by server and cluster, (S, Q, …), zeros where a server can have no model of a cluster."""
+        ...
+
+    def at_pairs(self, values: Array) -> Array:
+        """The rows of pairs again, from those by server and cluster."""
+        ...
+
 
 class ServerRule(ABC):
     """The server's half of an algorithm.
@@ -62,8 +94,8 @@ class ServerRule(ABC):
     servers have a model before the first round. `publishes_last_round`: neighbours receive the model of the previous
     round instead of this round's estimate. `plain_average`: a round multiplies differences between servers by the
     mixing weights and nothing else. `exact`: it removes the bias of that average, where τ = 0 and all clients take
-    part. `compiled_form` names the kernels that compute the same; `pure` methods are functions of arrays alone, which
-    JAX may trace (a subclass inherits neither).
+    part. `compares_halves`: it looks at two halves of the contributions. `compiled_form` names the kernels that
+    compute the same; `pure` methods are functions of arrays alone, which JAX may trace (a subclass inherits neither).
     """
 
     personalised: bool = True
@@ -71,8 +103,29 @@ class ServerRule(ABC):
     publishes_last_round: ClassVar[bool] = False
     plain_average: ClassVar[bool] = False
     exact: ClassVar[bool] = False
+    compares_halves: ClassVar[bool] = False
     compiled_form: ClassVar[str | None] = None
     pure: ClassVar[bool] = False
+
+    def published_length(self, length: int) -> int:
+        """Return how many numbers a published row has, for models of this length."""
+        return length
+
+    def shares_of_steps(self, neighbourhood: Neighbourhood) -> Array:
+        """Return how much each server's step counts; known before publishing."""
+        return 1.0
+
+    def slowed(self, neighbourhood: Neighbourhood) -> Array:
+        """Return the part of its aggregate's step that a server takes in a round."""
+        return 1.0
+
+    def local_step(self, state: ServerState, aggregate: Array, neighbourhood: Neighbourhood) -> Array:
+        """Return the server's own step, where a correction remembers it; `publish_step` goes on from there."""
+        raise NotImplementedError
+
+    def publish_step(self, state: ServerState, step: Array) -> tuple[ServerState, Array]:
+        """Return what `publish` does, given the server's own step."""
+        raise NotImplementedError
 
     @abstractmethod
     def start(self, zeros: Array) -> ServerState:
@@ -128,13 +181,24 @@ class ExactDiffusion(ServerRule):
     exact: ClassVar[bool] = True
     pure: ClassVar[bool] = True
 
+    def shares_of_steps(self, neighbourhood: Neighbourhood) -> Array:
+        """c_s."""
+        return neighbourhood.share
+
     def start(self, zeros: Array) -> ServerState:
         """A zero model and a zero step."""
         return {"model": zeros, "step": zeros}
 
     def publish(self, state: ServerState, aggregate: Array, neighbourhood: Neighbourhood) -> tuple[ServerState, Array]:
         """The corrected step t + w − t_previous; w − t_previous is 0 before the first round."""
-        step = eq.exact_local_step(state["model"], aggregate, neighbourhood.share)
+        return self.publish_step(state, self.local_step(state, aggregate, neighbourhood))
+
+    def local_step(self, state: ServerState, aggregate: Array, neighbourhood: Neighbourhood) -> Array:
+        """t = w + c_s (aggregate − w)."""
+        return eq.exact_local_step(state["model"], aggregate, neighbourhood.share)
+
+    def publish_step(self, state: ServerState, step: Array) -> tuple[ServerState, Array]:
+        """The corrected step."""
         return {**state, "step": step}, eq.exact_correction(step, state["model"], state["step"])
 
     def combine(self, state: ServerState, published: Array, neighbourhood: Neighbourhood, tau: float) -> ServerState:
@@ -153,6 +217,10 @@ class OneStepUpdate(ServerRule):
 
     publishes_last_round: ClassVar[bool] = True
     pure: ClassVar[bool] = True
+
+    def slowed(self, neighbourhood: Neighbourhood) -> Array:
+        """1/(1 + ρ|𝒩_s⁻|): the update holds on to the models of the round before."""
+        return 1.0 / (1.0 + self.rho * neighbourhood.degree)
 
     def start(self, zeros: Array) -> ServerState:
         """No model, no dual, no aggregate."""
@@ -179,3 +247,135 @@ def _learn_across_clusters(mixed: Array, neighbourhood: Neighbourhood, tau: floa
         return mixed
     others, learning = neighbourhood.other_clusters(mixed)
     return eq.inter_cluster_learning(mixed, others, tau * learning)
+
+
+MEMORY = 4.0  # of the lasting averages, in memories of the models themselves
+LEAST_ROUNDS = 8.0  # that are remembered: with fewer, what far servers know would be forgotten on its way
+COLUMNS = 5  # the masses of the four averages, and that of all rounds
+
+
+@dataclass(frozen=True)
+class LearnedWeights(ServerRule):
+    """Another rule, after which clusters learn from each other with weights that are estimated as rounds go on.
+
+    Whatever is computed from released models costs no privacy. A server remembers where the gradients of two halves of
+    the clients lead, once for as long as models remember a step and once four times as long, and publishes that with
+    its models, so that the averages are those of the whole network. How far clusters are apart and how well they are
+    known follows from the halves: see `equations.cluster_weights`. `curvature` is the mean curvature of the losses.
+    """
+
+    base: ServerRule
+    rho: float
+    curvature: float | None
+
+    compares_halves: ClassVar[bool] = True
+
+    @property
+    def starts_everywhere(self) -> bool:  # type: ignore[override]
+        """As the other rule."""
+        return self.base.starts_everywhere
+
+    @property
+    def publishes_last_round(self) -> bool:  # type: ignore[override]
+        """As the other rule."""
+        return self.base.publishes_last_round
+
+    @property
+    def plain_average(self) -> bool:  # type: ignore[override]
+        """As the other rule."""
+        return self.base.plain_average
+
+    @property
+    def exact(self) -> bool:  # type: ignore[override]
+        """As the other rule."""
+        return self.base.exact
+
+    @property
+    def kept(self) -> tuple[float, float]:
+        """What the recent and the lasting averages keep in a round: models keep ρ/(ρ + h̄) of an error."""
+        if self.curvature is None:
+            raise ConfigError('algorithm.tau = "auto" is replaced when training starts; use train().')
+        rounds = max(self.rho / self.curvature, LEAST_ROUNDS)
+        return rounds / (1.0 + rounds), MEMORY * rounds / (1.0 + MEMORY * rounds)
+
+    def published_length(self, length: int) -> int:
+        """A model, four averages and their masses."""
+        return self.base.published_length(length) + 4 * length + COLUMNS
+
+    def start(self, zeros: Array) -> ServerState:
+        """The other rule's state, and empty averages."""
+        xp = zeros.__array_namespace__()
+        blank = xp.zeros((*zeros.shape[:-1], 4 * zeros.shape[-1] + COLUMNS), dtype=zeros.dtype)
+        return {**self.base.start(zeros), "memory": blank}
+
+    def publish(self, state: ServerState, aggregate: Array, neighbourhood: Neighbourhood) -> tuple[ServerState, Array]:
+        """What the other rule publishes, and the averages with this round's estimates."""
+        xp, halves, (recent, lasting) = aggregate.__array_namespace__(), neighbourhood.halves, self.kept
+        assert halves is not None and self.curvature is not None
+        share = self.base.shares_of_steps(neighbourhood)
+        weights = [share * halves.weights[..., half : half + 1] for half in (0, 1)]
+        given = [
+            eq.half_estimate(state["model"], share * half, weight, self.rho, self.curvature)
+            for half, weight in zip((halves.first, halves.second), weights, strict=True)
+        ]
+        memory, length, ones = state["memory"], aggregate.shape[-1], 0.0 * weights[0] + 1.0
+        parts = [
+            eq.remembered(memory[..., : 2 * length], xp.concat(given, axis=-1), recent),
+            eq.remembered(memory[..., 2 * length : 4 * length], xp.concat(given, axis=-1), lasting),
+            eq.remembered(memory[..., 4 * length : -3], xp.concat(weights, axis=-1), recent),
+            eq.remembered(memory[..., -3:-1], xp.concat(weights, axis=-1), lasting),
+            eq.remembered(memory[..., -1:], ones, recent),
+        ]
+        rest = {name: values for name, values in state.items() if name != "memory"}
+        if self.exact:  # learning is part of the step that the correction remembers: after it, it would add up
+            step = self._learned(self.base.local_step(rest, aggregate, neighbourhood), memory, neighbourhood)
+            rest, published = self.base.publish_step(rest, step)
+        else:
+            rest, published = self.base.publish(rest, aggregate, neighbourhood)
+        return {**rest, "memory": memory}, xp.concat([published, *parts], axis=-1)
+
+    def combine(self, state: ServerState, published: Array, neighbourhood: Neighbourhood, tau: float) -> ServerState:
+        """The other rule's models, mixed with the weights that the averages of the neighbourhood suggest."""
+        length = state["model"].shape[-1]
+        rest = {name: values for name, values in state.items() if name != "memory"}
+        rest = self.base.combine(rest, published[..., :length] + 0.0, neighbourhood, 0.0)
+        memory = neighbourhood.average(published[..., length:] + 0.0)
+        model = rest["model"] if self.exact else self._learned(rest["model"], memory, neighbourhood)
+        return {**rest, "model": model, "memory": memory}
+
+    def _learned(self, models: Array, memory: Array, neighbourhood: Neighbourhood) -> Array:
+        weights = self.weights(memory, neighbourhood)
+        return neighbourhood.at_pairs(eq.learn_by_weights(weights, neighbourhood.at_servers(models)))
+
+    def weights(self, memory: Array, neighbourhood: Neighbourhood) -> Array:
+        """The weights between the clusters of every server, (S, Q, Q)."""
+        assert self.curvature is not None
+        recent, lasting = self.kept
+        length = (memory.shape[-1] - COLUMNS) // 4
+        step = neighbourhood.at_servers(self.base.slowed(neighbourhood) + 0.0 * memory[..., -1:])[..., 0] / self.rho
+        kept, learning = neighbourhood.at_servers(memory), neighbourhood.at_servers(neighbourhood.learning)[..., 0]
+        masses = [kept[..., 4 * length + place] for place in range(COLUMNS)]
+        xp = kept.__array_namespace__()
+        seen = learning > 0
+        for mass in masses[:4]:
+            seen = seen & (mass > LEAST_MASS)
+        active = xp.astype(seen, kept.dtype)
+        masses = [mass * active + (1.0 - active) for mass in masses]
+        estimates = [
+            kept[..., place * length : (place + 1) * length] / mass[..., None] for place, mass in enumerate(masses[:4])
+        ]
+        ratio = (1.0 - lasting) / (1.0 + lasting) * (1.0 + recent) / (1.0 - recent)
+        taken = step * (masses[0] + masses[1]) / masses[4]
+        return eq.cluster_weights(
+            (estimates[0], estimates[1]),
+            (estimates[2], estimates[3]),
+            (masses[0], masses[1]),
+            (masses[2], masses[3]),
+            active,
+            self.curvature,
+            taken,
+            ratio,
+        )
+
+
+LEAST_MASS = 1e-6  # of a half, below which it has contributed next to nothing

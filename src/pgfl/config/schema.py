@@ -170,12 +170,12 @@ class Decay(Section):
     decay: Annotated[float, Field(gt=0, le=1)]
 
 
-def _tau_shape(value: object) -> str:
-    return "<decay>" if isinstance(value, Mapping | Decay) else "<number>"
-
-
 def _number_or_text(value: object) -> str:
     return "<text>" if isinstance(value, str) else "<number>"
+
+
+def _tau_shape(value: object) -> str:
+    return "<decay>" if isinstance(value, Mapping | Decay) else _number_or_text(value)
 
 
 class AlgorithmSettings(Section):
@@ -192,7 +192,9 @@ class AlgorithmSettings(Section):
         Annotated[Positive, Tag("<number>")] | Annotated[Literal["auto"], Tag("<text>")], Discriminator(_number_or_text)
     ] = PGFL.rho
     tau: Annotated[
-        Annotated[float, Field(ge=0, lt=1), Tag("<number>")] | Annotated[Decay, Tag("<decay>")],
+        Annotated[float, Field(ge=0, lt=1), Tag("<number>")]
+        | Annotated[Decay, Tag("<decay>")]
+        | Annotated[Literal["auto"], Tag("<text>")],
         Discriminator(_tau_shape),
     ] = cast("float", PGFL.tau)
     participants: Annotated[

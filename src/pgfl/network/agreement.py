@@ -79,6 +79,8 @@ class Training(Section):
             raise ValueError("`training.clusters` names a cluster twice.")
         if self.algorithm.rho == "auto":
             raise ValueError('`training.algorithm.rho` must be a number on a real network; "auto" is for `pgfl run`.')
+        if self.algorithm.tau == "auto":
+            raise ValueError('`training.algorithm.tau` must be a number on a real network; "auto" is for `pgfl run`.')
         wide = [kind for kind in self.objective.kinds if OBJECTIVES[kind].task == "multiclass"]
         if wide:
             raise ValueError(

@@ -17,6 +17,7 @@ from pgfl import equations as eq
 from pgfl import metrics
 from pgfl.algorithms.algorithms import Algorithm, ServerState
 from pgfl.algorithms.schedules import tau_at
+from pgfl.algorithms.server_rules import Halves
 from pgfl.arrays import AnyFloats, Array, Bools, DTypeLike, Floats, Ints, Linear, Namespace, keep_rows, pick, put
 from pgfl.errors import Diverged, SolverError
 from pgfl.objectives.interface import norm
@@ -215,7 +216,8 @@ class Engine:
         self._everyone: Participation | None = None
         self._last_received: tuple[Array, Part, Array] | None = None
         length = layout.model_length
-        self.communicator, self.halo = communicator, communicator.halo(layout, length, dtype)
+        width = algorithm.server_rule.published_length(length)
+        self.communicator, self.halo = communicator, communicator.halo(layout, width, dtype)
         clients, pairs = (xp.asarray(np.zeros((n, length), dtype)) for n in (layout.clients, layout.pairs))
         released = None if noise is None and pair_noise is None else clients + 0.0
         self.state = State(0, clients, released, clients + 0.0, algorithm.server_rule.start(pairs))
@@ -244,6 +246,8 @@ class Engine:
 
     def server_phase(self, participation: Participation, means: list[Array], tau: float) -> ServerState:
         """Return the servers' state after the round, from the means of what their clients contribute."""
+        if self.algorithm.server_rule.compares_halves:
+            self.network.halves = self._halves(participation, means)
         aggregate = self._aggregate(participation, means)
         servers, published, neighbourhood = self.publish(aggregate, participation.contributing)
         servers = self.combine(servers, published, neighbourhood, tau)
@@ -375,6 +379,33 @@ class Engine:
 
     def restore(self, extra: Mapping[str, Array]) -> None:
         """Go on from `extra_state()`, after the state was restored."""
+
+    def _halves(self, participation: Participation, means: list[Array]) -> Halves:
+        """Return what two halves of the participants contribute; where only sums are seen, whole servers are halves."""
+        layout, xp, length = self.layout, self.xp, self.layout.model_length
+        sums, weights = np.zeros((2, layout.pairs, length), self.dtype), np.zeros((layout.pairs, 2), self.dtype)
+        for part, mean in zip(participation.parts, means, strict=True):
+            if mean is None:
+                continue
+            own = part.block.pairs
+            if self.pair_noise is not None:
+                taken = (layout.pair_half[own, None] == np.arange(2)) & part.contributing[:, None]
+                weights[own] = taken
+                sums[:, own] = taken.T[:, :, None] * np.asarray(mean)
+                continue
+            contributed = np.asarray(self._contributed(part))
+            share, half = part.shares[part.pair - own.start, 0], layout.client_half[part.flat]
+            places, cells = 2 * (part.pair - own.start) + half, 2 * (own.stop - own.start)
+            entries = Linear.from_entries(places, np.arange(len(places)), share, cells, len(places))
+            sums[:, own] = entries(contributed).reshape(-1, 2, length).swapaxes(0, 1)
+            weights[own] = np.bincount(places, weights=share, minlength=cells).reshape(-1, 2)
+        return Halves(xp.asarray(sums[0]), xp.asarray(sums[1]), xp.asarray(weights))
+
+    def _contributed(self, part: Part) -> Array:
+        """Return what each participant of a block contributed in this round, whose duals are not settled yet."""
+        state = self.state
+        released = state.models if state.released_models is None else state.released_models
+        return self.algorithm.client_rule.contribution(pick(released, part.index), pick(state.duals, part.index))
 
     def _aggregate(self, participation: Participation, means: list[Array]) -> Array:
         """Return the participants' mean for every pair, and the current model where there is none."""

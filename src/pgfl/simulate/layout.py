@@ -97,6 +97,17 @@ class Layout:
         return [everyone[start:stop] for start, stop in pairwise(bounds)]
 
     @cached_property
+    def client_half(self) -> Ints:
+        """0 for every other client of a pair, in order, and 1 for the rest."""
+        first = np.searchsorted(self.client_pair, np.arange(self.pairs))
+        return np.asarray((np.arange(self.clients) - first[self.client_pair]) % 2)
+
+    @property
+    def pair_half(self) -> Ints:
+        """0 for the pairs of every other server, and 1 for the rest."""
+        return np.asarray(self.server_number[self.pair_server] % 2)
+
+    @cached_property
     def own_pairs(self) -> Ints | slice:
         """The pairs of own servers, as an index."""
         return slice(None) if self.own_server.all() else np.flatnonzero(self.own_server[self.pair_server])

@@ -12,14 +12,33 @@ import numpy as np
 
 from pgfl.algorithms.algorithms import Algorithm
 from pgfl.algorithms.roles import exhausted, rests
-from pgfl.arrays import AnyArray, AnyFloats, Array, Bools, DTypeLike, Floats, Ints, Linear, Namespace, column
+from pgfl.algorithms.server_rules import Halves
+from pgfl.arrays import AnyArray, AnyFloats, Array, Bools, DTypeLike, Floats, Ints, Linear, Namespace, column, pick
 from pgfl.simulate.layout import Layout
 
 Column = Array  # one number for each pair, or one for all
 
 
+class AtServers:
+    """Rows of pairs by server and cluster, and back."""
+
+    server_rows: Ints  # the pair of every server and cluster, or one past the last
+    place_at_server: Ints  # of every pair, in `server_rows`
+
+    def at_servers(self, values: Array) -> Array:
+        """Return rows by server and cluster, (S, Q, …)."""
+        xp, shape = values.__array_namespace__(), self.server_rows.shape
+        padded = xp.concat([values, 0.0 * values[:1, ...]])
+        return xp.reshape(pick(padded, self.server_rows.reshape(-1)), (*shape, *values.shape[1:]))
+
+    def at_pairs(self, values: Array) -> Array:
+        """Return the rows of pairs again."""
+        xp = values.__array_namespace__()
+        return pick(xp.reshape(values, (-1, *values.shape[2:])), self.place_at_server)
+
+
 @dataclass(frozen=True)
-class NeighbourhoodOfPairs:
+class NeighbourhoodOfPairs(AtServers):
     """A `Neighbourhood` over flat pairs: linear operators, and columns that count."""
 
     mixing: Linear
@@ -35,6 +54,10 @@ class NeighbourhoodOfPairs:
     nearby_own: Linear
     nearby_scale: Column
     learns_nearby: Column
+    learning: Array
+    server_rows: Ints
+    place_at_server: Ints
+    halves: Halves | None = None
 
     def average(self, values: Array) -> Array:
         """Return the mixing average over p ∈ 𝒩_s that have the cluster."""
@@ -58,7 +81,7 @@ class NeighbourhoodOfPairs:
         return self.nearby_scale * summed, self.learns_nearby
 
 
-class Network:
+class Network(AtServers):
     """Knowledge spreading over the server graph."""
 
     def __init__(self, layout: Layout, algorithm: Algorithm, dtype: DTypeLike = np.float64, xp: Namespace = np) -> None:
@@ -72,6 +95,9 @@ class Network:
         self._noted: tuple[Bools | None, Bools] = (None, self.rested)  # what is able and exhausted was made from
         self._resting_of: tuple[Bools, Bools, Bools] | None = None
         self._cached: tuple[bytes, NeighbourhoodOfPairs, Bools] | None = None
+        self.halves: Halves | None = None  # of this round, for a rule that compares them
+        compared = algorithm.server_rule.compares_halves
+        self.server_rows, self.place_at_server = _server_grid(layout) if compared else (layout.pair_server[:0],) * 2
 
     @property
     def known(self) -> Bools:
@@ -81,6 +107,14 @@ class Network:
     @known.setter
     def known(self, known: Bools) -> None:
         self._known, self.complete = known, bool(known.all())
+
+    @property
+    def learning(self) -> Array:
+        """1 where a server has a cluster that does not rest, before a round; a column."""
+        return self._flags(self.known & ~self.rested)
+
+    def _flags(self, flags: Bools) -> Array:
+        return self.xp.asarray(flags.astype(self.dtype)[:, None])
 
     def neighbourhood(self, contributing: Bools) -> NeighbourhoodOfPairs:
         """This round's neighbourhood, given which pairs have a participant; what is known then spreads."""
@@ -167,6 +201,9 @@ class Network:
             nearby_own=self._typed(unit),
             nearby_scale=self._column(np.where(others_nearby > 0, 1.0 / np.maximum(others_nearby, 1.0), 0.0)),
             learns_nearby=self._column((others_nearby > 0) & ~resting),
+            learning=self._flags(known & ~resting),
+            server_rows=self.server_rows,
+            place_at_server=self.place_at_server,
         )
         return neighbourhood, known
 
@@ -175,6 +212,16 @@ class Network:
 
     def _column(self, values: AnyArray) -> Column:
         return column(np.asarray(values, dtype=self.dtype), self.xp)
+
+
+def _server_grid(layout: Layout) -> tuple[Ints, Ints]:
+    """Return the pair of every server and cluster, one past the last where there is none; and every pair's place."""
+    first = np.searchsorted(layout.pair_server, np.arange(layout.servers))
+    rank = np.arange(layout.pairs) - first[layout.pair_server]
+    width = int(rank.max(initial=0)) + 1
+    rows = np.full((layout.servers, width), layout.pairs)
+    rows[layout.pair_server, rank] = np.arange(layout.pairs)
+    return rows, layout.pair_server * width + rank
 
 
 def _kept_if_equal(flags: Bools, new: Bools) -> Bools:

@@ -157,7 +157,7 @@ def _rounds(options: TrainingOptions) -> int:
 
 
 def _of_data(objectives: Objectives, federation: Federation, communicator: Communicator) -> list[Landscape]:
-    sampled, facts = _sample(federation, communicator), _Facts.of(federation, communicator)
+    sampled, facts = sampled_clients(federation, communicator), Facts.of(federation, communicator)
     return [
         _of_cluster(objective_of(objectives, federation.cluster_ids[q]), federation, sampled[own], facts, communicator)
         for q in facts.clusters
@@ -166,13 +166,13 @@ def _of_data(objectives: Objectives, federation: Federation, communicator: Commu
 
 
 def _of_cluster(
-    objective: Objective, federation: Federation, clients: Ints, facts: _Facts, communicator: Communicator
+    objective: Objective, federation: Federation, clients: Ints, facts: Facts, communicator: Communicator
 ) -> Landscape:
     """Return the curvatures of one cluster, from those of its clients that are in the sample."""
-    bend, ridge = _bend(objective), facts.ridge(objective)
+    bend, ridge = largest_bend(objective), facts.ridge(objective)
     total = max(int(communicator.sum([len(clients)])[0]), 1)
     rows = [federation.rows(int(k))[0].astype(float) for k in clients]
-    steepest = bend * _exact_mean(np.array([_largest(x) for x in rows]), total, communicator) + ridge
+    steepest = bend * exact_mean(np.array([_largest(x) for x in rows]), total, communicator) + ridge
     features = federation.dimension
     if features > MOST_FEATURES:
         least = max(ridge, steepest / LARGEST_RATIO)
@@ -187,7 +187,7 @@ def _of_cluster(
     return Landscape((bend * seen if len(seen) else np.ones(1)) + ridge, steepest or 1.0)
 
 
-def _sample(federation: Federation, communicator: Communicator) -> Ints:
+def sampled_clients(federation: Federation, communicator: Communicator) -> Ints:
     """Clients of this process that are in the sample: every so-many-th of the whole federation, server by server."""
     sizes = communicator.sum(federation.server_sizes)
     first = np.cumsum(sizes) - sizes
@@ -213,7 +213,7 @@ def _largest(rows: Floats) -> float:
     return size
 
 
-def _exact_mean(values: Floats, total: int, communicator: Communicator) -> float:
+def exact_mean(values: Floats, total: int, communicator: Communicator) -> float:
     """Return the mean over all processes, to the same bit in any order."""
     largest = float(communicator.maximum([values.max(initial=0.0)])[0])
     if largest == 0.0:
@@ -237,14 +237,14 @@ def _public(
         raise ConfigError(
             'algorithm.rho = "auto" follows from privacy.x_norm under privacy; state it, or give rho a number.'
         )
-    facts, rounds = _Facts.of(federation, communicator), _rounds(options)
+    facts, rounds = Facts.of(federation, communicator), _rounds(options)
     length, features = model_length(objectives, federation), federation.dimension
     spent = privacy.budget(options.rounds).phi(np.arange(1, rounds + 1))
     variance = privacy.x_norm**2 / (features + 2)
     found = []
     for q in facts.clusters:
         objective = privacy.constrained(objective_of(objectives, federation.cluster_ids[q]))
-        bend, ridge = _bend(objective), facts.ridge(objective)
+        bend, ridge = largest_bend(objective), facts.ridge(objective)
         members, records = int(facts.members[q]), max(1, int(facts.rows[q]) // int(facts.members[q]))
         taking_part = members if options.participants == "all" else min(members, options.participants * facts.servers)
 
@@ -263,7 +263,7 @@ def _public(
 
 
 @dataclass(frozen=True)
-class _Facts:
+class Facts:
     """Public facts about a federation, of all processes together; whole numbers, so that their sums are exact."""
 
     members: Ints  # clients of every cluster
@@ -271,7 +271,8 @@ class _Facts:
     servers: int  # that have clients
 
     @classmethod
-    def of(cls, federation: Federation, communicator: Communicator) -> _Facts:
+    def of(cls, federation: Federation, communicator: Communicator) -> Facts:
+        """Count clients and records."""
         clusters, cluster = len(federation.cluster_ids), federation.client_cluster
         rows = np.zeros(clusters, dtype=np.int64)
         np.add.at(rows, cluster, federation.counts)
@@ -295,13 +296,13 @@ class _Facts:
         return float(eq.ridge_penalty(objective.lam, self.server_clients))
 
 
-def _bend(objective: Objective) -> float:
-    """Return the largest curvature of the loss per squared length of a row."""
+def largest_bend(objective: Objective, key: str = "rho") -> float:
+    """Return the largest curvature of the loss per squared length of a row; `key` asks for it."""
     found = objective.smoothness(Bounds(x_norm=1.0))
     if found is None or not (np.isfinite(found) and found > 0):
         raise ConfigError(
-            f'algorithm.rho = "auto" needs the smoothness of the {objective.kind} objective; define `smoothness`, or '
-            "give rho a number."
+            f'algorithm.{key} = "auto" needs the smoothness of the {objective.kind} objective; define `smoothness`, or '
+            f"give {key} a number."
         )
     return found
 

@@ -36,6 +36,7 @@ from pgfl.simulate import memory
 from pgfl.simulate.checkpoint import Checkpoints
 from pgfl.simulate.communicator import SINGLE_PROCESS, Communicator, Gathering
 from pgfl.simulate.continuing import Continuation, state_of
+from pgfl.simulate.curvature import with_curvature
 from pgfl.simulate.engines import check_engine, choose_engine, engine_kind
 from pgfl.simulate.notices import warnings
 from pgfl.simulate.observers import Observer
@@ -295,6 +296,7 @@ def train_runs(
     objectives = communicator.collective(lambda: with_classes(objectives, first, options.privacy, communicator))
     known = None if earlier is None else earlier.rho
     algorithm = communicator.collective(lambda: with_rho(algorithm, objectives, first, options, communicator, known))
+    algorithm = communicator.collective(lambda: with_curvature(algorithm, objectives, first, options, communicator))
     notices: list[str] = []
     options = choose_engine(options, algorithm, objectives, first, communicator, notices)
     batches = _batches(first, objectives, options, communicator)

@@ -56,7 +56,9 @@ class Slider:
 
 def _tau(config: Config) -> tuple[float, float]:
     tau = config.algorithm.tau
-    return (tau.start, tau.decay) if isinstance(tau, Decay) else (float(tau), 1.0)
+    if isinstance(tau, Decay):
+        return tau.start, tau.decay
+    return (float(tau), 1.0) if not isinstance(tau, str) else (0.0, 1.0)
 
 
 def _with_tau(state: PlayState, start: float, decay: float) -> PlayState:
@@ -67,6 +69,10 @@ def _with_tau(state: PlayState, start: float, decay: float) -> PlayState:
 
 def _learns_from_clusters(config: Config) -> bool:
     return config.algorithm.kind != TRAINED_BY_GRADIENT
+
+
+def _learns_by_number(config: Config) -> bool:
+    return _learns_from_clusters(config) and not isinstance(config.algorithm.tau, str)
 
 
 def _clients(config: Config) -> int:
@@ -116,11 +122,11 @@ SLIDERS = (
     Slider(
         "tau", "τ", "how much a cluster learns from the others", ("algorithm.tau", "algorithm.tau.start"),
         0.0, 0.95, 0.01,
-        lambda c: _tau(c)[0] if _learns_from_clusters(c) else None, lambda s, c, v: _with_tau(s, v, _tau(c)[1]),
+        lambda c: _tau(c)[0] if _learns_by_number(c) else None, lambda s, c, v: _with_tau(s, v, _tau(c)[1]),
     ),
     Slider(
         "decay", "decay of τ", "τ is multiplied by this in every round", ("algorithm.tau.decay",), 0.9, 1.0, 0.001,
-        lambda c: _tau(c)[1] if _learns_from_clusters(c) else None, lambda s, c, v: _with_tau(s, _tau(c)[0], v),
+        lambda c: _tau(c)[1] if _learns_by_number(c) else None, lambda s, c, v: _with_tau(s, _tau(c)[0], v),
     ),
     Slider(
         "rho", "ρ", "penalty on leaving the server's model", ("algorithm.rho",), -1.0, 2.0, 0.02, _rho,

@@ -221,7 +221,7 @@ class CompiledEngine(Engine):
         Whether rows are orthogonalised depends on their run alone, so no bit depends on its batch or its processes.
         """
         rule, blocks = self.algorithm.client_rule, [block for block in self.blocks if isinstance(block, CompiledBlock)]
-        if not (
+        if self.algorithm.server_rule.compares_halves or not (
             rule.solves
             and self.algorithm.client_rule.has_dual
             and self._everyone_cleanly
