@@ -147,7 +147,7 @@ def test_a_written_budget_is_kept_and_its_noise_is_float_safe_on_a_table(tmp_pat
     terminal, summary, page = shown(tmp_path / "out", private_table(tmp_path))
     assert (summary["private"], summary["noise"]) == (True, "secure")
     assert "Noise: cryptographically secure, floating-point safe" in terminal
-    assert "Noise: cryptographically secure, floating-point safe" in page
+    assert "<dt>Noise</dt><dd>cryptographically secure, floating-point safe</dd>" in page
     assert "Privacy is off" not in terminal
     assert not (tmp_path / "out" / SIMULATION_ONLY).exists()
 
