@@ -285,10 +285,16 @@ class World:
             counts[client] = counts.get(client, 0) + 1
         self.saved[site] = (done.round, done.snapshot, counts)
         self.completed[site].append(done)
-        kept = json.loads(str(done.snapshot["about"]))["kept"]
+        about = json.loads(str(done.snapshot["about"]))
         for client in done.accepted:
-            model = done.snapshot["kept"][kept.index([done.round, self.cluster_of[client]])]
-            self.accepted[client].append((done.round, model, self.answers[site, client, done.round]))
+            round = about["accepted"][client]
+            late, kept = about["closings"], about["kept"]
+            model = (
+                done.snapshot["closings"][late.index(client)]
+                if client in late
+                else done.snapshot["kept"][kept.index([round, self.cluster_of[client]])]
+            )
+            self.accepted[client].append((round, model, self.answers[site, client, round]))
 
     def tick(self, site, rounds):
         if self.sites.get(site) is rounds and rounds.deadline is not None and self.now >= rounds.deadline:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 import pytest
 
 from pgfl.algorithms.accuracy import Refusal
+from pgfl.algorithms.algorithms import PGFL
+from pgfl.algorithms.roles import Answer, Server
 from pgfl.network.agreement import Training
 from pgfl.network.site.effects import (
     Ask,
@@ -23,6 +26,7 @@ from pgfl.network.site.effects import (
     Rollback,
     Timing,
 )
+from pgfl.network.site.role import SiteRole
 from pgfl.network.site.rounds import SiteRounds
 from pgfl.simulate.simulator import Simulator
 from tests.network.schedules import (
@@ -138,6 +142,11 @@ def test_a_client_whose_budget_is_spent_is_not_asked_again():
 # single decisions ----------------------------------------------------------------------------------------------------
 
 
+class Question(NamedTuple):
+    client: str
+    round: int
+
+
 class Recorder:
     """A role that only remembers its calls."""
 
@@ -145,11 +154,12 @@ class Recorder:
         self.aggregated, self.combined, self.used, self.outliers = [], [], [], {}
 
     def request(self, client, round):
-        return (client, round)
+        return Question(client, round)
 
-    def aggregate(self, round, answers, retired):
-        self.aggregated.append((round, dict(answers)))
-        self.used = list(answers)
+    def aggregate(self, round, answers, retired, late=None):
+        taken = dict(answers) | {client: answer for client, (answer, _) in (late or {}).items()}
+        self.aggregated.append((round, taken))
+        self.used = list(taken)
         return f"publication {round}"
 
     def combine(self, round, publications):
@@ -161,7 +171,7 @@ class Recorder:
     def roll_back(self, rollback):
         self.rolled_back = rollback
 
-    def judge(self, client, answer):
+    def judge(self, client, answer, late=None):
         return "it is a lie" if answer == "lie" else None
 
     def snapshot(self):
@@ -209,7 +219,11 @@ def test_the_round_closes_at_its_deadline_without_the_late():
     (done,) = [e for e in effects if isinstance(e, Completed)]
     assert (done.accepted, done.late) == (("ann",), ("bob",))
     assert rounds.role.aggregated == [(1, {"ann": "a"})]
-    assert rounds.on_answer("bob", 1, "b", 11.0) == [Note("client bob answered round 1, now is 2: not counted")]
+    assert rounds.on_answer("bob", 2, "b", 11.0) == [Note("client bob answered round 2 without being asked")]
+    assert rounds.on_answer("bob", 1, "b", 11.0) == []
+    rounds.on_answer("ann", 2, "a", 12.0)
+    assert rounds.role.aggregated[-1] == (2, {"ann": "a", "bob": "b"}), "it was paid for, so it counts"
+    assert rounds.on_answer("bob", 1, "b", 13.0) == [Note("client bob answered round 1, now is 3: not counted")]
     assert rounds.refused["late"] == 1
 
 
@@ -653,33 +667,78 @@ def test_a_cut_network_waits_and_goes_on_together():
     assert sum(bool(done.absent) for rounds in world.completed.values() for done in rounds) <= 3
 
 
-def test_a_silent_client_sits_out_ever_more_rounds_until_it_answers():
-    """It costs the rounds in which it is asked their full deadline, so it is asked less and less often."""
-    rounds, _ = site(rounds=200)
-    now, silent_in = 0.0, []
+def test_a_silent_client_is_asked_once_and_holds_only_the_first_round_up():
+    """Its request is repeated more and more seldom, for the same price, and nobody waits for it."""
+    rounds, _ = site(rounds=200, patience=3.0)
+    now, repeated = 0.0, {}
+    rounds.on_answer("ann", 1, "a", 0.1)
+    assert rounds.phase is Phase.COLLECTING
+    effects = rounds.tick(10.0)
+    now = 10.0
     while rounds.round < 40:
-        now += 1.0
+        if "bob" in asked(effects):
+            repeated[rounds.current] = asked(effects)["bob"].round
+        now += 0.1
         effects = rounds.on_answer("ann", rounds.current, "a", now)
-        if rounds.phase is Phase.COLLECTING and "bob" in rounds.pending and not effects:
-            silent_in.append(rounds.current)
-            now += 10.0
-            rounds.tick(now)
-    assert silent_in == [1, 3, 6, 11, 20, 37]
-    while "bob" not in rounds.pending:
-        rounds.on_answer("ann", rounds.current, "a", now)
-    rounds.on_answer("bob", rounds.current, "b", now)
-    rounds.on_answer("ann", rounds.current, "a", now)
-    assert "bob" in rounds.pending, "it answered, so it is asked in every round again"
+    assert now < 15.0
+    assert repeated == dict.fromkeys([3, 6, 11, 20, 37], 1), "always the first question"
+    rounds.on_answer("bob", 1, "b", now)
+    assert asked(rounds.on_answer("ann", rounds.current, "a", now)).keys() == {"ann", "bob"}
 
 
-def test_a_client_that_was_silent_is_forgiven_when_it_connects_anew_and_a_lone_one_is_always_asked():
+def test_a_round_closes_once_a_quorum_has_answered_and_the_usual_time_is_over():
+    rounds, _ = site(clients=("ann", "bob", "eve", "joe"), rounds=99, quorum=Quorum(), patience=3.0, pace=0.5)
+    now = 0.0
+    for _ in range(3):
+        for client in ("ann", "bob", "eve", "joe"):
+            rounds.on_answer(client, rounds.current, "x", now + 0.4)
+        now = rounds.deadline
+        rounds.tick(now)
+    rounds.on_answer("ann", 4, "a", now + 0.1)
+    assert rounds.deadline == now + 10.0, "one of four is no quorum"
+    rounds.on_answer("bob", 4, "b", now + 0.2)
+    assert rounds.deadline == pytest.approx(now + 3 * 0.4)
+    effects = rounds.tick(rounds.deadline)
+    assert any("closes without eve" in e.text for e in effects if isinstance(e, Note)), "it is named"
+    assert set(asked(effects)) == {"ann", "bob"}, "who is still computing is not asked, nor charged"
+
+
+def test_an_answer_between_rounds_counts_in_the_next_and_one_that_comes_back_is_asked_what_it_owes():
+    rounds, _ = site(neighbours=("south",), rounds=99)
+    rounds.on_peer_up("south", 0.0)
+    rounds.on_answer("ann", 1, "a", 1.0)
+    rounds.tick(10.0)
+    assert rounds.phase is Phase.EXCHANGING
+    rounds.on_client_disconnected("bob", 10.5)
+    (again,) = rounds.on_client_connected("bob", 11.0)
+    assert again.request == ("bob", 1)
+    rounds.on_answer("bob", 1, "b", 11.0)
+    assert set(asked(rounds.on_publication("south", 1, "s", 12.0))) == {"ann"}
+    rounds.on_answer("ann", 2, "a", 13.0)
+    assert rounds.role.aggregated[-1] == (2, {"ann": "a", "bob": "b"})
+
+
+def test_a_late_update_counts_at_todays_model_the_less_the_older_it_is():
+    """With the real role: what a client sent for round 1 moves the model of round 4 by a quarter of its update."""
+    role = SiteRole(Server(PGFL(rho=2.0, tau=0.0), 2), dict.fromkeys(("ann", "bob"), "a"))
+    owed = role.request("bob", 1)
+    for round in (1, 2, 3):
+        role.aggregate(round, {"ann": Answer(round, np.array([float(round), 0.0]), np.zeros(2))})
+        role.combine(round, {})
+    today, update = role.server.model("a").copy(), np.array([0.4, 0.8])
+    role.aggregate(4, {}, late={"bob": (Answer(1, update, np.zeros(2)), owed)})
+    role.combine(4, {})
+    np.testing.assert_allclose(role.server.model("a"), today + update / 4.0)
+    asked = role.request("bob", 5)
+    assert asked.accepted.round == 1, "the client settles the dual of the answer that it sent"
+    np.testing.assert_array_equal(asked.accepted.model, role.server.model("a"))
+
+
+def test_a_client_that_connects_anew_is_asked_again():
     rounds, _ = site()
     rounds.on_answer("ann", 1, "a", 1.0)
     assert set(asked(rounds.tick(10.0))) == {"ann"}
-    rounds.on_client_connected("bob", 11.0)
-    assert set(asked(rounds.on_answer("ann", 2, "a", 12.0))) == {"ann", "bob"}
-    alone, _ = site(clients=("ann",))
-    assert asked(alone.tick(10.0)) == {"ann": ("ann", 2)}, "else rounds would race by with nobody in them"
+    assert asked(rounds.on_client_connected("bob", 11.0)) == {"bob": ("bob", 1)}
 
 
 def test_refusals_that_others_can_cause_at_will_name_a_subject_so_that_they_are_logged_sparingly():

@@ -29,6 +29,8 @@ from pgfl.network.site.store import STORE, SiteStore
 LEDGER, NOISE = "ledger.db", "noise"  # in the folder of a client; noise also in a site's
 Found = TypeVar("Found")
 _COMMAND = "from pgfl.cli import main; main()"
+_SYNCHRONOUS = 1e9  # rounds wait for everyone until their deadline, as the simulator does
+_UNBOUNDED = 1e9  # plain averaging, as in the simulator, with which such a network is compared
 
 
 @dataclass
@@ -184,9 +186,9 @@ class LocalNetwork:
         settings = {
             "name": site,
             "listen": {"host": "127.0.0.1", "port": self.ports[site]},
-            "timing": {"pace": 0.0, **self.timing},
+            "timing": {"pace": 0.0, "patience": _SYNCHRONOUS, **self.timing},
             "quorum": self.quorum,
-            "bounds": self.bounds,
+            "bounds": {"spread": _UNBOUNDED, **self.bounds},
             "training": self.training.model_dump(exclude_none=True),
             "record_noise": NOISE if self.record_noise else None,
         }

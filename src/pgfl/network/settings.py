@@ -62,6 +62,7 @@ port = 9094               # for clients and neighbouring sites
 
 [timing]
 answers = 30.0            # seconds until a round closes without those who are late
+patience = 3.0            # or so many times as long as answers usually take, once a quorum has answered
 exchange = 15.0           # seconds that neighbours are waited for
 start = 60.0              # seconds that the first round waits for everyone
 staleness = 1             # rounds that a neighbour's models may be old

@@ -42,6 +42,7 @@ class Timing:
     staleness: int = 1
     linger: float = 3600.0  # after the last round, for those who were away
     pace: float = 1.0  # the least time from the opening of one round to the next
+    patience: float = 3.0  # times the usual time of an answer after which a round closes without the others
 
 
 @dataclass(frozen=True)

@@ -141,6 +141,8 @@ class SiteRole:
     used: list[str] = field(default_factory=list)  # the clients whose contributions are in the last aggregates
     movement: Movement = field(default_factory=Movement)
     _kept: dict[tuple[int, str], Floats] = field(default_factory=dict)
+    _closings: dict[str, Floats] = field(default_factory=dict)  # of clients that were accepted late: the model then
+    _asked_late: dict[str, RoundRequest] = field(default_factory=dict)  # of the answers in this round that were late
     _duals: dict[str, Floats] = field(default_factory=dict)
     _corrections: dict[str, Floats] = field(default_factory=dict)  # how far the last accepted answers were clipped
     _restarted: dict[str, int] = field(default_factory=dict)
@@ -176,16 +178,16 @@ class SiteRole:
     def _closing(self, client: str, cluster: str) -> Accepted | None:
         """The model with which the client settles its dual; it makes up for what was clipped of its answer."""
         last = self.accepted.get(client)
-        model = self._kept.get((last, cluster)) if last is not None else None
+        model = self._closings.get(client, self._kept.get((last, cluster))) if last is not None else None
         if last is None or model is None:
             return None
         return Accepted(last, model + self._corrections[client] if client in self._corrections else model)
 
-    def judge(self, client: str, answer: Answer) -> str | None:
-        """Why an answer is refused, in words; None if it can be used, perhaps clipped."""
+    def judge(self, client: str, answer: Answer, late: RoundRequest | None = None) -> str | None:
+        """Why an answer is refused, in words; None if it can be used, perhaps clipped. A `late` one was asked so."""
         if answer.clean:
-            return self._judge_clean(client, answer)
-        ball = self._ball(client)
+            return self._judge_clean(client, answer) if late is None else "the sum that it belongs to is made"
+        ball = self._ball(client, late)
         if self.bound is None or ball is None:
             return None
         if not np.allclose(answer.dual, self._dual(client), rtol=1e-9, atol=1e-9):
@@ -210,23 +212,36 @@ class SiteRole:
         cluster = self.clients[client]
         return self.trustee.ball(client, cluster, self.server.model(cluster), len(self.clients))
 
-    def _ball(self, client: str) -> Ball | None:
+    def _ball(self, client: str, late: RoundRequest | None = None) -> Ball | None:
         if self.bound is None:
             return None
         cluster = self.clients[client]
-        return self.bound.ball(cluster, self.server.model(cluster), self._dual(client), len(self.clients))
+        model = self.server.model(cluster) if late is None else late.model
+        clients = len(self.clients) if late is None else late.server_clients
+        return self.bound.ball(cluster, model, self._dual(client), clients)
 
     def _dual(self, client: str) -> Floats:
         return self._duals.get(client, np.zeros(self.server.dimension))
 
     def _restart_dual(self, client: str) -> None:
         self._restarted[client] = self.server.round + 1
-        for known in (self.accepted, self._duals, self._corrections):
+        for known in (self.accepted, self._duals, self._corrections, self._closings):
             known.pop(client, None)
 
-    def aggregate(self, round: int, answers: Mapping[str, Answer], retired: Collection[str] = ()) -> Publication:
-        """The server's aggregation, with clients in the order of their names; the `retired` never answer again."""
-        self.outliers = self._too_far(answers) if self.bound is None else {}
+    def aggregate(
+        self,
+        round: int,
+        answers: Mapping[str, Answer],
+        retired: Collection[str] = (),
+        late: Mapping[str, tuple[Answer, RoundRequest]] | None = None,
+    ) -> Publication:
+        """The server's aggregation, with clients in the order of their names; the `retired` never answer again.
+
+        Answers to earlier requests are `late`: their updates count at the present model, the less the older they are.
+        """
+        self._asked_late = {name: request for name, (_, request) in (late or {}).items()}
+        answers = {**answers, **{name: answer for name, (answer, _) in (late or {}).items()}}
+        self.outliers = self._too_far(answers, round) if self.bound is None else {}
         names = sorted(client for client in answers if client in self.clients and client not in self.outliers)
         contributions = {name: (answers[name], self._bounded(name, answers[name])) for name in names}
         self.clipped = {name for name, (sent, used) in contributions.items() if sent.model is not used.model}
@@ -235,7 +250,10 @@ class SiteRole:
         aggregates, used = self._noised_aggregates(round, clean) if self.masked is None else self._unmasked(self.masked)
         self.used = sorted([*self._contributions, *used])
         contributors = [(cluster, client not in retired) for client, cluster in self.clients.items()]
-        answered = [(self.clients[name], used) for name, (_, used) in self._contributions.items()]
+        answered = [
+            (self.clients[name], self._brought_forward(name, used, round))
+            for name, (_, used) in self._contributions.items()
+        ]
         self._sent = self.server.aggregate(round, answered, contributors, aggregates)
         return self._sent
 
@@ -295,19 +313,31 @@ class SiteRole:
             for ball in (self._clean_ball(client), self._ball(client)):
                 answer = answer if ball is None else replace(answer, model=ball.clipped(answer.model))
             return answer
-        ball = self._ball(client)
+        ball = self._ball(client, self._asked_late.get(client))
         if ball is None:
             return answer
         return replace(answer, model=ball.clipped(answer.model), dual=self._dual(client))
 
-    def _too_far(self, answers: Mapping[str, Answer]) -> dict[str, float]:
+    def _brought_forward(self, client: str, answer: Answer, round: int) -> Answer:
+        """The answer as it enters the aggregate: a late one's update, over 1 + its age in rounds, at today's model."""
+        asked = self._asked_late.get(client)
+        if asked is None:
+            return answer
+        blank, now = np.zeros(self.server.dimension), self.server.model(self.clients[client])
+        then = blank if asked.model is None else asked.model
+        update = np.asarray(self.server.algorithm.client_rule.contribution(answer.model, answer.dual)) - then
+        age = self.position(round) - self.position(asked.round)
+        return Answer(round, (blank if now is None else now) + update / (1.0 + age), blank)
+
+    def _too_far(self, answers: Mapping[str, Answer], round: int) -> dict[str, float]:
         """Who contributes what is far from the others of its cluster; clean contributions have their own bound."""
         rule, found = self.server.algorithm.client_rule, dict[str, float]()
         for pair in sorted({self.pair(client) for client in answers if client in self.clients}):
             contributed = {
-                client: np.asarray(rule.contribution(answer.model, answer.dual))
+                client: np.asarray(rule.contribution(forward.model, forward.dual))
                 for client, answer in sorted(answers.items())
                 if client in self.clients and self.pair(client) == pair and not answer.clean
+                for forward in [self._brought_forward(client, answer, round)]
             }
             near = [models[pair] for models in self._neighbour_models.values() if pair in models]
             found |= self.usual.too_far(contributed, near)
@@ -331,8 +361,13 @@ class SiteRole:
         for client in self.used:
             model = self.server.model(self.clients[client])
             assert model is not None  # the client's own answer is in it
-            self.accepted[client] = round
-            self._kept[round, self.clients[client]] = model
+            asked = self._asked_late.get(client)
+            self.accepted[client] = round if asked is None else asked.round
+            self._closings.pop(client, None)
+            if asked is None:
+                self._kept[round, self.clients[client]] = model
+            else:
+                self._closings[client] = model
             self._settle(client)
         needed = {(last, self.clients[client]) for client, last in self.accepted.items() if client in self.clients}
         self._kept = {key: model for key, model in self._kept.items() if key in needed}
@@ -376,7 +411,7 @@ class SiteRole:
             states = {q: self.server.algorithm.server_rule.start(blank) for q in self.most_clients}
         self.server.restore({"round": round, "clusters": states})
         self.rollbacks, self._all_restarted = rollback.rollbacks, round + 1
-        self.accepted, self._kept, self._duals, self._corrections = {}, {}, {}, {}
+        self.accepted, self._kept, self._duals, self._corrections, self._closings = {}, {}, {}, {}, {}
         self.movement.begin_anew()
 
     def snapshot(self) -> Arrays:
@@ -389,6 +424,7 @@ class SiteRole:
             f"{_MODELS}{name}": np.array([held[cluster][name] for cluster in sorted(held)]) for name in names
         }
         arrays["kept"] = np.array([self._kept[key] for key in kept])
+        arrays["closings"] = np.array([self._closings[client] for client in sorted(self._closings)])
         arrays["disagreement"] = np.array(self.disagreement)
         if self.bound is not None:
             arrays["duals"] = np.array([self._duals[client] for client in duals])
@@ -399,6 +435,7 @@ class SiteRole:
             "rested": sorted(state["rested"]),
             "kept": kept,
             "accepted": self.accepted,
+            "closings": sorted(self._closings),
             "duals": duals,
             "corrected": corrected,
             "restarted": self._restarted,
@@ -419,6 +456,7 @@ class SiteRole:
         self.movement = Movement.restored(arrays)
         self.accepted = {client: int(round) for client, round in about["accepted"].items()}
         self._kept = {(key[0], key[1]): arrays["kept"][row] for row, key in enumerate(about["kept"])}
+        self._closings = {name: arrays["closings"][row] for row, name in enumerate(about.get("closings", ()))}
         self._restarted, self._all_restarted = about.get("restarted", {}), about.get("all_restarted", 0)
         self.rollbacks = tuple(about.get("rollbacks", ()))
         self.usual.medians = about.get("usual_distances", [])

@@ -10,9 +10,10 @@ when a round closes, whose answer counts, which neighbours are waited for, and w
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
+from statistics import median_low
 
 from pgfl.algorithms.accuracy import Refusal
 from pgfl.algorithms.roles import Answer, Publication, RoundRequest
@@ -37,6 +38,8 @@ from pgfl.network.site.role import SiteRole
 
 _KEPT_AHEAD = 3
 _LONGEST_BACK_OFF = 64  # rounds that a silent client sits out
+_REMEMBERED_ANSWERS = 64  # that say how long one usually takes
+_LEAST_ANSWERS = 4  # before which nothing is usual
 _REASONS = frozenset(map(str, (*Refusal, *Reason)))  # whatever else a client says is not repeated
 Choose = Callable[[int, list[str]], list[str]]
 
@@ -69,6 +72,10 @@ class SiteRounds:
     _received: dict[str, dict[int, Publication]] = field(default_factory=dict)
     _asked: dict[str, RoundRequest] = field(default_factory=dict)
     _answers: dict[str, Answer] = field(default_factory=dict)
+    _outstanding: dict[str, RoundRequest] = field(default_factory=dict)  # of earlier rounds, still unanswered
+    _late: dict[str, tuple[Answer, RoundRequest]] = field(default_factory=dict)  # for the next aggregate
+    _durations: deque[float] = field(default_factory=lambda: deque(maxlen=_REMEMBERED_ANSWERS))  # of answers, seconds
+    _close_by: float = math.inf
     _frames: dict[str, bytes] = field(default_factory=dict)  # requests for masked answers
     _contributed: set[str] = field(default_factory=set)  # clients whose masked answers are here
     _declined: set[str] = field(default_factory=set)
@@ -195,12 +202,16 @@ class SiteRounds:
             self.role.roll_back(self._rollback)
             self.round, self.rounds = self._rollback.round, self._rollback.last
             self._rollback = None
-            self._misses.clear()
+            for known in (self._misses, self._outstanding, self._late):
+                known.clear()
             self._received.clear()  # what neighbours published before belongs to what was taken back
         for left in changed.unlinked:
             self._received.pop(left, None)
         self.admitted, self.neighbours = admitted, neighbours
         self.connected &= admitted
+        for gone in (self._outstanding.keys() | self._late.keys()) - admitted:
+            self._outstanding.pop(gone, None)
+            self._late.pop(gone, None)
         self.up &= neighbours
         self._suspects &= neighbours
         self._ready_peers &= neighbours
@@ -216,6 +227,8 @@ class SiteRounds:
         again: list[Effect] = []
         if self.phase is Phase.COLLECTING and client in self.pending:
             again.append(self._question(client))
+        elif client in self._outstanding:
+            again.append(Ask(client, self._outstanding[client]))
         return again + self._advance(now)
 
     def on_client_disconnected(self, client: str, now: float) -> list[Effect]:
@@ -226,6 +239,8 @@ class SiteRounds:
     def on_answer(self, client: str, round: int, answer: Answer, now: float) -> list[Effect]:
         """Handle an answer; only the first to the open request of the current round counts."""
         who = f"client {client}"
+        if client in self._outstanding and self._outstanding[client].round == round:
+            return self._on_late_answer(client, answer, now)
         if self.phase is not Phase.COLLECTING or round != self.current:
             return self._refuse("late", who, f"answered round {round}, now is {self.current}: not counted")
         if client not in self._asked:
@@ -237,7 +252,19 @@ class SiteRounds:
             self.count(client, "refused: beyond its bound")
             return self._refuse("bound", who, f"is refused in round {round}: {refusal}") + self._advance(now)
         self._answers[client] = answer
+        self._durations.append(now - self._opened_at)
         self._misses.pop(client, None)
+        return self._advance(now)
+
+    def _on_late_answer(self, client: str, answer: Answer, now: float) -> list[Effect]:
+        """Handle the answer to an earlier round: it was paid for, so it counts in the next aggregate."""
+        request = self._outstanding.pop(client)
+        self._misses.pop(client, None)
+        self._durations.append(now - self._opened_at + self.timing.pace)  # at least: it was asked before this round
+        if refusal := self.role.judge(client, answer, request):
+            self.count(client, "refused: beyond its bound")
+            return self._refuse("bound", f"client {client}", f"is refused: {refusal}") + self._advance(now)
+        self._late[client] = answer, request
         return self._advance(now)
 
     def on_malformed_answer(self, client: str, now: float) -> list[Effect]:
@@ -255,6 +282,8 @@ class SiteRounds:
         if self.phase is Phase.COLLECTING and round == self.current and client in self.pending:
             self._declined.add(client)
             self._misses.pop(client, None)
+        if client in self._outstanding and self._outstanding[client].round == round:
+            del self._outstanding[client]
         if self.masked is not None and round == self.current:
             self.masked.drop(client, unprepared=reason == Reason.UNPREPARED)
         declines = Note(f"client {client} declines round {round}: {reason}", about=f"declined {client} {reason}")
@@ -355,6 +384,8 @@ class SiteRounds:
         if not self._opened:
             everyone = self.admitted - self.retired <= self.connected and self.neighbours <= self.up & self._ready_peers
             until = now if everyone else self._start_by
+        elif able and able <= self._outstanding.keys() and not self._late:
+            until = self._opened_at + self.timing.answers  # everyone is still computing: rounds must not race by
         elif (able and not self._nobody_to_ask()) or (peers - self._suspects and not able):
             until = now
         else:  # nobody to ask and nobody in time: rounds must not race by
@@ -398,13 +429,17 @@ class SiteRounds:
         self._opened = True
         self._opened_at = now
         self._pause_until = None
-        self.deadline = now + self.timing.answers
+        self.deadline = self._close_by = now + self.timing.answers
         able = sorted(self._due())
         chosen = self.choose(self.current, able) if able else []
+        again = [client for client in sorted(self._outstanding) if self._is_due(client) or not able]
         self._forget_round()
         self._asked = {client: self.role.request(client, self.current) for client in chosen}
         self._frames = {} if self.masked is None else self.masked.open(self._asked)
-        return [self._question(client) for client in self._asked]
+        repeated: list[Effect] = [Ask(client, self._outstanding[client]) for client in again if client in self.able]
+        for client in again:
+            self._miss(client)
+        return repeated + [self._question(client) for client in self._asked]
 
     def _question(self, client: str) -> Effect:
         """What a client is asked in this round."""
@@ -419,17 +454,20 @@ class SiteRounds:
 
     def _collect(self, now: float) -> list[Effect] | None:
         settled = len(self._answers) + len(self._contributed) + len(self._declined)  # each client once
-        if settled < len(self._asked) and (self.deadline is None or now < self.deadline):
+        self.deadline = self._closing_time(settled)
+        if settled < len(self._asked) and now < self.deadline:
             return None
         late = sorted(self.pending)
+        notes: list[Effect] = []
         for client in late:
             self.count(client, "late")
-            misses, _ = self._misses.get(client, (0, 0))
-            self._misses[client] = misses + 1, self.current + min(2**misses, _LONGEST_BACK_OFF)
-        notes: list[Effect] = [
-            Note(f"round {self.current} closes without {client}, asked again in round {self._misses[client][1] + 1}")
-            for client in late
-        ]
+            self._miss(client)
+            when = f"asked again in round {self._misses[client][1] + 1}"
+            if client not in self._frames:
+                self._outstanding[client] = self._asked[client]
+                when = "its answer counts when it comes"
+            text = f"round {self.current} closes without {client} after {now - self._opened_at:.3g} s; {when}"
+            notes.append(Note(text, about=f"straggler {client}"))
         if self.masked is None or not self.masked.busy:
             return notes + self._publish(now)
         self.phase = Phase.UNMASKING
@@ -447,14 +485,34 @@ class SiteRounds:
             self.deadline = now + self.timing.answers
         return effects or None
 
+    def _closing_time(self, settled: int) -> float:
+        """When this round closes without the others: early, once a quorum has answered and the usual time is over."""
+        usual = median_low(self._durations) if len(self._durations) >= _LEAST_ANSWERS else math.inf
+        if self._frames or settled < max(1.0, self.quorum.clients * len(self._asked)):
+            return self._close_by  # a masked sum needs its cohort
+        return min(self._close_by, self._opened_at + max(self.timing.pace, self.timing.patience * usual))
+
+    def _miss(self, client: str) -> None:
+        misses, _ = self._misses.get(client, (0, 0))
+        self._misses[client] = misses + 1, self.current + min(2**misses, _LONGEST_BACK_OFF)
+
+    def _is_due(self, client: str) -> bool:
+        return self._misses.get(client, (0, 0))[1] < self.current
+
     def _due(self) -> set[str]:
-        """Clients that are asked now: one that let rounds pass in silence sits out 1, 2, 4, … rounds."""
-        due = {client for client in self.able if self._misses.get(client, (0, 0))[1] < self.current}
-        return due or self.able
+        """Clients that are asked now.
+
+        Nobody is asked, and charged, while its last answer is on the way. A client that let masked rounds pass in
+        silence sits out 1, 2, 4, … rounds; as seldom an unanswered request is repeated.
+        """
+        free = self.able - self._outstanding.keys() - self._late.keys()
+        due = {client for client in free if self._is_due(client)}
+        return due or free
 
     def _publish(self, now: float) -> list[Effect]:
         self._retired_then = tuple(sorted(self.retired))
-        publication = self.role.aggregate(self.current, self._answers, self._retired_then)
+        late, self._late = self._late, {}
+        publication = self.role.aggregate(self.current, self._answers, self._retired_then, late)
         self.phase = Phase.EXCHANGING
         self.deadline = now + self.timing.exchange
         notes: list[Effect] = []

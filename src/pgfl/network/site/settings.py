@@ -56,6 +56,7 @@ class TimingSettings(Section):
     staleness: Annotated[int, Field(ge=0, le=1000)] = Timing.staleness
     linger: NotNegative = Timing.linger
     pace: NotNegative = Timing.pace
+    patience: Annotated[float, Field(ge=1.0)] = Timing.patience
 
 
 class QuorumSettings(Section):
