@@ -12,7 +12,7 @@ from unittest.mock import patch
 import numpy as np
 from numba.core.dispatcher import Dispatcher
 
-from pgfl import PGFL, FedAvg, Hinge, Huber, Logistic, Privacy, Ridge, synthetic_regression, train
+from pgfl import PGFL, FedAvg, Hinge, Huber, Logistic, Privacy, Ridge, Softmax, synthetic_regression, train
 from pgfl.privacy.noise import SeededNoise
 from pgfl.simulate.compiled import kind
 from pgfl.simulate.compiled.blocks import prepare
@@ -25,6 +25,7 @@ LABELS = {"targets": (LONG.targets > 0).astype(float)}
 PIXELS = np.random.default_rng(0).integers(1, 256, LONG.features.shape) * (np.arange(150) % 40 < 5)
 BYTES = LONG.replace(features=PIXELS / np.linalg.norm(PIXELS, axis=1, keepdims=True), **LABELS)
 ZEROS = LONG.replace(features=np.where(np.arange(150) % 40 < 5, LONG.features, 0.0), **LABELS)
+THREE = LONG.replace(targets=(np.abs(9.0 * LONG.targets).astype(int) % 3).astype(float), truth=None)
 GRADIENT = PGFL(rho=40.0, client="gradient")
 PRIVATE = {"x_norm": 1.0, "phi0": 1e-3}
 
@@ -49,6 +50,7 @@ FAMILIES = {
     "hinge, steps": (BYTES, GRADIENT, Hinge(), {}),
     "huber, steps": (LONG, GRADIENT, Huber(), {"participants": 2}),
     "huber, steps in registers": (ROWS, GRADIENT, Huber(), {}),
+    "softmax, steps": (THREE, GRADIENT, Softmax(classes=3), {}),
     "fedavg": (ROWS, FedAvg(step_size=0.01), Ridge(), {}),
     "private": (ROWS, PGFL(), Huber(), {"privacy": Privacy(**PRIVATE), "participants": 2}),
     "private, steps": (LONG, GRADIENT, Huber(), {"privacy": Privacy(**PRIVATE)}),

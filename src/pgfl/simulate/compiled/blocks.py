@@ -16,16 +16,17 @@ from pgfl.arrays import Array, Bools, DTypeLike, Floats
 from pgfl.objectives.interface import GOAL, tolerance_for
 from pgfl.registry import compiled_form
 from pgfl.simulate.compiled import kernels as compiled
+from pgfl.simulate.compiled.classes import softmax_values
 from pgfl.simulate.compiled.factors import Problems, factor
 from pgfl.simulate.compiled.kind import ROWS_PER_FEATURE
 from pgfl.simulate.compiled.lanes import BYTES
-from pgfl.simulate.compiled.margins import HINGE, HUBER, LOGISTIC, RIDGE
+from pgfl.simulate.compiled.margins import HINGE, HUBER, LOGISTIC, RIDGE, SOFTMAX
 from pgfl.simulate.compiled.products import registers_of
 from pgfl.simulate.compiled.sparse import Forms, choose_forms
 from pgfl.simulate.layout import Layout
 from pgfl.simulate.problems import Block, Objectives, block_of, objective_of, pairs_of
 
-KINDS = {"ridge": RIDGE, "huber": HUBER, "logistic": LOGISTIC, "hinge": HINGE}
+KINDS = {"ridge": RIDGE, "huber": HUBER, "logistic": LOGISTIC, "hinge": HINGE, "softmax": SOFTMAX}
 """The kernels' numbers of the compiled forms that objectives declare."""
 BLOCKS_PER_THREAD = 8
 PAGE = 4096
@@ -42,6 +43,7 @@ class CompiledBlock:
     problems: Problems
     forms: Forms  # in which rows are kept beside the whole ones
     ridge: bool  # whether all clients of the training have ridge problems with the same λ
+    classes: int | None  # of softmax regression
 
     @cached_property
     def registers(self) -> tuple[int, ...] | None:
@@ -51,7 +53,10 @@ class CompiledBlock:
     def objective_values(self, models: Array) -> Array:
         """f_k of every client at its model."""
         out = np.empty(self.clients.stop - self.clients.start)
-        compiled.objective_values(self.clients.start, models, self.problems, out)
+        if self.classes is not None:
+            softmax_values(self.clients.start, models, self.problems, self.classes, out)
+        else:
+            compiled.objective_values(self.clients.start, models, self.problems, out)
         return out
 
 
@@ -69,17 +74,16 @@ def prepare(
     dimension = layout.runs[0].federation.dimension
     known = (kind >= 0) & (update_norm is None)
     if solved:
-        known &= layout.counts <= ROWS_PER_FEATURE * dimension
+        known &= (layout.counts <= ROWS_PER_FEATURE * dimension) & (kind != SOFTMAX)
     problems = _problems(layout, kind, lam, kappa, tolerance, known & solved, rho, dtype)
     ridge, forms = _one_ridge(layout, objectives), choose_forms(problems.features, problems.first, problems.counts)
+    classes = layout.model_length // dimension if (kind == SOFTMAX).any() else None
     blocks: list[CompiledBlock | Block] = []
     for start, stop in _cuts(layout, known, BLOCKS_PER_THREAD * threads if threads > 1 else 1):
         clients = slice(start, stop)
         if known[clients].all():
-            own = tolerance[clients]
-            blocks.append(
-                CompiledBlock(clients, pairs_of(layout, clients), own, float(own.min()), problems, forms, ridge)
-            )
+            own, pairs = tolerance[clients], pairs_of(layout, clients)
+            blocks.append(CompiledBlock(clients, pairs, own, float(own.min()), problems, forms, ridge, classes))
         else:
             blocks.append(block_of(layout, clients, objectives, rho, dtype, np, update_norm, solved))
     if solved:

@@ -21,6 +21,7 @@ from pgfl.privacy.trust import SeededPairNoise
 from pgfl.registry import compiled_form
 from pgfl.simulate.compiled import kernels as compiled
 from pgfl.simulate.compiled.blocks import PAGE, CompiledBlock, aligned
+from pgfl.simulate.compiled.classes import softmax_phase
 from pgfl.simulate.compiled.coordinates import (
     Coordinates,
     coordinate_phase,
@@ -72,7 +73,9 @@ class CompiledEngine(Engine):
         results = (means, part.shares, averaged)
         if not self.algorithm.client_rule.solves:
             stepped = (*who, fields, state.server_models, state.models, *results, *self._reach_records_steps)
-            if block.registers is None:
+            if block.classes is not None:
+                softmax_phase(*stepped, block.classes, block.forms)
+            elif block.registers is None:
                 gradient_phase(*stepped, block.forms)
             else:
                 gradient_phase_in_registers(*stepped, block.registers)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from pgfl.simulate.memory import Shape
 
 
+STEPS_ONLY = ("softmax",)  # of which there are kernels for gradient steps, but none that solve primal problems
 ROWS_PER_FEATURE = 2  # with more rows per feature, sample space is the wrong space
 START = 1.0  # seconds that must be saved: loading Numba and its kernels takes 0.4 with bytecode, 1.1 without
 SAVED = {"steps": (3e-5, 2e-10), "ridge": (3e-5, 1.5e-9), "others": (2.5e-4, 4e-10)}
@@ -98,7 +99,8 @@ class CompiledKind(EngineKind):
             return False
         wide = not rule.solves or training.rows / max(training.clients, 1) <= ROWS_PER_FEATURE * first.dimension
         chosen = (objective_of(training.objectives, name) for name in first.cluster_ids)
-        return wide and all(compiled_form(one) is not None and one.domain is None for one in chosen)
+        unsolved = STEPS_ONLY if rule.solves else ()
+        return wide and all(compiled_form(one) not in (None, *unsolved) and one.domain is None for one in chosen)
 
     def supports_objective(self, kind: str) -> bool:
         """Return whether there are kernels of this objective."""

@@ -17,7 +17,7 @@ from pgfl.simulate.compiled.products import symmetric_times
 # mypy: disable-error-code="no-any-return"
 
 
-RIDGE, HUBER, LOGISTIC, HINGE = 0, 1, 2, 3
+RIDGE, HUBER, LOGISTIC, HINGE, SOFTMAX = 0, 1, 2, 3, 4
 BOUND = (2.0, *(float(loss.curvature_bound or 0.0) for loss in (Huber(), Logistic(), Hinge())))
 FIXED = (2.0, *(float(loss.fixed_curvature or 0.0) for loss in (Huber(), Logistic(), Hinge())))
 LN2 = math.log(2.0)
