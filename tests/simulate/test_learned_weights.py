@@ -37,7 +37,7 @@ def oracle(federation, rho, curvature, lam, rounds):
     members = {
         (s, q): [k for k in range(federation.size) if (at[k], of[k]) == (s, q)] for s in servers for q in clusters
     }
-    memories = [max(rho / curvature, 8.0), 4 * max(rho / curvature, 8.0)]
+    memories = [max(rho / curvature, 8.0), 2 * max(rho / curvature, 8.0)]
     model = dict.fromkeys(members)
     kept = {(pair, j, half): (np.zeros(length), 0.0) for pair in members for j in (0, 1) for half in (0, 1)}
     age = dict.fromkeys(members, 0.0)

@@ -253,7 +253,7 @@ def _learn_across_clusters(mixed: Array, neighbourhood: Neighbourhood, tau: floa
     return eq.inter_cluster_learning(mixed, others, tau * learning)
 
 
-MEMORY = 4.0  # of the lasting averages, in memories of the models themselves
+MEMORY = 2.0  # of the lasting averages, in memories of the models themselves
 LEAST_ROUNDS = 8.0  # that are remembered: with fewer, what far servers know would be forgotten on its way
 COLUMNS = 5  # the masses of the four averages, and that of all rounds
 
@@ -263,7 +263,7 @@ class LearnedWeights(ServerRule):
     """Another rule, after which clusters learn from each other with weights that are estimated as rounds go on.
 
     Whatever is computed from released models costs no privacy. A server remembers where the gradients of two halves of
-    the clients lead, once for as long as models remember a step and once four times as long, and publishes that with
+    the clients lead, once for as long as models remember a step and once twice as long, and publishes that with
     its models, so that the averages are those of the whole network. How far clusters are apart and how well they are
     known follows from the halves: see `equations.cluster_weights`. `curvature` is the mean curvature of the losses.
     """
