@@ -46,7 +46,11 @@ CLAIMS = {
         "huber-fedavg",
     ],
     "network": [],
-    "beyond": ["section-v", "richer"],
+    "beyond": [
+        "section-v",
+        "richer",
+        *(f"weights.{cell}.{what}" for cell in ("paper", "families-few") for what in ("best", "alone")),
+    ],
     "affordable": [
         "epsilon-1",
         "epsilon-4",

@@ -5,7 +5,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from pgfl import PGFL, ExactMixing, Huber, OneStep, Privacy, Ridge, synthetic_regression, train
+from pgfl import PGFL, ExactMixing, Huber, OneStep, Privacy, Result, Ridge, synthetic_regression, train
 from pgfl.algorithms.schedules import Adaptive
 from pgfl.config import parse
 from pgfl.errors import ConfigError
@@ -37,7 +37,7 @@ def oracle(federation, rho, curvature, lam, rounds):
     members = {
         (s, q): [k for k in range(federation.size) if (at[k], of[k]) == (s, q)] for s in servers for q in clusters
     }
-    memories = [max(rho / curvature, 8.0), 4 * max(rho / curvature, 8.0)]
+    memories = [max(rho / curvature, 8.0), 2 * max(rho / curvature, 8.0)]
     model = dict.fromkeys(members)
     kept = {(pair, j, half): (np.zeros(length), 0.0) for pair in members for j in (0, 1) for half in (0, 1)}
     age = dict.fromkeys(members, 0.0)
@@ -252,6 +252,23 @@ def test_one_server_has_halves_where_clients_are_seen():
     data = synthetic_regression(servers=1, clients_per_server=24, dimension=20, samples=(2, 4), gamma=0.05, seed=1)
     alone, learned = (decibels(train(data, PGFL(5.0, tau), Ridge(0.01), rounds=100)) for tau in (0.0, "auto"))
     assert learned < alone - 1.0
+
+
+def test_a_result_says_who_learned_from_whom(tmp_path):
+    data = scene(0.05, families=2, clusters=4)
+    result = train(data, PGFL(20.0, "auto", client="gradient"), Ridge(0.01), rounds=80, runs=1)
+    weights = result.weights["weight"].reshape(4, 4)
+    np.testing.assert_allclose(weights.sum(axis=1), 1.0, atol=1e-9)
+    own = np.kron(np.eye(2), np.ones((2, 2))).astype(bool)
+    assert np.abs(weights[~own]).max() < 0.1 < weights[own & ~np.eye(4, dtype=bool)].min()
+    (said,) = [note for note in result.notes if note.startswith("Who learned")]
+    assert "cluster-0 and cluster-1 share" in said and "cluster-2 and cluster-3 share" in said
+    folder = result.save(tmp_path / "out")
+    loaded = Result.load(folder)
+    for name, values in result.weights.items():
+        np.testing.assert_array_equal(loaded.weights[name], values)
+    assert "Who learned from whom" in (folder / "report.html").read_text("utf-8")
+    assert train(data, PGFL(20.0, 0.1, client="gradient"), Ridge(0.01), rounds=2).weights is None
 
 
 # --- how it is asked for ---------------------------------------------------------------------------------------------

@@ -119,6 +119,10 @@ class ServerRule(ABC):
         """Return the part of its aggregate's step that a server takes in a round."""
         return 1.0
 
+    def settled_shares(self, memory: Array, neighbourhood: Neighbourhood) -> Array:
+        """Return what clusters have in each other's models, for a rule that `compares_halves`."""
+        raise NotImplementedError
+
     def local_step(self, state: ServerState, aggregate: Array, neighbourhood: Neighbourhood) -> Array:
         """Return the server's own step, where a correction remembers it; `publish_step` goes on from there."""
         raise NotImplementedError
@@ -249,7 +253,7 @@ def _learn_across_clusters(mixed: Array, neighbourhood: Neighbourhood, tau: floa
     return eq.inter_cluster_learning(mixed, others, tau * learning)
 
 
-MEMORY = 4.0  # of the lasting averages, in memories of the models themselves
+MEMORY = 2.0  # of the lasting averages, in memories of the models themselves
 LEAST_ROUNDS = 8.0  # that are remembered: with fewer, what far servers know would be forgotten on its way
 COLUMNS = 5  # the masses of the four averages, and that of all rounds
 
@@ -259,7 +263,7 @@ class LearnedWeights(ServerRule):
     """Another rule, after which clusters learn from each other with weights that are estimated as rounds go on.
 
     Whatever is computed from released models costs no privacy. A server remembers where the gradients of two halves of
-    the clients lead, once for as long as models remember a step and once four times as long, and publishes that with
+    the clients lead, once for as long as models remember a step and once twice as long, and publishes that with
     its models, so that the averages are those of the whole network. How far clusters are apart and how well they are
     known follows from the halves: see `equations.cluster_weights`. `curvature` is the mean curvature of the losses.
     """
@@ -347,12 +351,17 @@ class LearnedWeights(ServerRule):
         weights = self.weights(memory, neighbourhood)
         return neighbourhood.at_pairs(eq.learn_by_weights(weights, neighbourhood.at_servers(models)))
 
-    def weights(self, memory: Array, neighbourhood: Neighbourhood) -> Array:
-        """The weights between the clusters of every server, (S, Q, Q)."""
+    def settled_shares(self, memory: Array, neighbourhood: Neighbourhood) -> Array:
+        """What each cluster's own data have in every model once rounds have settled: (I + R/h̄)⁻¹, (S, Q, Q)."""
+        return self.weights(memory, neighbourhood, settled=True)
+
+    def weights(self, memory: Array, neighbourhood: Neighbourhood, *, settled: bool = False) -> Array:
+        """The weights between the clusters of every server, (S, Q, Q): of one round or, `settled`, of all."""
         assert self.curvature is not None
         recent, lasting = self.kept
         length = (memory.shape[-1] - COLUMNS) // 4
-        step = neighbourhood.at_servers(self.base.slowed(neighbourhood) + 0.0 * memory[..., -1:])[..., 0] / self.rho
+        slowed = self.base.slowed(neighbourhood) if not settled else 1.0
+        step = neighbourhood.at_servers(slowed + 0.0 * memory[..., -1:])[..., 0] / self.rho
         kept, learning = neighbourhood.at_servers(memory), neighbourhood.at_servers(neighbourhood.learning)[..., 0]
         masses = [kept[..., 4 * length + place] for place in range(COLUMNS)]
         xp = kept.__array_namespace__()
@@ -365,7 +374,7 @@ class LearnedWeights(ServerRule):
             kept[..., place * length : (place + 1) * length] / mass[..., None] for place, mass in enumerate(masses[:4])
         ]
         ratio = (1.0 - lasting) / (1.0 + lasting) * (1.0 + recent) / (1.0 - recent)
-        taken = step * (masses[0] + masses[1]) / masses[4]
+        taken = step * (masses[0] + masses[1]) / masses[4] if not settled else 0.0 * step + 1.0 / self.curvature
         return eq.cluster_weights(
             (estimates[0], estimates[1]),
             (estimates[2], estimates[3]),

@@ -23,6 +23,7 @@ from pgfl.privacy.card import PrivacyCard
 from pgfl.results.measures import Measured, few_rows
 from pgfl.results.model import EXAMPLE, Model, PredictOptions
 from pgfl.results.verdict import Verdict
+from pgfl.results.weights import sentence
 from pgfl.suggestions import friendly_signature, kind_of, nearest, unknown_name
 
 if TYPE_CHECKING:
@@ -105,8 +106,9 @@ class Result:
     training ended before the last round; `spent_at` holds, for each run, the last round to which a client could
     contribute, None if that is the last round of all. `measures` compares held-out rows with trivial baselines at the
     end of training; `client_measures` has one row per client of run 0 (without privacy only), `held_out` points of
-    predicted and observed targets. `states` is what further rounds start from, `digests` finds records that have moved
-    meanwhile, and `continued` says that a training has gone on from here with float-safe noise.
+    predicted and observed targets. `weights` says who learned from whom, where that was learned (`tau = "auto"`): what
+    every cluster's data have in each cluster's model. `states` is what further rounds start from, `digests` finds
+    records that have moved meanwhile, and `continued` says that a training has gone on from here with float-safe noise.
 
     >>> result = Result(
     ...     client_ids=("ann", "bob"), server_ids=("north",), cluster_ids=("adults",), objectives=("ridge",),
@@ -149,6 +151,7 @@ class Result:
     measures: Sequence[Measured] = ()
     client_measures: Columns | None = None
     held_out: Columns | None = None
+    weights: Columns | None = None
     folder: Path | None = field(default=None, compare=False)
     continued: bool = field(default=False, compare=False)
     digests: RecordDigests | None = field(default=None, compare=False)
@@ -235,7 +238,9 @@ class Result:
         """Notes on the figures, where they could be taken for better or more private than they are."""
         unprotected = self.private and any(name in self.metrics for name in MEASURES)
         inherited = [INHERITED.format(_listed(names))] if (names := self.inherited) else []
+        learned = [] if self.weights is None else [f"Who learned from whom: {sentence(self.weights, self.cluster_ids)}"]
         return [
+            *learned,
             *few_rows(self.client_measures),
             *([TEST_FIGURES] if unprotected else []),
             *inherited,

@@ -14,11 +14,13 @@ from pgfl.algorithms.algorithms import Algorithm
 from pgfl.algorithms.schedules import Adaptive
 from pgfl.errors import ConfigError
 from pgfl.federation.federation import Federation
+from pgfl.objectives import Bounds, Objective
 from pgfl.simulate.communicator import Communicator
 from pgfl.simulate.options import TrainingOptions
 from pgfl.simulate.problems import Objectives, objective_of
 from pgfl.simulate.rho import Facts, exact_mean, largest_bend, sampled_clients
 
+BOUNDED_SLOPE = 0.5  # how much of its largest curvature a loss of bounded slope has along the way: a choice, measured
 MOST_COMPARED = 64  # clusters: weights are a matrix between all of them, at every server
 
 
@@ -42,6 +44,12 @@ def with_curvature(
     return replace(algorithm, tau=Adaptive(mean_curvature(algorithm, objectives, federation, options, communicator)))  # type: ignore[type-var]
 
 
+def _usual_bend(objective: Objective) -> float:
+    """Return the curvature of the loss per squared length of a row; a loss of bounded slope has it near 0 only."""
+    bounded = objective.gradient_bound(Bounds(x_norm=1.0)) is not None
+    return (BOUNDED_SLOPE if bounded else 1.0) * largest_bend(objective, "tau")
+
+
 def mean_curvature(
     algorithm: Algorithm,
     objectives: Objectives,
@@ -62,7 +70,7 @@ def mean_curvature(
         means = np.array([float(np.mean(np.square(federation.rows(int(k))[0], dtype=float))) for k in sample])
         square = exact_mean(means, max(int(communicator.sum([len(sample)])[0]), 1), communicator)
     chosen = [objective_of(objectives, federation.cluster_ids[q]) for q in facts.clusters]
-    found = [largest_bend(one, "tau") * square + facts.ridge(one) for one in chosen]
+    found = [_usual_bend(one) * square + facts.ridge(one) for one in chosen]
     shortened = algorithm.client_rule.gradient_steps
     full = 1 if shortened is None else shortened[1]
     taken, clients = communicator.sum([int(np.minimum(federation.counts, full).sum()), federation.size]).tolist()

@@ -204,6 +204,23 @@ class Simulator:
             encoding=federation.encoding,
         )
 
+    def weights(self, run: int = 0) -> AnyArray | None:
+        """Return what clusters have in each other's models, averaged over servers; None where it is not learned."""
+        rule, layout, place = self.algorithm.server_rule, self.layout, self.layout.runs[run]
+        if not rule.compares_halves:
+            return None
+        shares = np.asarray(rule.settled_shares(self.state.servers["memory"], self.network))  # type: ignore[arg-type]
+        rows, count = self.network.server_rows, len(place.federation.cluster_ids)
+        own = np.flatnonzero(layout.own_server[place.servers]) + place.servers.start
+        total, seen = np.zeros((count, count)), np.zeros((count, 1))
+        for server in own.tolist():
+            here = np.flatnonzero(rows[server] < layout.pairs)
+            clusters = layout.pair_cluster[rows[server, here]]
+            total[np.ix_(clusters, clusters)] += shares[server][np.ix_(here, here)]
+            seen[clusters] += 1.0
+        summed = self.communicator.sum(np.concatenate([total, seen], axis=1))
+        return np.asarray(summed[:, :-1] / np.maximum(summed[:, -1:], 1.0))
+
     def account(self, run: int = 0, gathering: Gathering | None = None) -> dict[str, AnyArray]:
         """Return the privacy account of a run: one row per client."""
         assert self.plan is not None

@@ -32,6 +32,7 @@ from pgfl.results.evidence import Evidence, weigh
 from pgfl.results.measures import ClientFigures, Measured, over_runs
 from pgfl.results.result import Columns, EndedBy, Result, RunModels
 from pgfl.results.verdict import Verdict, worst_of_runs
+from pgfl.results.weights import weights_table
 from pgfl.simulate import memory
 from pgfl.simulate.checkpoint import Checkpoints
 from pgfl.simulate.communicator import SINGLE_PROCESS, Communicator, Gathering
@@ -404,6 +405,7 @@ class _ResultBuilder:
     terms: PrivacyCard | None = None
     spent_at: list[int | None] = field(default_factory=list)
     ended_by: list[EndedBy | None] = field(default_factory=list)
+    weights: list[AnyArray] = field(default_factory=list)
 
     def keep_states(self, simulator: Simulator, earlier: Continuation | None) -> None:
         """Keep what further rounds of a batch would start from."""
@@ -421,6 +423,8 @@ class _ResultBuilder:
             gathering = simulator.communicator.gathering(run.federation, folder)
             self.client_ids = self.client_ids or gathering.client_ids
             self.models.append(simulator.models(number, gathering))
+            if (learned := simulator.weights(number)) is not None:
+                self.weights.append(learned)
             if simulator.plan is not None:
                 self.privacy.append(simulator.account(number, gathering))
             self._measure(simulator, number, gathering)
@@ -482,6 +486,7 @@ class _ResultBuilder:
             measures=measures,
             client_measures=self.client_measures,
             held_out=self.held_out,
+            weights=weights_table(self.weights, self.first.cluster_ids),
         )
 
 

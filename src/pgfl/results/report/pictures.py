@@ -26,6 +26,7 @@ from pgfl.metrics import OF_CLASSES
 from pgfl.results.report.curves import MOST_CURVES
 from pgfl.results.report.figures import LABELS, figure
 from pgfl.results.result import Columns, Result
+from pgfl.results.weights import mean_weights, sentence
 
 if TYPE_CHECKING:
     from markupsafe import Markup
@@ -79,9 +80,58 @@ class Picture(NamedTuple):
 
 
 def pictures(result: Result) -> list[Picture]:
-    """Return everything that can be drawn of a result's held-out rows."""
-    drawn = (*_regression(result), _calibration(result), _fairness(result))
+    """Return everything that can be drawn of who learned from whom and of a result's held-out rows."""
+    drawn = (_learned(result), *_regression(result), _calibration(result), _fairness(result))
     return [picture for picture in drawn if picture]
+
+
+CELL, MOST_CELLS = 56, 12
+
+
+def _learned(result: Result) -> Picture | None:
+    """Return who learned from whom: a row per cluster, and in it a square for everyone that it learned from."""
+    if result.weights is None or len(result.cluster_ids) < 2:
+        return None
+    from markupsafe import Markup
+
+    names = list(result.cluster_ids[:MOST_CELLS])
+    weights, size = mean_weights(result.weights, result.cluster_ids), CELL * len(names)
+    parts = [
+        Markup('<svg viewBox="0 0 {} {}" width="{}" role="img">').format(size + 130, size + 30, min(size + 130, WIDTH))
+    ]
+    label = Markup('<text x="{}" y="{}" text-anchor="{}" font-size="11" fill="currentColor">{}</text>')
+    for row, name in enumerate(names):
+        middle = CELL * row + CELL / 2
+        parts += [
+            label.format(118, middle + 4, "end", name[:16]),
+            label.format(130 + middle, size + 18, "middle", name[:8]),
+        ]
+        for column, other in enumerate(names):
+            weight = float(weights[row, column])
+            parts.append(
+                Markup(
+                    '<rect x="{}" y="{}" width="{}" height="{}" fill="{}" fill-opacity="{:.2f}" stroke="currentColor" '
+                    'stroke-opacity="0.2"><title>{} learns {:.0%} of its model from {}</title></rect>'
+                ).format(
+                    130 + CELL * column,
+                    CELL * row,
+                    CELL,
+                    CELL,
+                    cluster_colour(column),
+                    min(max(weight, 0.0), 1.0),
+                    name,
+                    weight,
+                    other,
+                )
+            )
+            parts.append(label.format(130 + CELL * column + CELL / 2, middle + 4, "middle", f"{weight:.0%}"))
+    more = len(result.cluster_ids) - len(names)
+    words = (
+        "Each row is a cluster's model; its squares say how much of it came from whose data. "
+        f"{sentence(result.weights, result.cluster_ids)}"
+    )
+    words += f" {more} more clusters are in weights.csv." if more > 0 else ""
+    return Picture("Who learned from whom", Markup("").join([*parts, Markup("</svg>")]), words)
 
 
 def _classified(result: Result) -> set[str]:
