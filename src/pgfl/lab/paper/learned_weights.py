@@ -52,7 +52,9 @@ class FamilyData(RegressionData):
         )
         assert made.truth is not None
         rng = np.random.default_rng([seed, run])
-        parents = rng.standard_normal((self.families, made.dimension)) * (1.0 if self.x_norm is None else _scale(made))
+        parents = rng.standard_normal((self.families, made.dimension)) * (
+            1.0 if self.x_norm is None else _truth_scale(made)
+        )
         truth = np.repeat(parents, self.clusters // self.families, axis=0)
         truth = truth * (1.0 + rng.uniform(-self.gamma, self.gamma, truth.shape))
         label = np.repeat(made.client_cluster, made.counts)
@@ -60,7 +62,7 @@ class FamilyData(RegressionData):
         return made.replace(targets=made.targets + moved, truth=truth, generated=True)
 
 
-def _scale(made: Federation) -> float:
+def _truth_scale(made: Federation) -> float:
     """√d/B, by which truths grow where rows have length B."""
     return float(np.sqrt(made.dimension) / np.linalg.norm(made.features[0]))
 
