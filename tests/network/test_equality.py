@@ -101,6 +101,23 @@ def test_every_algorithm_without_noise(tmp_path, kind, client, mixing):
     assert largest_difference(network) <= 1e-10
 
 
+@pytest.mark.parametrize(("kind", "client"), [("pgfl", "admm"), ("pgfl-exact", "gradient")])
+def test_learned_weights_over_a_network_are_those_of_the_simulator_given_the_noise(tmp_path, kind, client):
+    """What neighbours need beyond models travels with them; a wide bound, so that no draw of the noise is clipped."""
+    federation = demo_federation(3, 4, "huber", seed=4)
+    counts = [[sum(federation.client_cluster[federation.client_server == s] == q) for s in range(3)] for q in range(2)]
+    settings = demo_training(federation, "huber", ROUNDS).model_dump() | {"curvature": 0.5, "mixing": "metropolis"}
+    settings["algorithm"] |= {"kind": kind, "client": client, "rho": 8.0, "tau": "auto"}
+    settings["most_clients"] = {q: int(max(counts[i])) for i, q in enumerate(federation.cluster_ids)}
+    privacy = demo_privacy("huber", 20.0, ROUNDS)
+    training, wide = Training.model_validate(settings), {"neighbours": 1e6}
+    network = LocalNetwork(tmp_path, federation, training, privacy, record_noise=True, bounds=wide)
+    train_in_process(network)
+    assert largest_difference(network) <= 1e-10
+    halves = network.arrays(federation.server_ids[0])[1]["state.memory"]
+    assert (halves[:, -5:-1] > 0).all()  # both halves of both clusters are known, so that weights were learned
+
+
 @pytest.mark.parametrize("participants", ["all", 1])
 def test_budgets_that_run_out_let_clusters_rest_at_every_site(tmp_path, participants):
     """Sites learn from refusals who is spent; clusters rest there as in the simulator, and their models stay apart."""

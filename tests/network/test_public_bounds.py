@@ -7,7 +7,7 @@ import pytest
 
 from pgfl.algorithms.algorithms import PGFL, FedAvg
 from pgfl.algorithms.roles import Answer, Client, Publication, Server
-from pgfl.network.site.bounds import Ball, ClientBound, UsualDistance, clipped_publication
+from pgfl.network.site.bounds import Ball, ClientBound, UsualDistance, clipped_memory, clipped_publication
 from pgfl.network.site.effects import Members, Rollback
 from pgfl.network.site.role import SiteRole
 from pgfl.network.site.settings import BoundSettings
@@ -286,3 +286,19 @@ def test_what_is_usual_outlives_a_restart_and_no_single_one_raises_it():
 
 def test_a_site_has_this_bound_unless_its_operator_says_otherwise():
     assert BoundSettings().spread == 10.0
+
+
+def test_a_neighbour_moves_learned_weights_no_further_than_its_models_may_be():
+    """Estimates are clipped around this site's own, masses to [0, 1]; what is too short counts as nothing."""
+    masses = np.array([0.5, 0.25, 0.5, 0.5, 1.0])
+    mine = np.concatenate([np.ones(8), masses])  # four averages of two numbers
+    own = Publication(3, 2, {"a": np.zeros(2)}, memory={"a": mine})
+    honest = Publication(3, 2, {"a": np.zeros(2)}, memory={"a": mine * 1.01, "b": np.zeros(5)})
+    kept = clipped_memory(own, honest, 2, 1.0, 3.0).memory
+    assert kept.keys() == {"a"} and np.allclose(kept["a"][:12], 1.01 * mine[:12])
+    lie = np.concatenate([np.full(8, 1e8), [7.0, -1.0, 0.5, 0.5, 9.0]])
+    found = clipped_memory(own, Publication(3, 2, {"a": np.zeros(2)}, memory={"a": lie}), 2, 1.0, 3.0).memory["a"]
+    assert found[8:].tolist() == [1.0, 0.0, 0.5, 0.5, 1.0] and not found[2:4].any()
+    for place, mass in ((0, 1.0), (2, 0.5), (3, 0.5)):
+        part = slice(2 * place, 2 * place + 2)
+        assert np.linalg.norm(found[part] / mass - mine[part] / masses[place]) <= 3.0

@@ -87,6 +87,15 @@ class Neighbourhood(Protocol):
         ...
 
 
+def half_of_server(name: str) -> int:
+    """Return the half of the servers that one belongs to, where only sums are seen: everybody knows it from its name.
+
+    >>> [half_of_server(f"server-{number}") for number in range(4)]
+    [0, 1, 0, 1]
+    """
+    return sum(name.encode()) % 2
+
+
 class ServerRule(ABC):
     """The server's half of an algorithm.
 
@@ -106,6 +115,11 @@ class ServerRule(ABC):
     compares_halves: ClassVar[bool] = False
     compiled_form: ClassVar[str | None] = None
     pure: ClassVar[bool] = False
+
+    @property
+    def reach_of_estimates(self) -> float:
+        """How much further than a contribution the estimate may be that is published with it."""
+        return 1.0
 
     def published_length(self, length: int) -> int:
         """Return how many numbers a published row has, for models of this length."""
@@ -301,6 +315,11 @@ class LearnedWeights(ServerRule):
             raise ConfigError('algorithm.tau = "auto" is replaced when training starts; use train().')
         rounds = max(self.rho / self.curvature, LEAST_ROUNDS)
         return rounds / (1.0 + rounds), MEMORY * rounds / (1.0 + MEMORY * rounds)
+
+    @property
+    def reach_of_estimates(self) -> float:
+        """ρ/h̄, at least 1."""
+        return max(1.0, self.rho / self.curvature) if self.curvature else 1.0
 
     def published_length(self, length: int) -> int:
         """A model, four averages and their masses."""

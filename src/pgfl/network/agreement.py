@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from typing import Annotated, Any, Literal, Self, cast
 
@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, InstanceOf, PlainSerializer, 
 from pgfl import equations as eq
 from pgfl.algorithms.accuracy import LEAST_TOLERANCE, Terms
 from pgfl.algorithms.algorithms import Algorithm
+from pgfl.algorithms.schedules import Adaptive
 from pgfl.config.schema import AlgorithmSettings, AlgorithmTable, ObjectiveTable, PrivacyKeys, default_objective
 from pgfl.config.section import Count, Positive, Section, maps_at
 from pgfl.errors import NetworkError, PgflError, PrivacyError
@@ -71,6 +72,7 @@ class Training(Section):
     objective: ObjectiveTable = Field(default_factory=default_objective)
     algorithm: AlgorithmTable = Field(default_factory=AlgorithmSettings)
     privacy: AgreedPrivacy = Field(default_factory=AgreedPrivacy)
+    curvature: Positive | None = None  # the mean curvature of the losses, for tau = "auto"
     map: AgreedMaps = None  # what clients' rows go through; `dimension` counts mapped features
 
     @model_validator(mode="after")
@@ -79,8 +81,11 @@ class Training(Section):
             raise ValueError("`training.clusters` names a cluster twice.")
         if self.algorithm.rho == "auto":
             raise ValueError('`training.algorithm.rho` must be a number on a real network; "auto" is for `pgfl run`.')
-        if self.algorithm.tau == "auto":
-            raise ValueError('`training.algorithm.tau` must be a number on a real network; "auto" is for `pgfl run`.')
+        if self.algorithm.tau == "auto" and self.curvature is None:
+            raise ValueError(
+                '`training.curvature` is missing; tau = "auto" needs the mean curvature of the losses, which a network '
+                "cannot measure: that of Huber is about x_norm² / (features + 2)."
+            )
         wide = [kind for kind in self.objective.kinds if OBJECTIVES[kind].task == "multiclass"]
         if wide:
             raise ValueError(
@@ -108,7 +113,8 @@ class Training(Section):
         """
         sorted_copy = self.model_copy(update={"clusters": tuple(sorted(self.clusters))})
         left_out: dict[str, Any] = {"privacy": {"noise_cap"}} if self.privacy.noise_cap == NOISE_CAP else {}
-        return sorted_copy.model_dump_json(exclude=left_out | ({"map": True} if self.map is None else {}))
+        unstated = {key: True for key in ("map", "curvature") if getattr(self, key) is None}
+        return sorted_copy.model_dump_json(exclude=left_out | unstated)
 
     @property
     def digest(self) -> str:
@@ -146,7 +152,10 @@ class Training(Section):
 
     def build_algorithm(self) -> Algorithm:
         """The algorithm with its parameters."""
-        return self.algorithm.build(self.mixing)
+        built = self.algorithm.build(self.mixing)
+        if self.curvature is None or not isinstance(built.tau, Adaptive):
+            return built
+        return replace(built, tau=Adaptive(self.curvature))  # type: ignore[type-var]
 
     def build_objective(self, cluster: str, w_norm: float | None = None) -> Objective:
         """A cluster's objective; `w_norm` is the client's own bound on a ridge solution.

@@ -17,6 +17,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from pgfl.algorithms.server_rules import half_of_server
 from pgfl.arrays import Bools, Floats, Ints, Linear
 from pgfl.federation.federation import Federation
 from pgfl.federation.graphs import Mixing, by_clients
@@ -102,10 +103,15 @@ class Layout:
         first = np.searchsorted(self.client_pair, np.arange(self.pairs))
         return np.asarray((np.arange(self.clients) - first[self.client_pair]) % 2)
 
-    @property
+    @cached_property
     def pair_half(self) -> Ints:
-        """0 for the pairs of every other server, and 1 for the rest."""
-        return np.asarray(self.server_number[self.pair_server] % 2)
+        """The half of the servers that each pair belongs to, by the server's name."""
+        halves = [
+            half_of_server(run.federation.server_ids[number])
+            for run in self.runs
+            for number in self.server_number[run.servers].tolist()
+        ]
+        return np.array(halves, dtype=np.int64)[self.pair_server]
 
     @cached_property
     def own_pairs(self) -> Ints | slice:

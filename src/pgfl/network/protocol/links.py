@@ -34,7 +34,7 @@ _KEPT_PUBLICATIONS: Final = 3
 _OUTBOX_FRAMES: Final = _KEPT_PUBLICATIONS + 1  # of the longest, that may wait for a neighbour
 _NEW_SECONDS: Final = 5.0  # a call that is younger may cross one of the neighbour; an older one it does not use
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.1, 3.0  # between two calls, in seconds
-_QUESTION: Expected = (messages.PeerHello, messages.Publication)
+_QUESTION: Expected = (messages.PeerHello, messages.Publication, messages.LearnedPublication)
 _REPLY: Expected = (messages.Acknowledged, messages.Refused)
 _REPLIES: Final = frozenset(message.kind for message in _REPLY)
 

@@ -6,7 +6,7 @@ A frame that was decoded within its limits always reads as the message that its 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from typing import Annotated, Final, Self, TypeVar
+from typing import Annotated, Any, Final, Self, TypeVar
 
 import numpy as np
 from pydantic import AfterValidator, FailFast, Field, model_validator
@@ -174,6 +174,20 @@ class Publication(Header):
         return [*self.clusters, *self.able, *self.exhausted]
 
 
+class LearnedPublication(Publication):
+    """A publication with what weights between clusters are learned from: the model of every cluster comes first.
+
+    The numbers of a cluster fill whole vectors; zeros fill the last one.
+    """
+
+    kind = Kind.LEARNED_PUBLICATION
+    vectors_each: Annotated[int, Field(ge=2, le=16)]
+
+    def vector_count(self) -> int:
+        """So many per cluster."""
+        return self.vectors_each * len(self.clusters)
+
+
 class Acknowledged(Header):
     """A site's reply to a greeting or a publication."""
 
@@ -187,7 +201,7 @@ class Acknowledged(Header):
 
 
 BETWEEN_SITE_AND_CLIENT: Expected = (Challenge, Hello, Welcome, Request, Answer, Decline, Stop, Refused)
-BETWEEN_SITES: Expected = (PeerHello, Publication, Acknowledged)
+BETWEEN_SITES: Expected = (PeerHello, Publication, LearnedPublication, Acknowledged)
 
 
 # Messages with vectors, as the roles know them ------------------------------------------------------------------------
@@ -249,27 +263,43 @@ def encode_publication(
 ) -> bytes:
     """The frame of a site's publication under the training with this hash, after these rollbacks."""
     clusters = sorted(publication.models)
-    header = Publication(
-        site=site,
-        training=training,
-        round=publication.round,
-        degree=publication.degree,
-        clusters=clusters,
-        clients=[publication.clients.get(cluster, 0) for cluster in clusters],
-        able=sorted(publication.able),
-        exhausted=sorted(publication.exhausted),
-        rollbacks=list(rollbacks),
-    )
-    return encode(header, np.array([publication.models[cluster] for cluster in clusters]))
+    written: dict[str, Any] = {
+        "site": site,
+        "training": training,
+        "round": publication.round,
+        "degree": publication.degree,
+        "clusters": clusters,
+        "clients": [publication.clients.get(cluster, 0) for cluster in clusters],
+        "able": sorted(publication.able),
+        "exhausted": sorted(publication.exhausted),
+        "rollbacks": list(rollbacks),
+    }
+    models = np.array([publication.models[cluster] for cluster in clusters])
+    if not publication.memory:
+        return encode(Publication(**written), models)
+    wide = np.array([np.concatenate([publication.models[q], publication.memory[q]]) for q in clusters])
+    each = vectors_each(models.shape[1], wide.shape[1])
+    padded = np.zeros((len(clusters), each * models.shape[1]))
+    padded[:, : wide.shape[1]] = wide
+    return encode(LearnedPublication(**written, vectors_each=each), padded.reshape(-1, models.shape[1]))
+
+
+def vectors_each(dimension: int, numbers: int) -> int:
+    """How many vectors so many numbers fill."""
+    return -(-numbers // dimension)
 
 
 def read_publication(frame: Frame) -> roles.Publication:
     """The publication in a frame."""
     header = _header(frame, Publication)
-    models = dict(zip(header.clusters, frame.vectors, strict=True))
+    each = header.vectors_each if isinstance(header, LearnedPublication) else 1
+    rows = frame.vectors.reshape(len(header.clusters), -1)
+    length = rows.shape[1] // each
+    models = {cluster: row[:length] for cluster, row in zip(header.clusters, rows, strict=True)}
+    memory = {cluster: row[length:] for cluster, row in zip(header.clusters, rows, strict=True) if each > 1}
     able, exhausted = frozenset(header.able), frozenset(header.exhausted)
     clients = dict(zip(header.clusters, header.clients, strict=True))
-    return roles.Publication(header.round, header.degree, models, able, exhausted, clients)
+    return roles.Publication(header.round, header.degree, models, able, exhausted, clients, memory)
 
 
 AnyHeader = TypeVar("AnyHeader", bound=Header)

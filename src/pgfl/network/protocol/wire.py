@@ -28,7 +28,7 @@ from pgfl.arrays import Floats
 
 Words: TypeAlias = NDArray[np.uint64]
 MAGIC: Final = b"PGFL"
-VERSION = 7  # one more whenever a message changes; a test compares it with the messages
+VERSION = 8  # one more whenever a message changes; a test compares it with the messages
 LARGEST: Final = 2**53  # which no count reaches; exact in JSON
 _PREFIX: Final = struct.Struct("<4sBBI")
 _KIND_PLACE: Final = 5
@@ -61,6 +61,7 @@ class Kind(IntEnum):
     PEER_HELLO = 16
     PUBLICATION = 17
     ACKNOWLEDGED = 18
+    LEARNED_PUBLICATION = 19
     PREPARE = 32
     KEYS = 33
     COHORT = 34

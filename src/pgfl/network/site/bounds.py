@@ -17,6 +17,7 @@ import numpy as np
 from pgfl import equations as eq
 from pgfl.algorithms.algorithms import Algorithm
 from pgfl.algorithms.roles import Publication
+from pgfl.algorithms.server_rules import COLUMNS
 from pgfl.arrays import Floats
 from pgfl.objectives import Bounds, Objective
 
@@ -133,6 +134,30 @@ def clipped_publication(own: Publication, theirs: Publication, radius: float) ->
             changed = changed or ball.distance(models[cluster]) > 1.0
             models[cluster] = ball.clipped(models[cluster])
     return replace(theirs, models=models), changed
+
+
+def clipped_memory(
+    own: Publication, theirs: Publication, length: int, radius: float | None, reach: float
+) -> Publication:
+    """What a neighbour says that halves of the clients lead to, as near to this site's own as its models must be.
+
+    `reach` is ρ/h̄, by which such an estimate is further away than the contribution that it follows from. Masses lie
+    between 0 and 1. What is shorter than it must be is left out, and counts as nothing.
+    """
+    whole = 4 * length + COLUMNS
+    kept = {cluster: sent[:whole].copy() for cluster, sent in theirs.memory.items() if len(sent) >= whole}
+    for cluster, numbers in kept.items():
+        masses, mine = np.clip(numbers[4 * length :], 0.0, 1.0), own.memory.get(cluster)
+        numbers[4 * length :] = masses
+        if mine is None or radius is None:
+            continue
+        for place, (mass, held) in enumerate(zip(masses[:4].tolist(), mine[4 * length :].tolist(), strict=False)):
+            part = slice(place * length, (place + 1) * length)
+            if mass == 0.0:
+                numbers[part] = 0.0
+            elif held > 0.0:
+                numbers[part] = mass * Ball(mine[part] / held, reach * radius).clipped(numbers[part] / mass)
+    return replace(theirs, memory=kept)
 
 
 def claiming_at_most(most: Mapping[str, int], theirs: Publication) -> Publication:

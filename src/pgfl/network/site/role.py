@@ -19,6 +19,7 @@ from pgfl.network.site.bounds import (
     ClientBound,
     UsualDistance,
     claiming_at_most,
+    clipped_memory,
     clipped_publication,
 )
 from pgfl.network.site.effects import Members, Rollback
@@ -26,6 +27,7 @@ from pgfl.network.site.masked_pairs import MaskedPairs
 from pgfl.network.site.trustee import Contribution, Trustee
 from pgfl.results.verdict import SETTLED, Verdict, Window, is_diverging, remaining
 
+ESTIMATES = 4.0  # how much further halves may be apart: they have half the clients, and older and larger noise
 GROWS = 1.25  # how much later each window ends than the one before
 LEAST_ROUNDS = 8  # before which there is no verdict
 _ARRAYS = ("sum", "before", "now")
@@ -254,8 +256,17 @@ class SiteRole:
             (self.clients[name], self._brought_forward(name, used, round))
             for name, (_, used) in self._contributions.items()
         ]
-        self._sent = self.server.aggregate(round, answered, contributors, aggregates)
+        self._sent = self.server.aggregate(round, answered, contributors, aggregates, self._halves())
         return self._sent
+
+    def _halves(self) -> list[int]:
+        """The half of each client whose noised answer is used: every other client of a cluster, by name."""
+        rank: Counter[str] = Counter()
+        half: dict[str, int] = {}
+        for name in sorted(self.clients):
+            half[name] = rank[self.pair(name)] % 2
+            rank[self.pair(name)] += 1
+        return [half[name] for name in self._contributions]
 
     def _noised_aggregates(self, round: int, clean: Mapping[str, Answer]) -> tuple[dict[str, Floats], list[str]]:
         """The aggregates of pairs with clean contributions, and whose contributions were used.
@@ -375,6 +386,9 @@ class SiteRole:
     def _near(self, name: str, publication: Publication) -> Publication:
         publication = claiming_at_most(self.most_clients, publication)
         radius = self.neighbour_radius or self.usual.radius
+        if publication.memory and self._sent is not None:
+            reach = ESTIMATES * self.server.algorithm.server_rule.reach_of_estimates
+            publication = clipped_memory(self._sent, publication, self.server.dimension, radius, reach)
         if radius is None or self._sent is None:
             return publication
         near, changed = clipped_publication(self._sent, publication, radius)

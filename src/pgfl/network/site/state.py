@@ -8,7 +8,9 @@ import zlib
 from pathlib import Path
 
 from pgfl.algorithms.roles import EVERYONE, Server
+from pgfl.algorithms.server_rules import half_of_server
 from pgfl.errors import NetworkError
+from pgfl.network.protocol.messages import vectors_each
 from pgfl.network.protocol.wire import Limits
 from pgfl.network.rotation import ActiveCertificate
 from pgfl.network.site.bounds import ClientBound, UsualDistance
@@ -40,9 +42,12 @@ class SiteState:
         trained = frozenset(self.training.clusters) | (
             {EVERYONE} if not algorithm.server_rule.personalised else frozenset()
         )
-        self.limits = Limits(self.training.dimension, trained, self.training.max_norm)
+        length = self.training.dimension
+        each = vectors_each(length, algorithm.server_rule.published_length(length))
+        self.limits = Limits(length, trained, self.training.max_norm, vectors=max(Limits.vectors, each * len(trained)))
         neighbours = self.membership.neighbours
-        server = Server(algorithm, self.training.dimension, neighbours, clusters=self.training.clusters)
+        clusters, half = self.training.clusters, half_of_server(settings.name)
+        server = Server(algorithm, length, neighbours, clusters=clusters, half=half)
         self.trustee = self._trustee()
         self.masked = self._masked_pairs()
         self.role = SiteRole(
