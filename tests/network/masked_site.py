@@ -65,7 +65,7 @@ class Device:
         role = Client(
             self.training.build_objective("q"), self.training.build_algorithm(), *self.data, terms=Terms(bounds)
         )
-        rounds = ClientRounds(role, self.account, self.training.digest, self.training.rounds)
+        rounds = ClientRounds(role, self.account, self.training.digest, self.training.has_round)
         demands = Demands(self.settings.contributors, self.settings.colluders)
         member = Member(self.name, identity(self.name), self.roster, demands)
         self.rounds = rounds
