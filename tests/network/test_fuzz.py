@@ -18,6 +18,7 @@ from pgfl.network.protocol.messages import (
     Answer,
     Challenge,
     Decline,
+    LearnedPublication,
     PeerHello,
     Publication,
     Refused,
@@ -110,7 +111,7 @@ def test_the_peer_service_survives(tmp_path):
 
     service = PeerService(lambda: {"north": Neighbour(certificate, "x")}, LIMITS, receive)
     replies = [service.reply(certificate, data) for data in hostile(1)]
-    expected = refused_by_hand(hostile(1), (PeerHello, Publication))
+    expected = refused_by_hand(hostile(1), (PeerHello, Publication, LearnedPublication))
     assert service.refused["malformed"] == expected > 0.9 * MESSAGES
     assert len(taken) + sum(service.refused.values()) == MESSAGES
     assert {decode(reply, LIMITS, ALL).kind for reply, accepted in replies if not accepted} == {Kind.REFUSED}
