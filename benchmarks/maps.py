@@ -45,8 +45,8 @@ def images(options: argparse.Namespace) -> None:
             started = time.perf_counter()
             result = train(
                 made, PGFL(client="gradient", rho=options.rho, full_records=int(made.counts.max())),
-                Softmax(classes=int(test.targets.max()) + 1), rounds=options.rounds, privacy=privacy, seed=seed,
-                dtype=np.float32, record_every=options.rounds, metrics=(),
+                Softmax(classes=int(test.targets.max()) + 1, lam=options.lam), rounds=options.rounds, privacy=privacy,
+                seed=seed, dtype=np.float32, record_every=options.rounds, metrics=(),
             )  # fmt: skip
             seconds.append(time.perf_counter() - started)
             predicted = result.model().margins(test.features, encoded=True).argmax(axis=1)
@@ -94,9 +94,10 @@ def main() -> None:
     of_images.add_argument("--maps", nargs="*", choices=list(IMAGE_MAPS))
     of_images.add_argument("--trust", default="local", choices=["local", "masked", "site"])
     of_images.add_argument("--epsilon", type=float, default=3.0)
-    of_images.add_argument("--rho", type=float, default=0.1)
+    of_images.add_argument("--rho", type=float, default=0.2)
     of_images.add_argument("--rounds", type=int, default=30)
-    of_images.add_argument("--zeta", type=float, default=0.85)
+    of_images.add_argument("--zeta", type=float, default=0.9)
+    of_images.add_argument("--lam", type=float, default=1.0)
     of_images.add_argument("--servers", type=int, default=10)
     of_images.add_argument("--clients", type=int, default=150, help="at each server")
     of_images.set_defaults(run=images)
