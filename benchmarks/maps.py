@@ -6,7 +6,8 @@
 SOURCE is a folder of IDX files (MNIST, Fashion-MNIST) or an NPZ file of MedMNIST. Tables are those of scikit-learn that
 need no download. Settings are the same for all maps. The defaults for images are the best of six that were tried with
 "gradients" at local trust, judged on MNIST's own test images: they favour that map, and its figure at these defaults is
-optimistic. Search settings for every map alike, on images held out of the training part, before comparing. Every line is one map: mean and standard deviation over the seeds.
+optimistic. Search settings for every map alike, on images held out of the training part, before comparing.
+Every line is one map: mean and standard deviation over the seeds.
 """
 
 from __future__ import annotations
