@@ -1,5 +1,7 @@
 """Errors, as one small hierarchy, each with one sentence that says what to do; and the check for optional libraries."""
 
+import errno
+from collections.abc import Callable
 from importlib.util import find_spec
 
 
@@ -84,6 +86,37 @@ class Interrupted(PgflError):
     """The user stopped a run; the message says how to go on."""
 
     exit_code = 130
+
+
+def exit_code(error: PgflError) -> int:
+    """The exit code of an error: 1 if a restart may mend it, once a full disk has space again; else the error's own."""
+    return 1 if _chain_has(error, _is_full_disk) else error.exit_code
+
+
+def is_damage(error: BaseException) -> bool:
+    """Whether a file was damaged, which no restart mends."""
+    return _chain_has(error, _is_damage)
+
+
+def _is_damage(error: BaseException) -> bool:
+    return isinstance(error, LedgerError) or getattr(error, "sqlite_errorname", "") in _DAMAGED
+
+
+def _is_full_disk(error: BaseException) -> bool:
+    if isinstance(error, OSError):
+        return error.errno in (errno.ENOSPC, errno.EDQUOT)
+    return getattr(error, "sqlite_errorname", "") == "SQLITE_FULL"
+
+
+def _chain_has(error: BaseException | None, holds: Callable[[BaseException], bool]) -> bool:
+    while error is not None:
+        if holds(error):
+            return True
+        error = error.__cause__
+    return False
+
+
+_DAMAGED = ("SQLITE_CORRUPT", "SQLITE_NOTADB")
 
 
 def require_extra(what: str, extra: str, *modules: str) -> None:

@@ -39,7 +39,7 @@ def test_commands_refuse_a_byte_that_no_text_has_with_the_code_for_damage(client
     assert "is damaged" in joined.err.splitlines()[-1]
     assert "Traceback" not in joined.err
     said = run("client", "doctor", client)
-    assert (said.code, said.err) == (1, ""), "the doctor's code says that there is something to do"
+    assert (said.code, said.err) == (2, ""), "as join and status: a restart does not mend it"
     assert "is damaged" in " ".join(said.out.split())
 
 

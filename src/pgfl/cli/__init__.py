@@ -12,7 +12,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from pgfl import __version__
-from pgfl.errors import PgflError
+from pgfl.errors import PgflError, exit_code
 from pgfl.simulate.mpi.launcher import launched_rank
 from pgfl.suggestions import nearest
 
@@ -112,7 +112,7 @@ def execute(arguments: Sequence[str] | None = None) -> int:
             return 2
         return _fail(f"{error.format_message().rstrip('.')}; see {_help_of(error)}.", 2)
     except PgflError as error:
-        return _fail(str(error), error.exit_code)
+        return _fail(str(error), exit_code(error))
     except (KeyboardInterrupt, typer.Abort):
         return _fail("Interrupted; resume a run that has a checkpoint with --resume --out FOLDER.", INTERRUPTED)
     except ModuleNotFoundError as error:

@@ -177,7 +177,7 @@ def restore(
 
 @app.command()
 def doctor(settings: Annotated[Path, typer.Argument(help="client.toml")], as_json: Json = False) -> None:
-    """Look for what would keep the client from working; exit code 1 if there is anything to do."""
+    """Look for what would keep the client from working; exit code 1 if there is anything to do, 2 after damage."""
     from pgfl.cli.shared import print_findings
     from pgfl.network.client.settings import load_client
     from pgfl.network.doctor import examine_client

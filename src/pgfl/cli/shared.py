@@ -49,13 +49,13 @@ ClusterColumn = Annotated[
 
 
 def print_findings(findings: Sequence[Finding], as_json: bool) -> None:
-    """One line per finding, with what to do; ends with exit code 1 if there is anything to do."""
+    """One line per finding, with what to do; ends with exit code 1 if there is anything to do, 2 after damage."""
     if as_json:
         typer.echo(json.dumps([{"what": found.what, "advice": found.advice} for found in findings]))
     for found in [] if as_json else findings:
         typer.echo(f"ok    {found.what}" if found.good else f"FIX   {found.what}\n      {found.advice}")
     if not all(found.good for found in findings):
-        raise typer.Exit(1)
+        raise typer.Exit(2 if any(found.damaged for found in findings) else 1)
 
 
 UNPROTECTED = "An infinite figure (null in JSON): a release left without noise, so nothing is promised."

@@ -254,7 +254,7 @@ def page(
 
 @app.command()
 def doctor(settings: Annotated[Path, typer.Argument(help="site.toml")], as_json: Json = False) -> None:
-    """Look for what would keep the site from working; exit code 1 if there is anything to do."""
+    """Look for what would keep the site from working; exit code 1 if there is anything to do, 2 after damage."""
     from pgfl.cli.shared import print_findings
     from pgfl.network.doctor import examine_site
     from pgfl.network.site.settings import load_site

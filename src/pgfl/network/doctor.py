@@ -17,7 +17,7 @@ from pathlib import Path
 from cryptography import x509
 
 from pgfl import __version__
-from pgfl.errors import PgflError
+from pgfl.errors import PgflError, is_damage
 from pgfl.network import processes
 from pgfl.network.client.accounts import accepted
 from pgfl.network.client.samples import load_samples
@@ -37,6 +37,10 @@ _LEAST_FILES = 1024
 _SOON = datetime.timedelta(days=60)
 _CONNECT_SECONDS, _REPLY_SECONDS = 10.0, 3.0
 _FAR_SECONDS = 0.5
+_LOST_KEY = (
+    "`pgfl client init` makes one; if it is lost, so is its name: make a client with a new name in a new folder, "
+    "and have the operator admit it"
+)
 
 
 @dataclass(frozen=True)
@@ -45,6 +49,7 @@ class Finding:
 
     what: str
     advice: str | None = None
+    damaged: bool = False  # a file is, and a restart does not mend it
 
     @property
     def good(self) -> bool:
@@ -87,8 +92,10 @@ def _version() -> Finding:
 
 
 def _private(path: Path) -> Finding:
+    if not path.exists() and path.name == identity.CLIENT_KEY:
+        return Finding(f"{path} is missing", _LOST_KEY)
     if not path.exists():
-        return Finding(f"{path} is missing", "make it with `pgfl site init` or `pgfl client init`")
+        return Finding(f"{path} is missing", "make it with `pgfl site init`")
     if stat.S_IMODE(path.stat().st_mode) & 0o077:
         return Finding(f"{path} can be read by others", f"chmod 600 {path}")
     return Finding(f"{path} is private")
@@ -223,4 +230,4 @@ def _tried(what: str, look: Callable[[], list[Finding]]) -> list[Finding]:
     try:
         return look()
     except (PgflError, OSError) as error:
-        return [Finding(what, str(error) or os.strerror(getattr(error, "errno", 0) or 0))]
+        return [Finding(what, str(error) or os.strerror(getattr(error, "errno", 0) or 0), is_damage(error))]

@@ -198,7 +198,10 @@ def read_client_key(path: Path) -> ec.EllipticCurvePrivateKey:
     try:
         key = serialization.load_ssh_private_key(path.read_bytes(), password=None)
     except OSError as error:
-        raise NetworkError(f"The key {path} cannot be read: {error.strerror}; `pgfl client init` makes one.") from error
+        raise NetworkError(
+            f"The key {path} cannot be read: {error.strerror}; `pgfl client init` makes one. If it is lost, so is its "
+            "name: make a client with a new name, and have the operator admit it."
+        ) from error
     except (ValueError, UnsupportedAlgorithm) as error:
         raise NetworkError(f"{path} is not a client's key; `pgfl client init` makes one.") from error
     if not isinstance(key, ec.EllipticCurvePrivateKey):

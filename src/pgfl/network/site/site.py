@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from typing import Any
 
-from pgfl.errors import NetworkError, SiteCrashed
+from pgfl.errors import NetworkError, SiteCrashed, is_damage
 from pgfl.network.protocol.connection import TLS, Transport
 from pgfl.network.protocol.messages import RequestFrames
 from pgfl.network.site.effects import (
@@ -102,7 +102,9 @@ class Site:
         else:
             log.error("round %d failed", self.rounds.current, exc_info=error)
             why = f"Round {self.rounds.current} failed ({type(error).__name__}: {error}); please report it."
-        failure = SiteCrashed(f"{why} Started again, the site goes on from its last completed round.")
+        failure = NetworkError(why)
+        if not is_damage(error):
+            failure = SiteCrashed(f"{why} Started again, the site goes on from its last completed round.")
         failure.__cause__ = error
         self._over.set_exception(failure)
 
